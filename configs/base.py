@@ -1,0 +1,82 @@
+"""Every field there is, with its default and what it means."""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+  """The defaults: a small vanilla encoder-decoder on addition."""
+  return ConfigDict(
+    {
+      # successor, addition, multiply, parity, parity_classification
+      "task": "addition",
+      "method": "vanilla",  # a label for result rows and figures
+      "seeds": (0,),  # trained together, one result row each
+      "data": {
+        "aligned": False,  # interleave the operands (ABS)
+        # lengths: a uniform length per operand, then uniform digits;
+        # permutation: the papers' integers below 2^20, split 7:1
+        "numbers": "lengths",
+        "train_length": 6,  # longest training length, decimal digits
+        # natural: operands padded to the longest length + slack;
+        # fixed: one width for training and test (the papers)
+        "width": "natural",
+        "slack": 2,  # zero digits before the longest operand (natural)
+        "widths": (),  # natural training widths, in turn; () = longest + slack
+        "fixed_width": 61,  # in digits; bits for parity follow from it
+        "seed": 0,  # of the permutation
+      },
+      "model": {
+        "emb_dim": 64,
+        "num_heads": 8,
+        "mlp_dim": 256,
+        "num_encoder_layers": 1,  # 0 = identity encoder
+        "num_decoder_layers": 2,
+        "norm": "pre",  # pre, post, block_end, none
+        "activation": "relu",  # relu, gelu
+        "dropout_rate": 0.0,
+        "dtype": "float32",  # of activations: float32, bfloat16
+      },
+      "positions": {
+        "kind": "sinusoidal",  # none, sinusoidal, learned, rope
+        "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
+        "source_anchor": "left",  # end that source positions count from
+        "table": 512,  # rows of the learned table
+      },
+      "bias": {
+        "kind": "none",  # none, window, alibi
+        "window": 1,  # w, tokens on each side
+        "stride": 0,  # source tokens per output row; 0 = the task's own
+        "windowed_encoder": False,  # window encoder self-attention too
+      },
+      "train": {
+        "steps": 1000,  # gradient steps
+        "batch_size": 256,
+        "learning_rate": 1e-3,
+        "warmup_steps": 200,
+        "schedule": "cosine",  # constant, cosine
+        "clip_norm": 1.0,  # global gradient norm, 0 = off
+        "adam_b1": 0.9,
+        "adam_b2": 0.999,
+        "adam_eps": 1e-8,
+        "chunk": 100,  # steps per dispatch; logs and stops happen between
+        "validation_samples": 512,  # in-range examples after every chunk
+        # freeze a seed at this validation exact match; above 1 = never
+        "target_exact_match": 2.0,
+        "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
+      },
+      "checkpoint": {
+        "every": 5,  # chunks between checkpoints
+        "keep": 2,  # newest checkpoints kept; each holds the best too
+      },
+      "eval": {
+        "lengths": (6, 10, 20, 60),  # decimal digits
+        "test_sets": ("equal",),  # equal, unequal, carry
+        "samples": 1000,  # per length and seed
+        "checkpoint": "last",  # last, best (by validation), or a step
+        "seed": 0,  # of the test samples
+        # also decode freely: rows em_end_blind and edit
+        "free_running": False,
+        "memory_mb": 1024,  # attention scores held at once
+      },
+    }
+  )

@@ -1,0 +1,1 @@
+"""Biased attention: kernels, biases as lines, positions."""

@@ -1,0 +1,126 @@
+"""Biases added to attention scores, by name.
+
+A bias answers for one site ("self", "cross", "encoder") with [N or 1, H, T, S]
+for given rows and keys. The causal and padding terms are always added to it,
+never replaced by it: see `total`.
+
+Causal bias of four rows (`.` open, `x` closed) and the window w=1 of
+self-attention, and of cross-attention on `$0123`:
+
+    .xxx      .xxx      xxx..
+    ..xx      ..xx      xx...
+    ...x      x..x      x...x
+    ....      xx..      ...xx
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from lengthgen_jax.attention import lines
+from lengthgen_jax.attention.kernel import CLOSED
+
+
+def causal(row_T, keys):
+  """[T, S]: 0 for keys at or before the row, -inf behind it."""
+  return jnp.where(keys.left <= row_T[:, None], 0.0, CLOSED)
+
+
+def padding(keys):
+  """[S]: -inf on PAD keys."""
+  return jnp.where(keys.segment >= 0, 0.0, CLOSED)
+
+
+def window_lines(strides, width: int, heads: int, windowed_encoder: bool):
+  """The windowed bias of ABS as lines (ABS paper, section 4.1).
+
+  Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Cross-attention:
+  in every segment the tokens of row i's own digit and `width` tokens on either
+  side; a segment that advances two tokens per row (interleaved operands) opens
+  two, and one that stays (the single digit of N×1) opens its last token and
+  `width` to its left, for every row.
+
+  Args:
+    strides: tokens per output row, one for each source segment.
+    width: w.
+    heads: H.
+    windowed_encoder: whether encoder self-attention is windowed too (w tokens
+      to both sides, counted over the whole source).
+
+  Returns:
+    LineBias with sites "self", "cross" and maybe "encoder".
+  """
+  self_lines = [(0, lines.LEFT, 1, -k, 0.0) for k in range(width + 1)]
+  cross_lines = []
+  for segment, stride in enumerate(strides):
+    first = -width if stride else 0
+    for intercept in range(first, max(stride, 1) + width):
+      cross_lines.append((segment, lines.RIGHT, -stride, intercept, 0.0))
+  bias = {
+    "self": lines.shared_lines(self_lines, heads),
+    "cross": lines.shared_lines(cross_lines, heads),
+  }
+  if windowed_encoder:
+    band = [(0, lines.LEFT, 1, k, 0.0) for k in range(-width, width + 1)]
+    bias["encoder"] = lines.shared_lines(band, heads)
+  return bias
+
+
+def alibi(site: str, heads: int, row_T, keys):
+  """ALiBi: -slope · distance, slopes 2^(-8h/H) (Press et al. 2022).
+
+  Distance is |left - row| at every site, both counted from the left end of
+  their own sequence: in self-attention the usual i - j, in cross-attention the
+  gap between the output row's index and the source token's, the plain transfer
+  of a definition that was made for one sequence.
+  """
+  del site
+  slopes = 2.0 ** (-8.0 * jnp.arange(1, heads + 1) / heads)
+  distance = jnp.abs(keys.absolute().left - row_T[:, None])
+  return -slopes[:, None, None] * distance
+
+
+class Bias(NamedTuple):
+  """What a kind of bias adds beside the causal and padding terms.
+
+  Attributes:
+    lines: function (strides, width, heads, windowed_encoder) -> LineBias, or
+      None. Lines are data: they may as well come from a file.
+    dense: function (site, heads, row_T, keys) -> [H, T, S], or None.
+  """
+
+  lines: Callable | None = None
+  dense: Callable | None = None
+
+
+BIASES = {
+  "none": Bias(),
+  "window": Bias(lines=window_lines),
+  "alibi": Bias(dense=alibi),
+}
+
+
+def total(kind: str, site: str, heads: int, site_lines, row_T, keys):
+  """Causal + padding + scaffold bias of one site, for one seed.
+
+  Args:
+    kind: a name in BIASES.
+    site: "self", "cross" or "encoder"; only "self" is causal.
+    heads: H.
+    site_lines: SiteLines [N or 1, H, K] of this site; None leaves it open.
+    row_T: [T] row numbers.
+    keys: Coordinates of the keys.
+
+  Returns:
+    [N or 1, H, T, S] float32.
+  """
+  bias = padding(keys)[None, None, None, :]
+  if site == "self":
+    bias = bias + causal(row_T, keys)
+  if site_lines is not None:
+    bias = bias + lines.dense(site_lines, row_T, keys)
+  if BIASES[kind].dense is not None:
+    bias = bias + BIASES[kind].dense(site, heads, row_T, keys)
+  shape = (row_T.shape[0], keys.segment.shape[0])
+  return jnp.broadcast_to(bias, bias.shape[:1] + (heads,) + shape)

@@ -1,0 +1,48 @@
+"""Scaled dot-product attention with an additive bias."""
+
+import jax
+import jax.numpy as jnp
+
+CLOSED = float("-inf")
+
+
+def biased_attention(
+  query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias_HxTxS
+):
+  """softmax(q·k / sqrt(K) + bias) · v, in float32 inside.
+
+  A row whose keys are all closed (bias -inf) has zero weights and so a zero
+  context vector; its gradients are zero too.
+
+  Args:
+    query_BxTxHxK: queries of T rows.
+    key_BxSxHxK: keys.
+    value_BxSxHxK: values.
+    bias_HxTxS: sum of causal, padding and scaffold terms, broadcastable
+      to [B, H, T, S].
+
+  Returns:
+    context [B, T, H, K] in the dtype of `value`, weights [B, H, T, S], and
+    scores [B, H, T, S], the scaled products before bias and mask.
+  """
+  head_dim = query_BxTxHxK.shape[-1]
+  query_BxTxHxK = query_BxTxHxK * head_dim**-0.5
+  scores = jnp.einsum(
+    "bthk,bshk->bhts",
+    query_BxTxHxK,
+    key_BxSxHxK,
+    preferred_element_type=jnp.float32,
+  )
+  weights = masked_softmax(scores + bias_HxTxS)
+  context = jnp.einsum(
+    "bhts,bshk->bthk", weights.astype(value_BxSxHxK.dtype), value_BxSxHxK
+  )
+  return context, weights, scores
+
+
+def masked_softmax(logits):
+  """Softmax over the last axis; zeros where every logit is -inf."""
+  peak = jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
+  unnormalized = jnp.exp(logits - jnp.where(peak == CLOSED, 0.0, peak))
+  total = unnormalized.sum(axis=-1, keepdims=True)
+  return unnormalized / jnp.where(total == 0.0, 1.0, total)

@@ -1,0 +1,1 @@
+"""Flax modules: one attention, one block, two models."""

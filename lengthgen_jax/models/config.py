@@ -1,0 +1,46 @@
+"""The model's hyper-parameters, validated once."""
+
+import dataclasses
+
+from lengthgen_jax.attention.positions import PositionConfig
+
+NORMS = ("pre", "post", "block_end", "none")
+ACTIVATIONS = ("relu", "gelu")
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+  """Shape of a transformer; names follow Flaxformer.
+
+  Attributes:
+    vocab_size: V.
+    start_token: first decoder input.
+    emb_dim: D; num_heads: H; mlp_dim: F.
+    num_encoder_layers: 0 is the identity encoder.
+    num_decoder_layers: N.
+    norm: where layer normalization stands: before each sublayer ("pre", with
+      one more at the end), after its residual sum ("post"), once at the end
+      of each block ("block_end"), or nowhere ("none").
+    activation: "relu" or "gelu".
+    dropout_rate: on embeddings and on every sublayer's output.
+    dtype: of activations; parameters, scores and softmax stay float32.
+    positions: the position encoding.
+  """
+
+  vocab_size: int
+  start_token: int
+  emb_dim: int
+  num_heads: int
+  mlp_dim: int
+  num_encoder_layers: int
+  num_decoder_layers: int
+  norm: str
+  activation: str
+  dropout_rate: float
+  dtype: str
+  positions: PositionConfig
+
+  @property
+  def head_dim(self) -> int:
+    return self.emb_dim // self.num_heads

@@ -1,0 +1,148 @@
+"""One attention, one block."""
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from lengthgen_jax.attention.kernel import biased_attention
+from lengthgen_jax.attention.positions import rotate
+from lengthgen_jax.models.config import ModelConfig
+
+
+class Attention(nn.Module):
+  """Multi-head attention with an additive bias, for every site."""
+
+  config: ModelConfig
+
+  def setup(self):
+    heads = (self.config.num_heads, self.config.head_dim)
+    project = lambda: nn.DenseGeneral(heads, dtype=self.config.dtype)
+    self.query, self.key, self.value = project(), project(), project()
+    self.out = nn.DenseGeneral(
+      self.config.emb_dim, axis=(-2, -1), dtype=self.config.dtype
+    )
+
+  def key_value(self, inputs_BxSxD, index_S):
+    """Keys and values [B, S, H, K] of inputs at positions `index_S`."""
+    key = self.key(inputs_BxSxD)
+    if self.config.positions.kind == "rope":
+      key = rotate(key, index_S)
+    return key, self.value(inputs_BxSxD)
+
+  def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS):
+    """Attends from inputs to `key_value`; returns (out [B, T, D], acts)."""
+    query = self.query(inputs_BxTxD)
+    if self.config.positions.kind == "rope":
+      query = rotate(query, index_T)
+    context, weights, scores = biased_attention(query, *key_value, bias_HxTxS)
+    return self.out(context), {"weights": weights, "scores": scores}
+
+
+class Mlp(nn.Module):
+  """Two dense layers."""
+
+  config: ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BxTxD):
+    activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
+    x = nn.Dense(self.config.mlp_dim, dtype=self.config.dtype, name="wi")(
+      x_BxTxD
+    )
+    return nn.Dense(self.config.emb_dim, dtype=self.config.dtype, name="wo")(
+      activation(x)
+    )
+
+
+class Block(nn.Module):
+  """Self-attention, cross-attention if there is a memory, MLP."""
+
+  config: ModelConfig
+  cross: bool
+
+  def setup(self):
+    self.self_attention = Attention(self.config)
+    self.mlp = Mlp(self.config)
+    names = ["self_attention", "mlp"]
+    if self.cross:
+      self.cross_attention = Attention(self.config)
+      names.insert(1, "cross_attention")
+    norm = lambda: nn.LayerNorm(dtype=self.config.dtype)
+    if self.config.norm in ("pre", "post"):
+      self.norms = {name: norm() for name in names}
+    elif self.config.norm == "block_end":
+      self.norms = {"block": norm()}
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def _enter(self, name: str, x):
+    return self.norms[name](x) if self.config.norm == "pre" else x
+
+  def _leave(self, name: str, x, update, train: bool):
+    x = x + self.dropout(update, deterministic=not train)
+    return self.norms[name](x) if self.config.norm == "post" else x
+
+  def self_key_value(self, x, index_T):
+    """Keys and values of this block's self-attention."""
+    inputs = self._enter("self_attention", x)
+    return self.self_attention.key_value(inputs, index_T)
+
+  def cross_key_value(self, memory, index_S):
+    """Keys and values of this block's cross-attention."""
+    return self.cross_attention.key_value(memory, index_S)
+
+  def __call__(self, x, index_T, self_kv, cross_kv, bias, train: bool):
+    """Applies the block.
+
+    Args:
+      x: [B, T, D] residual stream.
+      index_T: positions of the rows.
+      self_kv: keys and values of self-attention, maybe a cache.
+      cross_kv: keys and values of cross-attention, or None.
+      bias: {"self": [H, T, S], "cross": [H, T, S]}.
+      train: whether dropout is on.
+
+    Returns:
+      The residual stream and a dict of activations.
+    """
+    acts = {}
+    out, acts["self"] = self.self_attention(
+      self._enter("self_attention", x), index_T, self_kv, bias["self"]
+    )
+    x = self._leave("self_attention", x, out, train)
+    if self.cross:
+      out, acts["cross"] = self.cross_attention(
+        self._enter("cross_attention", x), index_T, cross_kv, bias["cross"]
+      )
+      x = self._leave("cross_attention", x, out, train)
+    acts["before_mlp"] = x
+    x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), train)
+    if self.config.norm == "block_end":
+      x = self.norms["block"](x)
+    acts["after_mlp"] = x
+    return x, acts
+
+
+def embedding(config: ModelConfig) -> nn.Embed:
+  """Token embedding of unit variance, as large as a sinusoid beside it."""
+  return nn.Embed(
+    config.vocab_size,
+    config.emb_dim,
+    dtype=config.dtype,
+    embedding_init=jax.nn.initializers.normal(1.0),
+  )
+
+
+def position_table(config: ModelConfig) -> nn.Embed:
+  """The learned position table, T rows if the index is cyclic."""
+  rows = config.positions.cyclic_period or config.positions.table
+  return nn.Embed(
+    rows,
+    config.emb_dim,
+    dtype=config.dtype,
+    embedding_init=jax.nn.initializers.normal(0.02),
+  )
+
+
+def logits_layer(config: ModelConfig) -> nn.Dense:
+  """The output layer, float32 whatever the compute type is."""
+  return nn.Dense(config.vocab_size, dtype=jnp.float32)

@@ -1,0 +1,34 @@
+"""Adam with warm-up and a schedule, from the config."""
+
+import optax
+
+SCHEDULES = ("constant", "cosine")
+
+
+def schedule(train) -> optax.Schedule:
+  """Learning rate by gradient step: linear warm-up, then the schedule."""
+  if train.schedule == "cosine":
+    return optax.warmup_cosine_decay_schedule(
+      init_value=0.0,
+      peak_value=train.learning_rate,
+      warmup_steps=train.warmup_steps,
+      decay_steps=max(train.steps, train.warmup_steps + 1),
+    )
+  return optax.linear_schedule(
+    0.0 if train.warmup_steps else train.learning_rate,
+    train.learning_rate,
+    max(train.warmup_steps, 1),
+  )
+
+
+def make(train) -> optax.GradientTransformation:
+  """Adam, after clipping by global norm if `clip_norm` is not zero."""
+  adam = optax.adam(
+    schedule(train),
+    b1=train.adam_b1,
+    b2=train.adam_b2,
+    eps=train.adam_eps,
+  )
+  if not train.clip_norm:
+    return adam
+  return optax.chain(optax.clip_by_global_norm(train.clip_norm), adam)
