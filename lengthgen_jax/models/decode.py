@@ -6,9 +6,23 @@ import jax
 import jax.numpy as jnp
 
 
-@partial(jax.jit, static_argnames=("model", "bias_rows", "bound", "end", "pad"))
+@partial(
+  jax.jit,
+  static_argnames=("model", "bias_rows", "bound", "end", "pad", "stop"),
+)
 def greedy(
-  model, params, lines, source_BxS, keys, rows, *, bias_rows, bound, end, pad
+  model,
+  params,
+  lines,
+  source_BxS,
+  keys,
+  rows,
+  *,
+  bias_rows,
+  bound,
+  end,
+  pad,
+  stop=True,
 ):
   """Free-running greedy decoding with a key-value cache.
 
@@ -21,8 +35,10 @@ def greedy(
     rows: traced number of rows to decode, at most `bound`.
     bias_rows: function (lines, row_T, keys, target_rows) -> biases by site.
     bound: rows of the cache and of the output, static.
-    end: id of the end token; a sequence stops after it.
-    pad: id that fills the output behind it.
+    end: id of the end token.
+    pad: id that fills the output behind the end.
+    stop: whether a sequence stops after its end token (and decoding stops
+      when all have); otherwise all `rows` rows are decoded.
 
   Returns:
     [B, bound] int32 tokens.
@@ -60,7 +76,7 @@ def greedy(
     token = jnp.where(done, pad, jnp.argmax(logits[:, 0], axis=-1))
     token = token.astype(jnp.int32)
     out = jax.lax.dynamic_update_slice_in_dim(out, token[:, None], row, 1)
-    return row + 1, token, cache, out, done | (token == end)
+    return row + 1, token, cache, out, done | (stop & (token == end))
 
   start = jnp.full((batch,), config.start_token, jnp.int32)
   out = jnp.full((batch, bound), pad, jnp.int32)

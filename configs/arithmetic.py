@@ -1,0 +1,104 @@
+"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,fixed][,paper]
+
+TASK     successor, addition, multiply, parity, parity_classification
+METHOD   vanilla         sinusoidal positions, natural operand order (default)
+         window          ABS: windowed bias, w=1, operands interleaved
+         window_cpi      ABS: the same and cyclic position indexing, T=3
+         nope_window     ABS: windowed bias without position encoding
+         alibi, rope     baselines
+fixed    one width for training and test, as in the papers (61 digits)
+paper    the papers' hyper-parameters (implies fixed): model size 128, six
+         decoder layers, learning rate 1e-5; for an accelerator, not a laptop
+
+  lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=runs/p
+"""
+
+from configs import base
+
+TASKS = (
+  "successor",
+  "addition",
+  "multiply",
+  "parity",
+  "parity_classification",
+)
+METHODS = ("vanilla", "window", "window_cpi", "nope_window", "alibi", "rope")
+OPTIONS = ("fixed", "paper")
+
+
+def get_config(preset: str = "addition"):
+  task, *words = preset.split(",")
+  methods = [word for word in words if word in METHODS]
+  unknown = [word for word in words if word not in METHODS + OPTIONS]
+  if task not in TASKS:
+    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
+  if unknown or len(methods) > 1:
+    raise ValueError(
+      f"preset {preset!r}: after the task, name at most one method of"
+      f" {METHODS} and options of {OPTIONS}"
+    )
+  config = base.get_config()
+  config.task = task
+  config.method = methods[0] if methods else "vanilla"
+  set_method(config)
+  if "paper" in words:
+    set_paper(config)
+  if "fixed" in words or "paper" in words:
+    config.data.width = "fixed"
+  return config
+
+
+def set_method(config) -> None:
+  method = config.method
+  if method in ("window", "window_cpi", "nope_window"):
+    set_scaffold(config)
+    return
+  config.train.steps = 2000
+  config.train.target_exact_match = 1.0
+  if method in ("alibi", "rope"):
+    config.positions.kind = "none" if method == "alibi" else "rope"
+    config.bias.kind = "alibi" if method == "alibi" else "none"
+
+
+def set_scaffold(config) -> None:
+  """ABS at natural width: the encoder that passes tokens through, positions
+  counted from the right end so that the phase is the same at every width."""
+  config.data.aligned = True
+  config.bias.kind = "window"
+  config.model.num_encoder_layers = 0
+  config.model.dropout_rate = 0.1
+  config.positions.source_anchor = "right"
+  config.train.steps = 800
+  config.train.learning_rate = 2e-3
+  config.train.warmup_steps = 100
+  if config.method == "window_cpi":
+    config.positions.cyclic_period = 3
+  if config.method == "nope_window":
+    config.positions.kind = "none"
+
+
+def set_paper(config) -> None:
+  """ABS paper, section 3: 256 epochs of 7/8 · 2^20 numbers."""
+  config.data.numbers = "permutation"
+  config.model.update(
+    emb_dim=128,
+    mlp_dim=512,
+    num_encoder_layers=1,
+    num_decoder_layers=6,
+    norm="post",
+    dropout_rate=0.3,
+  )
+  config.positions.source_anchor = "left"
+  if config.method == "rope" and config.task == "addition":
+    config.model.emb_dim = 512
+  config.train.update(
+    steps=256 * 1792,
+    batch_size=512,
+    learning_rate=1e-5,
+    warmup_steps=0,
+    schedule="constant",
+    clip_norm=0.0,
+    target_exact_match=1.0,
+    chunk=512,
+  )
+  config.eval.update(lengths=(6, 10, 15, 20, 60), samples=10000)

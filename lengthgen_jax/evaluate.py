@@ -1,0 +1,274 @@
+"""Accuracy by test length: rows, a table and a figure."""
+
+from functools import partial
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import lengthgen_jax
+from lengthgen_jax import experiment as experiments
+from lengthgen_jax import metrics, records, rng
+from lengthgen_jax.models import decode
+from lengthgen_jax.tasks.data import sample_test, test_size
+
+
+def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
+  """Evaluates every seed, merges the rows into `folder`/results.jsonl.
+
+  Args:
+    config: the whole config; its `eval` section says what to test.
+    experiment: from `experiment.build`.
+    lines: LineBias with leading axis R or 1.
+    seed_states: from `restore.seed_states`, one entry per seed.
+    folder: where results.jsonl is.
+    stage: "train", or the stage of a pipeline that trained the parameters.
+
+  Returns:
+    The rows of this evaluation.
+  """
+  rows = []
+  for r, seed_state in enumerate(seed_states):
+    own_lines = jax.tree.map(lambda x, r=r: x[r % len(x)], lines)
+    base = row_base(config, experiment, seed_state, stage)
+    for test_set in config.eval.test_sets:
+      for length in config.eval.lengths:
+        clock = time.perf_counter()
+        found = evaluate_length(
+          config, experiment, own_lines, seed_state["params"], test_set, length
+        )
+        rows += [base | row for row in found]
+        exact = found[0]
+        seconds = time.perf_counter() - clock
+        print(
+          f"seed {base['seed']}, {test_set}, {length} digits:"
+          f" EM {100 * exact['value']:.1f} % of {exact['n']}"
+          f" ({exact['n'] / seconds:.0f} samples/s with compilation)",
+          file=sys.stderr,
+        )
+  records.merge(folder / "results.jsonl", rows)
+  return rows
+
+
+def row_base(config, experiment, seed_state, stage: str) -> dict:
+  """The conditions of a row: everything but what was measured."""
+  return {
+    "task": config.task,
+    "method": config.method,
+    "stage": stage,
+    "family": experiment.task.family,
+    "width": config.data.width,
+    "slack": config.data.slack if config.data.width == "natural" else None,
+    "train_length": config.data.train_length,
+    "train_data": config.data.numbers,
+    "seed": seed_state["seed"],
+    "step": seed_state["step"],
+    "checkpoint": str(config.eval.checkpoint),
+    "stopped_at": seed_state["stopped_at"],
+    "leak": False,
+    "config_hash": experiments.config_hash(config),
+    "version": lengthgen_jax.__version__,
+    "position": None,
+  }
+
+
+def evaluate_length(
+  config, experiment, lines, params, test_set: str, length: int
+) -> list[dict]:
+  """Rows of one test set at one length (decimal digits), EM first."""
+  task = experiment.task
+  width, units = experiment.test_width(length), task.units(length)
+  samples = test_size(length, config.eval.samples)
+  key = jax.random.fold_in(rng.stream(config.eval.seed, "eval"), length)
+  batch = _draw(task, test_set, key, config.eval.samples, units, width)
+  size = chunk_size(config, experiment, width)
+  token, exact = [], []
+  for start in range(0, samples, size):
+    part = _rows(batch, start, size)
+    found = _hits(experiment, params, lines, part, width)
+    token.append(np.asarray(found[0])[: samples - start])
+    exact.append(np.asarray(found[1])[: samples - start])
+  token, exact = np.concatenate(token), np.concatenate(exact)
+  where = {
+    "test_set": test_set,
+    "length": length,
+    "bits": units if task.base == 2 else None,
+  }
+  by_position = token.mean(axis=0)
+  rows = [
+    _row(where, "em", exact.sum(), samples),
+    _row(where, "token", token.sum(), token.size, teacher_forced=True),
+    {
+      **where,
+      "metric": "position",
+      "teacher_forced": True,
+      "n": samples,
+      "correct": None,
+      "value": float(by_position.min()),
+      "lower_bound": None,
+      "by_position": [round(float(x), 6) for x in by_position],
+    },
+  ]
+  if config.eval.free_running:
+    rows += free_running(
+      experiment, lines, params, batch, samples, size, width, where
+    )
+  return rows
+
+
+def free_running(
+  experiment, lines, params, batch, samples: int, size: int, width: int, where
+) -> list[dict]:
+  """Rows that need decoding: end-blind exact match and edit distance.
+
+  End-blind is the released ABC program's metric: rows are decoded to the
+  target's length whatever they say, every end token is deleted, and zeros in
+  front of the number are forgiven.
+  """
+  task = experiment.task
+  end = task.vocabulary.id(task.vocabulary.end)
+  keys = task.coordinates(width)
+  blind, distance, length = 0, 0, 0
+  for start in range(0, samples, size):
+    part = _rows(batch, start, size)
+    out = decode.greedy(
+      experiment.model,
+      params,
+      lines,
+      part.source,
+      keys,
+      task.target_length(width),
+      bias_rows=experiment.biases,
+      bound=task.target_length(width),
+      end=end,
+      pad=task.vocabulary.id(task.vocabulary.pad),
+      stop=False,
+    )
+    pairs = zip(np.asarray(out), np.asarray(part.target), strict=True)
+    for told, truth in list(pairs)[: samples - start]:
+      blind += _number(told, end) == _number(truth, end)
+      wanted = metrics.until_end(truth, end)
+      distance += metrics.edit_distance(metrics.until_end(told, end), wanted)
+      length += len(wanted)
+  return [
+    _row(where, "em_end_blind", blind, samples),
+    {
+      **where,
+      "metric": "edit",
+      "teacher_forced": False,
+      "n": samples,
+      "correct": None,
+      "value": distance / length,
+      "lower_bound": None,
+    },
+  ]
+
+
+def _number(tokens, end: int) -> list[int]:
+  """Digits of a reversed number without end tokens and leading zeros."""
+  kept = [int(t) for t in tokens if t != end]
+  while kept and kept[-1] == 0:
+    kept.pop()
+  return kept
+
+
+def _row(where: dict, metric: str, correct, n, teacher_forced=False) -> dict:
+  correct, n = int(correct), int(n)
+  bound = None if teacher_forced else metrics.lower_bound(correct, n)
+  return {
+    **where,
+    "metric": metric,
+    "teacher_forced": teacher_forced,
+    "n": n,
+    "correct": correct,
+    "value": correct / n,
+    "lower_bound": bound,
+  }
+
+
+@partial(jax.jit, static_argnames=("task", "test_set", "samples", "width"))
+def _draw(task, test_set, key, samples, length, width):
+  return sample_test(task, test_set, key, samples, length, width)
+
+
+@partial(jax.jit, static_argnames=("experiment", "width"))
+def _hits(experiment, params, lines, batch, width):
+  batch = batch._replace(coordinates=experiment.task.coordinates(width))
+  bias = experiment.full_biases(lines, width)
+  return experiment.hits(params, batch, bias)
+
+
+def _rows(batch, start: int, size: int):
+  """`size` examples from `start`, the last one repeated at the end."""
+  index = np.minimum(np.arange(start, start + size), len(batch.source) - 1)
+  take = lambda x: jnp.take(x, index, axis=0)
+  return batch._replace(
+    source=take(batch.source),
+    target=take(batch.target),
+    weight=take(batch.weight),
+    length=take(batch.length),
+  )
+
+
+def chunk_size(config, experiment, width: int) -> int:
+  """Examples per pass, so that attention stays within eval.memory_mb.
+
+  Counts scores, logits and weights of one layer's two sites in float32.
+  """
+  targets = experiment.task.target_length(width)
+  sources = len(experiment.task.coordinates(width).segment)
+  cells = targets * (targets + sources)
+  if config.model.num_encoder_layers:
+    cells = max(cells, sources * sources)
+  per_sample = 3 * 4 * config.model.num_heads * cells
+  fitting = max((config.eval.memory_mb << 20) // per_sample, 1)
+  return int(min(fitting, config.eval.samples))
+
+
+def table(rows: list[dict]) -> str:
+  """Exact match by length: a line per method, test set and seed."""
+  exact = [row for row in rows if row["metric"] == "em"]
+  lengths = sorted({row["length"] for row in exact})
+  groups = {}
+  for row in exact:
+    name = (row["method"], row["stage"], row["test_set"])
+    groups.setdefault(name, {}).setdefault(row["seed"], {})[row["length"]] = row
+  first = exact[0]
+  unit = "digits" if first["bits"] is None else "decimal digits (bits)"
+  head = [str(n) for n in lengths]
+  if first["bits"] is not None:
+    bits = {row["length"]: row["bits"] for row in exact}
+    head = [f"{n} ({bits[n]})" for n in lengths]
+  lines = [
+    f"{first['task']}: exact match in % by length in {unit}; in brackets the"
+    " one-sided 95 % lower bound",
+    f"trained on lengths up to {first['train_length']},"
+    f" width={first['width']}, strict (end token counted)",
+    _cells(["method", "test set", "seed"], head),
+  ]
+  for (method, stage, test_set), seeds in groups.items():
+    name = method if stage == "train" else f"{method}/{stage}"
+    for seed, found in sorted(seeds.items()):
+      cells = [_cell(found.get(n)) for n in lengths]
+      lines.append(_cells([name, test_set, str(seed)], cells))
+    if len(seeds) > 1:
+      medians = []
+      for n in lengths:
+        values = [s[n]["value"] for s in seeds.values() if n in s]
+        medians.append(f"{100 * np.median(values):.1f}" if values else "-")
+      lines.append(_cells([name, test_set, "median"], medians))
+  return "\n".join(lines)
+
+
+def _cell(row) -> str:
+  if row is None:
+    return "-"
+  return f"{100 * row['value']:.1f} [{100 * row['lower_bound']:.1f}]"
+
+
+def _cells(names: list[str], cells: list[str]) -> str:
+  widths = (24, 8, 6)
+  left = " ".join(n.ljust(w) for n, w in zip(names, widths, strict=True))
+  return left + " ".join(cell.rjust(13) for cell in cells)

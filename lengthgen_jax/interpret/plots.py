@@ -1,0 +1,80 @@
+"""All figures; the one file that imports matplotlib."""
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
+
+
+def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
+  """EM against test length: a line per method (median of seeds), a band from
+  the worst seed's lower bound to the best seed, one panel per test set."""
+  rows = [row for row in rows if row["metric"] == "em"]
+  sets = sorted({row["test_set"] for row in rows})
+  methods = list(dict.fromkeys(_label(row) for row in rows))
+  figure, axes = plt.subplots(
+    1, len(sets), figsize=(1.5 + 4.2 * len(sets), 3.8), squeeze=False
+  )
+  for axis, test_set in zip(axes[0], sets, strict=True):
+    for i, method in enumerate(methods):
+      mine = [r for r in rows if _label(r) == method]
+      mine = [r for r in mine if r["test_set"] == test_set]
+      _band(axis, mine, method, f"C{i}", "os^vDPX*"[i % 8])
+    train_length = rows[0]["train_length"]
+    axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
+    axis.text(
+      train_length,
+      50,
+      " longest\n trained",
+      color="0.4",
+      fontsize=8,
+      verticalalignment="center",
+    )
+    axis.set_xscale("log")
+    lengths = sorted({row["length"] for row in rows})
+    axis.set_xticks(lengths, [str(n) for n in lengths])
+    axis.minorticks_off()
+    axis.set_ylim(-3, 103)
+    axis.set_xlabel("test length (decimal digits)")
+    axis.set_title(f"test set: {test_set}", fontsize=10)
+  axes[0][0].set_ylabel("exact match (%)")
+  axes[0][-1].legend(
+    fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
+  )
+  figure.suptitle(title, fontsize=11)
+  return _save(figure, path)
+
+
+def _label(row: dict) -> str:
+  stage = "" if row["stage"] == "train" else f" ({row['stage']})"
+  return row["method"] + stage
+
+
+def _band(axis, rows, label: str, color: str, marker: str) -> None:
+  lengths = sorted({row["length"] for row in rows})
+  at = lambda n: [row for row in rows if row["length"] == n]
+  median = [100 * np.median([r["value"] for r in at(n)]) for n in lengths]
+  low = [100 * min(r["lower_bound"] for r in at(n)) for n in lengths]
+  high = [100 * max(r["value"] for r in at(n)) for n in lengths]
+  axis.plot(
+    lengths,
+    median,
+    color=color,
+    marker=marker,
+    markersize=5,
+    label=label,
+    clip_on=False,
+  )
+  axis.fill_between(lengths, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def _save(figure, path) -> pathlib.Path:
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figure.savefig(path, dpi=150, bbox_inches="tight")
+  plt.close(figure)
+  return path
