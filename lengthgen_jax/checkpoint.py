@@ -4,7 +4,6 @@ import json
 import pathlib
 import zlib
 
-from absl import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +20,6 @@ class Checkpoints:
   """
 
   def __init__(self, folder, keep: int = 2):
-    logging.set_verbosity(logging.ERROR)
     self.folder = pathlib.Path(folder).absolute()
     self._manager = ocp.CheckpointManager(
       self.folder,

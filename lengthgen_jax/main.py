@@ -13,12 +13,12 @@ import importlib.util
 import pathlib
 import sys
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from lengthgen_jax.errors import UsageError, check
 
-MODES = ("train", "evaluate", "predict")
+MODES = ("train", "evaluate", "predict", "report")
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -35,8 +35,9 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   MODES,
-  "train (and evaluate), evaluate a trained workdir, or predict: answer the"
-  " expressions on standard input, one a line.",
+  "train (and evaluate); evaluate a trained workdir; predict: answer the"
+  " expressions on standard input, one a line; report: one table and figures"
+  " of all results below --workdir.",
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
@@ -54,7 +55,8 @@ def run() -> None:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; one line and exit code 2 on any mistake."""
   try:
-    argv = fill_config(argv)
+    # config_flags looks for overrides in sys.argv, not in what it is given.
+    argv = sys.argv = fill_config(argv)
     check_override_names(argv)
     rest = flags.FLAGS(argv)
     check(len(rest) == 1, f"what is {' '.join(rest[1:])!r}? see --help")
@@ -86,15 +88,21 @@ def _value(argv: list[str], name: str) -> str | None:
 
 
 def fill_config(argv: list[str]) -> list[str]:
-  """Puts the workdir's own config in where --config was left out."""
-  workdir = _value(argv, "workdir")
-  if _value(argv, "config") is not None or not workdir:
-    return argv
-  saved = pathlib.Path(workdir) / "config.json"
-  if not saved.exists():
-    return argv
-  loader = pathlib.Path(__file__).with_name("saved.py")
-  return [argv[0], f"--config={loader}:{saved}", *argv[1:]]
+  """Puts --config first, where its overrides may follow in any order; the
+  workdir's own config stands in if it was left out."""
+  workdir, spec = _value(argv, "workdir"), _value(argv, "config")
+  if spec is None:
+    saved = pathlib.Path(workdir or "") / "config.json"
+    if not workdir or not saved.is_file():
+      return argv
+    spec = f"{pathlib.Path(__file__).with_name('saved.py')}:{saved}"
+  rest = argv[1:]
+  for i, word in enumerate(rest):
+    if word in ("--config", "-config"):
+      rest = rest[:i] + rest[i + 2 :]
+      break
+  rest = [w for w in rest if not w.lstrip("-").startswith("config=")]
+  return [argv[0], f"--config={spec}", *rest]
 
 
 def check_override_names(argv: list[str]) -> None:
@@ -136,6 +144,7 @@ def load_config(spec: str):
 
 def main(argv) -> None:
   del argv
+  logging.set_verbosity(logging.ERROR)  # libraries' notes are not ours
   try:
     code = dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value)
   except UsageError as error:
@@ -149,7 +158,7 @@ def dispatch(mode: str, config, workdir: str | None, source) -> int:
   """Runs one mode; returns the exit code."""
   check(workdir, "--workdir is missing: name the folder of the run")
   check(
-    config is not None,
+    config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )

@@ -5,6 +5,7 @@ import sys
 
 from lengthgen_jax import checkpoint, evaluate, predict, records, restore, train
 from lengthgen_jax import experiment as experiments
+from lengthgen_jax import report as reports
 from lengthgen_jax.errors import UsageError, check
 
 CONFIG_FILE = "config.json"
@@ -16,6 +17,9 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
   Raises:
     UsageError: one line for the user.
   """
+  if mode == "report":
+    print(reports.run(workdir))
+    return 0
   experiment, lines = train.prepare(config)
   if mode == "train":
     open_workdir(config, workdir)

@@ -1,5 +1,6 @@
 """Tasks against their docstrings, Python integers, and their own promises."""
 
+import functools
 import math
 import re
 
@@ -84,12 +85,34 @@ def check_targets(task, batch, width):
   return operands
 
 
-def drawn(task, length, batch, seed=0):
-  """Samples of exactly `length` decimal digits at the natural width."""
-  units, width = task.units(length), task.natural_width(length)
-  sample = jax.jit(lambda key, n: task.sample(key, n, width, exact=True))
-  lengths = jnp.full((batch, task.operands), units)
-  return sample(jax.random.key(seed), lengths), units, width
+def room(task, length):
+  """A width for a length in decimal digits; few, since each is a compile."""
+  return task.natural_width(max(length, 60))
+
+
+def quick_jit(function):
+  """jit without optimizations: these tests spend their time in compiling."""
+  options = {"xla_backend_optimization_level": 0}
+  return jax.jit(function, compiler_options=options)
+
+
+@functools.cache
+def compiled(task, test_set, width, batch):
+  """A jitted sampler of a test set, and a list that grows when it traces."""
+  traces = []
+
+  def sample(key, length):
+    traces.append(length)
+    return data.sample_test(task, test_set, key, batch, length, width)
+
+  return quick_jit(sample), traces
+
+
+def sampled(task, test_set, length, seed=0):
+  """(batch, width) of a test set at a length in decimal digits."""
+  width, batch = room(task, length), 4 if length == 1000 else 64
+  sample, _ = compiled(task, test_set, width, batch)
+  return sample(jax.random.key(seed), task.units(length)), width
 
 
 # The docstrings.
@@ -111,15 +134,15 @@ def test_docstring_example(name, source, target):
   typed = task.operator.join(text.lstrip("0") or "0" for text in written)
   batch = task.encode_text([task.parse(typed)], len(written[0]))
   assert texts(task, batch) == [(source, target)]
-  as_written = [
-    jnp.array([[int(digit) for digit in text]]) for text in written
-  ]
+  as_written = [jnp.array([[int(digit) for digit in text]]) for text in written]
   assert texts(task, task.encode(as_written)) == [(source, target)]
 
 
 @every_task
 def test_docstring_shows_examples_of_every_form(name):
-  sources = [example[1] for example in docstring_examples() if example[0] == name]
+  sources = [
+    example[1] for example in docstring_examples() if example[0] == name
+  ]
   aligned = [source[1] == TASKS[name].operator for source in sources]
   assert aligned.count(False) >= 2
   assert aligned.count(True) >= (name in BINARY)
@@ -131,7 +154,9 @@ def test_docstring_shows_examples_of_every_form(name):
 @pytest.mark.parametrize("length", LENGTHS)
 @every_variant
 def test_targets_equal_python_arithmetic(task, length):
-  batch, units, width = drawn(task, length, batch=4 if length == 1000 else 32)
+  # "equal" is task.sample(..., exact=True).
+  batch, width = sampled(task, "equal", length)
+  units = task.units(length)
   low, high = task.base ** (units - 1), task.base**units
   for values in check_targets(task, batch, width):
     for i, value in enumerate(values):
@@ -144,7 +169,7 @@ def test_targets_equal_python_arithmetic(task, length):
 
 @every_variant
 def test_arrays_are_int32_digits_at_a_thousand_digits(task):
-  batch, _, width = drawn(task, 1000, batch=4)
+  batch, width = sampled(task, "equal", 1000)
   for array in (batch.source, batch.target, batch.length):
     assert array.dtype == jnp.int32
   written = np.asarray(batch.source)
@@ -185,7 +210,7 @@ def test_bits_of_decimal_lengths():
 )
 def test_segments_hold_an_operand_and_the_token_on_its_left(task, width):
   keys = task.coordinates(width)
-  source = texts(task, drawn_at_width(task, width))[0][0]
+  source = source_text(task, width)
   assert len(source) == len(keys.segment)
   starts = [0]
   if task.operands == 2:
@@ -207,9 +232,14 @@ def test_segments_hold_an_operand_and_the_token_on_its_left(task, width):
   assert task.segment_names == ("a", "b")[: task.operands]
 
 
-def drawn_at_width(task, width):
-  lengths = jnp.full((1, task.operands), width)
-  return task.sample(jax.random.key(0), lengths, width, exact=True)
+def source_text(task, width):
+  """Some source of this width."""
+  count = np.arange(width)[None] % (task.base - 1) + 1
+  operands = [
+    jnp.array(count[:, : task.operand_width(i, width)])
+    for i in range(task.operands)
+  ]
+  return texts(task, task.encode(operands))[0][0]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -217,7 +247,7 @@ def drawn_at_width(task, width):
 def test_aligned_source_is_one_segment_of_two_tokens_per_digit(name, width):
   task = TASKS[name](aligned=True)
   keys = task.coordinates(width)
-  source = texts(task, drawn_at_width(task, width))[0][0]
+  source = source_text(task, width)
   assert (task.strides, len(task.segment_names)) == ((2,), 1)
   assert np.all(keys.segment == 0) and len(keys.segment) == len(source)
   assert keys.right.tolist() == list(range(2 * width + 2))[::-1]
@@ -256,7 +286,8 @@ def test_training_and_validation_numbers_are_disjoint(name):
   allowed = set(share.tolist())
   assert data.TRAIN_SHARE * 8 == data.POPULATION * 7
   for held_out in (False, True):
-    batch = seen.sample(jax.random.key(1), 256, width, held_out)
+    sample = quick_jit(lambda key, h=held_out: seen.sample(key, 256, width, h))
+    batch = sample(jax.random.key(1))
     drawn_numbers = check_targets(task, batch, width)
     for values in drawn_numbers:
       for i, value in enumerate(values):
@@ -272,7 +303,8 @@ def test_training_lengths_stay_in_range(name):
   task = TASKS[name]()
   longest, width = task.units(3), task.natural_width(3)
   train = data.Interpolation(task, "lengths", train_length=3)
-  batch = train.sample(jax.random.key(0), 512, width)
+  sample = quick_jit(lambda key: train.sample(key, 512, width))
+  batch = sample(jax.random.key(0))
   values = np.array(check_targets(task, batch, width))
   long = [i for i in range(task.operands) if not task.is_digit(i)]
   size = task.base**longest
@@ -292,57 +324,38 @@ def test_training_lengths_stay_in_range(name):
 
 def test_recorded_length_ignores_the_single_digit():
   task = TASKS["multiply"]()
-  batch = task.sample(jax.random.key(0), jnp.array([[2, 5], [4, 1]]), 8)
+  sample = quick_jit(lambda key, length: task.sample(key, length, 8))
+  batch = sample(jax.random.key(0), jnp.array([[2, 5], [4, 1]]))
   assert np.asarray(batch.length).tolist() == [2, 4]
 
 
 # Test sets.
 
 
-def sampled(task, test_set, length, batch=64):
-  width = task.natural_width(length)
-  sample = jax.jit(
-    lambda key, n: data.sample_test(task, test_set, key, batch, n, width)
-  )
-  return sample(jax.random.key(5), task.units(length)), width
-
-
-@every_variant
-def test_equal_operands_have_exactly_that_many_digits(task):
-  for length in (1, 3, 20):
-    batch, width = sampled(task, "equal", length)
-    units = task.units(length)
-    for values in check_targets(task, batch, width):
-      for i, value in enumerate(values):
-        if not task.is_digit(i):
-          assert task.base ** (units - 1) <= value < task.base**units
-    assert np.all(np.asarray(batch.length) == units)
-
-
 @pytest.mark.parametrize("aligned", (False, True))
 def test_unequal_operands_have_either_order(aligned):
   task = TASKS["addition"](aligned=aligned)
-  batch, width = sampled(task, "unequal", 6, batch=256)
+  batch, width = sampled(task, "unequal", 6)
   values = check_targets(task, batch, width)
   lengths = np.array([[len(str(value)) for value in pair] for pair in values])
   assert np.all(lengths.max(axis=1) == 6)
   assert np.all(np.asarray(batch.length) == 6)
   for side in (0, 1):
-    assert set(lengths[lengths[:, 1 - side] == 6][:, side]) == set(range(1, 7))
+    other = lengths[lengths[:, 1 - side] == 6][:, side]
+    assert set(other.tolist()) == set(range(1, 7))
 
 
-@pytest.mark.parametrize("name", [n for n in TASKS if n != "addition"])
+@pytest.mark.parametrize("name", ("multiply", "successor"))
 def test_unequal_is_equal_for_one_long_operand(name):
   task = TASKS[name]()
-  equal, _ = sampled(task, "equal", 4)
-  unequal, _ = sampled(task, "unequal", 4)
+  equal, unequal = (sampled(task, s, 4)[0] for s in ("equal", "unequal"))
   assert np.array_equal(equal.source, unequal.source)
 
 
-@pytest.mark.parametrize("length", (1, 2, 7, 40))
+@pytest.mark.parametrize("length", (1, 2, 7, 10))
 @every_variant
 def test_carry_chains_run_through(task, length):
-  batch, width = sampled(task, "carry", length, batch=16)
+  batch, width = sampled(task, "carry", length)
   units = task.units(length)
   values = check_targets(task, batch, width)
   assert np.all(np.asarray(batch.length) == units)
@@ -367,35 +380,38 @@ def test_size_of_a_test_set(length):
     assert data.test_size(length, samples) == expected
 
 
-@pytest.mark.parametrize("test_set", data.TEST_SETS)
+@pytest.mark.parametrize("test_set", ("equal", "carry"))
 @every_variant
 def test_one_compile_serves_all_lengths(task, test_set):
-  traces = []
+  check_one_compile(task, test_set)
 
-  @jax.jit
-  def sample(key, length):
-    traces.append(length)
-    return data.sample_test(task, test_set, key, 4, length, 12)
 
+def test_one_compile_serves_all_unequal_lengths():
+  check_one_compile(TASKS["addition"](), "unequal")
+
+
+def check_one_compile(task, test_set):
   for length in (1, 2, 5, 10):
-    batch = sample(jax.random.key(length), length)
-    check_targets(task, batch, 12)
-    assert np.all(np.asarray(batch.length) == length)
+    batch, width = sampled(task, test_set, length, seed=length)
+    check_targets(task, batch, width)
+    assert np.all(np.asarray(batch.length) == task.units(length))
+  _, traces = compiled(task, test_set, width, 64)
   assert len(traces) == 1
 
 
 @every_variant
 def test_draws_are_a_function_of_the_key(task):
-  first, again = (drawn(task, 9, 8, seed)[0] for seed in (1, 1))
-  other = drawn(task, 9, 8, seed=2)[0]
+  first, again, other = (
+    sampled(task, "equal", 9, seed)[0] for seed in (1, 1, 2)
+  )
   assert np.array_equal(first.source, again.source)
   assert not np.array_equal(first.source, other.source)
-  assert len(set(texts(task, first))) > 1
+  assert len(set(texts(task, first))) > 32
 
 
 def test_operands_are_drawn_independently():
   task = TASKS["addition"]()
-  batch, _, _ = drawn(task, 9, 16)
+  batch, _ = sampled(task, "equal", 9)
   assert all(a != b for a, b in numbers(task, batch))
 
 
@@ -502,7 +518,7 @@ def test_parity_prints_one_bit(name):
 @pytest.mark.parametrize("name", ("addition", "multiply", "successor"))
 def test_render_reads_a_target_back(name):
   task = TASKS[name]()
-  batch, _, width = drawn(task, 60, batch=4)
+  batch, _ = sampled(task, "equal", 60)
   for (_, target), values in zip(
     texts(task, batch), numbers(task, batch), strict=True
   ):

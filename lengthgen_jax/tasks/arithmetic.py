@@ -142,14 +142,15 @@ class ArithmeticTask:
       width: W, static.
       exact: whether leading digits must not be zero.
     """
-    drawn = []
+    drawn, longest_B = [], 0
     for i, one in enumerate(jax.random.split(key, self.operands)):
       length_B = length_BxO[:, i]
       if self.is_digit(i):
         drawn.append(digits.draw(one, jnp.ones_like(length_B), 1, 10, False))
       else:
         drawn.append(digits.draw(one, length_B, width, self.base, exact))
-    return self.encode(drawn, length_BxO.max(axis=1))
+        longest_B = jnp.maximum(longest_B, length_B)
+    return self.encode(drawn, longest_B)
 
   def sample_values(self, key, value_BxO, width: int) -> Batch:
     """Examples from integers below 2^20 (the papers' interpolation set)."""
@@ -218,6 +219,6 @@ class ArithmeticTask:
     body, end, _ = tokens.partition(self.vocabulary.end)
     if not end:
       raise ValueError(f"no end token {self.vocabulary.end!r} after {body!r}")
-    if not body or not set(body) <= set("0123456789"):
+    if not body or not set(body) <= set("0123456789"[: self.base]):
       raise ValueError(f"the model wrote {body!r}, which is no number")
     return body[::-1].lstrip("0") or "0"

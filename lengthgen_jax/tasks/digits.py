@@ -46,24 +46,26 @@ def permuted(index, seed: int):
   half = PERMUTATION_BITS // 2
   mask = (1 << half) - 1
   index = index.astype(jnp.uint32)
-  left, right = index >> half, index & mask
-  for step in range(6):
-    mixed = right * jnp.uint32(0x9E3779B1) + jnp.uint32(
-      (seed * 0x85EBCA77 + step * 0xC2B2AE3D) & 0xFFFFFFFF
-    )
+  salt = jnp.uint32((seed * 0x85EBCA77) & 0xFFFFFFFF)
+
+  def one_round(step, halves):
+    left, right = halves
+    mixed = right * jnp.uint32(0x9E3779B1) + salt
+    mixed += step.astype(jnp.uint32) * jnp.uint32(0xC2B2AE3D)
     mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
     mixed = (mixed ^ (mixed >> 12)) * jnp.uint32(0x297A2D39)
-    left, right = right, left ^ ((mixed ^ (mixed >> 15)) & mask)
+    return right, left ^ ((mixed ^ (mixed >> 15)) & mask)
+
+  # A loop, because XLA takes seconds to compile the rounds unrolled.
+  halves = index >> half, index & mask
+  left, right = jax.lax.fori_loop(0, 6, one_round, halves)
   return ((left << half) | right).astype(jnp.int32)
 
 
 def from_value(value_B, width: int, base: int):
   """Digits [B, W] of integers below 2^20."""
-  columns = []
-  for _ in range(min(width, PERMUTATION_BITS + 1)):
-    columns.append(value_B % base)
-    value_B = value_B // base
-  digits = jnp.stack(columns[::-1], axis=1)
+  powers = [base**i for i in range(width) if base**i < 1 << PERMUTATION_BITS]
+  digits = value_B[:, None] // jnp.array(powers[::-1], jnp.int32) % base
   return jnp.pad(digits, ((0, 0), (width - digits.shape[1], 0)))
 
 
