@@ -22,7 +22,15 @@ TASKS = (
   "parity",
   "parity_classification",
 )
-METHODS = ("vanilla", "window", "window_cpi", "nope_window", "alibi", "rope")
+METHODS = (
+  "vanilla",
+  "window",
+  "window_cpi",
+  "nope_window",
+  "alibi",
+  "rope",
+  "abc",
+)
 OPTIONS = ("fixed", "paper")
 
 
@@ -54,10 +62,23 @@ def set_method(config) -> None:
     set_scaffold(config)
     return
   config.train.steps = 2000
+  if method == "abc":
+    set_abc(config)
+    return
   config.train.target_exact_match = 1.0
   if method in ("alibi", "rope"):
     config.positions.kind = "none" if method == "alibi" else "rope"
     config.bias.kind = "alibi" if method == "alibi" else "none"
+
+
+def set_abc(config) -> None:
+  """ABC at natural width: interpolate and calibrate at three widths."""
+  config.method = "vanilla"  # of the first stage; the second is "abc"
+  longest = 20 if config.task == "parity" else config.data.train_length
+  config.data.widths = tuple(longest + extra for extra in (2, 3, 4))
+  config.train.steps = 3000
+  config.train.target_exact_match = 0.995
+  config.retrain.widths = config.data.widths[:1]
 
 
 def set_scaffold(config) -> None:
@@ -66,7 +87,6 @@ def set_scaffold(config) -> None:
   config.data.aligned = True
   config.bias.kind = "window"
   config.model.num_encoder_layers = 0
-  config.model.dropout_rate = 0.1
   config.positions.source_anchor = "right"
   config.train.steps = 800
   config.train.learning_rate = 2e-3
@@ -101,4 +121,4 @@ def set_paper(config) -> None:
     target_exact_match=1.0,
     chunk=512,
   )
-  config.eval.update(lengths=(6, 10, 15, 20, 60), samples=10000)
+  config.eval.update(lengths=(6, 10, 15, 20, 60), samples=(10000,))

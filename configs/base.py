@@ -43,10 +43,16 @@ def get_config() -> ConfigDict:
         "table": 512,  # rows of the learned table
       },
       "bias": {
-        "kind": "none",  # none, window, alibi
+        "kind": "none",  # none, window, alibi, file
+        "file": "",  # an .npz with lines or matrices
         "window": 1,  # w, tokens on each side
         "stride": 0,  # source tokens per output row; 0 = the task's own
         "windowed_encoder": False,  # window encoder self-attention too
+        "scale": 1.0,  # factor on the bias's open values
+        "learned_scale": False,  # one more factor per layer and site, learned
+        "closed": -1e9,  # of closed cells; above -1e5 they stay soft
+        # leave the causal term to the bias, which may then show the future
+        "allow_leak": False,
       },
       "train": {
         "steps": 1000,  # gradient steps
@@ -68,10 +74,49 @@ def get_config() -> ConfigDict:
         "every": 5,  # chunks between checkpoints
         "keep": 2,  # newest checkpoints kept; each holds the best too
       },
+      # ABC: how lines are read off the attention of the model above ...
+      "calibration": {
+        "lengths": (4, 5, 6),  # decimal digits; () draws training examples
+        "samples": 500,  # for each width and length
+        "quantity": "weights",  # weights (after softmax), scores (before)
+        "scaled": True,  # scores divided by sqrt(head size)
+        "lines": "operand",  # operand: anchored to segments; absolute: papers
+        "directions": (-1, 0, 1),  # Δ in cross-attention
+        "self_directions": (0, 1),  # Δ in self-attention
+        "rows": "length",  # rows used: length (below the operands'), all
+        "line": "mean",  # strength of a line: mean, sum
+        "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)
+        "kappa": 2.0,  # threshold in cross-attention
+        "kappa_self": 0.87,  # threshold in self-attention
+        "statistics": "all",  # μ and σ over all lines, or distinct
+        "maximum": "head",  # subtract the max of: direction, head, none
+        "min_cells": 0.5,  # least share of the rows that a line crosses
+        "layers": "each",  # lines of each layer, or the last one's for all
+        "empty_heads": "transparent",  # heads without a line, or closed
+      },
+      "abc": {
+        "min_exact_match": 0.97,  # validation EM that counts as interpolated
+        "example": "",  # input of the attention heat maps; "" = a short one
+        "vanilla_longest": 60,  # longest test length of the vanilla model
+      },
+      # ... and what the model retrained with them changes
+      "retrain": {
+        "start": "fresh",  # parameters: fresh, interpolated
+        "widths": (),  # as data.widths
+        "model": {"num_encoder_layers": 0, "dropout_rate": 0.1},
+        "positions": {"kind": "none"},
+        "train": {
+          "steps": 800,
+          "learning_rate": 2e-3,
+          "warmup_steps": 100,
+          "target_exact_match": 2.0,
+        },
+      },
       "eval": {
         "lengths": (6, 10, 20, 60),  # decimal digits
         "test_sets": ("equal",),  # equal, unequal, carry
-        "samples": 1000,  # per length and seed
+        # per length and seed: one number, or one for each length
+        "samples": (1000,),
         "checkpoint": "last",  # last, best (by validation), or a step
         "seed": 0,  # of the test samples
         # also decode freely: rows em_end_blind and edit

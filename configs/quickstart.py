@@ -1,6 +1,6 @@
 """The main job: ABS on addition, 6 digits in training, 60 at test.
 
-  lengthgen --config=configs/quickstart.py --workdir=runs/quickstart
+lengthgen --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
 from configs import arithmetic

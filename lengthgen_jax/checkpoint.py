@@ -93,7 +93,9 @@ class Checkpoints:
       ),
     )
     if checksum(restored.state) != restored.meta["checksum"]:
-      raise ValueError("its arrays do not have the checksum they were saved with")
+      raise ValueError(
+        "its arrays do not have the checksum they were saved with"
+      )
     return restored.state
 
   def _move_aside(self, step: int, error: Exception) -> str:

@@ -67,7 +67,7 @@ def row_base(config, experiment, seed_state, stage: str) -> dict:
     "step": seed_state["step"],
     "checkpoint": str(config.eval.checkpoint),
     "stopped_at": seed_state["stopped_at"],
-    "leak": False,
+    "leak": config.bias.allow_leak,
     "config_hash": experiments.config_hash(config),
     "version": lengthgen_jax.__version__,
     "position": None,
@@ -80,10 +80,11 @@ def evaluate_length(
   """Rows of one test set at one length (decimal digits), EM first."""
   task = experiment.task
   width, units = experiment.test_width(length), task.units(length)
-  samples = test_size(length, config.eval.samples)
+  asked = samples_at(config, length)
+  samples = test_size(length, asked)
   key = jax.random.fold_in(rng.stream(config.eval.seed, "eval"), length)
-  batch = _draw(task, test_set, key, config.eval.samples, units, width)
-  size = chunk_size(config, experiment, width)
+  batch = _draw(task, test_set, key, asked, units, width)
+  size = min(chunk_size(config, experiment, width), asked)
   token, exact = [], []
   for start in range(0, samples, size):
     part = _rows(batch, start, size)
@@ -223,8 +224,14 @@ def chunk_size(config, experiment, width: int) -> int:
   if config.model.num_encoder_layers:
     cells = max(cells, sources * sources)
   per_sample = 3 * 4 * config.model.num_heads * cells
-  fitting = max((config.eval.memory_mb << 20) // per_sample, 1)
-  return int(min(fitting, config.eval.samples))
+  return max((config.eval.memory_mb << 20) // per_sample, 1)
+
+
+def samples_at(config, length: int) -> int:
+  """eval.samples for a length in eval.lengths."""
+  samples = config.eval.samples
+  many = len(samples) > 1
+  return samples[config.eval.lengths.index(length)] if many else samples[0]
 
 
 def table(rows: list[dict]) -> str:

@@ -6,10 +6,12 @@ import json
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from lengthgen_jax import coordinates, metrics, rng
+from lengthgen_jax import bias_file, coordinates, metrics, rng
 from lengthgen_jax.attention import biases, positions
+from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.models import config as model_config
@@ -30,7 +32,7 @@ class Experiment:
     widths: static widths that training cycles through.
     fixed_width: W of `width=fixed`, None for `width=natural`.
     model: the flax module.
-    bias_kind: a name in BIASES.
+    bias: how the scaffold enters the scores.
   """
 
   task: object
@@ -38,7 +40,7 @@ class Experiment:
   widths: tuple[int, ...]
   fixed_width: int | None
   model: EncoderDecoder
-  bias_kind: str
+  bias: biases.BiasConfig
 
   def test_width(self, length: int) -> int:
     """W for a test length in decimal digits; UsageError if it cannot be."""
@@ -69,7 +71,7 @@ class Experiment:
     """Bias of every site for rows `row_T` of one seed: [N or 1, H, T, S]."""
     heads = self.model.config.num_heads
     make = lambda site, rows, site_keys: biases.total(
-      self.bias_kind, site, heads, lines.get(site), rows, site_keys
+      self.bias, lines, site, heads, rows, site_keys
     )
     result = {
       "self": make("self", row_T, coordinates.target(target_rows)),
@@ -99,9 +101,7 @@ class Experiment:
     logits, _ = self.model.apply(
       {"params": params}, batch, bias, True, rngs={"dropout": key}
     )
-    loss = optax.softmax_cross_entropy_with_integer_labels(
-      logits, batch.target
-    )
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
     return (loss * batch.weight).sum() / batch.weight.sum()
 
   def hits(self, params, batch, bias):
@@ -132,7 +132,13 @@ def build(config) -> Experiment:
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
-    " train.validation_samples checkpoint.every checkpoint.keep eval.samples",
+    " train.validation_samples checkpoint.every checkpoint.keep eval.memory_mb",
+  )
+  check(
+    len(config.eval.samples) in (1, len(config.eval.lengths))
+    and min(config.eval.samples) > 0,
+    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
+    f" for each of eval.lengths={tuple(config.eval.lengths)}",
   )
   task = TASKS[config.task](
     aligned=config.data.aligned, slack=config.data.slack
@@ -146,7 +152,7 @@ def build(config) -> Experiment:
     widths=_widths(config, task),
     fixed_width=_fixed_width(config, task),
     model=model,
-    bias_kind=config.bias.kind,
+    bias=_bias_config(config),
   )
   for width in experiment.widths:
     experiment.check_positions(width, f"data: width {width}")
@@ -158,7 +164,9 @@ def build(config) -> Experiment:
 
 
 def make_lines(config, task) -> dict:
-  """The LineBias of a config: windows, or nothing."""
+  """The LineBias of a config: windows, a file's, or nothing."""
+  if config.bias.kind == "file":
+    return bias_file.load(config.bias.file)[0]
   make = BIASES[config.bias.kind].lines
   if make is None:
     return {}
@@ -168,6 +176,95 @@ def make_lines(config, task) -> dict:
     config.model.num_heads,
     config.bias.windowed_encoder,
   )
+
+
+def check_bias(experiment: Experiment, bias: dict, seeds, widths) -> list[str]:
+  """Refuses a bias that does not fit the model or shows the future.
+
+  Args:
+    experiment: the model it is meant for.
+    bias: LineBias or matrices with leading axis R or 1.
+    seeds: the seeds of the run.
+    widths: static widths it must cover.
+
+  Returns:
+    Lines about rows with nothing open, if there are any.
+
+  Raises:
+    UsageError: one line that names the site, layer, head and cell.
+  """
+  config = experiment.model.config
+  notes = []
+  for name, value in bias.items():
+    site, _, is_dense = name.partition("_")
+    shape = value.shape if is_dense else value.transparent.shape
+    layers = (
+      config.num_encoder_layers
+      if site == "encoder"
+      else config.num_decoder_layers
+    )
+    check(
+      shape[0] in (1, len(seeds))
+      and shape[1] in (1, layers)
+      and shape[2] == config.num_heads,
+      f"bias.file: {site} has {shape[0]} seeds, {shape[1]} layers and {shape[2]}"
+      f" heads; this run has {len(seeds)}, {layers} (or 1) and"
+      f" {config.num_heads}",
+    )
+    if site == "self" and not experiment.bias.allow_leak:
+      _refuse_leak(value, is_dense)
+    for width in widths:
+      notes += _dead_rows(experiment, name, value, width)
+  return notes
+
+
+def _refuse_leak(value, is_dense) -> None:
+  found = (
+    lines_module.leak_dense(value) if is_dense else lines_module.leak(value)
+  )
+  if found is not None:
+    seed, layer, head, row, column = found
+    raise UsageError(
+      f"bias leaks the future: site self, seed {seed}, layer {layer}, head"
+      f" {head}, row {row} sees column {column}; repair it, or ask for it by"
+      " --config.bias.allow_leak=true"
+    )
+
+
+def _dead_rows(experiment, name: str, value, width: int) -> list[str]:
+  """A line if rows of this bias have nothing open at width W."""
+  site, _, is_dense = name.partition("_")
+  task = experiment.task
+  rows = np.arange(task.target_length(width))
+  keys = task.coordinates(width)
+  if site != "cross":
+    keys = coordinates.target(rows)
+  if is_dense:
+    fits = len(rows) <= value.shape[3] and len(keys.segment) <= value.shape[4]
+    check(
+      fits,
+      f"bias.file: {site} is {value.shape[3]} x {value.shape[4]}, but width"
+      f" {width} needs {len(rows)} x {len(keys.segment)}",
+    )
+  if site == "encoder":
+    return []
+  dead = 0
+  for r in range(len(value if is_dense else value.transparent)):
+    own = {name: jax.tree.map(lambda x, r=r: x[r], value)}
+    total = biases.total(
+      experiment.bias, own, site, value_heads(value, is_dense), rows, keys
+    )
+    dead += int((total == biases.CLOSED).all(axis=-1).sum())
+  if not dead:
+    return []
+  return [
+    f"bias: {dead} rows of {site}-attention have nothing open at width {width};"
+    " their context is zero"
+  ]
+
+
+def value_heads(value, is_dense) -> int:
+  return value.shape[2] if is_dense else value.transparent.shape[2]
 
 
 def check_positive(config, names: str) -> None:
@@ -184,7 +281,9 @@ def _model_config(config, vocabulary) -> model_config.ModelConfig:
   check_choice("model.activation", model.activation, model_config.ACTIVATIONS)
   check_choice("model.dtype", model.dtype, model_config.DTYPES)
   check_choice("positions.kind", place.kind, positions.POSITIONS)
-  check_choice("positions.source_anchor", place.source_anchor, positions.ANCHORS)
+  check_choice(
+    "positions.source_anchor", place.source_anchor, positions.ANCHORS
+  )
   check(
     model.emb_dim % model.num_heads == 0,
     f"model.num_heads={model.num_heads} does not divide"
@@ -202,8 +301,20 @@ def _model_config(config, vocabulary) -> model_config.ModelConfig:
   return model_config.ModelConfig(
     vocab_size=len(vocabulary),
     start_token=vocabulary.id(vocabulary.start),
+    learned_bias_scale=config.bias.learned_scale,
     positions=positions.PositionConfig(**place),
     **model,
+  )
+
+
+def _bias_config(config) -> biases.BiasConfig:
+  section = config.bias
+  closed = section.closed
+  if closed <= bias_file.DENSE_CLOSED:
+    closed = float("-inf")
+  check(section.scale > 0, f"bias.scale={section.scale}: must be positive")
+  return biases.BiasConfig(
+    section.kind, section.scale, closed, section.allow_leak
   )
 
 
@@ -270,6 +381,3 @@ def config_hash(config) -> str:
     fields.pop(name)
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-__all__ = ["Experiment", "UsageError", "build", "config_hash", "make_lines"]

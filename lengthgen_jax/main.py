@@ -18,7 +18,7 @@ from ml_collections import config_flags
 
 from lengthgen_jax.errors import UsageError, check
 
-MODES = ("train", "evaluate", "predict", "report")
+MODES = ("train", "abc", "evaluate", "predict", "calibrate", "report")
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -35,9 +35,11 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   MODES,
-  "train (and evaluate); evaluate a trained workdir; predict: answer the"
-  " expressions on standard input, one a line; report: one table and figures"
-  " of all results below --workdir.",
+  "train (and evaluate); abc: interpolate, calibrate, retrain, evaluate;"
+  " evaluate a trained workdir; predict: answer the"
+  " expressions on standard input, one a line; calibrate: write the bias"
+  " that a trained workdir's attention shows; report: one table and figures of"
+  " all results below --workdir.",
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."

@@ -40,6 +40,4 @@ def lower_bound(correct: int, n: int, confidence: float = 0.95) -> float:
   """One-sided Clopper-Pearson lower bound of a success rate."""
   if correct == 0:
     return 0.0
-  return float(
-    special.betaincinv(correct, n - correct + 1, 1.0 - confidence)
-  )
+  return float(special.betaincinv(correct, n - correct + 1, 1.0 - confidence))

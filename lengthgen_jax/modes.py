@@ -3,12 +3,23 @@
 import pathlib
 import sys
 
-from lengthgen_jax import checkpoint, evaluate, predict, records, restore, train
+from lengthgen_jax import (
+  abc,
+  calibrate,
+  checkpoint,
+  evaluate,
+  predict,
+  records,
+  restore,
+  train,
+)
 from lengthgen_jax import experiment as experiments
 from lengthgen_jax import report as reports
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.interpret import plots
 
 CONFIG_FILE = "config.json"
+INTERRUPTED = 143  # exit code after SIGTERM
 
 
 def run(mode: str, config, workdir: pathlib.Path, source) -> int:
@@ -20,19 +31,15 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
   if mode == "report":
     print(reports.run(workdir))
     return 0
-  experiment, lines = train.prepare(config)
-  if mode == "train":
-    open_workdir(config, workdir)
-    try:
-      train.run(config, experiment, lines, workdir, report)
-    except train.Interrupted as stop:
-      report(str(stop))
-      return 143
-    return evaluate_workdir(config, experiment, lines, workdir)
+  if mode in ("train", "abc"):
+    return _train(mode, config, workdir)
   check_trained(config, workdir)
   if mode == "evaluate":
-    return evaluate_workdir(config, experiment, lines, workdir)
-  state = restore.load_state(config, experiment, lines, workdir, report)
+    return evaluate_workdir(config, workdir)
+  if mode == "calibrate":
+    return calibrate_workdir(config, workdir)
+  config, experiment, lines, folder = trained_parts(config, workdir)
+  state = restore.load_state(config, experiment, lines, folder, report)
   seed_states = restore.seed_states(config, state)
   if source is None:
     return predict.run(experiment, lines, seed_states, sys.stdin)
@@ -44,7 +51,23 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
 
 
 def report(line: str) -> None:
-  print(line, file=sys.stderr)
+  print(line, file=sys.stderr, flush=True)
+
+
+def _train(mode: str, config, workdir: pathlib.Path) -> int:
+  experiment, lines = train.prepare(config, report)
+  if mode == "abc":
+    abc.check_config(config)
+  open_workdir(config, workdir)
+  try:
+    if mode == "abc":
+      abc.run(config, workdir, report)
+    else:
+      train.run(config, experiment, lines, workdir, report)
+  except train.Interrupted as stop:
+    report(str(stop))
+    return INTERRUPTED
+  return evaluate_workdir(config, workdir)
 
 
 def open_workdir(config, workdir: pathlib.Path) -> None:
@@ -55,8 +78,7 @@ def open_workdir(config, workdir: pathlib.Path) -> None:
   """
   saved = checkpoint.saved_config(workdir)
   if saved is not None:
-    sections = [s for s in config if s not in experiments.READING_FIELDS]
-    refuse_other(config, saved, sections, workdir)
+    refuse_other(config, saved, workdir)
   try:
     text = config.to_json_best_effort(indent=2)
     records.write_text(workdir / CONFIG_FILE, text + "\n")
@@ -67,17 +89,17 @@ def open_workdir(config, workdir: pathlib.Path) -> None:
 
 
 def check_trained(config, workdir: pathlib.Path) -> None:
-  """UsageError unless the workdir was trained with this model and task."""
+  """UsageError unless the workdir was trained with this config."""
   saved = checkpoint.saved_config(workdir)
   check(
     saved is not None,
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
   )
+  refuse_other(config, saved, workdir)
+
+
+def refuse_other(config, saved: dict, workdir) -> None:
   sections = [s for s in config if s not in experiments.READING_FIELDS]
-  refuse_other(config, saved, sections, workdir)
-
-
-def refuse_other(config, saved: dict, sections, workdir) -> None:
   found = experiments.differences(config, saved, sections)
   check(
     not found,
@@ -86,18 +108,55 @@ def refuse_other(config, saved: dict, sections, workdir) -> None:
   )
 
 
-def evaluate_workdir(config, experiment, lines, workdir) -> int:
-  """Evaluates, prints the table, draws the figure."""
-  from lengthgen_jax.interpret import plots
+def is_pipeline(workdir: pathlib.Path) -> bool:
+  """Whether the workdir is one of --mode=abc."""
+  return (workdir / abc.STAGES[0]).is_dir()
 
-  state = restore.load_state(config, experiment, lines, workdir, report)
-  seed_states = restore.seed_states(config, state)
-  rows = evaluate.run(config, experiment, lines, seed_states, workdir, "train")
+
+def trained_parts(config, workdir: pathlib.Path):
+  """(config, experiment, LineBias, folder) of the model that answers: the
+  retrained one of a pipeline."""
+  if is_pipeline(workdir):
+    return *abc.retrain_parts(config, workdir), workdir / "retrain"
+  return config, *train.prepare(config), workdir
+
+
+def evaluate_workdir(config, workdir: pathlib.Path) -> int:
+  """Evaluates, prints the table, draws the figures."""
+  if is_pipeline(workdir):
+    rows = abc.evaluate_all(config, workdir, report)
+    made = abc.figures(config, rows, workdir)
+  else:
+    experiment, lines = train.prepare(config)
+    state = restore.load_state(config, experiment, lines, workdir, report)
+    seed_states = restore.seed_states(config, state)
+    rows = evaluate.run(
+      config, experiment, lines, seed_states, workdir, "train"
+    )
+    made = [
+      plots.accuracy_by_length(
+        rows,
+        workdir / "figures" / "accuracy_by_length.png",
+        f"{config.task}, width={config.data.width}",
+      )
+    ]
   print(evaluate.table(rows))
-  figure = plots.accuracy_by_length(
-    rows,
-    workdir / "figures" / "accuracy_by_length.png",
-    f"{config.task}, width={config.data.width}",
+  print(f"rows: {workdir / 'results.jsonl'}")
+  print(f"figures: {', '.join(str(path) for path in made)}")
+  return 0
+
+
+def calibrate_workdir(config, workdir: pathlib.Path) -> int:
+  """Writes W/calibrate/bias.npz from a trained workdir's attention."""
+  check(
+    not is_pipeline(workdir),
+    f"--workdir={workdir}: --mode=abc calibrates by itself; name a workdir of"
+    " --mode=train",
   )
-  print(f"rows: {workdir / 'results.jsonl'}   figure: {figure}")
+  experiment, lines = train.prepare(config)
+  states = abc.interpolated(config, experiment, workdir, report)
+  calibrate.run(
+    config, experiment, lines, states, workdir / "calibrate", report
+  )
+  print(f"bias: {workdir / 'calibrate' / 'bias.npz'}")
   return 0

@@ -59,9 +59,7 @@ class Predictor:
       task.coordinates(width), len(task.coordinates(bound).segment)
     )
     rows = 1 << (len(parsed) - 1).bit_length()
-    batch = task.encode_text(
-      parsed + parsed[-1:] * (rows - len(parsed)), width
-    )
+    batch = task.encode_text(parsed + parsed[-1:] * (rows - len(parsed)), width)
     pad = task.vocabulary.id(task.vocabulary.pad)
     short = len(keys.segment) - batch.source.shape[1]
     out = decode.greedy(

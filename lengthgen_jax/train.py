@@ -138,7 +138,9 @@ class Interrupted(Exception):
   """SIGTERM or Ctrl-C: the run was saved at a chunk boundary."""
 
 
-def run(config, experiment, lines, folder, report) -> states.TrainState:
+def run(
+  config, experiment, lines, folder, report, initial=None
+) -> states.TrainState:
   """Trains, resuming from the newest sound checkpoint of `folder`.
 
   Args:
@@ -147,6 +149,7 @@ def run(config, experiment, lines, folder, report) -> states.TrainState:
     lines: LineBias with leading axis R or 1.
     folder: pathlib.Path of this run (or of a stage of it).
     report: function of one line of text.
+    initial: per seed, parameters to start from instead of fresh ones.
 
   Returns:
     The final state.
@@ -162,6 +165,9 @@ def run(config, experiment, lines, folder, report) -> states.TrainState:
     step, state = store.restore(abstract_state(trainer), report=report)
     if state is None:
       state = trainer.init()
+      if initial is not None:
+        params = jax.tree.map(lambda *x: jnp.stack(x), *initial)
+        state = state.replace(params=params)
     else:
       report(f"resumed at step {step}")
     log = Log(config, folder, int(state.step))
@@ -218,7 +224,9 @@ def _news(config, before, state) -> list[str]:
       )
     else:
       em = 100 * float(state.best_em[r])
-      lines.append(f"seed {seed}: target reached at step {step} (EM {em:.1f} %)")
+      lines.append(
+        f"seed {seed}: target reached at step {step} (EM {em:.1f} %)"
+      )
   return lines
 
 
@@ -297,7 +305,12 @@ class Log:
     self.board.close()
 
 
-def prepare(config):
-  """Experiment and LineBias of a config."""
+def prepare(config, report=lambda line: None):
+  """Experiment and LineBias of a config, checked against each other."""
   experiment = experiments.build(config)
-  return experiment, experiments.make_lines(config, experiment.task)
+  lines = experiments.make_lines(config, experiment.task)
+  for note in experiments.check_bias(
+    experiment, lines, config.seeds, experiment.widths
+  ):
+    report(note)
+  return experiment, lines

@@ -14,6 +14,7 @@ self-attention, and of cross-attention on `$0123`:
 """
 
 from collections.abc import Callable
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -62,7 +63,9 @@ def window_lines(strides, width: int, heads: int, windowed_encoder: bool):
     "cross": lines.shared_lines(cross_lines, heads),
   }
   if windowed_encoder:
-    band = [(0, lines.LEFT, 1, k, 0.0) for k in range(-width, width + 1)]
+    band = [
+      (lines.WHOLE, lines.LEFT, 1, k, 0.0) for k in range(-width, width + 1)
+    ]
     bias["encoder"] = lines.shared_lines(band, heads)
   return bias
 
@@ -98,29 +101,70 @@ BIASES = {
   "none": Bias(),
   "window": Bias(lines=window_lines),
   "alibi": Bias(dense=alibi),
+  "file": Bias(),  # lines or matrices read from bias.file
 }
 
 
-def total(kind: str, site: str, heads: int, site_lines, row_T, keys):
-  """Causal + padding + scaffold bias of one site, for one seed.
+@dataclasses.dataclass(frozen=True)
+class BiasConfig:
+  """How a scaffold enters the scores.
+
+  Attributes:
+    kind: a name in BIASES.
+    scale: factor on the scaffold's open values.
+    closed: what the scaffold's closed cells get ("soft" ABC if finite).
+    allow_leak: leaves the causal term out where there is a scaffold for
+      self-attention, as the released ABC program does: the future shows.
+  """
+
+  kind: str = "none"
+  scale: float = 1.0
+  closed: float = CLOSED
+  allow_leak: bool = False
+
+
+def scaffold(
+  config: BiasConfig, bias: dict, site: str, heads: int, row_T, keys
+):
+  """The scaffold [N or 1, H, T, S] of one site and seed; None if there is none.
 
   Args:
-    kind: a name in BIASES.
-    site: "self", "cross" or "encoder"; only "self" is causal.
+    config: how it enters.
+    bias: LineBias of one seed; matrices from elsewhere stand under
+      "self_dense" and "cross_dense" as [1 or N, H, T_max, S_max].
+    site: "self", "cross" or "encoder".
     heads: H.
-    site_lines: SiteLines [N or 1, H, K] of this site; None leaves it open.
     row_T: [T] row numbers.
-    keys: Coordinates of the keys.
+    keys: Coordinates of the S keys.
+  """
+  if site in bias:
+    value = lines.dense(bias[site], row_T, keys)
+  elif f"{site}_dense" in bias:
+    matrix = jnp.asarray(bias[f"{site}_dense"])
+    value = jnp.take(matrix, row_T, axis=2)[..., : keys.segment.shape[0]]
+  elif BIASES[config.kind].dense is not None:
+    value = BIASES[config.kind].dense(site, heads, row_T, keys)[None]
+  else:
+    return None
+  # Not value * scale alone: -inf times a traced zero would be NaN.
+  is_open = value != CLOSED
+  return jnp.where(is_open, config.scale * value, config.closed)
+
+
+def total(config: BiasConfig, bias: dict, site: str, heads: int, row_T, keys):
+  """Causal + padding + scaffold bias of one site, for one seed.
+
+  Arguments as for `scaffold`. Only "self" is causal, and always is, unless
+  `config.allow_leak` says otherwise.
 
   Returns:
     [N or 1, H, T, S] float32.
   """
-  bias = padding(keys)[None, None, None, :]
-  if site == "self":
-    bias = bias + causal(row_T, keys)
-  if site_lines is not None:
-    bias = bias + lines.dense(site_lines, row_T, keys)
-  if BIASES[kind].dense is not None:
-    bias = bias + BIASES[kind].dense(site, heads, row_T, keys)
+  value = padding(keys)[None, None, None, :]
+  added = scaffold(config, bias, site, heads, row_T, keys)
+  if site == "self" and not (config.allow_leak and added is not None):
+    value = value + causal(row_T, keys)
+  if added is not None:
+    value = value + added
   shape = (row_T.shape[0], keys.segment.shape[0])
-  return jnp.broadcast_to(bias, bias.shape[:1] + (heads,) + shape)
+  return jnp.broadcast_to(value, value.shape[:1] + (heads,) + shape)

@@ -6,9 +6,7 @@ import jax.numpy as jnp
 CLOSED = float("-inf")
 
 
-def biased_attention(
-  query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias_HxTxS
-):
+def biased_attention(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias_HxTxS):
   """softmax(q·k / sqrt(K) + bias) · v, in float32 inside.
 
   A row whose keys are all closed (bias -inf) has zero weights and so a zero

@@ -4,7 +4,8 @@ A line is (segment, anchor, delta, intercept). It is open where
 `left - delta·row = intercept` (anchor LEFT) or `right + delta·row = intercept`
 (anchor RIGHT); row 0 predicts the first output token and `left`, `right` are a
 key's offsets inside its segment. Delta is the papers' column step per row
-(ABC paper, section 5): 1 diagonal, -1 anti-diagonal, 0 vertical.
+(ABC paper, section 5): 1 diagonal, -1 anti-diagonal, 0 vertical. Segment WHOLE
+stands for all keys as one segment: the papers' absolute lines.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 
 LEFT, RIGHT = 0, 1
+WHOLE = -2
 
 
 class SiteLines(NamedTuple):
@@ -63,6 +65,25 @@ def shared_lines(lines, heads: int) -> SiteLines:
   )
 
 
+def open_cells(segment, anchor, delta, intercept, row_T, keys):
+  """Which cells [..., T, S] lie on lines given by [...] arrays.
+
+  PAD keys lie on no line.
+  """
+  whole = keys.absolute()
+  expand = lambda x: jnp.asarray(x)[..., None, None]
+  segment, anchor, delta, intercept = map(
+    expand, (segment, anchor, delta, intercept)
+  )
+  everywhere = segment == WHOLE
+  left = jnp.where(everywhere, whole.left, keys.left)
+  right = jnp.where(everywhere, whole.right, keys.right)
+  inside = (keys.segment == segment) | (everywhere & (keys.segment >= 0))
+  step = delta * row_T[:, None]
+  offset = jnp.where(anchor == LEFT, left - step, right + step)
+  return inside & (offset == intercept)
+
+
 def dense(lines: SiteLines, row_T, keys):
   """The bias matrix of one seed's lines at any size.
 
@@ -77,20 +98,13 @@ def dense(lines: SiteLines, row_T, keys):
   Returns:
     [N or 1, H, T, S] float32; -inf where nothing is open.
   """
-  row = row_T[:, None]
   exists = keys.segment >= 0
 
   def one_line(k, bias):
-    take = lambda x: jax.lax.dynamic_index_in_dim(x, k, -1, False)[
-      ..., None, None
-    ]
-    segment, anchor, delta, intercept, value, valid = map(take, lines[:6])
-    offset = jnp.where(
-      anchor == LEFT, keys.left - delta * row, keys.right + delta * row
-    )
-    is_open = valid & exists & (keys.segment == segment)
-    is_open &= offset == intercept
-    return jnp.maximum(bias, jnp.where(is_open, value, CLOSED))
+    take = lambda x: jax.lax.dynamic_index_in_dim(x, k, -1, False)
+    *line, value, valid = map(take, lines[:6])
+    is_open = open_cells(*line, row_T, keys) & valid[..., None, None]
+    return jnp.maximum(bias, jnp.where(is_open, value[..., None, None], CLOSED))
 
   shape = lines.transparent.shape + (row_T.shape[0], exists.shape[0])
   lines = SiteLines(*map(jnp.asarray, lines))
@@ -98,3 +112,54 @@ def dense(lines: SiteLines, row_T, keys):
   bias = jax.lax.fori_loop(0, lines.value.shape[-1], one_line, closed)
   transparent = lines.transparent[..., None, None] & exists
   return jnp.where(transparent, jnp.maximum(bias, 0.0), bias)
+
+
+def describe(lines: SiteLines, names) -> list[str]:
+  """One phrase per valid line of one head, like "b: right -1·row = 0".
+
+  Args:
+    lines: [K] arrays of one head.
+    names: segment names.
+  """
+  phrases = []
+  for k in np.flatnonzero(lines.valid):
+    segment = int(lines.segment[k])
+    name = "whole" if segment == WHOLE else names[segment]
+    anchor = ("left", "right")[int(lines.anchor[k])]
+    step = -int(lines.delta[k]) * (1 if anchor == "left" else -1)
+    row = f"{step:+d}·row" if step else ""
+    phrases.append(
+      f"{name}: {anchor}{row} = {int(lines.intercept[k])}"
+      f" ({float(lines.value[k]):+.2f})"
+    )
+  return phrases
+
+
+def leak(lines: SiteLines):
+  """The first self-attention line that opens a key behind its row.
+
+  A row is at `left = row`, so a line is in the future where
+  left - delta·row = intercept gives left > row for some row >= 0.
+
+  Returns:
+    None, or (seed, layer, head, row, column) of the first such cell.
+  """
+  future = lines.valid & (lines.anchor == LEFT)
+  future = future & ((lines.delta > 1) | (lines.intercept > 0))
+  if not np.any(future):
+    return None
+  r, n, h, k = (int(x) for x in np.argwhere(np.asarray(future))[0])
+  delta = int(lines.delta[r, n, h, k])
+  intercept = int(lines.intercept[r, n, h, k])
+  row = 0
+  while delta * row + intercept <= row:
+    row += 1
+  return r, n, h, row, delta * row + intercept
+
+
+def leak_dense(matrix):
+  """The first open cell behind its row of [R, N, H, T, T], as `leak` does."""
+  rows, columns = matrix.shape[-2:]
+  future = np.arange(columns) > np.arange(rows)[:, None]
+  found = np.argwhere((np.asarray(matrix) != CLOSED) & future)
+  return tuple(map(int, found[0])) if len(found) else None

@@ -25,6 +25,7 @@ class ModelConfig:
     activation: "relu" or "gelu".
     dropout_rate: on embeddings and on every sublayer's output.
     dtype: of activations; parameters, scores and softmax stay float32.
+    learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
   """
 
@@ -39,6 +40,7 @@ class ModelConfig:
   activation: str
   dropout_rate: float
   dtype: str
+  learned_bias_scale: bool
   positions: PositionConfig
 
   @property

@@ -64,7 +64,9 @@ class EncoderDecoder(nn.Module):
     cross_kv = [block.cross_key_value(x, index) for block in self.decoder]
     return cross_kv, acts
 
-  def decode(self, inputs_BxT, row_T, cross_kv, biases, train=False, cache=None):
+  def decode(
+    self, inputs_BxT, row_T, cross_kv, biases, train=False, cache=None
+  ):
     """Logits [B, T, V] of rows `row_T`.
 
     Args:
@@ -120,6 +122,4 @@ def layer_bias(bias_NxHxTxS, layer: int):
 
 def shift_right(target_BxT, start: int):
   """Decoder inputs: the start token, then the target without its last."""
-  return jnp.pad(
-    target_BxT[:, :-1], ((0, 0), (1, 0)), constant_values=start
-  )
+  return jnp.pad(target_BxT[:, :-1], ((0, 0), (1, 0)), constant_values=start)

@@ -4,7 +4,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.kernel import biased_attention
+from lengthgen_jax.attention.kernel import CLOSED, biased_attention
 from lengthgen_jax.attention.positions import rotate
 from lengthgen_jax.models.config import ModelConfig
 
@@ -18,6 +18,8 @@ class Attention(nn.Module):
     heads = (self.config.num_heads, self.config.head_dim)
     project = lambda: nn.DenseGeneral(heads, dtype=self.config.dtype)
     self.query, self.key, self.value = project(), project(), project()
+    if self.config.learned_bias_scale:
+      self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
     self.out = nn.DenseGeneral(
       self.config.emb_dim, axis=(-2, -1), dtype=self.config.dtype
     )
@@ -29,8 +31,16 @@ class Attention(nn.Module):
       key = rotate(key, index_S)
     return key, self.value(inputs_BxSxD)
 
+  def _scaled(self, bias_HxTxS):
+    """The bias times a learned factor; closed cells stay closed."""
+    closed = bias_HxTxS == CLOSED
+    scaled = self.bias_scale * jnp.where(closed, 0.0, bias_HxTxS)
+    return jnp.where(closed, CLOSED, scaled)
+
   def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS):
     """Attends from inputs to `key_value`; returns (out [B, T, D], acts)."""
+    if self.config.learned_bias_scale:
+      bias_HxTxS = self._scaled(bias_HxTxS)
     query = self.query(inputs_BxTxD)
     if self.config.positions.kind == "rope":
       query = rotate(query, index_T)

@@ -1,0 +1,231 @@
+"""Attention bias calibration: mean attention in, lines out. Pure functions.
+
+ABC paper, section 5 and Algorithm 1: average the attention of a model that
+interpolates along every line of some directions, keep the lines that stand
+out, and use them as the bias of a new model at any size. Two things are ours.
+Lines may be anchored to operands instead of the whole matrix, so that they
+mean the same at every width; and a line is kept only if it stands out under
+every condition (widths and operand lengths) that attention was collected at,
+which needs no threshold tuned to the task.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  SiteLines,
+  open_cells,
+)
+
+CHOICES = {
+  "line": ("mean", "sum"),
+  "rule": ("zscore", "mass"),
+  "statistics": ("all", "distinct"),
+  "maximum": ("direction", "head", "none"),
+  "layers": ("each", "last"),
+  "empty_heads": ("transparent", "closed"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+  """How lines are measured, kept and valued.
+
+  Attributes:
+    line: a line's strength d_l is the "mean" of its cells, or their "sum" (the
+      released ABC program).
+    rule: keep a line if its "zscore" (d_l - μ)/σ over the head's lines exceeds
+      `threshold` (the papers' μ + κσ), or by "mass": if it holds more than
+      `threshold` times the attention that as many cells would hold at random.
+    threshold: κ, or the multiple of random mass.
+    statistics: μ and σ over "all" lines, or over the "distinct" non-zero
+      strengths (released program).
+    maximum: a kept line's value is d_l - d_max with d_max over its "direction"
+      (Algorithm 1) or the whole "head" (equation 1), or d_l itself ("none",
+      released program).
+    min_cells: least share of the used rows that a line must cross.
+  """
+
+  line: str = "mean"
+  rule: str = "zscore"
+  threshold: float = 2.0
+  statistics: str = "all"
+  maximum: str = "head"
+  min_cells: float = 0.5
+
+
+class Condition(NamedTuple):
+  """Mean attention of samples of one width and length.
+
+  Attributes:
+    attention: [N, H, T, S] mean softmax weights or raw scores.
+    used: [T] bool, rows that count.
+    keys: Coordinates of the S keys.
+  """
+
+  attention: jax.Array
+  used: jax.Array
+  keys: object
+
+
+class Candidates(NamedTuple):
+  """C lines to test: int32 [C] each, and the direction each belongs to."""
+
+  segment: np.ndarray
+  anchor: np.ndarray
+  delta: np.ndarray
+  intercept: np.ndarray
+
+  @property
+  def direction(self) -> np.ndarray:
+    """[C, C] bool: pairs of the same direction, segment and anchor."""
+    kind = np.stack([self.segment, self.anchor, self.delta], axis=1)
+    return (kind[:, None] == kind[None]).all(axis=-1)
+
+
+class Verdict(NamedTuple):
+  """All candidates with what was measured: float32 or bool [N, H, C].
+
+  Attributes:
+    value: the bias on the line.
+    strength: d_l, the mean over conditions.
+    score: the least z-score (or multiple of random mass) over conditions.
+    keep: whether the line stands out under every condition.
+  """
+
+  value: jax.Array
+  strength: jax.Array
+  score: jax.Array
+  keep: jax.Array
+
+
+def candidates(keys, rows: int, directions, absolute: bool, both_anchors: bool):
+  """Every line of the given directions that meets the keys.
+
+  Args:
+    keys: Coordinates of the S keys of the largest condition.
+    rows: T of the largest condition.
+    directions: Δ values.
+    absolute: the papers' lines: one segment over everything, anchored left
+      for Δ >= 0 and right for Δ < 0.
+    both_anchors: whether a segment's right end is known (not so for decoder
+      inputs, whose end comes last).
+  """
+  found = []
+  names = [WHOLE] if absolute else sorted(set(keys.segment.tolist()) - {-1})
+  for segment in names:
+    size = len(keys.segment) if absolute else sum(keys.segment == segment)
+    for delta in directions:
+      if not both_anchors:
+        anchors = (LEFT,)
+      elif absolute:
+        anchors = (LEFT,) if delta >= 0 else (RIGHT,)
+      else:
+        anchors = (LEFT, RIGHT)
+      for anchor in anchors:
+        step = (-delta if anchor == LEFT else delta) * (rows - 1)
+        for intercept in range(min(step, 0), size + max(step, 0)):
+          found.append((segment, anchor, delta, intercept))
+  columns = np.array(found, np.int32).reshape(-1, 4).T
+  return Candidates(*columns)
+
+
+def calibrate(conditions, lines: Candidates, causal: bool, rule: Rule):
+  """Tests all candidates under all conditions; pure and jittable.
+
+  Args:
+    conditions: list of Condition.
+    lines: the C candidates.
+    causal: whether only cells at or before the row count (self-attention).
+    rule: how to measure, keep and value.
+
+  Returns:
+    Verdict with [N, H, C] arrays.
+  """
+  measured = [_measure(c, lines, causal, rule) for c in conditions]
+  strength, score, exists = (
+    jnp.stack(column) for column in zip(*measured, strict=True)
+  )
+  keep = (exists & (score > rule.threshold)).all(axis=0)
+  strength = jnp.where(exists, strength, 0.0).mean(axis=0)
+  value = strength
+  if rule.maximum == "head":
+    value = strength - strength.max(axis=-1, keepdims=True)
+  elif rule.maximum == "direction":
+    same = jnp.asarray(lines.direction)
+    best = jnp.where(same, strength[..., None, :], -jnp.inf).max(axis=-1)
+    value = strength - best
+  return Verdict(value, strength, score.min(axis=0), keep)
+
+
+def _measure(condition: Condition, lines: Candidates, causal: bool, rule: Rule):
+  """Strength, score and eligibility [N, H, C] under one condition."""
+  attention, used, keys = condition
+  rows = jnp.arange(attention.shape[2])
+  counted = used[:, None] & (keys.segment >= 0)
+  if causal:
+    counted &= keys.left <= rows[:, None]
+  cells = open_cells(*lines, rows, keys) & counted
+  on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
+  flat = attention.reshape(*attention.shape[:2], -1)
+  total = jnp.einsum("nhx,cx->nhc", flat, on_line)
+  count = on_line.sum(axis=1)
+  mean = total / jnp.maximum(count, 1.0)
+  strength = total if rule.line == "sum" else mean
+  exists = count > 0
+  if rule.rule == "mass":
+    random = jnp.where(counted, attention, 0.0).sum((2, 3)) / counted.sum()
+    score = mean / jnp.maximum(random, 1e-9)[..., None]
+  else:
+    part = _statistics_over(strength, exists, rule.statistics)
+    size = jnp.maximum(part.sum(-1, keepdims=True), 1)
+    mu = jnp.where(part, strength, 0.0).sum(-1, keepdims=True) / size
+    spread = jnp.where(part, (strength - mu) ** 2, 0.0).sum(-1, keepdims=True)
+    score = (strength - mu) / jnp.maximum(jnp.sqrt(spread / size), 1e-9)
+  enough = exists & (count >= rule.min_cells * used.sum())
+  score = jnp.where(exists, score, -jnp.inf)
+  return strength, score, jnp.broadcast_to(enough, score.shape)
+
+
+def _statistics_over(strength, exists, which: str):
+  """[N, H, C] bool: the lines over which μ and σ are taken."""
+  if which == "all":
+    return jnp.broadcast_to(exists, strength.shape)
+  shown = jnp.where(exists, strength, 0.0)
+  order = jnp.argsort(shown, axis=-1)
+  ranked = jnp.take_along_axis(shown, order, axis=-1)
+  first = jnp.diff(ranked, axis=-1, prepend=jnp.nan) != 0
+  first = jnp.take_along_axis(first, jnp.argsort(order, axis=-1), axis=-1)
+  return first & (shown != 0)
+
+
+def compact(lines: Candidates, verdicts, layers: str, empty: str) -> SiteLines:
+  """Kept lines of R seeds as SiteLines [R, N or 1, H, K]; host-side.
+
+  Args:
+    lines: the C candidates.
+    verdicts: a Verdict per seed.
+    layers: "each" layer keeps its own lines, or the "last" one's serve all.
+    empty: heads without a line are "transparent" or "closed".
+  """
+  keep = np.stack([np.asarray(v.keep) for v in verdicts])
+  value = np.stack([np.asarray(v.value) for v in verdicts])
+  if layers == "last":
+    keep, value = keep[:, -1:], value[:, -1:]
+  size = max(int(keep.sum(-1).max()), 1)
+  order = np.argsort(~keep, axis=-1, kind="stable")[..., :size]
+  pick = lambda x: np.take_along_axis(x, order, axis=-1)
+  spread = lambda x: pick(np.broadcast_to(x, keep.shape))
+  return SiteLines(
+    *(spread(column) for column in lines),
+    value=pick(value).astype(np.float32),
+    valid=pick(keep),
+    transparent=~keep.any(-1) & (empty == "transparent"),
+  )

@@ -1,0 +1,44 @@
+"""The console script in a process of its own."""
+
+import pathlib
+import subprocess
+import sys
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+SCRIPT = pathlib.Path(sys.executable).with_name("lengthgen")
+TINY = "--config=tests/tiny.py"
+
+
+def start(*arguments, env=None) -> subprocess.Popen:
+  """Starts `lengthgen ARGUMENTS` from the repository's root."""
+  return subprocess.Popen(
+    [SCRIPT, *map(str, arguments)],
+    cwd=REPOSITORY,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env=env,
+  )
+
+
+def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
+  """Waits for the end of a started command; its output as text."""
+  out, err = process.communicate(data, timeout=300)
+  return subprocess.CompletedProcess(
+    process.args, process.returncode, out.decode(), err.decode()
+  )
+
+
+def run(*arguments, text: str = "", env=None) -> subprocess.CompletedProcess:
+  """Runs `lengthgen ARGUMENTS` with `text` on its standard input."""
+  return finish(start(*arguments, env=env), text.encode())
+
+
+def refusal(done: subprocess.CompletedProcess) -> str:
+  """The one line of a refused command; fails if there is more, or none."""
+  assert done.returncode != 0, done.stdout + done.stderr
+  lines = done.stderr.splitlines()
+  assert len(lines) == 1, done.stderr
+  assert lines[0].startswith("lengthgen: "), done.stderr
+  assert not done.stdout
+  return lines[0]

@@ -1,0 +1,50 @@
+"""Fixtures: one tiny trained workdir for all tests that read one."""
+
+import os
+import shutil
+import tempfile
+
+# Set before jax is imported. Compiled programs are shared between this process
+# and the commands it starts: the suite takes half the time.
+CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", CACHE)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+
+import command  # noqa: E402
+import pytest  # noqa: E402
+from tiny import get_config  # noqa: E402
+
+from lengthgen_jax import restore, train  # noqa: E402
+
+
+def pytest_unconfigure():
+  shutil.rmtree(CACHE, ignore_errors=True)
+
+
+@pytest.fixture
+def tiny_config():
+  """The config of `trained`, to change at will."""
+  return get_config()
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+  """A workdir that one command has trained and evaluated, uninterrupted.
+
+  Its two seeds are half trained: some answers are right and some wrong.
+  """
+  workdir = tmp_path_factory.mktemp("trained") / "run"
+  done = command.run(command.TINY, f"--workdir={workdir}")
+  assert done.returncode == 0, done.stderr
+  return workdir
+
+
+@pytest.fixture(scope="session")
+def trained_model(trained):
+  """(config, experiment, lines, state) of `trained`."""
+  config = get_config()
+  experiment, lines = train.prepare(config)
+  state = restore.load_state(config, experiment, lines, trained, print)
+  return config, experiment, lines, state
