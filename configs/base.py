@@ -62,7 +62,7 @@ def get_config() -> ConfigDict:
         "schedule": "cosine",  # constant, cosine
         "clip_norm": 1.0,  # global gradient norm, 0 = off
         "adam_b1": 0.9,
-        "adam_b2": 0.999,
+        "adam_b2": 0.98,
         "adam_eps": 1e-8,
         "chunk": 100,  # steps per dispatch; logs and stops happen between
         "validation_samples": 512,  # in-range examples after every chunk

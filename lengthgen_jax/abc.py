@@ -145,13 +145,13 @@ def evaluate_all(config, workdir: pathlib.Path, report) -> list[dict]:
   longest = config.abc.vanilla_longest
   vanilla.eval.lengths = tuple(n for n in config.eval.lengths if n <= longest)
   new, new_experiment, new_lines = retrain_parts(config, workdir)
-  for stage, c, e, l in (
+  for stage, c, e, own in (
     ("interpolate", vanilla, experiment, lines),
     ("retrain", new, new_experiment, new_lines),
   ):
-    state = restore.load_state(c, e, l, workdir / stage, report)
+    state = restore.load_state(c, e, own, workdir / stage, report)
     states = restore.seed_states(c, state)
-    rows += evaluate.run(c, e, l, states, workdir, stage)
+    rows += evaluate.run(c, e, own, states, workdir, stage)
   return rows
 
 

@@ -1,8 +1,8 @@
 """From an interpolated model to a bias file: collect attention, keep lines."""
 
-from functools import partial
 import json
 import pathlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def check_config(config) -> None:
   for length in section.lengths:
     check(
       0 < length <= longest,
-      f"calibration.lengths: {length} is not within data.train_length={longest}",
+      f"calibration.lengths: {length} exceeds data.train_length={longest}",
     )
 
 

@@ -2,7 +2,7 @@
 
 
 class UsageError(Exception):
-  """Something the user gave cannot work; the message names it and the choices."""
+  """Something the user gave cannot work; the message says what is valid."""
 
 
 def check_choice(field: str, value, choices) -> None:

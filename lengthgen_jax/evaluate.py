@@ -1,8 +1,8 @@
 """Accuracy by test length: rows, a table and a figure."""
 
-from functools import partial
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp

@@ -207,8 +207,8 @@ def check_bias(experiment: Experiment, bias: dict, seeds, widths) -> list[str]:
       shape[0] in (1, len(seeds))
       and shape[1] in (1, layers)
       and shape[2] == config.num_heads,
-      f"bias.file: {site} has {shape[0]} seeds, {shape[1]} layers and {shape[2]}"
-      f" heads; this run has {len(seeds)}, {layers} (or 1) and"
+      f"bias.file: {site} has {shape[0]} seeds, {shape[1]} layers and"
+      f" {shape[2]} heads; this run has {len(seeds)}, {layers} (or 1) and"
       f" {config.num_heads}",
     )
     if site == "self" and not experiment.bias.allow_leak:

@@ -1,8 +1,8 @@
 """The training state: arrays only, a leading seeds axis on all but `step`."""
 
-from flax import struct
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 
 class TrainState(struct.PyTreeNode):

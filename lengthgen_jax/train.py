@@ -1,11 +1,11 @@
 """Training: a pure chunk of steps for all seeds, and the loop around it."""
 
-from functools import partial
 import json
 import pathlib
 import signal
 import sys
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -98,14 +98,14 @@ class Trainer:
   @partial(jax.jit, static_argnums=0)
   def chunk(self, state, rounds):
     """Runs `rounds` (traced) rounds of all seeds; returns (state, metrics)."""
-    run = lambda p, o, s, l: self._run_seed(p, o, s, l, state.step, rounds)
+    run = lambda *one: self._run_seed(*one, state.step, rounds)
     old = (state.params, state.opt_state)
     args = (*old, self.seeds, self.lines)
     nothing = jnp.float32(jnp.nan)
     if self.config.train.seed_axis == "vmap":
       params, opt_state, loss, em = jax.vmap(run)(*args)
     else:
-      skip = lambda p, o, s, l: (p, o, nothing, nothing)
+      skip = lambda *one: (*one[:2], nothing, nothing)
       params, opt_state, loss, em = jax.lax.map(
         lambda x: jax.lax.cond(x[0], skip, run, *x[1]), (state.done, args)
       )

@@ -20,5 +20,5 @@ def get_config(preset: str = "addition,window_cpi"):
     target_exact_match=2.0,
   )
   config.checkpoint.every = 2
-  config.eval.update(lengths=(2,), samples=64, memory_mb=64)
+  config.eval.update(lengths=(2,), samples=(64,), memory_mb=64)
   return config

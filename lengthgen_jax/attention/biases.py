@@ -13,8 +13,8 @@ self-attention, and of cross-attention on `$0123`:
     ....      xx..      ...xx
 """
 
-from collections.abc import Callable
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -6,8 +6,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
+from matplotlib import pyplot as plt  # noqa: E402
 
 
 def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:

@@ -1,8 +1,8 @@
 """The encoder-decoder transformer of the ABS/ABC paper."""
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 from lengthgen_jax.attention import positions
 from lengthgen_jax.models import layers

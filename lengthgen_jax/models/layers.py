@@ -1,8 +1,8 @@
 """One attention, one block."""
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import CLOSED, biased_attention
 from lengthgen_jax.attention.positions import rotate
