@@ -669,7 +669,7 @@ def site_biases(kind, batch):
     "encoder": (whole.left, whole),
   }
   return {
-    site: biases.total(BiasConfig(kind), made, site, HEADS, *where[site])
+    site: total_bias(BiasConfig(kind), made, site, HEADS, *where[site])
     for site in where
   }
 
@@ -697,40 +697,21 @@ def shifted_forward(model, batch, bias, shift):
   return model.decode(inputs, jnp.arange(ROWS) + shift, cross_kv, bias)[0]
 
 
-@pytest.mark.parametrize("kind", BIASES)
-def test_a_model_sees_no_later_target(kind):
+@functools.cache
+def causal_functions():
+  """Logits of (target, biases), and a Jacobian of the decoder's layers."""
   model, params = model_and_params(PositionConfig("sinusoidal"))
   batch = example()
-  logits = quick_jit(
-    lambda target: model.apply(
-      {"params": params},
-      batch._replace(target=target),
-      site_biases(kind, batch),
-    )[0]
-  )
-  plain = np.asarray(logits(batch.target))
-  assert plain.shape == (3, ROWS, len(ARITHMETIC))
-  for j in range(ROWS):
-    changed = batch.target.at[:, j:].set((batch.target[:, j:] + 1) % 10)
-    other = np.asarray(logits(changed))
-    assert np.array_equal(other[:, : j + 1], plain[:, : j + 1])
-    for row in range(j + 1, ROWS):
-      assert np.all(np.any(other[:, row] != plain[:, row], axis=-1))
 
+  def logits(target, bias):
+    given = batch._replace(target=target)
+    return model.apply({"params": params}, given, bias)[0]
 
-@pytest.mark.parametrize("kind", BIASES)
-def test_gradients_of_a_model_are_causal(kind):
-  model, params = model_and_params(PositionConfig("sinusoidal"))
-  batch = example()
-  bias = site_biases(kind, batch)
-
-  def by_row(rows_TxD):
-    """The last layer's outputs if the decoder inputs move by `rows`."""
-    block = model.bind({"params": params})
-    x = jnp.asarray(normal(0, 1, ROWS, 16)) + rows_TxD
-    memory = normal(1, 1, batch.source.shape[1], 16)
-    index = jnp.arange(ROWS)
-    for layer in block.decoder:
+  def decoder(rows_TxD, bias):
+    bound = model.bind({"params": params})
+    x, index = rows_TxD[None], jnp.arange(ROWS)
+    memory = normal(1, 1, KEYS, 16)
+    for layer in bound.decoder:
       x, _ = layer(
         x,
         index,
@@ -741,7 +722,27 @@ def test_gradients_of_a_model_are_causal(kind):
       )
     return x[0]
 
-  jacobian = quick_jit(jax.jacrev(by_row))(jnp.zeros((ROWS, 16)))
+  return quick_jit(logits), quick_jit(jax.jacrev(decoder))
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_a_model_sees_no_later_target(kind):
+  batch, (logits, _) = example(), causal_functions()
+  bias = site_biases(kind, batch)
+  plain = np.asarray(logits(batch.target, bias))
+  assert plain.shape == (3, ROWS, len(ARITHMETIC))
+  for j in range(ROWS):
+    changed = batch.target.at[:, j:].set((batch.target[:, j:] + 1) % 10)
+    other = np.asarray(logits(changed, bias))
+    assert np.array_equal(other[:, : j + 1], plain[:, : j + 1])
+    for row in range(j + 1, ROWS):
+      assert np.all(np.any(other[:, row] != plain[:, row], axis=-1))
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_gradients_of_a_model_are_causal(kind):
+  bias = site_biases(kind, example())
+  jacobian = causal_functions()[1](normal(0, ROWS, 16), bias)
   reached = np.any(np.asarray(jacobian) != 0, axis=(1, 3))
   assert not np.any(np.triu(reached, 1))
   # Two layers reach what is open in two steps: w=1 sees two rows back.
