@@ -104,6 +104,7 @@ class Trainer:
     nothing = jnp.float32(jnp.nan)
     if self.config.train.seed_axis == "vmap":
       params, opt_state, loss, em = jax.vmap(run)(*args)
+      loss, em = (jnp.where(state.done, nothing, x) for x in (loss, em))
     else:
       skip = lambda *one: (*one[:2], nothing, nothing)
       params, opt_state, loss, em = jax.lax.map(

@@ -14,6 +14,7 @@ def easy_config(seeds=(0, 1, 2), seed_axis="loop"):
   """A task that a tiny model learns in a few hundred steps."""
   config = get_config("successor,window_cpi")
   config.seeds = seeds
+  config.model.dropout_rate = 0.0
   config.train.seed_axis = seed_axis
   config.train.target_exact_match = 0.3
   return config
@@ -193,6 +194,7 @@ def test_a_round_trains_every_width():
   config.data.widths = (3, 5)
   config.positions.kind = "learned"
   config.model.update(norm="post", activation="gelu", num_encoder_layers=0)
+  config.model.dropout_rate = 0.0
   config.seeds = (0,)
   config.train.warmup_steps = 0
   trainer = Recording(config, *train.prepare(config))
@@ -245,8 +247,12 @@ def test_every_kind_of_model_trains(kind):
       params, opt_state, 0, step, width, bias
     )
   )
-  state = one(trainer.init().replace(step=jnp.zeros(1)), 0)
-  params, opt_state = state.params, state.opt_state
+  random = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: jnp.array(0.2 * random.standard_normal(x.shape), x.dtype),
+    jax.eval_shape(lambda: trainer.experiment.init(0)),
+  )
+  opt_state = trainer.optimizer.init(params)
   for number in range(2):
     before = params
     params, opt_state, loss = step(params, opt_state, number)
