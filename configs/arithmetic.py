@@ -6,11 +6,16 @@ METHOD   vanilla         sinusoidal positions, natural operand order (default)
          window_cpi      ABS: the same and cyclic position indexing, T=3
          nope_window     ABS: windowed bias without position encoding
          alibi, rope     baselines
-fixed    one width for training and test, as in the papers (61 digits)
+         abc             ABC, with --mode=abc: vanilla first, then calibrated
+fixed    one width for training and test, as in the papers (61 digits), and
+         the papers' absolute lines
 paper    the papers' hyper-parameters (implies fixed): model size 128, six
          decoder layers, learning rate 1e-5; for an accelerator, not a laptop
+released the hyper-parameters and the calibration of the released ABC program
+         (implies fixed); its leak is a field of its own, bias.allow_leak
 
   lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=runs/p
+  lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=runs/q
 """
 
 from configs import base
@@ -31,7 +36,7 @@ METHODS = (
   "rope",
   "abc",
 )
-OPTIONS = ("fixed", "paper")
+OPTIONS = ("fixed", "paper", "released")
 
 
 def get_config(preset: str = "addition"):
@@ -49,10 +54,12 @@ def get_config(preset: str = "addition"):
   config.task = task
   config.method = methods[0] if methods else "vanilla"
   set_method(config)
-  if "paper" in words:
+  if set(OPTIONS) & set(words):
+    set_fixed(config)
+  if "paper" in words or "released" in words:
     set_paper(config)
-  if "fixed" in words or "paper" in words:
-    config.data.width = "fixed"
+  if "released" in words:
+    set_released(config)
   return config
 
 
@@ -89,7 +96,7 @@ def set_scaffold(config) -> None:
   config.model.num_encoder_layers = 0
   config.positions.source_anchor = "right"
   config.train.steps = 800
-  config.train.learning_rate = 2e-3
+  config.train.learning_rate = 3e-3
   config.train.warmup_steps = 100
   if config.method == "window_cpi":
     config.positions.cyclic_period = 3
@@ -97,8 +104,16 @@ def set_scaffold(config) -> None:
     config.positions.kind = "none"
 
 
+def set_fixed(config) -> None:
+  """The papers' protocol: one width, and lines over the whole matrix."""
+  config.data.width = "fixed"
+  config.data.widths = config.retrain.widths = ()
+  config.calibration.update(lengths=(), lines="absolute", rows="all")
+  config.eval.samples = (1000,)
+
+
 def set_paper(config) -> None:
-  """ABS paper, section 3: 256 epochs of 7/8 · 2^20 numbers."""
+  """ABS paper, section 3: 256 epochs of 7/8 · 2^20 numbers. ABC, section 5."""
   config.data.numbers = "permutation"
   config.model.update(
     emb_dim=128,
@@ -121,4 +136,30 @@ def set_paper(config) -> None:
     target_exact_match=1.0,
     chunk=512,
   )
+  config.calibration.update(
+    kappa=4.5, maximum="direction", min_cells=0.0, layers="last"
+  )
+  config.retrain.model.update(num_encoder_layers=1, dropout_rate=0.3)
+  config.retrain.positions.kind = config.positions.kind
+  config.retrain.train.update(
+    steps=256 * 1792 // 10, learning_rate=1e-5, warmup_steps=0
+  )
   config.eval.update(lengths=(6, 10, 15, 20, 60), samples=(10000,))
+
+
+def set_released(config) -> None:
+  """What the released ABC program does where it differs from its paper."""
+  config.model.num_encoder_layers = 0
+  config.train.update(learning_rate=1e-4, adam_eps=1e-9)
+  config.calibration.update(
+    samples=1,
+    directions=(-1,),
+    self_directions=(1,),
+    rows="length",
+    line="sum",
+    statistics="distinct",
+    maximum="none",
+  )
+  config.retrain.model.num_encoder_layers = 0
+  config.retrain.train.learning_rate = 1e-4
+  config.eval.update(samples=(51,), free_running=True)

@@ -1,4 +1,4 @@
-"""The main job: ABS on addition, 6 digits in training, 60 at test.
+"""The main job: ABS on addition, 6 digits in training, 200 at test.
 
 lengthgen --config=configs/quickstart.py --workdir=runs/quickstart
 """

@@ -26,15 +26,9 @@ def normal(seed, *shape):
   return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def quick_jit(function, **static):
-  """jit without optimizations: these tests spend their time in compiling."""
-  options = {"xla_backend_optimization_level": 0}
-  return jax.jit(function, compiler_options=options, **static)
-
-
-attend = quick_jit(biased_attention)
-dense_bias = quick_jit(lines.dense)
-total_bias = quick_jit(biases.total, static_argnums=(0, 2, 3))
+attend = jax.jit(biased_attention)
+dense_bias = jax.jit(lines.dense)
+total_bias = jax.jit(biases.total, static_argnums=(0, 2, 3))
 
 
 def one_seed(site_lines):
@@ -96,7 +90,7 @@ def test_a_row_with_nothing_open_has_zero_context_and_gradients():
     out = biased_attention(query, key, value, bias)[0]
     return jnp.einsum("bthk,t,k->", out, weight_T, jnp.cos(jnp.arange(4.0)))
 
-  gradients = quick_jit(jax.grad(weighted, argnums=(0, 1, 2, 3)))
+  gradients = jax.jit(jax.grad(weighted, argnums=(0, 1, 2, 3)))
   for gradient in gradients(*arrays, bias, np.array([0.0, 1.0, 0.0])):
     assert np.all(np.asarray(gradient) == 0)
   for gradient in gradients(*arrays, bias, np.ones(3)):
@@ -146,7 +140,7 @@ def self_bias(kind, rows, bias, **how):
   return bias_of(kind, bias, "self", jnp.arange(rows), keys, **how)
 
 
-value_jacobian = quick_jit(
+value_jacobian = jax.jit(
   jax.jacrev(lambda *arrays: biased_attention(*arrays)[0], argnums=2)
 )
 
@@ -680,7 +674,7 @@ def site_biases(kind, batch):
   }
 
 
-quick_site_biases = quick_jit(site_biases, static_argnums=0)
+quick_site_biases = jax.jit(site_biases, static_argnums=0)
 
 
 @functools.cache
@@ -695,7 +689,7 @@ def compiled(config, kind):
       {"params": params}, batch, bias, shift, method=shifted_forward
     )
 
-  return quick_jit(logits)
+  return jax.jit(logits)
 
 
 def shifted_forward(model, batch, bias, shift):
@@ -731,7 +725,7 @@ def causal_functions():
       )
     return x[0]
 
-  return quick_jit(logits), quick_jit(jax.jacrev(decoder))
+  return jax.jit(logits), jax.jit(jax.jacrev(decoder))
 
 
 @pytest.mark.parametrize("kind", BIASES)

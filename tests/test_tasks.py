@@ -90,12 +90,6 @@ def room(task, length):
   return task.natural_width(max(length, 60))
 
 
-def quick_jit(function):
-  """jit without optimizations: these tests spend their time in compiling."""
-  options = {"xla_backend_optimization_level": 0}
-  return jax.jit(function, compiler_options=options)
-
-
 @functools.cache
 def compiled(task, test_set, width, batch):
   """A jitted sampler of a test set, and a list that grows when it traces."""
@@ -105,7 +99,7 @@ def compiled(task, test_set, width, batch):
     traces.append(length)
     return data.sample_test(task, test_set, key, batch, length, width)
 
-  return quick_jit(sample), traces
+  return jax.jit(sample), traces
 
 
 def sampled(task, test_set, length, seed=0):
@@ -263,9 +257,6 @@ def test_aligned_source_is_one_segment_of_two_tokens_per_digit(name, width):
 # In-range data.
 
 
-some_tasks = pytest.mark.parametrize("name", ("addition", "multiply", "parity"))
-
-
 @pytest.mark.parametrize("seed", (0, 7))
 def test_permutation_is_a_bijection(seed):
   image = np.asarray(digits.permuted(jnp.arange(data.POPULATION), seed))
@@ -280,7 +271,7 @@ def test_permutation_depends_on_the_seed():
   assert np.mean(np.asarray(same)) < 0.01
 
 
-@some_tasks
+@pytest.mark.parametrize("name", ("addition", "parity"))
 def test_training_and_validation_numbers_are_disjoint(name):
   task = TASKS[name]()
   width = 22
@@ -289,7 +280,7 @@ def test_training_and_validation_numbers_are_disjoint(name):
   allowed = set(share.tolist())
   assert data.TRAIN_SHARE * 8 == data.POPULATION * 7
   for held_out in (False, True):
-    sample = quick_jit(lambda key, h=held_out: seen.sample(key, 256, width, h))
+    sample = jax.jit(lambda key, h=held_out: seen.sample(key, 256, width, h))
     batch = sample(jax.random.key(1))
     drawn_numbers = check_targets(task, batch, width)
     for values in drawn_numbers:
@@ -301,12 +292,12 @@ def test_training_and_validation_numbers_are_disjoint(name):
     assert first.max() > 0.9 * 2**20 and first.min() < 0.1 * 2**20
 
 
-@some_tasks
+@pytest.mark.parametrize("name", ("addition", "multiply", "parity"))
 def test_training_lengths_stay_in_range(name):
   task = TASKS[name]()
   longest, width = task.units(3), task.natural_width(3)
   train = data.Interpolation(task, "lengths", train_length=3)
-  sample = quick_jit(lambda key: train.sample(key, 512, width))
+  sample = jax.jit(lambda key: train.sample(key, 512, width))
   batch = sample(jax.random.key(0))
   values = np.array(check_targets(task, batch, width))
   long = [i for i in range(task.operands) if not task.is_digit(i)]
@@ -327,7 +318,7 @@ def test_training_lengths_stay_in_range(name):
 
 def test_recorded_length_ignores_the_single_digit():
   task = TASKS["multiply"]()
-  sample = quick_jit(lambda key, length: task.sample(key, length, 8))
+  sample = jax.jit(lambda key, length: task.sample(key, length, 8))
   batch = sample(jax.random.key(0), jnp.array([[2, 5], [4, 1]]))
   assert np.asarray(batch.length).tolist() == [2, 4]
 
@@ -348,16 +339,16 @@ def test_unequal_operands_have_either_order(aligned):
     assert set(other.tolist()) == set(range(1, 7))
 
 
-@pytest.mark.parametrize("name", ("multiply", "successor"))
-def test_unequal_is_equal_for_one_long_operand(name):
-  task = TASKS[name]()
+def test_unequal_is_equal_where_there_is_one_long_operand():
+  task = TASKS["multiply"]()
   equal, unequal = (sampled(task, s, 4)[0] for s in ("equal", "unequal"))
   assert np.array_equal(equal.source, unequal.source)
 
 
 @pytest.mark.parametrize("length", (1, 2, 7, 10))
-@every_variant
-def test_carry_chains_run_through(task, length):
+@every_task
+def test_carry_chains_run_through(name, length):
+  task = TASKS[name]()
   batch, width = sampled(task, "carry", length)
   units = task.units(length)
   values = check_targets(task, batch, width)
@@ -383,17 +374,13 @@ def test_size_of_a_test_set(length):
     assert data.test_size(length, samples) == expected
 
 
-@pytest.mark.parametrize("test_set", ("equal", "carry"))
-@every_variant
+ONE_COMPILE = [(task, "equal") for task in VARIANTS]
+ONE_COMPILE += [(TASKS[name](), "carry") for name in TASKS]
+ONE_COMPILE += [(TASKS["addition"](), "unequal")]
+
+
+@pytest.mark.parametrize("task, test_set", ONE_COMPILE)
 def test_one_compile_serves_all_lengths(task, test_set):
-  check_one_compile(task, test_set)
-
-
-def test_one_compile_serves_all_unequal_lengths():
-  check_one_compile(TASKS["addition"](), "unequal")
-
-
-def check_one_compile(task, test_set):
   for length in (1, 2, 5, 10):
     batch, width = sampled(task, test_set, length, seed=length)
     check_targets(task, batch, width)

@@ -1,5 +1,7 @@
 """Training: seeds, rounds, freezing, one compile, every kind of model."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +117,7 @@ def test_target_keeps_the_best_parameters(loop):
   assert later.best_em[0] == state.best_em[0]
 
 
+@partial(jax.jit, static_argnums=0)
 def logits(trainer, params):
   """On fresh examples; parameters that do not matter do not count here
   (Adam moves a key's bias, whose gradient is rounding error, at random)."""
@@ -144,6 +147,7 @@ def test_seed_alone_equals_seed_among_others(loop, vmap):
 def test_seed_draws_the_same_bits_alone_and_among_others(loop):
   data = loop.experiment.data
 
+  @jax.jit
   def draw(seed):
     key = jax.random.fold_in(rng.stream(seed, "data"), 7)
     return data.sample(key, 32, 4).source
@@ -241,12 +245,12 @@ def test_every_kind_of_model_trains(kind):
   config.train.warmup_steps = 0
   trainer = make_trainer(config)
   (width,) = trainer.experiment.widths
-  bias = trainer.experiment.full_biases(one(trainer.lines, 0), width)
-  step = jax.jit(
-    lambda params, opt_state, step: trainer.train_step(
-      params, opt_state, 0, step, width, bias
-    )
-  )
+
+  @jax.jit
+  def step(params, opt_state, number):
+    bias = trainer.experiment.full_biases(one(trainer.lines, 0), width)
+    return trainer.train_step(params, opt_state, 0, number, width, bias)
+
   random = np.random.default_rng(0)
   params = jax.tree.map(
     lambda x: jnp.array(0.2 * random.standard_normal(x.shape), x.dtype),
@@ -266,12 +270,14 @@ def test_activations_have_the_model_dtype():
   config = get_config("parity,nope_window")
   config.model.dtype = "bfloat16"
   experiment, lines = train.prepare(config)
-  batch = experiment.data.sample(jax.random.key(0), 4, 9)
-  bias = experiment.full_biases(one(lines, 0), 9)
-  out, acts = jax.eval_shape(
-    lambda key: experiment.model.init_with_output(key, batch, bias)[0],
-    jax.random.key(0),
-  )
+
+  def outputs():
+    key = jax.random.key(0)
+    batch = experiment.data.sample(key, 4, 9)
+    bias = experiment.full_biases(one(lines, 0), 9)
+    return experiment.model.init_with_output(key, batch, bias)[0]
+
+  out, acts = jax.eval_shape(outputs)
   assert out.dtype == jnp.float32
   assert acts["decoder"]["output"].dtype == jnp.bfloat16
   block = acts["decoder"]["blocks"][0]
