@@ -56,7 +56,7 @@ def get_config() -> ConfigDict:
       },
       "train": {
         "steps": 1000,  # gradient steps
-        "batch_size": 256,
+        "batch_size": 128,
         "learning_rate": 1e-3,
         "warmup_steps": 200,
         "schedule": "cosine",  # constant, cosine
@@ -71,7 +71,7 @@ def get_config() -> ConfigDict:
         "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
       },
       "checkpoint": {
-        "every": 5,  # chunks between checkpoints
+        "every": 4,  # chunks between checkpoints
         "keep": 2,  # newest checkpoints kept; each holds the best too
       },
       # ABC: how lines are read off the attention of the model above ...
@@ -107,7 +107,7 @@ def get_config() -> ConfigDict:
         "positions": {"kind": "none"},
         "train": {
           "steps": 800,
-          "learning_rate": 2e-3,
+          "learning_rate": 3e-3,
           "warmup_steps": 100,
           "target_exact_match": 2.0,
         },

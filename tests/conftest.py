@@ -4,9 +4,9 @@ import os
 import shutil
 import tempfile
 
-# Set before jax is imported. Nearly all the time goes into compiling, so compile
-# quickly, and share what is compiled between this process and the commands it
-# starts.
+# Set before jax is imported. Nearly all the time goes into compiling: do it
+# quickly, and share what is compiled between this process and the commands
+# that it starts.
 CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")

@@ -531,6 +531,17 @@ def test_absolute_coordinates_are_one_segment_without_pad():
     assert np.all(bias[:, 5:] == -INF)
 
 
+def test_absolute_coordinates_count_no_pad_on_the_left():
+  keys = coordinates.segments(2, 2)
+  keys = coordinates.Coordinates(
+    *(np.concatenate([[-1, -1], x]).astype(np.int32) for x in keys)
+  )
+  whole = keys.absolute()
+  assert whole.segment.tolist() == [-1, -1, 0, 0, 0, 0]
+  assert whole.left[2:].tolist() == [0, 1, 2, 3]
+  assert whole.right[2:].tolist() == [3, 2, 1, 0]
+
+
 # Positions.
 
 

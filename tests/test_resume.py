@@ -1,5 +1,8 @@
 """A run that is cut off, or whose files are damaged, ends as if nothing was."""
 
+import gc
+import logging
+import os
 import pathlib
 import shutil
 import signal
@@ -13,6 +16,20 @@ import pytest
 from lengthgen_jax import records, restore, train
 from lengthgen_jax.checkpoint import Checkpoints
 from lengthgen_jax.errors import UsageError
+
+pytestmark = pytest.mark.filterwarnings(
+  "ignore::pytest.PytestUnraisableExceptionWarning"  # orbax, on damaged files
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet_asyncio():
+  """Orbax leaves tasks behind when one of many reads fails."""
+  logger = logging.getLogger("asyncio")
+  logger.disabled = True
+  yield
+  gc.collect()
+  logger.disabled = False
 
 
 def state_of(trained_model, workdir):
@@ -73,7 +90,7 @@ def test_killed_runs_end_as_if_nothing_was(trained, trained_model, tmp_path):
   process.kill()
   assert command.finish(process).returncode == -signal.SIGKILL
   first = saved_steps(workdir)
-  assert first and first[-1] < 1000
+  assert first and first[-1] < 600
 
   process = command.start(*arguments)
   wait_for(lambda: saved_steps(workdir)[-1] > first[-1], process)
@@ -83,7 +100,7 @@ def test_killed_runs_end_as_if_nothing_was(trained, trained_model, tmp_path):
   assert done.returncode == -signal.SIGKILL
   assert f"resumed at step {first[-1]}" in done.stderr
   second = saved_steps(workdir)
-  assert first[-1] < second[-1] < 1000
+  assert first[-1] < second[-1] < 600
 
   done = command.run(*arguments)
   assert done.returncode == 0, done.stderr
@@ -91,28 +108,37 @@ def test_killed_runs_end_as_if_nothing_was(trained, trained_model, tmp_path):
   assert_same_run(trained_model, trained, workdir)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_run_saves_and_goes_on(
-  number, trained, trained_model, tmp_path
-):
+def test_stopped_run_saves_and_goes_on(trained, trained_model, tmp_path):
   workdir = tmp_path / "run"
   arguments = (command.TINY, f"--workdir={workdir}")
   process = command.start(*arguments)
   wait_for(lambda: saved_steps(workdir), process)
-  process.send_signal(number)
+  process.terminate()
   done = command.finish(process)
   assert done.returncode == 143
   assert "Traceback" not in done.stderr
   line = done.stderr.splitlines()[-1]
   step = saved_steps(workdir)[-1]
-  assert 100 <= step < 1000
-  assert line.startswith(f"stopped at step {step} of 1000, saved")
+  assert 100 <= step < 600
+  assert line.startswith(f"stopped at step {step} of 600, saved")
   assert not (workdir / "results.jsonl").exists()
 
   done = command.run(*arguments)
   assert done.returncode == 0, done.stderr
   assert f"resumed at step {step}" in done.stderr
   assert_same_run(trained_model, trained, workdir)
+
+
+def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
+  before = signal.getsignal(signal.SIGINT)
+  stop = train.StopSignal()
+  with stop:
+    assert not stop.received
+    os.kill(os.getpid(), signal.SIGINT)
+    assert stop.received
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+  assert signal.getsignal(signal.SIGINT) is before
 
 
 def data_files(checkpoint: pathlib.Path) -> list[pathlib.Path]:
@@ -171,16 +197,16 @@ def test_no_flipped_bit_goes_unnoticed(trained, trained_model, tmp_path):
   state = trained_model[3]
   folder = copy_checkpoints(trained, tmp_path)
   found = 0
-  for path in data_files(folder / "1000"):
+  for path in data_files(folder / "600"):
     sound = path.read_bytes()
     for place in range(len(sound) // 8, len(sound), len(sound) // 3 + 1):
       flipped = bytes([sound[place] ^ 1])
       path.write_bytes(sound[:place] + flipped + sound[place + 1 :])
       store = Checkpoints(folder)
       try:
-        assert_equal_bits(store.restore(state, step=1000)[1], state)
+        assert_equal_bits(store.restore(state, step=600)[1], state)
       except UsageError as error:
-        assert "checkpoint 1000 in" in str(error)
+        assert "checkpoint 600 in" in str(error)
         found += 1
       finally:
         store.close()
@@ -190,20 +216,20 @@ def test_no_flipped_bit_goes_unnoticed(trained, trained_model, tmp_path):
 
 def test_all_checkpoints_damaged(trained, trained_model, tmp_path):
   folder = copy_checkpoints(trained, tmp_path)
-  for step in (900, 1000):
+  for step in (500, 600):
     delete(folder / str(step))
   store = Checkpoints(folder)
   lines = []
   assert store.restore(trained_model[3], report=lines.append) == (None, None)
   store.close()
-  assert [line.split()[1] for line in lines] == ["1000", "900"]
+  assert [line.split()[1] for line in lines] == ["600", "500"]
   aside = sorted(p.name for p in (tmp_path / "checkpoints_damaged").iterdir())
-  assert aside == ["1000.0", "900.1"]
+  assert aside == ["500.1", "600.0"]
 
 
 def test_missing_step_is_refused_with_those_there(trained, trained_model):
   store = Checkpoints(trained / "checkpoints")
-  with pytest.raises(UsageError, match="last, best or one of 900, 1000"):
+  with pytest.raises(UsageError, match="last, best or one of 500, 600"):
     store.restore(trained_model[3], step=7)
   store.close()
 

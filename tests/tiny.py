@@ -10,7 +10,7 @@ def get_config(preset: str = "addition,window_cpi"):
   config.data.train_length = 2
   config.model.update(emb_dim=16, num_heads=2, mlp_dim=32, num_decoder_layers=1)
   config.train.update(
-    steps=1000,
+    steps=600,
     batch_size=32,
     learning_rate=1e-2,
     warmup_steps=10,

@@ -103,7 +103,7 @@ def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
   figure.suptitle(title, fontsize=9)
   figure.supxlabel("key", fontsize=8)
   figure.supylabel("output row", fontsize=8)
-  figure.tight_layout()
+  figure.tight_layout(rect=(0.01, 0.01, 1, 1))
   return _save(figure, path)
 
 
