@@ -12,7 +12,7 @@ import numpy as np
 
 from lengthgen_jax import bias_file, calibrate, evaluate, restore, train
 from lengthgen_jax import experiment as experiments
-from lengthgen_jax.attention.lines import SiteLines, dense
+from lengthgen_jax.attention.lines import dense, of_seed
 from lengthgen_jax.coordinates import target
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.interpret import plots
@@ -171,7 +171,7 @@ def figures(config, rows, workdir: pathlib.Path) -> list[pathlib.Path]:
   width = max(experiment.widths)
   keys = experiment.task.coordinates(width)
   rows_T = np.arange(experiment.task.target_length(width))
-  own = {site: SiteLines(*(x[0] for x in bias[site])) for site in bias}
+  own = of_seed(bias, 0)
   tokens = source_labels(experiment.task, width)
   for site, site_keys in (("cross", keys), ("self", target(rows_T))):
     made.append(

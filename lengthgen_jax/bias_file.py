@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.attention.lines import LEFT, SiteLines
 from lengthgen_jax.errors import UsageError, check
 
 SCHEMA = 1
@@ -60,6 +60,12 @@ def load(path) -> tuple[dict, dict]:
       bias[site] = SiteLines(
         *(arrays[f"{site}_{n}"] for n in SiteLines._fields)
       )
+  if "self" in bias:
+    check(
+      not (bias["self"].valid & (bias["self"].anchor != LEFT)).any(),
+      f"bias.file={path}: self has lines anchored right, but decoder inputs"
+      " have no right end while decoding",
+    )
   return bias, json.loads(str(arrays["meta"]))
 
 

@@ -168,7 +168,7 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
   check_config(config)
   verdicts = {site: [] for site in SITES}
   tested, attention = {}, {}
-  own = {site: jax.tree.map(lambda x: x[0], v) for site, v in bias.items()}
+  own = lines.of_seed(bias, 0)
   for seed_state in seed_states:
     collected = [
       collect(

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import lengthgen_jax
+from lengthgen_jax import bias_check, metrics, records, rng
 from lengthgen_jax import experiment as experiments
-from lengthgen_jax import metrics, records, rng
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks.data import sample_test, test_size
 
@@ -29,9 +30,13 @@ def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
   Returns:
     The rows of this evaluation.
   """
+  widths = [experiment.test_width(n) for n in config.eval.lengths]
+  for name, value in lines.items():
+    if name.endswith("_dense"):
+      bias_check.check_size(experiment, name, value, max(widths))
   rows = []
   for r, seed_state in enumerate(seed_states):
-    own_lines = jax.tree.map(lambda x, r=r: x[r % len(x)], lines)
+    own_lines = of_seed(lines, r)
     base = row_base(config, experiment, seed_state, stage)
     for test_set in config.eval.test_sets:
       for length in config.eval.lengths:

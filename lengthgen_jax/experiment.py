@@ -6,14 +6,12 @@ import json
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from lengthgen_jax import bias_file, coordinates, metrics, rng
 from lengthgen_jax.attention import biases, positions
-from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.biases import BIASES
-from lengthgen_jax.errors import UsageError, check, check_choice
+from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import TASKS
@@ -121,12 +119,22 @@ def build(config) -> Experiment:
   check_choice("data.width", config.data.width, WIDTHS)
   check_choice("bias.kind", config.bias.kind, BIASES)
   check(config.seeds, "seeds=(): name at least one seed, like (0,)")
+  check_integers(config, "seeds", least=0)
   check(
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",
   )
+  check(config.eval.test_sets, "eval.test_sets=(): name at least one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, TEST_SETS)
+  check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
+  check_integers(config, "eval.lengths eval.samples data.widths", least=1)
+  checkpoint = str(config.eval.checkpoint)
+  check(
+    checkpoint in ("last", "best") or checkpoint.isdigit(),
+    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
+    " step",
+  )
   check_positive(
     config,
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
@@ -134,9 +142,14 @@ def build(config) -> Experiment:
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep eval.memory_mb",
   )
+  check_positive(
+    config,
+    "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
+    " train.warmup_steps train.clip_norm",
+    or_zero=True,
+  )
   check(
-    len(config.eval.samples) in (1, len(config.eval.lengths))
-    and min(config.eval.samples) > 0,
+    len(config.eval.samples) in (1, len(config.eval.lengths)),
     f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
     f" for each of eval.lengths={tuple(config.eval.lengths)}",
   )
@@ -157,7 +170,6 @@ def build(config) -> Experiment:
   for width in experiment.widths:
     experiment.check_positions(width, f"data: width {width}")
   for length in config.eval.lengths:
-    check(length >= 1, f"eval.lengths: {length} is no length")
     experiment.test_width(length)
   _check_stride(config, task)
   return experiment
@@ -178,101 +190,29 @@ def make_lines(config, task) -> dict:
   )
 
 
-def check_bias(experiment: Experiment, bias: dict, seeds, widths) -> list[str]:
-  """Refuses a bias that does not fit the model or shows the future.
-
-  Args:
-    experiment: the model it is meant for.
-    bias: LineBias or matrices with leading axis R or 1.
-    seeds: the seeds of the run.
-    widths: static widths it must cover.
-
-  Returns:
-    Lines about rows with nothing open, if there are any.
-
-  Raises:
-    UsageError: one line that names the site, layer, head and cell.
-  """
-  config = experiment.model.config
-  notes = []
-  for name, value in bias.items():
-    site, _, is_dense = name.partition("_")
-    shape = value.shape if is_dense else value.transparent.shape
-    layers = (
-      config.num_encoder_layers
-      if site == "encoder"
-      else config.num_decoder_layers
-    )
-    check(
-      shape[0] in (1, len(seeds))
-      and shape[1] in (1, layers)
-      and shape[2] == config.num_heads,
-      f"bias.file: {site} has {shape[0]} seeds, {shape[1]} layers and"
-      f" {shape[2]} heads; this run has {len(seeds)}, {layers} (or 1) and"
-      f" {config.num_heads}",
-    )
-    if site == "self" and not experiment.bias.allow_leak:
-      _refuse_leak(value, is_dense)
-    for width in widths:
-      notes += _dead_rows(experiment, name, value, width)
-  return notes
-
-
-def _refuse_leak(value, is_dense) -> None:
-  found = (
-    lines_module.leak_dense(value) if is_dense else lines_module.leak(value)
-  )
-  if found is not None:
-    seed, layer, head, row, column = found
-    raise UsageError(
-      f"bias leaks the future: site self, seed {seed}, layer {layer}, head"
-      f" {head}, row {row} sees column {column}; repair it, or ask for it by"
-      " --config.bias.allow_leak=true"
-    )
-
-
-def _dead_rows(experiment, name: str, value, width: int) -> list[str]:
-  """A line if rows of this bias have nothing open at width W."""
-  site, _, is_dense = name.partition("_")
-  task = experiment.task
-  rows = np.arange(task.target_length(width))
-  keys = task.coordinates(width)
-  if site != "cross":
-    keys = coordinates.target(rows)
-  if is_dense:
-    fits = len(rows) <= value.shape[3] and len(keys.segment) <= value.shape[4]
-    check(
-      fits,
-      f"bias.file: {site} is {value.shape[3]} x {value.shape[4]}, but width"
-      f" {width} needs {len(rows)} x {len(keys.segment)}",
-    )
-  if site == "encoder":
-    return []
-  dead = 0
-  for r in range(len(value if is_dense else value.transparent)):
-    own = {name: jax.tree.map(lambda x, r=r: x[r], value)}
-    total = biases.total(
-      experiment.bias, own, site, value_heads(value, is_dense), rows, keys
-    )
-    dead += int((total == biases.CLOSED).all(axis=-1).sum())
-  if not dead:
-    return []
-  return [
-    f"bias: {dead} rows of {site}-attention have nothing open at width {width};"
-    " their context is zero"
-  ]
-
-
-def value_heads(value, is_dense) -> int:
-  return value.shape[2] if is_dense else value.transparent.shape[2]
-
-
-def check_positive(config, names: str) -> None:
+def check_positive(config, names: str, or_zero: bool = False) -> None:
   for name in names.split():
-    value = config
-    for part in name.split("."):
-      value = value[part]
-    check(value > 0, f"{name}={value}: must be positive")
+    value = _field(config, name)
+    check(
+      value > 0 or or_zero and value == 0,
+      f"{name}={value}: must {'not be negative' if or_zero else 'be positive'}",
+    )
+
+
+def check_integers(config, names: str, least: int) -> None:
+  """UsageError unless the fields are tuples of int32 numbers >= least."""
+  for name in names.split():
+    value = tuple(_field(config, name))
+    check(
+      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
+      f"{name}={value}: must be integers from {least} on",
+    )
+
+
+def _field(config, name: str):
+  for part in name.split("."):
+    config = config[part]
+  return config
 
 
 def _model_config(config, vocabulary) -> model_config.ModelConfig:
@@ -330,6 +270,10 @@ def _widths(config, task) -> tuple[int, ...]:
     widths = (_fixed_width(config, task),)
   else:
     widths = tuple(config.data.widths) or (longest + config.data.slack,)
+    check(
+      task.base == 2 or task.slack > 0,
+      "data.slack=0: sums of the longest operands need one digit more",
+    )
   if config.data.numbers == "permutation":
     longest = 20 if task.base == 2 else 7
   for width in widths:

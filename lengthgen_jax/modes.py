@@ -42,9 +42,10 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
   state = restore.load_state(config, experiment, lines, folder, report)
   seed_states = restore.seed_states(config, state)
   if source is None:
+    sys.stdin.reconfigure(errors="replace")
     return predict.run(experiment, lines, seed_states, sys.stdin)
   try:
-    with open(source) as file:
+    with open(source, errors="replace") as file:
       return predict.run(experiment, lines, seed_states, file)
   except OSError as error:
     raise UsageError(f"--input={source}: {error.strerror}") from error

@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 
-from lengthgen_jax import coordinates
+from lengthgen_jax import bias_check, coordinates
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.models import decode
 
@@ -49,12 +50,17 @@ class Predictor:
         f"{longest} digits do not fit data.width=fixed with W={fixed}; this"
         f" model takes at most {fixed - 1}"
       )
+    for name, value in self.lines.items():
+      if name.endswith("_dense"):
+        bias_check.check_size(self.experiment, name, value, width)
     return width
 
   def _decode(self, parsed, width: int):
     """Token rows of expressions at width W; compiled per power of two."""
     task = self.experiment.task
     bound = 1 << max(width - 1, 15).bit_length()
+    if any(name.endswith("_dense") for name in self.lines):
+      bound = width  # a matrix ends somewhere
     keys = coordinates.pad(
       task.coordinates(width), len(task.coordinates(bound).segment)
     )
@@ -98,11 +104,7 @@ def run(experiment, lines, seed_states, source, out=None) -> int:
     f" (validation EM {100 * chosen['em']:.1f} %)",
     file=sys.stderr,
   )
-  own_lines = {
-    site: type(value)(*(x[r % len(x)] for x in value))
-    for site, value in lines.items()
-  }
-  predictor = Predictor(experiment, own_lines, chosen["params"])
+  predictor = Predictor(experiment, of_seed(lines, r), chosen["params"])
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:

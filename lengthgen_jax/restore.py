@@ -2,7 +2,7 @@
 
 import jax
 
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import check
 from lengthgen_jax.train import Trainer, abstract_state
 
 
@@ -15,10 +15,6 @@ def load_state(config, experiment, lines, folder, report):
   from lengthgen_jax.checkpoint import Checkpoints
 
   name = str(config.eval.checkpoint)
-  if name not in ("last", "best") and not name.isdigit():
-    raise UsageError(
-      f"eval.checkpoint={name!r}: choose last, best or the number of a step"
-    )
   check(
     (folder / "checkpoints").is_dir(),
     f"no checkpoint in {folder}: train it first (--mode=train)",

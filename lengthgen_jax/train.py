@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lengthgen_jax import bias_check, optimizer, records, rng
 from lengthgen_jax import experiment as experiments
-from lengthgen_jax import optimizer, records, rng
 from lengthgen_jax import state as states
 from lengthgen_jax.errors import check_choice
 
@@ -31,8 +31,6 @@ class Trainer:
       experiment: from `experiment.build`.
       lines: LineBias with leading axis R or 1.
     """
-    check_choice("train.schedule", config.train.schedule, optimizer.SCHEDULES)
-    check_choice("train.seed_axis", config.train.seed_axis, SEED_AXES)
     self.config, self.experiment = config, experiment
     self.seeds = jnp.array(config.seeds, jnp.int32)
     self.optimizer = optimizer.make(config.train)
@@ -308,9 +306,11 @@ class Log:
 
 def prepare(config, report=lambda line: None):
   """Experiment and LineBias of a config, checked against each other."""
+  check_choice("train.schedule", config.train.schedule, optimizer.SCHEDULES)
+  check_choice("train.seed_axis", config.train.seed_axis, SEED_AXES)
   experiment = experiments.build(config)
   lines = experiments.make_lines(config, experiment.task)
-  for note in experiments.check_bias(
+  for note in bias_check.check_bias(
     experiment, lines, config.seeds, experiment.widths
   ):
     report(note)

@@ -164,7 +164,7 @@ def test_cache_and_padding_change_no_token(name, model):
   padded = greedy(experiment, lines, params, batch, extra=5, stop=False)
   assert (padded[:, :rows] == wanted).all()
   assert (padded[:, rows:] == pad_of(experiment)).all()
-  assert len({tuple(row) for row in wanted}) > 5
+  assert len({tuple(row) for row in wanted}) > 3
 
   stopped = greedy(experiment, lines, params, batch)
   after_end = np.cumsum(wanted == end_of(experiment), axis=1) > 0

@@ -45,6 +45,11 @@ class SiteLines(NamedTuple):
 LineBias = dict[str, SiteLines]  # by site: "self", "cross", "encoder"
 
 
+def of_seed(bias: dict, r: int) -> dict:
+  """The bias of seed r, without the leading axis; one bias may serve all."""
+  return jax.tree.map(lambda x: x[r % len(x)], bias)
+
+
 def shared_lines(lines, heads: int) -> SiteLines:
   """SiteLines [1, 1, H, K], the same for every seed, layer and head.
 

@@ -20,7 +20,8 @@ class PositionConfig:
       index i becomes i mod T before any encoding sees it; 0 turns it off.
     source_anchor: the end from which source tokens are counted. Output runs
       from the least significant digit, so only "right" keeps the phase between
-      output row and input digit at every width.
+      output row and input digit at every width (of the last segment; aligned
+      and one-operand sources have only one).
     table: rows of the learned table.
   """
 

@@ -1,0 +1,290 @@
+"""The command: help, one line for every mistake, predict, the README."""
+
+import ast
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+
+import command
+import pytest
+from command import TINY, refusal, run
+
+from lengthgen_jax import records
+from lengthgen_jax.main import MODES
+from lengthgen_jax.predict import Predictor
+
+
+def test_help_names_our_flags():
+  done = run("--help")
+  assert done.stdout.startswith("Train, evaluate and ask")
+  for flag in ("config", "workdir", "mode", "input"):
+    assert f"\n  --{flag}: " in done.stdout
+  assert "|".join(MODES) in done.stdout
+  assert "Traceback" not in done.stderr
+  assert "--verbosity" not in done.stdout  # absl's own flags stay out
+
+
+def test_help_needs_no_jax(tmp_path):
+  """Help and flag errors are quick."""
+  (tmp_path / "jax.py").write_text("raise SystemExit('jax was imported')")
+  env = os.environ | {"PYTHONPATH": str(tmp_path)}
+  assert "jax was imported" not in run("--help", env=env).stderr
+  assert "no field" in refusal(run(TINY, "--config.x=1", env=env))
+
+
+# What is wrong, and what the message must name.
+MISTAKES = {
+  "unknown field": (
+    [TINY, "--config.train.stepz=3"],
+    ["train.stepz", "steps", "batch_size", "seed_axis"],
+  ),
+  "unknown section": ([TINY, "--config.trian.steps=3"], ["trian", "eval"]),
+  "below a leaf": ([TINY, "--config.task.name=3"], ["no field 'name'"]),
+  "not a number": ([TINY, "--config.train.steps=many"], ["steps", "many"]),
+  "not a tuple": ([TINY, "--config.seeds=a"], ["seeds"]),
+  "no such file": (["--config=configs/nothing.py"], ["configs/nothing.py"]),
+  "preset": (["--config=configs/arithmetic.py:division"], ["addition"]),
+  "method": (["--config=configs/arithmetic.py:parity,wndow"], ["window"]),
+  "mode": ([TINY, "--mode=dance"], ["dance", *MODES]),
+  "flag": ([TINY, "--wrkdir=x"], ["wrkdir"]),
+  "stray word": ([TINY, "predict"], ["predict"]),
+  "override without config": (["--config.seeds=(1,)"], ["--config=FILE"]),
+  "no workdir": ([TINY], ["--workdir"]),
+  "input": ([TINY, "--workdir=/tmp", "--input=x"], ["--input", "predict"]),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_mistake_in_flags_is_one_line(what):
+  arguments, names = MISTAKES[what]
+  line = refusal(run(*arguments))
+  for name in names:
+    assert name in line
+
+
+# Values that only the experiment can judge.
+VALUES = {
+  "task='subtraction'": ["addition", "parity"],
+  "model.norm='middle'": ["block_end"],
+  "model.num_heads=3": ["model.emb_dim=16"],
+  "model.num_encoder_layers=-1": ["negative"],
+  "train.schedule='wild'": ["cosine"],
+  "train.seed_axis='pmap'": ["vmap"],
+  "train.steps=0": ["positive"],
+  "bias.kind='fence'": ["window"],
+  "bias.stride=1": ["2 source tokens"],
+  "bias.window=-1": ["negative"],
+  "data.slack=0": ["digit more"],
+  "data.widths=(2,)": ["too narrow"],
+  "seeds=()": ["seed"],
+  "seeds=(1, 1)": ["once"],
+  "seeds=('a',)": ["integers"],
+  "eval.test_sets=('x',)": ["unequal"],
+  "eval.test_sets=()": ["at least one"],
+  "eval.lengths=()": ["at least one"],
+  "eval.lengths=(2.5,)": ["integers"],
+  "eval.samples=(1, 2)": ["eval.lengths=(2,)"],
+  "eval.checkpoint='newest'": ["last, best"],
+}
+
+
+def refused(mode: str, config, workdir) -> str:
+  """What a mode says to a config it refuses; main prints it in one line."""
+  with pytest.raises(UsageError) as caught:
+    modes.run(mode, config, workdir, None)
+  (line,) = str(caught.value).splitlines()
+  return line
+
+
+def changed(*assignments: str):
+  """The tiny config after some `field=value`."""
+  config = get_config()
+  with config.unlocked():
+    for assignment in assignments:
+      name, _, value = assignment.partition("=")
+      config.update_from_flattened_dict({name: ast.literal_eval(value)})
+  return config
+
+
+@pytest.mark.parametrize("assignment", VALUES)
+def test_bad_value_is_refused_before_anything_is_written(assignment, tmp_path):
+  line = refused("train", changed(assignment), tmp_path / "run")
+  for name in [assignment, *VALUES[assignment]]:
+    assert name.replace("'", "") in line.replace("'", "")
+  assert not (tmp_path / "run").exists()
+
+
+def test_lengths_beyond_the_model_are_refused(tmp_path):
+  fixed = ("data.width='fixed'", "data.fixed_width=8", "eval.lengths=(2, 8)")
+  line = refused("train", changed(*fixed), tmp_path / "run")
+  assert "eval.lengths: 8 digits do not fit" in line and "W=8" in line
+  learned = ("positions.kind='learned'", "positions.cyclic_period=0")
+  config = changed(*learned, "positions.table=9")
+  line = refused("train", config, tmp_path / "run")
+  assert "data: width 4 need 10 positions, but positions.table=9" in line
+  assert not (tmp_path / "run").exists()
+
+
+def test_bad_value_on_the_command_line_is_one_line(tmp_path):
+  workdir = tmp_path / "run"
+  line = refusal(run(TINY, f"--workdir={workdir}", "--config.seeds=a"))
+  assert "seeds=('a',)" in line
+  assert not workdir.exists()
+
+
+def test_workdir_that_cannot_be_written(tmp_path):
+  (tmp_path / "file").write_text("")
+  line = refusal(run(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
+  assert str(tmp_path / "file" / "run") in line and "cannot write" in line
+
+
+def test_reading_an_empty_workdir(tmp_path):
+  for mode in ("evaluate", "predict", "calibrate"):
+    line = refused(mode, get_config(), tmp_path)
+    assert str(tmp_path) in line and "--mode=train" in line
+  line = refusal(run(TINY, f"--workdir={tmp_path}", "--mode=predict"))
+  assert "--mode=train" in line
+  line = refusal(run(f"--workdir={tmp_path}", "--mode=predict"))
+  assert "--config is missing" in line
+  assert not list(tmp_path.iterdir())
+
+
+def snapshot(workdir: pathlib.Path) -> dict:
+  return {
+    path: (path.stat().st_mtime_ns, path.read_bytes())
+    for path in workdir.rglob("*")
+    if path.is_file()
+  }
+
+
+def test_workdir_of_another_config_is_refused(trained):
+  before = snapshot(trained)
+  other = "model.mlp_dim=64"
+  lines = [
+    refused(mode, changed(other), trained)
+    for mode in ("train", "evaluate", "predict")
+  ]
+  lines.append(refusal(run(TINY, f"--workdir={trained}", f"--config.{other}")))
+  lines.append(refusal(run(f"--workdir={trained}", f"--config.{other}")))
+  for line in lines:
+    assert "model.mlp_dim=64 but 32" in line and str(trained) in line
+  line = refused("train", changed("seeds=(5,)"), trained)
+  assert "seeds=[5] but [0, 1]" in line
+  assert snapshot(trained) == before
+
+
+LINES = [
+  b"12+34",
+  b"what",
+  b"",
+  b"  56+78 ",
+  b"123456789+1",
+  b"1+2+3",
+  b"99+01",
+  b"7+",
+  b"+",
+  b"\xff\xfe+1",
+  "½+1".encode(),
+  b"10+20",
+]
+BAD = {b"what", b"", b"1+2+3", b"7+", b"+", LINES[9], LINES[10]}
+
+
+def take(tree, r: int):
+  return jax.tree.map(lambda x: x[r], tree)
+
+
+def test_predict_answers_line_by_line(trained, trained_model, tmp_path):
+  arguments = (f"--workdir={trained}", "--mode=predict")
+  env = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as on a desktop
+  process = command.start(*arguments, env=env)
+  done = command.finish(process, b"\n".join(LINES) + b"\n")
+  answers = done.stdout.splitlines()
+  assert len(answers) == len(LINES), done.stderr
+  assert done.returncode == 1
+  assert "Traceback" not in done.stderr
+  for line, answer in zip(LINES, answers, strict=True):
+    if line in BAD:
+      assert answer.startswith("error: "), line
+    elif len(line.strip()) == 5:  # lengths that were trained
+      assert re.fullmatch("0|[1-9][0-9]*", answer), (line, answer)
+
+  # In order: each line alone has the same answer.
+  _, experiment, lines, state = trained_model
+  best = int(state.best_em.argmax())
+  assert f"seed {best}" in done.stderr
+  predictor = Predictor(experiment, take(lines, 0), take(state.params, best))
+  alone = [predictor.answers([line.decode(errors="replace")]) for line in LINES]
+  assert answers == [answer for (answer,) in alone]
+
+  path = tmp_path / "lines.txt"
+  good = [line for line in LINES if len(line.strip()) == 5 and line not in BAD]
+  path.write_bytes(b"\n".join(good))
+  done = run(*arguments, f"--input={path}")
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.splitlines() == [answers[LINES.index(x)] for x in good]
+
+
+def test_input_and_checkpoint_that_are_not_there(trained):
+  config = get_config()
+  with pytest.raises(UsageError, match="--input=/nothing: No such file"):
+    modes.run("predict", config, trained, "/nothing")
+  config.eval.checkpoint = "77"
+  line = refused("evaluate", config, trained)
+  assert "choose last, best or one of 500, 600" in line
+
+
+def test_evaluation_fields_may_differ(trained, tmp_path):
+  workdir = tmp_path / "run"
+  shutil.copytree(trained, workdir)
+  before = records.read(workdir / "results.jsonl")
+  config = (workdir / "config.json").read_text()
+  done = run(
+    f"--workdir={workdir}",
+    "--mode=evaluate",
+    "--config.eval.lengths=(1,)",
+    "--config.eval.checkpoint=best",
+  )
+  assert done.returncode == 0, done.stderr
+  after = records.read(workdir / "results.jsonl")
+  assert after[: len(before)] == before
+  new = after[len(before) :]
+  assert {(row["length"], row["checkpoint"]) for row in new} == {(1, "best")}
+  assert (workdir / "config.json").read_text() == config
+
+
+def test_readme_main_command(tmp_path):
+  """The README's first command, with a short training and a small test."""
+  readme = command.REPOSITORY / "README.md"
+  if not readme.exists():
+    pytest.skip("there is no README.md")
+  block = re.search(r"```\w*\n(.*?)```", readme.read_text(), re.S).group(1)
+  (line,) = re.findall(r"lengthgen (--config=[^\n&;]*)", block)
+  arguments = [w for w in shlex.split(line) if not w.startswith("--workdir")]
+  assert len(arguments) < len(shlex.split(line))
+  workdir = tmp_path / "run"
+  done = run(
+    *arguments,
+    f"--workdir={workdir}",
+    "--config.train.steps=2",
+    "--config.train.validation_samples=16",
+    "--config.eval.lengths=(6,)",
+    "--config.eval.samples=(4,)",
+  )
+  assert done.returncode == 0, done.stderr
+  saved = json.loads((workdir / "config.json").read_text())
+  assert saved["train"]["steps"] == 2
+  rows = records.read(workdir / "results.jsonl")
+  wanted = {(name, 6) for name in saved["eval"]["test_sets"]}
+  assert {(row["test_set"], row["length"]) for row in rows} == wanted
+  assert "exact match in % by length" in done.stdout
+  for name in saved["eval"]["test_sets"]:
+    assert re.search(rf"^\S+ +{name} +0 +\d+\.\d \[", done.stdout, re.M)
+  figures = list((workdir / "figures").glob("*.png"))
+  assert figures
+  for figure in figures:
+    assert str(figure) in done.stdout
+    assert figure.read_bytes().startswith(b"\x89PNG")
