@@ -10,9 +10,9 @@ import numpy as np
 
 import lengthgen_jax
 from lengthgen_jax import bias_check, metrics, records, rng
-from lengthgen_jax import experiment as experiments
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.models import decode
+from lengthgen_jax.saved import config_hash
 from lengthgen_jax.tasks.data import sample_test, test_size
 
 
@@ -73,7 +73,7 @@ def row_base(config, experiment, seed_state, stage: str) -> dict:
     "checkpoint": str(config.eval.checkpoint),
     "stopped_at": seed_state["stopped_at"],
     "leak": config.bias.allow_leak,
-    "config_hash": experiments.config_hash(config),
+    "config_hash": config_hash(config),
     "version": lengthgen_jax.__version__,
     "position": None,
   }
@@ -237,50 +237,3 @@ def samples_at(config, length: int) -> int:
   samples = config.eval.samples
   many = len(samples) > 1
   return samples[config.eval.lengths.index(length)] if many else samples[0]
-
-
-def table(rows: list[dict]) -> str:
-  """Exact match by length: a line per method, test set and seed."""
-  exact = [row for row in rows if row["metric"] == "em"]
-  lengths = sorted({row["length"] for row in exact})
-  groups = {}
-  for row in exact:
-    name = (row["method"], row["stage"], row["test_set"])
-    groups.setdefault(name, {}).setdefault(row["seed"], {})[row["length"]] = row
-  first = exact[0]
-  unit = "digits" if first["bits"] is None else "decimal digits (bits)"
-  head = [str(n) for n in lengths]
-  if first["bits"] is not None:
-    bits = {row["length"]: row["bits"] for row in exact}
-    head = [f"{n} ({bits[n]})" for n in lengths]
-  lines = [
-    f"{first['task']}: exact match in % by length in {unit}; in brackets the"
-    " one-sided 95 % lower bound",
-    f"trained on lengths up to {first['train_length']},"
-    f" width={first['width']}, strict (end token counted)",
-    _cells(["method", "test set", "seed"], head),
-  ]
-  for (method, stage, test_set), seeds in groups.items():
-    name = method if stage == "train" else f"{method}/{stage}"
-    for seed, found in sorted(seeds.items()):
-      cells = [_cell(found.get(n)) for n in lengths]
-      lines.append(_cells([name, test_set, str(seed)], cells))
-    if len(seeds) > 1:
-      medians = []
-      for n in lengths:
-        values = [s[n]["value"] for s in seeds.values() if n in s]
-        medians.append(f"{100 * np.median(values):.1f}" if values else "-")
-      lines.append(_cells([name, test_set, "median"], medians))
-  return "\n".join(lines)
-
-
-def _cell(row) -> str:
-  if row is None:
-    return "-"
-  return f"{100 * row['value']:.1f} [{100 * row['lower_bound']:.1f}]"
-
-
-def _cells(names: list[str], cells: list[str]) -> str:
-  widths = (24, 8, 6)
-  left = " ".join(n.ljust(w) for n, w in zip(names, widths, strict=True))
-  return left + " ".join(cell.rjust(13) for cell in cells)

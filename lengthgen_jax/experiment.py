@@ -1,8 +1,6 @@
 """From a config to task, model and biases: the only room that knows both."""
 
 import dataclasses
-import hashlib
-import json
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +9,12 @@ import optax
 from lengthgen_jax import bias_file, coordinates, metrics, rng
 from lengthgen_jax.attention import biases, positions
 from lengthgen_jax.attention.biases import BIASES
-from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.config_check import check_fields
+from lengthgen_jax.errors import check
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.data import NUMBERS, TEST_SETS, Interpolation
-
-WIDTHS = ("natural", "fixed")
+from lengthgen_jax.tasks.data import Interpolation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,45 +111,7 @@ def build(config) -> Experiment:
   Raises:
     UsageError: one line that names the field and the valid choices.
   """
-  check_choice("task", config.task, TASKS)
-  check_choice("data.numbers", config.data.numbers, NUMBERS)
-  check_choice("data.width", config.data.width, WIDTHS)
-  check_choice("bias.kind", config.bias.kind, BIASES)
-  check(config.seeds, "seeds=(): name at least one seed, like (0,)")
-  check_integers(config, "seeds", least=0)
-  check(
-    len(set(config.seeds)) == len(config.seeds),
-    f"seeds={tuple(config.seeds)}: name every seed once",
-  )
-  check(config.eval.test_sets, "eval.test_sets=(): name at least one")
-  for name in config.eval.test_sets:
-    check_choice("eval.test_sets", name, TEST_SETS)
-  check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
-  check_integers(config, "eval.lengths eval.samples data.widths", least=1)
-  checkpoint = str(config.eval.checkpoint)
-  check(
-    checkpoint in ("last", "best") or checkpoint.isdigit(),
-    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
-    " step",
-  )
-  check_positive(
-    config,
-    "data.train_length data.fixed_width model.emb_dim model.num_heads"
-    " model.mlp_dim model.num_decoder_layers positions.table train.steps"
-    " train.batch_size train.learning_rate train.chunk"
-    " train.validation_samples checkpoint.every checkpoint.keep eval.memory_mb",
-  )
-  check_positive(
-    config,
-    "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
-    " train.warmup_steps train.clip_norm",
-    or_zero=True,
-  )
-  check(
-    len(config.eval.samples) in (1, len(config.eval.lengths)),
-    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
-    f" for each of eval.lengths={tuple(config.eval.lengths)}",
-  )
+  check_fields(config)
   task = TASKS[config.task](
     aligned=config.data.aligned, slack=config.data.slack
   )
@@ -190,60 +149,13 @@ def make_lines(config, task) -> dict:
   )
 
 
-def check_positive(config, names: str, or_zero: bool = False) -> None:
-  for name in names.split():
-    value = _field(config, name)
-    check(
-      value > 0 or or_zero and value == 0,
-      f"{name}={value}: must {'not be negative' if or_zero else 'be positive'}",
-    )
-
-
-def check_integers(config, names: str, least: int) -> None:
-  """UsageError unless the fields are tuples of int32 numbers >= least."""
-  for name in names.split():
-    value = tuple(_field(config, name))
-    check(
-      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
-      f"{name}={value}: must be integers from {least} on",
-    )
-
-
-def _field(config, name: str):
-  for part in name.split("."):
-    config = config[part]
-  return config
-
-
 def _model_config(config, vocabulary) -> model_config.ModelConfig:
-  model, place = config.model, config.positions
-  check_choice("model.norm", model.norm, model_config.NORMS)
-  check_choice("model.activation", model.activation, model_config.ACTIVATIONS)
-  check_choice("model.dtype", model.dtype, model_config.DTYPES)
-  check_choice("positions.kind", place.kind, positions.POSITIONS)
-  check_choice(
-    "positions.source_anchor", place.source_anchor, positions.ANCHORS
-  )
-  check(
-    model.emb_dim % model.num_heads == 0,
-    f"model.num_heads={model.num_heads} does not divide"
-    f" model.emb_dim={model.emb_dim}",
-  )
-  check(
-    place.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
-    f"positions.kind='rope' needs an even head size, not"
-    f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
-  )
-  check(
-    0.0 <= model.dropout_rate < 1.0,
-    f"model.dropout_rate={model.dropout_rate}: must be in [0, 1)",
-  )
   return model_config.ModelConfig(
     vocab_size=len(vocabulary),
     start_token=vocabulary.id(vocabulary.start),
     learned_bias_scale=config.bias.learned_scale,
-    positions=positions.PositionConfig(**place),
-    **model,
+    positions=positions.PositionConfig(**config.positions),
+    **config.model,
   )
 
 
@@ -252,7 +164,6 @@ def _bias_config(config) -> biases.BiasConfig:
   closed = section.closed
   if closed <= bias_file.DENSE_CLOSED:
     closed = float("-inf")
-  check(section.scale > 0, f"bias.scale={section.scale}: must be positive")
   return biases.BiasConfig(
     section.kind, section.scale, closed, section.allow_leak
   )
@@ -292,36 +203,3 @@ def _check_stride(config, task) -> None:
     f"bias.stride={stride}: {task.name}, data.aligned={task.aligned}, advances"
     f" {max(task.strides)} source tokens per output row; choose that or 0",
   )
-
-
-# Fields that may change between training a workdir and reading it again.
-READING_FIELDS = ("eval",)
-
-
-def differences(config, saved: dict, sections) -> list[str]:
-  """Fields of the given sections whose values differ, "name: ours, theirs"."""
-  ours = json.loads(config.to_json_best_effort())
-  lines = []
-  for section in sections:
-    for name, mine, theirs in _leaves(section, ours, saved):
-      if mine != theirs:
-        lines.append(f"{name}={mine!r} but {theirs!r} there")
-  return lines
-
-
-def _leaves(name: str, ours: dict, saved: dict):
-  mine, theirs = ours.get(name), saved.get(name)
-  if not isinstance(mine, dict):
-    yield name, mine, theirs
-    return
-  for key in sorted(set(mine) | set(theirs or {})):
-    yield f"{name}.{key}", mine.get(key), (theirs or {}).get(key)
-
-
-def config_hash(config) -> str:
-  """Eight hex digits of everything but the evaluation fields."""
-  fields = json.loads(config.to_json_best_effort())
-  for name in READING_FIELDS:
-    fields.pop(name)
-  text = json.dumps(fields, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:8]

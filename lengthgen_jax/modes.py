@@ -11,10 +11,11 @@ from lengthgen_jax import (
   predict,
   records,
   restore,
+  tables,
   train,
 )
-from lengthgen_jax import experiment as experiments
 from lengthgen_jax import report as reports
+from lengthgen_jax import saved as saved_configs
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
 
@@ -100,8 +101,8 @@ def check_trained(config, workdir: pathlib.Path) -> None:
 
 
 def refuse_other(config, saved: dict, workdir) -> None:
-  sections = [s for s in config if s not in experiments.READING_FIELDS]
-  found = experiments.differences(config, saved, sections)
+  sections = [s for s in config if s not in saved_configs.READING_FIELDS]
+  found = saved_configs.differences(config, saved, sections)
   check(
     not found,
     f"--workdir={workdir} belongs to another config: {'; '.join(found)}."
@@ -141,7 +142,7 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
         f"{config.task}, width={config.data.width}",
       )
     ]
-  print(evaluate.table(rows))
+  print(tables.of_run(rows))
   print(f"rows: {workdir / 'results.jsonl'}")
   print(f"figures: {', '.join(str(path) for path in made)}")
   return 0

@@ -1,9 +1,10 @@
-"""A config read back from a workdir's config.json, as a config file.
+"""Configs on disk: read back, compared, hashed.
 
-`--config=saved.py:W/config.json` is what main fills in when --config is left
-out.
+This is a config file too: `--config=saved.py:W/config.json` is what main fills
+in when --config is left out.
 """
 
+import hashlib
 import json
 
 from ml_collections import ConfigDict
@@ -19,3 +20,36 @@ def _tuples(value):
   if isinstance(value, dict):
     return {name: _tuples(item) for name, item in value.items()}
   return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# Fields that may change between training a workdir and reading it again.
+READING_FIELDS = ("eval",)
+
+
+def differences(config, saved: dict, sections) -> list[str]:
+  """Fields of the given sections whose values differ, "name: ours, theirs"."""
+  ours = json.loads(config.to_json_best_effort())
+  lines = []
+  for section in sections:
+    for name, mine, theirs in _leaves(section, ours, saved):
+      if mine != theirs:
+        lines.append(f"{name}={mine!r} but {theirs!r} there")
+  return lines
+
+
+def _leaves(name: str, ours: dict, saved: dict):
+  mine, theirs = ours.get(name), saved.get(name)
+  if not isinstance(mine, dict):
+    yield name, mine, theirs
+    return
+  for key in sorted(set(mine) | set(theirs or {})):
+    yield f"{name}.{key}", mine.get(key), (theirs or {}).get(key)
+
+
+def config_hash(config) -> str:
+  """Eight hex digits of everything but the evaluation fields."""
+  fields = json.loads(config.to_json_best_effort())
+  for name in READING_FIELDS:
+    fields.pop(name)
+  text = json.dumps(fields, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+# How seeds share one program: batched together, or one after the other.
+SEED_AXES = ("vmap", "loop")
+
 
 class TrainState(struct.PyTreeNode):
   """What a checkpoint holds.

@@ -9,10 +9,13 @@ import shlex
 import shutil
 
 import command
+import jax
 import pytest
 from command import TINY, refusal, run
+from tiny import get_config
 
-from lengthgen_jax import records
+from lengthgen_jax import modes, records
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.main import MODES
 from lengthgen_jax.predict import Predictor
 
@@ -44,7 +47,7 @@ MISTAKES = {
   "unknown section": ([TINY, "--config.trian.steps=3"], ["trian", "eval"]),
   "below a leaf": ([TINY, "--config.task.name=3"], ["no field 'name'"]),
   "not a number": ([TINY, "--config.train.steps=many"], ["steps", "many"]),
-  "not a tuple": ([TINY, "--config.seeds=a"], ["seeds"]),
+  "not a tuple": ([TINY, "--config.seeds=(0,1"], ["seeds", "(0,1"]),
   "no such file": (["--config=configs/nothing.py"], ["configs/nothing.py"]),
   "preset": (["--config=configs/arithmetic.py:division"], ["addition"]),
   "method": (["--config=configs/arithmetic.py:parity,wndow"], ["window"]),
@@ -78,11 +81,11 @@ VALUES = {
   "bias.stride=1": ["2 source tokens"],
   "bias.window=-1": ["negative"],
   "data.slack=0": ["digit more"],
-  "data.widths=(2,)": ["too narrow"],
+  "data.widths=(0,)": ["integers"],
   "seeds=()": ["seed"],
   "seeds=(1, 1)": ["once"],
   "seeds=('a',)": ["integers"],
-  "eval.test_sets=('x',)": ["unequal"],
+  "eval.samples=(0,)": ["integers"],
   "eval.test_sets=()": ["at least one"],
   "eval.lengths=()": ["at least one"],
   "eval.lengths=(2.5,)": ["integers"],
@@ -117,7 +120,7 @@ def test_bad_value_is_refused_before_anything_is_written(assignment, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-def test_lengths_beyond_the_model_are_refused(tmp_path):
+def test_widths_and_lengths_that_do_not_fit_are_refused(tmp_path):
   fixed = ("data.width='fixed'", "data.fixed_width=8", "eval.lengths=(2, 8)")
   line = refused("train", changed(*fixed), tmp_path / "run")
   assert "eval.lengths: 8 digits do not fit" in line and "W=8" in line
@@ -125,6 +128,10 @@ def test_lengths_beyond_the_model_are_refused(tmp_path):
   config = changed(*learned, "positions.table=9")
   line = refused("train", config, tmp_path / "run")
   assert "data: width 4 need 10 positions, but positions.table=9" in line
+  line = refused("train", changed("data.widths=(4, 2)"), tmp_path / "run")
+  assert "data.widths: 2 is too narrow" in line
+  line = refused("train", changed("eval.test_sets=('x',)"), tmp_path / "run")
+  assert "eval.test_sets='x'" in line and "unequal" in line
   assert not (tmp_path / "run").exists()
 
 

@@ -15,6 +15,7 @@ from lengthgen_jax import (
   metrics,
   records,
   restore,
+  tables,
   train,
 )
 from lengthgen_jax.models import decode
@@ -318,7 +319,7 @@ def test_a_torn_line_ends_a_log(tmp_path):
 
 def test_table_has_a_line_per_seed_and_the_median(trained):
   rows = records.read(trained / "results.jsonl")
-  text = evaluate.table(rows).splitlines()
+  text = tables.of_run(rows).splitlines()
   assert text[0].startswith("addition: exact match in % by length in digits")
   names = [line.split()[:3] for line in text[3:]]
   assert names == [["window_cpi", "equal", s] for s in ("0", "1", "median")]

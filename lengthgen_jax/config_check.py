@@ -1,0 +1,120 @@
+"""Every field of a config by itself: a choice there is, a number that can be.
+
+What several fields say together is checked where they meet, in experiment.py.
+"""
+
+from lengthgen_jax import optimizer
+from lengthgen_jax.attention import positions
+from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.models import config as model_config
+from lengthgen_jax.state import SEED_AXES
+from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks.data import NUMBERS, TEST_SETS
+
+WIDTHS = ("natural", "fixed")
+CHOICES = {
+  "task": TASKS,
+  "data.numbers": NUMBERS,
+  "data.width": WIDTHS,
+  "model.norm": model_config.NORMS,
+  "model.activation": model_config.ACTIVATIONS,
+  "model.dtype": model_config.DTYPES,
+  "positions.kind": positions.POSITIONS,
+  "positions.source_anchor": positions.ANCHORS,
+  "bias.kind": BIASES,
+  "train.schedule": optimizer.SCHEDULES,
+  "train.seed_axis": SEED_AXES,
+}
+
+
+def check_fields(config) -> None:
+  """Raises UsageError, one line that names the field and what is valid."""
+  for name, choices in CHOICES.items():
+    check_choice(name, _field(config, name), choices)
+  _check_numbers(config)
+  _check_eval(config)
+  _check_heads(config)
+
+
+def _check_numbers(config) -> None:
+  check(config.seeds, "seeds=(): name at least one seed, like (0,)")
+  check_integers(config, "seeds", least=0)
+  check(
+    len(set(config.seeds)) == len(config.seeds),
+    f"seeds={tuple(config.seeds)}: name every seed once",
+  )
+  check_positive(
+    config,
+    "data.train_length data.fixed_width model.emb_dim model.num_heads"
+    " model.mlp_dim model.num_decoder_layers positions.table train.steps"
+    " train.batch_size train.learning_rate train.chunk"
+    " train.validation_samples checkpoint.every checkpoint.keep eval.memory_mb",
+  )
+  check_positive(
+    config,
+    "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
+    " train.warmup_steps train.clip_norm",
+    or_zero=True,
+  )
+  rate, scale = config.model.dropout_rate, config.bias.scale
+  check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
+  check(scale > 0, f"bias.scale={scale}: must be positive")
+
+
+def _check_eval(config) -> None:
+  check(config.eval.test_sets, "eval.test_sets=(): name at least one")
+  for name in config.eval.test_sets:
+    check_choice("eval.test_sets", name, TEST_SETS)
+  check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
+  check_integers(config, "eval.lengths eval.samples data.widths", least=1)
+  checkpoint = str(config.eval.checkpoint)
+  check(
+    checkpoint in ("last", "best") or checkpoint.isdigit(),
+    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
+    " step",
+  )
+  check(
+    len(config.eval.samples) in (1, len(config.eval.lengths)),
+    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
+    f" for each of eval.lengths={tuple(config.eval.lengths)}",
+  )
+
+
+def _check_heads(config) -> None:
+  model, place = config.model, config.positions
+  check(
+    model.emb_dim % model.num_heads == 0,
+    f"model.num_heads={model.num_heads} does not divide"
+    f" model.emb_dim={model.emb_dim}",
+  )
+  check(
+    place.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
+    f"positions.kind='rope' needs an even head size, not"
+    f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
+  )
+
+
+def check_positive(config, names: str, or_zero: bool = False) -> None:
+  for name in names.split():
+    value = _field(config, name)
+    check(
+      value > 0 or or_zero and value == 0,
+      f"{name}={value}: must {'not be negative' if or_zero else 'be positive'}",
+    )
+
+
+def check_integers(config, names: str, least: int) -> None:
+  """UsageError unless the fields are tuples of int32 numbers >= least."""
+  for name in names.split():
+    value = tuple(_field(config, name))
+    check(
+      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
+      f"{name}={value}: must be integers from {least} on",
+    )
+
+
+def _field(config, name: str):
+  for part in name.split("."):
+    config = config[part]
+  return config
