@@ -16,6 +16,7 @@ import pytest
 from lengthgen_jax import records, restore, train
 from lengthgen_jax.checkpoint import Checkpoints
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.progress import StopSignal
 
 pytestmark = pytest.mark.filterwarnings(
   "ignore::pytest.PytestUnraisableExceptionWarning"  # orbax, on damaged files
@@ -131,7 +132,7 @@ def test_stopped_run_saves_and_goes_on(trained, trained_model, tmp_path):
 
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   before = signal.getsignal(signal.SIGINT)
-  stop = train.StopSignal()
+  stop = StopSignal()
   with stop:
     assert not stop.received
     os.kill(os.getpid(), signal.SIGINT)
