@@ -14,8 +14,8 @@ paper    the papers' hyper-parameters (implies fixed): model size 128, six
 released the hyper-parameters and the calibration of the released ABC program
          (implies fixed); its leak is a field of its own, bias.allow_leak
 
-  lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=runs/p
-  lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=runs/q
+  lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=W
+  lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W
 """
 
 from configs import base
@@ -81,19 +81,13 @@ def set_method(config) -> None:
     config.bias.kind = "alibi" if method == "alibi" else "none"
 
 
-def three_widths(config) -> tuple[int, ...]:
-  """The longest training length (20 bits are 6 digits) + 2, 3 and 4."""
-  longest = 20 if "parity" in config.task else config.data.train_length
-  return tuple(longest + extra for extra in (2, 3, 4))
-
-
 def set_abc(config) -> None:
   """ABC at natural width: interpolate and calibrate at three widths."""
   config.method = "vanilla"  # of the first stage; the second is "abc"
-  config.data.widths = three_widths(config)
+  longest = 20 if "parity" in config.task else config.data.train_length
+  config.data.widths = tuple(longest + extra for extra in (2, 3, 4))
   config.train.steps = 3000
   config.train.target_exact_match = 0.995
-  config.retrain.widths = config.data.widths[:1]
 
 
 def set_scaffold(config) -> None:
@@ -108,9 +102,6 @@ def set_scaffold(config) -> None:
   config.train.warmup_steps = 100
   if config.method == "window_cpi":
     config.positions.cyclic_period = 3
-    # One training width for each phase of the last row: trained at W = 8
-    # alone, some seeds learn that `&` comes at row 2 mod 3 and fail at W = 22.
-    config.data.widths = three_widths(config)
   if config.method == "nope_window":
     config.positions.kind = "none"
 

@@ -21,7 +21,9 @@ def get_config() -> ConfigDict:
         # fixed: one width for training and test (the papers)
         "width": "natural",
         "slack": 2,  # zero digits before the longest operand (natural)
-        "widths": (),  # natural training widths, in turn; () = longest + slack
+        # natural training widths, in turn; () = longest + slack, and one more
+        # for every further phase of a cyclic index
+        "widths": (),
         "fixed_width": 61,  # in digits; bits for parity follow from it
         "seed": 0,  # of the permutation
       },

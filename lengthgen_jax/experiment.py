@@ -180,7 +180,12 @@ def _widths(config, task) -> tuple[int, ...]:
   if config.data.width == "fixed":
     widths = (_fixed_width(config, task),)
   else:
-    widths = tuple(config.data.widths) or (longest + config.data.slack,)
+    # Trained at W = 8 alone with T = 3, some seeds learn that `&` comes at row
+    # 2 mod 3 and fail at W = 22: every phase of the last row must be seen.
+    phases = range(max(config.positions.cyclic_period, 1))
+    widths = tuple(config.data.widths) or tuple(
+      longest + config.data.slack + phase for phase in phases
+    )
     check(
       task.base == 2 or task.slack > 0,
       "data.slack=0: sums of the longest operands need one digit more",
