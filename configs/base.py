@@ -48,6 +48,7 @@ def get_config() -> ConfigDict:
         "kind": "none",  # none, window, alibi, file
         "file": "",  # an .npz with lines or matrices
         "window": 1,  # w, tokens on each side
+        "sides": "both",  # both, previous (the less significant one alone)
         "stride": 0,  # source tokens per output row; 0 = the task's own
         "windowed_encoder": False,  # window encoder self-attention too
         "scale": 1.0,  # factor on the bias's open values

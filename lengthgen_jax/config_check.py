@@ -5,7 +5,7 @@ What several fields say together is checked where they meet, in experiment.py.
 
 from lengthgen_jax import optimizer
 from lengthgen_jax.attention import positions
-from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.biases import BIASES, SIDES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.state import SEED_AXES
@@ -23,6 +23,7 @@ CHOICES = {
   "positions.kind": positions.POSITIONS,
   "positions.source_anchor": positions.ANCHORS,
   "bias.kind": BIASES,
+  "bias.sides": SIDES,
   "train.schedule": optimizer.SCHEDULES,
   "train.seed_axis": SEED_AXES,
 }

@@ -146,6 +146,7 @@ def make_lines(config, task) -> dict:
     config.bias.window,
     config.model.num_heads,
     config.bias.windowed_encoder,
+    config.bias.sides,
   )
 
 

@@ -12,7 +12,7 @@ from configs import base
 from lengthgen_jax import coordinates, experiment
 from lengthgen_jax.attention import biases, lines, positions
 from lengthgen_jax.attention.biases import BIASES, BiasConfig
-from lengthgen_jax.attention.kernel import biased_attention
+from lengthgen_jax.attention.kernel import CLOSED, biased_attention
 from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.attention.positions import PositionConfig
 from lengthgen_jax.tasks import TASKS
@@ -830,3 +830,18 @@ def test_a_model_without_positions_sees_no_index():
   plain = PositionConfig("none")
   assert moved(plain, 7, 0) == 0
   assert moved(plain, 0, 3) == 0
+
+
+def test_a_window_to_one_side_leaves_the_more_significant_digits_closed():
+  keys = coordinates.segments(5)
+  both, previous = (
+    lines.dense(
+      lines.of_seed(biases.window_lines((1,), 1, 2, sides=sides), 0)["cross"],
+      np.arange(5),
+      keys,
+    )[0, 0]
+    for sides in ("both", "previous")
+  )
+  ahead = keys.right == np.arange(5)[:, None] + 1
+  np.testing.assert_array_equal(previous, np.where(ahead, CLOSED, both))
+  assert (both[ahead] == 0).all()

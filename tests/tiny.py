@@ -8,8 +8,9 @@ def get_config(preset: str = "addition,window_cpi"):
   config = arithmetic.get_config(preset)
   config.seeds = (0, 1)
   config.data.train_length = 2
-  config.data.widths = ()
+  config.data.widths = (9,) if "parity" in config.task else (4,)
   config.model.update(emb_dim=16, num_heads=2, mlp_dim=32, num_decoder_layers=1)
+  config.model.dropout_rate = 0.02
   config.train.update(
     steps=600,
     batch_size=32,

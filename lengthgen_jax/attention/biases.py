@@ -33,7 +33,16 @@ def padding(keys):
   return jnp.where(keys.segment >= 0, 0.0, CLOSED)
 
 
-def window_lines(strides, width: int, heads: int, windowed_encoder: bool):
+SIDES = ("both", "previous")
+
+
+def window_lines(
+  strides,
+  width: int,
+  heads: int,
+  windowed_encoder: bool = False,
+  sides: str = "both",
+):
   """The windowed bias of ABS as lines (ABS paper, section 4.1).
 
   Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Cross-attention:
@@ -48,6 +57,10 @@ def window_lines(strides, width: int, heads: int, windowed_encoder: bool):
     heads: H.
     windowed_encoder: whether encoder self-attention is windowed too (w tokens
       to both sides, counted over the whole source).
+    sides: "both" as the papers write, or "previous": only the less significant
+      side, as the released ABC program does. Without positions it matters: the
+      first row of a window to both sides sees a digit and its left neighbor and
+      cannot tell which is which.
 
   Returns:
     LineBias with sites "self", "cross" and maybe "encoder".
@@ -56,7 +69,8 @@ def window_lines(strides, width: int, heads: int, windowed_encoder: bool):
   cross_lines = []
   for segment, stride in enumerate(strides):
     first = -width if stride else 0
-    for intercept in range(first, max(stride, 1) + width):
+    last = width if sides == "both" else 0
+    for intercept in range(first, max(stride, 1) + last):
       cross_lines.append((segment, lines.RIGHT, -stride, intercept, 0.0))
   bias = {
     "self": lines.shared_lines(self_lines, heads),
@@ -88,8 +102,8 @@ class Bias(NamedTuple):
   """What a kind of bias adds beside the causal and padding terms.
 
   Attributes:
-    lines: function (strides, width, heads, windowed_encoder) -> LineBias, or
-      None. Lines are data: they may as well come from a file.
+    lines: function like `window_lines` -> LineBias, or None. Lines are data:
+      they may as well come from a file.
     dense: function (site, heads, row_T, keys) -> [H, T, S], or None.
   """
 
