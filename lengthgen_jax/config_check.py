@@ -61,6 +61,11 @@ def _check_numbers(config) -> None:
   rate, scale = config.model.dropout_rate, config.bias.scale
   check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
   check(scale > 0, f"bias.scale={scale}: must be positive")
+  closed = config.bias.closed
+  check(closed <= 0, f"bias.closed={closed}: must not be positive")
+  for name in ("adam_b1", "adam_b2"):
+    value = config.train[name]
+    check(0.0 <= value < 1.0, f"train.{name}={value}: must be in [0, 1)")
 
 
 def _check_eval(config) -> None:

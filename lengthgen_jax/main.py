@@ -153,6 +153,8 @@ def main(argv) -> None:
     fail(str(error), 1)
   except BrokenPipeError:
     code = 1
+  except KeyboardInterrupt:  # outside of training, which saves first
+    code = 130
   sys.exit(code)
 
 

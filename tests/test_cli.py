@@ -7,6 +7,8 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
+import time
 
 import command
 import jax
@@ -235,6 +237,16 @@ def test_predict_answers_line_by_line(trained, trained_model, tmp_path):
   assert done.stdout.splitlines() == [answers[LINES.index(x)] for x in good]
 
 
+def test_predict_is_left_with_ctrl_c(trained):
+  process = command.start(f"--workdir={trained}", "--mode=predict")
+  assert process.stderr.readline().startswith(b"answering with seed")
+  time.sleep(0.1)
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert not out and not err
+
+
 def test_input_and_checkpoint_that_are_not_there(trained):
   config = get_config()
   with pytest.raises(UsageError, match="--input=/nothing: No such file"):
@@ -278,6 +290,7 @@ def test_readme_main_command(tmp_path):
     f"--workdir={workdir}",
     "--config.train.steps=2",
     "--config.train.validation_samples=16",
+    "--config.data.widths=(8,)",  # one program to compile instead of three
     "--config.eval.lengths=(6,)",
     "--config.eval.samples=(4,)",
   )

@@ -183,6 +183,7 @@ def test_damaged_checkpoint_is_reported_and_not_used(
   assert len(lines) == 2
   assert lines[0].startswith(f"checkpoint {newest} is damaged (")
   assert str(aside) in lines[0] and "\n" not in lines[0]
+  assert len(lines[0]) < len(str(aside)) + 240
   assert lines[1] == f"resumed at step {older}"
   assert_equal_bits(state, trained_model[3])
   assert_same_run(trained_model, trained, workdir)

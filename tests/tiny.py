@@ -21,6 +21,7 @@ def get_config(preset: str = "addition,window_cpi"):
     validation_samples=64,
     target_exact_match=2.0,
   )
+  config.calibration.lengths = (1, 2)
   config.checkpoint.every = 2
   config.eval.update(lengths=(2,), samples=(64,), memory_mb=64)
   return config
