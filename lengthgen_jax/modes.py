@@ -3,6 +3,8 @@
 import pathlib
 import sys
 
+from tqdm import tqdm
+
 from lengthgen_jax import (
   abc,
   calibrate,
@@ -53,7 +55,8 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
 
 
 def report(line: str) -> None:
-  print(line, file=sys.stderr, flush=True)
+  """A line on standard error, above a progress bar if there is one."""
+  tqdm.write(line, file=sys.stderr)
 
 
 def _train(mode: str, config, workdir: pathlib.Path) -> int:
