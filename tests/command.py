@@ -1,6 +1,7 @@
 """The console script in a process of its own."""
 
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ def start(*arguments, env=None) -> subprocess.Popen:
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     env=env,
+    # A shell's background jobs, and what they start, ignore Ctrl-C.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
 
 
