@@ -124,7 +124,7 @@ def get_config() -> ConfigDict:
         "seed": 0,  # of the test samples
         # also decode freely: rows em_end_blind and edit
         "free_running": False,
-        "memory_mb": 1024,  # attention scores held at once
+        "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024
       },
     }
   )

@@ -50,12 +50,12 @@ def _check_numbers(config) -> None:
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
-    " train.validation_samples checkpoint.every checkpoint.keep eval.memory_mb",
+    " train.validation_samples checkpoint.every checkpoint.keep",
   )
   check_positive(
     config,
     "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
-    " train.warmup_steps train.clip_norm",
+    " train.warmup_steps train.clip_norm eval.memory_mb",
     or_zero=True,
   )
   rate, scale = config.model.dropout_rate, config.bias.scale
