@@ -31,8 +31,21 @@ def run(root: pathlib.Path) -> str:
       mine = [r for r in rows if (r["task"], r["width"]) == (task, width)]
       if mine:
         plots.accuracy_by_length(
-          mine,
+          _told_apart(mine),
           root / "figures" / f"{task}_{width}.png",
           f"{task}, width={width}",
         )
   return text
+
+
+def _told_apart(rows: list[dict]) -> list[dict]:
+  """Rows whose method names the run too, where several runs share a method."""
+  runs = {}
+  for row in rows:
+    runs.setdefault(row["method"], set()).add(row["run"])
+  return [
+    row | {"method": f"{row['method']}: {row['run']}"}
+    if len(runs[row["method"]]) > 1
+    else row
+    for row in rows
+  ]

@@ -95,7 +95,8 @@ def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
       axis = axes[n][h]
       panel = np.where(np.isfinite(values[n, h]), values[n, h], np.nan)
       axis.imshow(panel, cmap="viridis", aspect="auto", **_range(panel))
-      axis.set_title(f"layer {n} head {h}", fontsize=6, pad=2)
+      layer = f"layer {n} " if layers > 1 else ""
+      axis.set_title(f"{layer}head {h}", fontsize=6, pad=2)
       _labels(axis.set_xticks, columns if n == layers - 1 else None)
       _labels(axis.set_yticks, rows if h == 0 else None)
       for side in axis.spines.values():
