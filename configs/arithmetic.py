@@ -86,8 +86,13 @@ def set_abc(config) -> None:
   config.method = "vanilla"  # of the first stage; the second is "abc"
   longest = 20 if "parity" in config.task else config.data.train_length
   config.data.widths = tuple(longest + extra for extra in (2, 3, 4))
-  config.train.steps = 3000
-  config.train.target_exact_match = 0.995
+  config.train.update(steps=4000, learning_rate=3e-3, target_exact_match=0.995)
+  config.eval.lengths = (6, 10, 20, 60, 200, 1000)
+  config.eval.samples = (1000, 1000, 1000, 1000, 300, 100)
+  if config.task == "multiply":  # its carry can be any digit
+    config.model.num_decoder_layers = 3
+    config.retrain.model.dropout_rate = 0.05
+    config.retrain.train.steps = 1200
 
 
 def set_scaffold(config) -> None:
@@ -110,8 +115,10 @@ def set_fixed(config) -> None:
   """The papers' protocol: one width, and lines over the whole matrix."""
   config.data.width = "fixed"
   config.data.widths = config.retrain.widths = ()
-  config.calibration.update(lengths=(), lines="absolute", rows="all")
-  config.eval.samples = (1000,)
+  config.calibration.update(
+    lengths=(), lines="absolute", rows="all", empty_heads="transparent"
+  )
+  config.eval.update(lengths=(6, 10, 20, 60), samples=(1000,))
 
 
 def set_paper(config) -> None:

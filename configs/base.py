@@ -95,7 +95,7 @@ def get_config() -> ConfigDict:
         "maximum": "head",  # subtract the max of: direction, head, none
         "min_cells": 0.5,  # least share of the rows that a line crosses
         "layers": "each",  # lines of each layer, or the last one's for all
-        "empty_heads": "transparent",  # heads without a line, or closed
+        "empty_heads": "closed",  # heads without a line: closed, transparent
       },
       "abc": {
         "min_exact_match": 0.97,  # validation EM that counts as interpolated

@@ -10,7 +10,14 @@ import pathlib
 
 import numpy as np
 
-from lengthgen_jax import bias_file, calibrate, evaluate, restore, train
+from lengthgen_jax import (
+  bias_file,
+  calibrate,
+  evaluate,
+  records,
+  restore,
+  train,
+)
 from lengthgen_jax import experiment as experiments
 from lengthgen_jax.attention.lines import dense, of_seed
 from lengthgen_jax.coordinates import target
@@ -135,6 +142,19 @@ def retrain_parts(config, workdir: pathlib.Path):
   _, meta = bias_file.load(file)
   new = retrain_config(config, meta["seeds"], file)
   return new, *train.prepare(new)
+
+
+def training_times(workdir: pathlib.Path) -> str:
+  """Seconds that both trainings took, all seeds together, and their ratio."""
+  seconds = []
+  for stage in ("interpolate", "retrain"):
+    rows = records.read(workdir / stage / "metrics.jsonl")
+    seconds.append(sum({r["step"]: r["seconds"] for r in rows}.values()))
+  first, second = seconds
+  return (
+    f"training: interpolation {first:.0f} s, retraining {second:.0f} s"
+    f" ({second / first:.2f} of it), compilation included"
+  )
 
 
 def evaluate_all(config, workdir: pathlib.Path, report) -> list[dict]:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import time
 from functools import partial
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 
 import lengthgen_jax
 from lengthgen_jax import bias_file, rng
-from lengthgen_jax.attention import calibration, lines
+from lengthgen_jax.attention import calibration, lines, relative
 from lengthgen_jax.coordinates import target
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.tasks.batch import Batch
@@ -156,7 +157,7 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
     experiment: of the interpolated model.
     bias: its own LineBias, the same for all seeds (empty for vanilla).
     seed_states: from `restore.seed_states`.
-    folder: where bias.npz and attention.npz go.
+    folder: where bias.npz, relative.npz and attention.npz go.
     report: function of one line of text.
 
   Returns:
@@ -166,6 +167,7 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
     UsageError: no line passes in any head of any seed.
   """
   check_config(config)
+  clock = time.perf_counter()
   verdicts = {site: [] for site in SITES}
   tested, attention = {}, {}
   own = lines.of_seed(bias, 0)
@@ -208,26 +210,47 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
       f"calibration: no line passes calibration.kappa={section.kappa} in any"
       f" head (the best cross score is {best:.2f}); lower it, or train longer"
     )
-  describe(found, seed_states, experiment.task, report)
+  names = {"self": ("target",), "cross": experiment.task.segment_names}
+  describe(tested, verdicts, seed_states, names, section, report)
   save(config, experiment, found, seed_states, folder)
+  relative.save(folder / "relative.npz", found)
   np.savez_compressed(folder / "attention.npz", **attention)
+  seconds = time.perf_counter() - clock
+  report(f"calibrated {len(seed_states)} seeds in {seconds:.0f} s")
   return found
 
 
-def describe(bias, seed_states, task, report) -> None:
-  """Reports every head's lines."""
+def describe(tested, verdicts, seed_states, names: dict, section, report):
+  """Reports every head: its lines with z-scores, or its best candidate.
+
+  Args:
+    tested: Candidates of every site.
+    verdicts: a Verdict per seed, for every site.
+    seed_states: from `restore.seed_states`.
+    names: segment names of every site.
+    section: config.calibration.
+    report: function of one line of text.
+  """
+  unit = {"zscore": "z", "mass": "times random"}[section.rule]
   for r, seed_state in enumerate(seed_states):
-    for site, value in bias.items():
-      names = ("target",) if site == "self" else task.segment_names
-      for n in range(value.valid.shape[1]):
-        for h in range(value.valid.shape[2]):
-          head = lines.SiteLines(*(x[r, n, h] for x in value))
-          phrases = lines.describe(head, names)
-          empty = "transparent" if head.transparent else "closed"
-          report(
-            f"seed {seed_state['seed']} {site} layer {n} head {h}: "
-            + ("; ".join(phrases) or empty)
+    for site, lines_C in tested.items():
+      verdict = verdicts[site][r]
+      for n, h in np.ndindex(verdict.keep.shape[:2]):
+        score, strength = verdict.score[n, h], verdict.strength[n, h]
+        kept = np.flatnonzero(verdict.keep[n, h])
+        kept = kept[np.argsort(-strength[kept])]
+        phrases = [
+          f"{lines.phrase(*(x[c] for x in lines_C), names[site])}"
+          f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
+          for c in kept
+        ]
+        report(
+          f"seed {seed_state['seed']} {site} layer {n} head {h}: "
+          + (
+            "; ".join(phrases)
+            or f"{section.empty_heads} (best {unit} {score.max():.1f})"
           )
+        )
 
 
 def save(config, experiment, bias, seed_states, folder: pathlib.Path) -> None:

@@ -16,6 +16,8 @@ from lengthgen_jax.models import decode
 from lengthgen_jax.saved import config_hash
 from lengthgen_jax.tasks.data import sample_test, test_size
 
+SPARSE_KEYS = 8  # keys of a row that a sparse pass reckons with
+
 
 def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
   """Evaluates every seed, merges the rows into `folder`/results.jsonl.
@@ -90,12 +92,13 @@ def evaluate_length(
   samples = test_size(length, asked)
   key = jax.random.fold_in(rng.stream(config.eval.seed, "eval"), length)
   batch = _draw(task, test_set, key, asked, units, width)
-  passes = math.ceil(asked / chunk_size(config, experiment, width))
+  sparse = experiment.is_sparse(lines)
+  passes = math.ceil(asked / chunk_size(config, experiment, width, sparse))
   size = math.ceil(asked / passes)
   token, exact = [], []
   for start in range(0, samples, size):
     part = _rows(batch, start, size)
-    found = _hits(experiment, params, lines, part, width)
+    found = _hits(experiment, params, lines, part, width, sparse)
     token.append(np.asarray(found[0])[: samples - start])
     exact.append(np.asarray(found[1])[: samples - start])
   token, exact = np.concatenate(token), np.concatenate(exact)
@@ -201,10 +204,11 @@ def _draw(task, test_set, key, samples, length, width):
   return sample_test(task, test_set, key, samples, length, width)
 
 
-@partial(jax.jit, static_argnames=("experiment", "width"))
-def _hits(experiment, params, lines, batch, width):
+@partial(jax.jit, static_argnames=("experiment", "width", "sparse"))
+def _hits(experiment, params, lines, batch, width, sparse=False):
   batch = batch._replace(coordinates=experiment.task.coordinates(width))
-  bias = experiment.full_biases(lines, width)
+  make = experiment.gathered_biases if sparse else experiment.full_biases
+  bias = make(lines, width)
   return experiment.hits(params, batch, bias)
 
 
@@ -220,10 +224,11 @@ def _rows(batch, start: int, size: int):
   )
 
 
-def chunk_size(config, experiment, width: int) -> int:
+def chunk_size(config, experiment, width: int, sparse=False) -> int:
   """Examples per pass, so that attention stays within eval.memory_mb.
 
-  Counts scores, logits and weights of one layer's two sites in float32.
+  Counts scores, logits and weights of one layer's two sites in float32; of a
+  sparse bias, what stands on a few lines.
   """
   targets = experiment.task.target_length(width)
   sources = len(experiment.task.coordinates(width).segment)
@@ -231,6 +236,8 @@ def chunk_size(config, experiment, width: int) -> int:
   if config.model.num_encoder_layers:
     cells = max(cells, sources * sources)
   per_sample = 3 * 4 * config.model.num_heads * cells
+  if sparse:
+    per_sample = 4 * config.model.emb_dim * targets * SPARSE_KEYS
   # What fits a CPU's cache is twice as fast as what fits its memory.
   usual = 16 if jax.default_backend() == "cpu" else 1024
   budget = config.eval.memory_mb or usual

@@ -9,6 +9,8 @@ import optax
 from lengthgen_jax import bias_file, coordinates, metrics, rng
 from lengthgen_jax.attention import biases, positions
 from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import is_sparse
 from lengthgen_jax.config_check import check_fields
 from lengthgen_jax.errors import check
 from lengthgen_jax.models import config as model_config
@@ -82,6 +84,24 @@ class Experiment:
     rows = jnp.arange(self.task.target_length(width))
     keys = self.task.coordinates(width)
     return self.biases(lines, rows, keys, rows)
+
+  def is_sparse(self, lines) -> bool:
+    """Whether attention need only visit the keys on the lines."""
+    closed = self.bias.closed == CLOSED
+    encoder = self.model.config.num_encoder_layers
+    return closed and not encoder and is_sparse(lines)
+
+  def gathered_biases(self, lines, width: int) -> dict:
+    """`full_biases` of a bias that `is_sparse`, at a cost linear in W."""
+    rows = jnp.arange(self.task.target_length(width))
+    keys = {
+      "self": coordinates.target(rows),
+      "cross": self.task.coordinates(width),
+    }
+    return {
+      site: biases.total_gathered(self.bias, lines, site, rows, keys[site])
+      for site in keys
+    }
 
   def init(self, seed):
     """Fresh parameters of one seed (seed may be traced)."""
@@ -164,7 +184,7 @@ def _bias_config(config) -> biases.BiasConfig:
   section = config.bias
   closed = section.closed
   if closed <= bias_file.DENSE_CLOSED:
-    closed = float("-inf")
+    closed = CLOSED
   return biases.BiasConfig(
     section.kind, section.scale, closed, section.allow_leak
   )

@@ -146,6 +146,8 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
       )
     ]
   print(tables.of_run(rows))
+  if is_pipeline(workdir):
+    print(abc.training_times(workdir))
   print(f"rows: {workdir / 'results.jsonl'}")
   print(f"figures: {', '.join(str(path) for path in made)}")
   return 0

@@ -7,12 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
+from random_lines import random_lines
 
 from configs import base
 from lengthgen_jax import coordinates, experiment
 from lengthgen_jax.attention import biases, lines, positions
 from lengthgen_jax.attention.biases import BIASES, BiasConfig
-from lengthgen_jax.attention.kernel import CLOSED, biased_attention
+from lengthgen_jax.attention.kernel import (
+  CLOSED,
+  biased_attention,
+  gathered_attention,
+)
 from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.attention.positions import PositionConfig
 from lengthgen_jax.tasks import TASKS
@@ -29,6 +35,7 @@ def normal(seed, *shape):
 attend = jax.jit(biased_attention)
 dense_bias = jax.jit(lines.dense)
 total_bias = jax.jit(biases.total, static_argnums=(0, 2, 3))
+gather = jax.jit(biases.total_gathered, static_argnums=(0, 2))
 
 
 def one_seed(site_lines):
@@ -845,3 +852,82 @@ def test_a_window_to_one_side_leaves_the_more_significant_digits_closed():
   ahead = keys.right == np.arange(5)[:, None] + 1
   np.testing.assert_array_equal(previous, np.where(ahead, CLOSED, both))
   assert (both[ahead] == 0).all()
+
+
+# Keys on lines only.
+
+
+@pytest.mark.parametrize("site", ("self", "cross"))
+@pytest.mark.parametrize("name", TASKS)
+def test_gathered_keys_are_the_open_cells(name, site):
+  for aligned in (False, True):
+    task = TASKS[name](aligned=aligned)
+    rows = jnp.arange(task.target_length(9))
+    keys = task.coordinates(9) if site == "cross" else coordinates.target(rows)
+    for seed in range(3):
+      own = {site: random_lines(seed, site, len(task.segment_names))}
+      config = BiasConfig("file", scale=0.5)
+      expected = np.asarray(total_bias(config, own, site, HEADS, rows, keys))
+      index, bias = gather(config, own, site, rows, keys)
+      cells = np.full(expected.shape, -INF, np.float32)
+      for place in np.argwhere(np.asarray(bias) > -INF):
+        cell = (*place[:-1], index[tuple(place)])
+        assert cells[cell] == -INF, "open twice"
+        cells[cell] = bias[tuple(place)]
+      assert np.array_equal(cells, expected)
+
+
+def test_gathered_attention_equals_dense():
+  keys, rows = coordinates.segments(5, 4), jnp.arange(6)
+  own = {"cross": random_lines(1)}
+  own["cross"].valid[1, 1] = False
+  query, key, value = (normal(i, 3, 6 if i == 0 else 9, 2, 4) for i in range(3))
+  args = (BiasConfig("file"), own, "cross")
+  bias = total_bias(*args, HEADS, rows, keys)[1]
+  few = jax.tree.map(lambda x: x[1], gather(*args, rows, keys))
+  dead = np.asarray(bias == CLOSED).all(axis=-1)
+  assert dead.any() and not dead.all()
+
+  def mean(attention, value):
+    context = attention(query, key, value)
+    return (context**2).sum(), context
+
+  dense_attention = lambda q, k, v: attend(q, k, v, bias)[0]
+  line_attention = lambda q, k, v: gathered_attention(q, k, v, few)
+  run = jax.value_and_grad(mean, argnums=1, has_aux=True)
+  (_, expected), wanted = run(dense_attention, value)
+  (_, found), gradient = run(line_attention, value)
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+  np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ("window_cpi", "nope_window"))
+def test_a_model_says_the_same_along_lines(method):
+  config = tiny.get_config(f"addition,{method}")
+  config.bias.learned_scale = True
+  built = experiment.build(config)
+  own = one_seed(experiment.make_lines(config, built.task))
+  assert built.is_sparse(own)
+  params = built.init(0)
+  batch = built.data.sample(jax.random.key(0), 3, 20)
+  dense_logits = built.model.apply(
+    {"params": params}, batch, built.full_biases(own, 20)
+  )[0]
+  logits, _ = built.model.apply(
+    {"params": params}, batch, built.gathered_biases(own, 20)
+  )
+  np.testing.assert_allclose(logits, dense_logits, atol=1e-5)
+
+
+def test_transparent_heads_and_soft_cells_need_the_whole_matrix():
+  config = tiny.get_config("addition,window_cpi")
+  built = experiment.build(config)
+  own = one_seed(experiment.make_lines(config, built.task))
+  half = own["self"]._replace(transparent=np.array([[True, False]]))
+  assert not built.is_sparse(own | {"self": half})
+  assert not built.is_sparse({"self": own["self"]})
+  config.bias.closed = -4.0
+  assert not experiment.build(config).is_sparse(own)
+  config.bias.closed = -1e9
+  config.model.num_encoder_layers = 1
+  assert not experiment.build(config).is_sparse(own)

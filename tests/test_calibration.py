@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_lines import random_lines
 
 from lengthgen_jax import bias_file, coordinates
-from lengthgen_jax.attention import biases, calibration
+from lengthgen_jax.attention import biases, calibration, lines, relative
 from lengthgen_jax.attention.kernel import CLOSED, biased_attention
 from lengthgen_jax.attention.lines import (
   LEFT,
@@ -17,6 +18,7 @@ from lengthgen_jax.attention.lines import (
   leak,
   leak_dense,
 )
+from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
 
 
@@ -323,3 +325,24 @@ def test_soft_bias_keeps_closed_cells_finite_but_not_the_future():
   np.testing.assert_allclose(np.diag(bias), -1.0)
   assert (bias[np.tril_indices(4, -1)] == -3.0).all()
   assert (bias[np.triu_indices(4, 1)] == CLOSED).all()
+
+
+def test_relative_tables_are_the_same_bias_at_every_size():
+  for seed in range(10):
+    site_lines = random_lines(seed)
+    found = relative.tables(site_lines)
+    assert found
+    for size in (3, 30):
+      keys, rows = segments(size, size + 1), np.arange(size)
+      expected = lines.dense(site_lines, jnp.arange(size), keys)
+      got = relative.dense(found, rows, keys)
+      assert np.array_equal(got, np.asarray(expected))
+
+
+def test_relative_tables_on_disk(tmp_path):
+  site_lines = random_lines(0)
+  relative.save(tmp_path / "relative.npz", {"cross": site_lines})
+  with np.load(tmp_path / "relative.npz") as file:
+    for i, table in enumerate(relative.tables(site_lines)):
+      assert np.array_equal(file[f"cross_{i}_values"], table.values)
+      assert tuple(file[f"cross_{i}_line"]) == table[:4]

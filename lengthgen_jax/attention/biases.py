@@ -182,3 +182,12 @@ def total(config: BiasConfig, bias: dict, site: str, heads: int, row_T, keys):
     value = value + added
   shape = (row_T.shape[0], keys.segment.shape[0])
   return jnp.broadcast_to(value, value.shape[:1] + (heads,) + shape)
+
+
+def total_gathered(config: BiasConfig, bias: dict, site: str, row_T, keys):
+  """`total` of a bias of lines alone, as the few keys that each row sees."""
+  causal_site = site == "self" and not config.allow_leak
+  found = lines.gathered(bias[site], row_T, keys, causal_site)
+  is_open = found.bias != CLOSED
+  value = jnp.where(is_open, config.scale * found.bias, CLOSED)
+  return found._replace(bias=value)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.kernel import CLOSED, Gathered
 
 LEFT, RIGHT = 0, 1
 WHOLE = -2
@@ -119,25 +119,80 @@ def dense(lines: SiteLines, row_T, keys):
   return jnp.where(transparent, jnp.maximum(bias, 0.0), bias)
 
 
-def describe(lines: SiteLines, names) -> list[str]:
-  """One phrase per valid line of one head, like "b: right -1·row = 0".
+def gathered(lines: SiteLines, row_T, keys, causal: bool) -> Gathered:
+  """The same bias as `dense`, as the few keys that each row sees.
+
+  Every line has at most one key in a row. Transparent heads have no such form:
+  see `is_sparse`.
 
   Args:
-    lines: [K] arrays of one head.
+    lines: [N or 1, H, K].
+    row_T: [T] int32 row numbers.
+    keys: Coordinates of the S keys; a segment's keys are consecutive.
+    causal: whether keys behind the row are closed (self-attention).
+
+  Returns:
+    Gathered with [N or 1, H, T, K] arrays.
+  """
+  lines = SiteLines(*map(jnp.asarray, lines))
+  expand = lambda x: x[..., None, :]  # [N or 1, H, 1, K]
+  segment, anchor, delta, intercept = map(expand, lines[:4])
+  step = delta * row_T[:, None]
+  offset = jnp.where(anchor == LEFT, intercept + step, intercept - step)
+  whole = keys.absolute()
+  last = keys.segment.shape[0] - 1
+  found = jnp.zeros(offset.shape, jnp.int32)
+  is_open = jnp.zeros(offset.shape, bool)
+  names = (segment == WHOLE, whole), (segment >= 0, keys)
+  for chosen, at in names:
+    # The first key of the segment; from its right end, the last.
+    same = jnp.asarray(at.segment) == jnp.maximum(segment, 0)[..., None]
+    first = jnp.argmax(same, axis=-1)
+    end = last - jnp.argmax(same[..., ::-1], axis=-1)
+    index = jnp.where(anchor == LEFT, first + offset, end - offset)
+    index = jnp.clip(index, 0, last)
+    hit = chosen & open_at(at, index, segment, anchor, offset)
+    found = jnp.where(hit, index, found)
+    is_open |= hit
+  is_open &= expand(lines.valid)
+  if causal:
+    is_open &= jnp.asarray(keys.left)[found] <= row_T[:, None]
+  bias = jnp.where(is_open, expand(lines.value), CLOSED)
+  # Where lines cross, the larger value counts, once.
+  size = bias.shape[-1]
+  order = jnp.arange(size)
+  other, own = bias[..., None, :], bias[..., :, None]
+  beaten = (other > own) | ((other == own) & (order < order[:, None]))
+  met = found[..., None, :] == found[..., :, None]
+  twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
+  return Gathered(found, jnp.where(twice, CLOSED, bias))
+
+
+def open_at(keys, index, segment, anchor, offset):
+  """Whether key `index` is that of a segment at an offset from its anchor."""
+  there = jnp.asarray(keys.segment)[index] == jnp.maximum(segment, 0)
+  left, right = jnp.asarray(keys.left)[index], jnp.asarray(keys.right)[index]
+  return there & (jnp.where(anchor == LEFT, left, right) == offset)
+
+
+def is_sparse(bias: dict) -> bool:
+  """Whether every head of every site has lines or is closed; host-side."""
+  return {"self", "cross"} <= set(bias) and not any(
+    np.any(site.transparent) for site in bias.values()
+  )
+
+
+def phrase(segment, anchor, delta, intercept, names) -> str:
+  """One line in words, like "b: right-1·row = 0".
+
+  Args:
+    segment, anchor, delta, intercept: of one line.
     names: segment names.
   """
-  phrases = []
-  for k in np.flatnonzero(lines.valid):
-    segment = int(lines.segment[k])
-    name = "whole" if segment == WHOLE else names[segment]
-    anchor = ("left", "right")[int(lines.anchor[k])]
-    step = -int(lines.delta[k]) * (1 if anchor == "left" else -1)
-    row = f"{step:+d}·row" if step else ""
-    phrases.append(
-      f"{name}: {anchor}{row} = {int(lines.intercept[k])}"
-      f" ({float(lines.value[k]):+.2f})"
-    )
-  return phrases
+  name = "whole" if segment == WHOLE else names[segment]
+  step = -int(delta) if anchor == LEFT else int(delta)
+  row = f"{step:+d}·row" if step else ""
+  return f"{name}: {('left', 'right')[anchor]}{row} = {int(intercept)}"
 
 
 def leak(lines: SiteLines):

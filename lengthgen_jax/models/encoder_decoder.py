@@ -116,8 +116,8 @@ class EncoderDecoder(nn.Module):
 
 
 def layer_bias(bias_NxHxTxS, layer: int):
-  """[H, T, S] of a layer; one bias may serve all layers."""
-  return bias_NxHxTxS[layer if bias_NxHxTxS.shape[0] > 1 else 0]
+  """[H, T, S] of a layer, dense or Gathered; one bias may serve all layers."""
+  return jax.tree.map(lambda x: x[layer if len(x) > 1 else 0], bias_NxHxTxS)
 
 
 def shift_right(target_BxT, start: int):

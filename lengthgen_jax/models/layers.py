@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import CLOSED, biased_attention
+from lengthgen_jax.attention.kernel import (
+  CLOSED,
+  Gathered,
+  biased_attention,
+  gathered_attention,
+)
 from lengthgen_jax.attention.positions import rotate
 from lengthgen_jax.models.config import ModelConfig
 
@@ -33,17 +38,24 @@ class Attention(nn.Module):
 
   def _scaled(self, bias_HxTxS):
     """The bias times a learned factor; closed cells stay closed."""
+    if isinstance(bias_HxTxS, Gathered):
+      return bias_HxTxS._replace(bias=self._scaled(bias_HxTxS.bias))
     closed = bias_HxTxS == CLOSED
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias_HxTxS)
     return jnp.where(closed, CLOSED, scaled)
 
   def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS):
-    """Attends from inputs to `key_value`; returns (out [B, T, D], acts)."""
+    """Attends from inputs to `key_value`; returns (out [B, T, D], acts).
+
+    A Gathered bias visits the open keys alone, and leaves no activations.
+    """
     if self.config.learned_bias_scale:
       bias_HxTxS = self._scaled(bias_HxTxS)
     query = self.query(inputs_BxTxD)
     if self.config.positions.kind == "rope":
       query = rotate(query, index_T)
+    if isinstance(bias_HxTxS, Gathered):
+      return self.out(gathered_attention(query, *key_value, bias_HxTxS)), {}
     context, weights, scores = biased_attention(query, *key_value, bias_HxTxS)
     return self.out(context), {"weights": weights, "scores": scores}
 
