@@ -7,7 +7,8 @@ def get_config() -> ConfigDict:
   """The defaults: a small vanilla encoder-decoder on addition."""
   return ConfigDict(
     {
-      # successor, addition, multiply, parity, parity_classification
+      # encoder-decoder: successor, addition, multiply, parity,
+      # parity_classification; decoder-only: sort, increment
       "task": "addition",
       "method": "vanilla",  # a label for result rows and figures
       "seeds": (0,),  # trained together, one result row each
@@ -16,7 +17,8 @@ def get_config() -> ConfigDict:
         # lengths: a uniform length per operand, then uniform digits;
         # permutation: the papers' integers below 2^20, split 7:1
         "numbers": "lengths",
-        "train_length": 6,  # longest training length, decimal digits
+        # longest training length: decimal digits, or items of a sequence
+        "train_length": 6,
         # natural: operands padded to the longest length + slack;
         # fixed: one width for training and test (the papers)
         "width": "natural",
@@ -25,7 +27,29 @@ def get_config() -> ConfigDict:
         # for every further phase of a cyclic index
         "widths": (),
         "fixed_width": 61,  # in digits; bits for parity follow from it
-        "seed": 0,  # of the permutation
+        "seed": 0,  # of the permutation, or of the finite data set
+      },
+      # decoder-only tasks
+      "sequences": {
+        "alphabet": 32,  # V: items are 1...V (increment: the ten digits)
+        # short_share of the lengths is uniform in shortest...short_longest,
+        # the rest uniform up to data.train_length
+        "shortest": 2,
+        "short_longest": 5,
+        "short_share": 0.8,
+        "buckets": (5, 20),  # static sizes; () pads to the longest
+        "repeat_share": 0.1,  # examples from few distinct values (sort)
+        "nines_share": 0.3,  # examples that end in a run of 9s (increment)
+        "count_gap": 3,  # most that counts differ by in the count hint
+        "size": 0,  # examples of the finite data set, 0 = endless
+      },
+      # auxiliary tasks with heads of their own. sort: successor, count, fill,
+      # predecessor, minimum; increment: carry
+      "hints": (),
+      "mixing": {
+        # alternate: gradient steps in turn; weighted: shares of every batch
+        "kind": "alternate",
+        "weights": (),  # main task first; () = equal
       },
       "model": {
         "emb_dim": 64,
@@ -34,6 +58,8 @@ def get_config() -> ConfigDict:
         "num_encoder_layers": 1,  # 0 = identity encoder
         "num_decoder_layers": 2,
         "norm": "pre",  # pre, post, block_end, none
+        "norm_kind": "layer",  # layer, rms
+        "dense_bias": True,  # biases of dense layers
         "activation": "relu",  # relu, gelu
         "dropout_rate": 0.0,
         "dtype": "float32",  # of activations: float32, bfloat16
@@ -43,6 +69,14 @@ def get_config() -> ConfigDict:
         "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
         "source_anchor": "left",  # end that source positions count from
         "table": 512,  # rows of the learned table
+      },
+      # of the softmax: scores are multiplied by it before the bias is added
+      "temperature": {
+        # none; a·log(n+1): log_items, log_visible (n = keys a row sees),
+        # fixed (a not learned); one_plus_log: 1 + a·log(n+1); scalable:
+        # s·log n + b per head
+        "kind": "none",
+        "initial": 0.5,  # first value of a (or s)
       },
       "bias": {
         "kind": "none",  # none, window, alibi, file
@@ -111,13 +145,18 @@ def get_config() -> ConfigDict:
         "train": {
           "steps": 800,
           "learning_rate": 3e-3,
-          "warmup_steps": 100,
+          "warmup_steps": 50,
           "target_exact_match": 2.0,
         },
       },
       "eval": {
         "lengths": (6, 10, 20, 60),  # decimal digits
-        "test_sets": ("equal",),  # equal, unequal, carry
+        # arithmetic: equal, unequal, carry; sequences: uniform, repeats,
+        # sorted, reversed, all_equal (sort), nines (increment)
+        "test_sets": ("equal",),
+        # repeats: this many distinct items, each this many times
+        "repeated_items": 3,
+        "repetitions": (1, 2, 4, 8),
         # per length and seed: one number, or one for each length
         "samples": (1000,),
         "checkpoint": "last",  # last, best (by validation), or a step

@@ -1,21 +1,18 @@
 """Does a bias fit the model, and does it hide the future?"""
 
 import jax
-import numpy as np
 
-from lengthgen_jax import coordinates
 from lengthgen_jax.attention import biases, lines
 from lengthgen_jax.errors import UsageError, check
 
 
-def check_bias(experiment, bias: dict, seeds, widths) -> list[str]:
+def check_bias(experiment, bias: dict, seeds) -> list[str]:
   """Refuses a bias that does not fit the model or shows the future.
 
   Args:
     experiment: the model it is meant for.
     bias: LineBias or matrices with leading axis R or 1.
     seeds: the seeds of the run.
-    widths: static widths it must cover.
 
   Returns:
     Lines about rows with nothing open, if there are any.
@@ -40,7 +37,7 @@ def check_bias(experiment, bias: dict, seeds, widths) -> list[str]:
     )
     if site == "self" and not experiment.bias.allow_leak:
       _refuse_leak(value, is_dense)
-    for width in widths:
+    for width in experiment.static_sizes:
       if is_dense:
         check_size(experiment, name, value, width)
       notes += _dead_rows(experiment, name, value, width)
@@ -60,7 +57,7 @@ def _refuse_leak(value, is_dense) -> None:
 
 def check_size(experiment, name: str, matrix, width: int) -> None:
   """UsageError if a matrix has too few rows or columns for a width."""
-  rows, keys = _rows_and_keys(experiment, name, width)
+  rows, keys = experiment.rows_and_keys(name.partition("_")[0], width)
   check(
     len(rows) <= matrix.shape[-2] and len(keys.segment) <= matrix.shape[-1],
     f"bias.file: {name.partition('_')[0]} is {matrix.shape[-2]} x"
@@ -69,19 +66,12 @@ def check_size(experiment, name: str, matrix, width: int) -> None:
   )
 
 
-def _rows_and_keys(experiment, name: str, width: int):
-  rows = np.arange(experiment.task.target_length(width))
-  if name.startswith("cross"):
-    return rows, experiment.task.coordinates(width)
-  return rows, coordinates.target(rows)
-
-
 def _dead_rows(experiment, name: str, value, width: int) -> list[str]:
   """A line if rows of this bias have nothing open at width W."""
   site = name.partition("_")[0]
   if site == "encoder":
     return []
-  rows, keys = _rows_and_keys(experiment, name, width)
+  rows, keys = experiment.rows_and_keys(name.partition("_")[0], width)
   heads = experiment.model.config.num_heads
   dead = 0
   for r in range(len(jax.tree.leaves(value)[0])):

@@ -6,11 +6,13 @@ What several fields say together is checked where they meet, in experiment.py.
 from lengthgen_jax import optimizer
 from lengthgen_jax.attention import positions
 from lengthgen_jax.attention.biases import BIASES, SIDES
+from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.state import SEED_AXES
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.data import NUMBERS, TEST_SETS
+from lengthgen_jax.tasks.stress import SEQUENCE_TEST_SETS
 
 WIDTHS = ("natural", "fixed")
 CHOICES = {
@@ -18,10 +20,12 @@ CHOICES = {
   "data.numbers": NUMBERS,
   "data.width": WIDTHS,
   "model.norm": model_config.NORMS,
+  "model.norm_kind": model_config.NORM_KINDS,
   "model.activation": model_config.ACTIVATIONS,
   "model.dtype": model_config.DTYPES,
   "positions.kind": positions.POSITIONS,
   "positions.source_anchor": positions.ANCHORS,
+  "temperature.kind": TEMPERATURES,
   "bias.kind": BIASES,
   "bias.sides": SIDES,
   "train.schedule": optimizer.SCHEDULES,
@@ -50,14 +54,22 @@ def _check_numbers(config) -> None:
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
-    " train.validation_samples checkpoint.every checkpoint.keep",
+    " train.validation_samples checkpoint.every checkpoint.keep"
+    " sequences.shortest sequences.count_gap eval.repeated_items",
   )
   check_positive(
     config,
     "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
-    " train.warmup_steps train.clip_norm eval.memory_mb",
+    " train.warmup_steps train.clip_norm eval.memory_mb sequences.size",
     or_zero=True,
   )
+  check(
+    config.sequences.alphabet >= 2,
+    f"sequences.alphabet={config.sequences.alphabet}: must be at least 2",
+  )
+  for name in ("repeat_share", "nines_share"):
+    value = config.sequences[name]
+    check(0.0 <= value <= 1.0, f"sequences.{name}={value}: must be in [0, 1]")
   rate, scale = config.model.dropout_rate, config.bias.scale
   check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
   check(scale > 0, f"bias.scale={scale}: must be positive")
@@ -70,10 +82,15 @@ def _check_numbers(config) -> None:
 
 def _check_eval(config) -> None:
   check(config.eval.test_sets, "eval.test_sets=(): name at least one")
+  valid = SEQUENCE_TEST_SETS.get(config.task, TEST_SETS)
   for name in config.eval.test_sets:
-    check_choice("eval.test_sets", name, TEST_SETS)
+    check_choice("eval.test_sets", name, valid)
   check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
-  check_integers(config, "eval.lengths eval.samples data.widths", least=1)
+  check_integers(
+    config,
+    "eval.lengths eval.samples eval.repetitions data.widths sequences.buckets",
+    least=1,
+  )
   checkpoint = str(config.eval.checkpoint)
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),

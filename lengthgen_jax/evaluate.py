@@ -10,13 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 
 import lengthgen_jax
-from lengthgen_jax import bias_check, metrics, records, rng
+from lengthgen_jax import (
+  bias_check,
+  evaluate_sequences,
+  metrics,
+  records,
+  rng,
+)
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.models import decode
+from lengthgen_jax.rows import (
+  by_position,
+  counted,
+  measured,
+  samples_at,
+  usual_memory,
+)
 from lengthgen_jax.saved import config_hash
 from lengthgen_jax.tasks.data import sample_test, test_size
-
-SPARSE_KEYS = 8  # keys of a row that a sparse pass reckons with
 
 
 def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
@@ -33,10 +44,9 @@ def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
   Returns:
     The rows of this evaluation.
   """
-  widths = [experiment.test_width(n) for n in config.eval.lengths]
-  for name, value in lines.items():
-    if name.endswith("_dense"):
-      bias_check.check_size(experiment, name, value, max(widths))
+  measure = MEASURES[experiment.task.family]
+  if experiment.task.family == "encoder_decoder":
+    check_widths(config, experiment, lines)
   rows = []
   for r, seed_state in enumerate(seed_states):
     own_lines = of_seed(lines, r)
@@ -44,33 +54,48 @@ def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
     for test_set in config.eval.test_sets:
       for length in config.eval.lengths:
         clock = time.perf_counter()
-        found = evaluate_length(
+        found = measure(
           config, experiment, own_lines, seed_state["params"], test_set, length
         )
         rows += [base | row for row in found]
-        exact = found[0]
         seconds = time.perf_counter() - clock
-        print(
-          f"seed {base['seed']}, {test_set}, {length} digits:"
-          f" EM {100 * exact['value']:.1f} % of {exact['n']}"
-          f" ({exact['n'] / seconds:.0f} samples/s with compilation)",
-          file=sys.stderr,
-        )
+        exact = [row for row in found if row["metric"] == "em"]
+        speed = sum(row["n"] for row in exact) / seconds
+        for row in exact:
+          print(
+            f"seed {base['seed']}, {row['test_set']}, {length}"
+            f" {experiment.task.unit}: EM {100 * row['value']:.1f} % of"
+            f" {row['n']} ({speed:.0f} samples/s with compilation)",
+            file=sys.stderr,
+          )
   records.merge(folder / "results.jsonl", rows)
   return rows
 
 
+def check_widths(config, experiment, lines) -> None:
+  """UsageError if a length in eval.lengths cannot be."""
+  widths = [experiment.test_width(n) for n in config.eval.lengths]
+  for name, value in lines.items():
+    if name.endswith("_dense"):
+      bias_check.check_size(experiment, name, value, max(widths))
+
+
 def row_base(config, experiment, seed_state, stage: str) -> dict:
   """The conditions of a row: everything but what was measured."""
+  natural = config.data.width == "natural"
+  data = config.data.numbers
+  if experiment.task.family == "decoder_only":
+    natural = False
+    data = str(config.sequences.size or "endless")
   return {
     "task": config.task,
     "method": config.method,
     "stage": stage,
     "family": experiment.task.family,
     "width": config.data.width,
-    "slack": config.data.slack if config.data.width == "natural" else None,
+    "slack": config.data.slack if natural else None,
     "train_length": config.data.train_length,
-    "train_data": config.data.numbers,
+    "train_data": data,
     "seed": seed_state["seed"],
     "step": seed_state["step"],
     "checkpoint": str(config.eval.checkpoint),
@@ -107,20 +132,10 @@ def evaluate_length(
     "length": length,
     "bits": units if task.base == 2 else None,
   }
-  by_position = token.mean(axis=0)
   rows = [
-    _row(where, "em", exact.sum(), samples),
-    _row(where, "token", token.sum(), token.size, teacher_forced=True),
-    {
-      **where,
-      "metric": "position",
-      "teacher_forced": True,
-      "n": samples,
-      "correct": None,
-      "value": float(by_position.min()),
-      "lower_bound": None,
-      "by_position": [round(float(x), 6) for x in by_position],
-    },
+    counted(where, "em", exact.sum(), samples),
+    counted(where, "token", token.sum(), token.size, teacher_forced=True),
+    by_position(where, token),
   ]
   if config.eval.free_running:
     rows += free_running(
@@ -164,16 +179,8 @@ def free_running(
       distance += metrics.edit_distance(metrics.until_end(told, end), wanted)
       length += len(wanted)
   return [
-    _row(where, "em_end_blind", blind, samples),
-    {
-      **where,
-      "metric": "edit",
-      "teacher_forced": False,
-      "n": samples,
-      "correct": None,
-      "value": distance / length,
-      "lower_bound": None,
-    },
+    counted(where, "em_end_blind", blind, samples),
+    measured(where, "edit", distance / length, samples),
   ]
 
 
@@ -183,20 +190,6 @@ def _number(tokens, end: int) -> list[int]:
   while kept and kept[-1] == 0:
     kept.pop()
   return kept
-
-
-def _row(where: dict, metric: str, correct, n, teacher_forced=False) -> dict:
-  correct, n = int(correct), int(n)
-  bound = None if teacher_forced else metrics.lower_bound(correct, n)
-  return {
-    **where,
-    "metric": metric,
-    "teacher_forced": teacher_forced,
-    "n": n,
-    "correct": correct,
-    "value": correct / n,
-    "lower_bound": bound,
-  }
 
 
 @partial(jax.jit, static_argnames=("task", "test_set", "samples", "width"))
@@ -238,14 +231,11 @@ def chunk_size(config, experiment, width: int, sparse=False) -> int:
   per_sample = 3 * 4 * config.model.num_heads * cells
   if sparse:
     per_sample = 4 * config.model.emb_dim * targets * SPARSE_KEYS
-  # What fits a CPU's cache is twice as fast as what fits its memory.
-  usual = 16 if jax.default_backend() == "cpu" else 1024
-  budget = config.eval.memory_mb or usual
-  return max((budget << 20) // per_sample, 1)
+  return max((usual_memory(config) << 20) // per_sample, 1)
 
 
-def samples_at(config, length: int) -> int:
-  """eval.samples for a length in eval.lengths."""
-  samples = config.eval.samples
-  many = len(samples) > 1
-  return samples[config.eval.lengths.index(length)] if many else samples[0]
+SPARSE_KEYS = 8  # keys of a row that a sparse pass reckons with
+MEASURES = {
+  "encoder_decoder": evaluate_length,
+  "decoder_only": evaluate_sequences.evaluate_length,
+}

@@ -1,21 +1,30 @@
 """From a config to task, model and biases: the only room that knows both."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import optax
+import numpy as np
 
-from lengthgen_jax import bias_file, coordinates, metrics, rng
-from lengthgen_jax.attention import biases, positions
+from lengthgen_jax import (
+  bias_file,
+  coordinates,
+  metrics,
+  rng,
+  sequence_experiment,
+)
+from lengthgen_jax.attention import biases, positions, temperature
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import is_sparse
 from lengthgen_jax.config_check import check_fields
 from lengthgen_jax.errors import check
-from lengthgen_jax.models import config as model_config
+from lengthgen_jax.lessons import Part, Share
+from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.sequence_experiment import SequenceExperiment
+from lengthgen_jax.tasks import ARITHMETIC, HINTS, SEQUENCES
 from lengthgen_jax.tasks.data import Interpolation
 
 
@@ -30,6 +39,8 @@ class Experiment:
     fixed_width: W of `width=fixed`, None for `width=natural`.
     model: the flax module.
     bias: how the scaffold enters the scores.
+    batch_size: examples of a gradient step.
+    validation_samples: held-out examples at every width.
   """
 
   task: object
@@ -38,6 +49,8 @@ class Experiment:
   fixed_width: int | None
   model: EncoderDecoder
   bias: biases.BiasConfig
+  batch_size: int
+  validation_samples: int
 
   def test_width(self, length: int) -> int:
     """W for a test length in decimal digits; UsageError if it cannot be."""
@@ -77,7 +90,31 @@ class Experiment:
     if self.model.config.num_encoder_layers:
       whole = keys.absolute()
       result["encoder"] = make("encoder", whole.left, whole)
-    return result
+    return result | {"sizes": self.sizes(row_T, keys)}
+
+  def sizes(self, row_T, keys) -> dict:
+    """n of the softmax temperature at every site: source tokens, and in
+    decoder self-attention the keys that a row sees."""
+    config = self.model.config.temperature
+    source = jnp.sum(jnp.asarray(keys.segment) >= 0)[None, None]
+    before = row_T[None] + 1
+    return {
+      "self": temperature.sizes(config, before, before),
+      "cross": temperature.sizes(config, source, source),
+      "encoder": temperature.sizes(config, source, source),
+    }
+
+  @property
+  def static_sizes(self) -> tuple[int, ...]:
+    """Widths that a bias must cover in training."""
+    return self.widths
+
+  def rows_and_keys(self, site: str, width: int):
+    """Row numbers and key Coordinates of a site's matrix at width W."""
+    rows = np.arange(self.task.target_length(width))
+    if site == "cross":
+      return rows, self.task.coordinates(width)
+    return rows, coordinates.target(rows)
 
   def full_biases(self, lines, width: int) -> dict:
     """Biases of a whole teacher-forced pass at width W, for one seed."""
@@ -98,10 +135,11 @@ class Experiment:
       "self": coordinates.target(rows),
       "cross": self.task.coordinates(width),
     }
-    return {
+    gathered = {
       site: biases.total_gathered(self.bias, lines, site, rows, keys[site])
       for site in keys
     }
+    return gathered | {"sizes": self.sizes(rows, keys["cross"])}
 
   def init(self, seed):
     """Fresh parameters of one seed (seed may be traced)."""
@@ -111,31 +149,63 @@ class Experiment:
       rng.stream(seed, "init"), batch, self.full_biases({}, width)
     )["params"]
 
-  def loss(self, params, batch, bias, key):
-    """Mean cross-entropy (nats per weighted token), dropout on."""
+  heads = ("",)  # one output layer, which bears no task's name
+
+  def head_params(self, head: str) -> str:
+    return "logits_dense"
+
+  @property
+  def lessons(self) -> tuple:
+    """A gradient step at every width."""
+    parts = [Part(width, self.batch_size) for width in self.widths]
+    return tuple((Share("", 1.0, (part,)),) for part in parts)
+
+  @property
+  def validation(self) -> tuple:
+    parts = [Part(width, self.validation_samples) for width in self.widths]
+    return (Share("", 1.0, tuple(parts)),)
+
+  def sample(self, key, head: str, part: Part, held_out=False):
+    """A batch of one width."""
+    return self.data.sample(key, part.count, part.size, held_out)
+
+  def part_bias(self, lines, head: str, part: Part) -> dict:
+    return self.full_biases(lines, part.size)
+
+  def loss(self, params, batch, bias, head: str, key):
+    """Summed cross-entropy (nats) with dropout on, and how many tokens."""
     logits, _ = self.model.apply(
       {"params": params}, batch, bias, True, rngs={"dropout": key}
     )
-    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
-    return (loss * batch.weight).sum() / batch.weight.sum()
+    return metrics.cross_entropy(logits, batch.target, batch.weight)
 
-  def hits(self, params, batch, bias):
+  def hits(self, params, batch, bias, head: str = ""):
     """Teacher-forced correct tokens [B, T] and exact match [B]."""
     logits, _ = self.model.apply({"params": params}, batch, bias)
     return metrics.hits(logits.argmax(-1), batch.target, batch.weight)
 
 
-def build(config) -> Experiment:
-  """Validates a config and assembles the experiment.
+def build(config) -> Experiment | SequenceExperiment:
+  """Validates a config and assembles the experiment of its family.
 
   Raises:
     UsageError: one line that names the field and the valid choices.
   """
   check_fields(config)
-  task = TASKS[config.task](
+  if config.task in SEQUENCES:
+    model_config = partial(make_model_config, config)
+    return sequence_experiment.build(config, model_config, bias_config(config))
+  check(
+    not config.hints,
+    f"hints={tuple(config.hints)}: {config.task} has none; tasks with hints are"
+    f" {', '.join(HINTS)}",
+  )
+  task = ARITHMETIC[config.task](
     aligned=config.data.aligned, slack=config.data.slack
   )
-  model = EncoderDecoder(_model_config(config, task.vocabulary))
+  vocabulary = task.vocabulary
+  start = vocabulary.id(vocabulary.start)
+  model = EncoderDecoder(make_model_config(config, len(vocabulary), start))
   experiment = Experiment(
     task=task,
     data=Interpolation(
@@ -144,7 +214,9 @@ def build(config) -> Experiment:
     widths=_widths(config, task),
     fixed_width=_fixed_width(config, task),
     model=model,
-    bias=_bias_config(config),
+    bias=bias_config(config),
+    batch_size=config.train.batch_size,
+    validation_samples=config.train.validation_samples,
   )
   for width in experiment.widths:
     experiment.check_positions(width, f"data: width {width}")
@@ -161,26 +233,29 @@ def make_lines(config, task) -> dict:
   make = BIASES[config.bias.kind].lines
   if make is None:
     return {}
-  return make(
-    task.strides,
+  cross = task.family == "encoder_decoder"
+  made = make(
+    task.strides if cross else (),
     config.bias.window,
     config.model.num_heads,
     config.bias.windowed_encoder,
     config.bias.sides,
   )
+  return made if cross else {"self": made["self"]}
 
 
-def _model_config(config, vocabulary) -> model_config.ModelConfig:
-  return model_config.ModelConfig(
-    vocab_size=len(vocabulary),
-    start_token=vocabulary.id(vocabulary.start),
+def make_model_config(config, vocab_size: int, start_token: int) -> ModelConfig:
+  return ModelConfig(
+    vocab_size=vocab_size,
+    start_token=start_token,
     learned_bias_scale=config.bias.learned_scale,
     positions=positions.PositionConfig(**config.positions),
+    temperature=temperature.TemperatureConfig(**config.temperature),
     **config.model,
   )
 
 
-def _bias_config(config) -> biases.BiasConfig:
+def bias_config(config) -> biases.BiasConfig:
   section = config.bias
   closed = section.closed
   if closed <= bias_file.DENSE_CLOSED:

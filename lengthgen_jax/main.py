@@ -2,7 +2,7 @@
 
 Examples:
 
-  lengthgen --config=configs/quickstart.py --workdir=runs/quickstart
+  lengthgen --config=configs/quickstart.py --mode=abc --workdir=runs/quickstart
   lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=runs/p \\
     '--config.seeds=(0,1,2)'
   lengthgen --mode=evaluate --workdir=runs/p '--config.eval.lengths=(6,100)'

@@ -2,7 +2,16 @@
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 from scipy import special
+
+
+def cross_entropy(logits_BxTxV, target_BxT, weight_BxT):
+  """Summed cross-entropy (nats) of weighted tokens, and their weight."""
+  loss = optax.softmax_cross_entropy_with_integer_labels(
+    logits_BxTxV, target_BxT
+  )
+  return (loss * weight_BxT).sum(), weight_BxT.sum()
 
 
 def hits(predicted_BxT, target_BxT, weight_BxT):

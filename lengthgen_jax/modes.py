@@ -20,6 +20,7 @@ from lengthgen_jax import report as reports
 from lengthgen_jax import saved as saved_configs
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
+from lengthgen_jax.tasks import ARITHMETIC
 
 CONFIG_FILE = "config.json"
 INTERRUPTED = 143  # exit code after SIGTERM
@@ -34,6 +35,11 @@ def run(mode: str, config, workdir: pathlib.Path, source) -> int:
   if mode == "report":
     print(reports.run(workdir))
     return 0
+  check(
+    mode not in ("abc", "calibrate") or config.task in ARITHMETIC,
+    f"--mode={mode} reads cross-attention, {config.task!r} has none: choose"
+    f" one of {', '.join(ARITHMETIC)}",
+  )
   if mode in ("train", "abc"):
     return _train(mode, config, workdir)
   check_trained(config, workdir)

@@ -1,4 +1,4 @@
-"""Answers to expressions that a person types."""
+"""Answers to expressions and prompts that a person types."""
 
 import sys
 
@@ -10,6 +10,61 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.models import decode
 
 BATCH = 64  # expressions decoded together
+
+
+class SequencePredictor:
+  """Greedy completion of prompts by a decoder-only model."""
+
+  def __init__(self, experiment, lines, params):
+    self.experiment, self.lines, self.params = experiment, lines, params
+
+  def answers(self, texts: list[str]) -> list[str]:
+    """One line for each text: the answer, or `error: ...`."""
+    results: list[str] = [""] * len(texts)
+    by_length: dict[int, list] = {}
+    task = self.experiment.task
+    for i, text in enumerate(texts):
+      try:
+        items = task.parse(text.strip())
+        needed = task.packed_length(len(items)) - 1
+        self.experiment.check_positions(needed, f"{len(items)} {task.unit}")
+        by_length.setdefault(len(items), []).append((i, items))
+      except (ValueError, UsageError) as error:
+        results[i] = f"error: {error}"
+    for length, found in by_length.items():
+      for start in range(0, len(found), BATCH):
+        part = found[start : start + BATCH]
+        told = self._complete([items for _, items in part], length)
+        for (i, _), tokens in zip(part, told, strict=True):
+          try:
+            results[i] = task.render(tokens)
+          except ValueError as error:
+            results[i] = f"error: {error}"
+    return results
+
+  def _complete(self, prompts: list[list[int]], length: int):
+    """Output tokens of prompts of one length; compiled per power of two."""
+    task = self.experiment.task
+    outputs = task.outputs(length)
+    bound = 1 << max(length + outputs, 15).bit_length()
+    limit = self.experiment.model.config.positions.limit()
+    bound = min(bound, limit or bound)
+    rows = 1 << (len(prompts) - 1).bit_length()
+    tokens = np.zeros((rows, bound), np.int32)
+    tokens[: len(prompts), :length] = prompts
+    tokens[:, length] = task.delimiter
+    told = decode.complete(
+      self.experiment,
+      self.params,
+      self.lines,
+      tokens,
+      length + 1,
+      length,
+      outputs,
+      head=task.name,
+      bound=bound,
+    )
+    return np.asarray(told)[: len(prompts), length + 1 :][:, :outputs]
 
 
 class Predictor:
@@ -104,7 +159,8 @@ def run(experiment, lines, seed_states, source, out=None) -> int:
     f" (validation EM {100 * chosen['em']:.1f} %)",
     file=sys.stderr,
   )
-  predictor = Predictor(experiment, of_seed(lines, r), chosen["params"])
+  kind = PREDICTORS[experiment.task.family]
+  predictor = kind(experiment, of_seed(lines, r), chosen["params"])
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
@@ -112,3 +168,9 @@ def run(experiment, lines, seed_states, source, out=None) -> int:
       failed |= answer.startswith("error:")
       print(answer, file=out, flush=True)
   return int(failed)
+
+
+PREDICTORS = {
+  "encoder_decoder": Predictor,
+  "decoder_only": SequencePredictor,
+}

@@ -36,11 +36,12 @@ class StopSignal:
 class Log:
   """Progress bar, metrics.jsonl and TensorBoard."""
 
-  def __init__(self, config, folder: pathlib.Path, step: int):
+  def __init__(self, config, heads, folder: pathlib.Path, step: int):
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    self.config, self.path = config, folder / "metrics.jsonl"
+    self.config, self.heads = config, heads
+    self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, step)
     self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
     self.bar = tqdm(
@@ -65,14 +66,17 @@ class Log:
       row = {
         "step": step,
         "seed": seed,
-        "loss": float(values["loss"][r]),
-        "em": float(values["em"][r]),
         "learning_rate": float(self.rate(step)),
         "seconds": seconds,
       }
+      # The main task's loss and exact match, then each hint's by its name.
+      for i, head in enumerate(self.heads):
+        suffix = f"_{head}" if i else ""
+        row["loss" + suffix] = float(values["loss"][r][i])
+        row["em" + suffix] = float(values["em"][r][i])
       if np.isfinite(row["loss"]):
         rows.append(row)
-        for name in ("loss", "em", "learning_rate"):
+        for name in sorted(set(row) - {"step", "seed", "seconds"}):
           self.board.add_scalar(f"seed{seed}/{name}", row[name], step)
     records.append(self.path, rows)
     if rows:

@@ -53,3 +53,16 @@ def select(mask_R, on_true, on_false):
     return jnp.where(mask_R.reshape((-1,) + (1,) * (x.ndim - 1)), x, y)
 
   return jax.tree.map(choose, on_true, on_false)
+
+
+def keep(names, old, new):
+  """`new`, but `old` wherever a leaf's path has one of these parameter names:
+  in parameters and in the optimizer's moments alike."""
+  if not names:
+    return new
+
+  def choose(path, x, y):
+    keys = {getattr(part, "key", None) for part in path}
+    return x if keys & set(names) else y
+
+  return jax.tree_util.tree_map_with_path(choose, old, new)

@@ -25,7 +25,7 @@ def of_run(rows: list[dict]) -> str:
     name = (row["method"], row["stage"], row["test_set"])
     groups.setdefault(name, {}).setdefault(row["seed"], {})[row["length"]] = row
   first = exact[0]
-  unit = "digits" if first["bits"] is None else "decimal digits (bits)"
+  unit = unit_of(first)
   head = [str(n) for n in lengths]
   if first["bits"] is not None:
     bits = {row["length"]: row["bits"] for row in exact}
@@ -34,7 +34,7 @@ def of_run(rows: list[dict]) -> str:
     f"{first['task']}: exact match in % by length in {unit}; in brackets the"
     " one-sided 95 % lower bound",
     f"trained on lengths up to {first['train_length']},"
-    f" width={first['width']}, strict (end token counted)",
+    f" width={first['width']}, strict (every output token counted)",
     _columns(["method", "test set", "seed"], head),
   ]
   for (method, stage, test_set), seeds in groups.items():
@@ -51,6 +51,13 @@ def of_run(rows: list[dict]) -> str:
   return "\n".join(lines)
 
 
+def unit_of(row: dict) -> str:
+  """What a row's lengths count."""
+  if row["task"] == "sort":
+    return "items"
+  return "digits" if row["bits"] is None else "decimal digits (bits)"
+
+
 def _exact(row) -> str:
   if row is None:
     return "-"
@@ -58,7 +65,7 @@ def _exact(row) -> str:
 
 
 def _columns(names: list[str], cells: list[str]) -> str:
-  widths = (24, 8, 6)
+  widths = (26, 14, 6)
   left = " ".join(n.ljust(w) for n, w in zip(names, widths, strict=True))
   return left + " ".join(cell.rjust(13) for cell in cells)
 

@@ -43,49 +43,100 @@ class Trainer:
 
     return states.create(*jax.lax.map(one_seed, self.seeds))
 
-  def train_step(self, params, opt_state, seed, step, width: int, bias):
-    """One gradient step of one seed; pure. The batch is f(seed, step)."""
-    config = self.config.train
+  def train_step(self, params, opt_state, seed, step, lesson, biases):
+    """One gradient step of one seed; pure. The data are f(seed, step).
+
+    Args:
+      params, opt_state: of one seed.
+      seed, step: traced.
+      lesson: which heads learn from what, static.
+      biases: a bias per part, for every share of the lesson.
+
+    Returns:
+      params, opt_state (of idle heads untouched), and each share's mean loss.
+    """
     data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
     drop_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
-    batch = self.experiment.data.sample(data_key, config.batch_size, width)
-    loss, grads = jax.value_and_grad(self.experiment.loss)(
-      params, batch, bias, drop_key
-    )
+
+    def loss_fn(params):
+      losses = [
+        self._share_loss(params, share, own, data_key, drop_key)
+        for share, own in zip(lesson, biases, strict=True)
+      ]
+      weighted = [
+        share.weight * x for share, x in zip(lesson, losses, strict=True)
+      ]
+      return sum(weighted), jnp.stack(losses)
+
+    (_, losses), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+    old = params, opt_state
     updates, opt_state = self.optimizer.update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state, loss
+    new = optax.apply_updates(params, updates), opt_state
+    busy = {share.head for share in lesson}
+    idle = [
+      self.experiment.head_params(head)
+      for head in self.experiment.heads
+      if head not in busy
+    ]
+    return *states.keep(idle, old, new), losses
+
+  def _share_loss(self, params, share, biases, data_key, drop_key):
+    """Mean loss (nats per weighted token) of one head's examples."""
+    total, weight = 0.0, 0.0
+    for part, bias in zip(share.parts, biases, strict=True):
+      batch = self.experiment.sample(data_key, share.head, part)
+      summed, count = self.experiment.loss(
+        params, batch, bias, share.head, drop_key
+      )
+      total, weight = total + summed, weight + count
+    return total / weight
 
   def _run_seed(self, params, opt_state, seed, lines, step, rounds):
-    """`rounds` rounds (one step at every width) of one seed."""
-    widths = self.experiment.widths
-    biases = [self.experiment.full_biases(lines, w) for w in widths]
+    """`rounds` rounds (each lesson once) of one seed."""
+    lessons, heads = self.experiment.lessons, self.experiment.heads
+    biases = [self._biases(lines, lesson) for lesson in lessons]
+    times = np.zeros(len(heads))  # lessons of a round that train each head
+    for lesson in lessons:
+      for share in lesson:
+        times[heads.index(share.head)] += 1
 
     def one_round(i, carry):
       params, opt_state, total = carry
-      for k, width in enumerate(widths):
-        now = step + i * len(widths) + k
-        params, opt_state, loss = self.train_step(
-          params, opt_state, seed, now, width, biases[k]
+      for k, lesson in enumerate(lessons):
+        now = step + i * len(lessons) + k
+        params, opt_state, losses = self.train_step(
+          params, opt_state, seed, now, lesson, biases[k]
         )
-        total += loss
+        index = np.array([heads.index(share.head) for share in lesson])
+        total = total.at[index].add(losses)
       return params, opt_state, total
 
     params, opt_state, total = jax.lax.fori_loop(
-      0, rounds, one_round, (params, opt_state, jnp.float32(0.0))
+      0, rounds, one_round, (params, opt_state, jnp.zeros(len(heads)))
     )
-    step += rounds * len(widths)
-    em = self._validate(params, seed, step, biases)
-    return params, opt_state, total / (rounds * len(widths)), em
+    step += rounds * len(lessons)
+    em = self._validate(params, seed, step, lines)
+    return params, opt_state, total / (rounds * times), em
 
-  def _validate(self, params, seed, step, biases):
-    """In-range exact match on held-out numbers, the mean over widths."""
+  def _biases(self, lines, lesson) -> list[list]:
+    """The bias of every part of every share."""
+    return [
+      [self.experiment.part_bias(lines, share.head, p) for p in share.parts]
+      for share in lesson
+    ]
+
+  def _validate(self, params, seed, step, lines):
+    """In-range exact match [heads] on held-out examples."""
     key = jax.random.fold_in(rng.stream(seed, "eval"), step)
-    samples = self.config.train.validation_samples
-    exact = []
-    for width, bias in zip(self.experiment.widths, biases, strict=True):
-      batch = self.experiment.data.sample(key, samples, width, held_out=True)
-      exact.append(self.experiment.hits(params, batch, bias)[1].mean())
-    return jnp.stack(exact).mean()
+    result = []
+    for share in self.experiment.validation:
+      exact = []
+      for part in share.parts:
+        bias = self.experiment.part_bias(lines, share.head, part)
+        batch = self.experiment.sample(key, share.head, part, held_out=True)
+        exact.append(self.experiment.hits(params, batch, bias, share.head)[1])
+      result.append(jnp.concatenate(exact).mean())
+    return jnp.stack(result)
 
   @partial(jax.jit, static_argnums=0)
   def chunk(self, state, rounds):
@@ -93,19 +144,22 @@ class Trainer:
     run = lambda *one: self._run_seed(*one, state.step, rounds)
     old = (state.params, state.opt_state)
     args = (*old, self.seeds, self.lines)
-    nothing = jnp.float32(jnp.nan)
+    nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
     if self.config.train.seed_axis == "vmap":
       params, opt_state, loss, em = jax.vmap(run)(*args)
-      loss, em = (jnp.where(state.done, nothing, x) for x in (loss, em))
+      done = state.done[:, None]
+      loss, em = (jnp.where(done, nothing, x) for x in (loss, em))
     else:
       skip = lambda *one: (*one[:2], nothing, nothing)
       params, opt_state, loss, em = jax.lax.map(
         lambda x: jax.lax.cond(x[0], skip, run, *x[1]), (state.done, args)
       )
+    task_loss, task_em = loss, em
+    loss, em = loss.sum(axis=1), em[:, 0]  # the first head is the main task's
     finite = jnp.isfinite(loss)
     fresh = ~state.done & finite
     diverged = state.diverged | (~state.done & ~finite)
-    step = state.step + rounds * len(self.experiment.widths)
+    step = state.step + rounds * len(self.experiment.lessons)
     params, opt_state = states.select(fresh, (params, opt_state), old)
     better = fresh & (em > state.best_em)
     target = em >= self.config.train.target_exact_match
@@ -120,7 +174,7 @@ class Trainer:
       best_em=jnp.where(better, em, state.best_em),
       best_params=states.select(better, params, state.best_params),
     )
-    return new, {"loss": loss, "em": em}
+    return new, {"loss": task_loss, "em": task_em}
 
 
 def abstract_state(trainer: Trainer):
@@ -163,7 +217,7 @@ def run(
         state = state.replace(params=params)
     else:
       report(f"resumed at step {step}")
-    log = Log(config, folder, int(state.step))
+    log = Log(config, experiment.heads, folder, int(state.step))
     state = _loop(trainer, state, store, log, report)
     log.close()
   finally:
@@ -175,20 +229,20 @@ def _loop(trainer, state, store, log, report):
   """Chunks until all seeds are done or the steps are used up."""
   config = trainer.config
   saved = json.loads(config.to_json_best_effort())
-  width_count = len(trainer.experiment.widths)
-  rounds = max(config.train.chunk // width_count, 1)
+  lesson_count = len(trainer.experiment.lessons)
+  rounds = max(config.train.chunk // lesson_count, 1)
   last_saved = int(state.step)
   stop = StopSignal()
   with stop:
     while int(state.step) < config.train.steps and not state.done.all():
       step = int(state.step)
-      left = -(-(config.train.steps - step) // width_count)
+      left = -(-(config.train.steps - step) // lesson_count)
       before = np.asarray(state.done)
       state, values = trainer.chunk(state, min(rounds, left))
       log.write(state, values)
       for line in _news(config, before, state):
         report(line)
-      chunks = (int(state.step) - last_saved) // (rounds * width_count)
+      chunks = (int(state.step) - last_saved) // (rounds * lesson_count)
       if chunks >= config.checkpoint.every or stop.received:
         store.save(int(state.step), state, saved)
         last_saved = int(state.step)
@@ -227,8 +281,6 @@ def prepare(config, report=lambda line: None):
   """Experiment and LineBias of a config, checked against each other."""
   experiment = experiments.build(config)
   lines = experiments.make_lines(config, experiment.task)
-  for note in bias_check.check_bias(
-    experiment, lines, config.seeds, experiment.widths
-  ):
+  for note in bias_check.check_bias(experiment, lines, config.seeds):
     report(note)
   return experiment, lines

@@ -51,8 +51,8 @@ def random_model(preset: str, **model):
 def silence_end(experiment, params):
   """The same parameters, but the end token is never said."""
   end = end_of(experiment)
-  bias = params["logits"]["bias"].at[end].set(-1e9)
-  return params | {"logits": params["logits"] | {"bias": bias}}
+  bias = params["logits_dense"]["bias"].at[end].set(-1e9)
+  return params | {"logits_dense": params["logits_dense"] | {"bias": bias}}
 
 
 def end_of(experiment) -> int:

@@ -10,7 +10,7 @@ import jax
 import pytest
 from command import REPOSITORY
 
-from configs import arithmetic, base
+from configs import arithmetic, base, increment, sorting
 from lengthgen_jax import experiment as experiments
 
 PACKAGE = REPOSITORY / "lengthgen_jax"
@@ -61,9 +61,11 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "optimizer": set(),
   "checkpoint": {"errors"},
   "bias_file": {"attention", "errors"},
+  "lessons": set(),
+  "rows": {"metrics"},
 }
 RUNS = {"train", "evaluate", "calibrate", "abc", "predict", "report", "modes"}
-RUNS |= {"main", "probe", "bench"}
+RUNS |= {"main", "probe", "bench", "evaluate_sequences"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -313,6 +315,32 @@ def presets():
         yield ",".join((task, method, *combination))
 
 
+def sequence_presets():
+  """Every hint with every set of options, with its config file."""
+  for file in (sorting, increment):
+    for hint in file.HINTS:
+      for count in range(len(file.OPTIONS) + 1):
+        for words in itertools.combinations(file.OPTIONS, count):
+          yield file, ",".join((hint, *words))
+
+
+def test_every_sequence_preset_builds():
+  """And has a head for every task; nothing is compiled."""
+  for file, preset in sequence_presets():
+    config = file.get_config(preset)
+    experiment = experiments.build(config)
+    shapes = jax.eval_shape(lambda e=experiment: e.init(0))
+    assert len(experiment.heads) == 1 + len(config.hints)
+    for head in experiment.heads:
+      assert experiment.head_params(head) in shapes, preset
+    layers = sum(name.startswith("layers_") for name in shapes)
+    assert layers == config.model.num_decoder_layers, preset
+    if "paper" in preset:
+      assert shapes["token_embedder"]["embedding"].shape[1] == 1024
+    tempered = "temperature" in shapes["layers_0"]["self_attention"]
+    assert tempered == ("tempered" in preset)
+
+
 def test_every_preset_builds():
   """And has parameters of some shape; nothing is compiled."""
   seen = set()
@@ -324,7 +352,9 @@ def test_every_preset_builds():
     kind = (experiment.model, experiment.task.segment_names)
     if kind not in seen:
       shapes = jax.eval_shape(lambda e=experiment: e.init(0))
-      layers = sum(name.startswith("decoder_") for name in shapes)
+      layers = sum(name.startswith("decoder_") for name in shapes) - (
+        "decoder_norm" in shapes
+      )
       assert layers == config.model.num_decoder_layers, preset
       seen.add(kind)
   assert len(seen) > 10

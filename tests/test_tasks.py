@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lengthgen_jax.tasks import TASKS, data, digits
+from lengthgen_jax.tasks import ARITHMETIC as TASKS
+from lengthgen_jax.tasks import data, digits
 
 LENGTHS = (1, 9, 10, 60, 1000)
 BINARY = [name for name, task in TASKS.items() if task.operands == 2]

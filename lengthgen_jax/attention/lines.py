@@ -196,16 +196,18 @@ def phrase(segment, anchor, delta, intercept, names) -> str:
 
 
 def leak(lines: SiteLines):
-  """The first self-attention line that opens a key behind its row.
+  """The first self-attention line that shows the future.
 
-  A row is at `left = row`, so a line is in the future where
-  left - delta·row = intercept gives left > row for some row >= 0.
+  A line is at left = delta·row + intercept. It leaks if it stays or gets ahead
+  of its row (delta 1 with a positive intercept, or a greater delta). Verticals
+  and anti-diagonals are ahead of the first rows only, where the causal term
+  closes them, as in the statistics that they were kept by.
 
   Returns:
     None, or (seed, layer, head, row, column) of the first such cell.
   """
-  future = lines.valid & (lines.anchor == LEFT)
-  future = future & ((lines.delta > 1) | (lines.intercept > 0))
+  ahead = (lines.delta > 1) | ((lines.delta == 1) & (lines.intercept > 0))
+  future = lines.valid & (lines.anchor == LEFT) & ahead
   if not np.any(future):
     return None
   r, n, h, k = (int(x) for x in np.argwhere(np.asarray(future))[0])

@@ -39,7 +39,8 @@ def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
     axis.set_xticks(lengths, [str(n) for n in lengths])
     axis.minorticks_off()
     axis.set_ylim(-3, 103)
-    axis.set_xlabel("test length (decimal digits)")
+    unit = "items" if rows[0]["task"] == "sort" else "decimal digits"
+    axis.set_xlabel(f"test length ({unit})")
     axis.set_title(f"test set: {test_set}", fontsize=10)
   axes[0][0].set_ylabel("exact match (%)")
   axes[0][-1].legend(

@@ -3,8 +3,10 @@
 import dataclasses
 
 from lengthgen_jax.attention.positions import PositionConfig
+from lengthgen_jax.attention.temperature import TemperatureConfig
 
 NORMS = ("pre", "post", "block_end", "none")
+NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("relu", "gelu")
 DTYPES = ("float32", "bfloat16")
 
@@ -22,11 +24,14 @@ class ModelConfig:
     norm: where layer normalization stands: before each sublayer ("pre", with
       one more at the end), after its residual sum ("post"), once at the end
       of each block ("block_end"), or nowhere ("none").
+    norm_kind: "layer" normalization, or "rms" (T5: no mean, no offset).
+    dense_bias: whether dense layers add a bias (T5's do not).
     activation: "relu" or "gelu".
     dropout_rate: on embeddings and on every sublayer's output.
     dtype: of activations; parameters, scores and softmax stay float32.
     learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
+    temperature: of the softmax, in every attention.
   """
 
   vocab_size: int
@@ -37,11 +42,14 @@ class ModelConfig:
   num_encoder_layers: int
   num_decoder_layers: int
   norm: str
+  norm_kind: str
+  dense_bias: bool
   activation: str
   dropout_rate: float
   dtype: str
   learned_bias_scale: bool
   positions: PositionConfig
+  temperature: TemperatureConfig
 
   @property
   def head_dim(self) -> int:

@@ -1,6 +1,5 @@
 """The encoder-decoder transformer of the ABS/ABC paper."""
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -14,14 +13,15 @@ class EncoderDecoder(nn.Module):
 
   `biases` maps "self", "cross" (and "encoder" if there are encoder layers) to
   [N or 1, H, T, S] arrays; the model adds nothing to them, so causality and
-  padding come from there (attention.biases.total).
+  padding come from there (attention.biases.total). Its entry "sizes" maps the
+  same sites to n of the softmax temperature (attention.temperature.sizes).
   """
 
   config: ModelConfig
 
   def setup(self):
     config = self.config
-    self.embedding = layers.embedding(config)
+    self.token_embedder = layers.embedding(config)
     if config.positions.kind == "learned":
       self.source_table = layers.position_table(config)
       self.target_table = layers.position_table(config)
@@ -34,13 +34,13 @@ class EncoderDecoder(nn.Module):
       layers.Block(config, cross=True) for _ in range(config.num_decoder_layers)
     ]
     if config.norm == "pre":
-      self.final_norm = nn.LayerNorm(dtype=config.dtype)
+      self.decoder_norm = layers.normalization(config)
       if config.num_encoder_layers:
-        self.encoder_norm = nn.LayerNorm(dtype=config.dtype)
-    self.logits = layers.logits_layer(config)
+        self.encoder_norm = layers.normalization(config)
+    self.logits_dense = layers.logits_layer(config)
 
   def _embed(self, tokens, index, side: str, train: bool):
-    x = self.embedding(tokens)
+    x = self.token_embedder(tokens)
     kind = self.config.positions.kind
     if kind == "sinusoidal":
       x = x + positions.sinusoid(index, self.config.emb_dim).astype(x.dtype)
@@ -56,8 +56,9 @@ class EncoderDecoder(nn.Module):
     acts = {"embeddings": x, "blocks": []}
     for n, block in enumerate(self.encoder):
       kv = block.self_key_value(x, index)
-      bias = {"self": layer_bias(biases["encoder"], n)}
-      x, block_acts = block(x, index, kv, None, bias, train)
+      bias = {"self": layers.layer_bias(biases["encoder"], n)}
+      size = {"self": biases["sizes"]["encoder"]}
+      x, block_acts = block(x, index, kv, None, bias, size, train)
       acts["blocks"].append(block_acts)
     if self.encoder and self.config.norm == "pre":
       x = self.encoder_norm(x)
@@ -88,21 +89,17 @@ class EncoderDecoder(nn.Module):
     for n, block in enumerate(self.decoder):
       kv = block.self_key_value(x, index)
       if cache is not None:
-        kv = jax.tree.map(
-          lambda old, new: jax.lax.dynamic_update_slice_in_dim(
-            old, new.astype(old.dtype), row_T[0], axis=1
-          ),
-          cache[n],
-          kv,
-        )
+        kv = layers.write_rows(cache[n], kv, row_T[0])
         new_cache.append(kv)
-      bias = {s: layer_bias(biases[s], n) for s in ("self", "cross")}
-      x, block_acts = block(x, index, kv, cross_kv[n], bias, train)
+      bias = {s: layers.layer_bias(biases[s], n) for s in ("self", "cross")}
+      x, block_acts = block(
+        x, index, kv, cross_kv[n], bias, biases["sizes"], train
+      )
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
-      x = self.final_norm(x)
+      x = self.decoder_norm(x)
     acts["output"] = x
-    return self.logits(x), new_cache if cache is not None else None, acts
+    return self.logits_dense(x), new_cache if cache is not None else None, acts
 
   def __call__(self, batch, biases, train: bool = False):
     """Teacher-forced logits [B, T, V] and activations of a Batch."""
@@ -113,11 +110,6 @@ class EncoderDecoder(nn.Module):
     rows = jnp.arange(batch.target.shape[1])
     logits, _, acts = self.decode(inputs, rows, cross_kv, biases, train)
     return logits, {"encoder": encoder_acts, "decoder": acts}
-
-
-def layer_bias(bias_NxHxTxS, layer: int):
-  """[H, T, S] of a layer, dense or Gathered; one bias may serve all layers."""
-  return jax.tree.map(lambda x: x[layer if len(x) > 1 else 0], bias_NxHxTxS)
 
 
 def shift_right(target_BxT, start: int):

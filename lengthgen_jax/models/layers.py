@@ -1,5 +1,7 @@
 """One attention, one block."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -11,6 +13,7 @@ from lengthgen_jax.attention.kernel import (
   gathered_attention,
 )
 from lengthgen_jax.attention.positions import rotate
+from lengthgen_jax.attention.temperature import TEMPERATURES, temper
 from lengthgen_jax.models.config import ModelConfig
 
 
@@ -20,14 +23,26 @@ class Attention(nn.Module):
   config: ModelConfig
 
   def setup(self):
-    heads = (self.config.num_heads, self.config.head_dim)
-    project = lambda: nn.DenseGeneral(heads, dtype=self.config.dtype)
-    self.query, self.key, self.value = project(), project(), project()
-    if self.config.learned_bias_scale:
-      self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
-    self.out = nn.DenseGeneral(
-      self.config.emb_dim, axis=(-2, -1), dtype=self.config.dtype
+    config = self.config
+    dense = partial(
+      nn.DenseGeneral, dtype=config.dtype, use_bias=config.dense_bias
     )
+    heads = (config.num_heads, config.head_dim)
+    self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
+    self.out = dense(config.emb_dim, axis=(-2, -1))
+    if config.learned_bias_scale:
+      self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
+    kind = TEMPERATURES[config.temperature.kind]
+    shape = (config.num_heads,) if kind.per_head else ()
+    self.tau_scale = self.tau_offset = None
+    if kind.size:
+      start = nn.initializers.constant(config.temperature.initial)
+      self.tau_scale = config.temperature.initial
+      if kind.learned:
+        self.tau_scale = self.param("temperature", start, shape)
+    if kind.offset:
+      ones = nn.initializers.ones
+      self.tau_offset = self.param("temperature_offset", ones, shape)
 
   def key_value(self, inputs_BxSxD, index_S):
     """Keys and values [B, S, H, K] of inputs at positions `index_S`."""
@@ -44,16 +59,25 @@ class Attention(nn.Module):
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias_HxTxS)
     return jnp.where(closed, CLOSED, scaled)
 
-  def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS):
+  def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS, size_BxT):
     """Attends from inputs to `key_value`; returns (out [B, T, D], acts).
 
-    A Gathered bias visits the open keys alone, and leaves no activations.
+    A Gathered bias visits the open keys alone, and leaves no activations. The
+    softmax has the temperature of `size_BxT` (attention.temperature.sizes).
     """
     if self.config.learned_bias_scale:
       bias_HxTxS = self._scaled(bias_HxTxS)
     query = self.query(inputs_BxTxD)
     if self.config.positions.kind == "rope":
       query = rotate(query, index_T)
+    if size_BxT is not None:
+      query = temper(
+        self.config.temperature,
+        query,
+        size_BxT,
+        self.tau_scale,
+        self.tau_offset,
+      )
     if isinstance(bias_HxTxS, Gathered):
       return self.out(gathered_attention(query, *key_value, bias_HxTxS)), {}
     context, weights, scores = biased_attention(query, *key_value, bias_HxTxS)
@@ -68,12 +92,11 @@ class Mlp(nn.Module):
   @nn.compact
   def __call__(self, x_BxTxD):
     activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
-    x = nn.Dense(self.config.mlp_dim, dtype=self.config.dtype, name="wi")(
-      x_BxTxD
+    dense = partial(
+      nn.Dense, dtype=self.config.dtype, use_bias=self.config.dense_bias
     )
-    return nn.Dense(self.config.emb_dim, dtype=self.config.dtype, name="wo")(
-      activation(x)
-    )
+    x = dense(self.config.mlp_dim, name="wi")(x_BxTxD)
+    return dense(self.config.emb_dim, name="wo")(activation(x))
 
 
 class Block(nn.Module):
@@ -89,19 +112,25 @@ class Block(nn.Module):
     if self.cross:
       self.cross_attention = Attention(self.config)
       names.insert(1, "cross_attention")
-    norm = lambda: nn.LayerNorm(dtype=self.config.dtype)
-    if self.config.norm in ("pre", "post"):
-      self.norms = {name: norm() for name in names}
-    elif self.config.norm == "block_end":
-      self.norms = {"block": norm()}
+    if self.config.norm == "block_end":
+      self.block_end_layer_norm = normalization(self.config)
+    elif self.config.norm != "none":
+      for name in names:
+        setattr(self, self._norm_name(name), normalization(self.config))
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
+  def _norm_name(self, name: str) -> str:
+    return f"{self.config.norm}_{name}_layer_norm"
+
+  def _normalize(self, name: str, x):
+    return getattr(self, self._norm_name(name))(x)
+
   def _enter(self, name: str, x):
-    return self.norms[name](x) if self.config.norm == "pre" else x
+    return self._normalize(name, x) if self.config.norm == "pre" else x
 
   def _leave(self, name: str, x, update, train: bool):
     x = x + self.dropout(update, deterministic=not train)
-    return self.norms[name](x) if self.config.norm == "post" else x
+    return self._normalize(name, x) if self.config.norm == "post" else x
 
   def self_key_value(self, x, index_T):
     """Keys and values of this block's self-attention."""
@@ -112,7 +141,7 @@ class Block(nn.Module):
     """Keys and values of this block's cross-attention."""
     return self.cross_attention.key_value(memory, index_S)
 
-  def __call__(self, x, index_T, self_kv, cross_kv, bias, train: bool):
+  def __call__(self, x, index_T, self_kv, cross_kv, bias, sizes, train: bool):
     """Applies the block.
 
     Args:
@@ -121,6 +150,7 @@ class Block(nn.Module):
       self_kv: keys and values of self-attention, maybe a cache.
       cross_kv: keys and values of cross-attention, or None.
       bias: {"self": [H, T, S], "cross": [H, T, S]}.
+      sizes: {"self": n, "cross": n} of the softmax temperature, or Nones.
       train: whether dropout is on.
 
     Returns:
@@ -128,20 +158,50 @@ class Block(nn.Module):
     """
     acts = {}
     out, acts["self"] = self.self_attention(
-      self._enter("self_attention", x), index_T, self_kv, bias["self"]
+      self._enter("self_attention", x),
+      index_T,
+      self_kv,
+      bias["self"],
+      sizes["self"],
     )
     x = self._leave("self_attention", x, out, train)
     if self.cross:
       out, acts["cross"] = self.cross_attention(
-        self._enter("cross_attention", x), index_T, cross_kv, bias["cross"]
+        self._enter("cross_attention", x),
+        index_T,
+        cross_kv,
+        bias["cross"],
+        sizes["cross"],
       )
       x = self._leave("cross_attention", x, out, train)
     acts["before_mlp"] = x
     x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), train)
     if self.config.norm == "block_end":
-      x = self.norms["block"](x)
+      x = self.block_end_layer_norm(x)
     acts["after_mlp"] = x
     return x, acts
+
+
+def normalization(config: ModelConfig) -> nn.Module:
+  """Layer normalization, or its root-mean-square form."""
+  kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm_kind]
+  return kind(dtype=config.dtype)
+
+
+def layer_bias(bias_NxHxTxS, layer: int):
+  """[H, T, S] of a layer, dense or Gathered; one bias may serve all layers."""
+  return jax.tree.map(lambda x: x[layer if len(x) > 1 else 0], bias_NxHxTxS)
+
+
+def write_rows(cache, key_value, row):
+  """Keys and values [B, L, H, K] with new ones from `row` on."""
+  return jax.tree.map(
+    lambda old, new: jax.lax.dynamic_update_slice_in_dim(
+      old, new.astype(old.dtype), row, axis=1
+    ),
+    cache,
+    key_value,
+  )
 
 
 def embedding(config: ModelConfig) -> nn.Embed:
@@ -167,4 +227,6 @@ def position_table(config: ModelConfig) -> nn.Embed:
 
 def logits_layer(config: ModelConfig) -> nn.Dense:
   """The output layer, float32 whatever the compute type is."""
-  return nn.Dense(config.vocab_size, dtype=jnp.float32)
+  return nn.Dense(
+    config.vocab_size, dtype=jnp.float32, use_bias=config.dense_bias
+  )

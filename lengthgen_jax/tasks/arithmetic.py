@@ -38,6 +38,7 @@ class ArithmeticTask:
   base: ClassVar[int] = 10
   short_operand: ClassVar[bool] = False  # the second operand is one digit
   family: ClassVar[str] = "encoder_decoder"
+  unit: ClassVar[str] = "digits"
 
   vocabulary = ARITHMETIC
 

@@ -1,0 +1,106 @@
+"""Tempered softmax: scores times a temperature that grows with the length.
+
+softmax(τ·scores + bias), where τ = a·log n keeps attention as sharp on long
+inputs as on short ones (task hinting paper, sections 4.3 and 5). The paper
+leaves open what n is; each choice is a kind here. n never counts padding, and
+the bias is not scaled.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+
+class Temperature(NamedTuple):
+  """One way to set τ.
+
+  Attributes:
+    size: what n is: "items" of the prompt, or "visible" keys of each row; ""
+      if there is no τ.
+    per_head: whether every head learns its own parameters, or a layer one.
+    offset: whether a second parameter is learned, b.
+    learned: whether parameters are trained.
+    value: function (n, a, b) -> τ.
+  """
+
+  size: str = ""
+  per_head: bool = False
+  offset: bool = False
+  learned: bool = True
+  value: Callable | None = None
+
+
+def _scaled_log(n, a, b):
+  del b
+  return a * jnp.log(n + 1.0)
+
+
+def _one_plus_log(n, a, b):
+  del b
+  return 1.0 + a * jnp.log(n + 1.0)
+
+
+def _scalable(n, a, b):
+  return a * jnp.log(n) + b
+
+
+TEMPERATURES = {
+  "none": Temperature(),
+  # a·log(n+1), the paper's, n the prompt's items
+  "log_items": Temperature("items", value=_scaled_log),
+  # the same of the keys that a row sees: no row knows what comes later
+  "log_visible": Temperature("visible", value=_scaled_log),
+  "one_plus_log": Temperature("items", value=_one_plus_log),
+  # s·log n + b per head, n visible keys (scalable softmax, Nakanishi 2025)
+  "scalable": Temperature(
+    "visible", per_head=True, offset=True, value=_scalable
+  ),
+  "fixed": Temperature("items", learned=False, value=_scaled_log),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TemperatureConfig:
+  """Which temperature, and where it starts.
+
+  Attributes:
+    kind: a name in TEMPERATURES.
+    initial: first value of a (s), and its only one if it is not learned.
+  """
+
+  kind: str = "none"
+  initial: float = 0.5
+
+
+def sizes(config: TemperatureConfig, items, visible):
+  """n of a site: `items` or `visible`, whichever the kind counts.
+
+  Args:
+    config: the temperature.
+    items: [B or 1, T or 1] prompt items (source tokens in cross-attention).
+    visible: [B or 1, T or 1] keys that each row sees.
+
+  Returns:
+    One of them, None without a temperature.
+  """
+  size = TEMPERATURES[config.kind].size
+  return {"": None, "items": items, "visible": visible}[size]
+
+
+def temper(config: TemperatureConfig, query_BxTxHxK, size_BxT, a, b):
+  """Queries times τ, so that scores come out tempered.
+
+  Args:
+    config: the temperature.
+    query_BxTxHxK: queries.
+    size_BxT: n, from `sizes`.
+    a, b: the layer's parameters, [] or [H].
+
+  Returns:
+    [B, T, H, K].
+  """
+  n = jnp.asarray(size_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
+  tau = TEMPERATURES[config.kind].value(n, a, b)
+  return query_BxTxHxK * tau[..., None].astype(query_BxTxHxK.dtype)
