@@ -12,6 +12,7 @@ import time
 
 import command
 import jax
+import numpy as np
 import pytest
 from command import TINY, refusal, run
 from tiny import get_config
@@ -293,6 +294,13 @@ def test_readme_main_command(tmp_path):
     "--config.data.widths=(8,)",  # one program to compile instead of three
     "--config.eval.lengths=(6,)",
     "--config.eval.samples=(4,)",
+    # Nothing is learned in two steps: let every line pass.
+    "--config.abc.min_exact_match=0.0",
+    "--config.calibration.samples=8",
+    "--config.calibration.lengths=(6,)",
+    "--config.calibration.kappa=-9.0",
+    "--config.calibration.kappa_self=-9.0",
+    "--config.retrain.train.steps=2",
   )
   assert done.returncode == 0, done.stderr
   saved = json.loads((workdir / "config.json").read_text())
@@ -308,3 +316,35 @@ def test_readme_main_command(tmp_path):
   for figure in figures:
     assert str(figure) in done.stdout
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_sequences_from_the_command_line(tmp_path):
+  """Train with a hint, evaluate, ask; --mode=abc is not for these."""
+  workdir = tmp_path / "sort"
+  done = command.run(f"{TINY}:sort,successor", f"--workdir={workdir}")
+  assert done.returncode == 0, done.stderr
+  assert "by length in items" in done.stdout and "uniform" in done.stdout
+  rows = records.read(workdir / "metrics.jsonl")
+  for name in ("loss", "em", "loss_sort_successor", "em_sort_successor"):
+    assert all(np.isfinite(row[name]) for row in rows)
+  results = records.read(workdir / "results.jsonl")
+  assert {row["metric"] for row in results} == {
+    "em",
+    "token",
+    "position",
+    "edit",
+  }
+  assert all(row["family"] == "decoder_only" for row in results)
+  asked = command.run(
+    "--mode=predict", f"--workdir={workdir}", text="5 3\n9\n2 1 1 4 4 2 1 5 3\n"
+  )
+  first, second, third = asked.stdout.splitlines()
+  assert len(first.split()) == 2 and len(third.split()) == 9
+  assert second.startswith("error: ") and "1 to 5" in second
+  assert asked.returncode == 1
+  refused = command.run("--mode=abc", f"--workdir={workdir}")
+  assert "cross-attention" in command.refusal(refused)
+  unknown = command.run(
+    "--config=configs/sorting.py:sucessor", "--workdir=/tmp"
+  )
+  assert "tempered" in command.refusal(unknown)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sequences import get_config
+from tiny import get_config
 
 from lengthgen_jax import evaluate_sequences, metrics, rng, train
 from lengthgen_jax import experiment as experiments
