@@ -369,3 +369,29 @@ def test_every_config_file_says_how_to_run_it(path):
   text = ast.get_docstring(TREES[path])
   assert f"lengthgen --config=configs/{path.name}" in text
   assert "--workdir=" in text
+
+
+@pytest.mark.parametrize("paper", (False, True))
+def test_every_study_is_a_sweep_of_configs_that_build(paper, monkeypatch):
+  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
+  studies = importlib.import_module("studies")
+  sweep = importlib.import_module("sweep")
+  for study in studies.STUDIES:
+    line = studies.command(study, pathlib.Path("root"), paper)[2:]
+    values = [word.partition("=") for word in line]
+    chosen = [v for flag, _, v in values if flag == "--config"]
+    grids = [v for flag, _, v in values if flag == "--grid"]
+    points = list(sweep.points(chosen, grids))
+    assert len({sweep.name(*point) for point in points}) == len(points) > 2
+    for path, fields in points:
+      file, _, preset = path.partition(":")
+      config = {"sorting": sorting, "increment": increment}[
+        pathlib.Path(file).stem
+      ].get_config(preset)
+      for field, value in fields:
+        old = config
+        *sections, last = field.split(".")
+        for section in sections:
+          old = old[section]
+        old[last] = type(old[last])(value)
+      experiments.build(config)
