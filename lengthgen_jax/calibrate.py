@@ -195,8 +195,9 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
         config, experiment, collected, site
       )
       verdicts[site].append(jax.device_get(verdict))
-      last = np.asarray(collected[-1][site])
-      attention[f"{site}_{seed_state['seed']}"] = last
+      name = f"{site}_{seed_state['seed']}"
+      attention[name] = np.asarray(collected[-1][site])
+      attention[name + "_std"] = np.asarray(collected[-1][site + "_std"])
   section = config.calibration
   found = {
     site: calibration.compact(
