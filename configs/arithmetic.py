@@ -37,7 +37,7 @@ METHODS = (
   "abc",
 )
 # Gradient steps of ABC's retraining.
-RETRAIN_STEPS = {"multiply": 800, "successor": 250, "parity": 150}
+RETRAIN_STEPS = {"multiply": 900, "successor": 250, "parity": 150}
 # Gradient steps of ABS. N×1's carry can be any digit; a successor's carry is
 # rare beyond the first digits; parity has 20 rows to learn from.
 STEPS = {"multiply": 3000, "successor": 2000, "parity": 600}
@@ -98,7 +98,8 @@ def set_abc(config) -> None:
     config.calibration.empty_heads = "transparent"
   if config.task == "multiply":  # its carry can be any digit
     config.model.num_decoder_layers = 3
-    config.retrain.model.dropout_rate = 0.05
+    config.retrain.model.dropout_rate = 0.0
+    config.retrain.train.learning_rate = 5e-3
 
 
 def set_scaffold(config) -> None:
@@ -126,9 +127,7 @@ def set_fixed(config) -> None:
   """
   config.data.width = "fixed"
   config.data.widths = config.retrain.widths = ()
-  config.calibration.update(
-    lines="absolute", kappa=4.5, empty_heads="closed"
-  )
+  config.calibration.update(lines="absolute", kappa=4.5, empty_heads="closed")
   config.eval.update(lengths=(6, 10, 20, 60), samples=(1000,))
   config.train.batch_size = 64  # of sequences that are seven times as long
 

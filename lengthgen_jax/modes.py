@@ -144,19 +144,28 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
     rows = evaluate.run(
       config, experiment, lines, seed_states, workdir, "train"
     )
-    made = [
-      plots.accuracy_by_length(
-        rows,
-        workdir / "figures" / "accuracy_by_length.png",
-        f"{config.task}, width={config.data.width}",
-      )
-    ]
+    made = figures(config, rows, workdir / "figures")
   print(tables.of_run(rows))
   if is_pipeline(workdir):
     print(abc.training_times(workdir))
   print(f"rows: {workdir / 'results.jsonl'}")
   print(f"figures: {', '.join(str(path) for path in made)}")
   return 0
+
+
+def figures(config, rows, folder: pathlib.Path) -> list[pathlib.Path]:
+  """EM by length, and by repetition where that was tested."""
+  made = []
+  repeats = [r for r in rows if r["test_set"].startswith("repeats_")]
+  others = [r for r in rows if r not in repeats]
+  title = f"{config.task}, width={config.data.width}"
+  if others:
+    path = folder / "accuracy_by_length.png"
+    made.append(plots.accuracy_by_length(others, path, title))
+  if repeats:
+    path = folder / "accuracy_by_repetition.png"
+    made.append(plots.accuracy_by_repetition(repeats, path, title))
+  return made
 
 
 def calibrate_workdir(config, workdir: pathlib.Path) -> int:

@@ -26,6 +26,14 @@ def run(root: pathlib.Path) -> str:
   check(rows, f"--workdir={root}: no results.jsonl with rows below it")
   text = tables.of_runs(rows)
   records.write_text(root / "report.md", text + "\n")
+  repeats = [row for row in rows if row["test_set"].startswith("repeats_")]
+  if repeats:
+    plots.accuracy_by_repetition(
+      _told_apart(repeats),
+      root / "figures" / "repetition.png",
+      "exact match by repetition",
+    )
+  rows = [row for row in rows if row not in repeats]
   for task in sorted({row["task"] for row in rows}):
     for width in sorted({row["width"] for row in rows}):
       mine = [r for r in rows if (r["task"], r["width"]) == (task, width)]

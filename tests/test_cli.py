@@ -321,7 +321,12 @@ def test_readme_main_command(tmp_path):
 def test_sequences_from_the_command_line(tmp_path):
   """Train with a hint, evaluate, ask; --mode=abc is not for these."""
   workdir = tmp_path / "sort"
-  done = command.run(f"{TINY}:sort,successor", f"--workdir={workdir}")
+  done = command.run(
+    f"{TINY}:sort,successor",
+    f"--workdir={workdir}",
+    "--config.eval.test_sets=('uniform','repeats')",
+    "--config.eval.repetitions=(1,2)",
+  )
   assert done.returncode == 0, done.stderr
   assert "by length in items" in done.stdout and "uniform" in done.stdout
   rows = records.read(workdir / "metrics.jsonl")
@@ -335,6 +340,17 @@ def test_sequences_from_the_command_line(tmp_path):
     "edit",
   }
   assert all(row["family"] == "decoder_only" for row in results)
+  sets = {(row["test_set"], row["length"]) for row in results}
+  assert sets == {
+    (name, length)
+    for name in ("uniform", "repeats_3x1", "repeats_3x2")
+    for length in (4, 8)
+  } - {("repeats_3x2", 4)}
+  for name in ("length", "repetition"):
+    assert (workdir / "figures" / f"accuracy_by_{name}.png").exists()
+  report = command.run("--mode=report", f"--workdir={tmp_path}")
+  assert "repeats_3x2" in report.stdout, report.stderr
+  assert (tmp_path / "figures" / "repetition.png").exists()
   asked = command.run(
     "--mode=predict", f"--workdir={workdir}", text="5 3\n9\n2 1 1 4 4 2 1 5 3\n"
   )
@@ -347,4 +363,4 @@ def test_sequences_from_the_command_line(tmp_path):
   unknown = command.run(
     "--config=configs/sorting.py:sucessor", "--workdir=/tmp"
   )
-  assert "tempered" in command.refusal(unknown)
+  assert "successor" in command.refusal(unknown)

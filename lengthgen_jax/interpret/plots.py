@@ -29,9 +29,11 @@ def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
     axis.text(
       train_length,
       50,
-      " longest\n trained",
+      "longest trained",
       color="0.4",
       fontsize=8,
+      rotation=90,
+      horizontalalignment="right",
       verticalalignment="center",
     )
     axis.set_xscale("log")
@@ -44,6 +46,35 @@ def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
     axis.set_title(f"test set: {test_set}", fontsize=10)
   axes[0][0].set_ylabel("exact match (%)")
   axes[0][-1].legend(
+    fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
+  )
+  figure.suptitle(title, fontsize=11)
+  return _save(figure, path)
+
+
+def accuracy_by_repetition(rows: list[dict], path, title: str):
+  """EM against how often a few items are repeated: a line per method and
+  length, medians of seeds. Rows are those of test sets `repeats_KxR`."""
+  rows = [row for row in rows if row["metric"] == "em"]
+  times = lambda row: int(row["test_set"].rpartition("x")[2])
+  lines = list(dict.fromkeys((_label(row), row["length"]) for row in rows))
+  figure, axis = plt.subplots(figsize=(6.5, 3.8))
+  for i, (method, length) in enumerate(lines):
+    mine = [r for r in rows if (_label(r), r["length"]) == (method, length)]
+    x = sorted({times(row) for row in mine})
+    y = [
+      100 * np.median([r["value"] for r in mine if times(r) == n]) for n in x
+    ]
+    label = f"{method}, {length} items"
+    axis.plot(x, y, marker="os^vDPX*"[i % 8], color=f"C{i}", label=label)
+  ticks = sorted({times(row) for row in rows})
+  axis.set_xscale("log")
+  axis.set_xticks(ticks, [str(n) for n in ticks])
+  axis.minorticks_off()
+  axis.set_ylim(-3, 103)
+  axis.set_xlabel("how often each of the repeated items occurs")
+  axis.set_ylabel("exact match (%)")
+  axis.legend(
     fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
   )
   figure.suptitle(title, fontsize=11)
