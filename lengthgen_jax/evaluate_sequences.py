@@ -89,11 +89,12 @@ def edit_distances(experiment, params, lines, batch, length: int) -> int:
     length,
     outputs,
     head=task.name,
-    bound=prompt + outputs,
+    bound=prompt + outputs - 1,
   )
+  told = np.asarray(told)[:, prompt : prompt + outputs]
   truth = np.asarray(batch.target)[np.asarray(batch.weight) > 0]
   truth = truth.reshape(len(told), outputs)
-  pairs = zip(np.asarray(told)[:, prompt:], truth, strict=True)
+  pairs = zip(told, truth, strict=True)
   return sum(metrics.edit_distance(a, b) for a, b in pairs)
 
 

@@ -12,8 +12,8 @@ from lengthgen_jax.models import decode
 BATCH = 64  # expressions decoded together
 
 
-class SequencePredictor:
-  """Greedy completion of prompts by a decoder-only model."""
+class Predictor:
+  """Greedy decoding of what a person types, with one seed's parameters."""
 
   def __init__(self, experiment, lines, params):
     self.experiment, self.lines, self.params = experiment, lines, params
@@ -21,34 +21,56 @@ class SequencePredictor:
   def answers(self, texts: list[str]) -> list[str]:
     """One line for each text: the answer, or `error: ...`."""
     results: list[str] = [""] * len(texts)
-    by_length: dict[int, list] = {}
-    task = self.experiment.task
+    by_size: dict[int, list] = {}
     for i, text in enumerate(texts):
       try:
-        items = task.parse(text.strip())
-        needed = task.packed_length(len(items)) - 1
-        self.experiment.check_positions(needed, f"{len(items)} {task.unit}")
-        by_length.setdefault(len(items), []).append((i, items))
+        parsed = self.experiment.task.parse(text.strip())
+        by_size.setdefault(self._size(parsed), []).append((i, parsed))
       except (ValueError, UsageError) as error:
         results[i] = f"error: {error}"
-    for length, found in by_length.items():
+    for size, found in by_size.items():
       for start in range(0, len(found), BATCH):
         part = found[start : start + BATCH]
-        told = self._complete([items for _, items in part], length)
+        told = self._decode([parsed for _, parsed in part], size)
         for (i, _), tokens in zip(part, told, strict=True):
           try:
-            results[i] = task.render(tokens)
+            results[i] = self._render(tokens)
           except ValueError as error:
             results[i] = f"error: {error}"
     return results
 
-  def _complete(self, prompts: list[list[int]], length: int):
-    """Output tokens of prompts of one length; compiled per power of two."""
+  def _size(self, parsed) -> int:
+    """What is decoded together has the same size."""
+    raise NotImplementedError
+
+  def _decode(self, parsed: list, size: int):
+    """Output tokens of each parsed text; compiled per power of two."""
+    raise NotImplementedError
+
+  def _render(self, tokens) -> str:
+    """An answer as text; ValueError if the tokens are none."""
+    raise NotImplementedError
+
+
+class PromptPredictor(Predictor):
+  """Prompts of a decoder-only model."""
+
+  def _size(self, parsed) -> int:
+    task = self.experiment.task
+    needed = task.packed_length(len(parsed)) - 1
+    self.experiment.check_positions(needed, f"{len(parsed)} {task.unit}")
+    for name, value in self.lines.items():
+      if name.endswith("_dense"):
+        bias_check.check_size(self.experiment, name, value, needed)
+    return len(parsed)
+
+  def _decode(self, prompts, length: int):
     task = self.experiment.task
     outputs = task.outputs(length)
     bound = 1 << max(length + outputs, 15).bit_length()
     limit = self.experiment.model.config.positions.limit()
-    bound = min(bound, limit or bound)
+    if limit or any(name.endswith("_dense") for name in self.lines):
+      bound = length + outputs  # a table ends somewhere
     rows = 1 << (len(prompts) - 1).bit_length()
     tokens = np.zeros((rows, bound), np.int32)
     tokens[: len(prompts), :length] = prompts
@@ -66,33 +88,14 @@ class SequencePredictor:
     )
     return np.asarray(told)[: len(prompts), length + 1 :][:, :outputs]
 
+  def _render(self, tokens) -> str:
+    return self.experiment.task.render(tokens)
 
-class Predictor:
-  """Greedy decoding of expressions with one seed's parameters."""
 
-  def __init__(self, experiment, lines, params):
-    self.experiment, self.lines, self.params = experiment, lines, params
+class ExpressionPredictor(Predictor):
+  """Expressions of an encoder-decoder."""
 
-  def answers(self, texts: list[str]) -> list[str]:
-    """One line for each text: the answer, or `error: ...`."""
-    results: list[str] = [""] * len(texts)
-    by_width: dict[int, list] = {}
-    for i, text in enumerate(texts):
-      try:
-        operands = self.experiment.task.parse(text.strip())
-        width = self._width(operands)
-        by_width.setdefault(width, []).append((i, operands))
-      except (ValueError, UsageError) as error:
-        results[i] = f"error: {error}"
-    for width, items in by_width.items():
-      for start in range(0, len(items), BATCH):
-        part = items[start : start + BATCH]
-        told = self._decode([operands for _, operands in part], width)
-        for (i, _), tokens in zip(part, told, strict=True):
-          results[i] = self._render(tokens)
-    return results
-
-  def _width(self, operands) -> int:
+  def _size(self, operands) -> int:
     longest = max(len(digits) for digits in operands)
     fixed = self.experiment.fixed_width
     if fixed is None:
@@ -111,7 +114,6 @@ class Predictor:
     return width
 
   def _decode(self, parsed, width: int):
-    """Token rows of expressions at width W; compiled per power of two."""
     task = self.experiment.task
     bound = 1 << max(width - 1, 15).bit_length()
     if any(name.endswith("_dense") for name in self.lines):
@@ -140,10 +142,7 @@ class Predictor:
   def _render(self, tokens) -> str:
     vocabulary = self.experiment.task.vocabulary
     text = vocabulary.decode(tokens).rstrip(vocabulary.pad)
-    try:
-      return self.experiment.task.render(text)
-    except ValueError as error:
-      return f"error: {error}"
+    return self.experiment.task.render(text)
 
 
 def run(experiment, lines, seed_states, source, out=None) -> int:
@@ -171,6 +170,6 @@ def run(experiment, lines, seed_states, source, out=None) -> int:
 
 
 PREDICTORS = {
-  "encoder_decoder": Predictor,
-  "decoder_only": SequencePredictor,
+  "encoder_decoder": ExpressionPredictor,
+  "decoder_only": PromptPredictor,
 }

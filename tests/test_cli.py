@@ -20,7 +20,7 @@ from tiny import get_config
 from lengthgen_jax import modes, records
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.main import MODES
-from lengthgen_jax.predict import Predictor
+from lengthgen_jax.predict import ExpressionPredictor
 
 
 def test_help_names_our_flags():
@@ -226,7 +226,9 @@ def test_predict_answers_line_by_line(trained, trained_model, tmp_path):
   _, experiment, lines, state = trained_model
   best = int(state.best_em.argmax())
   assert f"seed {best}" in done.stderr
-  predictor = Predictor(experiment, take(lines, 0), take(state.params, best))
+  predictor = ExpressionPredictor(
+    experiment, take(lines, 0), take(state.params, best)
+  )
   alone = [predictor.answers([line.decode(errors="replace")]) for line in LINES]
   assert answers == [answer for (answer,) in alone]
 

@@ -105,14 +105,15 @@ def complete(
     items: traced n of the softmax temperature.
     rows: traced number of tokens to decode.
     head: which task answers.
-    bound: rows of the cache, at least prompt + rows.
+    bound: rows of the cache, at least prompt + rows - 1 (the last token is
+      told, not read).
 
   Returns:
-    [B, bound] int32 tokens: prompt and continuation, PAD behind it.
+    [B, bound + 1] int32 tokens: prompt and continuation, PAD behind it.
   """
   batch = tokens_BxP.shape[0]
   targets = jnp.arange(bound)
-  short = bound - tokens_BxP.shape[1]
+  short = bound + 1 - tokens_BxP.shape[1]
   out = jnp.pad(tokens_BxP, ((0, 0), (0, short))).astype(jnp.int32)
   items_B = jnp.full((batch,), items, jnp.int32)
 
@@ -132,7 +133,7 @@ def complete(
   # The prompt in one pass. Keys of the rows behind it are written again before
   # any row sees them.
   cache = empty_cache(experiment.model.config, batch, bound)
-  logits, cache = run(out, targets, cache)
+  logits, cache = run(out[:, :bound], targets, cache)
   first = jnp.take(logits, prompt - 1, axis=1).argmax(-1)
 
   def one_row(carry):
