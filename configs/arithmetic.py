@@ -128,6 +128,11 @@ def set_fixed(config) -> None:
   config.data.width = "fixed"
   config.data.widths = config.retrain.widths = ()
   config.calibration.update(lines="absolute", kappa=4.5, empty_heads="closed")
+  config.retrain.train.steps = 1500
+  if config.task == "successor":
+    # The output before the previous one tells a carry; its line is faint.
+    config.calibration.kappa_self = 0.3
+    config.retrain.train.steps = 600
   config.eval.update(lengths=(6, 10, 20, 60), samples=(1000,))
   config.train.batch_size = 64  # of sequences that are seven times as long
 
@@ -160,6 +165,7 @@ def set_paper(config) -> None:
     lengths=(),
     rows="all",
     kappa=4.5,
+    kappa_self=0.87,
     maximum="direction",
     min_cells=0.0,
     layers="last",
