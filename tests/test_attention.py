@@ -872,9 +872,9 @@ def test_gathered_keys_are_the_open_cells(name, site):
       own = {site: random_lines(seed, site, len(task.segment_names))}
       config = BiasConfig("file", scale=0.5)
       expected = np.asarray(total_bias(config, own, site, HEADS, rows, keys))
-      index, bias = gather(config, own, site, rows, keys)
+      index, bias = map(np.asarray, gather(config, own, site, rows, keys))
       cells = np.full(expected.shape, -INF, np.float32)
-      for place in np.argwhere(np.asarray(bias) > -INF):
+      for place in np.argwhere(bias > -INF):
         cell = (*place[:-1], index[tuple(place)])
         assert cells[cell] == -INF, "open twice"
         cells[cell] = bias[tuple(place)]
