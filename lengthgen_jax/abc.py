@@ -19,8 +19,7 @@ from lengthgen_jax import (
   train,
 )
 from lengthgen_jax import experiment as experiments
-from lengthgen_jax.attention.lines import dense, of_seed
-from lengthgen_jax.coordinates import target
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.interpret import plots
 
@@ -186,17 +185,15 @@ def figures(config, rows, workdir: pathlib.Path) -> list[pathlib.Path]:
     )
   ]
   experiment, lines = train.prepare(config)
-  bias, meta = bias_file.load(bias_path(workdir))
-  seed = meta["seeds"][0]
+  new, new_experiment, new_lines = retrain_parts(config, workdir)
+  seed = new.seeds[0]
   width = max(experiment.widths)
-  keys = experiment.task.coordinates(width)
-  rows_T = np.arange(experiment.task.target_length(width))
-  own = of_seed(bias, 0)
+  bias = new_experiment.full_biases(of_seed(new_lines, 0), width)
   tokens = source_labels(experiment.task, width)
-  for site, site_keys in (("cross", keys), ("self", target(rows_T))):
+  for site in ("cross", "self"):
     made.append(
       plots.matrices(
-        np.asarray(dense(own[site], rows_T, site_keys)),
+        np.asarray(bias[site]),
         folder / f"bias_{site}.png",
         f"calibrated {site}-attention bias, seed {seed}, W={width}"
         " (white: closed; each head its own scale)",
