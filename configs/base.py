@@ -101,6 +101,7 @@ def get_config() -> ConfigDict:
         "adam_b1": 0.9,
         "adam_b2": 0.98,
         "adam_eps": 1e-8,
+        "weight_decay": 0.0,  # of AdamW, times the learning rate
         "chunk": 100,  # steps per dispatch; logs and stops happen between
         "validation_samples": 512,  # in-range examples after every chunk
         # freeze a seed at this validation exact match; above 1 = never

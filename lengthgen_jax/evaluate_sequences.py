@@ -50,7 +50,7 @@ def _measure(
 ) -> list[dict]:
   key = jax.random.fold_in(rng.stream(config.eval.seed, "eval"), length)
   samples = samples_at(config, length)
-  batch = _draw(experiment.task, test_set, key, samples, length, how)
+  batch = stress.sample(experiment.task, test_set, key, samples, length, how)
   passes = math.ceil(samples / chunk_size(config, experiment, length))
   size = math.ceil(samples / passes)
   token, exact, distance = [], [], 0
@@ -96,11 +96,6 @@ def edit_distances(experiment, params, lines, batch, length: int) -> int:
   truth = truth.reshape(len(told), outputs)
   pairs = zip(told, truth, strict=True)
   return sum(metrics.edit_distance(a, b) for a, b in pairs)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 3, 4, 5))
-def _draw(task, test_set: str, key, samples: int, length: int, how):
-  return stress.sample(task, test_set, key, samples, length, *how)
 
 
 @partial(jax.jit, static_argnums=0)

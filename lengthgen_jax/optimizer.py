@@ -1,4 +1,4 @@
-"""Adam with warm-up and a schedule, from the config."""
+"""AdamW with warm-up and a schedule, from the config."""
 
 import optax
 
@@ -22,12 +22,13 @@ def schedule(train) -> optax.Schedule:
 
 
 def make(train) -> optax.GradientTransformation:
-  """Adam, after clipping by global norm if `clip_norm` is not zero."""
-  adam = optax.adam(
+  """AdamW, after clipping by global norm if `clip_norm` is not zero."""
+  adam = optax.adamw(
     schedule(train),
     b1=train.adam_b1,
     b2=train.adam_b2,
     eps=train.adam_eps,
+    weight_decay=train.weight_decay,
   )
   if not train.clip_norm:
     return adam

@@ -50,7 +50,7 @@ class Trainer:
       params, opt_state: of one seed.
       seed, step: traced.
       lesson: which heads learn from what, static.
-      biases: a bias per part, for every share of the lesson.
+      biases: a bias for each (head, size), from `biases`.
 
     Returns:
       params, opt_state (of idle heads untouched), and each share's mean loss.
@@ -60,8 +60,8 @@ class Trainer:
 
     def loss_fn(params):
       losses = [
-        self._share_loss(params, share, own, data_key, drop_key)
-        for share, own in zip(lesson, biases, strict=True)
+        self._share_loss(params, share, biases, data_key, drop_key)
+        for share in lesson
       ]
       weighted = [
         share.weight * x for share, x in zip(lesson, losses, strict=True)
@@ -83,8 +83,9 @@ class Trainer:
   def _share_loss(self, params, share, biases, data_key, drop_key):
     """Mean loss (nats per weighted token) of one head's examples."""
     total, weight = 0.0, 0.0
-    for part, bias in zip(share.parts, biases, strict=True):
+    for part in share.parts:
       batch = self.experiment.sample(data_key, share.head, part)
+      bias = biases[share.head, part.size]
       summed, count = self.experiment.loss(
         params, batch, bias, share.head, drop_key
       )
@@ -94,7 +95,7 @@ class Trainer:
   def _run_seed(self, params, opt_state, seed, lines, step, rounds):
     """`rounds` rounds (each lesson once) of one seed."""
     lessons, heads = self.experiment.lessons, self.experiment.heads
-    biases = [self._biases(lines, lesson) for lesson in lessons]
+    biases = self.biases(lines)
     times = np.zeros(len(heads))  # lessons of a round that train each head
     for lesson in lessons:
       for share in lesson:
@@ -105,7 +106,7 @@ class Trainer:
       for k, lesson in enumerate(lessons):
         now = step + i * len(lessons) + k
         params, opt_state, losses = self.train_step(
-          params, opt_state, seed, now, lesson, biases[k]
+          params, opt_state, seed, now, lesson, biases
         )
         index = np.array([heads.index(share.head) for share in lesson])
         total = total.at[index].add(losses)
@@ -115,25 +116,32 @@ class Trainer:
       0, rounds, one_round, (params, opt_state, jnp.zeros(len(heads)))
     )
     step += rounds * len(lessons)
-    em = self._validate(params, seed, step, lines)
+    em = self._validate(params, seed, step, biases)
     return params, opt_state, total / (rounds * times), em
 
-  def _biases(self, lines, lesson) -> list[list]:
-    """The bias of every part of every share."""
-    return [
-      [self.experiment.part_bias(lines, share.head, p) for p in share.parts]
+  def biases(self, lines) -> dict:
+    """One seed's bias for each (head, size) of training and validation."""
+    experiment = self.experiment
+    parts = {
+      (share.head, part.size): part
+      for lesson in (*experiment.lessons, experiment.validation)
       for share in lesson
-    ]
+      for part in share.parts
+    }
+    return {
+      (head, size): experiment.part_bias(lines, head, part)
+      for (head, size), part in parts.items()
+    }
 
-  def _validate(self, params, seed, step, lines):
+  def _validate(self, params, seed, step, biases):
     """In-range exact match [heads] on held-out examples."""
     key = jax.random.fold_in(rng.stream(seed, "eval"), step)
     result = []
     for share in self.experiment.validation:
       exact = []
       for part in share.parts:
-        bias = self.experiment.part_bias(lines, share.head, part)
         batch = self.experiment.sample(key, share.head, part, held_out=True)
+        bias = biases[share.head, part.size]
         exact.append(self.experiment.hits(params, batch, bias, share.head)[1])
       result.append(jnp.concatenate(exact).mean())
     return jnp.stack(result)

@@ -5,6 +5,9 @@ import signal
 import subprocess
 import sys
 
+# A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REPOSITORY = pathlib.Path(__file__).parents[1]
 SCRIPT = pathlib.Path(sys.executable).with_name("lengthgen")
 TINY = "--config=tests/tiny.py"
@@ -19,8 +22,6 @@ def start(*arguments, env=None) -> subprocess.Popen:
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     env=env,
-    # A shell's background jobs, and what they start, ignore Ctrl-C.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
 
 

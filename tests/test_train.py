@@ -261,7 +261,7 @@ def test_every_kind_of_model_trains(kind):
 
   @jax.jit
   def step(params, opt_state, number):
-    biases = trainer._biases(one(trainer.lines, 0), lesson)
+    biases = trainer.biases(one(trainer.lines, 0))
     return trainer.train_step(params, opt_state, 0, number, lesson, biases)
 
   random = np.random.default_rng(0)

@@ -7,6 +7,7 @@ integers 1...V, PAD is 0, `⊥` is V + 1 and `c`, the carry marker, V + 2.
 
 import dataclasses
 import zlib
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -142,6 +143,7 @@ class SequenceTask:
 
   # Examples.
 
+  @partial(jax.jit, static_argnums=(0, 3))
   def sample(self, numbers_BxN, length_B, longest: int) -> Sequences:
     """A batch; every example is a function of its own numbers alone.
 
@@ -255,6 +257,7 @@ class DataSet:
   def bucket_size(self, bucket: int) -> int:
     return self.lengths.shares(self.size)[bucket]
 
+  @partial(jax.jit, static_argnums=(0, 2, 3))
   def at(self, index_B, bucket: int, stream: str = "examples") -> Sequences:
     """Examples by index: the same ones whatever the batch is."""
     name = f"{stream}/{self.task.name}/{bucket}"

@@ -7,28 +7,6 @@ from lengthgen_jax.tasks.sequence import Example, SequenceTask, below, ranks
 BIG = 1 << 30  # sorts behind every item
 
 
-def item_draws(alphabet: int, longest: int) -> int:
-  """Random numbers that `draw_items` takes."""
-  return 2 + 2 * longest + alphabet
-
-
-def draw_items(numbers, alphabet: int, length, longest: int, share: float):
-  """`longest` items: uniform, or (repetition data) from k distinct values.
-
-  k is uniform in 1...length, or 1...V if that is less; `share` of the
-  examples are of this kind.
-  """
-  uniform = below(numbers[2 : 2 + longest], alphabet) + 1
-  if not share:
-    return uniform
-  k = below(numbers[1], jnp.minimum(length, alphabet)) + 1
-  pick = below(numbers[2 + longest : 2 + 2 * longest], k)
-  rank = ranks(numbers[2 + 2 * longest :])  # of every value
-  values = jnp.arange(alphabet) + 1
-  few = jnp.sum(jnp.where(rank == pick[:, None], values, 0), axis=1)
-  return jnp.where(numbers[0] < share, few, uniform)
-
-
 def ascending(items, length, alphabet: int):
   """`length` of the items in order, by counting; junk behind them."""
   place = jnp.arange(items.shape[0])
@@ -47,12 +25,27 @@ class Sort(SequenceTask):
   name = "sort"
 
   def draws(self, longest):
-    return item_draws(self.alphabet, longest)
+    return 2 + 2 * longest + self.alphabet
+
+  def draw_items(self, numbers, length, longest: int):
+    """`longest` items: uniform, or (repetition data) from k distinct values.
+
+    k is uniform in 1...length, or 1...V if that is less; `repeat_share` of the
+    examples are of this kind.
+    """
+    alphabet = self.alphabet
+    uniform = below(numbers[2 : 2 + longest], alphabet) + 1
+    if not self.repeat_share:
+      return uniform
+    k = below(numbers[1], jnp.minimum(length, alphabet)) + 1
+    pick = below(numbers[2 + longest : 2 + 2 * longest], k)
+    rank = ranks(numbers[2 + 2 * longest :])  # of every value
+    values = jnp.arange(alphabet) + 1
+    few = jnp.sum(jnp.where(rank == pick[:, None], values, 0), axis=1)
+    return jnp.where(numbers[0] < self.repeat_share, few, uniform)
 
   def example(self, numbers, length, longest):
-    items = draw_items(
-      numbers, self.alphabet, length, longest, self.repeat_share
-    )
+    items = self.draw_items(numbers, length, longest)
     return self.answered(items, length)
 
   def answered(self, items, length):
@@ -109,12 +102,10 @@ class OneOutput(Sort):
     raise NotImplementedError
 
   def draws(self, longest):
-    return 1 + item_draws(self.alphabet, longest)
+    return 1 + super().draws(longest)
 
   def example(self, numbers, length, longest):
-    items = draw_items(
-      numbers[1:], self.alphabet, length, longest, self.repeat_share
-    )
+    items = self.draw_items(numbers[1:], length, longest)
     inside = jnp.arange(longest) < length
     asked = items[below(numbers[0], length)]
     after = asked if self.asks_about_an_item else None

@@ -1,5 +1,7 @@
 """Prompts that decoder-only models are tested on."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -57,7 +59,10 @@ SEQUENCE_TEST_SETS = {
 }
 
 
-def sample(task, name: str, key, count: int, length: int, *how) -> Sequences:
+@partial(jax.jit, static_argnums=(0, 1, 3, 4, 5))
+def sample(
+  task, name: str, key, count: int, length: int, how: tuple = ()
+) -> Sequences:
   """`count` examples with `length` items (static) of a test set.
 
   Args:
@@ -66,7 +71,7 @@ def sample(task, name: str, key, count: int, length: int, *how) -> Sequences:
     key: PRNG key.
     count: number of examples.
     length: items of every prompt.
-    *how: items and times of "repeats".
+    how: items and times of "repeats".
   """
   keys = jax.random.split(key, count)
   size = task.packed_length(length) - 1
