@@ -1,4 +1,6 @@
-"""AdamW with warm-up and a schedule, from the config."""
+"""Adam(W) with warm-up and a schedule, from the config."""
+
+from functools import partial
 
 import optax
 
@@ -22,13 +24,15 @@ def schedule(train) -> optax.Schedule:
 
 
 def make(train) -> optax.GradientTransformation:
-  """AdamW, after clipping by global norm if `clip_norm` is not zero."""
-  adam = optax.adamw(
+  """Adam(W), after clipping by global norm if `clip_norm` is not zero."""
+  make_adam = optax.adam
+  if train.weight_decay:
+    make_adam = partial(optax.adamw, weight_decay=train.weight_decay)
+  adam = make_adam(
     schedule(train),
     b1=train.adam_b1,
     b2=train.adam_b2,
     eps=train.adam_eps,
-    weight_decay=train.weight_decay,
   )
   if not train.clip_norm:
     return adam
