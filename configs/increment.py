@@ -30,7 +30,6 @@ def get_config(preset: str = "none"):
   config.sequences.update(shortest=1, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4
   config.method = "+".join([hint, *(w for w in words if w != "paper")])
-  config.train.update(steps=4000, learning_rate=1e-3)
   config.eval.update(
     test_sets=("uniform", "nines"),
     lengths=(10, 20, 50, 100),
