@@ -55,18 +55,26 @@ FLAGS = {"repeats": ["--config.eval.test_sets=('uniform','repeats')"]}
 
 
 def main() -> None:
+  line = parse(sys.argv[1:])
+  print(shlex.join(line), flush=True)
+  sys.exit(subprocess.run(line).returncode)
+
+
+def parse(words: list[str]) -> list[str]:
+  """The command that a command line asks for."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   parser.add_argument("study", choices=STUDIES)
   parser.add_argument("--root", type=pathlib.Path, required=True)
   parser.add_argument("--paper", action="store_true")
-  parser.add_argument("rest", nargs="*", help="flags for every run, after --")
-  args = parser.parse_args()
+  parser.usage = (
+    f"{parser.format_usage().strip()[7:]} [-- FLAG_OF_EVERY_RUN ...]"
+  )
+  end = words.index("--") if "--" in words else len(words)
+  args = parser.parse_args(words[:end])
   line = command(args.study, args.root, args.paper)
-  line += ["--", *FLAGS.get(args.study, []), *args.rest]
-  print(shlex.join(line), flush=True)
-  sys.exit(subprocess.run(line).returncode)
+  return [*line, "--", *FLAGS.get(args.study, []), *words[end + 1 :]]
 
 
 def command(study: str, root: pathlib.Path, paper: bool) -> list[str]:

@@ -377,7 +377,11 @@ def test_every_study_is_a_sweep_of_configs_that_build(paper, monkeypatch):
   studies = importlib.import_module("studies")
   sweep = importlib.import_module("sweep")
   for study in studies.STUDIES:
-    line = studies.command(study, pathlib.Path("root"), paper)[2:]
+    words = [study, "--root=root", *["--paper"] * paper]
+    line = studies.parse([*words, "--", "--config.seeds=(0,)"])
+    end = line.index("--")
+    assert line[-1] == "--config.seeds=(0,)"
+    line = line[2:end]
     values = [word.partition("=") for word in line]
     chosen = [v for flag, _, v in values if flag == "--config"]
     grids = [v for flag, _, v in values if flag == "--grid"]
