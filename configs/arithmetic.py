@@ -37,7 +37,13 @@ METHODS = (
   "abc",
 )
 # Gradient steps of ABC's retraining.
-RETRAIN_STEPS = {"multiply": 900, "successor": 250, "parity": 150}
+RETRAIN_STEPS = {
+  "addition": 800,
+  "multiply": 900,
+  "successor": 250,
+  "parity": 150,
+  "parity_classification": 150,
+}
 # Gradient steps of ABS. N×1's carry can be any digit; a successor's carry is
 # rare beyond the first digits; parity has 20 rows to learn from.
 STEPS = {"multiply": 3000, "successor": 2000, "parity": 600}
@@ -91,12 +97,11 @@ def set_abc(config) -> None:
   config.train.update(steps=4000, learning_rate=3e-3, target_exact_match=0.995)
   config.eval.lengths = (6, 10, 20, 60, 200, 1000)
   config.eval.samples = (1000, 1000, 1000, 1000, 300, 100)
-  config.retrain.train.steps = RETRAIN_STEPS.get(config.task, 600)
+  config.retrain.train.steps = RETRAIN_STEPS[config.task]
   if config.task == "addition":
     # No digit matters to every row. A head that looks at one place always (in
     # two seeds of five there is one) keeps the retrained model from fitting.
     config.calibration.directions = (-1, 1)
-    config.retrain.model.dropout_rate = 0.0
   if config.task == "successor":
     # A carry lives on while all digits so far came out as 0. Most vanilla
     # models find that by looking at all of them, which is no line: keep none
@@ -141,8 +146,6 @@ def set_fixed(config) -> None:
     empty_heads="closed",
   )
   config.retrain.train.steps = 1500
-  if config.task == "addition":
-    config.retrain.model.dropout_rate = 0.1
   if config.task == "successor":
     # The output before the previous one tells a carry; its line is faint.
     config.calibration.kappa_self = 0.3
