@@ -140,5 +140,10 @@ def check_integers(config, names: str, least: int) -> None:
 
 def _field(config, name: str):
   for part in name.split("."):
+    check(
+      part in config,
+      f"the config has no field {name}: another version has saved it; name its"
+      " --config=FILE",
+    )
     config = config[part]
   return config

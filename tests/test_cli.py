@@ -138,6 +138,14 @@ def test_widths_and_lengths_that_do_not_fit_are_refused(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_config_of_another_version_is_refused(tmp_path):
+  config = get_config()
+  with config.unlocked():
+    del config.train.weight_decay
+  assert "train.weight_decay" in refused("train", config, tmp_path / "run")
+  assert not (tmp_path / "run").exists()
+
+
 def test_bad_value_on_the_command_line_is_one_line(tmp_path):
   workdir = tmp_path / "run"
   line = refusal(run(TINY, f"--workdir={workdir}", "--config.seeds=a"))
