@@ -213,9 +213,11 @@ def run(config, experiment, bias, seed_states, folder, report) -> dict:
     )
   names = {"self": ("target",), "cross": experiment.task.segment_names}
   describe(tested, verdicts, seed_states, names, section, report)
-  save(config, experiment, found, seed_states, folder)
+  folder.mkdir(parents=True, exist_ok=True)
   relative.save(folder / "relative.npz", found)
   np.savez_compressed(folder / "attention.npz", **attention)
+  # Last, and in one go: where there is a bias, calibration is done.
+  save(config, experiment, found, seed_states, folder)
   seconds = time.perf_counter() - clock
   report(f"calibrated {len(seed_states)} seeds in {seconds:.0f} s")
   return found

@@ -73,7 +73,7 @@ def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
   workdir = tmp_path / "killed"
   stages = [
     lambda w: saved_steps(w / "interpolate"),
-    lambda w: (w / "calibrate").exists(),
+    lambda w: (w / "calibrate" / "attention.npz").exists(),  # half written
     lambda w: saved_steps(w / "retrain"),
   ]
   codes = [kill_when(workdir, stage) for stage in stages]
