@@ -68,9 +68,8 @@ def parse(words: list[str]) -> list[str]:
   parser.add_argument("study", choices=STUDIES)
   parser.add_argument("--root", type=pathlib.Path, required=True)
   parser.add_argument("--paper", action="store_true")
-  parser.usage = (
-    f"{parser.format_usage().strip()[7:]} [-- FLAG_OF_EVERY_RUN ...]"
-  )
+  usage = parser.format_usage().removeprefix("usage: ").strip()
+  parser.usage = f"{usage} [-- FLAG_OF_EVERY_RUN ...]"
   end = words.index("--") if "--" in words else len(words)
   args = parser.parse_args(words[:end])
   line = command(args.study, args.root, args.paper)
