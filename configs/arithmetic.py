@@ -191,7 +191,7 @@ def set_paper(config) -> None:
   config.retrain.model.update(num_encoder_layers=1, dropout_rate=0.3)
   config.retrain.positions.kind = config.positions.kind
   config.retrain.train.update(
-    steps=256 * 1792 // 10, learning_rate=1e-5, warmup_steps=0
+    steps=256 * 1792 // 10, learning_rate=1e-5, warmup_steps=0, restarts=0
   )
   config.eval.update(lengths=(6, 10, 15, 20, 60), samples=(10000,))
 

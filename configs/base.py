@@ -106,6 +106,10 @@ def get_config() -> ConfigDict:
         "validation_samples": 512,  # in-range examples after every chunk
         # freeze a seed at this validation exact match; above 1 = never
         "target_exact_match": 2.0,
+        # seeds whose validation exact match stays below restart_below start
+        # again from other parameters, this often
+        "restarts": 0,
+        "restart_below": 0.99,
         "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
       },
       "checkpoint": {
@@ -148,6 +152,7 @@ def get_config() -> ConfigDict:
           "learning_rate": 3e-3,
           "warmup_steps": 50,
           "target_exact_match": 2.0,
+          "restarts": 1,
         },
       },
       "eval": {

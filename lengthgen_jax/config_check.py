@@ -60,8 +60,8 @@ def _check_numbers(config) -> None:
   check_positive(
     config,
     "data.slack model.num_encoder_layers positions.cyclic_period bias.window"
-    " train.warmup_steps train.clip_norm train.weight_decay eval.memory_mb"
-    " sequences.size",
+    " train.warmup_steps train.clip_norm train.weight_decay train.restarts"
+    " eval.memory_mb sequences.size",
     or_zero=True,
   )
   check(

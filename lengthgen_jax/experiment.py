@@ -141,12 +141,14 @@ class Experiment:
     }
     return gathered | {"sizes": self.sizes(rows, keys["cross"])}
 
-  def init(self, seed):
-    """Fresh parameters of one seed (seed may be traced)."""
+  def init(self, seed, attempt: int = 0):
+    """Fresh parameters of a seed (may be traced) for its n-th attempt."""
     width = min(self.widths)
     batch = self.data.sample(jax.random.key(0), 1, width)
     return self.model.init(
-      rng.stream(seed, "init"), batch, self.full_biases({}, width)
+      rng.stream(seed, f"init{attempt or ''}"),
+      batch,
+      self.full_biases({}, width),
     )["params"]
 
   heads = ("",)  # one output layer, which bears no task's name

@@ -36,16 +36,20 @@ class StopSignal:
 class Log:
   """Progress bar, metrics.jsonl and TensorBoard."""
 
-  def __init__(self, config, heads, folder: pathlib.Path, step: int):
+  def __init__(self, trainer, folder: pathlib.Path, step: int):
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    self.config, self.heads = config, heads
+    config = self.config = trainer.config
+    self.heads, self.attempt_steps = (
+      trainer.experiment.heads,
+      trainer.attempt_steps,
+    )
     self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, step)
     self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
     self.bar = tqdm(
-      total=config.train.steps,
+      total=trainer.attempt_steps,
       initial=step,
       unit="step",
       desc=folder.name,
@@ -58,6 +62,7 @@ class Log:
   def write(self, state, values) -> None:
     """Logs one chunk: a row per seed that still trains."""
     step = int(state.step)
+    earlier = (step - 1) // self.attempt_steps * self.attempt_steps
     values = jax.device_get(values)  # waits for the chunk
     seconds = time.perf_counter() - self.clock
     self.clock += seconds
@@ -66,7 +71,7 @@ class Log:
       row = {
         "step": step,
         "seed": seed,
-        "learning_rate": float(self.rate(step)),
+        "learning_rate": float(self.rate(step - earlier)),
         "seconds": seconds,
       }
       # The main task's loss and exact match, then each hint's by its name.
@@ -83,6 +88,7 @@ class Log:
       loss = np.median([row["loss"] for row in rows])
       em = np.median([row["em"] for row in rows])
       self.bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
+    self.bar.total = earlier + self.attempt_steps
     self.bar.update(step - self.bar.n)
 
   def close(self) -> None:

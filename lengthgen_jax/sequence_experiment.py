@@ -105,15 +105,15 @@ class SequenceExperiment:
       rngs=None if key is None else {"dropout": key},
     )
 
-  def init(self, seed):
-    """Fresh parameters of one seed (seed may be traced)."""
+  def init(self, seed, attempt: int = 0):
+    """Fresh parameters of a seed (may be traced) for its n-th attempt."""
     share = self.lessons[0][0]
     part = Part(share.parts[0].size, 1)
     batch = self.sample(jax.random.key(0), share.head, part)
     bias = self.part_bias({}, share.head, part)
     rows = jnp.arange(batch.tokens.shape[1])
     bias = self.with_sizes(bias, batch.items, rows)
-    key = rng.stream(seed, "init")
+    key = rng.stream(seed, f"init{attempt or ''}")
     return self.model.init(key, batch.tokens, bias, share.head)["params"]
 
   def loss(self, params, batch, bias, head: str, key):

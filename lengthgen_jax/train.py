@@ -28,17 +28,19 @@ class Trainer:
     self.config, self.experiment = config, experiment
     self.seeds = jnp.array(config.seeds, jnp.int32)
     self.optimizer = optimizer.make(config.train)
+    lessons = len(experiment.lessons)  # an attempt has whole rounds
+    self.attempt_steps = -(-config.train.steps // lessons) * lessons
     spread = lambda x: jnp.broadcast_to(
       x, (len(config.seeds),) + jnp.shape(x)[1:]
     )
     self.lines = jax.tree.map(spread, lines)
 
-  @partial(jax.jit, static_argnums=0)
-  def init(self) -> states.TrainState:
-    """The state before the first step."""
+  @partial(jax.jit, static_argnums=(0, 1))
+  def init(self, attempt: int = 0) -> states.TrainState:
+    """The state before the first step; other parameters for each attempt."""
 
     def one_seed(seed):
-      params = self.experiment.init(seed)
+      params = self.experiment.init(seed, attempt)
       return params, self.optimizer.init(params)
 
     return states.create(*jax.lax.map(one_seed, self.seeds))
@@ -184,6 +186,24 @@ class Trainer:
     )
     return new, {"loss": task_loss, "em": task_em}
 
+  @partial(jax.jit, static_argnums=(0, 2))
+  def restart(self, state, attempt: int):
+    """The state after an attempt: seeds that fit are done, others are fresh."""
+    wanted = self.config.train.restart_below
+    done = state.done | (state.best_em >= wanted)
+    fresh = self.init(attempt)
+    params, opt_state = states.select(
+      done,
+      (state.params, state.opt_state),
+      (fresh.params, fresh.opt_state),
+    )
+    return state.replace(
+      params=params,
+      opt_state=opt_state,
+      done=done,
+      stopped_at=jnp.where(done & ~state.done, state.step, state.stopped_at),
+    )
+
 
 def abstract_state(trainer: Trainer):
   return jax.eval_shape(trainer.init)
@@ -225,7 +245,7 @@ def run(
         state = state.replace(params=params)
     else:
       report(f"resumed at step {step}")
-    log = Log(config, experiment.heads, folder, int(state.step))
+    log = Log(trainer, folder, int(state.step))
     state = _loop(trainer, state, store, log, report)
     log.close()
   finally:
@@ -239,16 +259,23 @@ def _loop(trainer, state, store, log, report):
   saved = json.loads(config.to_json_best_effort())
   lesson_count = len(trainer.experiment.lessons)
   rounds = max(config.train.chunk // lesson_count, 1)
+  length = trainer.attempt_steps
   last_saved = int(state.step)
   stop = StopSignal()
   with stop:
-    while int(state.step) < config.train.steps and not state.done.all():
-      step = int(state.step)
-      left = -(-(config.train.steps - step) // lesson_count)
+    while (
+      int(state.step) < length * (1 + config.train.restarts)
+      and not state.done.all()
+    ):
+      attempt, step = divmod(int(state.step), length)
+      left = (length - step) // lesson_count
       before = np.asarray(state.done)
       state, values = trainer.chunk(state, min(rounds, left))
       log.write(state, values)
-      for line in _news(config, before, state):
+      restarted = rounds >= left and attempt < config.train.restarts
+      if restarted:
+        state = trainer.restart(state, attempt + 1)
+      for line in _news(config, before, state, restarted):
         report(line)
       chunks = (int(state.step) - last_saved) // (rounds * lesson_count)
       if chunks >= config.checkpoint.every or stop.received:
@@ -265,10 +292,16 @@ def _loop(trainer, state, store, log, report):
   return state
 
 
-def _news(config, before, state) -> list[str]:
-  """A line for every seed that was frozen in this chunk."""
+def _news(config, before, state, restarted=False) -> list[str]:
+  """A line for every seed that was frozen, or starts again, after a chunk."""
   lines = []
   for r, seed in enumerate(config.seeds):
+    if restarted and not state.done[r]:
+      lines.append(
+        f"seed {seed}: best EM {100 * float(state.best_em[r]):.1f} % at step"
+        f" {int(state.step)}, below train.restart_below="
+        f"{config.train.restart_below}; starts again from other parameters"
+      )
     if before[r] or not state.done[r]:
       continue
     step = int(state.stopped_at[r])

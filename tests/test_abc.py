@@ -27,6 +27,7 @@ FLAGS = (
   "--config.abc.min_exact_match=0.05",
   "--config.retrain.train.steps=100",
   "--config.retrain.train.warmup_steps=10",
+  "--config.retrain.train.restarts=0",
   "--config.eval.lengths=(4,)",
 )
 

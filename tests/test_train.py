@@ -1,5 +1,6 @@
 """Training: seeds, rounds, freezing, one compile, every kind of model."""
 
+import shutil
 from functools import partial
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from tiny import get_config
 
-from lengthgen_jax import rng, train
+from lengthgen_jax import records, rng, train
 from lengthgen_jax import state as states
 
 
@@ -104,6 +105,45 @@ def test_seed_at_its_target_is_frozen_alone(trainer):
   assert bits(one(later.params, 1)) != bits(one(state.params, 1))
   # A frozen seed has nothing to log, whatever the seed axis.
   assert np.isfinite(values["loss"][:, 0]).tolist() == [False, True, False]
+
+
+def test_restart_spares_seeds_that_fit(loop):
+  state, _ = loop.chunk(loop.init(), 12)
+  state = state.replace(best_em=jnp.array([1.0, 0.98, 0.99]))
+  again = loop.restart(state, 1)
+  assert again.done.tolist() == [True, False, True]
+  assert again.stopped_at.tolist() == [12, -1, 12]
+  kept = lambda s, r: bits(one((s.params, s.opt_state), r))
+  for r in (0, 2):
+    assert kept(again, r) == kept(state, r)
+  assert bits(one(again.opt_state, 1)) == bits(one(loop.init().opt_state, 1))
+  for other in (state, loop.init(), loop.init(2)):
+    assert bits(one(again.params, 1)) != bits(one(other.params, 1))
+
+
+def test_attempts_resume_where_they_were(tmp_path):
+  config = easy_config(seeds=(0,))
+  config.train.update(
+    steps=20, chunk=10, restarts=1, restart_below=1.5, target_exact_match=2.0
+  )
+  config.checkpoint.update(every=1, keep=9)
+  lines = []
+  run = lambda: train.run(
+    config, *train.prepare(config), tmp_path, lines.append
+  )
+  whole = run()
+  assert whole.step == 40
+  assert len(lines) == 1 and "starts again" in lines[0]
+  rows = records.read(tmp_path / "metrics.jsonl")
+  rates = {row["step"]: row["learning_rate"] for row in rows}
+  assert rates[10] == rates[30] and rates[20] == rates[40]
+  for later in ((30, 40), (20, 30, 40)):
+    for step in later:
+      shutil.rmtree(tmp_path / "checkpoints" / str(step))
+    assert bits(run()) == bits(whole)
+  drop_seconds = lambda row: {k: v for k, v in row.items() if k != "seconds"}
+  again = records.read(tmp_path / "metrics.jsonl")
+  assert [*map(drop_seconds, again)] == [*map(drop_seconds, rows)]
 
 
 def test_target_keeps_the_best_parameters(loop):
