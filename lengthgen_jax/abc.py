@@ -178,7 +178,7 @@ def figures(config, rows, workdir: pathlib.Path) -> list[pathlib.Path]:
   """EM by length, calibrated biases, mean attention, one input's attention."""
   folder = workdir / "figures"
   made = [
-    plots.accuracy_by_length(
+    plots.by_length(
       rows,
       folder / "accuracy_by_length.png",
       f"{config.task}, width={config.data.width}: vanilla and ABC",

@@ -154,17 +154,20 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
 
 
 def figures(config, rows, folder: pathlib.Path) -> list[pathlib.Path]:
-  """EM by length, and by repetition where that was tested."""
+  """EM and edit distance by length, and EM by repetition where tested."""
   made = []
   repeats = [r for r in rows if r["test_set"].startswith("repeats_")]
   others = [r for r in rows if r not in repeats]
   title = f"{config.task}, width={config.data.width}"
   if others:
     path = folder / "accuracy_by_length.png"
-    made.append(plots.accuracy_by_length(others, path, title))
+    made.append(plots.by_length(others, path, title))
+  if any(row["metric"] == "edit" for row in others):
+    path = folder / "edit_distance_by_length.png"
+    made.append(plots.by_length(others, path, title, "edit"))
   if repeats:
     path = folder / "accuracy_by_repetition.png"
-    made.append(plots.accuracy_by_repetition(repeats, path, title))
+    made.append(plots.by_repetition(repeats, path, title))
   return made
 
 

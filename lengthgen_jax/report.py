@@ -1,14 +1,21 @@
 """Results of many workdirs as one table and figures."""
 
+import json
 import pathlib
 
 from lengthgen_jax import records, tables
 from lengthgen_jax.errors import check
 from lengthgen_jax.interpret import plots
 
+# Sections whose fields say how a run was made; the others how it was tested.
+MADE_BY = ("data", "sequences", "model", "positions", "bias", "train")
+
 
 def run(root: pathlib.Path) -> str:
   """Writes `root`/report.md and figures from all results.jsonl below it.
+
+  Figures are EM by length (and edit distance, where it was measured), EM by
+  repetition, and EM by every number in the configs that was varied.
 
   Returns:
     The table, in Markdown.
@@ -21,29 +28,62 @@ def run(root: pathlib.Path) -> str:
     row | {"run": str(file.parent.relative_to(root))}
     for file in files
     for row in records.read(file)
-    if row["metric"] == "em"
   ]
-  check(rows, f"--workdir={root}: no results.jsonl with rows below it")
-  text = tables.of_runs(rows)
+  exact = [row for row in rows if row["metric"] == "em"]
+  check(exact, f"--workdir={root}: no results.jsonl with rows below it")
+  text = tables.of_runs(exact)
   records.write_text(root / "report.md", text + "\n")
-  repeats = [row for row in rows if row["test_set"].startswith("repeats_")]
-  if repeats:
-    plots.accuracy_by_repetition(
-      _told_apart(repeats),
-      root / "figures" / "repetition.png",
-      "exact match by repetition",
-    )
-  rows = [row for row in rows if row not in repeats]
   for task in sorted({row["task"] for row in rows}):
     for width in sorted({row["width"] for row in rows}):
       mine = [r for r in rows if (r["task"], r["width"]) == (task, width)]
       if mine:
-        plots.accuracy_by_length(
-          _told_apart(mine),
-          root / "figures" / f"{task}_{width}.png",
-          f"{task}, width={width}",
-        )
+        _figures(root, mine, f"{task}, width={width}", f"{task}_{width}")
   return text
+
+
+def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
+  """The figures of one task and width."""
+  path = lambda what="": root / "figures" / f"{name}{what}.png"
+  repeats = [row for row in rows if row["test_set"].startswith("repeats_")]
+  if repeats:
+    plots.by_repetition(_told_apart(repeats), path("_repetition"), title)
+  rows = [row for row in rows if row not in repeats]
+  if not rows:
+    return
+  plots.by_length(_told_apart(rows), path(), title)
+  if any(row["metric"] == "edit" for row in rows):
+    plots.by_length(_told_apart(rows), path("_edit"), title, "edit")
+  for field, value in varied(root, rows).items():
+    there = [row | {field: value[row["run"]]} for row in rows]
+    for test_set in sorted({row["test_set"] for row in rows}):
+      mine = [row for row in there if row["test_set"] == test_set]
+      what = f"_{test_set}_by_{field.rpartition('.')[2]}"
+      heading = f"{title}, test set: {test_set}"
+      plots.by_field(mine, path(what), heading, field)
+
+
+def varied(root: pathlib.Path, rows: list[dict]) -> dict:
+  """{field: {run: value}} of numbers that differ between runs of a method."""
+  methods = {row["run"]: row["method"] for row in rows}
+  numbers = {run: _numbers(root / run / "config.json") for run in methods}
+  found = {}
+  for field in sorted(set.intersection(*map(set, numbers.values()))):
+    value = {run: fields[field] for run, fields in numbers.items()}
+    pairs = {(methods[run], number) for run, number in value.items()}
+    if len(pairs) > len(set(methods.values())):
+      found[field] = value
+  return found
+
+
+def _numbers(file: pathlib.Path) -> dict:
+  """{section.field: number} of a saved config; nothing if there is none."""
+  config = json.loads(file.read_text()) if file.exists() else {}
+  return {
+    f"{section}.{field}": value
+    for section in MADE_BY
+    for field, value in config.get(section, {}).items()
+    if isinstance(value, int | float) and not isinstance(value, bool)
+  }
 
 
 def _told_apart(rows: list[dict]) -> list[dict]:

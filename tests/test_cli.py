@@ -356,11 +356,15 @@ def test_sequences_from_the_command_line(tmp_path):
     for name in ("uniform", "repeats_3x1", "repeats_3x2")
     for length in (4, 8)
   } - {("repeats_3x2", 4)}
-  for name in ("length", "repetition"):
-    assert (workdir / "figures" / f"accuracy_by_{name}.png").exists()
+  names = ("accuracy_by_length", "accuracy_by_repetition")
+  for name in (*names, "edit_distance_by_length"):
+    assert (workdir / "figures" / f"{name}.png").exists()
   report = command.run("--mode=report", f"--workdir={tmp_path}")
   assert "repeats_3x2" in report.stdout, report.stderr
-  assert (tmp_path / "figures" / "repetition.png").exists()
+  figures = {path.name for path in (tmp_path / "figures").iterdir()}
+  assert figures == {
+    f"sort_natural{what}.png" for what in ("", "_edit", "_repetition")
+  }
   asked = command.run(
     "--mode=predict", f"--workdir={workdir}", text="5 3\n9\n2 1 1 4 4 2 1 5 3\n"
   )

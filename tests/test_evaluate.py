@@ -14,6 +14,7 @@ from lengthgen_jax import (
   evaluate,
   metrics,
   records,
+  report,
   restore,
   tables,
   train,
@@ -323,3 +324,24 @@ def test_table_has_a_line_per_seed_and_the_median(trained):
   assert text[0].startswith("addition: exact match in % by length in digits")
   names = [line.split()[:3] for line in text[3:]]
   assert names == [["window_cpi", "equal", s] for s in ("0", "1", "median")]
+
+
+def test_report_draws_numbers_that_were_varied(trained, tmp_path):
+  """Between runs of one method, not what sets the methods apart."""
+  rows = records.read(trained / "results.jsonl")
+  runs = [("a", 0, 32), ("a", 9, 32), ("b", 0, 64), ("b", 9, 64)]
+  for i, (method, size, batch_size) in enumerate(runs):
+    config = get_config()
+    config.sequences.size, config.train.batch_size = size, batch_size
+    folder = tmp_path / str(i)
+    records.write(
+      folder / "results.jsonl", [row | {"method": method} for row in rows]
+    )
+    records.write_text(folder / "config.json", config.to_json_best_effort())
+  table = report.run(tmp_path)
+  assert len(table.splitlines()) == 2 + len(runs)
+  figures = {path.name for path in (tmp_path / "figures").iterdir()}
+  assert figures == {
+    "addition_natural.png",
+    "addition_natural_equal_by_size.png",
+  }

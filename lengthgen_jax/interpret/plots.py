@@ -9,27 +9,28 @@ matplotlib.use("Agg")
 import numpy as np  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
+AXES = {"em": "exact match (%)", "edit": "edit distance (% of the output)"}
+MARKERS = "os^vDPX*"
 
-def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
-  """EM against test length: a line per method (median of seeds), a band from
-  the worst seed's lower bound to the best seed, one panel per test set."""
-  rows = [row for row in rows if row["metric"] == "em"]
+
+def by_length(rows: list[dict], path, title: str, metric: str = "em"):
+  """EM or edit distance against test length: a line per method (median of
+  seeds), a band from the worst seed (its lower bound, where there is one) to
+  the best, one panel per test set."""
+  rows = [row for row in rows if row["metric"] == metric]
   sets = sorted({row["test_set"] for row in rows})
-  methods = list(dict.fromkeys(_label(row) for row in rows))
-  figure, axes = plt.subplots(
-    1, len(sets), figsize=(1.5 + 4.2 * len(sets), 3.8), squeeze=False
-  )
-  for axis, test_set in zip(axes[0], sets, strict=True):
-    for i, method in enumerate(methods):
-      mine = [r for r in rows if _label(r) == method]
-      mine = [r for r in mine if r["test_set"] == test_set]
-      _band(axis, mine, method, f"C{i}", "os^vDPX*"[i % 8])
+  figure, axes = _panels(len(sets))
+  unit = "items" if rows[0]["task"] == "sort" else "decimal digits"
+  for axis, test_set in zip(axes, sets, strict=True):
+    panel = [row for row in rows if row["test_set"] == test_set]
+    _lines(axis, panel, rows, _label, lambda row: row["length"])
     train_length = rows[0]["train_length"]
     axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
     axis.text(
       train_length,
-      50,
+      0.5,
       "longest trained",
+      transform=axis.get_xaxis_transform(),
       color="0.4",
       fontsize=8,
       rotation=90,
@@ -37,44 +38,88 @@ def accuracy_by_length(rows: list[dict], path, title: str) -> pathlib.Path:
       verticalalignment="center",
     )
     axis.set_xscale("log")
-    lengths = sorted({row["length"] for row in rows})
-    axis.set_xticks(lengths, [str(n) for n in lengths])
-    axis.minorticks_off()
-    axis.set_ylim(-3, 103)
-    unit = "items" if rows[0]["task"] == "sort" else "decimal digits"
+    _ticks(axis, [row["length"] for row in panel])
     axis.set_xlabel(f"test length ({unit})")
     axis.set_title(f"test set: {test_set}", fontsize=10)
-  axes[0][0].set_ylabel("exact match (%)")
-  axes[0][-1].legend(
-    fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
-  )
-  figure.suptitle(title, fontsize=11)
-  return _save(figure, path)
+  return _finish(figure, axes, title, path, metric)
 
 
-def accuracy_by_repetition(rows: list[dict], path, title: str):
+def by_repetition(rows: list[dict], path, title: str):
   """EM against how often a few items are repeated: a line per method and
-  length, medians of seeds. Rows are those of test sets `repeats_KxR`."""
+  length, median of seeds. Rows are those of test sets `repeats_KxR`."""
   rows = [row for row in rows if row["metric"] == "em"]
   times = lambda row: int(row["test_set"].rpartition("x")[2])
-  lines = list(dict.fromkeys((_label(row), row["length"]) for row in rows))
-  figure, axis = plt.subplots(figsize=(6.5, 3.8))
-  for i, (method, length) in enumerate(lines):
-    mine = [r for r in rows if (_label(r), r["length"]) == (method, length)]
-    x = sorted({times(row) for row in mine})
-    y = [
-      100 * np.median([r["value"] for r in mine if times(r) == n]) for n in x
-    ]
-    label = f"{method}, {length} items"
-    axis.plot(x, y, marker="os^vDPX*"[i % 8], color=f"C{i}", label=label)
-  ticks = sorted({times(row) for row in rows})
-  axis.set_xscale("log")
-  axis.set_xticks(ticks, [str(n) for n in ticks])
+  figure, axes = _panels(1)
+  label = lambda row: f"{_label(row)}, {row['length']} items"
+  _lines(axes[0], rows, rows, label, times)
+  axes[0].set_xscale("log")
+  _ticks(axes[0], [times(row) for row in rows])
+  axes[0].set_xlabel("how often each of the repeated items occurs")
+  return _finish(figure, axes, title, path)
+
+
+def by_field(rows: list[dict], path, title: str, field: str):
+  """EM against a config field, which rows hold by its name: a line per method,
+  median of seeds, one panel per test length."""
+  rows = [row for row in rows if row["metric"] == "em"]
+  lengths = sorted({row["length"] for row in rows})
+  figure, axes = _panels(len(lengths))
+  for axis, length in zip(axes, lengths, strict=True):
+    panel = [row for row in rows if row["length"] == length]
+    _lines(axis, panel, rows, _label, lambda row: row[field])
+    values = [row[field] for row in rows]
+    if 0 < 10 * min(values) < max(values):
+      axis.set_xscale("log")
+    _ticks(axis, values)
+    axis.set_xlabel(field)
+    axis.set_title(f"test length: {length}", fontsize=10)
+  return _finish(figure, axes, title, path)
+
+
+def _panels(count: int):
+  size = (1.5 + 4.2 * count, 3.8)
+  figure, axes = plt.subplots(1, count, figsize=size, squeeze=False)
+  return figure, axes[0]
+
+
+def _lines(axis, panel, rows, label, place) -> None:
+  """A line for each label of `rows`: values of a panel's rows by `place`."""
+  for i, name in enumerate(dict.fromkeys(map(label, rows))):
+    mine = [row for row in panel if label(row) == name]
+    x = sorted({place(row) for row in mine})
+    at = [[row for row in mine if place(row) == n] for n in x]
+    median = [100 * np.median([r["value"] for r in there]) for there in at]
+    low = [100 * min(_worst(r) for r in there) for there in at]
+    high = [100 * max(r["value"] for r in there) for there in at]
+    marker = MARKERS[i % len(MARKERS)]
+    axis.plot(
+      x,
+      median,
+      color=f"C{i}",
+      marker=marker,
+      markersize=5,
+      label=name,
+      clip_on=False,
+    )
+    axis.fill_between(x, low, high, color=f"C{i}", alpha=0.15, linewidth=0)
+
+
+def _worst(row: dict) -> float:
+  bound = row["lower_bound"]
+  return row["value"] if bound is None else bound
+
+
+def _ticks(axis, values) -> None:
+  values = sorted(set(values))
+  axis.set_xticks(values, [f"{n:g}" for n in values])
   axis.minorticks_off()
-  axis.set_ylim(-3, 103)
-  axis.set_xlabel("how often each of the repeated items occurs")
-  axis.set_ylabel("exact match (%)")
-  axis.legend(
+
+
+def _finish(figure, axes, title: str, path, metric: str = "em"):
+  for axis in axes:
+    axis.set_ylim(*((-3, 103) if metric == "em" else (0, None)))
+  axes[0].set_ylabel(AXES[metric])
+  axes[-1].legend(
     fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
   )
   figure.suptitle(title, fontsize=11)
@@ -84,24 +129,6 @@ def accuracy_by_repetition(rows: list[dict], path, title: str):
 def _label(row: dict) -> str:
   stage = "" if row["stage"] == "train" else f" ({row['stage']})"
   return row["method"] + stage
-
-
-def _band(axis, rows, label: str, color: str, marker: str) -> None:
-  lengths = sorted({row["length"] for row in rows})
-  at = lambda n: [row for row in rows if row["length"] == n]
-  median = [100 * np.median([r["value"] for r in at(n)]) for n in lengths]
-  low = [100 * min(r["lower_bound"] for r in at(n)) for n in lengths]
-  high = [100 * max(r["value"] for r in at(n)) for n in lengths]
-  axis.plot(
-    lengths,
-    median,
-    color=color,
-    marker=marker,
-    markersize=5,
-    label=label,
-    clip_on=False,
-  )
-  axis.fill_between(lengths, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
