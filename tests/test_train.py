@@ -137,10 +137,9 @@ def test_attempts_resume_where_they_were(tmp_path):
   rows = records.read(tmp_path / "metrics.jsonl")
   rates = {row["step"]: row["learning_rate"] for row in rows}
   assert rates[10] == rates[30] and rates[20] == rates[40]
-  for later in ((30, 40), (20, 30, 40)):
-    for step in later:
-      shutil.rmtree(tmp_path / "checkpoints" / str(step))
-    assert bits(run()) == bits(whole)
+  for step in (30, 40):
+    shutil.rmtree(tmp_path / "checkpoints" / str(step))
+  assert bits(run()) == bits(whole)
   drop_seconds = lambda row: {k: v for k, v in row.items() if k != "seconds"}
   again = records.read(tmp_path / "metrics.jsonl")
   assert [*map(drop_seconds, again)] == [*map(drop_seconds, rows)]
