@@ -38,7 +38,7 @@ METHODS = (
 )
 # Gradient steps of ABC's retraining.
 RETRAIN_STEPS = {
-  "addition": 800,
+  "addition": 700,
   "multiply": 900,
   "successor": 250,
   "parity": 150,
