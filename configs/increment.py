@@ -29,6 +29,7 @@ def get_config(preset: str = "none"):
   config.data.train_length = 10
   config.sequences.update(shortest=1, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4
+  config.train.steps = 8000
   config.method = "+".join([hint, *(w for w in words if w != "paper")])
   config.eval.update(
     test_sets=("uniform", "nines"),
