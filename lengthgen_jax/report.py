@@ -53,13 +53,36 @@ def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
   plots.by_length(_told_apart(rows), path(), title)
   if any(row["metric"] == "edit" for row in rows):
     plots.by_length(_told_apart(rows), path("_edit"), title, "edit")
-  for field, value in varied(root, rows).items():
-    there = [row | {field: value[row["run"]]} for row in rows]
-    for test_set in sorted({row["test_set"] for row in rows}):
+  numbers = varied(root, rows)
+  for field in numbers:
+    there = _alone(rows, numbers, field)
+    for test_set in sorted({row["test_set"] for row in there}):
       mine = [row for row in there if row["test_set"] == test_set]
       what = f"_{test_set}_by_{field.rpartition('.')[2]}"
       heading = f"{title}, test set: {test_set}"
       plots.by_field(mine, path(what), heading, field)
+
+
+def _alone(rows: list[dict], numbers: dict, field: str) -> list[dict]:
+  """Rows that hold `field`, and name the other varied numbers beside their
+  method; where nothing but `field` differs."""
+  found = {}
+  for row in rows:
+    run = row["run"]
+    others = [
+      f"{name.rpartition('.')[2]}={value[run]}"
+      for name, value in numbers.items()
+      if name != field
+    ]
+    method = ", ".join([row["method"], *others])
+    row = row | {field: numbers[field][run], "method": method}
+    found.setdefault(method, []).append(row)
+  return [
+    row
+    for group in found.values()
+    if len({row[field] for row in group}) > 1
+    for row in group
+  ]
 
 
 def varied(root: pathlib.Path, rows: list[dict]) -> dict:
