@@ -41,10 +41,8 @@ class Log:
     from tqdm import tqdm
 
     config = self.config = trainer.config
-    self.heads, self.attempt_steps = (
-      trainer.experiment.heads,
-      trainer.attempt_steps,
-    )
+    self.heads = trainer.experiment.heads
+    self.attempt_steps = trainer.attempt_steps
     self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, step)
     self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
