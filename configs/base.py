@@ -77,6 +77,8 @@ def get_config() -> ConfigDict:
         # s·log n + b per head
         "kind": "none",
         "initial": 0.5,  # first value of a (or s)
+        # s: n is multiplied by it, in training by a random factor in 1...s²
+        "stretch": 1.0,
       },
       "bias": {
         "kind": "none",  # none, window, alibi, file

@@ -176,6 +176,9 @@ class Experiment:
 
   def loss(self, params, batch, bias, head: str, key):
     """Summed cross-entropy (nats) with dropout on, and how many tokens."""
+    config, count = self.model.config.temperature, len(batch.source)
+    sizes = temperature.jittered(config, bias["sizes"], key, count)
+    bias = bias | {"sizes": sizes}
     logits, _ = self.model.apply(
       {"params": params}, batch, bias, True, rngs={"dropout": key}
     )

@@ -94,12 +94,18 @@ class SequenceExperiment:
     return bias | {"sizes": {"self": n}}
 
   def apply(self, params, batch, bias: dict, head: str, key=None):
-    """Teacher-forced logits [B, L, V] and activations; dropout with a key."""
-    rows = jnp.arange(batch.tokens.shape[1])
+    """Teacher-forced logits [B, L, V] and activations; as in training (dropout,
+    jittered sizes) with a key."""
+    count, length = batch.tokens.shape
+    bias = self.with_sizes(bias, batch.items, jnp.arange(length))
+    if key is not None:
+      config = self.model.config.temperature
+      sizes = temperature.jittered(config, bias["sizes"], key, count)
+      bias = bias | {"sizes": sizes}
     return self.model.apply(
       {"params": params},
       batch.tokens,
-      self.with_sizes(bias, batch.items, rows),
+      bias,
       head,
       key is not None,
       rngs=None if key is None else {"dropout": key},

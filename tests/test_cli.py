@@ -83,6 +83,7 @@ VALUES = {
   "bias.kind='fence'": ["window"],
   "bias.stride=1": ["2 source tokens"],
   "bias.window=-1": ["negative"],
+  "temperature.stretch=0.5": ["at least 1"],
   "data.slack=0": ["digit more"],
   "data.widths=(0,)": ["integers"],
   "seeds=()": ["seed"],

@@ -12,6 +12,7 @@ from tiny import get_config
 
 from lengthgen_jax import evaluate_sequences, metrics, rng, train
 from lengthgen_jax import experiment as experiments
+from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.lessons import Part
@@ -377,11 +378,11 @@ def test_temperatures_are_what_they_say(kind):
     "scalable": 0.5 * np.log(7) + 1,
     "fixed": 0.5 * np.log(8),
   }[kind]
-  temperature = TEMPERATURES[kind]
+  rule = TEMPERATURES[kind]
   if expected is None:
-    assert temperature.value is None
+    assert rule.value is None
   else:
-    np.testing.assert_allclose(temperature.value(n, a, b), expected, rtol=1e-6)
+    np.testing.assert_allclose(rule.value(n, a, b), expected, rtol=1e-6)
   for preset in ("sort", "addition,vanilla"):
     config = get_config(preset)
     config.temperature.kind = kind
@@ -415,6 +416,54 @@ def test_temperature_sharpens_the_scores_and_not_the_bias():
   )
   wanted = jax.nn.softmax(tau * scores[0]["scores"] + bias["self"][0], axis=-1)
   np.testing.assert_allclose(scores[1]["weights"], wanted, atol=1e-5)
+
+
+def test_n_is_stretched_and_jittered_in_training():
+  """By s in tests; by 1...s² in training, each example by its own factor."""
+  config = get_config("sort")
+  config.temperature.update(kind="fixed", initial=0.7)
+  plain = experiments.build(config)
+  config.temperature.stretch = 10.0
+  wide = experiments.build(config)
+  params = jax.jit(plain.init)(0)
+  batch = stress.sample(plain.task, "uniform", jax.random.key(0), 200, 4)
+  bias = plain.row_bias({}, batch.tokens.shape[1])
+  key = jax.random.key(1)
+  scores = lambda e, *key: np.asarray(
+    e.apply(params, batch, bias, "sort", *key)[1]["blocks"][0]["self"]["scores"]
+  )
+  small = scores(plain)
+  np.testing.assert_array_equal(small, scores(plain, key))
+  tau = np.log(4 * 10 + 1) / np.log(4 + 1)
+  np.testing.assert_allclose(scores(wide), tau * small, rtol=1e-4, atol=1e-6)
+  ratio = np.where(abs(small) > 1e-3, scores(wide, key) / small, np.nan)
+  low, high = np.nanmin(ratio, (1, 2, 3)), np.nanmax(ratio, (1, 2, 3))
+  np.testing.assert_allclose(low, high, rtol=1e-3)
+  factor = (np.exp(low * np.log(5)) - 1) / 4  # back from log(n+1)
+  assert 0.99 < factor.min() < 1.3 and 75 < factor.max() < 101
+  assert 0.35 < np.mean(factor < 10) < 0.65
+
+
+def test_jitter_reaches_every_site():
+  config = get_config("addition,vanilla")
+  config.model.dropout_rate = 0.0
+  config.temperature.update(kind="log_items", stretch=10.0)
+  experiment = experiments.build(config)
+  params = jax.jit(experiment.init)(0)
+  batch = experiment.data.sample(jax.random.key(0), 8, 4)
+  bias = experiment.full_biases({}, 4)
+  losses = [
+    float(experiment.loss(params, batch, bias, "", jax.random.key(i))[0])
+    for i in range(2)
+  ]
+  assert losses[0] != losses[1]
+  sizes = temperature.jittered(
+    experiment.model.config.temperature, bias["sizes"], jax.random.key(1), 8
+  )
+  assert set(sizes) == {"self", "cross", "encoder"}
+  for site, n in sizes.items():
+    ratio = n / bias["sizes"][site]
+    assert ratio.shape[0] == 8 and 0.1 <= ratio.min() < 1 < ratio.max() <= 10
 
 
 # Answers.

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 
@@ -68,10 +69,12 @@ class TemperatureConfig:
   Attributes:
     kind: a name in TEMPERATURES.
     initial: first value of a (s), and its only one if it is not learned.
+    stretch: s, a factor on n; in training another one in 1/s...s (`jittered`).
   """
 
   kind: str = "none"
   initial: float = 0.5
+  stretch: float = 1.0
 
 
 def sizes(config: TemperatureConfig, items, visible):
@@ -83,10 +86,33 @@ def sizes(config: TemperatureConfig, items, visible):
     visible: [B or 1, T or 1] keys that each row sees.
 
   Returns:
-    One of them, None without a temperature.
+    One of them times `config.stretch`, None without a temperature.
   """
   size = TEMPERATURES[config.kind].size
-  return {"": None, "items": items, "visible": visible}[size]
+  n = {"": None, "items": items, "visible": visible}[size]
+  return n if n is None or config.stretch == 1.0 else n * config.stretch
+
+
+def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
+  """Sizes of every site as training tells them: n times a random factor.
+
+  A factor for each example, log-uniform in 1/s...s with s = `config.stretch`,
+  so that training sees n times 1...s². What is learned must hold at every
+  temperature of that range; inputs up to s times as long have theirs in it.
+  Ours; akin to randomized position encodings (Ruoss et al. 2023).
+
+  Args:
+    config: the temperature.
+    sizes: n by site, [B or 1, T or 1], or None.
+    key: of this batch.
+    batch: B.
+  """
+  if config.stretch == 1.0:
+    return sizes
+  key = jax.random.fold_in(key, batch)
+  draw = jax.random.uniform(key, (batch, 1), minval=-1.0, maxval=1.0)
+  factor = jnp.exp(draw * jnp.log(config.stretch))
+  return {k: None if n is None else n * factor for k, n in sizes.items()}
 
 
 def temper(config: TemperatureConfig, query_BxTxHxK, size_BxT, a, b):
