@@ -8,7 +8,16 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.interpret import plots
 
 # Sections whose fields say how a run was made; the others how it was tested.
-MADE_BY = ("data", "sequences", "model", "positions", "bias", "train")
+MADE_BY = (
+  "data",
+  "sequences",
+  "model",
+  "positions",
+  "temperature",
+  "bias",
+  "train",
+  "calibration",
+)
 
 
 def run(root: pathlib.Path) -> str:
