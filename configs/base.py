@@ -40,7 +40,8 @@ def get_config() -> ConfigDict:
         "buckets": (5, 20),  # static sizes; () pads to the longest
         "repeat_share": 0.1,  # examples from few distinct values (sort)
         "nines_share": 0.3,  # examples that end in a run of 9s (increment)
-        "count_gap": 3,  # most that counts differ by in the count hint
+        "count_gap": 3,  # most that counts differ by in the count hint, >= 2
+        "count_ties": 0.5,  # part of its even lengths that are ties
         "size": 0,  # examples of the finite data set, 0 = endless
       },
       # auxiliary tasks with heads of their own. sort: successor, count, fill,

@@ -44,7 +44,10 @@ STUDIES = {
       * ("none,log_items,log_visible,one_plus_log,scalable,fixed",)
     },
   ),
-  "positions": (["none"], {"positions.kind": 2 * ("none,sinusoidal,rope",)}),
+  "positions": (
+    ["none"],
+    {"positions.kind": 2 * ("none,sinusoidal,learned,rope",)},
+  ),
   "repeats": (
     ["none", "none,repeats", "none,tempered,repeats"],
     {},

@@ -55,7 +55,7 @@ def _check_numbers(config) -> None:
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep"
-    " sequences.shortest sequences.count_gap eval.repeated_items",
+    " sequences.shortest eval.repeated_items",
   )
   check_positive(
     config,
@@ -64,11 +64,17 @@ def _check_numbers(config) -> None:
     " eval.memory_mb sequences.size",
     or_zero=True,
   )
+  for name, most in (("alphabet", 1 << 16), ("count_gap", 1 << 31)):
+    value = config.sequences[name]
+    check(
+      2 <= value <= most,
+      f"sequences.{name}={value}: must be at least 2 and at most {most}",
+    )
+  size = config.sequences.size
   check(
-    config.sequences.alphabet >= 2,
-    f"sequences.alphabet={config.sequences.alphabet}: must be at least 2",
+    size < 1 << 31, f"sequences.size={size}: must be below {1 << 31} examples"
   )
-  for name in ("repeat_share", "nines_share"):
+  for name in ("repeat_share", "nines_share", "count_ties"):
     value = config.sequences[name]
     check(0.0 <= value <= 1.0, f"sequences.{name}={value}: must be in [0, 1]")
   rate, scale = config.model.dropout_rate, config.bias.scale
@@ -144,8 +150,7 @@ def _field(config, name: str):
   for part in name.split("."):
     check(
       part in config,
-      f"the config has no field {name}: another version has saved it; name its"
-      " --config=FILE",
+      f"the config has no field {name}; configs/base.py has all there are",
     )
     config = config[part]
   return config

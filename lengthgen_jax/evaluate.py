@@ -45,8 +45,7 @@ def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
     The rows of this evaluation.
   """
   measure = MEASURES[experiment.task.family]
-  if experiment.task.family == "encoder_decoder":
-    check_widths(config, experiment, lines)
+  check_widths(config, experiment, lines)
   rows = []
   for r, seed_state in enumerate(seed_states):
     own_lines = of_seed(lines, r)
@@ -73,7 +72,8 @@ def run(config, experiment, lines, seed_states, folder, stage: str) -> list:
 
 
 def check_widths(config, experiment, lines) -> None:
-  """UsageError if a length in eval.lengths cannot be."""
+  """UsageError if the model or its bias cannot take a length in
+  eval.lengths."""
   widths = [experiment.test_width(n) for n in config.eval.lengths]
   for name, value in lines.items():
     if name.endswith("_dense"):
@@ -97,6 +97,7 @@ def row_base(config, experiment, seed_state, stage: str) -> dict:
     "train_length": config.data.train_length,
     "train_data": data,
     "seed": seed_state["seed"],
+    "eval_seed": config.eval.seed,
     "step": seed_state["step"],
     "checkpoint": str(config.eval.checkpoint),
     "stopped_at": seed_state["stopped_at"],

@@ -108,5 +108,10 @@ def chunk_size(config, experiment, length: int) -> int:
   """Examples per pass, so that scores, logits and weights of one layer stay
   within eval.memory_mb."""
   rows = experiment.task.packed_length(length) - 1
-  per_sample = 3 * 4 * config.model.num_heads * rows * rows
+  per_sample = attention_bytes(config.model.num_heads, rows)
   return max((usual_memory(config) << 20) // per_sample, 1)
+
+
+def attention_bytes(heads: int, rows: int) -> int:
+  """Scores, logits and weights of one layer and one example, in float32."""
+  return 3 * 4 * heads * rows * rows

@@ -69,6 +69,8 @@ def _train(mode: str, config, workdir: pathlib.Path) -> int:
   experiment, lines = train.prepare(config, report)
   if mode == "abc":
     abc.check_config(config)
+  else:
+    evaluate.check_widths(config, experiment, lines)
   open_workdir(config, workdir)
   try:
     if mode == "abc":
@@ -154,7 +156,7 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
 
 
 def figures(config, rows, folder: pathlib.Path) -> list[pathlib.Path]:
-  """EM and edit distance by length, and EM by repetition where tested."""
+  """EM and edit distance, where measured, by length and by repetition."""
   made = []
   repeats = [r for r in rows if r["test_set"].startswith("repeats_")]
   others = [r for r in rows if r not in repeats]
@@ -168,6 +170,9 @@ def figures(config, rows, folder: pathlib.Path) -> list[pathlib.Path]:
   if repeats:
     path = folder / "accuracy_by_repetition.png"
     made.append(plots.by_repetition(repeats, path, title))
+  if any(row["metric"] == "edit" for row in repeats):
+    path = folder / "edit_distance_by_repetition.png"
+    made.append(plots.by_repetition(repeats, path, title, "edit"))
   return made
 
 

@@ -6,10 +6,12 @@ import numpy as np
 
 from lengthgen_jax import bias_check, coordinates
 from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluate_sequences import attention_bytes
 from lengthgen_jax.models import decode
 
 BATCH = 64  # expressions decoded together
+MEMORY = 4 << 30  # bytes that attention to prompts may take at once
 
 
 class Predictor:
@@ -29,8 +31,9 @@ class Predictor:
       except (ValueError, UsageError) as error:
         results[i] = f"error: {error}"
     for size, found in by_size.items():
-      for start in range(0, len(found), BATCH):
-        part = found[start : start + BATCH]
+      batch = self._batch(size)
+      for start in range(0, len(found), batch):
+        part = found[start : start + batch]
         told = self._decode([parsed for _, parsed in part], size)
         for (i, _), tokens in zip(part, told, strict=True):
           try:
@@ -42,6 +45,10 @@ class Predictor:
   def _size(self, parsed) -> int:
     """What is decoded together has the same size."""
     raise NotImplementedError
+
+  def _batch(self, size: int) -> int:
+    """How many texts of a size are decoded together."""
+    return BATCH
 
   def _decode(self, parsed: list, size: int):
     """Output tokens of each parsed text; compiled per power of two."""
@@ -62,15 +69,29 @@ class PromptPredictor(Predictor):
     for name, value in self.lines.items():
       if name.endswith("_dense"):
         bias_check.check_size(self.experiment, name, value, needed)
+    check(
+      self._batch(len(parsed)),
+      f"{len(parsed)} {task.unit} are too many: attention to them would take"
+      f" more than {MEMORY >> 30} GiB at once",
+    )
     return len(parsed)
+
+  def _bound(self, length: int) -> int:
+    """Rows of the cache for prompts of a length."""
+    needed = length + self.experiment.task.outputs(length)
+    limit = self.experiment.model.config.positions.limit()
+    if limit or any(name.endswith("_dense") for name in self.lines):
+      return needed  # a table ends somewhere
+    return 1 << max(needed, 15).bit_length()
+
+  def _batch(self, length: int) -> int:
+    heads = self.experiment.model.config.num_heads
+    found = MEMORY // attention_bytes(heads, self._bound(length))
+    return min(1 << found.bit_length() >> 1, BATCH)  # a power of two, or none
 
   def _decode(self, prompts, length: int):
     task = self.experiment.task
-    outputs = task.outputs(length)
-    bound = 1 << max(length + outputs, 15).bit_length()
-    limit = self.experiment.model.config.positions.limit()
-    if limit or any(name.endswith("_dense") for name in self.lines):
-      bound = length + outputs  # a table ends somewhere
+    outputs, bound = task.outputs(length), self._bound(length)
     rows = 1 << (len(prompts) - 1).bit_length()
     tokens = np.zeros((rows, bound), np.int32)
     tokens[: len(prompts), :length] = prompts

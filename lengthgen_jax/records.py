@@ -61,6 +61,7 @@ KEY = (
   "train_length",
   "train_data",
   "seed",
+  "eval_seed",
   "step",
   "checkpoint",
   "stopped_at",
@@ -72,7 +73,7 @@ KEY = (
 
 def merge(path, rows: list[dict]) -> None:
   """Adds rows to a results file; rows with the same key are replaced."""
-  key = lambda row: tuple(row[name] for name in KEY)
+  key = lambda row: tuple(row.get(name, 0) for name in KEY)
   fresh = {key(row) for row in rows}
   kept = [row for row in read(path) if key(row) not in fresh]
   write(path, kept + rows)

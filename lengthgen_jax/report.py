@@ -23,7 +23,7 @@ MADE_BY = (
 def run(root: pathlib.Path) -> str:
   """Writes `root`/report.md and figures from all results.jsonl below it.
 
-  Figures are EM by length (and edit distance, where it was measured), EM by
+  Figures are EM and (where it was measured) edit distance by length and by
   repetition, and EM by every number in the configs that was varied.
 
   Returns:
@@ -34,7 +34,7 @@ def run(root: pathlib.Path) -> str:
   """
   files = sorted(root.rglob("results.jsonl"))
   rows = [
-    row | {"run": str(file.parent.relative_to(root))}
+    _with_seed(row) | {"run": str(file.parent.relative_to(root))}
     for file in files
     for row in records.read(file)
   ]
@@ -50,12 +50,22 @@ def run(root: pathlib.Path) -> str:
   return text
 
 
+def _with_seed(row: dict) -> dict:
+  """A row whose test set names the seed of its samples, if it is not 0."""
+  seed = row.get("eval_seed", 0)
+  name = f"{row['test_set']} (eval.seed={seed})" if seed else row["test_set"]
+  return row | {"test_set": name}
+
+
 def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
   """The figures of one task and width."""
   path = lambda what="": root / "figures" / f"{name}{what}.png"
   repeats = [row for row in rows if row["test_set"].startswith("repeats_")]
   if repeats:
-    plots.by_repetition(_told_apart(repeats), path("_repetition"), title)
+    apart = _told_apart(repeats)
+    plots.by_repetition(apart, path("_repetition"), title)
+    if any(row["metric"] == "edit" for row in repeats):
+      plots.by_repetition(apart, path("_repetition_edit"), title, "edit")
   rows = [row for row in rows if row not in repeats]
   if not rows:
     return

@@ -9,11 +9,26 @@ import json
 
 from ml_collections import ConfigDict
 
+from configs import base
+
 
 def get_config(path: str) -> ConfigDict:
   """The config at `path`; JSON lists become tuples."""
   with open(path) as file:
-    return ConfigDict(_tuples(json.load(file)))
+    return ConfigDict(_tuples(filled(json.load(file))))
+
+
+def filled(saved: dict) -> dict:
+  """A saved config with defaults for the fields that its version lacked."""
+  return _filled(saved, json.loads(base.get_config().to_json_best_effort()))
+
+
+def _filled(saved: dict, defaults: dict) -> dict:
+  result = defaults | saved
+  for name, default in defaults.items():
+    if isinstance(default, dict):
+      result[name] = _filled(saved.get(name) or {}, default)
+  return result
 
 
 def _tuples(value):
@@ -29,6 +44,7 @@ READING_FIELDS = ("eval",)
 def differences(config, saved: dict, sections) -> list[str]:
   """Fields of the given sections whose values differ, "name: ours, theirs"."""
   ours = json.loads(config.to_json_best_effort())
+  saved = filled(saved)
   lines = []
   for section in sections:
     for name, mine, theirs in _leaves(section, ours, saved):

@@ -15,6 +15,16 @@ from lengthgen_jax.tasks import HINTS, SEQUENCES
 from lengthgen_jax.tasks.sequence import DataSet, Lengths, split
 
 MIXING = ("alternate", "weighted")
+# Fields that say nothing about a decoder-only task, and their defaults.
+ARITHMETIC_ONLY = {
+  "data.aligned": False,
+  "data.numbers": "lengths",
+  "data.width": "natural",
+  "data.widths": (),
+  "model.num_encoder_layers": 0,
+  "bias.stride": 0,
+  "bias.windowed_encoder": False,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +57,7 @@ class SequenceExperiment:
     return f"logits_dense_{head}"
 
   def data_of(self, head: str) -> DataSet:
+    """The examples of a head's task."""
     return self.data[self.heads.index(head)]
 
   def sample(self, key, head: str, part: Part, held_out=False):
@@ -56,6 +67,7 @@ class SequenceExperiment:
     return self.data_of(head).sample(key, part.count, part.size, held_out)
 
   def part_bias(self, lines, head: str, part: Part) -> dict:
+    """Bias of a pass over one bucket of a head's examples."""
     data = self.data_of(head)
     longest = data.lengths.buckets[part.size]
     return self.row_bias(lines, data.task.packed_length(longest) - 1)
@@ -100,7 +112,8 @@ class SequenceExperiment:
     bias = self.with_sizes(bias, batch.items, jnp.arange(length))
     if key is not None:
       config = self.model.config.temperature
-      sizes = temperature.jittered(config, bias["sizes"], key, count)
+      part_key = jax.random.fold_in(key, length)
+      sizes = temperature.jittered(config, bias["sizes"], part_key, count)
       bias = bias | {"sizes": sizes}
     return self.model.apply(
       {"params": params},
@@ -132,6 +145,12 @@ class SequenceExperiment:
     logits, _ = self.apply(params, batch, bias, head)
     return metrics.hits(logits.argmax(-1), batch.target, batch.weight)
 
+  def test_width(self, length: int) -> int:
+    """Rows that a test on `length` items needs; UsageError if it cannot be."""
+    needed = self.task.packed_length(length) - 1
+    self.check_positions(needed, f"eval.lengths: {length} items")
+    return needed
+
   def check_positions(self, length: int, what: str) -> None:
     """UsageError if a learned table has too few rows."""
     limit = self.model.config.positions.limit()
@@ -152,6 +171,7 @@ def build(config, model_config, bias_config) -> SequenceExperiment:
   Raises:
     UsageError: one line that names the field and the valid choices.
   """
+  _check_decoder_only(config)
   section = config.sequences
   names = (config.task, *config.hints)
   for hint in config.hints:
@@ -185,14 +205,37 @@ def build(config, model_config, bias_config) -> SequenceExperiment:
   longest = max(task.packed_length(lengths.longest) for task in tasks) - 1
   experiment.check_positions(longest, "training sequences")
   for length in config.eval.lengths:
-    needed = tasks[0].packed_length(length) - 1
-    experiment.check_positions(needed, f"eval.lengths: {length} items")
-  check(
-    not config.model.num_encoder_layers,
-    f"model.num_encoder_layers={config.model.num_encoder_layers}: {config.task}"
-    " has a decoder only; choose 0",
-  )
+    experiment.test_width(length)
+  _check_repeats(config)
   return experiment
+
+
+def _check_decoder_only(config) -> None:
+  for name, wanted in ARITHMETIC_ONLY.items():
+    section, field = name.split(".")
+    found = config[section][field]
+    check(
+      found == wanted,
+      f"{name}={found!r} is for arithmetic; {config.task} has a decoder only:"
+      f" choose {wanted!r}",
+    )
+
+
+def _check_repeats(config) -> None:
+  if "repeats" not in config.eval.test_sets:
+    return
+  items, times = config.eval.repeated_items, tuple(config.eval.repetitions)
+  alphabet = config.sequences.alphabet
+  check(
+    items <= alphabet,
+    f"eval.repeated_items={items}: more than sequences.alphabet={alphabet}",
+  )
+  longest = max(config.eval.lengths)
+  check(
+    times and items * min(times) <= longest,
+    f"eval.repetitions={times} of eval.repeated_items={items} fit none of"
+    f" eval.lengths={tuple(config.eval.lengths)}; choose some, like (1, 2)",
+  )
 
 
 def _make_task(config, kind):
@@ -203,6 +246,7 @@ def _make_task(config, kind):
     repeat_share=section.repeat_share,
     nines_share=section.nines_share,
     count_gap=section.count_gap,
+    count_ties=section.count_ties,
   )
 
 
@@ -262,7 +306,7 @@ def _check_size(config, lengths: Lengths, sizes) -> None:
 
 
 def _parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
-  """`count` examples in their buckets, exact shares."""
+  """`count` examples in their buckets, shares rounded to whole examples."""
   return tuple(Part(i, n) for i, n in enumerate(lengths.shares(count)))
 
 
@@ -281,24 +325,21 @@ def _lessons(config, lengths: Lengths, heads) -> tuple[Lesson, ...]:
     return tuple((Share(head, 1.0, parts),) for head in heads)
   weights = weights or (1.0,) * len(heads)
   check(
-    len(weights) == len(heads) and min(weights) >= 0 and sum(weights) > 0,
-    f"mixing.weights={weights}: one weight >= 0 for each of {', '.join(heads)},"
-    " with a sum above zero",
+    len(weights) == len(heads)
+    and all(isinstance(w, int | float) and w > 0 for w in weights),
+    f"mixing.weights={weights}: one number above zero for each of"
+    f" {', '.join(heads)}; leave a hint out of hints to give it none",
   )
-  counts = split(batch, weights)
   shares = []
+  counts = split(batch, weights)
   for head, weight, count in zip(heads, weights, counts, strict=True):
-    parts = tuple(p for p in _parts(lengths, count) if p.count)
-    if weight:
-      check(
-        parts,
-        f"mixing.weights={weights}: {head} gets no example of a batch of"
-        f" {batch}; raise its weight or train.batch_size",
-      )
-      shares.append(Share(head, weight / sum(weights), parts))
-  check(
-    weights[0] > 0,
-    f"mixing.weights={weights}: {heads[0]}, the main task, needs"
-    " a weight above zero",
-  )
+    parts = _parts(lengths, count)
+    # A bucket left out would be another distribution of lengths.
+    check(
+      all(part.count for part in parts),
+      f"mixing.weights={weights}: {count} of a batch of {batch} are {head}'s,"
+      f" too few for every bucket of {lengths.buckets}; raise its weight or"
+      " train.batch_size, or choose fewer sequences.buckets",
+    )
+    shares.append(Share(head, weight / sum(weights), parts))
   return (tuple(shares),)

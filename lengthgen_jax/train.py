@@ -55,7 +55,8 @@ class Trainer:
       biases: a bias for each (head, size), from `biases`.
 
     Returns:
-      params, opt_state (of idle heads untouched), and each share's mean loss.
+      params, opt_state (of idle heads untouched, but for Adam's count of steps,
+      which is one for all), and each share's mean loss.
     """
     data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
     drop_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)

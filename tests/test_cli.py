@@ -17,7 +17,7 @@ import pytest
 from command import TINY, refusal, run
 from tiny import get_config
 
-from lengthgen_jax import modes, records
+from lengthgen_jax import modes, records, saved
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.main import MODES
 from lengthgen_jax.predict import ExpressionPredictor
@@ -139,11 +139,41 @@ def test_widths_and_lengths_that_do_not_fit_are_refused(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-def test_config_of_another_version_is_refused(tmp_path):
+def test_config_without_a_field_is_refused(tmp_path):
   config = get_config()
   with config.unlocked():
     del config.train.weight_decay
   assert "train.weight_decay" in refused("train", config, tmp_path / "run")
+  assert not (tmp_path / "run").exists()
+
+
+def test_saved_config_of_another_version_gets_defaults(tmp_path):
+  """Fields that a workdir's version did not have are what they are here."""
+  config = get_config()
+  with config.unlocked():
+    del config.train.restarts
+    del config.sequences
+  path = tmp_path / "config.json"
+  path.write_text(config.to_json_best_effort())
+  found = saved.get_config(str(path))
+  assert found.to_json_best_effort() == get_config().to_json_best_effort()
+  there = json.loads(path.read_text())
+  assert not saved.differences(get_config(), there, ["train", "sequences"])
+  there["train"]["steps"] = 1
+  assert saved.differences(get_config(), there, ["train"]) == [
+    "train.steps=600 but 1 there"
+  ]
+
+
+def test_short_bias_matrix_is_refused_before_training(tmp_path):
+  """It covers the training lengths, but not those of eval.lengths."""
+  config = get_config("sort")
+  file = tmp_path / "bias.npz"
+  np.savez(file, self=np.triu(np.full((13, 13), -1e9), 1)[None, None])
+  config.model.num_heads = 1
+  config.bias.update(kind="file", file=str(file))
+  line = refused("train", config, tmp_path / "run")
+  assert "self is 13 x 13" in line and "16 x 16" in line
   assert not (tmp_path / "run").exists()
 
 
@@ -357,14 +387,16 @@ def test_sequences_from_the_command_line(tmp_path):
     for name in ("uniform", "repeats_3x1", "repeats_3x2")
     for length in (4, 8)
   } - {("repeats_3x2", 4)}
-  names = ("accuracy_by_length", "accuracy_by_repetition")
-  for name in (*names, "edit_distance_by_length"):
-    assert (workdir / "figures" / f"{name}.png").exists()
+  for name in ("accuracy", "edit_distance"):
+    for what in ("by_length", "by_repetition"):
+      assert (workdir / "figures" / f"{name}_{what}.png").exists()
   report = command.run("--mode=report", f"--workdir={tmp_path}")
   assert "repeats_3x2" in report.stdout, report.stderr
   figures = {path.name for path in (tmp_path / "figures").iterdir()}
   assert figures == {
-    f"sort_natural{what}.png" for what in ("", "_edit", "_repetition")
+    f"sort_natural{what}{metric}.png"
+    for what in ("", "_repetition")
+    for metric in ("", "_edit")
   }
   asked = command.run(
     "--mode=predict", f"--workdir={workdir}", text="5 3\n9\n2 1 1 4 4 2 1 5 3\n"

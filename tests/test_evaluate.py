@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from scipy import stats
 from tiny import get_config
 
@@ -32,21 +33,14 @@ def model(trained_model):
   return experiment, jax.tree.map(lambda x: x[0], lines), params
 
 
-def random_model(preset: str, **model):
+def random_model(preset: str, temperature: str = "none", **model):
   """(experiment, lines, params) without training, so that outputs vary."""
   config = get_config(preset)
   config.model.update(model)
+  config.temperature.kind = temperature
   experiment, lines = train.prepare(config)
-  random = np.random.default_rng(1)
-
-  def draw(path, x):
-    if path[-1].key in ("scale", "bias"):
-      return jnp.full(x.shape, float(path[-1].key == "scale"))
-    return jnp.array(random.standard_normal(x.shape), x.dtype)
-
-  shapes = jax.eval_shape(lambda: experiment.init(0))
-  params = jax.tree_util.tree_map_with_path(draw, shapes)
-  return experiment, jax.tree.map(lambda x: x[0], lines), params
+  own = jax.tree.map(lambda x: x[0], lines)
+  return experiment, own, random_params(experiment)
 
 
 def silence_end(experiment, params):
@@ -153,6 +147,12 @@ MODELS = {
   ),
   "encoder, alibi": partial(
     random_model, "addition,alibi", num_decoder_layers=2, norm="block_end"
+  ),
+  "temperature": partial(
+    random_model,
+    "addition,vanilla",
+    temperature="log_items",
+    num_encoder_layers=1,
   ),
 }
 
@@ -298,7 +298,7 @@ def test_rows_are_replaced_by_key(trained_model, tmp_path):
   assert records.read(path) == rows
 
   spoiled = [row | {"value": -1.0} for row in rows]
-  other = rows[0] | {"method": "another"}
+  other = rows[0] | {"eval_seed": 1}  # other samples
   records.write(path, [other, *spoiled])
   config.eval.lengths = (2,)
   again = run(config, experiment, lines, seed_states)

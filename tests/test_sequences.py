@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from tiny import get_config
 
-from lengthgen_jax import evaluate_sequences, metrics, rng, train
+from lengthgen_jax import evaluate_sequences, metrics, predict, rng, train
 from lengthgen_jax import experiment as experiments
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES
@@ -135,16 +136,21 @@ def test_docstrings_hold(name):
     assert ANSWERS[name](items, rest.split()) == output.split()
 
 
-def test_count_gap_is_capped_and_ties_occur():
-  task = make("sort_count", count_gap=2)
-  numbers = jax.random.uniform(jax.random.key(0), (200, task.draws(8)))
-  batch = task.sample(numbers, jnp.full(200, 8), 8)
-  gaps = collections.Counter()
-  for i in range(200):
-    counts = collections.Counter(np.asarray(batch.tokens[i, :8]).tolist())
+@pytest.mark.parametrize(
+  "length, gaps", [(2, {0}), (3, {1}), (4, {0, 2}), (7, {1, 3}), (8, {0, 2, 4})]
+)
+def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
+  task = make("sort_count", count_gap=4, count_ties=0.25)
+  numbers = jax.random.uniform(jax.random.key(0), (400, task.draws(8)))
+  batch = task.sample(numbers, jnp.full(400, length), 8)
+  found = collections.Counter()
+  for row in np.asarray(batch.tokens)[:, :length].tolist():
+    counts = sorted(collections.Counter(row).values())
     assert len(counts) == 2
-    gaps[max(counts.values()) - min(counts.values())] += 1
-  assert set(gaps) == {0, 2}
+    found[counts[1] - counts[0]] += 1
+  assert set(found) == gaps
+  if {0, 2} <= gaps:
+    assert 60 < found[0] < 140
 
 
 def test_repetition_data_draw_few_values():
@@ -166,6 +172,9 @@ def test_nines_are_as_frequent_as_asked():
     tokens = np.asarray(task.sample(numbers, jnp.full(300, 6), 6).tokens)
     ends = np.mean(tokens[:, 5] == 10)  # digit 9
     assert ends == 1.0 if share else ends < 0.2
+    assert set(tokens[:, 0].tolist()) == set(range(2, 11))  # no leading 0
+    if not share:
+      assert set(tokens[:, 1].tolist()) == set(range(1, 11))
 
 
 # Lengths and data.
@@ -323,8 +332,9 @@ def test_weighted_mixing_is_one_step_on_shares():
   assert [count(share) for share in lesson] == [24, 8]
   np.testing.assert_allclose([share.weight for share in lesson], [0.75, 0.25])
   before = mixed.init()
-  after, _ = mixed.chunk(before, 1)
+  after, values = mixed.chunk(before, 1)
   assert changed(one(before.params), one(after.params)) == set(before.params)
+  assert np.isfinite(values["loss"]).all()
 
 
 def test_trunk_gradients_are_shared_and_heads_are_not():
@@ -444,6 +454,29 @@ def test_n_is_stretched_and_jittered_in_training():
   assert 0.35 < np.mean(factor < 10) < 0.65
 
 
+def test_buckets_of_a_step_are_jittered_apart(monkeypatch):
+  """Equal counts of two buckets: other factors, though the step is one."""
+  config = get_config("sort")
+  config.temperature.update(kind="log_items", stretch=10.0)
+  experiment = experiments.build(config)
+  params = jax.jit(experiment.init)(0)
+  drawn = []
+  original = temperature.jittered
+
+  def record(config, sizes, key, batch):
+    drawn.append(original(config, sizes, key, batch)["self"] / sizes["self"])
+    return original(config, sizes, key, batch)
+
+  monkeypatch.setattr(temperature, "jittered", record)
+  for bucket in (0, 1):
+    part = Part(bucket, 8)
+    batch = experiment.sample(jax.random.key(0), "sort", part)
+    bias = experiment.part_bias({}, "sort", part)
+    experiment.loss(params, batch, bias, "sort", jax.random.key(1))
+  short, long = (np.asarray(factor)[:, 0] for factor in drawn)
+  assert abs(short - long).min() > 1e-3
+
+
 def test_jitter_reaches_every_site():
   config = get_config("addition,vanilla")
   config.model.dropout_rate = 0.0
@@ -504,6 +537,37 @@ def test_exact_match_is_that_of_free_running():
     assert np.array_equal((out == truth).all(axis=1), exact)
 
 
+@pytest.mark.parametrize("kind", TEMPERATURES)
+def test_free_running_is_teacher_forcing_on_what_was_told(kind):
+  """Prompts shorter than the cache; every told token is the argmax of a whole
+  pass over the prompt and the tokens before it."""
+  config = get_config("sort")
+  config.temperature.update(kind=kind, stretch=3.0)
+  experiment = experiments.build(config)
+  params = random_params(experiment)
+  length, bound = 5, 24
+  batch = stress.sample(
+    experiment.task, "uniform", jax.random.key(1), 20, length
+  )
+  told = decode.complete(
+    experiment,
+    params,
+    {},
+    batch.tokens[:, : length + 1],
+    length + 1,
+    length,
+    length,
+    head="sort",
+    bound=bound,
+  )
+  told = told[:, : 2 * length + 1]
+  again = batch._replace(tokens=told[:, :-1])
+  bias = experiment.row_bias({}, 2 * length)
+  logits, _ = apply(experiment, params, again, bias)
+  assert np.array_equal(logits.argmax(-1)[:, length:], told[:, length + 1 :])
+  assert len(set(map(bytes, np.asarray(told)[:, length + 1 :]))) > 3
+
+
 def test_rows_of_a_length():
   experiment, params = half_trained()
   config = get_config("sort")
@@ -514,7 +578,8 @@ def test_rows_of_a_length():
   )
   assert [r["metric"] for r in rows] == ["em", "token", "position", "edit"]
   assert len(rows[2]["by_position"]) == 6
-  assert rows[3]["value"] <= 1 - rows[1]["value"] + 0.5
+  assert rows[3]["value"] == plain_edit_rate(experiment, params, 40, 6)
+  assert rows[3]["value"] > 0
   few = config.copy_and_resolve_references()
   few.eval.memory_mb = 1
   again = evaluate_sequences.evaluate_length(
@@ -526,6 +591,51 @@ def test_rows_of_a_length():
   )
   sets = {row["test_set"] for row in rows}
   assert sets == {"repeats_2x1", "repeats_2x3"}  # 2x4 does not fit 6 items
+
+
+def plain_edit_rate(experiment, params, samples: int, length: int) -> float:
+  """Of the samples of an evaluation, by a plain program on their text."""
+  key = jax.random.fold_in(rng.stream(0, "eval"), length)
+  batch = stress.sample(experiment.task, "uniform", key, samples, length)
+  prompts = np.asarray(batch.tokens)[:, :length].tolist()
+  predictor = predict.PromptPredictor(experiment, {}, params)
+  told = predictor.answers([" ".join(map(str, prompt)) for prompt in prompts])
+  assert not any(answer.startswith("error") for answer in told)
+  distances = [
+    plain_edit_distance(list(map(int, answer.split())), sorted(prompt))
+    for answer, prompt in zip(told, prompts, strict=True)
+  ]
+  return sum(distances) / (samples * length)
+
+
+def test_numbers_to_test_increment_on():
+  task = make("increment")
+  for name in ("uniform", "nines"):
+    batch = stress.sample(task, name, jax.random.key(0), 300, 6)
+    digits = np.asarray(batch.tokens)[:, :6] - 1
+    if name == "nines":
+      runs = {
+        len(str(row)) - len(str(row).rstrip("9")) for row in as_int(digits)
+      }
+      assert runs >= set(range(1, 7))
+    else:
+      assert set(digits[:, 0]) == set(range(1, 10))
+      assert set(digits[:, 1:].ravel()) == set(range(10))
+
+
+def as_int(digits_BxL) -> list[int]:
+  return [int("".join(map(str, row))) for row in digits_BxL]
+
+
+def test_prompts_beyond_memory_are_refused_alone(monkeypatch):
+  experiment, params = half_trained()
+  predictor = predict.PromptPredictor(experiment, {}, params)
+  texts = ["5 3 1 3", "1 2 3 4 5 1 2 3 4 5 1 2 3 4 5 1", "2 1"]
+  whole = predictor.answers(texts)
+  monkeypatch.setattr(predict, "MEMORY", 3 * 4 * 2 * 32**2)  # 32 rows at once
+  one_by_one = predictor.answers(texts)
+  assert one_by_one[0] == whole[0] and one_by_one[2] == whole[2]
+  assert one_by_one[1].startswith("error: 16 items are too many")
 
 
 @pytest.mark.parametrize("name", ("sorted", "reversed", "all_equal", "repeats"))
@@ -558,44 +668,58 @@ def test_what_a_person_types():
     (sort, "10"),
     (sort, "-1"),
     (sort, "²"),
+    (sort, "1" * 5000),
+    (sort, "0" * 5000),
     (increment, "12a"),
     (increment, ""),
   ):
     with pytest.raises(ValueError, match=f"{task.name} takes"):
       task.parse(text)
+  assert sort.parse("0" * 5000 + "7") == [7]
   with pytest.raises(ValueError, match="no item"):
     sort.render([0])
   with pytest.raises(ValueError, match="no digit"):
     increment.render([12])
 
 
-def test_edit_distance_against_a_plain_program():
-  def plain(a, b):
-    table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
-    for i in range(len(a) + 1):
-      for j in range(len(b) + 1):
-        if not i or not j:
-          table[i][j] = i + j
-        else:
-          table[i][j] = min(
-            table[i - 1][j] + 1,
-            table[i][j - 1] + 1,
-            table[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
-          )
-    return table[-1][-1]
+def plain_edit_distance(a, b) -> int:
+  table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+  for i in range(len(a) + 1):
+    for j in range(len(b) + 1):
+      if not i or not j:
+        table[i][j] = i + j
+      else:
+        table[i][j] = min(
+          table[i - 1][j] + 1,
+          table[i][j - 1] + 1,
+          table[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
+        )
+  return table[-1][-1]
 
+
+def test_edit_distance_against_a_plain_program():
   random = np.random.default_rng(0)
   for _ in range(50):
     a, b = (random.integers(0, 3, random.integers(0, 9)) for _ in range(2))
-    assert metrics.edit_distance(a, b) == plain(a, b)
+    assert metrics.edit_distance(a, b) == plain_edit_distance(a, b)
 
 
 BAD = {
   "hints=('succesor',)": ("hints", ("succesor",), "successor"),
   "hint twice": ("hints", ("fill", "fill"), "once"),
-  "weights": ("mixing.weights", (0.0, 0.0), "sum above zero"),
+  "weights": ("mixing.weights", (0.0, 0.0), "above zero"),
+  "a weight": ("mixing.weights", (1.0, 0.0), "leave a hint out"),
+  "no number": ("mixing.weights", ("a", 1), "above zero"),
+  "a bucket left out": ("mixing.weights", (31, 1), "too few for every bucket"),
   "weight missing": ("mixing.weights", (1.0,), "sort_fill"),
   "size": ("sequences.size", 63, "at least 64"),
+  "too many": ("sequences.size", 1 << 31, "below 2147483648"),
+  "letters": ("sequences.alphabet", 1 << 17, "at most 65536"),
+  "gap": ("sequences.count_gap", 1, "at least 2"),
+  "ties": ("sequences.count_ties", 1.5, "[0, 1]"),
+  "width": ("data.width", "fixed", "choose 'natural'"),
+  "aligned": ("data.aligned", True, "choose False"),
+  "stride": ("bias.stride", 2, "choose 0"),
   "buckets": ("sequences.buckets", (5, 9), "data.train_length"),
   "alphabet": ("sequences.alphabet", 1, "at least 2"),
   "share": ("sequences.short_share", 1.5, "[0, 1]"),
@@ -603,6 +727,9 @@ BAD = {
   "encoder": ("model.num_encoder_layers", 1, "decoder only"),
   "table": ("positions.kind", "learned", "positions.table"),
   "test set": ("eval.test_sets", ("equal",), "uniform"),
+  "no room": ("eval.repetitions", (9,), "fit none of eval.lengths=(4, 8)"),
+  "no repetition": ("eval.repetitions", (), "like (1, 2)"),
+  "items": ("eval.repeated_items", 6, "sequences.alphabet=5"),
   "temperature": ("temperature.kind", "hot", "log_items"),
 }
 
@@ -613,6 +740,7 @@ def test_bad_configs_are_refused_in_one_line(case):
   config = get_config("sort,fill")
   config.mixing.kind = "weighted" if "mixing" in field else "alternate"
   config.positions.table = 8
+  config.eval.test_sets = ("uniform", "repeats")
   with config.unlocked():
     config.update_from_flattened_dict({field: value})
   with pytest.raises(UsageError) as error:

@@ -51,7 +51,8 @@ TEMPERATURES = {
   "none": Temperature(),
   # a·log(n+1), the paper's, n the prompt's items
   "log_items": Temperature("items", value=_scaled_log),
-  # the same of the keys that a row sees: no row knows what comes later
+  # the same of the keys up to a row's own, which is what a row sees without a
+  # scaffold: no row knows what comes later
   "log_visible": Temperature("visible", value=_scaled_log),
   "one_plus_log": Temperature("items", value=_one_plus_log),
   # s·log n + b per head, n visible keys (scalable softmax, Nakanishi 2025)
@@ -83,7 +84,7 @@ def sizes(config: TemperatureConfig, items, visible):
   Args:
     config: the temperature.
     items: [B or 1, T or 1] prompt items (source tokens in cross-attention).
-    visible: [B or 1, T or 1] keys that each row sees.
+    visible: [B or 1, T or 1] keys up to each row's own.
 
   Returns:
     One of them times `config.stretch`, None without a temperature.
@@ -104,12 +105,11 @@ def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
   Args:
     config: the temperature.
     sizes: n by site, [B or 1, T or 1], or None.
-    key: of this batch.
+    key: of this batch, another one for each of its parts.
     batch: B.
   """
   if config.stretch == 1.0:
     return sizes
-  key = jax.random.fold_in(key, batch)
   draw = jax.random.uniform(key, (batch, 1), minval=-1.0, maxval=1.0)
   factor = jnp.exp(draw * jnp.log(config.stretch))
   return {k: None if n is None else n * factor for k, n in sizes.items()}

@@ -44,18 +44,19 @@ def by_length(rows: list[dict], path, title: str, metric: str = "em"):
   return _finish(figure, axes, title, path, metric)
 
 
-def by_repetition(rows: list[dict], path, title: str):
-  """EM against how often a few items are repeated: a line per method and
-  length, median of seeds. Rows are those of test sets `repeats_KxR`."""
-  rows = [row for row in rows if row["metric"] == "em"]
-  times = lambda row: int(row["test_set"].rpartition("x")[2])
+def by_repetition(rows: list[dict], path, title: str, metric: str = "em"):
+  """EM or edit distance against how often a few items are repeated: a line per
+  method and length, median of seeds. Rows are those of test sets
+  `repeats_KxR`."""
+  rows = [row for row in rows if row["metric"] == metric]
+  times = lambda row: int(row["test_set"].split()[0].rpartition("x")[2])
   figure, axes = _panels(1)
   label = lambda row: f"{_label(row)}, {row['length']} items"
   _lines(axes[0], rows, rows, label, times)
   axes[0].set_xscale("log")
   _ticks(axes[0], [times(row) for row in rows])
   axes[0].set_xlabel("how often each of the repeated items occurs")
-  return _finish(figure, axes, title, path)
+  return _finish(figure, axes, title, path, metric)
 
 
 def by_field(rows: list[dict], path, title: str, field: str):

@@ -1,5 +1,7 @@
 """Increment and its carry hint (task hinting paper, section 3.2)."""
 
+from reprlib import repr as shown
+
 import jax.numpy as jnp
 
 from lengthgen_jax.tasks.sequence import Example, SequenceTask, below
@@ -8,7 +10,7 @@ from lengthgen_jax.tasks.sequence import Example, SequenceTask, below
 class Increment(SequenceTask):
   """A number plus one, least significant digit first, one digit more.
 
-  Digit d is item d + 1, so V is 10.
+  Digit d is item d + 1, so V is 10. The first digit is not 0.
 
   `1 9 9 ⊥` -> `0 0 2 0`; `4 2 ⊥` -> `3 4 0`.
   """
@@ -21,6 +23,7 @@ class Increment(SequenceTask):
 
   def example(self, numbers, length, longest):
     digits = below(numbers[2:], 10)
+    digits = digits.at[0].set(1 + below(numbers[2], 9))
     run = below(numbers[1], length) + 1
     run = jnp.where(numbers[0] < self.nines_share, run, 0)
     place = length - 1 - jnp.arange(longest)  # 0 is least significant
@@ -60,7 +63,7 @@ class Increment(SequenceTask):
       raise ValueError(f"empty line; {wanted}")
     bad = next((c for c in text if c not in "0123456789"), None)
     if bad is not None:
-      raise ValueError(f"{text!r} has the character {bad!r}; {wanted}")
+      raise ValueError(f"{shown(text)} has the character {bad!r}; {wanted}")
     return [int(c) + 1 for c in text]
 
   def render(self, tokens):

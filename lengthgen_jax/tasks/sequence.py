@@ -100,12 +100,14 @@ class SequenceTask:
     repeat_share: part of the examples that draw from few distinct values.
     nines_share: increment: part of the examples that end in a run of 9s.
     count_gap: count hint: most by which one number outnumbers the other.
+    count_ties: count hint: part of the even lengths at which they tie.
   """
 
   alphabet: int = 32
   repeat_share: float = 0.1
   nines_share: float = 0.3
   count_gap: int = 3
+  count_ties: float = 0.5
 
   name: ClassVar[str]
   family: ClassVar[str] = "decoder_only"
@@ -255,6 +257,7 @@ class DataSet:
   seed: int
 
   def bucket_size(self, bucket: int) -> int:
+    """Examples of a bucket; 0 if the stream is endless."""
     return self.lengths.shares(self.size)[bucket]
 
   @partial(jax.jit, static_argnums=(0, 2, 3))

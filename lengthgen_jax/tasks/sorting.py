@@ -1,5 +1,7 @@
 """Sorting and its hints (task hinting paper, sections 3 and 4)."""
 
+from reprlib import repr as shown
+
 import jax.numpy as jnp
 
 from lengthgen_jax.tasks.sequence import Example, SequenceTask, below, ranks
@@ -68,11 +70,14 @@ class Sort(SequenceTask):
     words = text.split()
     if not words:
       raise ValueError(f"empty line; {wanted}")
+    items = []
     for word in words:
-      inside = word.isascii() and word.isdigit()
-      if not inside or not 1 <= int(word) <= self.alphabet:
-        raise ValueError(f"{text!r} has {word!r}; {wanted}")
-    return [int(word) for word in words]
+      digits = word.lstrip("0") if word.isascii() and word.isdigit() else ""
+      short = 0 < len(digits) <= len(str(self.alphabet))
+      if not short or int(digits) > self.alphabet:
+        raise ValueError(f"{shown(text)} has {shown(word)}; {wanted}")
+      items.append(int(digits))
+    return items
 
   def render(self, tokens):
     for token in tokens:
@@ -166,27 +171,31 @@ class MinimumHint(OneOutput):
 class CountHint(SequenceTask):
   """Two numbers with multiplicities: the rarer one; `⊥` if there is a tie.
 
-  `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one.
+  `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one. Only
+  an even length can be a tie: all of length 2 are, and `count_ties` of the
+  others.
   """
 
   name = "sort_count"
 
   def draws(self, longest):
-    return 3 + longest
+    return 4 + longest
 
   def example(self, numbers, length, longest):
     rare = below(numbers[0], self.alphabet)
     other = below(numbers[1], self.alphabet - 1)
     common = other + (other >= rare)
-    # Multiplicities differ by a gap of the length's own parity.
-    odd = length % 2
-    most = jnp.minimum(self.count_gap, length)
-    steps = (most - odd) // 2
-    gap = odd + 2 * below(numbers[2], steps + 1)
+    # Multiplicities differ by a gap of the length's own parity; both numbers
+    # occur.
+    least = 2 - length % 2
+    most = jnp.minimum(self.count_gap, length - 2)
+    gap = least + 2 * below(numbers[2], jnp.maximum((most - least) // 2, 0) + 1)
+    tie = (length % 2 == 0) & ((numbers[3] < self.count_ties) | (least > most))
+    gap = jnp.where(tie, 0, gap)
     rare_count = (length - gap) // 2
     place = jnp.arange(longest)
     # A random order of the items that count; the others stay behind them.
-    order = ranks(numbers[3:] + (place >= length))
+    order = ranks(numbers[4:] + (place >= length))
     items = jnp.where(order < rare_count, rare, common)
     lone = jnp.where(rare_count == 0, common, rare)
     answer = jnp.where(gap == 0, self.delimiter, lone + 1)

@@ -9,20 +9,25 @@ from lengthgen_jax.tasks.sequence import Sequences, pack
 
 
 def uniform(task, key, length: int):
+  """Items drawn uniformly; a number's first digit is not 0 (item 1)."""
+  least = jnp.ones(length, jnp.int32)
   if task.name == "increment":
-    return jax.random.randint(key, (length,), 1, 11)
-  return jax.random.randint(key, (length,), 1, task.alphabet + 1)
+    least = least.at[0].set(2)
+  return jax.random.randint(key, (length,), least, task.alphabet + 1)
 
 
 def ascending(task, key, length: int):
+  """Uniform items in order."""
   return jnp.sort(uniform(task, key, length))
 
 
 def descending(task, key, length: int):
+  """Uniform items in reverse order."""
   return ascending(task, key, length)[::-1]
 
 
 def all_equal(task, key, length: int):
+  """One uniform item everywhere."""
   return jnp.broadcast_to(uniform(task, key, 1), (length,))
 
 
