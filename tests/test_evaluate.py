@@ -298,7 +298,7 @@ def test_rows_are_replaced_by_key(trained_model, tmp_path):
   assert records.read(path) == rows
 
   spoiled = [row | {"value": -1.0} for row in rows]
-  other = rows[0] | {"eval_seed": 1}  # other samples
+  other = rows[-1] | {"eval_seed": 1}  # other samples
   records.write(path, [other, *spoiled])
   config.eval.lengths = (2,)
   again = run(config, experiment, lines, seed_states)

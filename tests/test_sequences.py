@@ -544,10 +544,14 @@ def test_free_running_is_teacher_forcing_on_what_was_told(kind):
   config = get_config("sort")
   config.temperature.update(kind=kind, stretch=3.0)
   experiment = experiments.build(config)
-  params = random_params(experiment)
+  # Soft attention, so that another n would tell other tokens.
+  params = jax.tree_util.tree_map_with_path(
+    lambda path, x: 0.2 * x if "query" in jax.tree_util.keystr(path) else x,
+    random_params(experiment),
+  )
   length, bound = 5, 24
   batch = stress.sample(
-    experiment.task, "uniform", jax.random.key(1), 20, length
+    experiment.task, "uniform", jax.random.key(1), 200, length
   )
   told = decode.complete(
     experiment,
@@ -636,6 +640,18 @@ def test_prompts_beyond_memory_are_refused_alone(monkeypatch):
   one_by_one = predictor.answers(texts)
   assert one_by_one[0] == whole[0] and one_by_one[2] == whole[2]
   assert one_by_one[1].startswith("error: 16 items are too many")
+
+  sizes = []
+
+  def record(*arguments, **named):
+    sizes.append(len(arguments[3]))
+    return original(*arguments, **named)
+
+  original = decode.complete
+  monkeypatch.setattr(decode, "complete", record)
+  monkeypatch.setattr(predict, "MEMORY", 3 * 3 * 4 * 2 * 16**2)
+  assert predictor.answers(["2 1"] * 5) == [whole[2]] * 5
+  assert sizes == [2, 2, 1]
 
 
 @pytest.mark.parametrize("name", ("sorted", "reversed", "all_equal", "repeats"))
