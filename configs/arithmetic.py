@@ -1,4 +1,4 @@
-"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,fixed][,paper]
+"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,fixed][,paper|released]
 
 TASK     successor, addition, multiply, parity, parity_classification
 METHOD   vanilla         sinusoidal positions, natural operand order (default)
@@ -14,8 +14,8 @@ paper    the papers' hyper-parameters (implies fixed): model size 128, six
 released the hyper-parameters and the calibration of the released ABC program
          (implies fixed); its leak is a field of its own, bias.allow_leak
 
-  lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=W
-  lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W
+  lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=W1
+  lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W2
 """
 
 from configs import base

@@ -35,8 +35,8 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   MODES,
-  "train (and evaluate); abc: interpolate, calibrate, retrain, evaluate;"
-  " evaluate a trained workdir; predict: answer the"
+  "train: train, then evaluate; abc: interpolate, calibrate, retrain, evaluate;"
+  " evaluate: test a trained workdir; predict: answer the"
   " expressions on standard input, one a line; calibrate: write the bias"
   " that a trained workdir's attention shows; report: one table and figures of"
   " all results below --workdir.",

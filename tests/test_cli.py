@@ -411,3 +411,23 @@ def test_sequences_from_the_command_line(tmp_path):
     "--config=configs/sorting.py:sucessor", "--workdir=/tmp"
   )
   assert "successor" in command.refusal(unknown)
+
+
+def test_python_of_the_readme_runs(trained, capsys):
+  readme = command.REPOSITORY / "README.md"
+  if not readme.exists():
+    pytest.skip("there is no README.md")
+  first, second = re.findall(r"```python\n(.*?)```", readme.read_text(), re.S)
+  assert "runs/quickstart" in first
+  exec(first.replace("runs/quickstart", str(trained)), {})
+  assert capsys.readouterr().out.startswith("['")
+  names = {}
+  exec(second, names)
+  dense = np.asarray(
+    names["lines"].dense(
+      names["bias"], names["rows"], names["coordinates"].target(names["rows"])
+    )
+  )
+  back = dense[0, 1]  # the head that looks one back, at 40 rows
+  assert (back[np.arange(1, 40), np.arange(39)] > -1).all()
+  assert np.isfinite(back).sum() == 39

@@ -6,7 +6,7 @@ out, and use them as the bias of a new model at any size. Two things are ours.
 Lines may be anchored to operands instead of the whole matrix, so that they
 mean the same at every width; and a line is kept only if it stands out under
 every condition (widths and operand lengths) that attention was collected at,
-which needs no threshold tuned to the task.
+so that low thresholds do.
 """
 
 import dataclasses
