@@ -157,22 +157,18 @@ def evaluate_workdir(config, workdir: pathlib.Path) -> int:
 
 def figures(config, rows, folder: pathlib.Path) -> list[pathlib.Path]:
   """EM and edit distance, where measured, by length and by repetition."""
-  made = []
   repeats = [r for r in rows if r["test_set"].startswith("repeats_")]
   others = [r for r in rows if r not in repeats]
   title = f"{config.task}, width={config.data.width}"
-  if others:
-    path = folder / "accuracy_by_length.png"
-    made.append(plots.by_length(others, path, title))
-  if any(row["metric"] == "edit" for row in others):
-    path = folder / "edit_distance_by_length.png"
-    made.append(plots.by_length(others, path, title, "edit"))
-  if repeats:
-    path = folder / "accuracy_by_repetition.png"
-    made.append(plots.by_repetition(repeats, path, title))
-  if any(row["metric"] == "edit" for row in repeats):
-    path = folder / "edit_distance_by_repetition.png"
-    made.append(plots.by_repetition(repeats, path, title, "edit"))
+  made = []
+  for metric, name in (("em", "accuracy"), ("edit", "edit_distance")):
+    for mine, what, draw in (
+      (others, "length", plots.by_length),
+      (repeats, "repetition", plots.by_repetition),
+    ):
+      if any(row["metric"] == metric for row in mine):
+        path = folder / f"{name}_by_{what}.png"
+        made.append(draw(mine, path, title, metric))
   return made
 
 

@@ -510,6 +510,21 @@ def half_trained(preset="sort"):
   return loop.experiment, one(state.params)
 
 
+def free_running(experiment, params, batch, length: int, bound: int):
+  """Prompts of sorting and what the model told after them."""
+  return decode.complete(
+    experiment,
+    params,
+    {},
+    batch.tokens[:, : length + 1],
+    length + 1,
+    length,
+    length,
+    head="sort",
+    bound=bound,
+  )
+
+
 def test_exact_match_is_that_of_free_running():
   experiment, params = half_trained()
   length = 5
@@ -519,18 +534,7 @@ def test_exact_match_is_that_of_free_running():
   exact = np.asarray(evaluate_sequences._hits(experiment, params, {}, batch)[1])
   assert 0 < exact.sum() < 60
   for bound in (2 * length + 1, 32):
-    told = decode.complete(
-      experiment,
-      params,
-      {},
-      batch.tokens[:, : length + 1],
-      length + 1,
-      length,
-      length,
-      head="sort",
-      bound=bound,
-    )
-    told = np.asarray(told)
+    told = np.asarray(free_running(experiment, params, batch, length, bound))
     assert (told[:, : length + 1] == batch.tokens[:, : length + 1]).all()
     out = told[:, length + 1 : 2 * length + 1]
     truth = np.sort(np.asarray(batch.tokens)[:, :length], axis=1)
@@ -553,17 +557,7 @@ def test_free_running_is_teacher_forcing_on_what_was_told(kind):
   batch = stress.sample(
     experiment.task, "uniform", jax.random.key(1), 200, length
   )
-  told = decode.complete(
-    experiment,
-    params,
-    {},
-    batch.tokens[:, : length + 1],
-    length + 1,
-    length,
-    length,
-    head="sort",
-    bound=bound,
-  )
+  told = free_running(experiment, params, batch, length, bound)
   told = told[:, : 2 * length + 1]
   again = batch._replace(tokens=told[:, :-1])
   bias = experiment.row_bias({}, 2 * length)
