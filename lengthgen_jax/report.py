@@ -134,8 +134,13 @@ def _told_apart(rows: list[dict]) -> list[dict]:
   for row in rows:
     runs.setdefault(row["method"], set()).add(row["run"])
   return [
-    row | {"method": f"{row['method']}: {row['run']}"}
-    if len(runs[row["method"]]) > 1
-    else row
+    row | {"method": _full_name(row)} if len(runs[row["method"]]) > 1 else row
     for row in rows
   ]
+
+
+def _full_name(row: dict) -> str:
+  """Method and run, or the run alone if it is called by the method."""
+  method, run = row["method"], row["run"]
+  called_by_it = run.startswith(method.replace("+", "-"))
+  return run if called_by_it else f"{method}: {run}"

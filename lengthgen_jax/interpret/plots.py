@@ -11,6 +11,7 @@ from matplotlib import pyplot as plt  # noqa: E402
 
 AXES = {"em": "exact match (%)", "edit": "edit distance (% of the output)"}
 MARKERS = "os^vDPX*"
+STYLES = ("-", "--", ":")  # after every ten colors
 
 
 def by_length(rows: list[dict], path, title: str, metric: str = "em"):
@@ -96,13 +97,14 @@ def _lines(axis, panel, rows, label, place) -> None:
     axis.plot(
       x,
       median,
-      color=f"C{i}",
+      color=f"C{i % 10}",
+      linestyle=STYLES[i // 10 % len(STYLES)],
       marker=marker,
       markersize=5,
       label=name,
       clip_on=False,
     )
-    axis.fill_between(x, low, high, color=f"C{i}", alpha=0.15, linewidth=0)
+    axis.fill_between(x, low, high, color=f"C{i % 10}", alpha=0.15, linewidth=0)
 
 
 def _worst(row: dict) -> float:
