@@ -80,7 +80,7 @@ def _check_numbers(config) -> None:
   rate, scale = config.model.dropout_rate, config.bias.scale
   check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
   check(scale > 0, f"bias.scale={scale}: must be positive")
-  stretch = _field(config, "temperature.stretch")
+  stretch = config.temperature.stretch
   check(stretch >= 1.0, f"temperature.stretch={stretch}: must be at least 1")
   closed = config.bias.closed
   check(closed <= 0, f"bias.closed={closed}: must not be positive")
