@@ -1,4 +1,8 @@
-"""Where keys stand: offsets inside segments, shared by tasks and biases."""
+"""Where rows and keys stand: offsets from both ends of their segments.
+
+Rows and keys alike have coordinates. A key's are those of the token it holds, a
+row's are those of the token it must say.
+"""
 
 from typing import NamedTuple
 
@@ -8,63 +12,83 @@ import numpy as np
 
 Array = jax.Array | np.ndarray
 
+PAD = -1  # the segment of a place that holds nothing
 UNKNOWN = -(1 << 30)  # an offset that no line meets
 
 
 class Coordinates(NamedTuple):
-  """Where each of S keys stands inside its segment.
+  """Where each of L places stands.
 
-  A segment is a run of keys that belong together (an operand and the token on
-  its left, or a whole sequence); offsets are counted from both of its ends, so
-  a position relative to an operand means the same at every width.
+  A segment is a run of tokens that belong together (an operand and the token on
+  its left, the output, the start token alone). Along each of A axes offsets are
+  counted from both of its ends, so that a place relative to an operand means
+  the same at every width. Sequences have one axis; a grid (row j, digit k) two.
+  An axis along which a segment does not extend has offset 0.
 
   Attributes:
-    segment: [S] int32, index of the segment; -1 marks PAD.
-    left: [S] int32, offset from the segment's first key.
-    right: [S] int32, offset from the segment's last key.
+    segment: [B or 1, L] int32; PAD where there is no token.
+    left: [B or 1, L, A] int32, offsets from the segment's first token.
+    right: [B or 1, L, A] int32, offsets from its last token.
+    index: [L] int32, place in the whole sequence; PAD stands behind the rest.
   """
 
   segment: Array
   left: Array
   right: Array
+  index: Array
 
-  def absolute(self) -> "Coordinates":
-    """The same keys as one segment (the papers' absolute positions)."""
-    valid = self.segment >= 0
-    left = jnp.cumsum(valid) - 1
+  @property
+  def axes(self) -> int:
+    return self.left.shape[-1]
+
+  def count(self):
+    """[B or 1, 1]: how many places hold a token."""
+    return jnp.sum(jnp.asarray(self.segment) != PAD, axis=-1, keepdims=True)
+
+  def index_right(self):
+    """[B or 1, L]: places counted from the last token."""
+    return self.count() - 1 - self.index
+
+  def rows(self, start, size: int) -> "Coordinates":
+    """`size` places from `start`, which may be traced."""
+    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
+      jnp.asarray(x), start, size, axis
+    )
     return Coordinates(
-      segment=jnp.where(valid, 0, -1),
-      left=left,
-      right=jnp.sum(valid) - 1 - left,
+      cut(self.segment, 1),
+      cut(self.left, 1),
+      cut(self.right, 1),
+      cut(self.index, 0),
     )
 
 
-def segments(*lengths: int) -> Coordinates:
-  """Coordinates of consecutive segments of the given lengths.
+class Places(NamedTuple):
+  """What a position encoding is told of L inputs.
 
-  >>> segments(3, 2).right
-  array([2, 1, 0, 1, 0], dtype=int32)
+  An input of the output's part (and the start token) has the place of the token
+  that its row must say, any other the place of the token it holds: so an output
+  and the digits it is made of have the same place.
+
+  Attributes:
+    place: [B or 1, L, A] int32, the offset along each axis: of operands from
+      the right end (least significant digit), of the output from the left.
+    digit: [B or 1, L] bool, whether that token is more than a mark between
+      segments.
+    index: [L] int32, place in the whole sequence ([1, L] if counted from the
+      right).
+    size: [B or 1, 1] int32, tokens of the whole sequence.
   """
-  left = np.concatenate([np.arange(n) for n in lengths])
-  right = np.concatenate([np.arange(n)[::-1] for n in lengths])
-  segment = np.repeat(np.arange(len(lengths)), lengths)
-  return Coordinates(*(x.astype(np.int32) for x in (segment, left, right)))
 
+  place: Array
+  digit: Array
+  index: Array
+  size: Array
 
-def target(rows: Array) -> Coordinates:
-  """Coordinates of decoder inputs; their end is unknown while decoding."""
-  return Coordinates(
-    segment=jnp.zeros_like(rows),
-    left=rows,
-    right=jnp.full_like(rows, UNKNOWN),
-  )
-
-
-def pad(keys: Coordinates, length: int) -> Coordinates:
-  """The same keys followed by PAD up to `length` keys."""
-  return Coordinates(
-    *(
-      np.pad(x, (0, length - len(x)), constant_values=fill)
-      for x, fill in zip(keys, (-1, UNKNOWN, UNKNOWN), strict=True)
+  def rows(self, start, size: int) -> "Places":
+    """`size` places from `start`; `index` must be [L]."""
+    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
+      jnp.asarray(x), start, size, axis
     )
-  )
+    return Places(
+      cut(self.place, 1), cut(self.digit, 1), cut(self.index, 0), self.size
+    )

@@ -1,5 +1,12 @@
 """The one error a user sees: a single line, no traceback."""
 
+import contextlib
+import zipfile
+from reprlib import Repr
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 40
+
 
 class UsageError(Exception):
   """Something the user gave cannot work; the message says what is valid."""
@@ -16,3 +23,23 @@ def check(condition, message: str) -> None:
   """Raises UsageError(message) unless the condition holds."""
   if not condition:
     raise UsageError(message)
+
+
+def check_share(field: str, value) -> None:
+  """Raises UsageError unless `value` is a probability."""
+  check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
+
+
+def shown(text: str) -> str:
+  """What a person typed, quoted and shortened."""
+  return _SHORT.repr(text)
+
+
+@contextlib.contextmanager
+def reading(what: str):
+  """Turns an error of reading or writing a file into a UsageError."""
+  try:
+    yield
+  except (OSError, ValueError, zipfile.BadZipFile) as error:
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    raise UsageError(f"{what} ({reason})") from error

@@ -1,31 +1,22 @@
-"""From a config to task, model and biases: the only room that knows both."""
+"""An experiment: tasks, data, model and plan of one run, for both families."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+import optax
 
-from lengthgen_jax import (
-  bias_file,
-  coordinates,
-  metrics,
-  rng,
-  sequence_experiment,
-)
-from lengthgen_jax.attention import biases, positions, temperature
-from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax import rng
+from lengthgen_jax.attention import temperature
+from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import is_sparse
-from lengthgen_jax.config_check import check_fields
+from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.lessons import Part, Share
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.sequence_experiment import SequenceExperiment
-from lengthgen_jax.tasks import ARITHMETIC, HINTS, SEQUENCES
-from lengthgen_jax.tasks.data import Interpolation
+from lengthgen_jax.tasks import data, plan
+
+MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,279 +24,241 @@ class Experiment:
   """Everything that is fixed before the first step; hashable.
 
   Attributes:
-    task: where examples come from.
-    data: the in-range examples.
-    widths: static widths that training cycles through.
-    fixed_width: W of `width=fixed`, None for `width=natural`.
+    data: a DataSet per head, the main task's first.
+    kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
-    batch_size: examples of a gradient step.
-    validation_samples: held-out examples at every width.
+    lessons: gradient steps of a round.
+    validation: held-out examples of every head, at every width.
+    train_length: longest training length, as people count it.
+    fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
-  task: object
-  data: Interpolation
-  widths: tuple[int, ...]
+  data: tuple[data.DataSet, ...]
+  kind: str
+  model: DecoderOnly
+  bias: scaffolds.BiasConfig
+  lessons: tuple[plan.Lesson, ...]
+  validation: tuple[plan.Share, ...]
+  train_length: int
   fixed_width: int | None
-  model: EncoderDecoder
-  bias: biases.BiasConfig
-  batch_size: int
-  validation_samples: int
+
+  @property
+  def task(self):
+    """The main task."""
+    return self.data[0].task
+
+  @property
+  def heads(self) -> tuple[str, ...]:
+    return tuple(own.task.name for own in self.data)
+
+  @property
+  def turns(self) -> int:
+    """After how many rounds widths repeat."""
+    return max(len(self.data[0].widths), 1)
+
+  @property
+  def site_segments(self) -> dict[str, tuple[str, ...]]:
+    """Attention sites, and the names of their keys' segments by number."""
+    source = self.task.segments
+    if self.kind == "decoder_only":
+      return {"self": (*source, "target", "start")}
+    own = ("",) * len(source) + ("target", "start")
+    return {"self": own, "cross": source, "encoder": source}
+
+  # Sizes.
 
   def test_width(self, length: int) -> int:
-    """W for a test length in decimal digits; UsageError if it cannot be."""
-    if self.fixed_width is None:
-      width = self.task.natural_width(length)
-    else:
+    """What operands of a test length are padded to; UsageError if it cannot
+    be."""
+    units = self.task.units(length)
+    width = self.task.natural_width(units)
+    if self.fixed_width is not None:
       width = self.fixed_width
       check(
-        self.task.units(length) < width,
-        f"eval.lengths: {length} digits do not fit data.width=fixed with"
-        f" W={width}; choose shorter lengths or a larger data.fixed_width",
+        units < width,
+        f"{length} digits do not fit data.width=fixed with W={width}; choose"
+        " shorter ones or a larger data.fixed_width",
       )
-    self.check_positions(width, f"eval.lengths: {length} digits")
+    self.check_positions(width, f"{length} {self.task.unit}")
     return width
 
-  def check_positions(self, width: int, what: str) -> None:
-    """UsageError if a learned table has too few rows for this width."""
-    limit = self.model.config.positions.limit()
-    needed = max(
-      len(self.task.coordinates(width).segment), self.task.target_length(width)
-    )
-    check(
-      limit is None or needed <= limit,
-      f"{what} need {needed} positions, but positions.table={limit}",
-    )
+  def bound(self, width: int, scaffold: dict) -> int:
+    """A static size for tests of a width: one program serves many of them."""
+    exact = any(not own.lined for own in scaffold.values())
+    if exact or self.fixed_width is not None:
+      return width  # a matrix ends somewhere
+    return max(1 << (width - 1).bit_length(), 64)
 
-  def biases(self, lines, row_T, keys, target_rows) -> dict:
-    """Bias of every site for rows `row_T` of one seed: [N or 1, H, T, S]."""
-    heads = self.model.config.num_heads
-    make = lambda site, rows, site_keys: biases.total(
-      self.bias, lines, site, heads, rows, site_keys
-    )
-    result = {
-      "self": make("self", row_T, coordinates.target(target_rows)),
-      "cross": make("cross", row_T, keys),
-    }
-    if self.model.config.num_encoder_layers:
-      whole = keys.absolute()
-      result["encoder"] = make("encoder", whole.left, whole)
-    return result | {"sizes": self.sizes(row_T, keys)}
-
-  def sizes(self, row_T, keys) -> dict:
-    """n of the softmax temperature at every site: source tokens, and in
-    decoder self-attention the keys that a row sees."""
-    config = self.model.config.temperature
-    source = jnp.sum(jnp.asarray(keys.segment) >= 0)[None, None]
-    before = row_T[None] + 1
+  def site_sizes(self, width: int) -> dict[str, tuple[int, int]]:
+    """Rows and keys of every attention site at a width."""
+    source = self.task.prompt_size(width)
+    rows = self.task.output_size(width)
+    if self.kind == "decoder_only":
+      return {"self": (source + rows, source + rows)}
     return {
-      "self": temperature.sizes(config, before, before),
+      "self": (rows, rows),
+      "cross": (rows, source),
+      "encoder": (source, source),
+    }
+
+  def check_scaffold(self, width: int, scaffold: dict) -> None:
+    """UsageError if matrices are too small for a width."""
+    sizes = self.site_sizes(width)
+    for site, own in scaffold.items():
+      own.check_size(site, *sizes[site])
+
+  def check_positions(self, width: int, what: str, start: int = 0) -> None:
+    """UsageError if a table of positions has too few rows for a width."""
+    config = self.model.config.positions
+    limited = POSITIONS[config.kind].limited
+    longest = max(max(size) for size in self.site_sizes(width).values())
+    if config.kind == "learned" and config.cyclic_period:
+      limited = ""
+    needed = width + 1 + start if limited == "place" else longest
+    check(
+      not limited or needed <= config.table,
+      f"{what} need {needed} positions, but positions.table={config.table}",
+    )
+
+  # Batches.
+
+  def data_of(self, head: str) -> data.DataSet:
+    """The examples of a head's task."""
+    return self.data[self.heads.index(head)]
+
+  def sample(self, key, head: str, part: plan.Part, turn=0, held_out=False):
+    """A batch of one part of a head's share."""
+    key = jax.random.fold_in(key, self.heads.index(head))
+    key = jax.random.fold_in(key, part.bucket)
+    own = self.data_of(head)
+    return own.sample(key, part.count, part.bucket, turn, held_out)
+
+  def test_batch(
+    self, test_set: str, seed: int, index_B, length: int, scaffold, how=()
+  ):
+    """Examples `index_B` of a test set at a length; each a function of its
+    index and the seed."""
+    width = self.test_width(length)
+    key = jax.random.fold_in(rng.stream(seed, "eval"), length)
+    return data.test_batch(
+      self.task,
+      self.kind,
+      test_set,
+      key,
+      jnp.asarray(index_B),
+      self.task.units(length),
+      width,
+      self.bound(width, scaffold),
+      how,
+    )
+
+  # What the model is told beside a batch.
+
+  def lined(self, scaffold: dict) -> bool:
+    """Whether attention need only visit the keys on lines, where heads have
+    them: every site has lines, and nothing else is added to the scores."""
+    sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
+    return (
+      self.bias.closed == CLOSED
+      and not self.model.config.num_encoder_layers
+      and not POSITIONS[self.model.config.positions.kind].additive
+      and sites <= set(scaffold)
+      and all(own.lined for own in scaffold.values())
+    )
+
+  def sites(self, scaffold: dict, batch, decoding=False, open_heads=None):
+    """Biases and sizes of a batch's rows, for one seed's scaffold.
+
+    Args:
+      scaffold: lines or matrices by site.
+      batch: a Batch, or some rows of one.
+      decoding: whether later inputs do not exist yet.
+      open_heads: by site, the transparent heads of every layer: visits the keys
+        on lines alone in all other heads. None: every pair of row and key.
+    """
+    places = {"self": (batch.rows, batch.keys)}
+    if batch.source is not None:
+      places["cross"] = (batch.rows, batch.source_keys)
+      if self.model.config.num_encoder_layers:
+        places["encoder"] = (batch.source_keys, batch.source_keys)
+    if open_heads is None:
+      biases = {
+        site: scaffolds.total(self.bias, scaffold, site, *where, decoding)
+        for site, where in places.items()
+      }
+    else:
+      biases = {
+        site: scaffolds.total_gathered(
+          self.bias, scaffold, site, *where, open_heads[site]
+        )
+        for site, where in places.items()
+      }
+    return Sites(biases, self._sizes(batch))
+
+  def _sizes(self, batch) -> dict:
+    """n of the softmax temperature: the prompt's tokens, and in a decoder with
+    a source of its own the keys that a row sees."""
+    config = self.model.config.temperature
+    visible = batch.rows.index[None] + 1
+    if batch.source is None:
+      items = batch.items[:, None]
+      return {"self": temperature.sizes(config, items, visible)}
+    source = batch.source_keys.count()
+    return {
+      "self": temperature.sizes(config, visible, visible),
       "cross": temperature.sizes(config, source, source),
       "encoder": temperature.sizes(config, source, source),
     }
 
-  @property
-  def static_sizes(self) -> tuple[int, ...]:
-    """Widths that a bias must cover in training."""
-    return self.widths
+  # The model.
 
-  def rows_and_keys(self, site: str, width: int):
-    """Row numbers and key Coordinates of a site's matrix at width W."""
-    rows = np.arange(self.task.target_length(width))
-    if site == "cross":
-      return rows, self.task.coordinates(width)
-    return rows, coordinates.target(rows)
+  def init(self, seed, attempt=0):
+    """Fresh parameters of a seed for its n-th attempt; both may be traced."""
+    share = self.lessons[0][0]
+    one = plan.Part(share.parts[0].bucket, 1)
+    batch = self.sample(jax.random.key(0), share.head, one)
+    key = rng.stream(seed, "init")
+    key = jax.random.fold_in(key, attempt)
+    sites = self.sites({}, batch)
+    return self.model.init(key, batch, sites, share.head)["params"]
 
-  def full_biases(self, lines, width: int) -> dict:
-    """Biases of a whole teacher-forced pass at width W, for one seed."""
-    rows = jnp.arange(self.task.target_length(width))
-    keys = self.task.coordinates(width)
-    return self.biases(lines, rows, keys, rows)
-
-  def is_sparse(self, lines) -> bool:
-    """Whether attention need only visit the keys on the lines."""
-    closed = self.bias.closed == CLOSED
-    encoder = self.model.config.num_encoder_layers
-    return closed and not encoder and is_sparse(lines)
-
-  def gathered_biases(self, lines, width: int) -> dict:
-    """`full_biases` of a bias that `is_sparse`, at a cost linear in W."""
-    rows = jnp.arange(self.task.target_length(width))
-    keys = {
-      "self": coordinates.target(rows),
-      "cross": self.task.coordinates(width),
-    }
-    gathered = {
-      site: biases.total_gathered(self.bias, lines, site, rows, keys[site])
-      for site in keys
-    }
-    return gathered | {"sizes": self.sizes(rows, keys["cross"])}
-
-  def init(self, seed, attempt: int = 0):
-    """Fresh parameters of a seed (may be traced) for its n-th attempt."""
-    width = min(self.widths)
-    batch = self.data.sample(jax.random.key(0), 1, width)
-    return self.model.init(
-      rng.stream(seed, f"init{attempt or ''}"),
+  def apply(self, params, scaffold, batch, head: str, key=None, **how):
+    """Teacher-forced logits [B, T, V] and activations; as in training (dropout,
+    random sizes and places) with a key. `how` as in `sites`."""
+    sites = self.sites(scaffold, batch, **how)
+    if key is None:
+      return self.model.apply({"params": params}, batch, sites, head)
+    drop, place, size = jax.random.split(key, 3)
+    config = self.model.config.temperature
+    sizes = temperature.jittered(config, sites.sizes, size, len(batch.inputs))
+    return self.model.apply(
+      {"params": params},
       batch,
-      self.full_biases({}, width),
-    )["params"]
-
-  heads = ("",)  # one output layer, which bears no task's name
-
-  def head_params(self, head: str) -> str:
-    return "logits_dense"
-
-  @property
-  def lessons(self) -> tuple:
-    """A gradient step at every width."""
-    parts = [Part(width, self.batch_size) for width in self.widths]
-    return tuple((Share("", 1.0, (part,)),) for part in parts)
-
-  @property
-  def validation(self) -> tuple:
-    parts = [Part(width, self.validation_samples) for width in self.widths]
-    return (Share("", 1.0, tuple(parts)),)
-
-  def sample(self, key, head: str, part: Part, held_out=False):
-    """A batch of one width."""
-    return self.data.sample(key, part.count, part.size, held_out)
-
-  def part_bias(self, lines, head: str, part: Part) -> dict:
-    return self.full_biases(lines, part.size)
-
-  def loss(self, params, batch, bias, head: str, key):
-    """Summed cross-entropy (nats) with dropout on, and how many tokens."""
-    config, count = self.model.config.temperature, len(batch.source)
-    sizes = temperature.jittered(config, bias["sizes"], key, count)
-    bias = bias | {"sizes": sizes}
-    logits, _ = self.model.apply(
-      {"params": params}, batch, bias, True, rngs={"dropout": key}
+      sites._replace(sizes=sizes),
+      head,
+      True,
+      rngs={"dropout": drop, "positions": place},
     )
-    return metrics.cross_entropy(logits, batch.target, batch.weight)
 
-  def hits(self, params, batch, bias, head: str = ""):
-    """Teacher-forced correct tokens [B, T] and exact match [B]."""
-    logits, _ = self.model.apply({"params": params}, batch, bias)
-    return metrics.hits(logits.argmax(-1), batch.target, batch.weight)
+  def loss(self, params, scaffold, batch, head: str, key):
+    """Summed cross-entropy (nats) as in training, and how many tokens."""
+    logits, _ = self.apply(params, scaffold, batch, head, key)
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
+    return (loss * batch.weight).sum(), batch.weight.sum()
 
+  def hits(self, params, scaffold, batch, head: str, **how):
+    """Correct tokens [B, T] (True where nothing is scored) and exact match [B].
 
-def build(config) -> Experiment | SequenceExperiment:
-  """Validates a config and assembles the experiment of its family.
+    Exact match is strict: every scored token counts, the end token included.
+    From teacher-forced argmaxes it equals the exact match of greedy decoding,
+    by induction on the first error, where no row sees a later input.
+    """
+    logits, _ = self.apply(params, scaffold, batch, head, **how)
+    right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
+    return right, jnp.all(right, axis=1)
 
-  Raises:
-    UsageError: one line that names the field and the valid choices.
-  """
-  check_fields(config)
-  if config.task in SEQUENCES:
-    model_config = partial(make_model_config, config)
-    return sequence_experiment.build(config, model_config, bias_config(config))
-  check(
-    not config.hints,
-    f"hints={tuple(config.hints)}: {config.task} has none; tasks with hints are"
-    f" {', '.join(HINTS)}",
-  )
-  task = ARITHMETIC[config.task](
-    aligned=config.data.aligned, slack=config.data.slack
-  )
-  vocabulary = task.vocabulary
-  start = vocabulary.id(vocabulary.start)
-  model = EncoderDecoder(make_model_config(config, len(vocabulary), start))
-  experiment = Experiment(
-    task=task,
-    data=Interpolation(
-      task, config.data.numbers, config.data.train_length, config.data.seed
-    ),
-    widths=_widths(config, task),
-    fixed_width=_fixed_width(config, task),
-    model=model,
-    bias=bias_config(config),
-    batch_size=config.train.batch_size,
-    validation_samples=config.train.validation_samples,
-  )
-  for width in experiment.widths:
-    experiment.check_positions(width, f"data: width {width}")
-  for length in config.eval.lengths:
-    experiment.test_width(length)
-  _check_stride(config, task)
-  return experiment
-
-
-def make_lines(config, task) -> dict:
-  """The LineBias of a config: windows, a file's, or nothing."""
-  if config.bias.kind == "file":
-    return bias_file.load(config.bias.file)[0]
-  make = BIASES[config.bias.kind].lines
-  if make is None:
-    return {}
-  cross = task.family == "encoder_decoder"
-  made = make(
-    task.strides if cross else (),
-    config.bias.window,
-    config.model.num_heads,
-    config.bias.windowed_encoder,
-    config.bias.sides,
-  )
-  return made if cross else {"self": made["self"]}
-
-
-def make_model_config(config, vocab_size: int, start_token: int) -> ModelConfig:
-  return ModelConfig(
-    vocab_size=vocab_size,
-    start_token=start_token,
-    learned_bias_scale=config.bias.learned_scale,
-    positions=positions.PositionConfig(**config.positions),
-    temperature=temperature.TemperatureConfig(**config.temperature),
-    **config.model,
-  )
-
-
-def bias_config(config) -> biases.BiasConfig:
-  section = config.bias
-  closed = section.closed
-  if closed <= bias_file.DENSE_CLOSED:
-    closed = CLOSED
-  return biases.BiasConfig(
-    section.kind, section.scale, closed, section.allow_leak
-  )
-
-
-def _fixed_width(config, task) -> int | None:
-  if config.data.width == "natural":
-    return None
-  return task.units(config.data.fixed_width - 1) + 1
-
-
-def _widths(config, task) -> tuple[int, ...]:
-  longest = task.units(config.data.train_length)
-  if config.data.width == "fixed":
-    widths = (_fixed_width(config, task),)
-  else:
-    # Trained at W = 8 alone with T = 3, some seeds learn that `&` comes at row
-    # 2 mod 3 and fail at W = 22: every phase of the last row must be seen.
-    phases = range(max(config.positions.cyclic_period, 1))
-    widths = tuple(config.data.widths) or tuple(
-      longest + config.data.slack + phase for phase in phases
-    )
-    check(
-      task.base == 2 or task.slack > 0,
-      "data.slack=0: sums of the longest operands need one digit more",
-    )
-  if config.data.numbers == "permutation":
-    longest = 20 if task.base == 2 else 7
-  for width in widths:
-    check(
-      width > longest or task.base == 2 and width == longest,
-      f"data.widths: {width} is too narrow for answers to operands of"
-      f" {longest} {'bits' if task.base == 2 else 'digits'}",
-    )
-  return widths
-
-
-def _check_stride(config, task) -> None:
-  stride = config.bias.stride
-  check(
-    stride in (0, max(task.strides)),
-    f"bias.stride={stride}: {task.name}, data.aligned={task.aligned}, advances"
-    f" {max(task.strides)} source tokens per output row; choose that or 0",
-  )
+  def idle_params(self, lesson: plan.Lesson) -> set[str]:
+    """Names of the parameters that a lesson leaves alone: other tasks' heads."""
+    busy = {share.head for share in lesson}
+    return {f"logits_dense_{h}" for h in self.heads if h not in busy}

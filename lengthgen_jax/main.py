@@ -97,7 +97,8 @@ def fill_config(argv: list[str]) -> list[str]:
     saved = pathlib.Path(workdir or "") / "config.json"
     if not workdir or not saved.is_file():
       return argv
-    spec = f"{pathlib.Path(__file__).with_name('saved.py')}:{saved}"
+    reader = pathlib.Path(__file__).parent / "config" / "saved.py"
+    spec = f"{reader}:{saved}"
   rest = argv[1:]
   for i, word in enumerate(rest):
     if word in ("--config", "-config"):
@@ -167,9 +168,31 @@ def dispatch(mode: str, config, workdir: str | None, source) -> int:
     " like configs/quickstart.py, or a trained workdir",
   )
   check(source is None or mode == "predict", "--input is for --mode=predict")
-  from lengthgen_jax import modes
+  from lengthgen_jax import runs
 
-  return modes.run(mode, config, pathlib.Path(workdir), source)
+  if config is not None:
+    name_overrides(config, sys.argv[1:])
+  return runs.run(mode, config, pathlib.Path(workdir), source)
+
+
+# Overrides that make no other method of a run.
+UNNAMED = ("seeds", "eval", "checkpoint", "method", "overrides")
+UNNAMED_FIELDS = ("train.chunk", "train.seed_axis")
+
+
+def name_overrides(config, argv: list[str]) -> None:
+  """Puts fields that the command line changed into config.overrides, by which
+  results tell this run from others of its preset."""
+  found = set(config.overrides)
+  for word in argv:
+    field, _, value = word.lstrip("-").partition("=")
+    field = field.removeprefix("config.")
+    named = word.startswith(("--config.", "-config."))
+    other = field.partition(".")[0] in UNNAMED or field in UNNAMED_FIELDS
+    if named and not other:
+      found = {x for x in found if not x.startswith(f"{field}=")}
+      found.add(f"{field}={value}")
+  config.overrides = tuple(sorted(found))
 
 
 if __name__ == "__main__":

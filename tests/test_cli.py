@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 from command import TINY, refusal, run
+from lengthgen_jax.predict import ExpressionPredictor
 from tiny import get_config
 
 from lengthgen_jax import modes, records, saved
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.main import MODES
-from lengthgen_jax.predict import ExpressionPredictor
 
 
 def test_help_names_our_flags():

@@ -12,11 +12,11 @@ import command
 import jax
 import numpy as np
 import pytest
+from lengthgen_jax.checkpoint import Checkpoints
+from lengthgen_jax.progress import StopSignal
 
 from lengthgen_jax import records, restore, train
-from lengthgen_jax.checkpoint import Checkpoints
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.progress import StopSignal
 
 pytestmark = pytest.mark.filterwarnings(
   "ignore::pytest.PytestUnraisableExceptionWarning"  # orbax, on damaged files

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lengthgen_jax.lessons import Part
+from lengthgen_jax.tasks.sequence import DataSet, Lengths, split
 from random_params import random_params
 from tiny import get_config
 
@@ -16,10 +18,8 @@ from lengthgen_jax import experiment as experiments
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.lessons import Part
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import HINTS, SEQUENCES, stress
-from lengthgen_jax.tasks.sequence import DataSet, Lengths, split
 
 KINDS = {task.name: task for task in SEQUENCES.values()} | {
   hint.name: hint for hints in HINTS.values() for hint in hints.values()

@@ -10,6 +10,7 @@ so that low thresholds do.
 """
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -17,12 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.lines import (
+  ANY,
   LEFT,
   RIGHT,
   WHOLE,
   SiteLines,
   open_cells,
 )
+from lengthgen_jax.coordinates import PAD
 
 CHOICES = {
   "line": ("mean", "sum"),
@@ -67,27 +70,31 @@ class Condition(NamedTuple):
   Attributes:
     attention: [N, H, T, S] mean softmax weights or raw scores.
     used: [T] bool, rows that count.
+    rows: Coordinates of the T rows, the same for all samples.
     keys: Coordinates of the S keys.
   """
 
   attention: jax.Array
   used: jax.Array
+  rows: object
   keys: object
 
 
 class Candidates(NamedTuple):
-  """C lines to test: int32 [C] each, and the direction each belongs to."""
+  """C lines to test, int32: fields as in SiteLines, and nothing of K."""
 
+  row_segment: np.ndarray
   segment: np.ndarray
   anchor: np.ndarray
-  delta: np.ndarray
+  matrix: np.ndarray
   intercept: np.ndarray
 
   @property
-  def direction(self) -> np.ndarray:
+  def direction(self):
     """[C, C] bool: pairs of the same direction, segment and anchor."""
-    kind = np.stack([self.segment, self.anchor, self.delta], axis=1)
-    return (kind[:, None] == kind[None]).all(axis=-1)
+    same = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
+    matrix = jnp.asarray(self.matrix)
+    return same(self.segment) & same(self.anchor) & same(matrix)
 
 
 class Verdict(NamedTuple):
@@ -106,35 +113,71 @@ class Verdict(NamedTuple):
   keep: jax.Array
 
 
-def candidates(keys, rows: int, directions, absolute: bool, both_anchors: bool):
-  """Every line of the given directions that meets the keys.
+def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
+  """Every line of the given directions that meets a cell.
 
   Args:
-    keys: Coordinates of the S keys of the largest condition.
-    rows: T of the largest condition.
-    directions: Δ values.
+    rows, keys: Coordinates [1, L] of the largest condition; host-side.
+    row_segment: the segment whose rows have these lines, or ANY.
+    steps: Δ values, the papers' column steps per row; with two axes, each of
+      the key's axes follows the row's same axis by one of them.
     absolute: the papers' lines: one segment over everything, anchored left
       for Δ >= 0 and right for Δ < 0.
-    both_anchors: whether a segment's right end is known (not so for decoder
-      inputs, whose end comes last).
+    ends: segments (or WHOLE) whose right end is known when a row is said (not
+      so for the output, whose end comes last), so that lines may be anchored
+      there.
   """
+  rows = jax.tree.map(np.asarray, rows)
+  keys = jax.tree.map(np.asarray, keys)
+  there = rows.segment[0] != PAD
+  said = there if row_segment == ANY else rows.segment[0] == row_segment
+  names = [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
   found = []
-  names = [WHOLE] if absolute else sorted(set(keys.segment.tolist()) - {-1})
-  for segment in names:
-    size = len(keys.segment) if absolute else sum(keys.segment == segment)
-    for delta in directions:
-      if not both_anchors:
-        anchors = (LEFT,)
-      elif absolute:
-        anchors = (LEFT,) if delta >= 0 else (RIGHT,)
-      else:
-        anchors = (LEFT, RIGHT)
-      for anchor in anchors:
-        step = (-delta if anchor == LEFT else delta) * (rows - 1)
-        for intercept in range(min(step, 0), size + max(step, 0)):
-          found.append((segment, anchor, delta, intercept))
-  columns = np.array(found, np.int32).reshape(-1, 4).T
-  return Candidates(*columns)
+  for name in names:
+    for anchor in (LEFT, RIGHT) if name in ends else (LEFT,):
+      offset, along = _offsets(rows, keys, said, name, anchor)
+      by_sign = absolute and name in ends
+      for matrix in _matrices(offset, steps, anchor, by_sign):
+        # Every intercept that occurs: key's offset - M · row's.
+        moved = offset[None] - (along @ matrix.T)[:, None]
+        for c in np.unique(moved.reshape(-1, moved.shape[-1]), axis=0):
+          found.append((row_segment, name, anchor, matrix, c))
+  row_segment, segment, anchor, matrix, intercept = zip(*found, strict=True)
+  as_ints = lambda x: np.array(x, np.int32)
+  return Candidates(
+    *map(as_ints, (row_segment, segment, anchor)),
+    as_ints(np.stack(matrix)),
+    as_ints(np.stack(intercept)),
+  )
+
+
+def _offsets(rows, keys, said, name: int, anchor: int):
+  """Offsets [S', A] of a segment's keys, and [T', A] of the rows."""
+  if name == WHOLE:
+    there = keys.segment[0] != PAD
+    right = np.asarray(keys.index_right())[0]
+    offset = np.where(there, keys.index if anchor == LEFT else right, 0)
+    pad = np.zeros((len(offset), rows.axes - 1), int)
+    along = np.zeros((len(rows.index), rows.axes), int)
+    along[:, 0] = rows.index
+    return np.column_stack([offset, pad])[there], along[said]
+  offset = (keys.left if anchor == LEFT else keys.right)[0]
+  return offset[keys.segment[0] == name], rows.left[0][said]
+
+
+def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
+  """M of every direction: an axis on which all keys are one is not followed.
+  By sign, each direction belongs to one anchor."""
+  axes = offset.shape[-1]
+  extends = [len(np.unique(offset[:, axis])) > 1 for axis in range(axes)]
+  choices = [steps if extent else (0,) for extent in extends]
+  found = []
+  for step in itertools.product(*choices):
+    if by_sign and (step[0] < 0) != (anchor == RIGHT):
+      continue
+    sign = 1 if anchor == LEFT else -1
+    found.append(sign * np.diag(step))
+  return found
 
 
 def calibrate(conditions, lines: Candidates, causal: bool, rule: Rule):
@@ -159,20 +202,21 @@ def calibrate(conditions, lines: Candidates, causal: bool, rule: Rule):
   if rule.maximum == "head":
     value = strength - strength.max(axis=-1, keepdims=True)
   elif rule.maximum == "direction":
-    same = jnp.asarray(lines.direction)
-    best = jnp.where(same, strength[..., None, :], -jnp.inf).max(axis=-1)
+    best = jnp.where(lines.direction, strength[..., None, :], -jnp.inf).max(
+      axis=-1
+    )
     value = strength - best
   return Verdict(value, strength, score.min(axis=0), keep)
 
 
 def _measure(condition: Condition, lines: Candidates, causal: bool, rule: Rule):
   """Strength, score and eligibility [N, H, C] under one condition."""
-  attention, used, keys = condition
-  rows = jnp.arange(attention.shape[2])
-  counted = used[:, None] & (keys.segment >= 0)
+  attention, used, rows, keys = condition
+  counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
-    counted &= keys.left <= rows[:, None]
-  cells = open_cells(*lines, rows, keys) & counted
+    counted &= keys.index <= rows.index[:, None]
+  one_head = Candidates(*(jnp.asarray(x)[None] for x in lines))
+  cells = open_cells(*one_head, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
   flat = attention.reshape(*attention.shape[:2], -1)
   total = jnp.einsum("nhx,cx->nhc", flat, on_line)
@@ -222,9 +266,13 @@ def compact(lines: Candidates, verdicts, layers: str, empty: str) -> SiteLines:
   size = max(int(keep.sum(-1).max()), 1)
   order = np.argsort(~keep, axis=-1, kind="stable")[..., :size]
   pick = lambda x: np.take_along_axis(x, order, axis=-1)
-  spread = lambda x: pick(np.broadcast_to(x, keep.shape))
+  along = lambda x, axes: np.take_along_axis(
+    np.broadcast_to(x, (*keep.shape, *x.shape[1:])),
+    order.reshape(*order.shape, *(1,) * axes),
+    axis=3,
+  )
   return SiteLines(
-    *(spread(column) for column in lines),
+    *(along(column, column.ndim - 1) for column in lines),
     value=pick(value).astype(np.float32),
     valid=pick(keep),
     transparent=~keep.any(-1) & (empty == "transparent"),

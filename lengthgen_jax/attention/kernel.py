@@ -1,30 +1,88 @@
-"""Scaled dot-product attention with an additive bias: dense, or gathered."""
+"""Scaled dot-product attention with an additive bias: dense, or gathered.
 
-from typing import NamedTuple
+Shapes: B batch, T rows, S keys, H heads, K head size, N layers, G keys that a
+row sees at most. A bias of all layers has a leading axis N or 1; `layer` takes
+one.
+"""
+
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import struct
 
 CLOSED = float("-inf")
 
 
-class Gathered(NamedTuple):
-  """A bias that opens at most K keys of every row.
-
-  Stands wherever a bias [..., H, T, S] does, at a cost of T·K instead of T·S.
+class Dense(struct.PyTreeNode):
+  """A bias on every pair of row and key.
 
   Attributes:
-    index: [..., H, T, K] int32, the keys; anything where the bias is closed.
-      No key is open twice.
-    bias: [..., H, T, K] float32, -inf where there is no key.
+    values: [N or 1, B or 1, H or 1, T, S] float32, without N for one layer.
   """
 
+  values: jax.Array
+  equations: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
+
+  def layer(self, n: int) -> "Dense":
+    return Dense(self.values[n if len(self.values) > 1 else 0])
+
+  def near(self, x_BxHxSxK):
+    """Keys or values as `equations` want them."""
+    return x_BxHxSxK
+
+  def parts(self, heads: int):
+    """(heads, bias) of heads that are treated alike."""
+    return ((np.arange(heads), self),)
+
+
+class Gathered(struct.PyTreeNode):
+  """A bias that opens at most G keys of every row, at a cost of T·G.
+
+  Attributes:
+    values: [N or 1, B or 1, H, T, G] float32, -inf where there is no key.
+    index: [N or 1, B or 1, H, T, G] int32, the keys; anything where the bias is
+      closed. No key is open twice.
+    rest: bias [1, B or 1, 1, T, S] of the heads that see everything, or None.
+    open_heads: for every layer (or once), the heads that `rest` is for.
+  """
+
+  values: jax.Array
   index: jax.Array
-  bias: jax.Array
+  rest: jax.Array | None = None
+  open_heads: tuple[tuple[int, ...], ...] = struct.field(
+    pytree_node=False, default=((),)
+  )
+  equations: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
+
+  def layer(self, n: int) -> "Gathered":
+    take = lambda x: x[n if len(x) > 1 else 0]
+    return Gathered(
+      take(self.values),
+      take(self.index),
+      None if self.rest is None else self.rest[0],
+      (take(self.open_heads),),
+    )
+
+  def near(self, x_BxHxSxK):
+    heads = jnp.arange(self.index.shape[1])[:, None, None]
+    if len(self.index) == 1:  # the same keys for the whole batch
+      return x_BxHxSxK[:, heads, self.index[0]]
+    return jax.vmap(lambda x, i: x[heads, i])(x_BxHxSxK, self.index)
+
+  def parts(self, heads: int):
+    dense = np.array(self.open_heads[0], int)
+    if not len(dense):
+      return ((np.arange(heads), self),)
+    lined = np.setdiff1d(np.arange(heads), dense)
+    own = Gathered(self.values[:, lined], self.index[:, lined])
+    found = ((lined, own), (dense, Dense(self.rest)))
+    return found if len(lined) else found[1:]
 
 
-def biased_attention(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias_HxTxS):
-  """softmax(q·k / sqrt(K) + bias) · v, in float32 inside.
+def attend(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias, tau, precision):
+  """softmax(τ · q·k / sqrt(K) + bias) · v, in float32 inside.
 
   A row whose keys are all closed (bias -inf) has zero weights and so a zero
   context vector; its gradients are zero too.
@@ -33,26 +91,48 @@ def biased_attention(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias_HxTxS):
     query_BxTxHxK: queries of T rows.
     key_BxSxHxK: keys.
     value_BxSxHxK: values.
-    bias_HxTxS: sum of causal, padding and scaffold terms, broadcastable
-      to [B, H, T, S].
+    bias: Dense or Gathered of one layer: causal, padding and scaffold terms.
+    tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
+    precision: of the matrix products.
 
   Returns:
-    context [B, T, H, K] in the dtype of `value`, weights [B, H, T, S], and
-    scores [B, H, T, S], the scaled products before bias and mask.
+    context [B, T, H, K] in the dtype of `value`, and a dict of "weights" [B, H,
+    T, S or G] and "scores" of the same shape, the scaled products before bias;
+    the dict is empty where heads are treated in two ways.
   """
-  head_dim = query_BxTxHxK.shape[-1]
-  query_BxTxHxK = query_BxTxHxK * head_dim**-0.5
+  query = query_BxTxHxK.swapaxes(1, 2) * query_BxTxHxK.shape[-1] ** -0.5
+  key, value = key_BxSxHxK.swapaxes(1, 2), value_BxSxHxK.swapaxes(1, 2)
+  parts = bias.parts(query.shape[1])
+  if len(parts) == 1:
+    context, acts = _attend(query, key, value, parts[0][1], tau, precision)
+    return context.swapaxes(1, 2), acts
+  found, order = [], np.concatenate([heads for heads, _ in parts])
+  for heads, part in parts:
+    pick = lambda x, heads=heads: x[:, heads]
+    own = tau if tau is None or tau.shape[1] == 1 else pick(tau)
+    found.append(
+      _attend(pick(query), pick(key), pick(value), part, own, precision)[0]
+    )
+  context = jnp.concatenate(found, axis=1)[:, np.argsort(order)]
+  return context.swapaxes(1, 2), {}
+
+
+def _attend(query, key, value, bias, tau, precision):
+  """`attend` of [B, H, L, K] arrays, all heads alike."""
+  scoring, mixing = bias.equations
   scores = jnp.einsum(
-    "bthk,bshk->bhts",
-    query_BxTxHxK,
-    key_BxSxHxK,
+    scoring,
+    query,
+    bias.near(key),
     preferred_element_type=jnp.float32,
+    precision=precision,
   )
-  weights = masked_softmax(scores + bias_HxTxS)
+  logits = scores if tau is None else scores * tau
+  weights = masked_softmax(logits + bias.values)
   context = jnp.einsum(
-    "bhts,bshk->bthk", weights.astype(value_BxSxHxK.dtype), value_BxSxHxK
+    mixing, weights.astype(value.dtype), bias.near(value), precision=precision
   )
-  return context, weights, scores
+  return context, {"weights": weights, "scores": logits}
 
 
 def masked_softmax(logits):
@@ -61,28 +141,3 @@ def masked_softmax(logits):
   unnormalized = jnp.exp(logits - jnp.where(peak == CLOSED, 0.0, peak))
   total = unnormalized.sum(axis=-1, keepdims=True)
   return unnormalized / jnp.where(total == 0.0, 1.0, total)
-
-
-def gathered_attention(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias):
-  """`biased_attention` over the keys that a `Gathered` [H, T, K] names.
-
-  Returns:
-    context [B, T, H, K] in the dtype of `value`.
-  """
-  heads = jnp.arange(bias.index.shape[0])[:, None, None]
-  head_dim = query_BxTxHxK.shape[-1]
-  query_BxTxHxK = query_BxTxHxK * head_dim**-0.5
-  # Indices on two axes side by side: [B, H, T, lines, head size].
-  near = lambda x: x[:, bias.index, heads]
-  scores = jnp.einsum(
-    "bthk,bhtlk->bhtl",
-    query_BxTxHxK,
-    near(key_BxSxHxK),
-    preferred_element_type=jnp.float32,
-  )
-  weights = masked_softmax(scores + bias.bias)
-  return jnp.einsum(
-    "bhtl,bhtlk->bthk",
-    weights.astype(value_BxSxHxK.dtype),
-    near(value_BxSxHxK),
-  )

@@ -1,11 +1,11 @@
 """A bias as lines: few numbers that mean the same at every size.
 
-A line is (segment, anchor, delta, intercept). It is open where
-`left - delta·row = intercept` (anchor LEFT) or `right + delta·row = intercept`
-(anchor RIGHT); row 0 predicts the first output token and `left`, `right` are a
-key's offsets inside its segment. Delta is the papers' column step per row
-(ABC paper, section 5): 1 diagonal, -1 anti-diagonal, 0 vertical. Segment WHOLE
-stands for all keys as one segment: the papers' absolute lines.
+A line is (row segment, key segment, anchor, M, c). It is open where, on every
+axis of the key, `key's offset from its anchor = M · row's left offset + c`.
+With one axis M is the papers' column step per row (ABC paper, section 5: 1
+diagonal, -1 anti-diagonal, 0 vertical) for anchor LEFT, and its negative for
+anchor RIGHT. Key segment WHOLE stands for all keys as one segment and for the
+row's own place in its sequence: the papers' absolute lines.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Gathered
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.coordinates import PAD
 
 LEFT, RIGHT = 0, 1
-WHOLE = -2
+WHOLE = -2  # key segment: all keys as one
+ANY = -1  # row segment: every row
+SEGMENTS = 8  # more than any sequence has
 
 
 class SiteLines(NamedTuple):
@@ -27,19 +30,125 @@ class SiteLines(NamedTuple):
   act on one seed take [N or 1, H]. All fields are traced.
 
   Attributes:
-    segment, anchor, delta, intercept: [..., K] int32.
+    row_segment, segment, anchor: [..., K] int32.
+    matrix: [..., K, A, A] int32, M by key axis and row axis.
+    intercept: [..., K, A] int32, c by key axis.
     value: [..., K] float32, the bias on the line.
     valid: [..., K] bool.
     transparent: [...] bool; such a head's bias is 0 everywhere.
   """
 
+  row_segment: jax.Array
   segment: jax.Array
   anchor: jax.Array
-  delta: jax.Array
+  matrix: jax.Array
   intercept: jax.Array
   value: jax.Array
   valid: jax.Array
   transparent: jax.Array
+
+  @property
+  def shape(self):
+    """(R, N or 1, H), or without R."""
+    return self.transparent.shape
+
+  def dense(self, rows, keys):
+    """The bias of one seed at any size: [N or 1, B or 1, H, T, S] float32.
+
+    Where lines cross, the larger value counts (ABC paper, section 5: element-
+    wise maximum); -inf where nothing is open. PAD keys are closed, also for
+    transparent heads.
+    """
+    lines = SiteLines(*map(jnp.asarray, self))
+    exists = (jnp.asarray(keys.segment) != PAD)[None, :, None, None, :]
+    batch = max(len(rows.segment), len(keys.segment))
+    size = (len(rows.index), len(keys.index))
+    layers, heads = lines.shape
+    closed = jnp.full((layers, batch, heads, *size), CLOSED, jnp.float32)
+
+    def one_line(k, bias):
+      line = [jax.lax.dynamic_index_in_dim(x, k, 2, False) for x in lines[:7]]
+      *line, value, valid = line
+      spread = lambda x: x[:, None, :, None, None]
+      is_open = open_cells(*line, rows, keys) & spread(valid)
+      return jnp.maximum(bias, jnp.where(is_open, spread(value), CLOSED))
+
+    bias = jax.lax.fori_loop(0, lines.value.shape[-1], one_line, closed)
+    transparent = lines.transparent[:, None, :, None, None] & exists
+    return jnp.where(transparent, jnp.maximum(bias, 0.0), bias)
+
+  def gather(self, rows, keys):
+    """The same bias as the few keys that each row sees.
+
+    Every line has at most one key in a row. Of a transparent head only its
+    lines are found: its other keys are for the caller to open.
+
+    Args:
+      rows, keys: Coordinates; the keys of a segment are consecutive, those of a
+        grid row by row.
+
+    Returns:
+      values and index [N or 1, B or 1, H, T, K]; no key is open twice.
+    """
+    lines = SiteLines(*map(jnp.asarray, self))
+    index, is_open = _keys_met(lines, rows, keys)
+    value = jnp.where(is_open, lines.value[:, None, :, None, :], CLOSED)
+    # Where lines cross, the larger value counts, once.
+    order = jnp.arange(value.shape[-1])
+    other, own = value[..., None, :], value[..., :, None]
+    beaten = (other > own) | ((other == own) & (order < order[:, None]))
+    met = index[..., None, :] == index[..., :, None]
+    twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
+    return jnp.where(twice, CLOSED, value), index
+
+  @property
+  def lined(self) -> bool:
+    """Whether `gather` serves."""
+    return True
+
+  def check_size(self, name: str, rows: int, keys: int) -> None:
+    """Lines fit every size."""
+
+  def leak(self):
+    """The first self-attention line that shows the future; host-side.
+
+    A line over the whole sequence at index = M·row + c leaks if it stays or
+    gets ahead of its row (M 1 with a positive c, or a greater M); one over the
+    output itself, whose key is the row before at c = -1, from c = 0 on.
+    Verticals and anti-diagonals are ahead of the first rows only, where the
+    causal term closes them, as in the statistics that they were kept by. Over
+    a grid a key is ahead if it comes later row by row.
+
+    Returns:
+      None, or (seed, layer, head, row, column) of the first such cell.
+    """
+    step = np.asarray(self.matrix)
+    axes = step.shape[-1]
+    diagonal = step == np.eye(axes, dtype=int)
+    runs_along = diagonal.all((-1, -2))
+    c = np.asarray(self.intercept)
+    # Row by row: the first axis that moves decides.
+    first = np.zeros(c.shape[:-1], int)
+    for axis in range(axes):
+      first = np.where(first == 0, c[..., axis], first)
+    whole = np.asarray(self.segment) == WHOLE
+    grows = (step[..., 0, 0] > 1) if axes == 1 else np.zeros(whole.shape, bool)
+    ahead = runs_along & np.where(whole, first > 0, first >= 0)
+    rows = np.asarray(self.row_segment)
+    own = whole | (rows == ANY) | (np.asarray(self.segment) == rows)
+    left = np.asarray(self.anchor) == LEFT
+    future = np.asarray(self.valid) & left & own & (ahead | grows)
+    if not future.any():
+      return None
+    r, n, h, k = (int(x) for x in np.argwhere(future)[0])
+    if axes > 1:
+      return r, n, h, 0, int(first[r, n, h, k])
+    m, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])
+    shift += 0 if whole[r, n, h, k] else 1
+    row = 0
+    while m * row + shift <= row:
+      row += 1
+    return r, n, h, row, m * row + shift
 
 
 LineBias = dict[str, SiteLines]  # by site: "self", "cross", "encoder"
@@ -47,181 +156,150 @@ LineBias = dict[str, SiteLines]  # by site: "self", "cross", "encoder"
 
 def of_seed(bias: dict, r: int) -> dict:
   """The bias of seed r, without the leading axis; one bias may serve all."""
-  return jax.tree.map(lambda x: x[r % len(x)], bias)
+  return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], bias)
+
+
+class Line(NamedTuple):
+  """One line with one axis, as a person writes it."""
+
+  segment: int
+  anchor: int
+  step: int  # M
+  intercept: int
+  value: float = 0.0
+  row_segment: int = ANY
 
 
 def shared_lines(lines, heads: int) -> SiteLines:
-  """SiteLines [1, 1, H, K], the same for every seed, layer and head.
-
-  Args:
-    lines: (segment, anchor, delta, intercept, value) tuples.
-    heads: H.
-  """
-  columns = np.array(lines, np.float32).reshape(-1, 5).T
-  spread = lambda x, dtype: np.broadcast_to(
-    x.astype(dtype), (1, 1, heads, len(x))
+  """SiteLines [1, 1, H, K], the same for every seed, layer and head."""
+  columns = {
+    name: np.array([getattr(line, name) for line in lines])
+    for name in Line._fields
+  }
+  spread = lambda x, kind: np.broadcast_to(
+    x.astype(kind), (1, 1, heads, *x.shape)
   )
-  ints = [spread(column, np.int32) for column in columns[:4]]
   return SiteLines(
-    *ints,
-    value=spread(columns[4], np.float32),
-    valid=spread(np.ones(columns.shape[1]), bool),
+    *(
+      spread(columns[name], np.int32)
+      for name in ("row_segment", "segment", "anchor")
+    ),
+    matrix=spread(columns["step"][:, None, None], np.int32),
+    intercept=spread(columns["intercept"][:, None], np.int32),
+    value=spread(columns["value"], np.float32),
+    valid=spread(np.ones(len(lines)), bool),
     transparent=np.zeros((1, 1, heads), bool),
   )
 
 
-def open_cells(segment, anchor, delta, intercept, row_T, keys):
-  """Which cells [..., T, S] lie on lines given by [...] arrays.
+def open_cells(row_segment, segment, anchor, matrix, intercept, rows, keys):
+  """Which cells [N, B or 1, H, T, S] lie on lines given by [N, H] arrays.
 
-  PAD keys lie on no line.
+  PAD keys and rows lie on no line.
   """
-  whole = keys.absolute()
-  expand = lambda x: jnp.asarray(x)[..., None, None]
-  segment, anchor, delta, intercept = map(
-    expand, (segment, anchor, delta, intercept)
+  spread = lambda x: x[:, None, :, None, None]
+  of_rows = lambda x: jnp.asarray(x)[None, :, None, :, None]
+  of_keys = lambda x: jnp.asarray(x)[None, :, None, None, :]
+  whole = spread(segment == WHOLE)
+  name = of_keys(keys.segment)
+  is_open = (name == spread(segment)) | (whole & (name != PAD))
+  wanted, own = spread(row_segment), of_rows(rows.segment)
+  is_open &= (own == wanted) | ((wanted == ANY) & (own != PAD))
+  from_left = spread(anchor == LEFT)
+  for axis in range(rows.axes):
+    target = spread(intercept[..., axis])
+    for other in range(rows.axes):
+      step = spread(matrix[..., axis, other])
+      along = of_rows(rows.left[..., other])
+      if other == 0:
+        along = jnp.where(whole, of_rows(rows.index[None]), along)
+      target = target + step * along
+    left, right = keys.left[..., axis], keys.right[..., axis]
+    offset = jnp.where(from_left, of_keys(left), of_keys(right))
+    ends = keys.index[None], keys.index_right()
+    if axis == 0:
+      all_keys = jnp.where(from_left, *map(of_keys, ends))
+      is_open &= jnp.where(whole, all_keys, offset) == target
+    else:
+      is_open &= whole | (offset == target)
+  return is_open
+
+
+def _keys_met(lines: SiteLines, rows, keys):
+  """The key that each line meets in each row, and whether there is one.
+
+  Both [N or 1, B or 1, H, T, K].
+  """
+  spread = lambda x: x[:, None, :, None]  # [N, 1, H, 1, K]
+  whole = spread(lines.segment == WHOLE)
+  from_left = spread(lines.anchor == LEFT)
+  offset = _offsets(lines, rows, whole, spread)
+  first, extent = _segment_starts(keys)
+  batch = jnp.arange(len(first))[None, :, None, None, None]
+  name = jnp.clip(spread(lines.segment), 0, SEGMENTS - 1)
+  index = jnp.zeros(offset[0].shape, jnp.int32)
+  for axis, wanted in enumerate(offset):
+    size = extent[batch, name, axis]
+    index = index * size + jnp.where(from_left, wanted, size - 1 - wanted)
+  index += first[batch, name]
+  last = keys.count()[None, :, None, :, None] - 1
+  index = jnp.where(
+    whole, jnp.where(from_left, offset[0], last - offset[0]), index
   )
-  everywhere = segment == WHOLE
-  left = jnp.where(everywhere, whole.left, keys.left)
-  right = jnp.where(everywhere, whole.right, keys.right)
-  inside = (keys.segment == segment) | (everywhere & (keys.segment >= 0))
-  step = delta * row_T[:, None]
-  offset = jnp.where(anchor == LEFT, left - step, right + step)
-  return inside & (offset == intercept)
+  found = jnp.clip(index, 0, len(keys.index) - 1)
+  at = lambda x: jnp.asarray(x)[jnp.minimum(batch, len(x) - 1), found]
+  same = at(keys.segment) == jnp.where(whole, at(keys.segment), name)
+  is_open = (found == index) & (at(keys.segment) != PAD) & same
+  for axis, wanted in enumerate(offset):
+    left, right = at(keys.left[..., axis]), at(keys.right[..., axis])
+    is_open &= whole | (jnp.where(from_left, left, right) == wanted)
+  row = jnp.asarray(rows.segment)[None, :, None, :, None]
+  wanted = spread(lines.row_segment)
+  is_open &= (row == wanted) | ((wanted == ANY) & (row != PAD))
+  return found, is_open & spread(lines.valid)
 
 
-def dense(lines: SiteLines, row_T, keys):
-  """The bias matrix of one seed's lines at any size.
-
-  Where lines cross, the larger value counts (ABC paper, section 5: element-
-  wise maximum). PAD keys are closed, also for transparent heads.
-
-  Args:
-    lines: [N or 1, H, K].
-    row_T: [T] int32 row numbers.
-    keys: Coordinates of the S keys (`segment`, `left`, `right`).
-
-  Returns:
-    [N or 1, H, T, S] float32; -inf where nothing is open.
-  """
-  exists = keys.segment >= 0
-
-  def one_line(k, bias):
-    take = lambda x: jax.lax.dynamic_index_in_dim(x, k, -1, False)
-    *line, value, valid = map(take, lines[:6])
-    is_open = open_cells(*line, row_T, keys) & valid[..., None, None]
-    return jnp.maximum(bias, jnp.where(is_open, value[..., None, None], CLOSED))
-
-  shape = lines.transparent.shape + (row_T.shape[0], exists.shape[0])
-  lines = SiteLines(*map(jnp.asarray, lines))
-  closed = jnp.full(shape, CLOSED, jnp.float32)
-  bias = jax.lax.fori_loop(0, lines.value.shape[-1], one_line, closed)
-  transparent = lines.transparent[..., None, None] & exists
-  return jnp.where(transparent, jnp.maximum(bias, 0.0), bias)
+def _offsets(lines: SiteLines, rows, whole, spread) -> list:
+  """M · row + c along every axis of the key, [N, B or 1, H, T, K]."""
+  found = []
+  of_rows = lambda x: jnp.asarray(x)[None, :, None, :, None]
+  for axis in range(rows.axes):
+    total = spread(lines.intercept[..., axis])
+    for other in range(rows.axes):
+      along = of_rows(rows.left[..., other])
+      if other == 0:
+        along = jnp.where(whole, of_rows(rows.index[None]), along)
+      total = total + spread(lines.matrix[..., axis, other]) * along
+    found.append(total)
+  return found
 
 
-def gathered(lines: SiteLines, row_T, keys, causal: bool) -> Gathered:
-  """The same bias as `dense`, as the few keys that each row sees.
-
-  Every line has at most one key in a row. Transparent heads have no such form:
-  see `is_sparse`.
-
-  Args:
-    lines: [N or 1, H, K].
-    row_T: [T] int32 row numbers.
-    keys: Coordinates of the S keys; a segment's keys are consecutive.
-    causal: whether keys behind the row are closed (self-attention).
-
-  Returns:
-    Gathered with [N or 1, H, T, K] arrays.
-  """
-  lines = SiteLines(*map(jnp.asarray, lines))
-  expand = lambda x: x[..., None, :]  # [N or 1, H, 1, K]
-  segment, anchor, delta, intercept = map(expand, lines[:4])
-  step = delta * row_T[:, None]
-  offset = jnp.where(anchor == LEFT, intercept + step, intercept - step)
-  whole = keys.absolute()
-  last = keys.segment.shape[0] - 1
-  found = jnp.zeros(offset.shape, jnp.int32)
-  is_open = jnp.zeros(offset.shape, bool)
-  names = (segment == WHOLE, whole), (segment >= 0, keys)
-  for chosen, at in names:
-    # The first key of the segment; from its right end, the last.
-    same = jnp.asarray(at.segment) == jnp.maximum(segment, 0)[..., None]
-    first = jnp.argmax(same, axis=-1)
-    end = last - jnp.argmax(same[..., ::-1], axis=-1)
-    index = jnp.where(anchor == LEFT, first + offset, end - offset)
-    index = jnp.clip(index, 0, last)
-    hit = chosen & open_at(at, index, segment, anchor, offset)
-    found = jnp.where(hit, index, found)
-    is_open |= hit
-  is_open &= expand(lines.valid)
-  if causal:
-    is_open &= jnp.asarray(keys.left)[found] <= row_T[:, None]
-  bias = jnp.where(is_open, expand(lines.value), CLOSED)
-  # Where lines cross, the larger value counts, once.
-  size = bias.shape[-1]
-  order = jnp.arange(size)
-  other, own = bias[..., None, :], bias[..., :, None]
-  beaten = (other > own) | ((other == own) & (order < order[:, None]))
-  met = found[..., None, :] == found[..., :, None]
-  twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
-  return Gathered(found, jnp.where(twice, CLOSED, bias))
+def _segment_starts(keys):
+  """First key [B or 1, SEGMENTS] of every segment, and how far it extends
+  along each axis [B or 1, SEGMENTS, A]."""
+  names = jnp.arange(SEGMENTS)[None, :, None]
+  first = jnp.argmax(jnp.asarray(keys.segment)[:, None] == names, axis=-1)
+  size = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
+  return first, jnp.take_along_axis(size, first[..., None], axis=1)
 
 
-def open_at(keys, index, segment, anchor, offset):
-  """Whether key `index` is that of a segment at an offset from its anchor."""
-  there = jnp.asarray(keys.segment)[index] == jnp.maximum(segment, 0)
-  left, right = jnp.asarray(keys.left)[index], jnp.asarray(keys.right)[index]
-  return there & (jnp.where(anchor == LEFT, left, right) == offset)
-
-
-def is_sparse(bias: dict) -> bool:
-  """Whether every head of every site has lines or is closed; host-side."""
-  return {"self", "cross"} <= set(bias) and not any(
-    np.any(site.transparent) for site in bias.values()
-  )
-
-
-def phrase(segment, anchor, delta, intercept, names) -> str:
+def phrase(line, names) -> str:
   """One line in words, like "b: right-1·row = 0".
 
   Args:
-    segment, anchor, delta, intercept: of one line.
+    line: (row_segment, segment, anchor, matrix, intercept) of one line.
     names: segment names.
   """
-  name = "whole" if segment == WHOLE else names[segment]
-  step = -int(delta) if anchor == LEFT else int(delta)
-  row = f"{step:+d}·row" if step else ""
-  return f"{name}: {('left', 'right')[anchor]}{row} = {int(intercept)}"
-
-
-def leak(lines: SiteLines):
-  """The first self-attention line that shows the future.
-
-  A line is at left = delta·row + intercept. It leaks if it stays or gets ahead
-  of its row (delta 1 with a positive intercept, or a greater delta). Verticals
-  and anti-diagonals are ahead of the first rows only, where the causal term
-  closes them, as in the statistics that they were kept by.
-
-  Returns:
-    None, or (seed, layer, head, row, column) of the first such cell.
-  """
-  ahead = (lines.delta > 1) | ((lines.delta == 1) & (lines.intercept > 0))
-  future = lines.valid & (lines.anchor == LEFT) & ahead
-  if not np.any(future):
-    return None
-  r, n, h, k = (int(x) for x in np.argwhere(np.asarray(future))[0])
-  delta = int(lines.delta[r, n, h, k])
-  intercept = int(lines.intercept[r, n, h, k])
-  row = 0
-  while delta * row + intercept <= row:
-    row += 1
-  return r, n, h, row, delta * row + intercept
-
-
-def leak_dense(matrix):
-  """The first open cell behind its row of [R, N, H, T, T], as `leak` does."""
-  rows, columns = matrix.shape[-2:]
-  future = np.arange(columns) > np.arange(rows)[:, None]
-  found = np.argwhere((np.asarray(matrix) != CLOSED) & future)
-  return tuple(map(int, found[0])) if len(found) else None
+  _, segment, anchor, matrix, intercept = map(np.asarray, line)
+  name = "whole" if segment == WHOLE else names[int(segment)]
+  end = ("left", "right")[int(anchor)]
+  axes = [""] if len(intercept) == 1 else ["j", "k"]
+  found = []
+  for axis, label in enumerate(axes):
+    row = "".join(
+      f"{-int(m):+d}·row{other}"
+      for m, other in zip(matrix[axis], axes, strict=True)
+      if m
+    )
+    found.append(f"{end}{label}{row} = {int(intercept[axis])}")
+  return f"{name}: {', '.join(found)}"

@@ -12,23 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import ANY, LEFT, WHOLE, SiteLines
+from lengthgen_jax.coordinates import PAD
 
 
 class RelativeTable(NamedTuple):
-  """The lines of one (segment, anchor, delta) of a site.
+  """The lines of one direction of a site whose coordinates have one axis.
 
   Attributes:
-    segment, anchor, delta: ints, as in SiteLines.
-    first: intercept of the table's first entry; entry i belongs to keys with
-      left - delta·row (or right + delta·row) = first + i.
+    row_segment, segment, anchor, step: ints, as in SiteLines (step is M).
+    first: intercept of the table's first entry; entry i belongs to keys whose
+      offset is M · row + first + i.
     values: [..., N or 1, H, entries] float32, -inf where closed. Keys outside
       the table are closed: the clip.
   """
 
+  row_segment: int
   segment: int
   anchor: int
-  delta: int
+  step: int
   first: int
   values: np.ndarray
 
@@ -39,32 +41,41 @@ def tables(lines: SiteLines) -> list[RelativeTable]:
   Transparent heads have no lines and so no entries: their bias is 0 everywhere.
 
   Args:
-    lines: [..., N or 1, H, K].
+    lines: [..., N or 1, H, K], with one axis.
   """
-  kind = np.stack([lines.segment, lines.anchor, lines.delta], axis=-1)
+  step, intercept = lines.matrix[..., 0, 0], lines.intercept[..., 0]
+  kind = np.stack(
+    [lines.row_segment, lines.segment, lines.anchor, step], axis=-1
+  )
   valid = np.asarray(lines.valid)
   found = []
-  for segment, anchor, delta in sorted(set(map(tuple, kind[valid].tolist()))):
-    mine = valid & (kind == (segment, anchor, delta)).all(axis=-1)
-    first, last = lines.intercept[mine].min(), lines.intercept[mine].max()
+  for name in sorted(set(map(tuple, kind[valid].tolist()))):
+    mine = valid & (kind == name).all(axis=-1)
+    first, last = intercept[mine].min(), intercept[mine].max()
     values = np.full(valid.shape[:-1] + (last - first + 1,), CLOSED, np.float32)
     where = np.nonzero(mine)
-    cell = (*where[:-1], lines.intercept[mine] - first)
+    cell = (*where[:-1], intercept[mine] - first)
     np.maximum.at(values, cell, lines.value[mine])
-    found.append(RelativeTable(segment, anchor, delta, int(first), values))
+    found.append(RelativeTable(*name, int(first), values))
   return found
 
 
-def dense(parts: list[RelativeTable], row_T, keys):
-  """The bias matrix [..., N or 1, H, T, S] of tables, as `lines.dense`."""
+def dense(parts: list[RelativeTable], rows, keys):
+  """The bias matrix [..., N or 1, H, T, S] of tables, for rows and keys of one
+  example: what `SiteLines.dense` says."""
   bias = CLOSED
   for part in parts:
-    at = keys.absolute() if part.segment == WHOLE else keys
-    inside = at.segment == (0 if part.segment == WHOLE else part.segment)
-    step = part.delta * row_T[:, None]
-    relative = at.left - step if part.anchor == LEFT else at.right + step
-    entry = relative - part.first
-    inside = inside & (entry >= 0) & (entry < part.values.shape[-1])
+    whole = part.segment == WHOLE
+    along = jnp.asarray(rows.index if whole else rows.left[0, :, 0])
+    left = keys.index if whole else keys.left[0, :, 0]
+    right = keys.index_right()[0] if whole else keys.right[0, :, 0]
+    offset = jnp.asarray(left if part.anchor == LEFT else right)
+    entry = offset - part.step * along[:, None] - part.first
+    name = jnp.asarray(keys.segment[0])
+    inside = name != PAD if whole else name == part.segment
+    row = jnp.asarray(rows.segment[0])[:, None]
+    inside &= row != PAD if part.row_segment == ANY else row == part.row_segment
+    inside &= (entry >= 0) & (entry < part.values.shape[-1])
     entry = jnp.clip(entry, 0, part.values.shape[-1] - 1)
     value = jnp.where(inside, jnp.asarray(part.values)[..., entry], CLOSED)
     bias = jnp.maximum(bias, value)
@@ -72,11 +83,11 @@ def dense(parts: list[RelativeTable], row_T, keys):
 
 
 def save(path, bias: dict) -> None:
-  """Writes `{site}_{i}_values` and `{site}_{i}_line` = (segment, anchor,
-  delta, first) for table i of every site of a LineBias."""
+  """Writes `{site}_{i}_values` and `{site}_{i}_line` = (row segment, segment,
+  anchor, step, first) for table i of every site of a LineBias."""
   arrays = {}
   for site, lines in bias.items():
     for i, table in enumerate(tables(lines)):
       arrays[f"{site}_{i}_values"] = table.values
-      arrays[f"{site}_{i}_line"] = np.array(table[:4], np.int32)
+      arrays[f"{site}_{i}_line"] = np.array(table[:5], np.int32)
   np.savez_compressed(path, **arrays)

@@ -105,7 +105,7 @@ def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
   Args:
     config: the temperature.
     sizes: n by site, [B or 1, T or 1], or None.
-    key: of this batch, another one for each of its parts.
+    key: of this batch alone.
     batch: B.
   """
   if config.stretch == 1.0:
@@ -115,18 +115,19 @@ def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
   return {k: None if n is None else n * factor for k, n in sizes.items()}
 
 
-def temper(config: TemperatureConfig, query_BxTxHxK, size_BxT, a, b):
-  """Queries times τ, so that scores come out tempered.
+def tau(config: TemperatureConfig, size_BxT, a, b):
+  """What the scores are multiplied by.
 
   Args:
     config: the temperature.
-    query_BxTxHxK: queries.
-    size_BxT: n, from `sizes`.
+    size_BxT: n, from `sizes`; None without a temperature.
     a, b: the layer's parameters, [] or [H].
 
   Returns:
-    [B, T, H, K].
+    [B, H or 1, T, 1] float32, or None.
   """
+  if size_BxT is None:
+    return None
   n = jnp.asarray(size_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
-  tau = TEMPERATURES[config.kind].value(n, a, b)
-  return query_BxTxHxK * tau[..., None].astype(query_BxTxHxK.dtype)
+  value = TEMPERATURES[config.kind].value(n, a, b)
+  return value.swapaxes(1, 2)[..., None]

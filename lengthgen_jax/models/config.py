@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from lengthgen_jax.attention.positions import PositionConfig
+from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import TemperatureConfig
 
 NORMS = ("pre", "post", "block_end", "none")
 NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("relu", "gelu")
 DTYPES = ("float32", "bfloat16")
+PRECISIONS = ("default", "high", "highest")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +18,6 @@ class ModelConfig:
 
   Attributes:
     vocab_size: V.
-    start_token: first decoder input.
     emb_dim: D; num_heads: H; mlp_dim: F.
     num_encoder_layers: 0 is the identity encoder.
     num_decoder_layers: N.
@@ -29,13 +29,14 @@ class ModelConfig:
     activation: "relu" or "gelu".
     dropout_rate: on embeddings and on every sublayer's output.
     dtype: of activations; parameters, scores and softmax stay float32.
+    precision: of matrix products; below "highest" GPUs and TPUs round the
+      factors of float32 products.
     learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
     temperature: of the softmax, in every attention.
   """
 
   vocab_size: int
-  start_token: int
   emb_dim: int
   num_heads: int
   mlp_dim: int
@@ -47,6 +48,7 @@ class ModelConfig:
   activation: str
   dropout_rate: float
   dtype: str
+  precision: str
   learned_bias_scale: bool
   positions: PositionConfig
   temperature: TemperatureConfig

@@ -1,19 +1,41 @@
 """The decoder-only transformer of the task hinting paper."""
 
+from functools import partial
+from typing import ClassVar, NamedTuple
+
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention import positions
+from lengthgen_jax.attention.kernel import Dense
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.config import ModelConfig
+
+
+class Sites(NamedTuple):
+  """What the attention sites ("self", "cross", "encoder") of a model are told.
+
+  Attributes:
+    biases: by site, Dense or Gathered of all layers: causality and padding are
+      in them, the model adds what its position encoding says.
+    sizes: by site, n of the softmax temperature (attention.temperature.sizes).
+  """
+
+  biases: dict
+  sizes: dict
+
+
+class Memory(NamedTuple):
+  """What an encoder leaves for the decoder: keys and values by layer, and what
+  cross-attention is told. Nothing in a decoder-only model."""
+
+  key_values: list
+  keys: object = None
 
 
 class DecoderOnly(nn.Module):
   """One trunk, and one output head per task (hard parameter sharing).
 
-  In the manner of Flaxformer's T5 decoder, whose layer names it bears. `biases`
-  maps "self" to [N or 1, H, T, S] arrays, which hold the causal term, and
-  "sizes" to n of the softmax temperature.
+  In the manner of Flaxformer's T5 decoder, whose layer names it bears.
 
   Attributes:
     config: shape; its encoder layers are not used.
@@ -23,14 +45,15 @@ class DecoderOnly(nn.Module):
   config: ModelConfig
   heads: tuple[str, ...]
 
+  sites: ClassVar[tuple[str, ...]] = ("self",)
+
   def setup(self):
     config = self.config
     self.token_embedder = layers.embedding(config)
-    if config.positions.kind == "learned":
-      self.position_embedder = layers.position_table(config)
+    self.positions = layers.position_encodings(config, self.sites)
     self.dropout = nn.Dropout(config.dropout_rate)
-    self.layers = [
-      layers.Block(config, cross=False)
+    self.decoder = [
+      layers.Block(config, cross="cross" in self.sites)
       for _ in range(config.num_decoder_layers)
     ]
     if config.norm == "pre":
@@ -39,38 +62,60 @@ class DecoderOnly(nn.Module):
       name: layers.logits_layer(config) for name in self.heads
     }
 
-  def decode(self, tokens_BxT, row_T, biases, head, train=False, cache=None):
-    """Logits [B, T, V] of one head for rows `row_T`.
+  def embed(self, tokens, places, site: str, train: bool, key):
+    """Token embeddings with positions, after dropout."""
+    x = self.token_embedder(tokens)
+    x = self.positions[site].embed(x, places, key)
+    return self.dropout(x, deterministic=not train)
+
+  def bias(self, sites: Sites, site: str, rows, keys):
+    """A site's bias with what the position encoding adds to it."""
+    bias = sites.biases[site]
+    encoding = self.positions[site]
+    if not encoding.additive:
+      return bias
+    added = encoding.bias(rows, keys, site == "self")
+    return Dense(bias.values + added[None])
+
+  def encode(self, batch, sites: Sites, train=False, key=None):
+    """(Memory, activations) of a batch's source; nothing without one."""
+    del batch, sites, train, key
+    return Memory([None] * self.config.num_decoder_layers), {}
+
+  def decode(
+    self, batch, memory, sites, head, train=False, *, cache=None, key=None
+  ):
+    """Logits [B, T, V] of one head for the rows of a batch.
 
     Args:
-      tokens_BxT: inputs of these rows.
-      row_T: [T] row numbers.
-      biases: rows `row_T` of the bias, and their sizes.
+      batch: inputs, rows and places of the T rows (a Batch, or some rows of
+        one); keys of all rows that there are.
+      memory: from `encode`.
+      sites: biases and sizes of these rows.
       head: which task answers.
       train: whether dropout is on.
-      cache: per layer keys and values [B, L, H, K], into which the given rows
-        are written; None means that `row_T` is all.
+      cache: per layer keys and values [B, L, H, K] of self-attention, into
+        which the given rows are written; None means that they are all.
+      key: of what a position encoding draws in training.
 
     Returns:
       logits, the new cache (None without one), activations.
     """
-    index = positions.target_index(self.config.positions, row_T)
-    x = self.token_embedder(tokens_BxT)
-    kind = self.config.positions.kind
-    if kind == "sinusoidal":
-      x = x + positions.sinusoid(index, self.config.emb_dim).astype(x.dtype)
-    elif kind == "learned":
-      x = x + self.position_embedder(index)
-    x = self.dropout(x, deterministic=not train)
+    x = self.embed(batch.inputs, batch.places, "self", train, key)
+    rotate = partial(self.positions["self"].rotate, at=batch.places)
+    biases = {"self": self.bias(sites, "self", batch.rows, batch.keys)}
+    if memory.keys is not None:
+      biases["cross"] = self.bias(sites, "cross", batch.rows, memory.keys)
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
-    for n, block in enumerate(self.layers):
-      kv = block.self_key_value(x, index)
+    for n, block in enumerate(self.decoder):
+      kv = block.self_key_value(x, rotate)
       if cache is not None:
-        kv = layers.write_rows(cache[n], kv, row_T[0])
+        kv = layers.write_rows(cache[n], kv, batch.rows.index[0])
         new_cache.append(kv)
-      bias = {"self": layers.layer_bias(biases["self"], n)}
-      x, block_acts = block(x, index, kv, None, bias, biases["sizes"], train)
+      key_values = {"self": kv, "cross": memory.key_values[n]}
+      own = {site: bias.layer(n) for site, bias in biases.items()}
+      x, block_acts = block(x, rotate, key_values, own, sites.sizes, train)
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
       x = self.decoder_norm(x)
@@ -81,8 +126,18 @@ class DecoderOnly(nn.Module):
     logits = self.logits_dense[head](x)
     return logits, new_cache if cache is not None else None, acts
 
-  def __call__(self, tokens_BxT, biases, head: str, train: bool = False):
-    """Teacher-forced logits [B, T, V] of one head, and activations."""
-    rows = jnp.arange(tokens_BxT.shape[1])
-    logits, _, acts = self.decode(tokens_BxT, rows, biases, head, train)
-    return logits, acts
+  def __call__(self, batch, sites: Sites, head: str, train: bool = False):
+    """Teacher-forced logits [B, T, V] of one head, and activations: "decoder"
+    and, in an encoder-decoder, "encoder"."""
+    draws = train and self.positions["self"].random
+    key = self.make_rng("positions") if draws else None
+    memory, encoder_acts = self.encode(batch, sites, train, key)
+    logits, _, acts = self.decode(batch, memory, sites, head, train, key=key)
+    return logits, {"encoder": encoder_acts, "decoder": acts}
+
+
+def empty_cache(config: ModelConfig, batch: int, rows: int) -> list:
+  """Keys and values [B, rows, H, K] of every decoder layer, all zero."""
+  shape = (batch, rows, config.num_heads, config.head_dim)
+  empty = jnp.zeros(shape, config.dtype)
+  return [(empty, empty)] * config.num_decoder_layers

@@ -6,14 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import (
-  CLOSED,
-  Gathered,
-  biased_attention,
-  gathered_attention,
-)
-from lengthgen_jax.attention.positions import rotate
-from lengthgen_jax.attention.temperature import TEMPERATURES, temper
+from lengthgen_jax.attention.kernel import CLOSED, attend
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.models.config import ModelConfig
 
 
@@ -25,7 +20,10 @@ class Attention(nn.Module):
   def setup(self):
     config = self.config
     dense = partial(
-      nn.DenseGeneral, dtype=config.dtype, use_bias=config.dense_bias
+      nn.DenseGeneral,
+      dtype=config.dtype,
+      use_bias=config.dense_bias,
+      precision=config.precision,
     )
     heads = (config.num_heads, config.head_dim)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
@@ -44,44 +42,36 @@ class Attention(nn.Module):
       ones = nn.initializers.ones
       self.tau_offset = self.param("temperature_offset", ones, shape)
 
-  def key_value(self, inputs_BxSxD, index_S):
-    """Keys and values [B, S, H, K] of inputs at positions `index_S`."""
-    key = self.key(inputs_BxSxD)
-    if self.config.positions.kind == "rope":
-      key = rotate(key, index_S)
-    return key, self.value(inputs_BxSxD)
+  def key_value(self, inputs_BxSxD, rotate):
+    """Keys and values [B, S, H, K]; `rotate` is the position encoding's."""
+    return rotate(self.key(inputs_BxSxD)), self.value(inputs_BxSxD)
 
-  def _scaled(self, bias_HxTxS):
+  def _scaled(self, bias):
     """The bias times a learned factor; closed cells stay closed."""
-    if isinstance(bias_HxTxS, Gathered):
-      return bias_HxTxS._replace(bias=self._scaled(bias_HxTxS.bias))
-    closed = bias_HxTxS == CLOSED
-    scaled = self.bias_scale * jnp.where(closed, 0.0, bias_HxTxS)
-    return jnp.where(closed, CLOSED, scaled)
+    closed = bias.values == CLOSED
+    scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
+    return bias.replace(values=jnp.where(closed, CLOSED, scaled))
 
-  def __call__(self, inputs_BxTxD, index_T, key_value, bias_HxTxS, size_BxT):
+  def __call__(self, inputs_BxTxD, rotate, key_value, bias, size_BxT):
     """Attends from inputs to `key_value`; returns (out [B, T, D], acts).
 
-    A Gathered bias visits the open keys alone, and leaves no activations. The
-    softmax has the temperature of `size_BxT` (attention.temperature.sizes).
+    Args:
+      inputs_BxTxD: of the rows.
+      rotate: the position encoding's rotation of queries.
+      key_value: from `key_value`.
+      bias: of this layer, Dense or Gathered.
+      size_BxT: n of the softmax temperature, or None.
     """
     if self.config.learned_bias_scale:
-      bias_HxTxS = self._scaled(bias_HxTxS)
-    query = self.query(inputs_BxTxD)
-    if self.config.positions.kind == "rope":
-      query = rotate(query, index_T)
-    if size_BxT is not None:
-      query = temper(
-        self.config.temperature,
-        query,
-        size_BxT,
-        self.tau_scale,
-        self.tau_offset,
-      )
-    if isinstance(bias_HxTxS, Gathered):
-      return self.out(gathered_attention(query, *key_value, bias_HxTxS)), {}
-    context, weights, scores = biased_attention(query, *key_value, bias_HxTxS)
-    return self.out(context), {"weights": weights, "scores": scores}
+      bias = self._scaled(bias)
+    query = rotate(self.query(inputs_BxTxD))
+    value = tau(
+      self.config.temperature, size_BxT, self.tau_scale, self.tau_offset
+    )
+    context, acts = attend(
+      query, *key_value, bias, value, self.config.precision
+    )
+    return self.out(context), acts
 
 
 class Mlp(nn.Module):
@@ -93,7 +83,10 @@ class Mlp(nn.Module):
   def __call__(self, x_BxTxD):
     activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
     dense = partial(
-      nn.Dense, dtype=self.config.dtype, use_bias=self.config.dense_bias
+      nn.Dense,
+      dtype=self.config.dtype,
+      use_bias=self.config.dense_bias,
+      precision=self.config.precision,
     )
     x = dense(self.config.mlp_dim, name="wi")(x_BxTxD)
     return dense(self.config.emb_dim, name="wo")(activation(x))
@@ -132,48 +125,40 @@ class Block(nn.Module):
     x = x + self.dropout(update, deterministic=not train)
     return self._normalize(name, x) if self.config.norm == "post" else x
 
-  def self_key_value(self, x, index_T):
+  def self_key_value(self, x, rotate):
     """Keys and values of this block's self-attention."""
     inputs = self._enter("self_attention", x)
-    return self.self_attention.key_value(inputs, index_T)
+    return self.self_attention.key_value(inputs, rotate)
 
-  def cross_key_value(self, memory, index_S):
+  def cross_key_value(self, memory, rotate):
     """Keys and values of this block's cross-attention."""
-    return self.cross_attention.key_value(memory, index_S)
+    return self.cross_attention.key_value(memory, rotate)
 
-  def __call__(self, x, index_T, self_kv, cross_kv, bias, sizes, train: bool):
+  def __call__(self, x, rotate, key_values, biases, sizes, train: bool):
     """Applies the block.
 
     Args:
       x: [B, T, D] residual stream.
-      index_T: positions of the rows.
-      self_kv: keys and values of self-attention, maybe a cache.
-      cross_kv: keys and values of cross-attention, or None.
-      bias: {"self": [H, T, S], "cross": [H, T, S]}.
-      sizes: {"self": n, "cross": n} of the softmax temperature, or Nones.
+      rotate: what the position encoding does to queries.
+      key_values: by site, "self" and, if there is a memory, "cross".
+      biases: by site, of this layer.
+      sizes: by site, n of the softmax temperature, or None.
       train: whether dropout is on.
 
     Returns:
       The residual stream and a dict of activations.
     """
     acts = {}
-    out, acts["self"] = self.self_attention(
-      self._enter("self_attention", x),
-      index_T,
-      self_kv,
-      bias["self"],
-      sizes["self"],
-    )
-    x = self._leave("self_attention", x, out, train)
-    if self.cross:
-      out, acts["cross"] = self.cross_attention(
-        self._enter("cross_attention", x),
-        index_T,
-        cross_kv,
-        bias["cross"],
-        sizes["cross"],
+    for site in ("self", "cross") if self.cross else ("self",):
+      name = f"{site}_attention"
+      out, acts[site] = getattr(self, name)(
+        self._enter(name, x),
+        rotate,
+        key_values[site],
+        biases[site],
+        sizes[site],
       )
-      x = self._leave("cross_attention", x, out, train)
+      x = self._leave(name, x, out, train)
     acts["before_mlp"] = x
     x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), train)
     if self.config.norm == "block_end":
@@ -186,11 +171,6 @@ def normalization(config: ModelConfig) -> nn.Module:
   """Layer normalization, or its root-mean-square form."""
   kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm_kind]
   return kind(dtype=config.dtype)
-
-
-def layer_bias(bias_NxHxTxS, layer: int):
-  """[H, T, S] of a layer, dense or Gathered; one bias may serve all layers."""
-  return jax.tree.map(lambda x: x[layer if len(x) > 1 else 0], bias_NxHxTxS)
 
 
 def write_rows(cache, key_value, row):
@@ -214,19 +194,18 @@ def embedding(config: ModelConfig) -> nn.Embed:
   )
 
 
-def position_table(config: ModelConfig) -> nn.Embed:
-  """The learned position table, T rows if the index is cyclic."""
-  rows = config.positions.cyclic_period or config.positions.table
-  return nn.Embed(
-    rows,
-    config.emb_dim,
-    dtype=config.dtype,
-    embedding_init=jax.nn.initializers.normal(0.02),
-  )
+def position_encodings(config: ModelConfig, sites) -> dict:
+  """A position encoding for each attention site."""
+  kind = POSITIONS[config.positions.kind]
+  make = partial(kind, config.positions, config.emb_dim, config.num_heads)
+  return {site: make() for site in sites}
 
 
 def logits_layer(config: ModelConfig) -> nn.Dense:
   """The output layer, float32 whatever the compute type is."""
   return nn.Dense(
-    config.vocab_size, dtype=jnp.float32, use_bias=config.dense_bias
+    config.vocab_size,
+    dtype=jnp.float32,
+    use_bias=config.dense_bias,
+    precision=config.precision,
   )

@@ -1,4 +1,4 @@
-"""Tasks: pure samplers from a key to a batch of examples."""
+"""Tasks, by name: one file each, and a line here."""
 
 from lengthgen_jax.tasks import increment, sorting
 from lengthgen_jax.tasks.addition import Addition
@@ -6,12 +6,15 @@ from lengthgen_jax.tasks.multiply import Multiply
 from lengthgen_jax.tasks.parity import Parity, ParityClassification
 from lengthgen_jax.tasks.successor import Successor
 
-ARITHMETIC = {
-  task.name: task
-  for task in (Successor, Addition, Multiply, Parity, ParityClassification)
+TASKS = {
+  "successor": Successor,
+  "addition": Addition,
+  "multiply": Multiply,
+  "parity": Parity,
+  "parity_classification": ParityClassification,
+  "sort": sorting.Sort,
+  "increment": increment.Increment,
 }
-SEQUENCES = {task.name: task for task in (sorting.Sort, increment.Increment)}
-TASKS = ARITHMETIC | SEQUENCES
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.
 HINTS = {

@@ -1,11 +1,10 @@
 """a+b."""
 
-from lengthgen_jax.tasks import digits
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
 class Addition(ArithmeticTask):
-  """The sum of two numbers (ABS paper, section 3).
+  """The sum of two numbers (ABS paper, section 3); the state is the carry.
 
   `$0123+0748` -> `1780&`; `$0999+0001` -> `0001&`.
   Aligned: `$+00172438` -> `1780&`.
@@ -14,6 +13,8 @@ class Addition(ArithmeticTask):
   name = "addition"
   operator = "+"
   operands = 2
+  states = (0, 1)
 
-  def answer(self, operands):
-    return digits.carry(operands[0] + operands[1], self.base)
+  def step(self, state, symbols):
+    total = symbols[0] + symbols[1] + state
+    return total // 10, total % 10

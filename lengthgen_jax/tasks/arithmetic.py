@@ -8,21 +8,68 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.coordinates import Coordinates, segments
+from lengthgen_jax.errors import check, shown
 from lengthgen_jax.tasks import digits
-from lengthgen_jax.tasks.batch import Batch
+from lengthgen_jax.tasks.task import Example, Size, Task, below, join
 from lengthgen_jax.tasks.vocabulary import ARITHMETIC
 
 
+def equal(task, key, size: Size):
+  """Every operand has exactly its length."""
+  keys = jax.random.split(key, task.operands)
+  drawn = [
+    jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.longest - 1))
+    if task.is_digit(i)
+    else digits.exact(keys[i], size.lengths[i], size.longest, task.base)
+    for i in range(task.operands)
+  ]
+  return jnp.stack(drawn)
+
+
+def unequal(task, key, size: Size):
+  """One operand has the length, the other one uniform in 1...length; the same
+  as `equal` where there is one long operand."""
+  if task.operands == 2 and not task.short_operand:
+    key, order_key, length_key = jax.random.split(key, 3)
+    longest = size.lengths[0]
+    other = jax.random.randint(length_key, (), 1, longest + 1)
+    pair = jnp.stack([longest, other])
+    first = jax.random.bernoulli(order_key)
+    size = size._replace(lengths=jnp.where(first, pair, pair[::-1]))
+  return equal(task, key, size)
+
+
+def carry_chain(task, key, size: Size):
+  """The longest carry chain (99...9, or operands that add up to 10^L), and
+  one-hot strings for bits."""
+  place, length = jnp.arange(size.longest), size.lengths[0]
+  inside = place < length
+  if task.base == 2:
+    hot = jax.random.randint(key, (), 0, length)
+    return (place == hot).astype(jnp.int32)[None]
+  nines = jnp.where(inside, 9, 0)
+  if task.operands == 1:
+    return nines[None]
+  if task.short_operand:
+    factor = jax.random.randint(key, (), 2, 10)
+    return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
+  a = jax.random.randint(key, place.shape, 1, 10)
+  a = jnp.where(inside, a, 0)
+  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])
+
+
 @dataclasses.dataclass(frozen=True)
-class ArithmeticTask:
+class ArithmeticTask(Task):
   """Digits in, digits of the answer out, least significant first.
 
-  The source is `$` and the expression, operands left-padded with zeros to a
-  common width W; the target is W reversed digits and `&`. A segment is an
+  The prompt is `$` and the expression, operands left-padded with zeros to a
+  common width W; the output is W reversed digits and `&`. A segment is an
   operand with the token on its left, so that the row which must say `&` has a
   key that marks the end of the number. The aligned form (ABS paper, section
   4.1) puts the operator first and interleaves the operands' digits.
+
+  A task states itself as a transducer that reads the operands' digits from the
+  least significant on: `states`, `begin` and `step`.
 
   Attributes:
     aligned: whether a binary task interleaves its operands.
@@ -32,42 +79,62 @@ class ArithmeticTask:
   aligned: bool = False
   slack: int = 2
 
-  name: ClassVar[str]
+  section: ClassVar[str] = "arithmetic"
+  unit: ClassVar[str] = "digits"
+  test_sets: ClassVar[dict] = {
+    "equal": equal,
+    "unequal": unequal,
+    "carry": carry_chain,
+  }
+  ragged: ClassVar[bool] = False
+  of_digits: ClassVar[bool] = True
   operator: ClassVar[str] = ""
-  operands: ClassVar[int] = 1
   base: ClassVar[int] = 10
   short_operand: ClassVar[bool] = False  # the second operand is one digit
-  family: ClassVar[str] = "encoder_decoder"
-  unit: ClassVar[str] = "digits"
+  end: ClassVar[int] = ARITHMETIC.id("&")
 
-  vocabulary = ARITHMETIC
+  def __post_init__(self):
+    check(
+      self.slack >= 0, f"arithmetic.slack={self.slack}: must not be negative"
+    )
 
-  # What a task defines.
+  # The transducer that a task is.
 
-  def answer(self, operands):
-    """Digits [B, W] of the result, most significant first."""
+  states: ClassVar[tuple[int, ...]]
+  begin: ClassVar[int] = 0
+
+  def step(self, state, symbols):
+    """(next state, output digit) from the state and a digit of each operand
+    (the single digit of N×1 is read again and again)."""
     raise NotImplementedError
-
-  def target_length(self, width: int) -> int:
-    """T, the rows of the target, end token included."""
-    return width + 1
 
   # Sizes.
 
-  def units(self, length: int) -> int:
-    """A length in decimal digits as digits or bits of one operand."""
+  def units(self, length):
     return length if self.base == 10 else math.ceil(length * math.log2(10))
 
-  def natural_width(self, length: int) -> int:
-    """W of `width=natural` for a length in decimal digits."""
-    return self.units(length) + self.slack
+  def bits(self, length):
+    return self.units(length) if self.base == 2 else None
+
+  def natural_width(self, length):
+    return length + self.slack
+
+  def test_size(self, length, samples):
+    """min(10^L - 10^(L-1), samples), the papers' size of a test set."""
+    return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
   def is_digit(self, operand: int) -> bool:
     """Whether this operand is the single digit of N×1."""
     return operand == 1 and self.short_operand
 
-  def operand_width(self, operand: int, width: int) -> int:
-    return 1 if self.is_digit(operand) else width
+  def prompt_size(self, longest):
+    if self.interleaved:
+      return 2 * longest + 2
+    widths = [1 if self.is_digit(i) else longest for i in range(self.operands)]
+    return sum(widths) + self.operands
+
+  def output_size(self, longest):
+    return longest + 1
 
   # Segments.
 
@@ -76,150 +143,153 @@ class ArithmeticTask:
     return self.aligned and self.operands == 2
 
   @property
-  def segment_names(self) -> tuple[str, ...]:
-    if self.interleaved:
-      return ("pairs",)
-    return ("a", "b")[: self.operands]
+  def segments(self):
+    return ("pairs",) if self.interleaved else ("a", "b")[: self.operands]
 
   @property
-  def strides(self) -> tuple[int, ...]:
-    """Tokens that one output row advances in each segment (0: stays)."""
+  def strides(self):
     if self.interleaved:
       return (2,)
     return (1, 0 if self.short_operand else 1)[: self.operands]
 
-  def coordinates(self, width: int) -> Coordinates:
-    """Coordinates of the source keys at width W."""
-    if self.interleaved:
-      return segments(2 * width + 2)
-    widths = [self.operand_width(i, width) for i in range(self.operands)]
-    return segments(*(w + 1 for w in widths))
-
   # Examples.
 
-  def source(self, operands):
-    """[B, S] tokens of `$` and the expression."""
-    batch = operands[0].shape[0]
-    token = lambda s: jnp.full((batch, 1), self.vocabulary.id(s), jnp.int32)
-    start = token(self.vocabulary.start)
-    if self.operands == 1:
-      return jnp.concatenate([start, operands[0]], axis=1)
-    a, b = operands
-    operator = token(self.operator)
-    if self.interleaved:
-      pairs = jnp.stack([a, jnp.broadcast_to(b, a.shape)], axis=2)
-      return jnp.concatenate([start, operator, pairs.reshape(batch, -1)], 1)
-    return jnp.concatenate([start, a, operator, b], axis=1)
+  def draws(self, longest):
+    return self.operands * longest
 
-  def encode(self, operands, length_B=None) -> Batch:
-    """The batch of expressions whose operands have the given digits.
+  def example(self, numbers, size):
+    place = jnp.arange(size.longest)
+    drawn = []
+    for i, own in enumerate(numbers.reshape(self.operands, -1)):
+      length = 1 if self.is_digit(i) else size.lengths[i]
+      base = 10 if self.is_digit(i) else self.base
+      drawn.append(jnp.where(place < length, below(own, base), 0))
+    return self.answered(jnp.stack(drawn), size)
 
-    Args:
-      operands: a list of [B, W] int32 digit arrays ([B, 1] for the single
-        digit), most significant first.
-      length_B: length of the longest operand, for the record.
-    """
-    batch, width = operands[0].shape
-    end = jnp.full((batch, 1), self.vocabulary.id(self.vocabulary.end))
-    answer = self.answer(operands)[:, ::-1]
-    target = jnp.concatenate([answer, end], axis=1).astype(jnp.int32)
-    if length_B is None:
-      length_B = jnp.full((batch,), width, jnp.int32)
-    return Batch(
-      source=self.source(operands).astype(jnp.int32),
-      target=target,
-      weight=jnp.ones(target.shape, jnp.float32),
-      length=length_B,
-      coordinates=self.coordinates(width),
+  def from_values(self, values, numbers, size: Size) -> Example:
+    """The example of integers [O] below 2^20; N×1's digit from `numbers`."""
+    drawn = [
+      digits.from_value(value, size.longest, self.base) for value in values
+    ]
+    if self.short_operand:
+      digit = below(numbers[0], 10)
+      drawn[1] = jnp.where(jnp.arange(size.longest) == 0, digit, 0)
+    return self.answered(jnp.stack(drawn), size)
+
+  def answered(self, items, size):
+    """Of operands' digits [O, longest], least significant first."""
+    answer = self.answer(items, size.width)
+    place = jnp.arange(size.longest + 1)
+    padded = jnp.pad(answer, (0, 1))
+    output = jnp.where(place == size.width, self.end, padded)
+    return Example(
+      self.prompt(items, size.width),
+      self.run(output, size.width + 1, self.target),
+      0,
     )
 
-  def sample(self, key, length_BxO, width: int, exact: bool = False) -> Batch:
-    """Examples with operands of the given lengths, drawn uniformly.
+  def answer(self, items, width):
+    """Digits [longest] of the result."""
+    del width
+    symbols = jnp.stack(
+      [
+        jnp.full_like(own, own[0]) if self.is_digit(i) else own
+        for i, own in enumerate(items)
+      ],
+      axis=1,
+    )
+    begin = jnp.int32(self.begin)
+    return jax.lax.scan(self.step, begin, symbols)[1].astype(jnp.int32)
 
-    Args:
-      key: PRNG key.
-      length_BxO: traced lengths of each operand in digits (bits for parity);
-        the length of a single-digit operand is ignored.
-      width: W, static.
-      exact: whether leading digits must not be zero.
-    """
-    drawn, longest_B = [], 0
-    for i, one in enumerate(jax.random.split(key, self.operands)):
-      length_B = length_BxO[:, i]
-      if self.is_digit(i):
-        drawn.append(digits.draw(one, jnp.ones_like(length_B), 1, 10, False))
-      else:
-        drawn.append(digits.draw(one, length_B, width, self.base, exact))
-        longest_B = jnp.maximum(longest_B, length_B)
-    return self.encode(drawn, longest_B)
+  def prompt(self, items, width):
+    """Tokens of `$` and the expression."""
+    start = self.vocabulary.id(self.vocabulary.start)
+    if self.operands == 1:
+      return self.number(items[0], width, start, 0)
+    operator = self.vocabulary.id(self.operator)
+    if self.interleaved:
+      return self.pairs(items, width, start, operator)
+    b_width = 1 if self.short_operand else width
+    longest = items.shape[1]
+    a = self.number(items[0], width, start, 0)
+    b = self.number(items[1], b_width, operator, 1)
+    return join([a, b], self.prompt_size(longest))
 
-  def sample_values(self, key, value_BxO, width: int) -> Batch:
-    """Examples from integers below 2^20 (the papers' interpolation set)."""
-    drawn = []
-    for i in range(self.operands):
-      if self.is_digit(i):
-        one = jnp.ones(value_BxO.shape[:1], jnp.int32)
-        drawn.append(digits.draw(key, one, 1, 10, False))
-      else:
-        drawn.append(digits.from_value(value_BxO[:, i], width, self.base))
-    return self.encode(drawn)
+  def number(self, own, width, mark: int, segment: int):
+    """A mark, then the digits, most significant first."""
+    place = jnp.arange(own.shape[0] + 1)
+    digit = own[jnp.clip(width - place, 0, own.shape[0] - 1)]
+    ids = jnp.where(place == 0, mark, digit)
+    return self.run(ids, width + 1, segment, marks=1)
+
+  def pairs(self, items, width, start: int, operator: int):
+    """`$`, the operator and both operands' digits in turn."""
+    a, b = items
+    longest = items.shape[1]
+    b = jnp.full_like(b, b[0]) if self.short_operand else b
+    place = jnp.arange(2 * longest + 2)
+    digit = jnp.clip(width - place // 2, 0, longest - 1)
+    ids = jnp.where(place % 2 == 0, a[digit], b[digit])
+    ids = jnp.where(place == 0, start, jnp.where(place == 1, operator, ids))
+    return self.run(ids, 2 * width + 2, 0, marks=2)
+
+  # Tokens.
+
+  vocabulary = ARITHMETIC
+  vocab_size = 15  # the papers'; `=` is a decoder-only model's alone
+  pad = ARITHMETIC.id("@")
+  start = ARITHMETIC.id("$")
+  delimiter = ARITHMETIC.id("=")
 
   # Text.
 
   @property
-  def usage(self) -> str:
-    """An example of an expression, for messages."""
+  def usage(self):
     if self.operands == 1:
       return "99999" if self.base == 10 else "0110"
     return f"123{self.operator}{4 if self.short_operand else 456}"
 
-  def parse(self, text: str) -> list[np.ndarray]:
-    """Operands of a typed expression as digit arrays of their own lengths.
+  def parse(self, text):
+    """Digits [O, longest] of a typed expression, and its operands' lengths.
 
-    Raises:
-      ValueError: one line that names the text and what would be valid.
+    Spaces are ignored.
     """
-    parts = text.split(self.operator) if self.operator else [text]
+    kept = "".join(text.split())
+    parts = kept.split(self.operator) if self.operator else [kept]
     allowed = "0123456789"[: self.base]
     what = "bits" if self.base == 2 else "digits"
     wanted = f"{self.name} takes {what} like {self.usage}"
-    bad = next((c for c in text if c not in allowed + self.operator), None)
-    if not text:
+    bad = next((c for c in kept if c not in allowed + self.operator), None)
+    quoted = shown(text)
+    if not kept:
       raise ValueError(f"empty line; {wanted}")
     if bad is not None:
-      raise ValueError(f"{text!r} has the character {bad!r}; {wanted}")
+      raise ValueError(f"{quoted} has the character {bad!r}; {wanted}")
     if len(parts) != self.operands:
       found = len(parts) - 1
       raise ValueError(
-        f"{text!r} has {found} operators {self.operator!r}; {wanted}"
+        f"{quoted} has {found} operators {self.operator!r}; {wanted}"
       )
     if not all(parts):
-      raise ValueError(f"{text!r} lacks an operand; {wanted}")
+      raise ValueError(f"{quoted} lacks an operand; {wanted}")
     if self.short_operand and len(parts[1]) != 1:
       raise ValueError(
-        f"{text!r} has a multiplier of {len(parts[1])} digits; {wanted}"
+        f"{quoted} has a multiplier of {len(parts[1])} digits; {wanted}"
       )
-    return [np.array([int(c) for c in part], np.int32) for part in parts]
+    longest = max(map(len, parts))
+    items = np.zeros((self.operands, longest), np.int32)
+    for i, part in enumerate(parts):
+      items[i, : len(part)] = [int(c) for c in reversed(part)]
+    return items, [len(part) for part in parts]
 
-  def encode_text(self, parsed, width: int) -> Batch:
-    """Batch of several parsed expressions padded to one width."""
-    padded = []
-    for i in range(self.operands):
-      w = self.operand_width(i, width)
-      padded.append(
-        jnp.stack([np.pad(p[i], (w - len(p[i]), 0)) for p in parsed])
-      )
-    return self.encode(padded)
-
-  def render(self, tokens: str) -> str:
-    """Answer in ordinary order without leading zeros.
-
-    Raises:
-      ValueError: the tokens before `&` are no number.
-    """
+  def render(self, ids):
+    """The answer in ordinary order without leading zeros."""
+    tokens = self.vocabulary.decode(ids)
     body, end, _ = tokens.partition(self.vocabulary.end)
     if not end:
-      raise ValueError(f"no end token {self.vocabulary.end!r} after {body!r}")
+      raise ValueError(
+        f"no end token {self.vocabulary.end!r} after {shown(body)}"
+      )
     if not body or not set(body) <= set("0123456789"[: self.base]):
-      raise ValueError(f"the model wrote {body!r}, which is no number")
+      raise ValueError(f"the model wrote {shown(body)}, which is no number")
     return body[::-1].lstrip("0") or "0"

@@ -1,98 +1,216 @@
-"""Which numbers training, validation and tests draw."""
+"""Which examples there are: lengths, and endless, finite or permuted sets."""
 
 import dataclasses
+import zlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lengthgen_jax.tasks import digits
-from lengthgen_jax.tasks.batch import Batch
+from lengthgen_jax.tasks import digits, pack
+from lengthgen_jax.tasks.task import Size, Task
 
 NUMBERS = ("lengths", "permutation")
-TEST_SETS = ("equal", "unequal", "carry")
-POPULATION = 1 << digits.PERMUTATION_BITS
-TRAIN_SHARE = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
 @dataclasses.dataclass(frozen=True)
-class Interpolation:
-  """In-range examples: the training set and its held-out sibling.
+class Lengths:
+  """Lengths of operands, maybe skewed to short ones (task hinting paper,
+  section 3).
+
+  `short_share` of the mass lies equally on shortest...short_longest, the rest
+  equally on the lengths up to `longest`.
 
   Attributes:
-    task: an arithmetic task.
-    numbers: "lengths" draws a length uniformly in 1...units(train_length) for
-      every operand, then uniform digits (validation is fresh draws of the same
-      kind); "permutation" is the papers' set, a random permutation of the
-      integers below 2^20 split 7:1 into training and validation.
-    train_length: longest training length in decimal digits.
-    seed: of the permutation.
+    shortest, short_longest, longest: ends of the two ranges, inclusive.
+    short_share: mass of the first.
+    buckets: upper ends of static buckets, the last one `longest`.
   """
 
-  task: object
+  shortest: int
+  short_longest: int
+  longest: int
+  short_share: float
+  buckets: tuple[int, ...]
+
+  @property
+  def probability(self) -> np.ndarray:
+    """[longest + 1] probability of every length."""
+    lengths = np.arange(self.longest + 1)
+    short = (lengths >= self.shortest) & (lengths <= self.short_longest)
+    long = lengths > self.short_longest
+    if not long.any():
+      return short / short.sum()
+    share = self.short_share
+    return share * short / short.sum() + (1 - share) * long / long.sum()
+
+  def bucket_range(self, bucket: int) -> tuple[int, int]:
+    """First and last length of a bucket."""
+    first = self.buckets[bucket - 1] + 1 if bucket else self.shortest
+    return first, self.buckets[bucket]
+
+  def shares(self, total: int) -> list[int]:
+    """`total` split over the buckets by their mass, largest remainders up."""
+    mass = []
+    for bucket in range(len(self.buckets)):
+      first, last = self.bucket_range(bucket)
+      mass.append(self.probability[first : last + 1].sum())
+    return split(total, mass)
+
+  def draw(self, number, bucket: int):
+    """A length of a bucket from a uniform number in [0, 1)."""
+    first, last = self.bucket_range(bucket)
+    weight = self.probability[first : last + 1]
+    edges = jnp.asarray(np.cumsum(weight / weight.sum())[:-1], jnp.float32)
+    return first + jnp.sum(number >= edges)
+
+
+def split(total: int, mass) -> list[int]:
+  """Whole numbers that add up to `total`, in proportion to `mass`."""
+  exact = total * np.asarray(mass) / np.sum(mass)
+  found = np.floor(exact).astype(int)
+  order = np.argsort(found - exact, kind="stable")
+  found[order[: total - found.sum()]] += 1
+  return found.tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+  """The examples of one task, packed for one family.
+
+  Example `index` of a bucket is a function of (data seed, task, bucket, index):
+  a hundred million of them take no disk. Each bucket holds its exact share.
+
+  Attributes:
+    task: a Task.
+    kind: the family that examples are packed for.
+    lengths: their distribution, in the task's units.
+    widths: what operands are padded to, in turn; () in ragged tasks.
+    numbers: "lengths" draws a length for every operand, then uniform digits
+      (validation is fresh draws of the same kind); "permutation" is the
+      papers' set, a random permutation of the integers below 2^20 split 7:1
+      into training and validation.
+    size: number of examples, 0 for an endless stream.
+    seed: of the data.
+  """
+
+  task: Task
+  kind: str
+  lengths: Lengths
+  widths: tuple[int, ...]
   numbers: str
-  train_length: int
-  seed: int = 0
+  size: int
+  seed: int
 
-  def sample(self, key, batch: int, width: int, held_out=False) -> Batch:
-    shape = (batch, self.task.operands)
-    draw_key, sample_key = jax.random.split(key)
-    if self.numbers == "lengths":
-      longest = self.task.units(self.train_length)
-      length = jax.random.randint(draw_key, shape, 1, longest + 1)
-      return self.task.sample(sample_key, length, width)
-    low, high = (TRAIN_SHARE, POPULATION) if held_out else (0, TRAIN_SHARE)
-    index = jax.random.randint(draw_key, shape, low, high)
-    values = digits.permuted(index, self.seed)
-    return self.task.sample_values(sample_key, values, width)
+  def longest(self, bucket: int) -> int:
+    """What the examples of a bucket are padded to."""
+    return max(self.widths) if self.widths else self.lengths.buckets[bucket]
+
+  def bucket_size(self, bucket: int) -> int:
+    """Examples of a bucket; 0 if the stream is endless."""
+    return self.lengths.shares(self.size)[bucket]
+
+  @partial(jax.jit, static_argnums=(0, 2, 4))
+  def at(self, index_B, bucket: int, turn=0, stream="examples") -> pack.Batch:
+    """Examples by index: the same ones whatever the batch is.
+
+    Args:
+      index_B: [B] uint32.
+      bucket: which bucket, static.
+      turn: which of the widths, traced; counted modulo their number.
+      stream: "examples" or "held_out".
+    """
+    task, longest = self.task, self.longest(bucket)
+    name = f"{stream}/{task.name}/{bucket}"
+    root = jax.random.fold_in(
+      jax.random.key(self.seed), zlib.crc32(name.encode())
+    )
+    widths = jnp.array(self.widths or (0,))
+    width = widths[turn % len(widths)]
+
+    def make(index):
+      key = jax.random.fold_in(root, index)
+      # One draw an example: many small ones take long to compile.
+      count = task.operands + task.draws(longest)
+      numbers = jax.random.uniform(key, (count,))
+      first, rest = numbers[: task.operands], numbers[task.operands :]
+      if self.numbers == "permutation":
+        size = Size(first, width, longest)
+        return task.from_values(self._values(first, stream), rest, size)
+      draw = lambda number: self.lengths.draw(number, bucket)
+      return task.example(rest, Size(jax.vmap(draw)(first), width, longest))
+
+    return pack.batch(self.kind, task, make, index_B)
+
+  def _values(self, number_O, stream: str):
+    """Integers of the papers' set."""
+    low, high = 0, digits.TRAIN_SHARE
+    if stream == "held_out":
+      low, high = high, digits.POPULATION
+    index = low + (number_O * (high - low)).astype(jnp.int32)
+    return digits.permuted(jnp.minimum(index, high - 1), self.seed)
+
+  def sample(self, key, count: int, bucket: int, turn=0, held_out=False):
+    """A batch of `count` examples of a bucket, drawn uniformly with
+    replacement.
+
+    Held-out examples come from another, endless stream.
+    """
+    if held_out:
+      index = jax.random.bits(key, (count,), jnp.uint32)
+      return self.at(index, bucket, turn, "held_out")
+    if not self.size:
+      index = jax.random.bits(key, (count,), jnp.uint32)
+    else:
+      index = jax.random.randint(key, (count,), 0, self.bucket_size(bucket))
+    return self.at(index, bucket, turn)
 
 
-def test_size(length: int, samples: int) -> int:
-  """min(10^L - 10^(L-1), samples), the papers' size of a test set."""
-  return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
-
-
-def sample_test(
-  task, test_set: str, key, batch: int, length, width: int
-) -> Batch:
-  """Examples of a test set at one length; lengths may be traced.
+@partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
+def test_batch(
+  task, kind: str, test_set: str, key, index_B, length, width, longest, how
+) -> pack.Batch:
+  """Examples of a test set; example i is a function of (key, i).
 
   Args:
-    task: an arithmetic task.
-    test_set: "equal" (every operand has exactly `length` digits), "unequal"
-      (one operand has `length`, the other uniform in 1...length; the same as
-      "equal" for one operand), or the stress set "carry": the longest carry
-      chain (99...9, or operands that add up to 10^L) and, for bits, one-hot
-      strings.
+    task: a main task.
+    kind: the family that examples are packed for.
+    test_set: in task.test_sets.
     key: PRNG key.
-    batch: number of examples.
-    length: in the task's units (digits or bits).
-    width: W, static.
+    index_B: [B] int32.
+    length: traced, of every operand in the task's units.
+    width: traced, what operands are padded to.
+    longest: static bound of both.
+    how: further arguments of the test set, static.
   """
-  order_key, length_key, sample_key = jax.random.split(key, 3)
-  lengths = jnp.full((batch, task.operands), length)
-  if test_set == "unequal" and task.operands == 2 and not task.short_operand:
-    other = jax.random.randint(length_key, (batch,), 1, length + 1)
-    first = jax.random.bernoulli(order_key, shape=(batch,))
-    a = jnp.where(first, length, other)
-    lengths = jnp.stack([a, jnp.where(first, other, length)], axis=1)
-  if test_set != "carry":
-    return task.sample(sample_key, lengths, width, exact=True)
-  return task.encode(
-    _carry_chain(task, sample_key, batch, length, width), lengths[:, 0]
+  lengths = jnp.full((task.operands,), length)
+  size = Size(lengths, jnp.asarray(width), longest)
+
+  def make(index):
+    one = jax.random.fold_in(key, index)
+    items = task.test_sets[test_set](task, one, size, *how)
+    return task.answered(items, size)
+
+  return pack.batch(kind, task, make, index_B)
+
+
+def typed_batch(task, kind: str, parsed: list, width: int, longest: int):
+  """What persons typed, of one size, as a batch.
+
+  Args:
+    task: a main task.
+    kind: the family.
+    parsed: (items, lengths) of `task.parse`.
+    width: what operands are padded to.
+    longest: static bound.
+  """
+  items = [np.asarray(own, np.int32) for own, _ in parsed]
+  pad = lambda x: np.pad(
+    x, [(0, 0)] * (x.ndim - 1) + [(0, longest - x.shape[-1])]
   )
-
-
-def _carry_chain(task, key, batch: int, length, width: int):
-  """Operands whose carry runs from the first digit to the last."""
-  place = jnp.broadcast_to(jnp.arange(width)[::-1], (batch, width))
-  inside = place < length
-  if task.base == 2:
-    hot = jax.random.randint(key, (batch, 1), 0, length)
-    return [(place == hot).astype(jnp.int32)]
-  nines = jnp.where(inside, 9, 0)
-  if task.operands == 1:
-    return [nines]
-  if task.short_operand:
-    return [nines, jax.random.randint(key, (batch, 1), 2, 10)]
-  a = jnp.where(inside, jax.random.randint(key, (batch, width), 1, 10), 0)
-  return [a, jnp.where(inside, 9 - a, 0) + (place == 0)]
+  lengths = np.array([found for _, found in parsed], np.int32)
+  make = lambda own, length: task.answered(
+    own, Size(length, jnp.asarray(width), longest)
+  )
+  return pack.batch(kind, task, make, np.stack(list(map(pad, items))), lengths)

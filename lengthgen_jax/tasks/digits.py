@@ -1,40 +1,26 @@
-"""Numbers as arrays of digits: drawn, converted and carried, never as values.
+"""Numbers as arrays of digits: drawn and converted, never as values.
 
-Digit arrays are [B, W], most significant first, left-padded with zeros. The
-one exception is the papers' training set of integers below 2^20, which fit
-int32; everything longer exists as digits only.
+Digit arrays are [n], least significant first, followed by zeros. The one
+exception is the papers' training set of integers below 2^20, which fit int32;
+everything longer exists as digits only.
 """
 
 import jax
 import jax.numpy as jnp
 
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
+POPULATION = 1 << PERMUTATION_BITS
+TRAIN_SHARE = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
-def draw(key, length_B, width: int, base: int, exact: bool):
-  """Uniform numbers of given lengths.
-
-  Args:
-    key: PRNG key.
-    length_B: digits of each number, at most `width`.
-    width: W, static.
-    base: 10, or 2 for bits.
-    exact: if true the leading digit is not zero, so that a number has exactly
-      `length` digits; otherwise all its digits are uniform and shorter numbers
-      (and zero) occur too.
-
-  Returns:
-    [B, W] int32.
-  """
-  batch = length_B.shape[0]
+def exact(key, length, size: int, base: int):
+  """A uniform number of exactly `length` digits, in [size] of them."""
   body_key, lead_key = jax.random.split(key)
-  digits = jax.random.randint(body_key, (batch, width), 0, base)
-  place = jnp.arange(width)[::-1]  # 0 is the least significant digit
-  digits = jnp.where(place < length_B[:, None], digits, 0)
-  if not exact:
-    return digits
-  lead = jax.random.randint(lead_key, (batch, 1), 1, base)
-  return jnp.where(place == length_B[:, None] - 1, lead, digits)
+  digits = jax.random.randint(body_key, (size,), 0, base)
+  lead = jax.random.randint(lead_key, (), 1, base)
+  place = jnp.arange(size)
+  digits = jnp.where(place == length - 1, lead, digits)
+  return jnp.where(place < length, digits, 0)
 
 
 def permuted(index, seed: int):
@@ -62,20 +48,8 @@ def permuted(index, seed: int):
   return ((left << half) | right).astype(jnp.int32)
 
 
-def from_value(value_B, width: int, base: int):
-  """Digits [B, W] of integers below 2^20."""
-  powers = [base**i for i in range(width) if base**i < 1 << PERMUTATION_BITS]
-  digits = value_B[:, None] // jnp.array(powers[::-1], jnp.int32) % base
-  return jnp.pad(digits, ((0, 0), (width - digits.shape[1], 0)))
-
-
-def carry(column_BxW, base: int):
-  """Digits of Σ column_w · base^(W-1-w), the carry out of the top dropped."""
-
-  def step(carried_B, column_B):
-    total_B = column_B + carried_B
-    return total_B // base, total_B % base
-
-  zero = jnp.zeros_like(column_BxW[:, 0])
-  _, digits = jax.lax.scan(step, zero, column_BxW.T, reverse=True)
-  return digits.T
+def from_value(value, size: int, base: int):
+  """Digits [size] of an integer below 2^20."""
+  powers = [base**i for i in range(size) if base**i < POPULATION]
+  digits = value // jnp.array(powers, jnp.int32) % base
+  return jnp.pad(digits, (0, size - len(powers)))

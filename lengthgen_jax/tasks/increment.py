@@ -1,73 +1,113 @@
 """Increment and its carry hint (task hinting paper, section 3.2)."""
 
-from reprlib import repr as shown
+import dataclasses
+from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.tasks.sequence import Example, SequenceTask, below
+from lengthgen_jax.errors import check_share, shown
+from lengthgen_jax.tasks.items import ItemTask
+from lengthgen_jax.tasks.task import Example, below
 
 
-class Increment(SequenceTask):
+def uniform(task, key, size):
+  """Digits drawn uniformly, the first one not 0 (item 1)."""
+  least = jnp.where(jnp.arange(size.longest) == 0, 2, 1)
+  return jax.random.randint(key, (size.longest,), least, task.alphabet + 1)
+
+
+def nines(task, key, size):
+  """A run of 9s (item 10) of random length at the end."""
+  digit_key, run_key = jax.random.split(key)
+  length = size.lengths[0]
+  run = jax.random.randint(run_key, (), 1, length + 1)
+  place = length - 1 - jnp.arange(size.longest)
+  return jnp.where(place < run, 10, uniform(task, digit_key, size))
+
+
+@dataclasses.dataclass(frozen=True)
+class Increment(ItemTask):
   """A number plus one, least significant digit first, one digit more.
 
-  Digit d is item d + 1, so V is 10. The first digit is not 0.
+  Digit d is item d + 1, so V is 10. The first digit is not 0. As a transducer
+  its state is the carry.
 
-  `1 9 9 ⊥` -> `0 0 2 0`; `4 2 ⊥` -> `3 4 0`.
+  `1 9 9` -> `0 0 2 0`; `4 2` -> `3 4 0`.
+
+  Attributes:
+    nines_share: part of the examples that end in a run of 9s.
   """
 
-  name = "increment"
-  unit = "digits"
+  nines_share: float = 0.3
+
+  name: ClassVar[str] = "increment"
+  section: ClassVar[str] = "increment"
+  unit: ClassVar[str] = "digits"
+  test_sets: ClassVar[dict] = {"uniform": uniform, "nines": nines}
+  of_digits: ClassVar[bool] = True
+  alphabet: ClassVar[int] = 10
+  states: ClassVar[tuple[int, ...]] = (0, 1)
+  begin: ClassVar[int] = 1
+  strides: ClassVar[tuple[int, ...]] = (1,)
+
+  def __post_init__(self):
+    check_share("increment.nines_share", self.nines_share)
+
+  def step(self, state, symbols):
+    """(next carry, output digit)."""
+    total = symbols[0] + state
+    return total // 10, total % 10
 
   def draws(self, longest):
     return 2 + longest
 
-  def example(self, numbers, length, longest):
+  def example(self, numbers, size):
+    length = size.lengths[0]
     digits = below(numbers[2:], 10)
     digits = digits.at[0].set(1 + below(numbers[2], 9))
     run = below(numbers[1], length) + 1
     run = jnp.where(numbers[0] < self.nines_share, run, 0)
-    place = length - 1 - jnp.arange(longest)  # 0 is least significant
-    return self.answered(jnp.where(place < run, 9, digits) + 1, length)
+    place = length - 1 - jnp.arange(size.longest)  # 0 is least significant
+    return self.answered(jnp.where(place < run, 9, digits) + 1, size)
 
-  def answered(self, items, length):
-    output, _ = self._sum(items, length)
+  def answered(self, items, size):
+    length = size.lengths[0]
+    digits, _ = self._sum(items, length)
     return Example(
-      self._prompt(items, length), length + 1, output, length + 1, length
+      self.prompt(items, length), self.output(digits + 1, length + 1), 0
     )
 
-  def _prompt(self, items, length):
-    padded = jnp.pad(items, (0, 1))
-    place = jnp.arange(padded.shape[0])
-    return jnp.where(place == length, self.delimiter, padded)
-
   def _sum(self, items, length):
-    """Output items [P + 1], least significant first, and carries [P + 1]: what
-    goes into each place."""
+    """Digits of the result [longest + 1], least significant first, and the
+    carry out of each place."""
     place = jnp.arange(items.shape[0] + 1)
     at = jnp.clip(length - 1 - place, 0, items.shape[0] - 1)
     digits = jnp.where(place < length, items[at] - 1, 0)
-    nine = (digits == 9) & (place < length)
-    before = jnp.cumprod(nine.astype(jnp.int32))
-    carries = jnp.concatenate([jnp.ones((1,), jnp.int32), before[:-1]])
-    return (digits + carries) % 10 + 1, carries
 
-  def packed_length(self, longest):
-    return 2 * longest + 2
+    def one(state, digit):
+      state, told = self.step(state, digit[None])
+      return state, (told, state)
 
-  def outputs(self, length):
-    return length + 1
+    return jax.lax.scan(one, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
+
+  def output_size(self, longest):
+    return longest + 1
+
+  usage = "1999"
 
   def parse(self, text):
-    wanted = "increment takes digits like 1999"
-    if not text:
+    wanted = f"increment takes digits like {self.usage}"
+    kept = "".join(text.split())
+    if not kept:
       raise ValueError(f"empty line; {wanted}")
-    bad = next((c for c in text if c not in "0123456789"), None)
+    bad = next((c for c in kept if c not in "0123456789"), None)
     if bad is not None:
       raise ValueError(f"{shown(text)} has the character {bad!r}; {wanted}")
-    return [int(c) + 1 for c in text]
+    return [int(c) + 1 for c in kept], [len(kept)]
 
-  def render(self, tokens):
-    digits = [int(token) - 1 for token in tokens]
+  def render(self, ids):
+    digits = [int(token) - 1 for token in ids]
     for digit in digits:
       if not 0 <= digit <= 9:
         raise ValueError(
@@ -85,18 +125,16 @@ class CarryHint(Increment):
 
   name = "increment_carry"
 
-  def answered(self, items, length):
-    output, carries = self._sum(items, length)
-    out = jnp.concatenate([carries[1:], jnp.zeros((1,), jnp.int32)]) + 1
-    out = jnp.where(jnp.arange(out.shape[0]) < length, out, 1)
-    marker = jnp.full_like(output, self.delimiter + 1)
-    output = jnp.stack([output, marker, out], axis=1).reshape(-1)
+  def answered(self, items, size):
+    length = size.lengths[0]
+    digits, carries = self._sum(items, length)
+    marker = jnp.full_like(digits, self.delimiter)  # less one, as the digits
+    parts = jnp.stack([digits, marker, carries], axis=1) + 1
     return Example(
-      self._prompt(items, length), length + 1, output, 3 * length + 3, length
+      self.prompt(items, length),
+      self.output(parts.reshape(-1), 3 * length + 3),
+      0,
     )
 
-  def packed_length(self, longest):
-    return longest + 1 + 3 * (longest + 1)
-
-  def outputs(self, length):
-    return 3 * length + 3
+  def output_size(self, longest):
+    return 3 * longest + 3

@@ -3,27 +3,30 @@
 import jax.numpy as jnp
 
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
+from lengthgen_jax.tasks.task import Example
 
 
 class Parity(ArithmeticTask):
   """Running xor from the least significant bit; its last bit is the parity.
 
-  y1 = x1, yi = y(i-1) xor xi (ABS paper, section 3): the scratchpad form.
+  y1 = x1, yi = y(i-1) xor xi (ABS paper, section 3): the scratchpad form. The
+  state is the xor so far.
 
   `$0110` -> `0100&`; `$0001` -> `1111&`.
   """
 
   name = "parity"
   base = 2
+  states = (0, 1)
 
-  def answer(self, operands):
-    running = jnp.cumsum(operands[0][:, ::-1], axis=1) % 2
-    return running[:, ::-1]
+  def step(self, state, symbols):
+    now = state ^ symbols[0]
+    return now, now
 
-  def render(self, tokens: str) -> str:
+  def render(self, ids):
     """The parity bit: the last token before `&`."""
-    super().render(tokens)
-    return tokens.partition(self.vocabulary.end)[0][-1]
+    super().render(ids)
+    return self.vocabulary.decode(ids).partition(self.vocabulary.end)[0][-1]
 
 
 class ParityClassification(Parity):
@@ -34,8 +37,12 @@ class ParityClassification(Parity):
 
   name = "parity_classification"
 
-  def answer(self, operands):
-    return super().answer(operands)[:, :1]
+  def answered(self, items, size):
+    label = jnp.take(self.answer(items, size.width), size.width - 1)
+    output = jnp.stack([label, self.end])
+    return Example(
+      self.prompt(items, size.width), self.run(output, 2, self.target), 0
+    )
 
-  def target_length(self, width: int) -> int:
+  def output_size(self, longest):
     return 2

@@ -1,12 +1,14 @@
 """Sorting and its hints (task hinting paper, sections 3 and 4)."""
 
-from reprlib import repr as shown
+import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 
-from lengthgen_jax.tasks.sequence import Example, SequenceTask, below, ranks
-
-BIG = 1 << 30  # sorts behind every item
+from lengthgen_jax.errors import check, check_share, shown
+from lengthgen_jax.tasks import items as sets
+from lengthgen_jax.tasks.items import BIG, ItemTask
+from lengthgen_jax.tasks.task import Example, below, ranks
 
 
 def ascending(items, length, alphabet: int):
@@ -18,13 +20,43 @@ def ascending(items, length, alphabet: int):
   return 1 + jnp.sum(upto <= place[:, None], axis=1)
 
 
-class Sort(SequenceTask):
+@dataclasses.dataclass(frozen=True)
+class Sort(ItemTask):
   """The items in ascending order.
 
-  `5 3 9 3 ⊥` -> `3 3 5 9`; `2 1 ⊥` -> `1 2`.
+  `5 3 9 3` -> `3 3 5 9`; `2 1` -> `1 2`.
+
+  Attributes:
+    alphabet: V.
+    repeat_share: part of the examples that draw from few distinct values.
+    count_gap: count hint: most by which one number outnumbers the other.
+    count_ties: count hint: part of the even lengths at which they tie.
   """
 
-  name = "sort"
+  alphabet: int = 32
+  repeat_share: float = 0.1
+  count_gap: int = 3
+  count_ties: float = 0.5
+
+  name: ClassVar[str] = "sort"
+  section: ClassVar[str] = "sort"
+  test_sets: ClassVar[dict] = {
+    "uniform": sets.uniform,
+    "repeats": sets.repeats,
+    "sorted": sets.ascending,
+    "reversed": sets.descending,
+    "all_equal": sets.all_equal,
+  }
+
+  def __post_init__(self):
+    for name, most in (("alphabet", 1 << 16), ("count_gap", 1 << 31)):
+      value = getattr(self, name)
+      check(
+        2 <= value <= most,
+        f"sort.{name}={value}: must be at least 2 and at most {most}",
+      )
+    for name in ("repeat_share", "count_ties"):
+      check_share(f"sort.{name}", getattr(self, name))
 
   def draws(self, longest):
     return 2 + 2 * longest + self.alphabet
@@ -46,27 +78,33 @@ class Sort(SequenceTask):
     few = jnp.sum(jnp.where(rank == pick[:, None], values, 0), axis=1)
     return jnp.where(numbers[0] < self.repeat_share, few, uniform)
 
-  def example(self, numbers, length, longest):
-    items = self.draw_items(numbers, length, longest)
-    return self.answered(items, length)
+  def example(self, numbers, size):
+    items = self.draw_items(numbers, size.lengths[0], size.longest)
+    return self.answered(items, size)
 
-  def answered(self, items, length):
-    return Example(
-      delimited(items, length, self.delimiter),
-      length + 1,
-      ascending(items, length, self.alphabet),
-      length,
-      length,
-    )
+  def answered(self, items, size):
+    length = size.lengths[0]
+    output = ascending(items, length, self.alphabet)
+    return Example(self.prompt(items, length), self.output(output, length), 0)
 
-  def packed_length(self, longest):
-    return 2 * longest + 1
+  def output_size(self, longest):
+    return longest
 
-  def outputs(self, length):
-    return length
+  def variants(self, test_set, section, length):
+    if test_set != "repeats":
+      return [(test_set, ())]
+    # As many as there is room for: the longest prompts repeat the most.
+    items = section.repeated_items
+    return [
+      (f"repeats_{items}x{times}", (items, times))
+      for times in section.repetitions
+      if items * times <= length and items <= self.alphabet
+    ]
+
+  usage = "5 3 9 3"
 
   def parse(self, text):
-    wanted = f"sort takes numbers from 1 to {self.alphabet} like 5 3 9 3"
+    wanted = f"sort takes numbers from 1 to {self.alphabet} like {self.usage}"
     words = text.split()
     if not words:
       raise ValueError(f"empty line; {wanted}")
@@ -77,53 +115,41 @@ class Sort(SequenceTask):
       if not short or int(digits) > self.alphabet:
         raise ValueError(f"{shown(text)} has {shown(word)}; {wanted}")
       items.append(int(digits))
-    return items
+    return items, [len(items)]
 
-  def render(self, tokens):
-    for token in tokens:
+  def render(self, ids):
+    for token in ids:
       if not 1 <= token <= self.alphabet:
         raise ValueError(f"the model wrote token {token}, which is no item")
-    return " ".join(map(str, tokens))
-
-
-def delimited(items, length, delimiter: int, after=None):
-  """[longest + 1 or + 2] prompt: items, the delimiter, maybe one more token."""
-  extra = 1 if after is None else 2
-  padded = jnp.pad(items, (0, extra))
-  place = jnp.arange(padded.shape[0])
-  padded = jnp.where(place == length, delimiter, padded)
-  if after is not None:
-    padded = jnp.where(place == length + 1, after, padded)
-  return padded
+    return " ".join(map(str, ids))
 
 
 class OneOutput(Sort):
-  """A hint with one output token, about the items or about one of them."""
+  """A hint with one scored token, about the items or about one of them."""
 
   asks_about_an_item = False
 
-  def answer(self, items, inside, asked):
+  def reply(self, items, inside, asked):
     """The output token."""
     raise NotImplementedError
 
   def draws(self, longest):
     return 1 + super().draws(longest)
 
-  def example(self, numbers, length, longest):
-    items = self.draw_items(numbers[1:], length, longest)
-    inside = jnp.arange(longest) < length
+  def example(self, numbers, size):
+    length = size.lengths[0]
+    items = self.draw_items(numbers[1:], length, size.longest)
+    inside = jnp.arange(size.longest) < length
     asked = items[below(numbers[0], length)]
-    after = asked if self.asks_about_an_item else None
+    told = self.reply(items, inside, asked)
+    given = int(self.asks_about_an_item)
+    output = jnp.stack([asked, told] if given else [told])
     return Example(
-      delimited(items, length, self.delimiter, after),
-      length + (2 if self.asks_about_an_item else 1),
-      self.answer(items, inside, asked)[None],
-      1,
-      length,
+      self.prompt(items, length), self.output(output, 1 + given), given
     )
 
-  def packed_length(self, longest):
-    return longest + (3 if self.asks_about_an_item else 2)
+  def output_size(self, longest):
+    return 2 if self.asks_about_an_item else 1
 
 
 class SuccessorHint(OneOutput):
@@ -135,7 +161,7 @@ class SuccessorHint(OneOutput):
   name = "sort_successor"
   asks_about_an_item = True
 
-  def answer(self, items, inside, asked):
+  def reply(self, items, inside, asked):
     greater = inside & (items > asked)
     value = jnp.where(greater, items, BIG).min()
     return jnp.where(value == BIG, self.delimiter, value)
@@ -150,7 +176,7 @@ class PredecessorHint(OneOutput):
   name = "sort_predecessor"
   asks_about_an_item = True
 
-  def answer(self, items, inside, asked):
+  def reply(self, items, inside, asked):
     smaller = inside & (items < asked)
     value = jnp.where(smaller, items, 0).max()
     return jnp.where(value == 0, self.delimiter, value)
@@ -164,11 +190,11 @@ class MinimumHint(OneOutput):
 
   name = "sort_minimum"
 
-  def answer(self, items, inside, asked):
+  def reply(self, items, inside, asked):
     return jnp.where(inside, items, BIG).min()
 
 
-class CountHint(SequenceTask):
+class CountHint(Sort):
   """Two numbers with multiplicities: the rarer one; `⊥` if there is a tie.
 
   `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one. Only
@@ -181,7 +207,8 @@ class CountHint(SequenceTask):
   def draws(self, longest):
     return 4 + longest
 
-  def example(self, numbers, length, longest):
+  def example(self, numbers, size):
+    length = size.lengths[0]
     rare = below(numbers[0], self.alphabet)
     other = below(numbers[1], self.alphabet - 1)
     common = other + (other >= rare)
@@ -193,25 +220,21 @@ class CountHint(SequenceTask):
     tie = (length % 2 == 0) & ((numbers[3] < self.count_ties) | (least > most))
     gap = jnp.where(tie, 0, gap)
     rare_count = (length - gap) // 2
-    place = jnp.arange(longest)
+    place = jnp.arange(size.longest)
     # A random order of the items that count; the others stay behind them.
     order = ranks(numbers[4:] + (place >= length))
     items = jnp.where(order < rare_count, rare, common)
     lone = jnp.where(rare_count == 0, common, rare)
     answer = jnp.where(gap == 0, self.delimiter, lone + 1)
     return Example(
-      delimited(items + 1, length, self.delimiter),
-      length + 1,
-      answer[None],
-      1,
-      length,
+      self.prompt(items + 1, length), self.output(answer[None], 1), 0
     )
 
-  def packed_length(self, longest):
-    return longest + 2
+  def output_size(self, longest):
+    return 1
 
 
-class FillHint(SequenceTask):
+class FillHint(Sort):
   """One number repeated, and after `⊥` a part of it: the rest, then `⊥`.
 
   `6 6 6 ⊥ 6` -> `6 6 ⊥`; `2 2 ⊥` -> `2 2 ⊥`.
@@ -222,14 +245,16 @@ class FillHint(SequenceTask):
   def draws(self, longest):
     return 2
 
-  def example(self, numbers, length, longest):
+  def example(self, numbers, size):
+    length = size.lengths[0]
     value = below(numbers[0], self.alphabet) + 1
     part = below(numbers[1], length + 1)
-    place = jnp.arange(2 * longest + 1)
-    prompt = jnp.where(place == length, self.delimiter, value)
-    rest = length - part
-    output = jnp.where(jnp.arange(longest + 1) < rest, value, self.delimiter)
-    return Example(prompt, length + 1 + part, output, rest + 1, length)
+    items = jnp.broadcast_to(value, (size.longest,))
+    place = jnp.arange(size.longest + 1)
+    output = jnp.where(place < length, value, self.delimiter)
+    return Example(
+      self.prompt(items, length), self.output(output, length + 1), part
+    )
 
-  def packed_length(self, longest):
-    return 2 * longest + 2
+  def output_size(self, longest):
+    return longest + 1

@@ -33,5 +33,6 @@ class Vocabulary:
     return "".join(self.symbols[int(i)] for i in ids)
 
 
-# The 15 tokens of the ABS/ABC paper (section 3): a digit's id is its value.
-ARITHMETIC = Vocabulary("0123456789+*$&@")
+# The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
+# value, and `=`, which stands between prompt and output in one sequence.
+ARITHMETIC = Vocabulary("0123456789+*$&@=")

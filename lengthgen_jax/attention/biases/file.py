@@ -1,0 +1,149 @@
+"""Scaffolds on disk: our lines, and dense matrices from elsewhere."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from lengthgen_jax.attention.biases.scaffold import DENSE_CLOSED, Shape
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
+from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.errors import check, reading
+
+SCHEMA = 2
+SITES = ("self", "cross", "encoder")
+
+
+def save(path, bias: dict, meta: dict) -> None:
+  """Writes a LineBias: `self_*`, `cross_*` arrays and `meta` as JSON.
+
+  Args:
+    path: of the .npz.
+    bias: lines [R, N or 1, H, K] by site.
+    meta: "seeds", the R of them; "sites", the segments' names by site; and
+      whatever else is worth keeping.
+  """
+  arrays = {
+    f"{site}_{name}": np.asarray(value)
+    for site, lines in bias.items()
+    for name, value in lines._asdict().items()
+  }
+  arrays["schema"] = np.int32(SCHEMA)
+  arrays["meta"] = np.array(json.dumps(meta))
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  temporary = path.with_name("new_" + path.name)
+  np.savez_compressed(temporary, **arrays)
+  os.replace(temporary, path)
+
+
+def read(path) -> tuple[dict, dict]:
+  """(arrays, meta) of a file; meta is empty if it is from elsewhere.
+
+  Raises:
+    UsageError: the file is missing, of another schema, or holds NaN.
+  """
+  with reading(f"bias.file={path}: cannot be read"), np.load(path) as file:
+    arrays = dict(file)
+  for name, value in arrays.items():
+    if value.dtype.kind == "f":
+      check(not np.isnan(value).any(), f"bias.file={path}: {name} holds NaN")
+  if "schema" not in arrays:
+    return arrays, {}
+  check(
+    arrays["schema"] == SCHEMA,
+    f"bias.file={path}: schema {arrays['schema']}, this program reads"
+    f" {SCHEMA}; calibrate again",
+  )
+  return arrays, json.loads(str(arrays["meta"]))
+
+
+def from_file(section, about: Shape) -> dict:
+  """The scaffold of `section.file`: lines [R or 1, N or 1, H, K], or matrices
+  from elsewhere (`self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], values <=
+  -1e5 closed).
+
+  A file names its seeds, and those of the run find their lines by name; a file
+  of one seed, and matrices, serve all.
+
+  Raises:
+    UsageError: one line that names what does not fit.
+  """
+  path = section.file
+  arrays, meta = read(path)
+  bias = _lines(path, arrays, meta, about) if meta else _matrices(path, arrays)
+  for site, found in bias.items():
+    check(
+      site in about.sites,
+      f"bias.file={path}: has a bias for {site}-attention, but this model has"
+      f" {' and '.join(about.sites)}-attention",
+    )
+    encoder = site == "encoder"
+    layers = about.encoder_layers if encoder else about.layers
+    check(
+      found.shape[1] in (1, layers) and found.shape[2] == about.heads,
+      f"bias.file={path}: {site} has {found.shape[1]} layers and"
+      f" {found.shape[2]} heads; this run has {layers} (or 1) and"
+      f" {about.heads}",
+    )
+  return bias
+
+
+def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
+  order = _seed_order(path, meta["seeds"], about.seeds)
+  bias = {}
+  for site in SITES:
+    if f"{site}_segment" not in arrays:
+      continue
+    fields = (arrays[f"{site}_{name}"] for name in SiteLines._fields)
+    bias[site] = SiteLines(*(value[order] for value in fields))
+    wanted = about.sites.get(site)
+    check(
+      wanted is None or tuple(meta["sites"][site]) == wanted,
+      f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
+      f" {list(wanted or ())}",
+    )
+  if "self" in bias:
+    own = bias["self"]
+    output = (own.segment == about.target) | (own.segment == WHOLE)
+    check(
+      not (own.valid & output & (own.anchor != LEFT)).any(),
+      f"bias.file={path}: self has lines anchored right, but the output has no"
+      " right end while decoding",
+    )
+  return bias
+
+
+def _seed_order(path, there: list[int], wanted) -> list[int]:
+  """Where the wanted seeds stand in a file."""
+  if len(there) == 1:
+    return [0]
+  missing = [seed for seed in wanted if seed not in there]
+  check(
+    not missing,
+    f"bias.file={path}: has lines of seeds {there}, none of"
+    f" {', '.join(map(str, missing))}; choose seeds among them",
+  )
+  return [there.index(seed) for seed in wanted]
+
+
+def _matrices(path, arrays: dict) -> dict:
+  known = [site for site in ("self", "cross") if site in arrays]
+  check(
+    known,
+    f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; wanted `self`"
+    " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
+  )
+  bias = {}
+  for site in known:
+    value = arrays[site]
+    check(
+      value.ndim == 4,
+      f"bias.file={path}: {site} has shape {value.shape}; wanted [1 or N, H, T,"
+      f" {'T' if site == 'self' else 'S'}]",
+    )
+    value = np.where(value <= DENSE_CLOSED, CLOSED, value)
+    bias[site] = SiteMatrix(value[None].astype(np.float32))
+  return bias

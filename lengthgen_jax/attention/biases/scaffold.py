@@ -1,0 +1,134 @@
+"""How a scaffold becomes the bias of a site.
+
+The causal and padding terms are always added to it, never replaced by it.
+
+Causal bias of four rows (`.` open, `x` closed) and the window w=1 of
+self-attention, and of cross-attention on `$0123`:
+
+    .xxx      .xxx      xxx..
+    ..xx      ..xx      xx...
+    ...x      x..x      x...x
+    ....      xx..      ...xx
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered
+from lengthgen_jax.coordinates import PAD
+
+DENSE_CLOSED = -1e5  # values at or below this mean closed
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasConfig:
+  """How a scaffold enters the scores.
+
+  Attributes:
+    kind: a name in BIASES.
+    scale: factor on the scaffold's open values.
+    closed: what the scaffold's closed cells get ("soft" ABC if finite).
+    allow_leak: leaves the causal term out where there is a scaffold for
+      self-attention, as the released ABC program does: the future shows.
+  """
+
+  kind: str = "none"
+  scale: float = 1.0
+  closed: float = CLOSED
+  allow_leak: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+  """What a scaffold must know of the model and task that it is for.
+
+  Attributes:
+    sites: those with a decoder's rows, and their segments' names.
+    layers, encoder_layers, heads: N, and H.
+    strides: tokens that one output row advances in each segment of the input
+      (0: stays).
+    target: number of the output's segment.
+    seeds: of the run.
+  """
+
+  sites: dict[str, tuple[str, ...]]
+  layers: int
+  encoder_layers: int
+  heads: int
+  strides: tuple[int, ...]
+  target: int
+  seeds: tuple[int, ...]
+
+
+def nothing(section, about: Shape) -> dict:
+  """No scaffold."""
+  del section, about
+  return {}
+
+
+def causal(rows, keys):
+  """[1, 1, T, S]: 0 for keys at or before the row, -inf behind it."""
+  behind = keys.index > jnp.asarray(rows.index)[:, None]
+  return jnp.where(behind, CLOSED, 0.0)[None, None]
+
+
+def padding(keys):
+  """[B or 1, 1, 1, S]: -inf on PAD keys."""
+  exists = jnp.asarray(keys.segment) != PAD
+  return jnp.where(exists, 0.0, CLOSED)[:, None, None]
+
+
+def total(config: BiasConfig, scaffold: dict, site: str, rows, keys, decoding):
+  """Causal, padding and scaffold bias of one site, for one seed.
+
+  Args:
+    config: how the scaffold enters.
+    scaffold: lines or matrices of one seed, by site.
+    site: "self" is causal, and always is, unless `config.allow_leak` says
+      otherwise. PAD follows all tokens of a sequence, where causality hides it.
+    rows, keys: Coordinates of the site.
+    decoding: whether later keys do not exist yet: closed, leak or not.
+
+  Returns:
+    Dense.
+  """
+  own = scaffold.get(site)
+  leaks = config.allow_leak and own is not None and not decoding
+  hidden = causal(rows, keys) if site == "self" and not leaks else padding(keys)
+  if own is None:
+    return Dense(hidden[None])
+  value = own.dense(rows, keys)
+  # Not value * scale alone: -inf times a traced zero would be NaN.
+  value = jnp.where(value != CLOSED, config.scale * value, config.closed)
+  return Dense(value + hidden)
+
+
+def total_gathered(
+  config: BiasConfig, scaffold: dict, site: str, rows, keys, open_heads
+) -> Gathered:
+  """`total` of lines alone, as the few keys that each row sees.
+
+  Args:
+    open_heads: the transparent heads of every layer (or of all at once), which
+      see everything there is; static.
+  """
+  values, index = scaffold[site].gather(rows, keys)
+  is_open = values != CLOSED
+  hides = site == "self" and not config.allow_leak
+  if hides:
+    is_open &= keys.index[index] <= rows.index[:, None]
+  values = jnp.where(is_open, config.scale * values, CLOSED)
+  rest = None
+  if any(open_heads):
+    rest = (causal(rows, keys) if hides else padding(keys))[None]
+  return Gathered(values, index, rest, open_heads)
+
+
+def open_heads(lines) -> tuple[tuple[int, ...], ...]:
+  """Transparent heads by layer of one seed's lines; host-side."""
+  return tuple(
+    tuple(int(h) for h in np.flatnonzero(layer))
+    for layer in np.asarray(lines.transparent)
+  )

@@ -1,0 +1,48 @@
+"""The windowed bias of ABS, as lines."""
+
+from lengthgen_jax.attention.biases.scaffold import Shape
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  shared_lines,
+)
+
+SIDES = ("both", "previous")
+
+
+def window(section, about: Shape) -> dict:
+  """Windows of `section.window` tokens (ABS paper, section 4.1).
+
+  Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Input: in every
+  segment the tokens of row i's own digit and w tokens on either side; a segment
+  that advances two tokens per row (interleaved operands) opens two, and one
+  that stays (the single digit of N×1) opens its last token and w to its left,
+  for every row. A decoder-only model has both in its self-attention.
+
+  Args:
+    section: `window` is w; `sides` is "both" as the papers write, or "previous":
+      only the less significant side, as the released ABC program does. Without
+      positions it matters: the first row of a window to both sides sees a digit
+      and its left neighbor and cannot tell which is which. `windowed_encoder`
+      asks for w tokens to both sides in encoder self-attention too.
+    about: see Shape.
+  """
+  width, heads = section.window, about.heads
+  own = [Line(WHOLE, LEFT, 1, -k) for k in range(width + 1)]
+  read = []
+  for segment, stride in enumerate(about.strides):
+    first = -width if stride else 0
+    last = width if section.sides == "both" else 0
+    for intercept in range(first, max(stride, 1) + last):
+      read.append(
+        Line(segment, RIGHT, stride, intercept, row_segment=about.target)
+      )
+  if "cross" not in about.sites:
+    return {"self": shared_lines(own + read, heads)}
+  found = {"self": shared_lines(own, heads), "cross": shared_lines(read, heads)}
+  if section.windowed_encoder:
+    band = [Line(WHOLE, LEFT, 1, k) for k in range(-width, width + 1)]
+    found["encoder"] = shared_lines(band, heads)
+  return found

@@ -1,0 +1,52 @@
+"""A bias as matrices that somebody else made: the same protocol as lines."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.errors import check
+
+
+class SiteMatrix(NamedTuple):
+  """The bias of one attention site, row by row of its sequence.
+
+  Attributes:
+    values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; functions
+      that act on one seed take it without R.
+  """
+
+  values: jax.Array
+
+  @property
+  def shape(self):
+    """(R, N or 1, H), or without R."""
+    return self.values.shape[:-2]
+
+  @property
+  def lined(self) -> bool:
+    """Every row may see any key."""
+    return False
+
+  def dense(self, rows, keys):
+    """[N or 1, 1, H, T, S]."""
+    values = jnp.take(jnp.asarray(self.values), rows.index, axis=-2)
+    return values[..., : len(keys.index)][:, None]
+
+  def check_size(self, name: str, rows: int, keys: int) -> None:
+    """UsageError if there are too few rows or columns."""
+    height, width = self.values.shape[-2:]
+    check(
+      rows <= height and keys <= width,
+      f"bias.file: {name} is {height} x {width}, but {rows} x {keys} are"
+      " needed",
+    )
+
+  def leak(self):
+    """The first open cell behind its row, as SiteLines.leak."""
+    height, width = self.values.shape[-2:]
+    future = np.arange(width) > np.arange(height)[:, None]
+    found = np.argwhere((np.asarray(self.values) != CLOSED) & future)
+    return tuple(map(int, found[0])) if len(found) else None

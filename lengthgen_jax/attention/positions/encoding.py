@@ -1,0 +1,94 @@
+"""What a position encoding is, and the index transforms before it."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+ANCHORS = ("left", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionConfig:
+  """How tokens learn where they stand.
+
+  Attributes:
+    kind: a name in POSITIONS.
+    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2):
+      index i becomes i mod T before an encoding of the index sees it; 0 turns
+      it off.
+    source_anchor: the end from which source tokens are counted. Output runs
+      from the least significant digit, so only "right" keeps the phase between
+      output row and input digit at every width (of the last segment; aligned
+      and one-operand sources have only one).
+    table: rows of a learned table, or how many positions there are to draw
+      from (randomized).
+    random_start: learned places count from a number drawn below this in
+      training and from 0 in tests, so that a longer input's places have been
+      seen (abacus, coupling).
+  """
+
+  kind: str = "none"
+  cyclic_period: int = 0
+  source_anchor: str = "left"
+  table: int = 512
+  random_start: int = 100
+
+  def cyclic(self, index):
+    """i mod T; the identity for T = 0."""
+    return index % self.cyclic_period if self.cyclic_period else index
+
+
+class PositionEncoding(nn.Module):
+  """No position encoding: every hook changes nothing.
+
+  One instance serves one attention site ("self" and the target's embedding,
+  "cross" and the source's, "encoder").
+
+  Attributes:
+    config: the encoding's fields.
+    features: D.
+    heads: H.
+  """
+
+  config: PositionConfig
+  features: int
+  heads: int
+
+  # Whether `bias` says anything: such a bias is on every pair.
+  additive: ClassVar[bool] = False
+  # Whether places must be those of digits in numbers.
+  of_digits: ClassVar[bool] = False
+  # What a table limits: "index", "place" or nothing.
+  limited: ClassVar[str] = ""
+  # Whether `embed` draws in training.
+  random: ClassVar[bool] = False
+
+  def embed(self, x_BxLxD, at, key):
+    """The inputs with what tells their position.
+
+    Args:
+      x_BxLxD: token embeddings.
+      at: Places of the L inputs.
+      key: PRNG key in training, None in tests; both sides of an
+        encoder-decoder get the same.
+    """
+    return x_BxLxD
+
+  def rotate(self, x_BxLxHxK, at):
+    """Queries or keys with what tells their position."""
+    return x_BxLxHxK
+
+  def bias(self, rows, keys, causal: bool):
+    """[B or 1, H, T, S] to add to the scores, from Coordinates; None if there
+    is nothing to add."""
+    return None
+
+
+def sinusoid(index_L, features: int):
+  """[..., L, D] sines and cosines (Vaswani et al. 2017, section 3.5)."""
+  rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
+  angle = index_L[..., None] * rates
+  waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
+  return waves[..., :features]

@@ -1,0 +1,1 @@
+"""Configs: every check of a field, what is built from them, configs on disk."""

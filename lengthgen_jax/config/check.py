@@ -1,0 +1,186 @@
+"""Every field of a config by itself: a choice there is, a number that can be.
+
+What several fields say together is checked where they meet, in experiment.py.
+"""
+
+import math
+
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.biases.window import SIDES
+from lengthgen_jax.attention.calibration import CHOICES as RULES
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import ANCHORS
+from lengthgen_jax.attention.temperature import TEMPERATURES
+from lengthgen_jax.errors import check, check_choice, check_share
+from lengthgen_jax.models import config as model_config
+from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks.data import NUMBERS
+from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.plan import MIXING
+from lengthgen_jax.training.optimizer import SCHEDULES
+from lengthgen_jax.training.seeds import SEED_AXES
+
+CHOICES = {
+  "task": TASKS,
+  "data.numbers": NUMBERS,
+  "data.width": ("natural", "fixed"),
+  "mixing.kind": MIXING,
+  "model.kind": KINDS,
+  "model.norm": model_config.NORMS,
+  "model.norm_kind": model_config.NORM_KINDS,
+  "model.activation": model_config.ACTIVATIONS,
+  "model.dtype": model_config.DTYPES,
+  "model.precision": model_config.PRECISIONS,
+  "positions.kind": POSITIONS,
+  "positions.source_anchor": ANCHORS,
+  "temperature.kind": TEMPERATURES,
+  "bias.kind": BIASES,
+  "bias.sides": SIDES,
+  "train.schedule": SCHEDULES,
+  "train.seed_axis": SEED_AXES,
+  "calibration.quantity": ("weights", "scores"),
+  "calibration.lines": ("operand", "absolute"),
+  "calibration.rows": ("length", "all"),
+  "retrain.start": ("fresh", "interpolated"),
+} | {f"calibration.{name}": choices for name, choices in RULES.items()}
+
+
+def check_fields(config: ConfigDict) -> None:
+  """Raises UsageError, one line that names the field and what is valid."""
+  _check_finite("", config)
+  for name, choices in CHOICES.items():
+    check_choice(name, _field(config, name), choices)
+  _check_numbers(config)
+  _check_eval(config)
+  _check_heads(config)
+
+
+def _check_finite(path: str, config: ConfigDict) -> None:
+  for name, value in config.items():
+    if isinstance(value, ConfigDict):
+      _check_finite(f"{path}{name}.", value)
+    elif isinstance(value, float):
+      check(math.isfinite(value), f"{path}{name}={value}: must be finite")
+
+
+def _check_numbers(config) -> None:
+  check(config.seeds, "seeds=(): name at least one seed, like (0,)")
+  check_integers(config, "seeds", least=0)
+  check(
+    len(set(config.seeds)) == len(config.seeds),
+    f"seeds={tuple(config.seeds)}: name every seed once",
+  )
+  check_positive(
+    config,
+    "data.train_length data.fixed_width model.emb_dim model.num_heads"
+    " model.mlp_dim model.num_decoder_layers positions.table train.steps"
+    " train.batch_size train.learning_rate train.chunk"
+    " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
+    " positions.random_start eval.repeated_items calibration.samples",
+  )
+  check_positive(
+    config,
+    "data.short_longest model.num_encoder_layers positions.cyclic_period bias.window"
+    " train.warmup_steps train.clip_norm train.weight_decay train.restarts"
+    " eval.memory_mb data.size",
+    or_zero=True,
+  )
+  size = config.data.size
+  check(size < 1 << 31, f"data.size={size}: must be below {1 << 31} examples")
+  check_share("data.short_share", config.data.short_share)
+  rate, scale = config.model.dropout_rate, config.bias.scale
+  check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
+  check(scale > 0, f"bias.scale={scale}: must be positive")
+  stretch = config.temperature.stretch
+  check(stretch >= 1.0, f"temperature.stretch={stretch}: must be at least 1")
+  closed = config.bias.closed
+  check(closed <= 0, f"bias.closed={closed}: must not be positive")
+  for name in ("adam_b1", "adam_b2"):
+    value = config.train[name]
+    check(0.0 <= value < 1.0, f"train.{name}={value}: must be in [0, 1)")
+
+
+def _check_eval(config) -> None:
+  check(config.eval.test_sets, "eval.test_sets=(): name at least one")
+  valid = TASKS[config.task].test_sets
+  check(valid, f"task={config.task!r} names no test set: give it one")
+  for name in config.eval.test_sets:
+    check_choice("eval.test_sets", name, valid)
+  check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
+  check_integers(
+    config,
+    "eval.lengths eval.samples eval.repetitions data.widths data.buckets calibration.lengths",
+    least=1,
+  )
+  checkpoint = str(config.eval.checkpoint)
+  check(
+    checkpoint in ("last", "best") or checkpoint.isdigit(),
+    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
+    " step",
+  )
+  check(
+    len(config.eval.samples) in (1, len(config.eval.lengths)),
+    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
+    f" for each of eval.lengths={tuple(config.eval.lengths)}",
+  )
+
+
+def check_places(config: ConfigDict, task) -> None:
+  """UsageError if positions or bias ask for what the model or task lacks."""
+  kind = config.positions.kind
+  digits = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  check(
+    task.of_digits or kind in digits,
+    f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
+    f" has none: choose one of {', '.join(digits)}",
+  )
+  decoder_only = config.model.kind == "decoder_only"
+  check(
+    not (decoder_only and config.bias.windowed_encoder),
+    "bias.windowed_encoder: model.kind='decoder_only' has no encoder",
+  )
+
+
+def _check_heads(config) -> None:
+  model, place = config.model, config.positions
+  check(
+    model.emb_dim % model.num_heads == 0,
+    f"model.num_heads={model.num_heads} does not divide"
+    f" model.emb_dim={model.emb_dim}",
+  )
+  check(
+    place.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
+    f"positions.kind='rope' needs an even head size, not"
+    f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
+  )
+
+
+def check_positive(config, names: str, or_zero: bool = False) -> None:
+  for name in names.split():
+    value = _field(config, name)
+    check(
+      value > 0 or or_zero and value == 0,
+      f"{name}={value}: must {'not be negative' if or_zero else 'be positive'}",
+    )
+
+
+def check_integers(config, names: str, least: int) -> None:
+  """UsageError unless the fields are tuples of int32 numbers >= least."""
+  for name in names.split():
+    value = tuple(_field(config, name))
+    check(
+      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
+      f"{name}={value}: must be integers from {least} on",
+    )
+
+
+def _field(config, name: str):
+  for part in name.split("."):
+    check(
+      part in config,
+      f"the config has no field {name}; configs/base.py has all there are",
+    )
+    config = config[part]
+  return config

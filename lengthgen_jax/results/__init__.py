@@ -1,0 +1,1 @@
+"""Result rows: their vocabulary, their file, what they say as text, reports."""

@@ -1,0 +1,220 @@
+"""The one vocabulary of result rows: what makes a row unique, what may be
+pooled, what fields are called.
+
+Only seeds are pooled. Rows of one pool agree in every condition (GROUP) and
+hold each seed once. `step` is the step of the checkpoint that was read, the
+same for all seeds of an evaluation, so it is a condition: two evaluations of a
+run that went on in between never meet. `stopped_at`, the step at which a seed
+froze by itself, is the seed's own and no condition. With checkpoint "best",
+`step` is the seed's own too (where its validation was best) and no condition
+either; if a seed then has rows of several steps, they are of several
+evaluations: a seed's latest step goes with the latest of the other seeds, the
+one before with theirs, and so on. `groups` is the one place that knows this.
+"""
+
+from typing import NamedTuple
+
+
+class Field(NamedTuple):
+  """A field of a row.
+
+  key: rows that differ in it are different measurements.
+  group: rows that differ in it are never pooled.
+  heading: what its value is called in a table or a figure.
+  optional: a row may lack it.
+  """
+
+  name: str
+  key: bool
+  group: bool
+  heading: str = ""
+  optional: bool = False
+
+
+# In the order in which names of lines use them to tell each other apart.
+FIELDS = (
+  # The workdir, added where several files are read together.
+  Field("run", key=False, group=True, optional=True),
+  Field("task", key=True, group=True),
+  Field("method", key=True, group=True, heading="method"),
+  Field("stage", key=True, group=True, heading="stage"),
+  Field("family", key=True, group=True),
+  Field("test_set", key=True, group=True, heading="test set"),
+  Field("width", key=True, group=True, heading="width"),
+  Field("slack", key=True, group=True, heading="slack"),
+  Field("train_length", key=True, group=True, heading="trained up to"),
+  Field("train_data", key=True, group=True, heading="training data"),
+  Field("leak", key=True, group=True, heading="leak"),
+  Field("checkpoint", key=True, group=True, heading="checkpoint"),
+  Field("step", key=True, group=True, heading="step"),
+  Field("eval_seed", key=True, group=True, heading="eval.seed"),
+  Field("length", key=True, group=True, heading="length"),
+  Field("bits", key=True, group=True, heading="bits"),
+  Field("unit", key=True, group=True, heading="in"),  # what lengths count
+  Field("metric", key=True, group=True),
+  Field("position", key=True, group=True, heading="position"),
+  Field("config_hash", key=True, group=True, heading="config"),
+  Field("version", key=True, group=True, heading="version"),
+  Field("seed", key=True, group=False, heading="seed"),
+  Field("stopped_at", key=True, group=False),
+  Field("seeds_asked", key=False, group=False),  # how many, successful or not
+  # What was measured. None where it means nothing, or there is no result.
+  Field("value", key=False, group=False),
+  Field("lower_bound", key=False, group=False),
+  Field("n", key=False, group=False),
+  Field("correct", key=False, group=False, optional=True),
+  Field("teacher_forced", key=False, group=False, optional=True),
+  Field("by_position", key=False, group=False, optional=True),
+  Field("margin", key=False, group=False, optional=True),  # of `certified`
+  Field("reason", key=False, group=False, optional=True),  # of no value
+)
+KEY = tuple(field.name for field in FIELDS if field.key)
+GROUP = tuple(field.name for field in FIELDS if field.group)
+HEADINGS = {field.name: field.heading for field in FIELDS}
+NEEDED = {field.name for field in FIELDS if not field.optional}
+# What a test varies; the other conditions are those of the parameters.
+TEST = ("test_set", "eval_seed", "length", "bits", "unit", "metric", "position")
+
+
+def key(row: dict) -> tuple:
+  """Rows with the same key are the same measurement."""
+  return tuple(row[name] for name in KEY)
+
+
+def flaw(row) -> str:
+  """What keeps a row from being one, "" if nothing does."""
+  if not isinstance(row, dict):
+    return "is no object"
+  missing = sorted(NEEDED - set(row))
+  unknown = sorted(set(row) - set(HEADINGS))
+  if missing:
+    return f"lacks {', '.join(missing)}"
+  return f"has unknown {', '.join(unknown)}" if unknown else ""
+
+
+def of_metric(rows: list[dict], metric: str) -> list[dict]:
+  """Rows of a metric that have a value."""
+  return [
+    row for row in rows if row["metric"] == metric and row["value"] is not None
+  ]
+
+
+def name(row: dict) -> str:
+  """A method, and what is not as usual: "abc (retrain) LEAK"."""
+  marks = []
+  if row["stage"] != "train":
+    marks.append(row["stage"])
+  if row["checkpoint"] != "last":
+    marks.append(f"checkpoint {row['checkpoint']}")
+  if row["eval_seed"]:
+    marks.append(f"eval.seed {row['eval_seed']}")
+  text = row["method"] + (f" ({', '.join(marks)})" if marks else "")
+  return text + (" LEAK" if row["leak"] else "")
+
+
+class Group(NamedTuple):
+  """Rows of one line: at each place every seed once, all conditions equal."""
+
+  name: str
+  rows: list[dict]
+
+  @property
+  def seeds(self) -> str:
+    """How many there are: "5", or "3 of 5" if more were asked for; of several
+    runs, those of the one that lacks the most."""
+    runs = {}
+    for row in self.rows:
+      run = row.get("run"), row["config_hash"], row["seeds_asked"]
+      runs.setdefault(run, set()).add(row["seed"])
+    counts = [(len(seeds), run[-1]) for run, seeds in runs.items()]
+    found, asked = min(counts, key=lambda count: count[0] - count[1])
+    return f"{found} of {asked}" if found < asked else str(found)
+
+
+def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
+  """The lines of a table or a figure.
+
+  Args:
+    rows: of one or more runs.
+    along: fields that differ along a line: columns, or an axis and panels.
+    free: further conditions that may differ from place to place, as they
+      follow from those (the run, on an axis of a config field).
+    shown: fields that a reader sees beside the name.
+
+  Returns:
+    [Group], in the order of the rows. Rows of a line at one place agree in all
+    of GROUP (see above) and differ in seed. Where a line would have several
+    such pools at a place, there are as many lines, the one of the last steps
+    first. Names differ wherever `shown` fields do not.
+  """
+  held = [field for field in GROUP if field not in (*along, *free)]
+  lines = {}
+  for row, later in zip(rows, _evaluations_after(rows), strict=True):
+    places = lines.setdefault((later, _conditions(row, held)), {})
+    place = tuple(row[field] for field in along)
+    pools = places.setdefault(place, {})
+    # A seed's row that is there twice counts once, as in records.merge.
+    pool = pools.setdefault(_conditions(row, GROUP), {})
+    pool[row["seed"]] = row
+  found = []
+  for places in lines.values():
+    ordered = [sorted(pools.values(), key=_age) for pools in places.values()]
+    for i in range(max(map(len, ordered))):
+      there = [pools[i] for pools in ordered if i < len(pools)]
+      found.append([row for pool in there for row in pool.values()])
+  names = _names(found, held, shown)
+  return [Group(*pair) for pair in zip(names, found, strict=True)]
+
+
+def _conditions(row: dict, fields) -> tuple:
+  """Values that all rows of a pool share."""
+  own = ("step",) if row["checkpoint"] == "best" else ()
+  return tuple(None if field in own else row.get(field) for field in fields)
+
+
+def _evaluations_after(rows: list[dict]) -> list[int]:
+  """For each row, how many later evaluations of its seed there are that its
+  conditions do not tell apart."""
+  made_by = [field for field in GROUP if field not in TEST]
+  who = [(row["seed"], _conditions(row, made_by)) for row in rows]
+  when = [(row["step"], row["stopped_at"]) for row in rows]
+  times = {}
+  for seed, time in zip(who, when, strict=True):
+    times.setdefault(seed, set()).add(time)
+  return [
+    sum(other > time for other in times[seed])
+    for seed, time in zip(who, when, strict=True)
+  ]
+
+
+def _age(pool: dict) -> int:
+  """Sorts pools of rows: the one of the last step first."""
+  return -max(row["step"] for row in pool.values())
+
+
+def _names(found: list[list[dict]], held, shown) -> list[str]:
+  """`name`, and of those that read the same the conditions that differ."""
+  texts = [name(rows[0]) for rows in found]
+  seen = [
+    (text, *(rows[0].get(field) for field in shown))
+    for text, rows in zip(texts, found, strict=True)
+  ]
+  for field in held:
+    values = [_text(field, rows) for rows in found]
+    alike = {}
+    for text, value in zip(seen, values, strict=True):
+      alike.setdefault(text, set()).add(value)
+    for i, value in enumerate(values):
+      texts[i] += f", {value}" if len(alike[seen[i]]) > 1 else ""
+    seen = list(zip(seen, values, strict=True))
+  for i, text in enumerate(texts):
+    again = seen[:i].count(seen[i])
+    texts[i] = f"{text} ({again + 1})" if again else text
+  return texts
+
+
+def _text(field: str, rows: list[dict]) -> str:
+  """A field's value or values: "step 500", "step 300/500"."""
+  values = {row.get(field) for row in rows}
+  ordered = sorted(values, key=lambda value: (value is None, value))
+  return f"{HEADINGS[field]} {'/'.join(map(str, ordered))}".strip()

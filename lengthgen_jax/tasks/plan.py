@@ -1,0 +1,84 @@
+"""What one round of training consists of.
+
+A round is a sequence of lessons; a lesson is one gradient step on one or more
+heads; a head's share of it comes in parts of static size.
+"""
+
+from typing import NamedTuple
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.data import Lengths, split
+
+MIXING = ("alternate", "weighted")
+
+
+class Part(NamedTuple):
+  """`count` examples of one bucket."""
+
+  bucket: int
+  count: int
+
+
+class Share(NamedTuple):
+  """What one head contributes to a gradient step.
+
+  Attributes:
+    head: name of the task.
+    weight: of its mean loss.
+    parts: where its examples come from.
+  """
+
+  head: str
+  weight: float
+  parts: tuple[Part, ...]
+
+
+Lesson = tuple[Share, ...]
+
+
+def parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
+  """`count` examples in their buckets, shares rounded to whole examples."""
+  return tuple(Part(i, n) for i, n in enumerate(lengths.shares(count)))
+
+
+def lessons(heads, lengths: Lengths, batch: int, kind: str, weights):
+  """Strictly alternating steps (task hinting paper, section 4.1), or one step
+  on a batch that all tasks share by weight.
+
+  Args:
+    heads: names of the tasks, the main one's first.
+    lengths: of all tasks.
+    batch: examples of a gradient step.
+    kind: "alternate" or "weighted".
+    weights: of the tasks, () for equal ones.
+
+  Returns:
+    A tuple of lessons.
+  """
+  if kind == "alternate":
+    check(
+      not weights,
+      "mixing.weights is for mixing.kind=weighted; alternating steps have none",
+    )
+    all_parts = parts(lengths, batch)
+    return tuple((Share(head, 1.0, all_parts),) for head in heads)
+  weights = weights or (1.0,) * len(heads)
+  check(
+    len(weights) == len(heads)
+    and all(isinstance(w, int | float) and w > 0 for w in weights),
+    f"mixing.weights={weights}: one number above zero for each of"
+    f" {', '.join(heads)}; leave a hint out of hints to give it none",
+  )
+  shares = []
+  counts = split(batch, weights)
+  for head, weight, count in zip(heads, weights, counts, strict=True):
+    own = parts(lengths, count)
+    # A bucket left out would be another distribution of lengths.
+    check(
+      all(part.count for part in own),
+      f"mixing.weights={weights}: {count} of a batch of {batch} are {head}'s,"
+      f" too few for every bucket of {lengths.buckets}; raise its weight or"
+      " train.batch_size, or choose fewer data.buckets",
+    )
+    shares.append(Share(head, weight / sum(weights), own))
+  return (tuple(shares),)

@@ -1,0 +1,224 @@
+"""What a task is: it makes examples, and knows nothing of model families."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+
+from lengthgen_jax.coordinates import Array
+
+
+class Tokens(NamedTuple):
+  """A run of tokens and where they stand; junk behind `length`.
+
+  Attributes:
+    ids: [n] int32.
+    length: traced, how many count.
+    segment: [n] int32, which part of the sequence.
+    left, right: [n, A] int32, offsets from the segment's ends.
+    digit: [n] bool, whether a token is more than a mark between segments.
+  """
+
+  ids: Array
+  length: Array
+  segment: Array
+  left: Array
+  right: Array
+  digit: Array
+
+
+class Example(NamedTuple):
+  """One example, before it is packed for a model.
+
+  Attributes:
+    prompt: what is given.
+    output: what is to be said, the given part of it first.
+    given: how many tokens of the output are handed over, not scored.
+  """
+
+  prompt: Tokens
+  output: Tokens
+  given: Array
+
+
+class Size(NamedTuple):
+  """How large an example is to be.
+
+  Attributes:
+    lengths: [O] traced, digits or items of each operand.
+    width: traced, what operands are padded to (tasks with a width).
+    longest: static bound of all of them.
+  """
+
+  lengths: Array
+  width: Array
+  longest: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """A task; its dataclass fields are its section of the config.
+
+  Attributes:
+    name: in results and on the command line.
+    section: of the config.
+    unit: what lengths count.
+    segments: names of the prompt's segments.
+    test_sets: function by name, (task, key, size, *how) -> items.
+    operands: numbers that an example has.
+    axes: of the coordinates, 2 for grids.
+    ragged: whether examples of a batch differ in length; otherwise they are
+      padded to one width.
+    of_digits: whether segments are numbers, least significant digit last.
+    end: id that closes an output, None if its length is known.
+  """
+
+  name: ClassVar[str]
+  section: ClassVar[str]
+  unit: ClassVar[str] = "items"
+  test_sets: ClassVar[dict]
+  operands: ClassVar[int] = 1
+  axes: ClassVar[int] = 1
+  ragged: ClassVar[bool] = True
+  of_digits: ClassVar[bool] = False
+  end: ClassVar[int | None] = None
+
+  # What a task defines.
+
+  @property
+  def segments(self) -> tuple[str, ...]:
+    raise NotImplementedError
+
+  def draws(self, longest: int) -> int:
+    """How many random numbers an example takes."""
+    raise NotImplementedError
+
+  def example(self, numbers, size: Size) -> Example:
+    """A training example from uniform numbers [draws(longest)] in [0, 1)."""
+    raise NotImplementedError
+
+  def answered(self, items, size: Size) -> Example:
+    """The example of given items (digits of operands, items of a list)."""
+    raise NotImplementedError
+
+  def prompt_size(self, longest: int) -> int:
+    """Tokens of the longest prompt."""
+    raise NotImplementedError
+
+  def output_size(self, longest: int) -> int:
+    """Tokens of the longest output."""
+    raise NotImplementedError
+
+  # Tokens: of every model, and what stands between prompt and output.
+
+  @property
+  def vocab_size(self) -> int:
+    raise NotImplementedError
+
+  @property
+  def pad(self) -> int:
+    raise NotImplementedError
+
+  @property
+  def start(self) -> int:
+    """First input of an encoder-decoder's decoder."""
+    raise NotImplementedError
+
+  @property
+  def delimiter(self) -> int:
+    """What follows the prompt in a decoder-only model."""
+    raise NotImplementedError
+
+  # Sizes, and what a person types; hints are not asked by persons.
+
+  strides: ClassVar[tuple[int, ...]] = ()  # tokens of each segment a row moves
+
+  def units(self, length: int) -> int:
+    """A length as people count it, in the task's own units."""
+    return length
+
+  def bits(self, length: int) -> int | None:
+    """The same in bits, for tasks that are about bits."""
+    return None
+
+  def natural_width(self, length: int) -> int:
+    """What operands of so many units are padded to."""
+    return length
+
+  def test_size(self, length: int, samples: int) -> int:
+    """How many samples there can be."""
+    return samples
+
+  def variants(self, test_set: str, section, length: int) -> list:
+    """(row's name, further arguments) of a test set; `section` is
+    config.eval."""
+    return [(test_set, ())]
+
+  def parse(self, text: str):
+    """Items of a typed line, lengths of its operands; ValueError if none."""
+    raise NotImplementedError
+
+  def render(self, ids) -> str:
+    """An output as people write it; ValueError with one line if it is none."""
+    raise NotImplementedError
+
+  @property
+  def usage(self) -> str:
+    """An example of what a person types."""
+    raise NotImplementedError
+
+  # Segments.
+
+  @property
+  def target(self) -> int:
+    """Number of the output's segment; the start token's is one more."""
+    return len(self.segments)
+
+  def run(self, ids, length, segment: int, axis: int = 0, marks=0) -> Tokens:
+    """Tokens of one segment along one axis, the first `marks` no digits."""
+    place = jnp.arange(ids.shape[0])
+    along = jnp.arange(self.axes) == axis
+    spread = lambda x: (x[:, None] * along).astype(jnp.int32)
+    return Tokens(
+      jnp.asarray(ids, jnp.int32),
+      jnp.asarray(length, jnp.int32),
+      jnp.full(place.shape, segment, jnp.int32),
+      spread(place),
+      spread(length - 1 - place),
+      place >= marks,
+    )
+
+
+def join(parts: list[Tokens], size: int) -> Tokens:
+  """One run after the other, `size` tokens in all."""
+  place = jnp.arange(size)
+  start, fields = 0, None
+  for part in parts:
+    at = jnp.clip(place - start, 0, part.ids.shape[0] - 1)
+    here = [x[at] for x in (part.ids, *part[2:])]
+    if fields is not None:
+      later = place >= start
+      pick = lambda new, old, later=later: jnp.where(
+        later.reshape((-1,) + (1,) * (new.ndim - 1)), new, old
+      )
+      here = list(map(pick, here, fields))
+    fields, start = here, start + part.length
+  return Tokens(fields[0], jnp.asarray(start, jnp.int32), *fields[1:])
+
+
+def below(number, n):
+  """A uniform number in [0, 1) as an integer in [0, n), n up to 2^16.
+
+  Numbers have 23 bits, so probabilities are exact to n/2^23.
+  """
+  return jnp.minimum((number * n).astype(jnp.int32), n - 1)
+
+
+def ranks(number):
+  """The place of each number in ascending order (a random permutation); by
+  comparison, because XLA compiles a sort for seconds."""
+  i = jnp.arange(number.shape[0])
+  first = (number < number[:, None]) | (
+    (number == number[:, None]) & (i < i[:, None])
+  )
+  return jnp.sum(first, axis=1)

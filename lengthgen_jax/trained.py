@@ -1,0 +1,198 @@
+"""A trained model of one seed: what it says, and how it is tested."""
+
+import dataclasses
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.biases.scaffold import open_heads
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models import decode
+
+LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
+
+
+class Test(NamedTuple):
+  """A test set at one length.
+
+  Attributes:
+    name: in result rows.
+    test_set: in the task's test_sets.
+    how: its further arguments.
+    length: as people count it.
+    samples: how many were asked for.
+    seed: of the samples.
+    memory_mb: what attention may take at once, 0 for the usual.
+  """
+
+  name: str
+  test_set: str
+  how: tuple
+  length: int
+  samples: int
+  seed: int = 0
+  memory_mb: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """One seed's parameters and scaffold, and where they come from.
+
+  Attributes:
+    experiment: what they were trained in.
+    scaffold: lines or matrices of this seed, by site.
+    params: of the flax module.
+    seed: of the run.
+    step: of the checkpoint; for "best", where this seed was best.
+    stopped_at: step at which the seed was frozen, -1 if it was not.
+    diverged: whether it became non-finite.
+    em: best validation exact match.
+  """
+
+  experiment: Experiment
+  scaffold: dict
+  params: dict
+  seed: int = 0
+  step: int = 0
+  stopped_at: int = -1
+  diverged: bool = False
+  em: float = 0.0
+
+  @property
+  def open_heads(self) -> dict | None:
+    """Transparent heads by site, where attention runs along lines; else
+    None."""
+    if not self.experiment.lined(self.scaffold):
+      return None
+    return {site: open_heads(own) for site, own in self.scaffold.items()}
+
+  def batches(self, test: Test):
+    """Batches of a test, and how many of each count; the last one is filled up
+    with its last example."""
+    samples = self.experiment.task.test_size(test.length, test.samples)
+    passes = math.ceil(test.samples / self.pass_size(test))
+    size = math.ceil(test.samples / passes)
+    for start in range(0, samples, size):
+      index = np.minimum(np.arange(start, start + size), samples - 1)
+      batch = self.experiment.test_batch(
+        test.test_set, test.seed, index, test.length, self.scaffold, test.how
+      )
+      yield batch, min(size, samples - start)
+
+  def pass_size(self, test: Test) -> int:
+    """Examples per pass, so that attention stays within test.memory_mb.
+
+    Counts scores, logits and weights of one layer's sites in float32; along
+    lines, what stands on a few keys.
+    """
+    experiment, task = self.experiment, self.experiment.task
+    width = experiment.bound(experiment.test_width(test.length), self.scaffold)
+    config = experiment.model.config
+    sources, rows = task.prompt_size(width), task.output_size(width)
+    if experiment.kind == "decoder_only":
+      sources, rows = 0, sources + rows
+    cells = max(
+      rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
+    )
+    per_sample = 3 * 4 * config.num_heads * cells
+    heads = self.open_heads
+    if heads is not None:
+      most = max(len(own) for site in heads.values() for own in site)
+      per_sample = per_sample * most // config.num_heads
+      per_sample += 4 * config.emb_dim * rows * LINED_KEYS
+    # What fits a CPU's cache is twice as fast as what fits its memory.
+    usual = 16 if jax.default_backend() == "cpu" else 1024
+    return max(((test.memory_mb or usual) << 20) // per_sample, 1)
+
+  def hits(self, batch):
+    """Right tokens [B, T] and exact match [B] of a batch of the main task.
+
+    From one teacher-forced pass; where the scaffold shows the future that
+    proves nothing, so the outputs are decoded.
+    """
+    if not self.experiment.bias.allow_leak:
+      return _hits(
+        self.experiment, self.params, self.scaffold, batch, _Heads(self)
+      )
+    wanted = np.asarray(batch.target)[np.asarray(batch.weight) > 0]
+    wanted = wanted.reshape(len(batch.inputs), -1)
+    told = self.greedy(batch, stop=None)[:, : wanted.shape[1]]
+    right = np.ones(batch.target.shape, bool)
+    right[np.asarray(batch.weight) > 0] = (told == wanted).reshape(-1)
+    return right, right.all(axis=1)
+
+  def greedy(self, batch, stop):
+    """Outputs [B, T] of greedy decoding; see decode.greedy."""
+    outputs = int(np.asarray(batch.weight).sum(axis=1).max())
+    found = decode.greedy(
+      self.experiment,
+      self.params,
+      self.scaffold,
+      batch,
+      jnp.int32(outputs),
+      head=self.experiment.task.name,
+      stop=stop,
+    )
+    return np.asarray(found)
+
+  def activations(self, batch) -> dict:
+    """Activations of a teacher-forced pass of the main task."""
+    head = self.experiment.task.name
+    return self.experiment.apply(self.params, self.scaffold, batch, head)[1]
+
+
+class _Heads:
+  """Transparent heads as a static argument."""
+
+  def __init__(self, model: Model):
+    self.found = model.open_heads
+
+  def __hash__(self):
+    return hash(str(self.found))
+
+  def __eq__(self, other):
+    return self.found == other.found
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _hits(experiment, params, scaffold, batch, heads):
+  return experiment.hits(
+    params,
+    scaffold,
+    batch,
+    experiment.task.name,
+    open_heads=heads.found,
+  )
+
+
+def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:
+  """A Model for every seed of a run's states.
+
+  Args:
+    experiment: what was trained.
+    scaffold: with a leading axis R or 1.
+    seeds: R of them.
+    states: [R, ...].
+    checkpoint: "best" takes the best parameters by validation.
+  """
+  best = checkpoint == "best"
+  params = states.best_params if best else states.params
+  step = int(states.step.max())
+  return [
+    Model(
+      experiment,
+      of_seed(scaffold, r),
+      jax.tree.map(lambda x, r=r: x[r], params),
+      seed=int(seed),
+      step=int(states.best_step[r]) if best else step,
+      stopped_at=int(states.stopped_at[r]),
+      diverged=bool(states.diverged[r]),
+      em=float(states.best_em[r]),
+    )
+    for r, seed in enumerate(seeds)
+  ]

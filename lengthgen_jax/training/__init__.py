@@ -1,0 +1,1 @@
+"""Training: its state, its checkpoints, its loop."""

@@ -1,0 +1,199 @@
+"""Checkpoints: written in the background, checked file by file when read."""
+
+import concurrent.futures
+import json
+import pathlib
+import shutil
+import zlib
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from lengthgen_jax.errors import check
+
+
+class Checkpoints:
+  """The checkpoints of one run: folder/{step}, the newest `keep` of them.
+
+  A step holds `arrays` (Orbax), `meta.json` (config, shape and dtype of every
+  leaf) and `checksums.json` (of all these files). It is written as
+  `.{step}.writing` and renamed when whole: a step that shows is whole.
+  """
+
+  def __init__(self, folder, keep: int = 2):
+    self.folder = pathlib.Path(folder).absolute()
+    self.keep = keep
+    self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+    self._writing = None
+
+  def steps(self) -> list[int]:
+    """Steps that have a finished checkpoint, oldest first."""
+    names = [path.name for path in self.folder.glob("[0-9]*")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+  def save(self, step: int, state, config: dict) -> None:
+    """Copies a pytree of jax arrays (none empty) and returns; they are written
+    in the background. Raises what stopped the write before."""
+    self._finish_write()
+    # np.asarray may be a view of a buffer that the caller's next step reuses.
+    arrays = {k: np.array(x) for k, x in named(jax.device_get(state)).items()}
+    meta = json.dumps({"config": config, "leaves": forms(arrays)})
+    self._writing = self._thread.submit(self._write, step, arrays, meta)
+
+  def restore(self, abstract, step=None, report=print, repair=False):
+    """(step, state) of the newest sound checkpoint, (None, None) without one.
+
+    Args:
+      abstract: a pytree of shapes and dtypes (and shardings) like the state.
+      step: this step and no other.
+      report: receives one line for every damaged checkpoint passed over.
+      repair: for training: moves those to {folder}_damaged, and removes what
+        a killed run left half written.
+
+    Raises:
+      UsageError: a named step is missing or damaged, or the structure differs.
+    """
+    if self._writing:  # its error is for save() or close() to raise
+      concurrent.futures.wait([self._writing])
+    if repair:
+      self._remove_leftovers()
+    steps = self.steps()
+    choices = (
+      f"choose last, best or one of {', '.join(map(str, steps)) or 'none'}"
+    )
+    check(step in [None, *steps], f"eval.checkpoint={step}: {choices}")
+    for newest in reversed(steps) if step is None else [step]:
+      reason = damage(self.folder / str(newest))
+      if not reason:
+        return newest, self._load(newest, abstract)
+      line = f"checkpoint {newest} in {self.folder} is damaged ({reason})"
+      check(step is None, f"eval.checkpoint={step}: {line}; {choices}")
+      if repair:
+        line += f"; moved to {self._move_aside(newest)}"
+      before = "using the one before" if newest > steps[0] else "none is left"
+      report(f"{line}; {before}")
+    return None, None
+
+  def close(self) -> None:
+    """Waits for writes in flight and raises their error."""
+    self._thread.shutdown()
+    self._finish_write()
+
+  def _finish_write(self) -> None:
+    writing, self._writing = self._writing, None
+    if writing:
+      writing.result()
+
+  def _write(self, step: int, arrays: dict, meta: str) -> None:
+    self._remove_leftovers()
+    place = self.folder / f".{step}.writing"
+    place.mkdir(parents=True)
+    with ocp.StandardCheckpointer() as checkpointer:
+      checkpointer.save(place / "arrays", arrays)
+      checkpointer.wait_until_finished()  # raises what went wrong
+    (place / "meta.json").write_text(meta)
+    sums = {name: checksum(path) for name, path in files(place).items()}
+    (place / "checksums.json").write_text(json.dumps(sums))
+    if step in self.steps():
+      self._remove(step)
+    place.rename(self.folder / str(step))
+    for old in self.steps()[: -self.keep]:
+      self._remove(old)
+
+  def _remove(self, step: int) -> None:
+    """Renames first: a removal that is cut off leaves no damaged step."""
+    removed = self.folder / f".{step}.removed"
+    shutil.rmtree((self.folder / str(step)).rename(removed))
+
+  def _remove_leftovers(self) -> None:
+    for ending in ("writing", "removed"):
+      for place in self.folder.glob(f".[0-9]*.{ending}"):
+        shutil.rmtree(place)
+
+  def _load(self, step: int, abstract):
+    """The state of a step whose files are sound."""
+    place = self.folder / str(step)
+    leaves = named(abstract)
+    saved = json.loads((place / "meta.json").read_text())["leaves"]
+    wrong = differences(forms(leaves), saved)
+    names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
+    line = f"checkpoint {step} in {self.folder} has another structure: {names}"
+    check(not wrong, line)
+    with ocp.StandardCheckpointer() as checkpointer:
+      arrays = checkpointer.restore(place / "arrays")
+    state = [
+      jax.device_put(arrays[name], getattr(leaf, "sharding", None))
+      for name, leaf in leaves.items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(abstract), state)
+
+  def _move_aside(self, step: int) -> pathlib.Path:
+    aside = self.folder.with_name(self.folder.name + "_damaged")
+    aside.mkdir(exist_ok=True)
+    number = 0
+    while (target := aside / f"{step}.{number}").exists():
+      number += 1
+    return (self.folder / str(step)).rename(target)
+
+
+def named(tree) -> dict:
+  """The leaves by path, as in "params/dense/kernel", in tree order."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
+  return {name(path): leaf for path, leaf in leaves}
+
+
+def forms(leaves: dict) -> dict:
+  """[shape, dtype] of every leaf, as JSON values."""
+  return {name: [list(x.shape), str(x.dtype)] for name, x in leaves.items()}
+
+
+def differences(wanted: dict, saved: dict) -> list[str]:
+  """A few words on every leaf that differs between two results of `forms`."""
+  missing = [f"{name} is missing" for name in wanted if name not in saved]
+  unexpected = [f"{name} is unexpected" for name in saved if name not in wanted]
+  changed = [
+    "{0} is {2}{1} and not {4}{3}".format(name, *saved[name], *wanted[name])
+    for name in wanted
+    if name in saved and saved[name] != wanted[name]
+  ]
+  return missing + unexpected + changed
+
+
+def files(place: pathlib.Path) -> dict:
+  """All files below a folder, by their path relative to it."""
+  paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
+  return {path.relative_to(place).as_posix(): path for path in paths}
+
+
+def checksum(path: pathlib.Path) -> list[int]:
+  """[size in bytes, CRC-32] of a file."""
+  value = 0
+  with path.open("rb") as file:
+    while block := file.read(1 << 20):
+      value = zlib.crc32(block, value)
+  return [path.stat().st_size, value]
+
+
+def damage(place: pathlib.Path) -> str:
+  """Which file is missing or changed, "" if none; reading errors go through."""
+  found = files(place)
+  if "checksums.json" not in found:
+    return "checksums.json is missing"
+  try:
+    sums = dict(json.loads(found["checksums.json"].read_bytes()))
+  except (ValueError, TypeError):  # no JSON, no UTF-8, no dict
+    return "checksums.json is not as it was written"
+  for name, wanted in sums.items():
+    if name not in found:
+      return f"{name} is missing"
+    if checksum(found[name]) != wanted:
+      return f"{name} is not as it was written"
+  return ""
+
+
+def saved_config(workdir) -> dict | None:
+  """The config a workdir was trained with, None if it has none."""
+  path = pathlib.Path(workdir) / "config.json"
+  return json.loads(path.read_text()) if path.exists() else None

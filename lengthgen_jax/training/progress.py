@@ -1,0 +1,103 @@
+"""What a person sees of a run, and how they stop it."""
+
+import pathlib
+import signal
+import sys
+import time
+
+import numpy as np
+
+from lengthgen_jax.results import records
+from lengthgen_jax.training import optimizer
+
+
+class StopSignal:
+  """Remembers SIGTERM and SIGINT while training; the loop saves and leaves."""
+
+  def __init__(self):
+    self.received = False
+
+  def __enter__(self):
+    self._old = {
+      number: signal.signal(number, self._handle)
+      for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    return self
+
+  def _handle(self, number, frame):
+    if self.received and number == signal.SIGINT:
+      raise KeyboardInterrupt  # a second Ctrl-C does not wait
+    self.received = True
+
+  def __exit__(self, *error):
+    for number, handler in self._old.items():
+      signal.signal(number, handler)
+
+
+class Log:
+  """Progress bar, metrics.jsonl and TensorBoard."""
+
+  def __init__(self, trainer, seeds, folder: pathlib.Path, steps):
+    """Opens the log of a run.
+
+    Args:
+      trainer: what is trained.
+      seeds: [R].
+      folder: of the run.
+      steps: [R], where each seed is; rows beyond are of a lost past.
+    """
+    from tensorboardX import SummaryWriter
+    from tqdm import tqdm
+
+    self.heads = trainer.experiment.heads
+    self.attempt_steps = trainer.attempt_steps
+    self.seeds = list(map(int, seeds))
+    self.path = folder / "metrics.jsonl"
+    step = int(max(steps))
+    records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
+    self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+    self.bar = tqdm(
+      total=self.attempt_steps,
+      initial=step,
+      unit="step",
+      desc=folder.name,
+      file=sys.stderr,
+      dynamic_ncols=True,
+    )
+    self.rate = optimizer.schedule(trainer.train)
+    self.clock = time.perf_counter()
+
+  def write(self, status: dict) -> None:
+    """Logs one chunk: a row per seed that trained in it."""
+    seconds = time.perf_counter() - self.clock
+    self.clock += seconds
+    rows = []
+    for r, seed in enumerate(self.seeds):
+      step = int(status["step"][r])
+      row = {
+        "step": step,
+        "seed": seed,
+        "learning_rate": float(self.rate(step - int(status["begun"][r]))),
+        "seconds": seconds,
+      }
+      # The main task's loss and exact match, then each hint's by its name.
+      for i, head in enumerate(self.heads):
+        suffix = f"_{head}" if i else ""
+        row["loss" + suffix] = float(status["loss"][r][i])
+        row["em" + suffix] = float(status["em"][r][i])
+      if np.isfinite(row["loss"]):
+        rows.append(row)
+        for name in sorted(set(row) - {"step", "seed", "seconds"}):
+          self.board.add_scalar(f"seed{seed}/{name}", row[name], step)
+    records.append(self.path, rows)
+    if rows:
+      loss = np.median([row["loss"] for row in rows])
+      em = np.median([row["em"] for row in rows])
+      self.bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
+    last = int(np.argmax(status["step"]))
+    self.bar.total = int(status["begun"][last]) + self.attempt_steps
+    self.bar.update(int(status["step"][last]) - self.bar.n)
+
+  def close(self) -> None:
+    self.bar.close()
+    self.board.close()

@@ -1,0 +1,201 @@
+"""Training as pure functions of one seed, which know no other seed."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lengthgen_jax import rng
+from lengthgen_jax.training import optimizer
+from lengthgen_jax.training import state as states
+from lengthgen_jax.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+  """An experiment and how it is trained; hashable, so static under jit.
+
+  Attributes:
+    experiment: tasks, data, model and plan.
+    train: a TrainConfig.
+  """
+
+  experiment: object
+  train: optimizer.TrainConfig
+
+  @property
+  def attempt_steps(self) -> int:
+    return self.train.attempt_steps(len(self.experiment.lessons))
+
+  def fresh(self, seed, attempt=0):
+    """Parameters and moments before an attempt's first step."""
+    params = self.experiment.init(seed, attempt)
+    return params, optimizer.make(self.train).init(params)
+
+  def init(self, seed) -> TrainState:
+    """The state before the first step."""
+    return states.create(*self.fresh(seed))
+
+  def restart(self, state: TrainState, seed) -> TrainState:
+    """A state that begins its next attempt with other parameters."""
+    attempt = state.attempt + 1
+    params, opt_state = self.fresh(seed, attempt)
+    return state.replace(
+      attempt=attempt,
+      begun=state.step,
+      params=params,
+      opt_state=opt_state,
+      done=jnp.array(False),
+      diverged=jnp.array(False),
+      stopped_at=jnp.int32(-1),
+    )
+
+  def chunk(self, state: TrainState, seed, scaffold, rounds):
+    """`rounds` (traced) rounds of one seed, or what its attempt has left.
+
+    Args:
+      state: of the seed; one that is done stays as it is.
+      seed: traced.
+      scaffold: of this seed.
+      rounds: each of the lessons once.
+
+    Returns:
+      state, and "loss" and "em" [heads] of the chunk (NaN if it was done).
+    """
+    lessons = len(self.experiment.lessons)
+    left = (state.begun + self.attempt_steps - state.step) // lessons
+    rounds = jnp.minimum(rounds, left)
+
+    def skip(state):
+      nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
+      return state, {"loss": nothing, "em": nothing}
+
+    train = lambda state: self._train(state, seed, scaffold, rounds)
+    return jax.lax.cond(state.done, skip, train, state)
+
+  def _train(self, state, seed, scaffold, rounds):
+    """A chunk of a seed that is not done."""
+    lessons, heads = self.experiment.lessons, self.experiment.heads
+    times = np.zeros(len(heads))  # lessons of a round that train each head
+    for lesson in lessons:
+      for share in lesson:
+        times[heads.index(share.head)] += 1
+
+    def one_round(i, carry):
+      params, opt_state, total = carry
+      for k, lesson in enumerate(lessons):
+        now = state.step + i * len(lessons) + k
+        params, opt_state, losses = self.train_step(
+          params, opt_state, seed, now, lesson, scaffold
+        )
+        index = np.array([heads.index(share.head) for share in lesson])
+        total = total.at[index].add(losses)
+      return params, opt_state, total
+
+    params, opt_state, total = jax.lax.fori_loop(
+      0,
+      rounds,
+      one_round,
+      (state.params, state.opt_state, jnp.zeros(len(heads))),
+    )
+    step = state.step + rounds * len(lessons)
+    em = self.validate(params, seed, step, scaffold)
+    new = self._judged(state, step, params, opt_state, total.sum(), em[0])
+    return new, {"loss": total / (rounds * times), "em": em}
+
+  def _judged(self, state, step, params, opt_state, loss, em) -> TrainState:
+    """The state after a chunk; its own parameters again if they are not
+    finite."""
+    sound = jnp.isfinite(loss) & states.finite(params)
+    params, opt_state = states.select(
+      sound, (params, opt_state), (state.params, state.opt_state)
+    )
+    better = sound & (em > state.best_em)
+    reached = sound & (em >= self.train.target_exact_match)
+    ended = step - state.begun >= self.attempt_steps
+    return state.replace(
+      step=step,
+      params=params,
+      opt_state=opt_state,
+      done=~sound | reached | ended,
+      diverged=~sound,
+      stopped_at=jnp.where(~sound | reached, step, -1),
+      best_em=jnp.where(better, em, state.best_em),
+      best_step=jnp.where(better, step, state.best_step),
+      best_params=states.select(better, params, state.best_params),
+    )
+
+  def train_step(self, params, opt_state, seed, step, lesson, scaffold):
+    """One gradient step; pure. The data are f(seed, step).
+
+    Args:
+      params, opt_state: of one seed.
+      seed, step: traced.
+      lesson: which heads learn from what, static.
+      scaffold: of this seed.
+
+    Returns:
+      params, opt_state (of idle heads untouched, but for Adam's count of steps,
+      which is one for all), and each share's mean loss.
+    """
+
+    def loss_fn(params):
+      losses = [
+        self._share_loss(params, share, scaffold, seed, step)
+        for share in lesson
+      ]
+      weighted = [
+        share.weight * x for share, x in zip(lesson, losses, strict=True)
+      ]
+      return sum(weighted), jnp.stack(losses)
+
+    (_, losses), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+    old = params, opt_state
+    update = optimizer.make(self.train).update
+    updates, opt_state = update(grads, opt_state, params)
+    new = optax.apply_updates(params, updates), opt_state
+    idle = self.experiment.idle_params(lesson)
+    return *states.keep(idle, old, new), losses
+
+  def _share_loss(self, params, share, scaffold, seed, step):
+    """Mean loss (nats per scored token) of one head's examples."""
+    experiment = self.experiment
+    data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
+    # Noise of its own for each head and part.
+    drop_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
+    drop_key = jax.random.fold_in(drop_key, experiment.heads.index(share.head))
+    turn = step // len(experiment.lessons)
+    total, weight = 0.0, 0.0
+    for part in share.parts:
+      batch = experiment.sample(data_key, share.head, part, turn)
+      key = jax.random.fold_in(drop_key, part.bucket)
+      summed, count = experiment.loss(params, scaffold, batch, share.head, key)
+      total, weight = total + summed, weight + count
+    return total / weight
+
+  def validate(self, params, seed, step, scaffold):
+    """In-range exact match [heads] on held-out examples, at every width."""
+    experiment = self.experiment
+    key = jax.random.fold_in(rng.stream(seed, "eval"), step)
+
+    def one_turn(turn):
+      return jnp.stack(
+        [
+          self._held_out(params, key, turn, scaffold, share)
+          for share in experiment.validation
+        ]
+      )
+
+    return jax.lax.map(one_turn, jnp.arange(experiment.turns)).mean(axis=0)
+
+  def _held_out(self, params, key, turn, scaffold, share):
+    """Exact match of one head on held-out examples of one width."""
+    experiment = self.experiment
+    key = jax.random.fold_in(key, turn)
+    exact = []
+    for part in share.parts:
+      batch = experiment.sample(key, share.head, part, turn, held_out=True)
+      exact.append(experiment.hits(params, scaffold, batch, share.head)[1])
+    return jnp.concatenate(exact).mean()
