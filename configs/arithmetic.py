@@ -61,8 +61,7 @@ def get_config(preset: str = "addition"):
       f"preset {preset!r}: after the task, name at most one method of"
       f" {METHODS} and options of {OPTIONS}"
     )
-  config = base.get_config()
-  config.task = task
+  config = base.get_config(task)
   config.method = methods[0] if methods else "vanilla"
   set_method(config)
   if set(OPTIONS) & set(words):
@@ -85,8 +84,7 @@ def set_method(config) -> None:
     return
   config.train.target_exact_match = 0.995
   if method in ("alibi", "rope"):
-    config.positions.kind = "none" if method == "alibi" else "rope"
-    config.bias.kind = "alibi" if method == "alibi" else "none"
+    config.positions.kind = method
 
 
 def set_abc(config) -> None:
@@ -117,7 +115,7 @@ def set_abc(config) -> None:
 def set_scaffold(config) -> None:
   """ABS at natural width: the encoder that passes tokens through, positions
   counted from the right end so that the phase is the same at every width."""
-  config.data.aligned = True
+  config.arithmetic.aligned = True
   config.bias.kind = "window"
   config.model.update(num_encoder_layers=0, num_heads=4)
   config.positions.source_anchor = "right"
@@ -138,7 +136,7 @@ def set_fixed(config) -> None:
   where there are many lines.
   """
   config.data.width = "fixed"
-  config.data.widths = config.retrain.widths = ()
+  config.data.widths = ()
   config.calibration.update(
     lines="absolute",
     directions=(-1, 0, 1),

@@ -20,9 +20,10 @@ def get_config(task: str = "addition") -> ConfigDict:
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   for section in STAGED:
-    for name, value in config[section].items():
-      own = config_dict.placeholder(type(value))
-      config.retrain.setdefault(section, ConfigDict())[name] = own
+    config.retrain[section] = {
+      name: config_dict.placeholder(type(value))
+      for name, value in config[section].items()
+    }
   config.retrain.data.widths = ()
   config.retrain.model.update(num_encoder_layers=0, dropout_rate=0.1)
   config.retrain.positions.kind = "none"

@@ -22,12 +22,10 @@ def get_config(preset: str = "none"):
     raise ValueError(
       f"preset {preset!r}: after the hint, name options of {OPTIONS}"
     )
-  config = base.get_config()
-  config.task = "increment"
+  config = base.get_config("increment")
   config.hints = HINTS[hint]
   sorting.set_decoder_only(config)
-  config.data.train_length = 10
-  config.sequences.update(shortest=1, short_longest=4, buckets=(4, 10))
+  config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4
   config.train.steps = 8000
   config.method = "+".join([hint, *(w for w in words if w != "paper")])

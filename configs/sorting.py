@@ -40,11 +40,12 @@ def get_config(preset: str = "none"):
     raise ValueError(
       f"preset {preset!r}: after the hint, name options of {OPTIONS}"
     )
-  config = base.get_config()
-  config.task = "sort"
+  config = base.get_config("sort")
   config.hints = HINTS[hint]
   set_decoder_only(config)
-  config.data.train_length = 20
+  config.data.update(
+    train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
+  )
   config.method = "+".join([hint, *(w for w in words if w != "paper")])
   config.eval.update(
     test_sets=("uniform",),
@@ -55,20 +56,25 @@ def get_config(preset: str = "none"):
   if "tempered" in words:
     config.temperature.kind = "log_items"
   if {"repeats", "best"} & set(words):
-    config.sequences.repeat_share = 0.6
+    config.sort.repeat_share = 0.6
   if "best" in words:
     config.temperature.update(kind="log_visible", stretch=6.0)
-    config.sequences.short_share = 0.5
+    config.data.short_share = 0.5
     config.train.update(steps=48_000, warmup_steps=1000)
   if "paper" in words:
     set_paper(config)
-    config.sequences.repeat_share = 0.1 if "repeats" in words else 0.0
+    config.sort.repeat_share = 0.1 if "repeats" in words else 0.0
   return config
 
 
 def set_decoder_only(config) -> None:
   """A small decoder-only model without positions."""
-  config.model.update(num_encoder_layers=0, num_heads=4, activation="gelu")
+  config.model.update(
+    kind="decoder_only",
+    num_encoder_layers=0,
+    num_heads=4,
+    activation="gelu",
+  )
   config.positions.kind = "none"
   config.train.update(
     steps=16_000,  # many small ones go further than few large ones
@@ -81,7 +87,8 @@ def set_decoder_only(config) -> None:
 
 def set_paper(config) -> None:
   """Task hinting paper, section 3; sizes that its text lost are our reading."""
-  config.sequences.update(alphabet=100, size=160_000_000)
+  config.sort.alphabet = 100
+  config.data.size = 160_000_000
   config.model.update(
     emb_dim=1024,
     num_heads=16,

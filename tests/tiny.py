@@ -37,9 +37,8 @@ def sequences(task: str, *hints):
   config.hints = hints
   config.seeds = (0, 1)
   config.data.train_length = 6
-  config.sequences.update(
-    alphabet=5, shortest=1, short_longest=3, buckets=(3, 6)
-  )
+  config.data.update(shortest=1, short_longest=3, buckets=(3, 6))
+  config.sort.alphabet = 5
   config.model.update(emb_dim=16, num_heads=2, mlp_dim=32, num_decoder_layers=1)
   config.train.update(
     steps=60,
