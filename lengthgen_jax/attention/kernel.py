@@ -23,14 +23,14 @@ class Dense(struct.PyTreeNode):
   """
 
   values: jax.Array
-  equations: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
+  equations: ClassVar = ("bthk,bshk->bhts", "bhts,bshk->bthk")
 
   def layer(self, n: int) -> "Dense":
     return Dense(self.values[n if len(self.values) > 1 else 0])
 
-  def near(self, x_BxHxSxK):
+  def near(self, x_BxSxHxK):
     """Keys or values as `equations` want them."""
-    return x_BxHxSxK
+    return x_BxSxHxK
 
   def parts(self, heads: int):
     """(heads, bias) of heads that are treated alike."""
@@ -54,7 +54,7 @@ class Gathered(struct.PyTreeNode):
   open_heads: tuple[tuple[int, ...], ...] = struct.field(
     pytree_node=False, default=((),)
   )
-  equations: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
+  equations: ClassVar = ("bthk,bhtgk->bhtg", "bhtg,bhtgk->bthk")
 
   def layer(self, n: int) -> "Gathered":
     take = lambda x: x[n if len(x) > 1 else 0]
@@ -65,11 +65,11 @@ class Gathered(struct.PyTreeNode):
       (take(self.open_heads),),
     )
 
-  def near(self, x_BxHxSxK):
+  def near(self, x_BxSxHxK):
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
-      return x_BxHxSxK[:, heads, self.index[0]]
-    return jax.vmap(lambda x, i: x[heads, i])(x_BxHxSxK, self.index)
+      return x_BxSxHxK[:, self.index[0], heads]
+    return jax.vmap(lambda x, i: x[i, heads])(x_BxSxHxK, self.index)
 
   def parts(self, heads: int):
     dense = np.array(self.open_heads[0], int)
@@ -100,25 +100,23 @@ def attend(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias, tau, precision):
     T, S or G] and "scores" of the same shape, the scaled products before bias;
     the dict is empty where heads are treated in two ways.
   """
-  query = query_BxTxHxK.swapaxes(1, 2) * query_BxTxHxK.shape[-1] ** -0.5
-  key, value = key_BxSxHxK.swapaxes(1, 2), value_BxSxHxK.swapaxes(1, 2)
-  parts = bias.parts(query.shape[1])
+  query = query_BxTxHxK * query_BxTxHxK.shape[-1] ** -0.5
+  parts = bias.parts(query.shape[2])
   if len(parts) == 1:
-    context, acts = _attend(query, key, value, parts[0][1], tau, precision)
-    return context.swapaxes(1, 2), acts
+    bias = parts[0][1]
+    return _attend(query, key_BxSxHxK, value_BxSxHxK, bias, tau, precision)
   found, order = [], np.concatenate([heads for heads, _ in parts])
   for heads, part in parts:
-    pick = lambda x, heads=heads: x[:, heads]
-    own = tau if tau is None or tau.shape[1] == 1 else pick(tau)
-    found.append(
-      _attend(pick(query), pick(key), pick(value), part, own, precision)[0]
-    )
-  context = jnp.concatenate(found, axis=1)[:, np.argsort(order)]
-  return context.swapaxes(1, 2), {}
+    pick = lambda x, heads=heads: x[:, :, heads]
+    own = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
+    inputs = map(pick, (query, key_BxSxHxK, value_BxSxHxK))
+    found.append(_attend(*inputs, part, own, precision)[0])
+  context = jnp.concatenate(found, axis=2)[:, :, np.argsort(order)]
+  return context, {}
 
 
 def _attend(query, key, value, bias, tau, precision):
-  """`attend` of [B, H, L, K] arrays, all heads alike."""
+  """`attend` where all heads are alike and queries are scaled."""
   scoring, mixing = bias.equations
   scores = jnp.einsum(
     scoring,
@@ -127,17 +125,26 @@ def _attend(query, key, value, bias, tau, precision):
     preferred_element_type=jnp.float32,
     precision=precision,
   )
-  logits = scores if tau is None else scores * tau
-  weights = masked_softmax(logits + bias.values)
+  scores = scores if tau is None else scores * tau
+  weights = masked_softmax(scores + bias.values)
   context = jnp.einsum(
     mixing, weights.astype(value.dtype), bias.near(value), precision=precision
   )
-  return context, {"weights": weights, "scores": logits}
+  return context, {"weights": weights, "scores": scores}
 
 
+@jax.custom_jvp
 def masked_softmax(logits):
   """Softmax over the last axis; zeros where every logit is -inf."""
-  peak = jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
+  peak = logits.max(axis=-1, keepdims=True)
   unnormalized = jnp.exp(logits - jnp.where(peak == CLOSED, 0.0, peak))
   total = unnormalized.sum(axis=-1, keepdims=True)
   return unnormalized / jnp.where(total == 0.0, 1.0, total)
+
+
+@masked_softmax.defjvp
+def _masked_softmax_jvp(primals, tangents):
+  """From the weights alone: one pass backward."""
+  weights, change = masked_softmax(*primals), tangents[0]
+  mean = (weights * change).sum(axis=-1, keepdims=True)
+  return weights, weights * (change - mean)
