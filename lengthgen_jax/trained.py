@@ -39,7 +39,7 @@ class Test(NamedTuple):
   memory_mb: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Model:
   """One seed's parameters and scaffold, and where they come from.
 

@@ -18,7 +18,8 @@ import command  # noqa: E402
 import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
-from lengthgen_jax import restore, train  # noqa: E402
+from lengthgen_jax.runs import workdir as workdirs  # noqa: E402
+from lengthgen_jax.training import loop  # noqa: E402
 
 
 def pytest_unconfigure():
@@ -44,9 +45,18 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def trained_model(trained):
-  """(config, experiment, lines, state) of `trained`."""
-  config = get_config()
-  experiment, lines = train.prepare(config)
-  state = restore.load_state(config, experiment, lines, trained, print)
-  return config, experiment, lines, state
+def trained_run(trained):
+  """The loop.Run of `trained`."""
+  return workdirs.prepare(get_config(), trained)
+
+
+@pytest.fixture(scope="session")
+def trained_states(trained_run):
+  """The final states [R, ...] of `trained`."""
+  return loop.load(trained_run, "last")
+
+
+@pytest.fixture(scope="session")
+def trained_models(trained_run):
+  """A trained.Model for each seed of `trained`."""
+  return workdirs.load(trained_run, "last")
