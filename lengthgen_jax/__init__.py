@@ -14,12 +14,12 @@ def load(workdir, seed: int | None = None):
     seed: one of its seeds; None takes the best by validation.
 
   Returns:
-    A door.Door: answers(texts), exact_match(length, samples), attention(text),
-    lines.
+    A trained.Model: answers(texts), exact_match(length, samples),
+    attention(text), lines.
 
   Raises:
     UsageError: nothing was trained there, or not this seed.
   """
-  from lengthgen_jax.door import open_door
+  from lengthgen_jax.runs.workdir import open_model
 
-  return open_door(workdir, seed)
+  return open_model(workdir, seed)

@@ -174,8 +174,8 @@ class Experiment:
       scaffold: lines or matrices by site.
       batch: a Batch, or some rows of one.
       decoding: whether later inputs do not exist yet.
-      open_heads: by site, the transparent heads of every layer: visits the keys
-        on lines alone in all other heads. None: every pair of row and key.
+      open_heads: (site, transparent heads by layer): visits the keys on lines
+        alone in all other heads. None: every pair of row and key.
     """
     places = {"self": (batch.rows, batch.keys)}
     if batch.source is not None:
@@ -190,7 +190,7 @@ class Experiment:
     else:
       biases = {
         site: scaffolds.total_gathered(
-          self.bias, scaffold, site, *where, open_heads[site]
+          self.bias, scaffold, site, *where, dict(open_heads)[site]
         )
         for site, where in places.items()
       }
@@ -259,6 +259,6 @@ class Experiment:
     return right, jnp.all(right, axis=1)
 
   def idle_params(self, lesson: plan.Lesson) -> set[str]:
-    """Names of the parameters that a lesson leaves alone: other tasks' heads."""
+    """Parameters that a lesson leaves alone: other tasks' heads."""
     busy = {share.head for share in lesson}
     return {f"logits_dense_{h}" for h in self.heads if h not in busy}

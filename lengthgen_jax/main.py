@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 from absl import app, flags, logging
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from lengthgen_jax.errors import UsageError, check
 
@@ -135,7 +135,7 @@ def check_override_names(argv: list[str]) -> None:
       node = node[part]
 
 
-def load_config(spec: str):
+def load_config(spec: str) -> ConfigDict:
   """The config of FILE[:preset]; UsageError if there is none."""
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
@@ -159,7 +159,9 @@ def main(argv) -> None:
   sys.exit(code)
 
 
-def dispatch(mode: str, config, workdir: str | None, source) -> int:
+def dispatch(
+  mode: str, config: ConfigDict | None, workdir: str | None, source
+) -> int:
   """Runs one mode; returns the exit code."""
   check(workdir, "--workdir is missing: name the folder of the run")
   check(
@@ -177,22 +179,30 @@ def dispatch(mode: str, config, workdir: str | None, source) -> int:
 
 # Overrides that make no other method of a run.
 UNNAMED = ("seeds", "eval", "checkpoint", "method", "overrides")
-UNNAMED_FIELDS = ("train.chunk", "train.seed_axis")
+UNNAMED += ("train.chunk", "train.seed_axis")
 
 
-def name_overrides(config, argv: list[str]) -> None:
-  """Puts fields that the command line changed into config.overrides, by which
-  results tell this run from others of its preset."""
-  found = set(config.overrides)
-  for word in argv:
-    field, _, value = word.lstrip("-").partition("=")
-    field = field.removeprefix("config.")
-    named = word.startswith(("--config.", "-config."))
-    other = field.partition(".")[0] in UNNAMED or field in UNNAMED_FIELDS
-    if named and not other:
-      found = {x for x in found if not x.startswith(f"{field}=")}
-      found.add(f"{field}={value}")
-  config.overrides = tuple(sorted(found))
+def name_overrides(config: ConfigDict, argv: list[str]) -> None:
+  """Puts fields that differ from the preset of `argv` into config.overrides,
+  by which results tell this run from others of its preset."""
+  preset = load_config(_value(argv, "config"))
+  found = dict(text.split("=", 1) for text in config.overrides)
+  found |= _changed(config, preset, "")
+  config.overrides = tuple(f"{name}={found[name]}" for name in sorted(found))
+
+
+def _changed(config: ConfigDict, preset: ConfigDict, path: str) -> dict:
+  """{field: value as text} of what differs and is part of a run's name."""
+  found = {}
+  for name, value in config.items():
+    field = f"{path}{name}"
+    if field in UNNAMED:
+      continue
+    if isinstance(value, ConfigDict):
+      found |= _changed(value, preset[name], f"{field}.")
+    elif value != preset[name]:
+      found[field] = str(value).replace(" ", "")
+  return found
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax import answer
 from lengthgen_jax.attention.biases.scaffold import open_heads
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
+from lengthgen_jax.tasks import data
 
 LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
 
@@ -64,12 +66,12 @@ class Model:
   em: float = 0.0
 
   @property
-  def open_heads(self) -> dict | None:
-    """Transparent heads by site, where attention runs along lines; else
-    None."""
+  def open_heads(self) -> tuple | None:
+    """(site, transparent heads by layer), where attention runs along lines;
+    else None. Hashable, so static under jit."""
     if not self.experiment.lined(self.scaffold):
       return None
-    return {site: open_heads(own) for site, own in self.scaffold.items()}
+    return tuple((site, open_heads(own)) for site, own in self.scaffold.items())
 
   def batches(self, test: Test):
     """Batches of a test, and how many of each count; the last one is filled up
@@ -102,7 +104,7 @@ class Model:
     per_sample = 3 * 4 * config.num_heads * cells
     heads = self.open_heads
     if heads is not None:
-      most = max(len(own) for site in heads.values() for own in site)
+      most = max(len(own) for _, layers in heads for own in layers)
       per_sample = per_sample * most // config.num_heads
       per_sample += 4 * config.emb_dim * rows * LINED_KEYS
     # What fits a CPU's cache is twice as fast as what fits its memory.
@@ -117,7 +119,7 @@ class Model:
     """
     if not self.experiment.bias.allow_leak:
       return _hits(
-        self.experiment, self.params, self.scaffold, batch, _Heads(self)
+        self.experiment, self.params, self.scaffold, batch, self.open_heads
       )
     wanted = np.asarray(batch.target)[np.asarray(batch.weight) > 0]
     wanted = wanted.reshape(len(batch.inputs), -1)
@@ -140,23 +142,47 @@ class Model:
     )
     return np.asarray(found)
 
-  def activations(self, batch) -> dict:
-    """Activations of a teacher-forced pass of the main task."""
-    head = self.experiment.task.name
-    return self.experiment.apply(self.params, self.scaffold, batch, head)[1]
+  # From Python: what people ask.
 
+  @property
+  def lines(self) -> dict:
+    """The scaffold by attention site: lines or matrices, or nothing."""
+    return self.scaffold
 
-class _Heads:
-  """Transparent heads as a static argument."""
+  def answers(self, texts) -> list[str]:
+    """One line for each text: the answer, or `error: ...`."""
+    return answer.answers(self, list(texts))
 
-  def __init__(self, model: Model):
-    self.found = model.open_heads
+  def exact_match(self, length: int, samples=1000, test_set="", seed=0):
+    """Share of random inputs of a length that are answered exactly.
 
-  def __hash__(self):
-    return hash(str(self.found))
+    Args:
+      length: as people count it.
+      samples: how many inputs.
+      test_set: of the task, its first one by default.
+      seed: of the inputs.
+    """
+    name = test_set or next(iter(self.experiment.task.test_sets))
+    test = Test(name, name, (), length, samples, seed)
+    found = [self.hits(batch)[1][:count] for batch, count in self.batches(test)]
+    return float(np.concatenate(found).mean())
 
-  def __eq__(self, other):
-    return self.found == other.found
+  def attention(self, text: str):
+    """One input as a batch, and softmax weights by layer: {site: [H, T, S]}."""
+    experiment, task = self.experiment, self.experiment.task
+    parsed = task.parse(text)
+    own = experiment.fixed_width or task.natural_width(max(parsed[1]))
+    width = max(own, *experiment.data[0].widths, 0)
+    batch = data.typed_batch(task, experiment.kind, [parsed], width, width)
+    _, acts = experiment.apply(self.params, self.scaffold, batch, task.name)
+    return batch, [
+      {
+        site: np.asarray(block[site]["weights"][0])
+        for site in ("self", "cross")
+        if site in block
+      }
+      for block in acts["decoder"]["blocks"]
+    ]
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -166,7 +192,7 @@ def _hits(experiment, params, scaffold, batch, heads):
     scaffold,
     batch,
     experiment.task.name,
-    open_heads=heads.found,
+    open_heads=heads,
   )
 
 
@@ -196,3 +222,9 @@ def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:
     )
     for r, seed in enumerate(seeds)
   ]
+
+
+def best(models: list[Model]) -> Model:
+  """The best by validation; one that diverged if there is no other."""
+  sound = [model for model in models if not model.diverged]
+  return max(sound or models, key=lambda model: model.em)

@@ -75,7 +75,7 @@ class SiteLines(NamedTuple):
 
     bias = jax.lax.fori_loop(0, lines.value.shape[-1], one_line, closed)
     transparent = lines.transparent[:, None, :, None, None] & exists
-    return jnp.where(transparent, jnp.maximum(bias, 0.0), bias)
+    return jnp.where(transparent, 0.0, bias)
 
   def gather(self, rows, keys):
     """The same bias as the few keys that each row sees.

@@ -65,7 +65,7 @@ def _check_finite(path: str, config: ConfigDict) -> None:
       check(math.isfinite(value), f"{path}{name}={value}: must be finite")
 
 
-def _check_numbers(config) -> None:
+def _check_numbers(config: ConfigDict) -> None:
   check(config.seeds, "seeds=(): name at least one seed, like (0,)")
   check_integers(config, "seeds", least=0)
   check(
@@ -82,14 +82,21 @@ def _check_numbers(config) -> None:
   )
   check_positive(
     config,
-    "data.short_longest model.num_encoder_layers positions.cyclic_period bias.window"
-    " train.warmup_steps train.clip_norm train.weight_decay train.restarts"
-    " eval.memory_mb data.size",
+    "data.short_longest model.num_encoder_layers positions.cyclic_period"
+    " bias.window train.warmup_steps train.clip_norm train.weight_decay"
+    " train.restarts eval.memory_mb data.size",
     or_zero=True,
   )
   size = config.data.size
   check(size < 1 << 31, f"data.size={size}: must be below {1 << 31} examples")
   check_share("data.short_share", config.data.short_share)
+  check_share("calibration.min_cells", config.calibration.min_cells)
+  for name in ("directions", "self_directions"):
+    value = tuple(config.calibration[name])
+    check(
+      value and all(isinstance(step, int) for step in value),
+      f"calibration.{name}={value}: name integers, like (0, 1)",
+    )
   rate, scale = config.model.dropout_rate, config.bias.scale
   check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
   check(scale > 0, f"bias.scale={scale}: must be positive")
@@ -102,7 +109,7 @@ def _check_numbers(config) -> None:
     check(0.0 <= value < 1.0, f"train.{name}={value}: must be in [0, 1)")
 
 
-def _check_eval(config) -> None:
+def _check_eval(config: ConfigDict) -> None:
   check(config.eval.test_sets, "eval.test_sets=(): name at least one")
   valid = TASKS[config.task].test_sets
   check(valid, f"task={config.task!r} names no test set: give it one")
@@ -111,7 +118,8 @@ def _check_eval(config) -> None:
   check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
   check_integers(
     config,
-    "eval.lengths eval.samples eval.repetitions data.widths data.buckets calibration.lengths",
+    "eval.lengths eval.samples eval.repetitions data.widths data.buckets"
+    " calibration.lengths",
     least=1,
   )
   checkpoint = str(config.eval.checkpoint)
@@ -143,7 +151,7 @@ def check_places(config: ConfigDict, task) -> None:
   )
 
 
-def _check_heads(config) -> None:
+def _check_heads(config: ConfigDict) -> None:
   model, place = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,
@@ -157,7 +165,9 @@ def _check_heads(config) -> None:
   )
 
 
-def check_positive(config, names: str, or_zero: bool = False) -> None:
+def check_positive(
+  config: ConfigDict, names: str, or_zero: bool = False
+) -> None:
   for name in names.split():
     value = _field(config, name)
     check(
@@ -166,7 +176,7 @@ def check_positive(config, names: str, or_zero: bool = False) -> None:
     )
 
 
-def check_integers(config, names: str, least: int) -> None:
+def check_integers(config: ConfigDict, names: str, least: int) -> None:
   """UsageError unless the fields are tuples of int32 numbers >= least."""
   for name in names.split():
     value = tuple(_field(config, name))
@@ -176,7 +186,7 @@ def check_integers(config, names: str, least: int) -> None:
     )
 
 
-def _field(config, name: str):
+def _field(config: ConfigDict, name: str):
   for part in name.split("."):
     check(
       part in config,

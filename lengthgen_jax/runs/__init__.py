@@ -2,10 +2,14 @@
 
 import pathlib
 
+from ml_collections import ConfigDict
+
 INTERRUPTED = 143  # exit code after SIGTERM
 
 
-def run(mode: str, config, workdir: pathlib.Path, source) -> int:
+def run(
+  mode: str, config: ConfigDict | None, workdir: pathlib.Path, source
+) -> int:
   """Runs one mode and returns the exit code.
 
   Args:

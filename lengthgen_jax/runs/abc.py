@@ -14,10 +14,9 @@ from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
 from lengthgen_jax.results import figures, records, tables
-from lengthgen_jax.runs import INTERRUPTED, calibrate
+from lengthgen_jax.runs import INTERRUPTED, calibrate, collect
 from lengthgen_jax.runs import evaluate as evaluation
 from lengthgen_jax.runs import workdir as workdirs
-from lengthgen_jax.tasks.data import typed_batch
 from lengthgen_jax.training import loop
 
 
@@ -51,7 +50,10 @@ def check_config(config: ConfigDict) -> None:
   first = build.build(config)
   calibrate.check_config(config, first)
   later = stages.retrain_config(config, config.seeds, None)
-  second = build.build(later)
+  try:
+    second = build.build(later)
+  except UsageError as error:
+    raise UsageError(f"in the second stage, retrain.*: {error}") from error
   if config.retrain.start == "interpolated":
     check(
       first.model == second.model,
@@ -63,13 +65,8 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  example(config, first.task)
-
-
-def example(config: ConfigDict, task):
-  """abc.example, parsed; UsageError if it is no expression."""
   try:
-    return task.parse(config.abc.example or task.usage)
+    first.task.parse(config.abc.example or first.task.usage)
   except ValueError as error:
     raise UsageError(f"abc.example: {error}") from error
 
@@ -115,11 +112,11 @@ def draw(config: ConfigDict, rows, workdir, first, second) -> list:
   made = figures.of_run(rows, folder, title)
   model = workdirs.load(second, "last")[0]
   seed, section = model.seed, config.calibration
-  width, length = calibrate.conditions(config, first.experiment)[-1]
-  batch = calibrate._samples(first.experiment, seed, width, length, 0, 1)
+  width, length = collect.conditions(config, first.experiment)[-1]
+  batch = collect.samples(first.experiment, seed, width, length, 0, 1)
   biases = second.experiment.sites(model.scaffold, batch).biases
   attention = np.load(workdir / "calibrate" / "attention.npz")
-  for site in calibrate.sites(first.experiment):
+  for site in collect.sites(first.experiment):
     keys = batch.keys if site == "self" else batch.source_keys
     names = labels(first.experiment, site, keys)
     made += [
@@ -153,35 +150,26 @@ def labels(experiment, site: str, keys) -> list[str]:
   ):
     inside = 0 <= segment < len(experiment.task.segments)
     place = right if inside else left
-    found.append(f"{names[segment]}{place + 1}" if segment >= 0 else "")
+    mark = segment < 0 or inside and left == 0
+    found.append(names[segment] + ("" if mark else f"{place + 1}"))
   return found
 
 
 def attention_figures(config: ConfigDict, first, folder) -> list:
   """Heat maps of a vanilla model's last decoder layer on abc.example."""
-  experiment = first.experiment
-  task = experiment.task
-  parsed = example(config, task)
-  longest = max(parsed[1])
-  width = experiment.fixed_width or task.natural_width(longest)
-  batch = typed_batch(task, experiment.kind, [parsed], width, width)
-  model = workdirs.load(first, "best")[0]
-  last = model.activations(batch)["decoder"]["blocks"][-1]
+  task = first.experiment.task
   text = config.abc.example or task.usage
-  token = getattr(task, "vocabulary", None)
-  read = lambda ids: (
-    list(token.decode(ids)) if token else [str(int(i)) for i in ids]
-  )
+  batch, layers = workdirs.load(first, "best")[0].attention(text)
   made = []
-  for site in calibrate.sites(experiment):
+  for site, weights in layers[-1].items():
     columns = batch.inputs if site == "self" else batch.source
     made.append(
       plots.matrices(
-        np.asarray(last[site]["weights"]),
+        weights[None],
         folder / f"attention_example_{site}.png",
         f"{site}-attention of the vanilla model's last decoder layer on {text}",
-        read(columns[0]),
-        read(batch.target[0]),
+        task.symbols(columns[0]),
+        task.symbols(batch.target[0]),
       )
     )
   return made

@@ -3,24 +3,19 @@
 import json
 import pathlib
 import time
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import rng
-from lengthgen_jax.attention import calibration, lines, relative
+from lengthgen_jax.attention import calibration, lines
 from lengthgen_jax.attention.biases import file
+from lengthgen_jax.attention.candidates import candidates
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.runs import workdir as workdirs
-from lengthgen_jax.tasks import data
-from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.runs.collect import collect, conditions, sites
 from lengthgen_jax.trained import Model
-
-PASS = 250  # samples at once
 
 
 def run(config: ConfigDict, workdir: pathlib.Path) -> int:
@@ -88,91 +83,6 @@ def interpolated(config: ConfigDict, run) -> list[Model]:
   return good
 
 
-def conditions(config: ConfigDict, experiment) -> list[tuple]:
-  """(width, length in units) to collect at; length None draws from training."""
-  lengths = [experiment.task.units(n) for n in config.calibration.lengths]
-  if experiment.task.ragged:
-    return [(n, n) for n in lengths]
-  widths = experiment.data[0].widths
-  return [(w, n) for w in widths for n in lengths or [None]]
-
-
-def collect(config: ConfigDict, model: Model, width: int, length) -> dict:
-  """Mean attention of solved samples under one condition.
-
-  Args:
-    config: the whole config.
-    model: an interpolated one.
-    width: of the operands.
-    length: units of every operand; None draws training examples.
-
-  Returns:
-    By site: mean and deviation [N, H, T, S] as `{site}` and `{site}_std`; and
-    "solved", the share of samples that were solved, and "batch", whose
-    coordinates are those of all samples.
-  """
-  section, experiment = config.calibration, model.experiment
-  sums = None
-  for start in range(0, section.samples, PASS):
-    count = min(PASS, section.samples - start)
-    batch = _samples(experiment, model.seed, width, length, start, count)
-    args = (experiment, model.params, model.scaffold, batch)
-    found = _sums(*args, section.quantity)
-    sums = found if sums is None else jax.tree.map(jnp.add, sums, found)
-  solved = float(sums.pop("solved"))
-  scale = experiment.model.config.head_dim**0.5
-  scale = 1.0 if section.scaled or section.quantity == "weights" else scale
-  result = {"solved": solved / section.samples, "batch": batch}
-  for site in sites(experiment):
-    mean = sums[site] / max(solved, 1.0)
-    variance = sums[site + "_square"] / max(solved, 1.0) - mean**2
-    result[site] = scale * mean
-    result[site + "_std"] = scale * jnp.sqrt(jnp.maximum(variance, 0.0))
-  return result
-
-
-def sites(experiment) -> tuple[str, ...]:
-  """Attention sites of decoder rows."""
-  return tuple(s for s in experiment.site_segments if s != "encoder")
-
-
-def _samples(experiment, seed: int, width: int, length, start, count):
-  key = jax.random.fold_in(rng.stream(seed, "calibration"), width)
-  own = experiment.data[0]
-  if length is None:
-    turn = own.widths.index(width)
-    key = jax.random.fold_in(key, start)
-    head = experiment.task.name
-    return experiment.sample(key, head, Part(0, count), turn)
-  return data.test_batch(
-    experiment.task,
-    experiment.kind,
-    next(iter(experiment.task.test_sets)),
-    jax.random.fold_in(key, length),
-    jnp.arange(start, start + count),
-    length,
-    width,
-    width,
-    (),
-  )
-
-
-@partial(jax.jit, static_argnums=(0, 4))
-def _sums(experiment, params, scaffold, batch, quantity):
-  """Sums over solved samples of attention and its square, per site."""
-  head = experiment.task.name
-  logits, acts = experiment.apply(params, scaffold, batch, head)
-  right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  pick = jnp.all(right, axis=1).astype(jnp.float32)
-  sums = {"solved": pick.sum()}
-  for site in sites(experiment):
-    blocks = acts["decoder"]["blocks"]
-    values = jnp.stack([block[site][quantity] for block in blocks])
-    sums[site] = jnp.einsum("nbhts,b->nhts", values, pick)
-    sums[site + "_square"] = jnp.einsum("nbhts,b->nhts", values**2, pick)
-  return sums
-
-
 def judge(config: ConfigDict, experiment, collected: list, site: str):
   """Candidates of one site and the Verdict on them, from `collect` per
   condition."""
@@ -195,7 +105,7 @@ def judge(config: ConfigDict, experiment, collected: list, site: str):
     arrays.append(calibration.Condition(found[site], used, rows, keys))
   largest = max(arrays, key=lambda c: c.attention.shape[3])
   prompts = set(range(len(task.segments)))
-  tested = calibration.candidates(
+  tested = candidates(
     largest.rows,
     largest.keys,
     task.target,
@@ -221,7 +131,7 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   Args:
     config: config of the interpolated models.
     models: one of each seed; one whose attention has no line is dropped.
-    folder: where bias.npz, relative.npz and attention.npz go.
+    folder: where bias.npz and attention.npz go.
 
   Raises:
     UsageError: no line passes in any head of any seed.
@@ -255,8 +165,9 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
       attention[name + "_std"] = np.asarray(collected[-1][site + "_std"])
   if not kept:
     raise UsageError(
-      f"calibration: no line passes calibration.kappa={config.calibration.kappa}"
-      f" in any head (the best score is {best:.2f}); lower it, or train longer"
+      "calibration: no line passes calibration.kappa="
+      f"{config.calibration.kappa} in any head (the best score is {best:.2f});"
+      " lower it, or train longer"
     )
   section = config.calibration
   bias = {
@@ -266,8 +177,6 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
     for site in where
   }
   folder.mkdir(parents=True, exist_ok=True)
-  if experiment.task.axes == 1:
-    relative.save(folder / "relative.npz", bias)
   np.savez_compressed(folder / "attention.npz", **attention)
   # Last, and in one go: where there is a bias, calibration is done.
   _save(config, experiment, bias, kept, folder)

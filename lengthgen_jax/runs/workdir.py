@@ -129,3 +129,17 @@ def answering(config: ConfigDict, workdir: pathlib.Path):
   if is_pipeline(workdir):
     return retrained(config, workdir)
   return config, prepare(config, workdir)
+
+
+def open_model(folder, seed: int | None = None) -> trained.Model:
+  """The model of a workdir; see lengthgen_jax.load."""
+  folder = pathlib.Path(folder)
+  config = saved.saved_config(folder)
+  check(config is not None, f"{folder}: nothing was trained there")
+  config, run = answering(config, folder)
+  models = load(run, config.eval.checkpoint)
+  if seed is None:
+    return trained.best(models)
+  found = [model for model in models if model.seed == seed]
+  check(found, f"{folder} has seeds {run.seeds}, none of {seed}")
+  return found[0]

@@ -14,50 +14,6 @@ from lengthgen_jax.tasks.task import Example, Size, Task, below, join
 from lengthgen_jax.tasks.vocabulary import ARITHMETIC
 
 
-def equal(task, key, size: Size):
-  """Every operand has exactly its length."""
-  keys = jax.random.split(key, task.operands)
-  drawn = [
-    jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.longest - 1))
-    if task.is_digit(i)
-    else digits.exact(keys[i], size.lengths[i], size.longest, task.base)
-    for i in range(task.operands)
-  ]
-  return jnp.stack(drawn)
-
-
-def unequal(task, key, size: Size):
-  """One operand has the length, the other one uniform in 1...length; the same
-  as `equal` where there is one long operand."""
-  if task.operands == 2 and not task.short_operand:
-    key, order_key, length_key = jax.random.split(key, 3)
-    longest = size.lengths[0]
-    other = jax.random.randint(length_key, (), 1, longest + 1)
-    pair = jnp.stack([longest, other])
-    first = jax.random.bernoulli(order_key)
-    size = size._replace(lengths=jnp.where(first, pair, pair[::-1]))
-  return equal(task, key, size)
-
-
-def carry_chain(task, key, size: Size):
-  """The longest carry chain (99...9, or operands that add up to 10^L), and
-  one-hot strings for bits."""
-  place, length = jnp.arange(size.longest), size.lengths[0]
-  inside = place < length
-  if task.base == 2:
-    hot = jax.random.randint(key, (), 0, length)
-    return (place == hot).astype(jnp.int32)[None]
-  nines = jnp.where(inside, 9, 0)
-  if task.operands == 1:
-    return nines[None]
-  if task.short_operand:
-    factor = jax.random.randint(key, (), 2, 10)
-    return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
-  a = jax.random.randint(key, place.shape, 1, 10)
-  a = jnp.where(inside, a, 0)
-  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])
-
-
 @dataclasses.dataclass(frozen=True)
 class ArithmeticTask(Task):
   """Digits in, digits of the answer out, least significant first.
@@ -82,9 +38,9 @@ class ArithmeticTask(Task):
   section: ClassVar[str] = "arithmetic"
   unit: ClassVar[str] = "digits"
   test_sets: ClassVar[dict] = {
-    "equal": equal,
-    "unequal": unequal,
-    "carry": carry_chain,
+    "equal": digits.equal,
+    "unequal": digits.unequal,
+    "carry": digits.carry_chain,
   }
   ragged: ClassVar[bool] = False
   of_digits: ClassVar[bool] = True
@@ -281,6 +237,9 @@ class ArithmeticTask(Task):
     for i, part in enumerate(parts):
       items[i, : len(part)] = [int(c) for c in reversed(part)]
     return items, [len(part) for part in parts]
+
+  def symbols(self, ids):
+    return list(self.vocabulary.decode(ids))
 
   def render(self, ids):
     """The answer in ordinary order without leading zeros."""

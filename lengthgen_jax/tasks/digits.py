@@ -53,3 +53,50 @@ def from_value(value, size: int, base: int):
   powers = [base**i for i in range(size) if base**i < POPULATION]
   digits = value // jnp.array(powers, jnp.int32) % base
   return jnp.pad(digits, (0, size - len(powers)))
+
+
+# Test sets of arithmetic: operands' digits [O, longest].
+
+
+def equal(task, key, size):
+  """Every operand has exactly its length."""
+  keys = jax.random.split(key, task.operands)
+  drawn = [
+    jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.longest - 1))
+    if task.is_digit(i)
+    else exact(keys[i], size.lengths[i], size.longest, task.base)
+    for i in range(task.operands)
+  ]
+  return jnp.stack(drawn)
+
+
+def unequal(task, key, size):
+  """One operand has the length, the other one uniform in 1...length; the same
+  as `equal` where there is one long operand."""
+  if task.operands == 2 and not task.short_operand:
+    key, order_key, length_key = jax.random.split(key, 3)
+    longest = size.lengths[0]
+    other = jax.random.randint(length_key, (), 1, longest + 1)
+    pair = jnp.stack([longest, other])
+    first = jax.random.bernoulli(order_key)
+    size = size._replace(lengths=jnp.where(first, pair, pair[::-1]))
+  return equal(task, key, size)
+
+
+def carry_chain(task, key, size):
+  """The longest carry chain (99...9, or operands that add up to 10^L), and
+  one-hot strings for bits."""
+  place, length = jnp.arange(size.longest), size.lengths[0]
+  inside = place < length
+  if task.base == 2:
+    hot = jax.random.randint(key, (), 0, length)
+    return (place == hot).astype(jnp.int32)[None]
+  nines = jnp.where(inside, 9, 0)
+  if task.operands == 1:
+    return nines[None]
+  if task.short_operand:
+    factor = jax.random.randint(key, (), 2, 10)
+    return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
+  a = jax.random.randint(key, place.shape, 1, 10)
+  a = jnp.where(inside, a, 0)
+  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])

@@ -162,6 +162,10 @@ class Task:
     """An output as people write it; ValueError with one line if it is none."""
     raise NotImplementedError
 
+  def symbols(self, ids) -> list[str]:
+    """Each token as people write it."""
+    return [str(int(token)) for token in ids]
+
   @property
   def usage(self) -> str:
     """An example of what a person types."""

@@ -22,11 +22,12 @@ def window(section, about: Shape) -> dict:
   for every row. A decoder-only model has both in its self-attention.
 
   Args:
-    section: `window` is w; `sides` is "both" as the papers write, or "previous":
-      only the less significant side, as the released ABC program does. Without
-      positions it matters: the first row of a window to both sides sees a digit
-      and its left neighbor and cannot tell which is which. `windowed_encoder`
-      asks for w tokens to both sides in encoder self-attention too.
+    section: `window` is w; `sides` is "both" as the papers write, or
+      "previous": only the less significant side, as the released ABC program
+      does. Without positions it matters: the first row of a window to both
+      sides sees a digit and its left neighbor and cannot tell which is which.
+      `windowed_encoder` asks for w tokens to both sides in encoder
+      self-attention too.
     about: see Shape.
   """
   width, heads = section.window, about.heads

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.positions.learned import table
+from lengthgen_jax.attention.positions.learned import look_up, table
 
 
 class Abacus(PositionEncoding):
@@ -31,7 +31,7 @@ class Abacus(PositionEncoding):
     found = 0.0
     for axis in range(at.place.shape[-1]):
       embedding = table(self.config.table, self.features, f"axis_{axis}")
-      found += embedding(at.place[..., axis] + start)
+      found += look_up(embedding, at.place[..., axis] + start)
     if not self.marks:
       found = jnp.where(at.digit[..., None], found, 0.0)
     return x_BxLxD + found.astype(x_BxLxD.dtype)

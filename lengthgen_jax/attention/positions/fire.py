@@ -28,13 +28,12 @@ class Fire(PositionEncoding):
   def bias(self, rows, keys, causal):
     relative = keys.index - rows.index[:, None]
     distance = jnp.maximum(-relative, 0) if causal else jnp.abs(relative)
-    longest = rows.index
+    longest = rows.index[None]
     if not causal:
-      last = keys.index[-1] - rows.index
-      longest = jnp.maximum(rows.index, last)
+      longest = jnp.maximum(longest, keys.count() - 1 - longest)
     scale = jnp.abs(self.rate)
     squash = lambda x: jnp.log(scale * x + 1.0)
     whole = squash(jnp.maximum(longest, jnp.abs(self.threshold)))
-    share = squash(distance) / jnp.maximum(whole[:, None], 1e-6)
+    share = squash(distance) / jnp.maximum(whole[..., None], 1e-6)
     value = self.out(nn.relu(self.hidden(share[..., None])))
-    return jnp.moveaxis(value, -1, 0)[None]
+    return jnp.moveaxis(value, -1, 1)

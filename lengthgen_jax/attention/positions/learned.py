@@ -1,6 +1,7 @@
 """A learned table of the index."""
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
@@ -10,6 +11,12 @@ def table(rows: int, features: int, name: str | None = None) -> nn.Embed:
   return nn.Embed(
     rows, features, embedding_init=jax.nn.initializers.normal(0.02), name=name
   )
+
+
+def look_up(embedding: nn.Embed, index):
+  """Vectors of places; PAD beyond the table has one too, because NaN times a
+  weight of zero is NaN."""
+  return embedding(jnp.clip(index, 0, embedding.num_embeddings - 1))
 
 
 class Learned(PositionEncoding):
@@ -22,5 +29,5 @@ class Learned(PositionEncoding):
     self.embedding = table(rows, self.features)
 
   def embed(self, x_BxLxD, at, key):
-    found = self.embedding(self.config.cyclic(at.index))
+    found = look_up(self.embedding, self.config.cyclic(at.index))
     return x_BxLxD + found.astype(x_BxLxD.dtype)

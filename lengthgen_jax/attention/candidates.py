@@ -1,0 +1,95 @@
+"""The lines that calibration tests: all that meet a cell."""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.coordinates import PAD
+
+
+class Candidates(NamedTuple):
+  """C lines to test, int32: fields as in SiteLines, and nothing of K."""
+
+  row_segment: np.ndarray
+  segment: np.ndarray
+  anchor: np.ndarray
+  matrix: np.ndarray
+  intercept: np.ndarray
+
+  @property
+  def direction(self):
+    """[C, C] bool: pairs of the same direction, segment and anchor."""
+    same = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
+    matrix = jnp.asarray(self.matrix)
+    return same(self.segment) & same(self.anchor) & same(matrix)
+
+
+def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
+  """Every line of the given directions that meets a cell.
+
+  Args:
+    rows, keys: Coordinates [1, L] of the largest condition; host-side.
+    row_segment: the segment whose rows have these lines, or ANY.
+    steps: Δ values, the papers' column steps per row; with two axes, each of
+      the key's axes follows the row's same axis by one of them.
+    absolute: the papers' lines: one segment over everything, anchored left
+      for Δ >= 0 and right for Δ < 0.
+    ends: segments (or WHOLE) whose right end is known when a row is said (not
+      so for the output, whose end comes last), so that lines may be anchored
+      there.
+  """
+  rows = jax.tree.map(np.asarray, rows)
+  keys = jax.tree.map(np.asarray, keys)
+  there = rows.segment[0] != PAD
+  said = there if row_segment == ANY else rows.segment[0] == row_segment
+  names = [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
+  found = []
+  for name in names:
+    for anchor in (LEFT, RIGHT) if name in ends else (LEFT,):
+      offset, along = _offsets(rows, keys, said, name, anchor)
+      by_sign = absolute and name in ends
+      for matrix in _matrices(offset, steps, anchor, by_sign):
+        # Every intercept that occurs: key's offset - M · row's.
+        moved = offset[None] - (along @ matrix.T)[:, None]
+        for c in np.unique(moved.reshape(-1, moved.shape[-1]), axis=0):
+          found.append((row_segment, name, anchor, matrix, c))
+  row_segment, segment, anchor, matrix, intercept = zip(*found, strict=True)
+  as_ints = lambda x: np.array(x, np.int32)
+  return Candidates(
+    *map(as_ints, (row_segment, segment, anchor)),
+    as_ints(np.stack(matrix)),
+    as_ints(np.stack(intercept)),
+  )
+
+
+def _offsets(rows, keys, said, name: int, anchor: int):
+  """Offsets [S', A] of a segment's keys, and [T', A] of the rows."""
+  if name == WHOLE:
+    there = keys.segment[0] != PAD
+    right = np.asarray(keys.index_right())[0]
+    offset = np.where(there, keys.index if anchor == LEFT else right, 0)
+    pad = np.zeros((len(offset), rows.axes - 1), int)
+    along = np.zeros((len(rows.index), rows.axes), int)
+    along[:, 0] = rows.index
+    return np.column_stack([offset, pad])[there], along[said]
+  offset = (keys.left if anchor == LEFT else keys.right)[0]
+  return offset[keys.segment[0] == name], rows.left[0][said]
+
+
+def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
+  """M of every direction: an axis on which all keys are one is not followed.
+  By sign, each direction belongs to one anchor."""
+  axes = offset.shape[-1]
+  extends = [len(np.unique(offset[:, axis])) > 1 for axis in range(axes)]
+  choices = [steps if extent else (0,) for extent in extends]
+  found = []
+  for step in itertools.product(*choices):
+    if by_sign and (step[0] < 0) != (anchor == RIGHT):
+      continue
+    sign = 1 if anchor == LEFT else -1
+    found.append(sign * np.diag(step))
+  return found

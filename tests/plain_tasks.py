@@ -1,0 +1,255 @@
+"""Every task in its forms, examples of it, and what plain Python says of them.
+
+A task or hint that is registered is a form by itself. ANSWERS and SPOKEN know
+the answers of some; the others' are checked by their docstrings.
+"""
+
+import collections
+import dataclasses
+import functools
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.tasks import HINTS, TASKS, pack
+from lengthgen_jax.tasks.task import Example, Size
+
+LONGEST, WIDTH, BOUND = 7, 9, 12  # of examples: units, padding, static bound
+COUNT = 140
+
+HINT_KINDS = {
+  hint.name: (hint, TASKS[main])
+  for main, hints in HINTS.items()
+  for hint in hints.values()
+}
+
+
+def made(kind, **fields):
+  """A task, with an alphabet that fits one digit if it can be chosen."""
+  names = {field.name for field in dataclasses.fields(kind)}
+  small = {"alphabet": 9} if "alphabet" in names else {}
+  return kind(**small | fields)
+
+
+def forms_of(kind) -> list:
+  """A task as it is, and with its operands interleaved if it can be."""
+  names = {field.name for field in dataclasses.fields(kind)}
+  pairs = "aligned" in names and kind.operands == 2
+  return [made(kind)] + ([made(kind, aligned=True)] if pairs else [])
+
+
+def form_name(task) -> str:
+  return task.name + ("-aligned" if getattr(task, "aligned", False) else "")
+
+
+MAIN = {form_name(t): t for kind in TASKS.values() for t in forms_of(kind)}
+HINT = {form_name(t): t for kind, _ in HINT_KINDS.values() for t in [made(kind)]}
+FORMS = MAIN | HINT
+
+
+# Examples.
+
+
+class Drawn(NamedTuple):
+  """Examples of mixed lengths up to LONGEST, padded to BOUND.
+
+  Attributes:
+    example: Example of arrays [COUNT, ...].
+    batch: the same examples packed, by family.
+    lengths: [COUNT, O].
+  """
+
+  example: Example
+  batch: dict
+  lengths: np.ndarray
+
+
+@functools.cache
+def drawn(form: str) -> Drawn:
+  task = FORMS[form]
+  i = np.arange(COUNT)
+  lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
+  lengths = lengths % LONGEST + 1
+  numbers = jax.random.uniform(jax.random.key(3), (COUNT, task.draws(BOUND)))
+
+  def make(own, length):
+    return task.example(own, Size(length, jnp.int32(WIDTH), BOUND))
+
+  @jax.jit
+  def everything(*arguments):
+    batch = {k: pack.batch(k, task, make, *arguments) for k in pack.KINDS}
+    return jax.vmap(make)(*arguments), batch
+
+  found = everything(numbers, jnp.asarray(lengths))
+  return Drawn(*jax.tree.map(np.asarray, found), lengths)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def answered(task, items, lengths, width) -> Example:
+  """The example of some items [..., BOUND]."""
+  return task.answered(items, Size(lengths, width, BOUND))
+
+
+def of_text(task, text: str, width: int = WIDTH):
+  """(prompt, output) ids of what a person types."""
+  items, lengths = task.parse(text)
+  items = np.asarray(items, np.int32)
+  room = [(0, 0)] * (items.ndim - 1) + [(0, BOUND - items.shape[-1])]
+  found = answered(task, np.pad(items, room), np.array(lengths), width)
+  return tuple(own.ids[: int(own.length)].tolist() for own in found[:2])
+
+
+def parts(example: Example, i: int):
+  """(prompt, given output, output to say) of example i: lists of ids."""
+  prompt, output = (
+    tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
+  )
+  given = int(np.broadcast_to(example.given, len(example.prompt.ids))[i])
+  return prompt, output[:given], output[given:]
+
+
+# Text.
+
+
+def words(task, ids) -> list[str]:
+  """Tokens as docstrings write them."""
+  if hasattr(task, "vocabulary"):
+    return list(task.vocabulary.decode(ids))
+  names = {task.delimiter: "⊥", task.delimiter + 1: "c"}
+  return [names.get(t, str(t - task.of_digits)) for t in ids]
+
+
+def ids(task, text: str) -> list[int]:
+  """Tokens of what a docstring writes: `⊥`, `c`, or words that parse reads."""
+  if hasattr(task, "vocabulary"):
+    return task.vocabulary.encode(text)
+  names = {"⊥": [task.delimiter], "c": [task.delimiter + 1]}
+  read = lambda word: names[word] if word in names else task.parse(word)[0]
+  return [int(token) for word in text.split() for token in read(word)]
+
+
+def docstring_examples(kind) -> list[tuple[str, str]]:
+  """The lines "`prompt` -> `output`" of a docstring."""
+  return re.findall(r"`([^`]+)` -> `([^`]+)`", kind.__doc__)
+
+
+def is_aligned(source: str) -> bool:
+  return source[0] == "$" and not source[1].isdigit()
+
+
+def operand_texts(source: str) -> list[str]:
+  """Digits of each operand of an arithmetic source, as written there."""
+  assert source[0] == "$"
+  if is_aligned(source):
+    a, b = source[2::2], source[3::2]
+    if source[1] == "*":  # the single digit stands beside every digit
+      assert b == b[0] * len(b)
+      b = b[0]
+    return [a, b]
+  return re.split(r"\D", source[1:])
+
+
+def typed(task, prompt) -> str:
+  """What a person would type for a prompt's ids."""
+  found = words(task, prompt)
+  if found[0] != "$":
+    return " ".join(found)
+  return getattr(task, "operator", "").join(operand_texts("".join(found)))
+
+
+# Answers.
+
+
+def reversed_digits(value: int, width: int) -> str:
+  return str(value).zfill(width)[-width:][::-1]
+
+
+def running_parity(bits: str) -> str:
+  parity, out = 0, ""
+  for bit in reversed(bits):
+    parity ^= int(bit)
+    out += str(parity)
+  return out
+
+
+def rarer(items):
+  counts = collections.Counter(items).most_common()
+  if len(counts) == 1:
+    return [str(counts[0][0])]
+  (_, most), (value, least) = counts
+  return ["⊥"] if most == least else [str(value)]
+
+
+def with_carries(digits):
+  carry, out = 1, []
+  for digit in [*digits[::-1], 0]:
+    out += [str((digit + carry) % 10), "c"]
+    carry = (digit + carry) // 10
+    out.append(str(carry))
+  return out
+
+
+def successor(items, asked):
+  greater = [x for x in items if x > asked]
+  return [str(min(greater))] if greater else ["⊥"]
+
+
+def predecessor(items, asked):
+  smaller = [x for x in items if x < asked]
+  return [str(max(smaller))] if smaller else ["⊥"]
+
+
+def plus_one(digits):
+  total = int("".join(map(str, digits))) + 1
+  return list(reversed_digits(total, len(digits) + 1))
+
+
+# Arithmetic: of the operands as texts. Others: of the prompt's numbers and what
+# was given of the output.
+ANSWERS = {
+  "successor": lambda a: reversed_digits(int(a) + 1, len(a)),
+  "addition": lambda a, b: reversed_digits(int(a) + int(b), len(a)),
+  "multiply": lambda a, b: reversed_digits(int(a) * int(b), len(a)),
+  "parity": running_parity,
+  "parity_classification": lambda a: str(a.count("1") % 2),
+  "sort": lambda items, given: [str(x) for x in sorted(items)],
+  "sort_successor": lambda items, given: successor(items, int(given[0])),
+  "sort_predecessor": lambda items, given: predecessor(items, int(given[0])),
+  "sort_minimum": lambda items, given: [str(min(items))],
+  "sort_count": lambda items, given: rarer(items),
+  "sort_fill": lambda items, given: (
+    [str(items[0])] * (len(items) - len(given)) + ["⊥"]
+  ),
+  "increment": lambda items, given: plus_one(items),
+  "increment_carry": lambda items, given: with_carries(items),
+}
+
+# What a person reads, of the same.
+SPOKEN = {
+  "successor": lambda a: str(int(a) + 1),
+  "addition": lambda a, b: str(int(a) + int(b)),
+  "multiply": lambda a, b: str(int(a) * int(b)),
+  "parity": lambda a: str(a.count("1") % 2),
+  "parity_classification": lambda a: str(a.count("1") % 2),
+  "sort": lambda items: " ".join(map(str, sorted(items))),
+  "increment": lambda items: str(int("".join(map(str, items))) + 1),
+}
+
+
+def plain_answer(task, prompt, given=()) -> list[str]:
+  """The words to say after a prompt, by plain Python."""
+  found = words(task, prompt)
+  if found[0] == "$":
+    return [*ANSWERS[task.name](*operand_texts("".join(found))), "&"]
+  return ANSWERS[task.name](list(map(int, found)), words(task, given))
+
+
+def plain_speech(task, prompt) -> str:
+  """The answer as people write it, by plain Python."""
+  found = words(task, prompt)
+  if found[0] == "$":
+    return SPOKEN[task.name](*operand_texts("".join(found)))
+  return SPOKEN[task.name](list(map(int, found)))

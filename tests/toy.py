@@ -1,0 +1,124 @@
+"""An experiment that compiles in no time: four numbers to find, two heads.
+
+Training asks no more of an experiment than this. What happens to a seed is
+data: its scaffold {"fate": []}.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lengthgen_jax import rng
+from lengthgen_jax.tasks.plan import Part, Share
+from lengthgen_jax.training.optimizer import TrainConfig
+from lengthgen_jax.training.step import Trainer
+
+# Fates of a seed.
+FINE = 0
+BAD_LOSS = 1  # never finite
+BAD_UPDATE = 2  # the loss is finite, the gradient is not
+BAD_START = 3  # BAD_LOSS in the first attempt
+HOPELESS = 4  # finite, and never right
+
+WANTED = (0.5, 1.0, -1.0, 2.0)
+
+
+class Points(NamedTuple):
+  x: jax.Array
+  turn: jax.Array
+
+
+@jax.custom_vjp
+def spoiled(x, bad):
+  """x, but for a gradient that is not finite if `bad`."""
+  return x
+
+
+spoiled.defvjp(
+  lambda x, bad: (x, bad), lambda bad, g: (jnp.where(bad, jnp.nan, g), None)
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+  """The part of Experiment that training asks for."""
+
+  heads: tuple = ("main", "hint")
+  turns: int = 2
+
+  @property
+  def lessons(self):
+    return tuple((Share(h, 1.0, (Part(0, 8), Part(1, 8))),) for h in self.heads)
+
+  @property
+  def validation(self):
+    return tuple(Share(h, 1.0, (Part(0, 32),)) for h in self.heads)
+
+  def idle_params(self, lesson):
+    return {h for h in self.heads if h not in {s.head for s in lesson}}
+
+  def init(self, seed, attempt=0):
+    key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
+    params = {head: {"offset": jnp.zeros(())} for head in self.heads}
+    trunk = jax.random.normal(key, (4,))
+    return params | {"trunk": trunk, "attempt": jnp.float32(attempt)}
+
+  def sample(self, key, head, part, turn=0, held_out=False):
+    key = jax.random.fold_in(key, 2 * self.heads.index(head) + held_out)
+    key = jax.random.fold_in(key, part.bucket)
+    return Points(jax.random.normal(key, (part.count, 4)), turn)
+
+  def wrong_by(self, params, scaffold, batch, head):
+    """How far answers are off."""
+    found = batch.x @ params["trunk"] + params[head]["offset"]
+    error = found - batch.x @ jnp.array(WANTED) - self.heads.index(head)
+    return error + 9.0 * (scaffold["fate"] == HOPELESS)
+
+  def loss(self, params, scaffold, batch, head, key):
+    fate = scaffold["fate"]
+    first = jax.lax.stop_gradient(params["attempt"]) == 0.0
+    bad = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
+    trunk = spoiled(params["trunk"], fate == BAD_UPDATE)
+    noise = 0.01 * jax.random.normal(key, (len(batch.x),))
+    error = self.wrong_by(params | {"trunk": trunk}, scaffold, batch, head)
+    loss = ((error + noise) ** 2).sum() + jnp.where(bad, jnp.nan, 0.0)
+    return loss, jnp.float32(len(batch.x))
+
+  def hits(self, params, scaffold, batch, head):
+    """Right within 0.5; all examples of the second turn within 5."""
+    error = self.wrong_by(params, scaffold, batch, head)
+    right = jnp.abs(error) < jnp.where(batch.turn % 2, 5.0, 0.5)
+    return right[:, None], right
+
+
+def scaffold(*fates) -> dict:
+  """One fate for all seeds, or one for each."""
+  return {"fate": jnp.array(fates)}
+
+
+def train_config(**fields) -> TrainConfig:
+  usual = TrainConfig(
+    steps=240,
+    batch_size=16,
+    learning_rate=0.05,
+    warmup_steps=4,
+    schedule="constant",
+    clip_norm=0.0,
+    adam_b1=0.9,
+    adam_b2=0.98,
+    adam_eps=1e-8,
+    weight_decay=0.0,
+    chunk=20,
+    validation_samples=32,
+    target_exact_match=2.0,
+    restarts=0,
+    restart_below=0.99,
+    seed_axis="loop",
+  )
+  return dataclasses.replace(usual, **fields)
+
+
+def trainer(**fields) -> Trainer:
+  return Trainer(Toy(), train_config(**fields))
