@@ -62,6 +62,21 @@ class Coordinates(NamedTuple):
     )
 
 
+def segments(*lengths: int) -> Coordinates:
+  """Coordinates [1, L] of consecutive segments with one axis.
+
+  >>> segments(3, 2).right[0, :, 0]
+  array([2, 1, 0, 1, 0])
+  """
+  left = np.concatenate([np.arange(n) for n in lengths])
+  right = np.concatenate([np.arange(n)[::-1] for n in lengths])
+  segment = np.repeat(np.arange(len(lengths)), lengths)
+  along = lambda x: x[None, :, None]
+  return Coordinates(
+    segment[None], along(left), along(right), np.arange(len(segment))
+  )
+
+
 class Places(NamedTuple):
   """What a position encoding is told of L inputs.
 

@@ -1,9 +1,15 @@
-"""The console script in a process of its own."""
+"""The console script: in a process of its own, or inside this one."""
 
+import contextlib
+import io
 import pathlib
 import signal
 import subprocess
 import sys
+
+from absl import flags
+
+from lengthgen_jax import main
 
 # A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +42,42 @@ def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
 def run(*arguments, text: str = "", env=None) -> subprocess.CompletedProcess:
   """Runs `lengthgen ARGUMENTS` with `text` on its standard input."""
   return finish(start(*arguments, env=env), text.encode())
+
+
+def inside(*arguments, text: str = "") -> subprocess.CompletedProcess:
+  """The same in this process, where what was compiled stays compiled."""
+  out, err, code = io.StringIO(), io.StringIO(), 0
+  given = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+  before = sys.stdin
+  try:
+    sys.stdin = given
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+      with parsed(*arguments):
+        main.main([])
+  except SystemExit as left:
+    code = left.code
+  finally:
+    sys.stdin = before
+  return subprocess.CompletedProcess(
+    arguments, code, out.getvalue(), err.getvalue()
+  )
+
+
+@contextlib.contextmanager
+def parsed(*arguments):
+  """The flags of a command line, as main sees them; (mode, config)."""
+  argv = sys.argv
+  try:
+    with contextlib.chdir(REPOSITORY):
+      main.parse_flags(["lengthgen", *map(str, arguments)])
+      yield main._MODE.value, main._CONFIG.value
+  finally:
+    sys.argv = argv
+    ours = [name for name in flags.FLAGS if name.startswith("config.")]
+    for name in ours:  # each command line defines its own
+      delattr(flags.FLAGS, name)
+    for name in ("config", "workdir", "mode", "input"):
+      flags.FLAGS[name].unparse()
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:

@@ -12,25 +12,92 @@ import pytest
 from plain_tasks import MAIN
 
 from configs import base
+from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.task import Size
 
 SAMPLES, NEAR, FAR = 100, 10, 1000
+LENGTHS = (1, 2, 6, NEAR, 60, FAR)  # as people count them
 
-# What they promise of a prompt's numbers, as a whole.
+
+def variants(task, test_set, length):
+  """Further arguments of a test set at a length."""
+  section = base.get_config(task.name).eval
+  section.repetitions = (1, 2)
+  return [how for _, how in task.variants(test_set, section, length)]
 
 
-def big(task, texts, length):
+@functools.cache
+def sampler(form: str):
+  """A jitted sampler of all test sets of a task at a traced length; its cells
+  (test set, arguments); and a list that grows when it is traced.
+
+  It draws with a near and a far bound, and answers the latter's.
+  """
+  task, traces = MAIN[form], []
+  cells = [
+    (name, how)
+    for name in task.test_sets
+    for how in variants(task, name, NEAR)
+  ]
+  bounds = [task.natural_width(task.units(n)) for n in (NEAR, FAR)]
+
+  def draw(keys, size):
+    drawn = [
+      jax.vmap(lambda k, n=n, h=how: task.test_sets[n](task, k, size, *h))(keys)
+      for n, how in cells
+    ]
+    return jnp.stack(drawn)
+
+  def sample(key, length):
+    traces.append(length)
+    keys = jax.random.split(key, SAMPLES)
+    lengths, width = jnp.full(task.operands, length), task.natural_width(length)
+    near, far = (draw(keys, Size(lengths, width, bound)) for bound in bounds)
+    size = Size(lengths, width, bounds[1])
+    answer = jax.vmap(jax.vmap(lambda items: task.answered(items, size)))
+    return answer(far), near, far
+
+  return jax.jit(sample), cells, traces
+
+
+@functools.cache
+def drawn(form: str, length: int, seed: int = 0):
+  """(Example of arrays [cells, SAMPLES, ...], items by near and far bound)."""
+  sample, *_ = sampler(form)
+  units = MAIN[form].units(length)
+  return jax.tree.map(np.asarray, sample(jax.random.key(seed), units))
+
+
+def prompts(form: str, length: int):
+  """By test set and arguments: [SAMPLES] of (prompt, output) ids."""
+  task, cells = MAIN[form], sampler(form)[1]
+  everything = drawn(form, length)[0]
+  found = {}
+  for number, cell in enumerate(cells):
+    if cell[1] in variants(task, cell[0], length):
+      own = jax.tree.map(lambda x, n=number: x[n], everything)
+      found[cell] = [plain.parts(own, i)[::2] for i in range(SAMPLES)]
+  return found
+
+
+# Of arithmetic: what the operands' texts are.
+
+
+def is_long(task, texts, length):
   """Whether operands have exactly `length` digits, the single one aside."""
-  least, most = task.base ** (length - 1), task.base**length
-  values = [int(text, task.base) for text in texts]
-  digit = values.pop() if task.short_operand else 0
-  return 0 <= digit <= 9 and all(least <= value < most for value in values)
+  *values, last = [int(text, task.base) for text in texts]
+  if not task.short_operand:
+    values.append(last)
+  least = task.base ** (length - 1)
+  return all(least <= value < least * task.base for value in values)
 
 
 def check_equal(task, operands, length):
-  assert all(big(task, texts, length) for texts in operands)
-  if task.operands == 2:
-    assert len({a == b for a, b in operands}) == 2 or length > 1
+  assert all(is_long(task, texts, length) for texts in operands)
+  if task.short_operand:
+    assert {d for _, d in operands} == set("0123456789")
+  elif task.operands == 2 and length > 2:
+    assert all(int(a) != int(b) for a, b in operands)
 
 
 def check_unequal(task, operands, length):
@@ -40,48 +107,59 @@ def check_unequal(task, operands, length):
   assert (sizes.max(axis=1) == length).all()
   for side in (0, 1):
     other = sizes[sizes[:, 1 - side] == length, side]
-    if length < 10:
+    if length < NEAR:
       assert set(other) == set(range(1, length + 1))
-    else:
-      assert other.min() < length / 3 and 2 * length / 3 < other.max()
+    assert other.min() <= length / 2 <= other.mean() * 1.3 <= length * 0.8 + 1
 
 
 def check_carry(task, operands, length):
   values = [[int(text, task.base) for text in texts] for texts in operands]
   if task.base == 2:
     assert {value.bit_count() for (value,) in values} == {1}
-    assert max(value for (value,) in values) < 2**length
+    assert length / 2 < max(value.bit_length() for (value,) in values) <= length
   elif task.short_operand:
     assert {a for a, _ in values} == {10**length - 1}
     assert {d for _, d in values} == set(range(2, 10))
   else:
     one = 1 if task.operands == 1 else 0
     assert {sum(value) + one for value in values} == {10**length}
+    assert len({own[0] for own in values}) > 3 or one
+
+
+# Of others: what the prompt's numbers are.
 
 
 def check_uniform(task, lists, length):
-  least = 1 if task.of_digits else 0  # a number has no leading zero
-  assert {items[0] for items in lists} >= set(range(1, 10))
-  assert min(items[0] for items in lists) >= least
+  digits = set(range(0 if task.of_digits else 1, 10))
+  assert {items[0] for items in lists} == digits - {0}  # a number has no lead 0
   if length > 1:
-    rest = set(itertools.chain(*(items[1:] for items in lists)))
-    assert rest == set(range(0 if task.of_digits else 1, 10))
+    assert set(itertools.chain(*(items[1:] for items in lists))) == digits
 
 
 def check_repeats(task, lists, length, items, times):
   for own in lists:
     counts = collections.Counter(own).values()
     assert sum(count >= times for count in counts) >= items
-  firsts = {own.index(max(own)) for own in lists}
-  assert len(firsts) > 2  # shuffled
+  if length > items * times:
+    assert len({own.index(max(own)) for own in lists}) > 3  # shuffled
 
 
 def check_nines(task, lists, length):
-  runs = {len(s) - len(s.rstrip("9")) for s in ("".join(map(str, x)) for x in lists)}
-  assert min(runs) == 1 or length == 1
-  if length < 10:
-    assert runs >= set(range(1, length + 1))
-  check_uniform(task, [x for x in lists if set(x[:1]) != {9}] + [[9]], 1)
+  text = ["".join(map(str, own)) for own in lists]
+  runs = {len(own) - len(own.rstrip("9")) for own in text}
+  assert min(runs) >= 1 and max(runs) > length / 2
+  if length < NEAR:
+    assert runs == set(range(1, length + 1))
+  before = {own.rstrip("9")[:1] for own in text}
+  assert before >= set("12345678") or length == 1
+
+
+def in_order(order):
+  def check_order(task, lists, length):
+    assert all(items == order(items) for items in lists)
+    assert len({tuple(items) for items in lists}) > 5
+
+  return check_order
 
 
 PROMISES = {
@@ -90,77 +168,81 @@ PROMISES = {
   "carry": check_carry,
   "uniform": check_uniform,
   "repeats": check_repeats,
-  "sorted": lambda task, lists, length: check_order(lists, sorted),
-  "reversed": lambda task, lists, length: check_order(
-    lists, lambda x: sorted(x)[::-1]
-  ),
-  "all_equal": lambda task, lists, length: check_order(
-    lists, lambda x: x[:1] * len(x)
-  ),
+  "sorted": in_order(sorted),
+  "reversed": in_order(lambda items: sorted(items, reverse=True)),
+  "all_equal": in_order(lambda items: items[:1] * len(items)),
   "nines": check_nines,
 }
 
 
-def check_order(lists, order):
-  assert all(items == order(items) for items in lists)
-  assert len({items[0] for items in lists}) > 3
-
-
-SAMPLES, FAR = 128, 1000
-
-
-@functools.cache
-def tested(form: str):
-  """A jitted sampler of all test sets of a task at a traced length, its cells
-  (test set, how) and a list that grows when it is traced."""
-  task, traces = MAIN[form], []
-  section = base.get_config(task.name).eval
-  section.repetitions = (1, 2)
-  cells = [
-    (name, how)
-    for name in task.test_sets
-    for _, how in task.variants(name, section, 10)
-  ]
-  bounds = (task.natural_width(task.units(n)) for n in (10, FAR))
-
-  def sample(key, length):
-    traces.append(length)
-    keys = jax.random.split(key, SAMPLES)
-    lengths, width = jnp.full(task.operands, length), task.natural_width(length)
-    near, far = (
-      jnp.stack([
-        jax.vmap(
-          lambda one, n=name, h=how, s=size: task.test_sets[n](task, one, s, *h)
-        )(keys)
-        for name, how in cells
-      ])
-      for size in (Size(lengths, width, bound) for bound in bounds)
-    )
-    size = Size(lengths, width, far.shape[-1])
-    answer = lambda items: task.answered(items, size)
-    return jax.vmap(jax.vmap(answer))(far), near, far
-
-  bounds = tuple(bounds)
-  return jax.jit(sample), cells, traces
-
-
-def prompts_tested(form, length, seed=0):
-  """By test set and its arguments: [SAMPLES] of (prompt, output) ids."""
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("form", MAIN)
+def test_sets_are_what_they_say(form, length):
   task = MAIN[form]
-  sample, cells, _ = tested(form)
-  found, near, far = jax.tree.map(
-    np.asarray, sample(jax.random.key(seed), task.units(length))
-  )
-  if length <= 10:
-    inside = task.units(length)
-    assert (near[..., :inside] == far[..., :inside]).all(), "not its bound's"
-  section = base.get_config(task.name).eval
-  section.repetitions = (1, 2)
-  return {
-    cell: [
-      plain.parts(jax.tree.map(lambda x, k=k: x[k], found), i)
-      for i in range(SAMPLES)
-    ]
-    for k, cell in enumerate(cells)
-    if cell[1] in [how for _, how in task.variants(cell[0], section, length)]
-  }
+  units = task.units(length)
+  for (name, how), examples in prompts(form, length).items():
+    texts = [plain.words(task, prompt) for prompt, _ in examples]
+    if texts[0][0] == "$":
+      found = [plain.operand_texts("".join(text)) for text in texts]
+      longest = max(task.natural_width(units), len(found[0][0]))
+      assert {len(texts[0]) for texts in found} == {longest}
+    else:
+      found = [list(map(int, text)) for text in texts]
+      assert {len(items) for items in found} == {units}
+    if name in PROMISES:
+      PROMISES[name](task, found, units, *how)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+  "form", [form for form in MAIN if MAIN[form].name in plain.ANSWERS]
+)
+def test_answers_equal_plain_python(form, length):
+  task = MAIN[form]
+  for examples in prompts(form, length).values():
+    for prompt, output in examples[:: 1 if length <= 60 else 20]:
+      wanted = plain.plain_answer(task, prompt)
+      assert plain.words(task, output) == list(wanted), prompt
+
+
+@pytest.mark.parametrize("form", MAIN)
+def test_one_compilation_serves_all_lengths_and_bounds_change_nothing(form):
+  task = MAIN[form]
+  for length in (1, 2, 6, NEAR):
+    _, near, far = drawn(form, length)
+    units = task.units(length)
+    assert np.array_equal(near[..., :units], far[..., :units])
+    assert near.dtype == np.int32
+  assert len(sampler(form)[2]) == 1
+
+
+@pytest.mark.parametrize("form", MAIN)
+def test_draws_are_a_function_of_the_key(form):
+  first, again, other = (drawn(form, NEAR, seed)[2] for seed in (0, 0, 1))
+  assert np.array_equal(first, again)
+  for name, a, b in zip(sampler(form)[1], first, other, strict=True):
+    if name[0] != "carry" or MAIN[form].name != "successor":  # the one 99...9
+      assert not np.array_equal(a, b)
+      assert len({own.tobytes() for own in a}) > 5
+
+
+def test_unequal_is_equal_where_there_is_one_long_operand():
+  for form in ("multiply", "successor", "parity"):
+    equal, unequal, _ = drawn(form, 6)[2]
+    assert np.array_equal(equal, unequal)
+
+
+def test_as_many_repetitions_as_there_is_room_for():
+  section = base.get_config("sort").eval
+  section.update(repeated_items=3, repetitions=(1, 2, 4))
+  sort = TASKS["sort"](alphabet=5)
+  names = lambda n: [name for name, _ in sort.variants("repeats", section, n)]
+  assert [names(n) for n in (2, 3, 11)] == [
+    [],
+    ["repeats_3x1"],
+    ["repeats_3x1", "repeats_3x2"],
+  ]
+  assert names(12)[-1] == "repeats_3x4"
+  section.repeated_items = 6  # more than there are
+  assert names(12) == []
+  assert sort.variants("uniform", section, 2) == [("uniform", ())]

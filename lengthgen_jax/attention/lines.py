@@ -122,27 +122,26 @@ class SiteLines(NamedTuple):
     Returns:
       None, or (seed, layer, head, row, column) of the first such cell.
     """
-    step = np.asarray(self.matrix)
+    step, c = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = step.shape[-1]
-    diagonal = step == np.eye(axes, dtype=int)
-    runs_along = diagonal.all((-1, -2))
-    c = np.asarray(self.intercept)
-    # Row by row: the first axis that moves decides.
-    first = np.zeros(c.shape[:-1], int)
-    for axis in range(axes):
-      first = np.where(first == 0, c[..., axis], first)
     whole = np.asarray(self.segment) == WHOLE
-    grows = (step[..., 0, 0] > 1) if axes == 1 else np.zeros(whole.shape, bool)
-    ahead = runs_along & np.where(whole, first > 0, first >= 0)
+    # Row by row: the first axis along which a key is not its row decides.
+    same = (step * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
+    ahead = np.zeros(whole.shape, bool)
+    for axis in range(axes):
+      m, shift = step[..., axis, axis], c[..., axis]
+      ahead |= same & ((m > 1) | (m == 1) & (shift > 0))
+      same &= (m == 1) & (shift == 0)
+    ahead |= same & ~whole
     rows = np.asarray(self.row_segment)
     own = whole | (rows == ANY) | (np.asarray(self.segment) == rows)
     left = np.asarray(self.anchor) == LEFT
-    future = np.asarray(self.valid) & left & own & (ahead | grows)
+    future = np.asarray(self.valid) & left & own & ahead
     if not future.any():
       return None
     r, n, h, k = (int(x) for x in np.argwhere(future)[0])
     if axes > 1:
-      return r, n, h, 0, int(first[r, n, h, k])
+      return r, n, h, 0, int(c[r, n, h, k].max())
     m, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])
     shift += 0 if whole[r, n, h, k] else 1
     row = 0

@@ -73,6 +73,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     target=task.target,
+    axes=task.axes,
     seeds=tuple(config.seeds),
   )
   return biases.BIASES[config.bias.kind](config.bias, about)

@@ -11,13 +11,13 @@ import pathlib
 from ml_collections import ConfigDict
 
 from configs import base
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import check, reading, shown
 
 
 def get_config(path: str) -> ConfigDict:
   """The config at `path`, with defaults for fields that its version lacked;
-  UsageError if it has fields that this version lacks."""
-  with open(path) as file:
+  UsageError if it has fields that this version lacks, or is no config."""
+  with reading(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   config = base.get_config(saved.get("task", "addition"))
   _fill(path, config, saved, "")
@@ -30,7 +30,12 @@ def _fill(path, config: ConfigDict, saved: dict, where: str) -> None:
       name in config,
       f"{path} is of another version: this one has no field {where}{name}",
     )
-    if isinstance(value, dict):
+    section = isinstance(config[name], ConfigDict)
+    check(
+      section == isinstance(value, dict),
+      f"{path} is of another version: {where}{name} is not {shown(value)} here",
+    )
+    if section:
       _fill(path, config[name], value, f"{where}{name}.")
     elif value is not None:
       config[name] = tuple(value) if isinstance(value, list) else value

@@ -97,8 +97,18 @@ def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
   for site in SITES:
     if f"{site}_segment" not in arrays:
       continue
+    missing = [n for n in SiteLines._fields if f"{site}_{n}" not in arrays]
+    check(
+      not missing, f"bias.file={path}: {site} has no {', '.join(missing)}"
+    )
     fields = (arrays[f"{site}_{name}"] for name in SiteLines._fields)
     bias[site] = SiteLines(*(value[order] for value in fields))
+    axes = bias[site].intercept.shape[-1]
+    check(
+      axes == about.axes,
+      f"bias.file={path}: {site} has lines over {axes} axes, this task's places"
+      f" have {about.axes}",
+    )
     wanted = about.sites.get(site)
     check(
       wanted is None or tuple(meta["sites"][site]) == wanted,

@@ -50,6 +50,7 @@ class Shape:
     strides: tokens that one output row advances in each segment of the input
       (0: stays).
     target: number of the output's segment.
+    axes: of the coordinates.
     seeds: of the run.
   """
 
@@ -59,6 +60,7 @@ class Shape:
   heads: int
   strides: tuple[int, ...]
   target: int
+  axes: int
   seeds: tuple[int, ...]
 
 
