@@ -11,7 +11,7 @@ import pathlib
 from ml_collections import ConfigDict
 
 from configs import base
-from lengthgen_jax.errors import check, reading, shown
+from lengthgen_jax.errors import UsageError, check, reading
 
 
 def get_config(path: str) -> ConfigDict:
@@ -19,7 +19,8 @@ def get_config(path: str) -> ConfigDict:
   UsageError if it has fields that this version lacks, or is no config."""
   with reading(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
-  config = base.get_config(saved.get("task", "addition"))
+  check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
+  config = base.get_config(str(saved.get("task", "addition")))
   _fill(path, config, saved, "")
   return config
 
@@ -30,15 +31,15 @@ def _fill(path, config: ConfigDict, saved: dict, where: str) -> None:
       name in config,
       f"{path} is of another version: this one has no field {where}{name}",
     )
-    section = isinstance(config[name], ConfigDict)
-    check(
-      section == isinstance(value, dict),
-      f"{path} is of another version: {where}{name} is not {shown(value)} here",
-    )
-    if section:
+    if isinstance(config[name], ConfigDict) and isinstance(value, dict):
       _fill(path, config[name], value, f"{where}{name}.")
     elif value is not None:
-      config[name] = tuple(value) if isinstance(value, list) else value
+      try:
+        config[name] = tuple(value) if isinstance(value, list) else value
+      except TypeError as error:
+        raise UsageError(
+          f"{path} is of another version: {where}{name} cannot be {value!r}"
+        ) from error
 
 
 # Fields that may change between training a workdir and reading it again.

@@ -7,9 +7,8 @@ same for all seeds of an evaluation, so it is a condition: two evaluations of a
 run that went on in between never meet. `stopped_at`, the step at which a seed
 froze by itself, is the seed's own and no condition. With checkpoint "best",
 `step` is the seed's own too (where its validation was best) and no condition
-either; if a seed then has rows of several steps, they are of several
-evaluations: a seed's latest step goes with the latest of the other seeds, the
-one before with theirs, and so on. `groups` is the one place that knows this.
+either; a seed that was evaluated again counts once, as it was last. `groups` is
+the one place that knows this.
 """
 
 from typing import NamedTuple
@@ -72,8 +71,6 @@ KEY = tuple(field.name for field in FIELDS if field.key)
 GROUP = tuple(field.name for field in FIELDS if field.group)
 HEADINGS = {field.name: field.heading for field in FIELDS}
 NEEDED = {field.name for field in FIELDS if not field.optional}
-# What a test varies; the other conditions are those of the parameters.
-TEST = ("test_set", "eval_seed", "length", "bits", "unit", "metric", "position")
 
 
 def key(row: dict) -> tuple:
@@ -143,78 +140,27 @@ def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
 
   Returns:
     [Group], in the order of the rows. Rows of a line at one place agree in all
-    of GROUP (see above) and differ in seed. Where a line would have several
-    such pools at a place, there are as many lines, the one of the last steps
-    first. Names differ wherever `shown` fields do not.
+    other conditions and have one row a seed, the last one. Names differ
+    wherever `shown` fields do not.
   """
   held = [field for field in GROUP if field not in (*along, *free)]
   lines = {}
-  for row, later in zip(rows, _evaluations_after(rows), strict=True):
-    places = lines.setdefault((later, _conditions(row, held)), {})
+  for row in rows:
+    # Of the best checkpoint the step is the seed's own.
+    own = ("step",) if row["checkpoint"] == "best" else ()
+    condition = tuple(None if f in own else row.get(f) for f in held)
     place = tuple(row[field] for field in along)
-    pools = places.setdefault(place, {})
-    # A seed's row that is there twice counts once, as in records.merge.
-    pool = pools.setdefault(_conditions(row, GROUP), {})
-    pool[row["seed"]] = row
+    lines.setdefault(condition, {})[place, row["seed"]] = row
+  texts = {
+    condition: (name(row), *(row.get(field) for field in shown))
+    for condition, at in lines.items()
+    for row in at.values()
+  }
   found = []
-  for places in lines.values():
-    ordered = [sorted(pools.values(), key=_age) for pools in places.values()]
-    for i in range(max(map(len, ordered))):
-      there = [pools[i] for pools in ordered if i < len(pools)]
-      found.append([row for pool in there for row in pool.values()])
-  names = _names(found, held, shown)
-  return [Group(*pair) for pair in zip(names, found, strict=True)]
-
-
-def _conditions(row: dict, fields) -> tuple:
-  """Values that all rows of a pool share."""
-  own = ("step",) if row["checkpoint"] == "best" else ()
-  return tuple(None if field in own else row.get(field) for field in fields)
-
-
-def _evaluations_after(rows: list[dict]) -> list[int]:
-  """For each row, how many later evaluations of its seed there are that its
-  conditions do not tell apart."""
-  made_by = [field for field in GROUP if field not in TEST]
-  who = [(row["seed"], _conditions(row, made_by)) for row in rows]
-  when = [(row["step"], row["stopped_at"]) for row in rows]
-  times = {}
-  for seed, time in zip(who, when, strict=True):
-    times.setdefault(seed, set()).add(time)
-  return [
-    sum(other > time for other in times[seed])
-    for seed, time in zip(who, when, strict=True)
-  ]
-
-
-def _age(pool: dict) -> int:
-  """Sorts pools of rows: the one of the last step first."""
-  return -max(row["step"] for row in pool.values())
-
-
-def _names(found: list[list[dict]], held, shown) -> list[str]:
-  """`name`, and of those that read the same the conditions that differ."""
-  texts = [name(rows[0]) for rows in found]
-  seen = [
-    (text, *(rows[0].get(field) for field in shown))
-    for text, rows in zip(texts, found, strict=True)
-  ]
-  for field in held:
-    values = [_text(field, rows) for rows in found]
-    alike = {}
-    for text, value in zip(seen, values, strict=True):
-      alike.setdefault(text, set()).add(value)
-    for i, value in enumerate(values):
-      texts[i] += f", {value}" if len(alike[seen[i]]) > 1 else ""
-    seen = list(zip(seen, values, strict=True))
-  for i, text in enumerate(texts):
-    again = seen[:i].count(seen[i])
-    texts[i] = f"{text} ({again + 1})" if again else text
-  return texts
-
-
-def _text(field: str, rows: list[dict]) -> str:
-  """A field's value or values: "step 500", "step 300/500"."""
-  values = {row.get(field) for row in rows}
-  ordered = sorted(values, key=lambda value: (value is None, value))
-  return f"{HEADINGS[field]} {'/'.join(map(str, ordered))}".strip()
+  for condition, at in lines.items():
+    alike = [c for c in lines if texts[c] == texts[condition]]
+    differing = [i for i in range(len(held)) if len({c[i] for c in alike}) > 1]
+    more = [f", {HEADINGS[held[i]]} {condition[i]}" for i in differing]
+    text = texts[condition][0] + "".join(more)
+    found.append(Group(text, list(at.values())))
+  return found

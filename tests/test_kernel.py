@@ -1,0 +1,224 @@
+"""One attention for all: dense, along lines, and what is closed."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import untrained
+from plain_lines import INF, random_lines
+
+from lengthgen_jax.attention.biases import BIASES, file
+from lengthgen_jax.attention.biases.scaffold import open_heads
+from lengthgen_jax.attention.kernel import (
+  Dense,
+  Gathered,
+  attend,
+  masked_softmax,
+)
+from lengthgen_jax.attention.lines import WHOLE, of_seed
+from lengthgen_jax.config.build import make_scaffold
+from lengthgen_jax.tasks.pack import KINDS
+
+run = jax.jit(lambda *arrays: attend(*arrays, "highest"))
+
+
+def normal(seed, *shape):
+  return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def softmax_reference(query, key, value, bias, tau):
+  """Plain attention in float64, one row and head at a time."""
+  query, key, value = (x.astype(np.float64) for x in (query, key, value))
+  batch, rows, heads, size = query.shape
+  context = np.zeros(query.shape)
+  weights = np.zeros((batch, heads, rows, key.shape[1]))
+  for b, t, h in np.ndindex(batch, rows, heads):
+    logits = tau[b, h, t] * (key[b, :, h] @ query[b, t, h]) / np.sqrt(size)
+    logits = logits + bias[h, t]
+    if logits.max() > -INF:
+      exp = np.exp(logits - logits.max())
+      weights[b, h, t] = exp / exp.sum()
+    context[b, t, h] = weights[b, h, t] @ value[b, :, h]
+  return context, weights
+
+
+@pytest.mark.parametrize("scale", (1.0, 100.0))
+def test_attention_is_a_plain_softmax(scale):
+  query, key = scale * normal(0, 2, 5, 3, 4), normal(1, 2, 7, 3, 4)
+  value, tau = normal(2, 2, 7, 3, 4), 1 + normal(5, 2, 3, 5, 1) ** 2
+  bias = normal(3, 3, 5, 7)
+  bias[normal(4, 3, 5, 7) > 0.5] = -INF
+  bias[1, 2] = -INF
+  context, acts = run(query, key, value, Dense(bias[None]), tau)
+  expected, weights = softmax_reference(query, key, value, bias, tau[..., 0])
+  np.testing.assert_allclose(acts["weights"], weights, atol=1e-5 * scale)
+  np.testing.assert_allclose(context, expected, atol=2e-5 * scale)
+  scores = tau * np.einsum("bthk,bshk->bhts", query, key) / 2  # sqrt(4)
+  np.testing.assert_allclose(acts["scores"], scores, rtol=1e-3, atol=1e-3)
+  assert np.all(np.asarray(acts["weights"])[:, bias == -INF] == 0)
+  plain = run(query, key, value, Dense(bias[None]), None)[1]
+  np.testing.assert_allclose(tau * plain["scores"], scores, rtol=1e-3)
+
+
+def closed_rows(form: str):
+  """A bias of heads 2, rows 3, keys 5 whose second row is closed."""
+  if form == "gathered":
+    values, index = normal(5, 1, 2, 3, 2), np.zeros((1, 2, 3, 2), np.int32)
+    index[..., 1] = 4
+    values[:, :, 1] = -INF
+    return Gathered(jnp.array(values), jnp.array(index))
+  values = np.zeros((1, 2, 3, 5), np.float32)
+  values[:, :, 1] = -INF
+  return Dense(jnp.array(values))
+
+
+@pytest.mark.parametrize("form", ("dense", "gathered"))
+def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
+  arrays = normal(0, 1, 3, 2, 4), normal(1, 1, 5, 2, 4), normal(2, 1, 5, 2, 4)
+
+  def weighted(query, key, value, bias, weight_T):
+    out, acts = attend(query, key, value, bias, None, "highest")
+    direction = jnp.cos(jnp.arange(4.0))
+    return jnp.einsum("bthk,t,k->", out, weight_T, direction), (out, acts)
+
+  # Gradients of floats alone: a Gathered bias holds keys too.
+  bias = closed_rows(form)
+
+  @jax.jit
+  def gradients(arrays, values, weight_T):
+    told = lambda q, k, v, values: weighted(
+      q, k, v, bias.replace(values=values), weight_T
+    )
+    return jax.grad(told, argnums=(0, 1, 2, 3), has_aux=True)(*arrays, values)
+
+  found, (context, acts) = gradients(arrays, bias.values, np.eye(3)[1])
+  assert np.all(np.asarray(context)[:, 1] == 0)
+  assert np.all(np.asarray(acts["weights"])[:, :, 1] == 0)
+  assert np.all(np.asarray(context)[:, 0] != 0)
+  assert all(np.all(np.asarray(gradient) == 0) for gradient in found)
+  for gradient in gradients(arrays, bias.values, np.ones(3))[0]:
+    assert np.all(np.isfinite(gradient)) and np.any(np.asarray(gradient) != 0)
+
+
+def test_bfloat16_keeps_float32_weights_and_scores():
+  """The temperature multiplies float32 scores, not rounded ones."""
+  query, key, value = (jnp.bfloat16(normal(i, 1, 6, 2, 16)) for i in range(3))
+  tau = jnp.full((1, 1, 1, 1), 1.2345678)
+  context, acts = run(query, key, value, Dense(jnp.zeros((1, 2, 6, 6))), tau)
+  assert context.dtype == jnp.bfloat16
+  assert acts["weights"].dtype == acts["scores"].dtype == jnp.float32
+  np.testing.assert_allclose(acts["weights"].sum(-1), 1.0, rtol=1e-6)
+  exact = [np.asarray(x, np.float64) for x in (query, key)]
+  scores = 1.2345678 * np.einsum("bthk,bshk->bhts", *exact) / 4
+  np.testing.assert_allclose(acts["scores"], scores, rtol=1e-4, atol=1e-5)
+
+
+def plain_softmax(logits):
+  """As JAX differentiates it; a row of -inf is told apart by hand."""
+  shut = jnp.all(logits == -INF, axis=-1, keepdims=True)
+  exp = jnp.exp(jnp.where(shut, 0.0, logits))
+  return jnp.where(shut, 0.0, exp / exp.sum(axis=-1, keepdims=True))
+
+
+def test_the_softmax_has_the_derivative_of_a_plain_one():
+  logits, change = normal(0, 3, 4, 6), normal(1, 3, 4, 6)
+  logits[normal(2, 3, 4, 6) > 0.5] = -INF
+  logits[1, 2] = -INF
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def derivatives(softmax, logits, change):
+    forward = jax.jvp(softmax, (logits,), (change,))
+    back = jax.vjp(softmax, logits)[1](change)
+    of = lambda x: (jax.grad(lambda y: (softmax(y) ** 2).sum())(x))
+    return forward, back, jax.jvp(of, (logits,), (change,))
+
+  found = derivatives(masked_softmax, logits, change)
+  wanted = derivatives(plain_softmax, logits, change)
+  assert not np.any(np.isnan(jax.tree.leaves(wanted)[0]))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, wanted
+  )
+  large = masked_softmax(np.array([1e4, 1e4, -1e4, -INF], np.float32))
+  np.testing.assert_allclose(large, [0.5, 0.5, 0.0, 0.0])
+
+
+# Along lines.
+
+
+def scaffold_of(name, config, built, path):
+  """A bias of a run: of random lines if it is read from a file."""
+  config.bias.kind = name
+  if name == "file":
+    target, shape = built.task.target, (1, 2, 2, 5)
+    sites = {
+      "self": random_lines(0, shape, 1, (target, WHOLE), rows=(target, -1)),
+      "cross": random_lines(1, shape, 1, (0, 1, WHOLE), (0, 1, WHOLE)),
+    }
+    if built.kind == "decoder_only":
+      segments = (0, 1, target, WHOLE)
+      own = random_lines(3, shape, 1, segments, (0, 1), rows=(target,))
+      sites = {"self": own}
+    meta = {"seeds": [0], "sites": built.site_segments}
+    file.save(path, sites, meta)
+    config.bias.file = str(path)
+  return of_seed(make_scaffold(config, built), 0)
+
+
+def mixed(scaffold):
+  """Some heads of every site transparent: none, one and all of a layer."""
+  which = np.array([[False, True], [True, True]])
+  return {
+    site: own._replace(
+      transparent=which ^ (site == "cross"),
+      **{
+        name: np.broadcast_to(x, (2, *np.shape(x)[1:]))
+        for name, x in own._asdict().items()
+        if name != "transparent"
+      },
+    )
+    for site, own in scaffold.items()
+  }
+
+
+@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
+  """Of all heads on lines, and of heads that see everything among them."""
+  fields = {
+    "model.num_encoder_layers": 0,
+    "model.num_decoder_layers": 2,
+    "positions.kind": "none",
+    "bias.learned_scale": True,
+    "temperature.kind": "scalable",
+  }
+  config = untrained.config("addition", kind, fields)
+  built = untrained.experiment("addition", kind, fields)
+  scaffold = scaffold_of(name, config, built, tmp_path / "bias.npz")
+  if not built.lined(scaffold):
+    assert not scaffold
+    return
+  params = untrained.random_params(built)
+  batch = untrained.typed(built, "12+34", "99+1", "0+805", longest=6)
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def run(heads, scaffold):
+    def loss(params):
+      logits, _ = built.apply(
+        params, scaffold, batch, "addition", open_heads=heads
+      )
+      shown = logits * batch.weight[..., None]
+      return (jnp.sin(shown)).sum(), shown
+
+    return jax.grad(loss, has_aux=True)(params)
+
+  for own in (scaffold, mixed(scaffold)) if name == "file" else (scaffold,):
+    heads = tuple((site, open_heads(x)) for site, x in own.items())
+    expected, found = run(None, own), run(heads, own)
+    assert np.abs(expected[1]).max() > 0.1
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),
+      expected,
+      found,
+    )
