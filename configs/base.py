@@ -12,6 +12,7 @@ from lengthgen_jax.tasks import TASKS
 
 # What ABC's second stage has of its own: a field left None is the first's.
 STAGED = ("data", "model", "positions", "temperature", "bias", "train")
+CALIBRATED = ("bias.kind", "bias.file")  # there is no choice then
 
 
 def get_config(task: str = "addition") -> ConfigDict:
@@ -23,6 +24,7 @@ def get_config(task: str = "addition") -> ConfigDict:
     config.retrain[section] = {
       name: config_dict.placeholder(type(value))
       for name, value in config[section].items()
+      if f"{section}.{name}" not in CALIBRATED
     }
   config.retrain.data.widths = ()
   config.retrain.model.update(num_encoder_layers=0, dropout_rate=0.1)

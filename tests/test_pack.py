@@ -167,9 +167,7 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
 
 
 @every_kind
-@pytest.mark.parametrize(
-  "form", [form for form in FORMS if np.any(plain.FORMS[form].ragged)]
-)
+@pytest.mark.parametrize("form", [f for f in FORMS if FORMS[f].ragged])
 def test_lengths_differ_in_a_batch_and_every_row_after_them_is_pad(form, kind):
   """The premise of the tests above, seen from the batch alone."""
   batch = plain.drawn(form).batch[kind]
@@ -203,7 +201,7 @@ def test_hints_are_given_some_outputs_and_main_tasks_none():
 
 
 @functools.cache
-def tested(form, kind, longest):
+def in_room(form, kind, longest):
   """One test example by itself, at a length below every bound."""
   task = MAIN[form]
   name = next(iter(task.test_sets))
@@ -216,7 +214,7 @@ def tested(form, kind, longest):
 @every_kind
 @pytest.mark.parametrize("form", ("addition", "sort"))
 def test_a_prompt_in_more_room_is_the_same(form, kind):
-  small, large = (tested(form, kind, longest) for longest in (6, 11))
+  small, large = (in_room(form, kind, longest) for longest in (6, 11))
   for name in ("inputs", "target", "weight", "source"):
     a, b = getattr(small, name), getattr(large, name)
     if a is not None:
@@ -241,31 +239,27 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
 
 # What lines need of the coordinates.
 
+ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
 
-@pytest.mark.parametrize(
-  "form", [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
-)
-def test_the_row_of_a_digit_finds_its_operands_digits(form):
-  """At stride · row from the right end; the row that says `&` finds the token
-  on the operand's left."""
+
+@pytest.mark.parametrize("form", ARITHMETIC)
+def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
+  """And the row that says `&` the token on the operand's left."""
   task = MAIN[form]
   batch = plain.drawn(form).batch["encoder_decoder"]
   keys, width = batch.source_keys, plain.WIDTH
-  text = task.vocabulary.decode(batch.source[0])
-  operands = plain.operand_texts(text[: int(batch.items[0])])
+  text = task.vocabulary.decode(batch.source[-1])
+  text = text.rstrip(task.vocabulary.pad)
+  operands, marks = plain.operand_texts(text), "$" + task.operator
+  if task.interleaved:  # the second operand is the right one of each pair
+    operands, marks = operands[1:], marks[1:]
   for segment, stride in enumerate(task.strides):
+    digits = operands[segment][::-1]
+    digits *= width if len(digits) < width else 1
+    wanted = digits + (marks[segment] if stride else digits[0])
+    found = ""
     for row in range(width + 1):
-      inside = keys.segment[0] == segment
-      (key,) = np.flatnonzero(
-        inside & (keys.right[0, :, 0] == stride * row)
-      ).tolist()
-      if task.interleaved:
-        own = operands[1][-1 - row] if row < width else None
-        own = operands[1] if task.short_operand and row < width else own
-      else:
-        padded = operands[segment] if stride else operands[segment] * width
-        own = padded[-1 - row] if row < width or not stride else None
-      if own is None:
-        assert not text[key].isdigit()
-      else:
-        assert text[key] == own[0]
+      at = (keys.segment[0] == segment) & (keys.right[0, :, 0] == stride * row)
+      (key,) = np.flatnonzero(at)
+      found += text[key]
+    assert found == wanted

@@ -375,9 +375,7 @@ def test_by_field_has_one_run_and_step_in_a_point(drawn):
   ]
   (axis,) = plots.by_field(found, None, "title", "size").axes
   assert curves(axis) == {
-    "vanilla, version 1 (2 of 3 seeds)": [(1, 20), (9, 80)],
-    "vanilla, version 1 (2)": [(9, 50)],
-    "vanilla, version 1 (3)": [(9, 0)],
+    "vanilla, version 1": [(1, 20), (9, 0)],  # the last run at a point
     "vanilla, version 2": [(20, 5)],
   }
   assert axis.get_title() == "test length: 6 digits"

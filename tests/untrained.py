@@ -37,4 +37,5 @@ def typed(built, *texts, width=4, longest=None):
   if built.task.ragged:
     width = max(max(lengths) for _, lengths in parsed)
   bound = longest or width
-  return data.typed_batch(built.task, built.kind, parsed, width, bound)
+  make = lambda: data.typed_batch(built.task, built.kind, parsed, width, bound)
+  return jax.jit(make)()

@@ -158,9 +158,11 @@ def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
   }
   found = []
   for condition, at in lines.items():
+    text = texts[condition][0]
     alike = [c for c in lines if texts[c] == texts[condition]]
-    differing = [i for i in range(len(held)) if len({c[i] for c in alike}) > 1]
-    more = [f", {HEADINGS[held[i]]} {condition[i]}" for i in differing]
-    text = texts[condition][0] + "".join(more)
+    for i, field in enumerate(held):
+      if len({c[i] for c in alike}) > 1:
+        text += f", {HEADINGS[field]} {condition[i]}".replace("  ", " ")
+        alike = [c for c in alike if c[i] == condition[i]]
     found.append(Group(text, list(at.values())))
   return found

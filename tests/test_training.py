@@ -1,0 +1,278 @@
+"""Training steps of one seed, and of many: what is frozen, kept, brought back.
+
+On a toy experiment whose seeds fare as they are told.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+from pytrees import bits, copied, is_finite, one
+from toy import BAD_LOSS, BAD_UPDATE, FINE, HOPELESS
+
+from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import state as states
+from lengthgen_jax.training.seeds import SEED_AXES
+
+SEEDS = jnp.array([3, 1, 4, 7])
+
+
+@pytest.fixture(params=SEED_AXES)
+def trainer(request):
+  return toy.trainer(request.param)
+
+
+def fresh(trainer):
+  return many.init(trainer, SEEDS)
+
+
+def chunk(trainer, start, rounds: int, fates=(FINE,) * 4):
+  """(states, values) of a chunk; `start` can be used again."""
+  scaffold = toy.scaffold(*fates)
+  return many.chunk(trainer, copied(start), SEEDS, scaffold, rounds)
+
+
+def learning(state):
+  return state.params, state.opt_state
+
+
+def test_state_is_of_one_seed_which_knows_no_other():
+  """To the last bit, whatever stands beside it."""
+  trainer = toy.trainer()
+  first, values = chunk(trainer, fresh(trainer), 5, (FINE, HOPELESS, *[FINE] * 2))
+  for r, fate in ((1, HOPELESS), (2, FINE)):
+    seed = SEEDS[r]
+    start = jax.jit(trainer.init)(seed)
+    assert bits(start) == bits(one(fresh(trainer), r))
+    alone, own = jax.jit(trainer.chunk)(start, seed, {"fate": fate}, 5)
+    assert bits(alone) == bits(one(first, r))
+    assert bits(own) == bits({name: values[name][r] for name in own})
+  assert alone.step.shape == alone.done.shape == alone.best_em.shape == ()
+  assert len({str(bits(one(first.params, r))) for r in range(4)}) == 4
+
+
+def test_seed_axes_agree():
+  found = []
+  for axis in SEED_AXES:
+    trainer = toy.trainer(axis)
+    found.append(chunk(trainer, fresh(trainer), 9))
+  (first, values), (second, others) = found
+  compare = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  jax.tree.map(compare, (first, values), (second, others))
+
+
+def test_steps_do_not_depend_on_chunks(trainer):
+  whole, _ = chunk(trainer, fresh(trainer), 5)
+  parts = fresh(trainer)
+  for rounds in (2, 1, 2):
+    parts, _ = chunk(trainer, parts, rounds)
+  assert parts.step.tolist() == [10] * 4
+  assert bits(learning(parts)) == bits(learning(whole))
+
+
+def test_any_number_of_rounds_is_one_compile():
+  trainer = toy.trainer()
+  state, _ = chunk(trainer, fresh(trainer), 1)
+  size = many.chunk._cache_size()
+  for rounds in (2, 3, 5):
+    state, _ = chunk(trainer, state, rounds)
+  state = jax.tree.map(lambda x: jax.device_put(np.asarray(x)), state)
+  chunk(trainer, state, 2)  # as from a checkpoint
+  assert many.chunk._cache_size() == size
+
+
+def test_not_finite_is_back_at_the_chunks_first_parameters(trainer):
+  start, _ = chunk(trainer, fresh(trainer), 2)
+  fates = (FINE, BAD_LOSS, BAD_UPDATE, FINE)
+  state, values = chunk(trainer, start, 1, fates)
+  # The spoiled update is the last one: no loss has seen it yet.
+  finite = np.isfinite(values["loss"]).all(axis=1)
+  assert finite.tolist() == [True, False, True, True]
+  assert state.diverged.tolist() == [False, True, True, False]
+  assert state.done.tolist() == state.diverged.tolist()
+  assert state.stopped_at.tolist() == [-1, 6, 6, -1]
+  assert state.step.tolist() == [6] * 4
+  assert is_finite(state)
+  for r in range(4):
+    same = bits(one(learning(state), r)) == bits(one(learning(start), r))
+    assert same == (fates[r] != FINE)
+    best = [one((s.best_em, s.best_step), r) for s in (state, start)]
+    assert fates[r] == FINE or bits(best[0]) == bits(best[1])
+
+  later, values = chunk(trainer, state, 2)
+  logged = np.isfinite(values["loss"]).all(axis=1)
+  assert logged.tolist() == np.isfinite(values["em"]).all(axis=1).tolist()
+  for r in range(4):
+    frozen = bits(one(later, r)) == bits(one(state, r))
+    assert frozen == (fates[r] != FINE) == (not logged[r])
+
+
+@pytest.fixture
+def learned(trainer):
+  state, _ = chunk(trainer, fresh(trainer), 150)
+  assert state.done.all() and (state.best_em >= 0.95).all()
+  return state
+
+
+def test_target_freezes_a_seed_alone(trainer, learned):
+  # Seeds 1 and 7 start again beside two that know the task.
+  start = fresh(trainer)
+  know = jnp.array([True, False, True, False])
+  pick = lambda x, y: jnp.where(know.reshape(4, *[1] * (x.ndim - 1)), x, y)
+  mixed = jax.tree.map(pick, learning(learned), learning(start))
+  start = start.replace(params=mixed[0], opt_state=mixed[1])
+  state, values = chunk(trainer, start, 2)
+  assert state.done.tolist() == [True, False, True, False]
+  assert not state.diverged.any()
+  assert state.stopped_at.tolist() == [4, -1, 4, -1]
+  assert np.isfinite(values["loss"]).all()
+  assert (state.best_em == values["em"][:, 0]).all()
+  assert bits(state.best_params) == bits(state.params)
+
+  later, values = chunk(trainer, state, 2)
+  logged = np.isfinite(values["loss"]).all(axis=1)
+  assert logged.tolist() == [False, True, False, True]
+  for r in range(4):
+    frozen = bits(one(later, r)) == bits(one(state, r))
+    assert frozen == (r in (0, 2))
+
+
+def test_best_parameters_and_their_step_are_kept(trainer, learned):
+  worse = learned.replace(
+    params=jax.tree.map(jnp.zeros_like, learned.params),
+    done=jnp.zeros(4, bool),
+  )
+  later, values = chunk(trainer, worse, 1)
+  assert (values["em"][:, 0] < learned.best_em).all()
+  best = lambda s: (s.best_params, s.best_em, s.best_step)
+  assert bits(best(later)) == bits(best(learned))
+  assert (later.step > learned.step).all()
+  assert bits(later.params) != bits(learned.params)
+
+
+def test_steps_end_with_the_attempt(trainer):
+  start = fresh(trainer)
+  start = start.replace(step=start.step + 394, begun=start.begun + 0)
+  state, _ = chunk(trainer, start, 10, (HOPELESS,) * 4)
+  assert state.step.tolist() == [400] * 4
+  assert state.done.all() and not state.diverged.any()
+  assert state.stopped_at.tolist() == [-1] * 4
+
+
+def test_validation_is_of_every_width():
+  trainer = toy.trainer()
+  _, values = chunk(trainer, fresh(trainer), 1)
+  # All of the second width are right, few of the first.
+  assert ((values["em"] >= 0.5) & (values["em"] < 0.9)).all()
+
+
+def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
+  sizes = []
+  original = many.chunk
+
+  def record(trainer, state, seeds, scaffold, rounds):
+    sizes.append(len(seeds))
+    return original(trainer, state, seeds, scaffold, rounds)
+
+  trainer = toy.trainer("vmap")
+  fates = toy.scaffold(FINE, HOPELESS, FINE, HOPELESS)
+  start, _ = original(trainer, fresh(trainer), SEEDS, fates, 2)
+  monkeypatch.setattr(many, "chunk", record)
+  cases = {
+    (0, 0, 0, 1): 4,
+    (1, 0, 0, 1): 2,
+    (1, 1, 0, 1): 1,
+    (0, 1, 1, 1): 1,
+  }
+  for done, size in cases.items():
+    done = np.array(done, bool)
+    state = start.replace(done=jnp.array(done))
+    wanted, values = original(trainer, copied(state), SEEDS, fates, 3)
+    runner = many.Runner(trainer, SEEDS, fates, copied(state))
+    found = runner.chunk(done, 3)
+    assert sizes.pop() == size
+    assert set(found) == set(values)
+    np.testing.assert_array_equal(np.isnan(found["loss"][:, 0]), done)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, (runner.states, found), (wanted, dict(values)))
+    for r in np.flatnonzero(done):
+      assert bits(one(runner.states, r)) == bits(one(state, r))
+  loop = many.Runner(toy.trainer("loop"), SEEDS, fates, copied(start))
+  loop.chunk(np.array([True, True, True, False]), 1)
+  assert sizes == [4]  # what is done costs nothing there
+
+
+def test_marked_seeds_begin_another_attempt():
+  trainer = toy.trainer()
+  state, _ = chunk(trainer, fresh(trainer), 3, (FINE, BAD_LOSS, FINE, FINE))
+  runner = many.Runner(trainer, SEEDS, toy.scaffold(*[FINE] * 4), copied(state))
+  runner.restart(np.array([False, True, True, False]))
+  again, start = runner.states, fresh(trainer)
+  for r in (0, 3):
+    assert bits(one(again, r)) == bits(one(state, r))
+  for r in (1, 2):
+    assert bits(one(again.opt_state, r)) == bits(one(start.opt_state, r))
+    assert bits(one(again.params, r)) != bits(one(start.params, r))
+    kept = lambda s, r=r: one((s.step, s.best_em, s.best_params), r)
+    assert bits(kept(again)) == bits(kept(state))
+  assert again.attempt.tolist() == [0, 1, 1, 0]
+  assert again.begun.tolist() == [0, 6, 6, 0]
+  assert not again.done.any() and not again.diverged.any()
+  assert again.stopped_at.tolist() == [-1] * 4
+
+
+def gradients(opt_state):
+  """What the first step's moments were made of."""
+  (adam,) = [x for x in opt_state if hasattr(x, "mu")]
+  return jax.tree.map(lambda m: m / 0.1, adam.mu)
+
+
+def first_step(experiment, lesson):
+  """Gradients and losses of a lesson, from fresh parameters."""
+  trainer = toy.Trainer(experiment, toy.train_config())
+  params, opt_state = trainer.fresh(5)
+  _, opt_state, losses = trainer.train_step(
+    params, opt_state, 5, 0, lesson, {"fate": FINE}
+  )
+  return gradients(opt_state), losses
+
+
+def test_weighted_mixing_is_one_step_on_shares():
+  mixed = toy.Toy(weights=(0.75, 0.25))
+  (lesson,) = mixed.lessons
+  both, losses = first_step(mixed, lesson)
+  parts = [first_step(mixed, (share._replace(weight=1.0),)) for share in lesson]
+  (main, main_loss), (hint, hint_loss) = parts
+  np.testing.assert_allclose(losses, [main_loss[0], hint_loss[0]], rtol=1e-5)
+  wanted = jax.tree.map(lambda a, b: 0.75 * a + 0.25 * b, main, hint)
+  compare = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  jax.tree.map(compare, both, wanted)
+  assert both["main"]["offset"] != 0 and both["hint"]["offset"] != 0
+  assert main["hint"]["offset"] == 0 and hint["main"]["offset"] == 0
+
+
+def test_every_head_part_step_and_seed_has_noise_of_its_own():
+  drawn = []
+
+  class Recording(toy.Toy):
+    def loss(self, params, scaffold, batch, head, key):
+      drawn.append(tuple(jax.random.key_data(key).tolist()))
+      return super().loss(params, scaffold, batch, head, key)
+
+  experiment = Recording()
+  trainer = toy.Trainer(experiment, toy.train_config())
+  params, opt_state = trainer.fresh(5)
+  for seed, step in ((5, 0), (5, 1), (6, 0)):
+    for (share,) in experiment.lessons:
+      parts = tuple(share.parts[0]._replace(bucket=b) for b in (0, 1))
+      lesson = (share._replace(parts=parts),)
+      trainer.train_step(params, opt_state, seed, step, lesson, {"fate": FINE})
+  assert len(drawn) == len(set(drawn)) == 12
+
+
+def test_finite_is_of_every_leaf():
+  tree = {"a": jnp.ones(3), "b": [jnp.zeros(()), jnp.ones((2, 2))]}
+  assert states.finite(tree)
+  for value in (jnp.nan, jnp.inf):
+    assert not states.finite(tree | {"c": jnp.array([1.0, value])})
