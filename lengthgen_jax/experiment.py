@@ -182,18 +182,13 @@ class Experiment:
       places["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         places["encoder"] = (batch.source_keys, batch.source_keys)
-    if open_heads is None:
-      biases = {
-        site: scaffolds.total(self.bias, scaffold, site, *where, decoding)
-        for site, where in places.items()
-      }
-    else:
-      biases = {
-        site: scaffolds.total_gathered(
-          self.bias, scaffold, site, *where, dict(open_heads)[site]
-        )
-        for site, where in places.items()
-      }
+    how, last = scaffolds.total, dict.fromkeys(places, decoding)
+    if open_heads is not None:
+      how, last = scaffolds.total_gathered, dict(open_heads)
+    biases = {
+      site: how(self.bias, scaffold, site, *where, last[site])
+      for site, where in places.items()
+    }
     return Sites(biases, self._sizes(batch))
 
   def _sizes(self, batch) -> dict:
@@ -201,15 +196,12 @@ class Experiment:
     a source of its own the keys that a row sees."""
     config = self.model.config.temperature
     visible = batch.rows.index[None] + 1
+    items = batch.items[:, None]
     if batch.source is None:
-      items = batch.items[:, None]
       return {"self": temperature.sizes(config, items, visible)}
-    source = batch.source_keys.count()
-    return {
-      "self": temperature.sizes(config, visible, visible),
-      "cross": temperature.sizes(config, source, source),
-      "encoder": temperature.sizes(config, source, source),
-    }
+    source = temperature.sizes(config, items, items)
+    own = temperature.sizes(config, visible, visible)
+    return {"self": own, "cross": source, "encoder": source}
 
   # The model.
 
@@ -218,8 +210,7 @@ class Experiment:
     share = self.lessons[0][0]
     one = plan.Part(share.parts[0].bucket, 1)
     batch = self.sample(jax.random.key(0), share.head, one)
-    key = rng.stream(seed, "init")
-    key = jax.random.fold_in(key, attempt)
+    key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
     sites = self.sites({}, batch)
     return self.model.init(key, batch, sites, share.head)["params"]
 

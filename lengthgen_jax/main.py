@@ -170,11 +170,11 @@ def dispatch(
     " like configs/quickstart.py, or a trained workdir",
   )
   check(source is None or mode == "predict", "--input is for --mode=predict")
-  from lengthgen_jax import runs
-
   if config is not None:
     name_overrides(config, sys.argv[1:])
-  return runs.run(mode, config, pathlib.Path(workdir), source)
+  run = importlib.import_module(f"lengthgen_jax.runs.{mode}").run
+  more = (source,) if mode == "predict" else ()
+  return run(config, pathlib.Path(workdir), *more)
 
 
 # Overrides that make no other method of a run.

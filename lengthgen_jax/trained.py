@@ -218,7 +218,7 @@ def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:
       step=int(states.best_step[r]) if best else step,
       stopped_at=int(states.stopped_at[r]),
       diverged=bool(states.diverged[r]),
-      em=float(states.best_em[r]),
+      em=max(float(states.best_em[r]), 0.0),
     )
     for r, seed in enumerate(seeds)
   ]

@@ -1,5 +1,6 @@
 """The console script: in a process of its own, or inside this one."""
 
+import ast
 import contextlib
 import io
 import pathlib
@@ -7,9 +8,12 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from absl import flags
+from tiny import get_config
 
-from lengthgen_jax import main
+from lengthgen_jax import main, runs
+from lengthgen_jax.errors import UsageError
 
 # A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,9 +55,12 @@ def inside(*arguments, text: str = "") -> subprocess.CompletedProcess:
   before = sys.stdin
   try:
     sys.stdin = given
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-      with parsed(*arguments):
-        main.main([])
+    with (
+      contextlib.redirect_stdout(out),
+      contextlib.redirect_stderr(err),
+      parsed(*arguments),
+    ):
+      main.main([])
   except SystemExit as left:
     code = left.code
   finally:
@@ -88,3 +95,22 @@ def refusal(done: subprocess.CompletedProcess) -> str:
   assert lines[0].startswith("lengthgen: "), done.stderr
   assert not done.stdout
   return lines[0]
+
+
+def refused(mode: str, config, workdir) -> str:
+  """What a mode says to a config it refuses; main prints it in one line."""
+  with pytest.raises(UsageError) as caught:
+    runs.run(mode, config, workdir, None)
+  (line,) = str(caught.value).splitlines()
+  return line
+
+
+def changed(*assignments: str, preset: str = "addition,window_cpi"):
+  """A tiny config after some `field=value`."""
+  config = get_config(preset)
+  with config.unlocked():
+    for assignment in assignments:
+      name, _, value = assignment.partition("=")
+      value = eval(value, {}) if "1e999" in value else ast.literal_eval(value)
+      config.update_from_flattened_dict({name: value})
+  return config

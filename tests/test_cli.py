@@ -1,25 +1,18 @@
 """The command: help, overrides, and one line for every mistake."""
 
-import ast
-import json
 import os
-import pathlib
-import shutil
 import sys
 import types
 
 import command
 import numpy as np
 import pytest
-from command import TINY, inside, refusal, run
+from command import TINY, changed, inside, refusal, refused, run
 from tiny import get_config
 
-from lengthgen_jax import main, runs
-from lengthgen_jax.config import build, saved, stages
-from lengthgen_jax.errors import UsageError
-from lengthgen_jax.results import records
+from lengthgen_jax import main
+from lengthgen_jax.config import build, stages
 from lengthgen_jax.runs import evaluate
-from lengthgen_jax.runs import workdir as workdirs
 
 
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):
@@ -129,33 +122,12 @@ VALUES = {
 }
 
 
-def refused(mode: str, config, workdir) -> str:
-  """What a mode says to a config it refuses; main prints it in one line."""
-  with pytest.raises(UsageError) as caught:
-    runs.run(mode, config, workdir, None)
-  (line,) = str(caught.value).splitlines()
-  return line
-
-
-def changed(*assignments: str, preset: str = "addition,window_cpi"):
-  """A tiny config after some `field=value`."""
-  config = get_config(preset)
-  with config.unlocked():
-    for assignment in assignments:
-      name, _, value = assignment.partition("=")
-      value = eval(value, {}) if "1e999" in value else ast.literal_eval(value)
-      config.update_from_flattened_dict({name: value})
-  return config
-
-
 @pytest.mark.parametrize("assignment", VALUES)
 def test_bad_value_is_refused_before_anything_is_written(assignment, tmp_path):
   line = refused("train", changed(assignment), tmp_path / "run")
   field = assignment.partition("=")[0]
   for name in [field, *VALUES[assignment]]:
     assert name in line
-  if "1e999" not in assignment and "positive" not in VALUES[assignment]:
-    assert ast.literal_eval(assignment.partition("=")[2]) is not None
   assert not (tmp_path / "run").exists()
 
 
@@ -189,7 +161,7 @@ def test_what_a_task_cannot_have_is_refused(assignments, tmp_path):
 def test_widths_that_do_not_fit_are_refused(tmp_path):
   fixed = ("data.width='fixed'", "data.fixed_width=8", "eval.lengths=(2, 8)")
   line = refused("train", changed(*fixed), tmp_path / "run")
-  assert "8 digits do not fit" in line and "W=8" in line
+  assert "eval.lengths: 8 digits do not fit" in line and "W=8" in line
   assert "data.fixed_width" in line
   learned = ("positions.kind='learned'", "positions.cyclic_period=0")
   config = changed(*learned, "positions.table=9")
@@ -197,7 +169,7 @@ def test_widths_that_do_not_fit_are_refused(tmp_path):
   assert "need 10 positions, but positions.table=9" in line
   config = changed(*learned, "positions.table=10", "eval.lengths=(20,)")
   line = refused("train", config, tmp_path / "run")
-  assert "eval.lengths: 20 need" in line and "positions.table=10" in line
+  assert "eval.lengths: 20 digits need" in line and "positions.table=10" in line
   assert not (tmp_path / "run").exists()
 
 
@@ -242,7 +214,7 @@ def test_bias_that_does_not_fit_is_refused_before_training(words, tmp_path):
 def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
   flags = {
     "train.batch_size": 48,
-    "train.schedule": "constant",
+    "train.schedule": "cosine",
     "model.norm": "post",
     "model.dense_bias": False,
     "positions.kind": "alibi",
@@ -314,128 +286,3 @@ def test_overrides_of_a_workdir_stay_when_it_is_read(tmp_path):
   path.write_text(config.to_json_best_effort())
   read = method(f"--workdir={tmp_path}", "--config.eval.lengths=(1,)")
   assert read == "window_cpi train.steps=7"
-
-
-# Workdirs.
-
-
-def test_saved_config_of_another_version_gets_defaults(tmp_path):
-  """Fields that a workdir's version did not have are what they are here."""
-  config = get_config()
-  with config.unlocked():
-    del config.train.restarts
-    del config.sort
-  path = tmp_path / "config.json"
-  path.write_text(config.to_json_best_effort())
-  found = saved.get_config(str(path))
-  assert found.to_json_best_effort() == get_config().to_json_best_effort()
-  config = get_config()
-  assert not saved.differences(config, found, config)
-  found.train.steps = 1
-  assert saved.differences(config, found, config) == [
-    "train.steps=600 but 1 there"
-  ]
-
-
-@pytest.mark.parametrize(
-  ("there", "words"),
-  [
-    ('{"sequences": {"size": 1}}', "no field sequences"),
-    ('{"train": {"momentum": 1}}', "no field train.momentum"),
-    ('{"train": 3}', "train cannot be 3"),
-    ('{"train": {"steps": "many"}}', "train.steps cannot be 'many'"),
-    ("[]", "cannot be read"),
-    ('{"train": {', "cannot be read"),
-  ],
-)
-def test_saved_config_that_is_none_of_this_version_is_refused(
-  there, words, tmp_path
-):
-  path = tmp_path / "config.json"
-  path.write_text(there)
-  for arguments in (["--mode=predict"], [TINY]):
-    line = refusal(inside(f"--workdir={tmp_path}", *arguments))
-    assert str(path) in line and words in line
-  assert path.read_text() == there
-
-
-def test_workdir_that_cannot_be_written(tmp_path):
-  (tmp_path / "file").write_text("")
-  line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
-  assert str(tmp_path / "file" / "run") in line and "cannot write" in line
-
-
-def test_reading_an_empty_workdir(tmp_path):
-  for mode in ("evaluate", "predict", "calibrate"):
-    line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
-    assert str(tmp_path) in line and "--mode=train" in line
-  line = refusal(inside(f"--workdir={tmp_path}", "--mode=predict"))
-  assert "--config is missing" in line
-  line = refusal(inside(f"--workdir={tmp_path}", "--mode=report"))
-  assert str(tmp_path) in line and "no results.jsonl" in line
-  assert not list(tmp_path.iterdir())
-
-
-def snapshot(workdir: pathlib.Path) -> dict:
-  return {
-    path: (path.stat().st_mtime_ns, path.read_bytes())
-    for path in workdir.rglob("*")
-    if path.is_file()
-  }
-
-
-def test_workdir_of_another_config_is_refused(trained):
-  before = snapshot(trained)
-  other = "--config.model.mlp_dim=64"
-  here = f"--workdir={trained}"
-  for mode in ("train", "evaluate", "predict", "calibrate"):
-    line = refusal(inside(TINY, here, other, f"--mode={mode}"))
-    assert "model.mlp_dim=64 but 32" in line and str(trained) in line
-  assert "model.mlp_dim=64 but 32" in refusal(inside(here, other))
-  line = refusal(inside(TINY, here, "--config.seeds=(5,)"))
-  assert "seeds=[5] but [0, 1]" in line
-  assert snapshot(trained) == before
-
-
-def test_checkpoint_that_is_not_there_is_refused(trained):
-  config = get_config()
-  config.eval.checkpoint = "77"
-  line = refused("evaluate", config, trained)
-  assert "choose last, best or one of 500, 600" in line
-
-
-def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
-  config = changed("data.widths=(4, 5)", preset="successor,abc")
-  workdirs.open_workdir(config, tmp_path, "train")
-  (tmp_path / "checkpoints").mkdir()
-  line = refused("abc", config, tmp_path)
-  assert str(tmp_path) in line and "holds a run of --mode=train" in line
-  assert not (tmp_path / "interpolate").exists()
-
-
-def test_calibration_at_one_width_is_refused(trained):
-  """Left and right end of an operand cannot be told apart there."""
-  line = refusal(inside(f"--workdir={trained}", "--mode=calibrate"))
-  assert "data.widths" in line and "(4, 5, 6)" in line
-  assert not (trained / "calibrate").exists()
-
-
-def test_evaluation_fields_may_differ(trained, tmp_path):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  before = records.read(workdir / "results.jsonl")
-  config = (workdir / "config.json").read_text()
-  done = inside(
-    f"--workdir={workdir}",
-    "--mode=evaluate",
-    "--config.eval.lengths=(1,)",
-    "--config.eval.checkpoint=best",
-  )
-  assert done.returncode == 0, done.stderr
-  after = records.read(workdir / "results.jsonl")
-  assert after[: len(before)] == before
-  new = after[len(before) :]
-  assert {(row["length"], row["checkpoint"]) for row in new} == {(1, "best")}
-  assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
-  assert (workdir / "config.json").read_text() == config
-  assert json.loads(config)["eval"]["lengths"] == [2]

@@ -212,7 +212,7 @@ def in_room(form, kind, longest):
 
 
 @every_kind
-@pytest.mark.parametrize("form", ("addition", "sort"))
+@pytest.mark.parametrize("form", ("successor", "sort"))
 def test_a_prompt_in_more_room_is_the_same(form, kind):
   small, large = (in_room(form, kind, longest) for longest in (6, 11))
   for name in ("inputs", "target", "weight", "source"):

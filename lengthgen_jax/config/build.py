@@ -7,7 +7,7 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.check import check_fields, check_places
-from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.tasks import HINTS, TASKS, data, plan
@@ -217,8 +217,10 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
 
 def _check_test(experiment: Experiment, section, length: int) -> None:
   """UsageError if a length cannot be tested."""
-  width = experiment.test_width(length)
-  experiment.check_positions(width, f"eval.lengths: {length}")
+  try:
+    experiment.test_width(length)
+  except UsageError as error:
+    raise UsageError(f"eval.lengths: {error}") from error
   longest = max(section.lengths)
   for name in section.test_sets:
     variants = experiment.task.variants(name, section, longest)

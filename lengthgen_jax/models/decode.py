@@ -33,31 +33,20 @@ def greedy(experiment, params, scaffold, batch, outputs, *, head, stop):
   pad = experiment.task.pad
   count, size = batch.inputs.shape
   first = batch.first[0]
-  memory, _ = model.apply(
-    variables, batch, experiment.sites(scaffold, batch), method=model.encode
-  )
+  sites = experiment.sites(scaffold, batch)
+  memory, _ = model.apply(variables, batch, sites, method=model.encode)
 
   def run(part, cache):
-    logits, cache, _ = model.apply(
-      variables,
-      part,
-      memory,
-      experiment.sites(scaffold, part, decoding=True),
-      head,
-      cache=cache,
-      method=model.decode,
-    )
-    return logits, cache
+    sites = experiment.sites(scaffold, part, decoding=True)
+    how = {"cache": cache, "method": model.decode}
+    return model.apply(variables, part, memory, sites, head, **how)[:2]
 
   # Keys of the rows behind the prompt are written again before any row sees
   # them; an encoder-decoder's prompt is its start token.
-  cache = empty_cache(model.config, count, size)
-  prompt = batch._replace(
-    inputs=jnp.where(jnp.arange(size) <= first, batch.inputs, pad)
-  )
-  if batch.source is not None:
-    prompt = rows(prompt, 0, 1)
-  logits, cache = run(prompt, cache)
+  given = jnp.where(jnp.arange(size) <= first, batch.inputs, pad)
+  prompt = batch._replace(inputs=given)
+  prompt = prompt if batch.source is None else rows(prompt, 0, 1)
+  logits, cache = run(prompt, empty_cache(model.config, count, size))
   told = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   out = jnp.full((count, size), pad, jnp.int32)
 

@@ -5,7 +5,8 @@ import pathlib
 from lengthgen_jax.results import report
 
 
-def run(folder: pathlib.Path) -> int:
-  """Writes the report and prints its table."""
-  print(report.run(folder))
+def run(config, workdir: pathlib.Path) -> int:
+  """Writes the report and prints its table; there need be no config."""
+  del config
+  print(report.run(workdir))
   return 0

@@ -210,7 +210,12 @@ def typed_batch(task, kind: str, parsed: list, width: int, longest: int):
     x, [(0, 0)] * (x.ndim - 1) + [(0, longest - x.shape[-1])]
   )
   lengths = np.array([found for _, found in parsed], np.int32)
-  make = lambda own, length: task.answered(
-    own, Size(length, jnp.asarray(width), longest)
-  )
-  return pack.batch(kind, task, make, np.stack(list(map(pad, items))), lengths)
+  items = np.stack(list(map(pad, items)))
+  return _answered(task, kind, items, lengths, np.int32(width), longest)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 5))
+def _answered(task, kind: str, items, lengths, width, longest) -> pack.Batch:
+  """Examples of given items as a batch: one program for all widths."""
+  make = lambda own, length: task.answered(own, Size(length, width, longest))
+  return pack.batch(kind, task, make, items, lengths)

@@ -130,7 +130,7 @@ class _Loop:
     self.status = jax.device_get(many.status(runner.states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
-    self.saved = self.step
+    self.saved = self.status["step"].tolist()
     self.log = Log(
       run.trainer, run.seeds, run.folder, self.status["step"].tolist()
     )
@@ -195,8 +195,9 @@ class _Loop:
     self.attempt += again
     self.done &= ~again
     for r in np.flatnonzero(again):
+      em = 100 * max(float(status["best_em"][r]), 0.0)  # -1 before any
       self.run.report(
-        f"seed {self.run.seeds[r]}: best EM {100 * status['best_em'][r]:.1f} %"
+        f"seed {self.run.seeds[r]}: best EM {em:.1f} %"
         f" at step {status['step'][r]}, train.restart_below="
         f"{train.restart_below}; starts again from other parameters"
       )
@@ -214,9 +215,9 @@ class _Loop:
     return found if step >= 0 else ""
 
   def _save(self) -> None:
-    """Saves, unless nothing happened since."""
+    """Saves, unless no seed has moved since."""
     states = self.runner.states
-    step = int(states.step.max())
-    if step != self.saved:
-      self.store.save(step, states, self.run.config)
-      self.saved = step
+    steps = states.step.tolist()
+    if steps != self.saved:
+      self.store.save(max(steps), states, self.run.config)
+      self.saved = steps

@@ -98,9 +98,7 @@ def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
     if f"{site}_segment" not in arrays:
       continue
     missing = [n for n in SiteLines._fields if f"{site}_{n}" not in arrays]
-    check(
-      not missing, f"bias.file={path}: {site} has no {', '.join(missing)}"
-    )
+    check(not missing, f"bias.file={path}: {site} has no {', '.join(missing)}")
     fields = (arrays[f"{site}_{name}"] for name in SiteLines._fields)
     bias[site] = SiteLines(*(value[order] for value in fields))
     axes = bias[site].intercept.shape[-1]

@@ -1,0 +1,305 @@
+"""Lines mean what their formula says, at every size."""
+
+import jax
+import numpy as np
+import pytest
+from plain_lines import (
+  INF,
+  one_seed,
+  opened,
+  packed,
+  places,
+  random_lines,
+  scattered,
+  tokens,
+)
+
+from lengthgen_jax.attention import matrices
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  SiteLines,
+  of_seed,
+  phrase,
+  shared_lines,
+)
+
+A, B, TARGET, START = range(4)  # segments
+
+dense = jax.jit(lambda lines, rows, keys: lines.dense(rows, keys))
+gather = jax.jit(lambda lines, rows, keys: lines.gather(rows, keys))
+
+
+def drawing(bias_TxS) -> list[str]:
+  """One string per row: `.` open, `x` closed."""
+  return ["".join(".x"[int(v == -INF)] for v in row) for row in bias_TxS]
+
+
+# As the papers write them, Δ columns per row: (segment, anchor, Δ, c).
+LINES = {
+  "diagonal": (A, LEFT, 1, 2),
+  "own digit": (B, RIGHT, -1, 0),
+  "antidiagonal": (A, RIGHT, -1, 2),
+  "antidiagonal from the left": (B, LEFT, -1, 3),
+  "diagonal from the right": (A, RIGHT, 1, 4),
+  "vertical": (A, LEFT, 0, 3),
+  "vertical from the right": (B, RIGHT, 0, 1),
+  "slope 2": (A, LEFT, 2, 1),
+  "slope -2": (B, RIGHT, -2, 1),
+  "sub-diagonal": (A, LEFT, 1, -1),
+  "whole source": (WHOLE, LEFT, 2, 3),
+  "whole source from the right": (WHOLE, RIGHT, -1, 4),
+}
+
+
+def as_line(name: str, value=0.0) -> Line:
+  """M is Δ from the left, and -Δ from the right."""
+  segment, anchor, delta, c = LINES[name]
+  return Line(segment, anchor, delta if anchor == LEFT else -delta, c, value)
+
+
+def planted(name: str, rows: int, sizes):
+  """Cells of a line as the papers draw it: Δ columns further in each row."""
+  segment, anchor, delta, c = LINES[name]
+  if segment == WHOLE:
+    segment, sizes = 0, (sum(sizes),)
+  start, size = sum(sizes[:segment]), sizes[segment]
+  first = c if anchor == LEFT else size - 1 - c
+  cells = np.zeros((rows, sum(sizes)), bool)
+  for row in range(rows):
+    if 0 <= first + delta * row < size:
+      cells[row, start + first + delta * row] = True
+  return cells
+
+
+@pytest.mark.parametrize("scale", (1, 10))
+def test_a_line_lands_where_its_formula_says(scale):
+  """Every head has one line, of its own value."""
+  sizes, rows = (7 * scale, 5 * scale), 4 * scale
+  where = (
+    places(tokens((TARGET, rows))),
+    places(tokens((A, sizes[0]), (B, sizes[1]))),
+  )
+  each = [
+    shared_lines([as_line(name, -0.5 * i)], 1) for i, name in enumerate(LINES)
+  ]
+  every = SiteLines(*(np.concatenate(x, axis=2) for x in zip(*each)))  # noqa: B905
+  found = np.asarray(dense(one_seed(every), *where))
+  few = scattered(*gather(one_seed(every), *where), sum(sizes))
+  for h, name in enumerate(LINES):
+    cells = planted(name, rows, sizes)
+    assert cells.sum() >= 2
+    wanted = np.where(cells, np.float32(-0.5 * h), -INF)
+    assert np.array_equal(found[0, 0, h], wanted), name
+    assert np.array_equal(few[0, 0, h], wanted), name
+
+
+@pytest.mark.parametrize("order", (1, -1))
+def test_crossing_lines_take_the_larger_value(order):
+  pair = [as_line("vertical", -3.0), as_line("diagonal", 0.5)]
+  where = places(tokens((TARGET, 4))), places(tokens((A, 7)))
+  own = one_seed(shared_lines(pair[::order], 1))
+  bias = np.asarray(dense(own, *where))[0, 0, 0]
+  assert bias[1, 3] == 0.5
+  assert bias[0, 3] == bias[2, 3] == -3.0
+  assert bias[0, 2] == bias[2, 4] == 0.5
+
+
+# One axis: two sequences of other lengths, whose rows say the next token. Two:
+# grids of other sizes, an operand along each axis.
+SEQUENCES = {
+  1: [
+    tokens((A, 3), (B, 4), (START, 1), (TARGET, 4)),
+    tokens((A, 2), (B, 3), (START, 1), (TARGET, 3)),
+  ],
+  2: [
+    tokens((A, 1, 4), (B, 3, 1), (START, 1, 1), (TARGET, 3, 4)),
+    tokens((A, 1, 3), (B, 2, 1), (START, 1, 1), (TARGET, 2, 3)),
+  ],
+}
+
+
+@pytest.mark.parametrize("axes", SEQUENCES)
+def test_both_forms_equal_plain_loops(axes):
+  """Of any lines: row segments, WHOLE, padding, ties, invalid ones."""
+  rows, keys = packed(*SEQUENCES[axes])
+  names = (A, B, TARGET, START, WHOLE)
+  for seed in range(6):
+    own = random_lines(
+      seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
+    )
+    own.transparent[:, 1, 1] = seed > 3
+    wanted = opened(one_seed(own), rows, keys)
+    lined = ~own.transparent[0][:, None, :, None, None]
+    assert ((wanted > -INF) & lined).sum() > 20
+    assert np.array_equal(dense(one_seed(own), rows, keys), wanted)
+    few = scattered(*gather(one_seed(own), rows, keys), len(keys.index))
+    few = np.where(lined, few, wanted)
+    assert np.array_equal(few, wanted)
+
+
+def test_a_digit_of_the_row_before_stands_where_the_grid_says():
+  """The sum so far: M = identity, c = (-1, 1); N and M differ."""
+  rows = places(tokens((TARGET, 3, 4)))
+  line = dict(segment=TARGET, anchor=LEFT, row_segment=TARGET)
+  own = SiteLines(
+    **{name: np.full((1, 1, 1), x, np.int32) for name, x in line.items()},
+    matrix=np.eye(2, dtype=np.int32)[None, None, None],
+    intercept=np.array([-1, 1], np.int32)[None, None, None],
+    value=np.zeros((1, 1, 1), np.float32),
+    valid=np.ones((1, 1, 1), bool),
+    transparent=np.zeros((1, 1), bool),
+  )
+  wanted = np.zeros((12, 12), bool)
+  for j in range(1, 3):
+    for k in range(3):
+      wanted[4 * j + k, 4 * (j - 1) + k + 1] = True
+  assert np.array_equal(dense(own, rows, rows)[0, 0, 0] == 0, wanted)
+  # Digit k of an operand along the digits, whatever the row j.
+  keys = places(tokens((A, 1, 5)))
+  row, digit = SiteLines(*own), np.array([[0, 0], [0, 1]], np.int32)
+  row = row._replace(
+    segment=np.full((1, 1, 1), A, np.int32),
+    anchor=np.full((1, 1, 1), RIGHT, np.int32),
+    matrix=digit[None, None, None],
+    intercept=np.zeros((1, 1, 1, 2), np.int32),
+  )
+  cells = np.asarray(dense(row, rows, keys))[0, 0, 0] == 0
+  assert [np.flatnonzero(x).tolist() for x in cells] == [[4], [3], [2], [1]] * 3
+
+
+def test_a_transparent_head_is_zero_on_existing_keys():
+  """Whatever lines it has."""
+  own = one_seed(shared_lines([as_line("diagonal", 2.0)], 2))
+  own = own._replace(transparent=np.array([[True, False]]))
+  keys = places(tokens((A, 7)), tokens((A, 9)))
+  bias = np.asarray(dense(own, places(tokens((TARGET, 4))), keys))[0, 0]
+  assert np.all(bias[0, :, :7] == 0)
+  assert np.all(bias[:, :, 7:] == -INF)
+  assert np.array_equal(bias[1, :, :7] == 2.0, planted("diagonal", 4, (7,)))
+
+
+def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():
+  traces = []
+  rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7), (B, 5)))
+
+  @jax.jit
+  def make(bias):
+    traces.append(bias)
+    return jax.vmap(lambda own: own.dense(rows, keys))(bias)
+
+  names = list(LINES)[:8]
+  for order in (names, names[::-1]):
+    each = [shared_lines([as_line(name)], 1) for name in order]
+    bias = SiteLines(
+      *(
+        np.stack(x).reshape(2, 2, 2, *x[0].shape[3:])
+        for x in zip(*each, strict=True)
+      )
+    )
+    found = np.asarray(make(bias))
+    for i, name in enumerate(order):
+      r, n, h = np.unravel_index(i, (2, 2, 2))
+      assert np.array_equal(found[r, n, 0, h] == 0, planted(name, 4, (7, 5)))
+    second = of_seed({"self": bias}, 1)["self"]
+    assert np.array_equal(second.segment, bias.segment[1])
+  assert len(traces) == 1
+  shared = of_seed({"self": one_seed_only(bias)}, 1)["self"]
+  assert np.array_equal(shared.segment, bias.segment[0])
+
+
+def one_seed_only(bias: SiteLines) -> SiteLines:
+  return SiteLines(*(x[:1] for x in bias))
+
+
+PHRASES = {
+  "b: right-1·row = 0": (B, RIGHT, [[1]], [0]),
+  "a: left = 3": (A, LEFT, [[0]], [3]),
+  "whole: left+2·row = -1": (WHOLE, LEFT, [[-2]], [-1]),
+  "target: leftj-1·rowj = -1, leftk-1·rowk = 1": (
+    TARGET,
+    LEFT,
+    [[1, 0], [0, 1]],
+    [-1, 1],
+  ),
+  "a: rightj+1·rowk = 0, rightk-1·rowj = 2": (
+    A,
+    RIGHT,
+    [[0, -1], [1, 0]],
+    [0, 2],
+  ),
+}
+
+
+@pytest.mark.parametrize("words", PHRASES)
+def test_lines_in_words(words):
+  line = (TARGET, *PHRASES[words])
+  assert phrase(line, ("a", "b", "target", "start")) == words
+
+
+# Leaks: rows that see what comes after them.
+
+
+def site_line(segment, rows, matrix, intercept, anchor=LEFT) -> SiteLines:
+  """One line after one that is safe."""
+  axes = len(intercept)
+  pair = lambda first, second: np.array([first, second], np.int32)[None, None]
+  shape = (1, 1, 2)
+  return SiteLines(
+    row_segment=pair(rows, rows)[None],
+    segment=pair(segment, segment)[None],
+    anchor=pair(LEFT, anchor)[None],
+    matrix=pair(np.eye(axes, dtype=int), matrix)[None],
+    intercept=pair([-1] * axes, intercept)[None],
+    value=np.zeros(shape, np.float32),
+    valid=np.ones(shape, bool),
+    transparent=np.zeros(shape[:2], bool),
+  )
+
+
+@pytest.mark.parametrize("segment, rows", [(WHOLE, ANY), (TARGET, TARGET)])
+def test_leak_check_finds_the_first_future_cell(segment, rows):
+  """An output's own token is one ahead of the input at its row."""
+  for m in range(-3, 4):
+    for c in range(-5, 4):
+      shift = c if segment == WHOLE else c + 1
+      future = [(i, m * i + shift) for i in range(20) if m * i + shift > i]
+      # Others are ahead of the first rows alone: the causal term's business.
+      expected = (0, 0, 0, *future[0]) if m >= 1 and future else None
+      assert site_line(segment, rows, [[m]], [c]).leak() == expected
+  ahead = site_line(segment, rows, [[1]], [1])
+  assert ahead._replace(valid=np.zeros((1, 1, 2), bool)).leak() is None
+
+
+def test_a_line_on_the_prompt_is_no_leak_to_the_output():
+  ahead = ([[1]], [1])
+  assert site_line(A, TARGET, *ahead).leak() is None
+  assert site_line(A, TARGET, *ahead, anchor=RIGHT).leak() is None
+  assert site_line(A, A, *ahead).leak() is not None
+  assert site_line(A, ANY, *ahead).leak() is not None
+
+
+@pytest.mark.parametrize("m", [(1, 1), (2, 1), (1, 2), (1, 0), (0, 1)])
+def test_on_a_grid_later_rows_and_later_digits_leak(m):
+  """Found if a row far down is shown itself or what comes after it."""
+  for c in np.ndindex(5, 5):
+    c = np.array(c) - 2
+    row = np.array((30, 30))
+    ahead = tuple(m * row + c) >= tuple(row)
+    found = site_line(TARGET, TARGET, np.diag(m), c).leak()
+    assert (found is not None) == ahead, c
+    if found:
+      assert found[:3] == (0, 0, 0)
+
+
+def test_leaks_of_matrices():
+  values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
+  values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
+  own = matrices.SiteMatrix(values)
+  assert own.leak() is None and not own.lined
+  values[1, 0, 2, 1, 3] = -7.0
+  assert own.leak() == (1, 0, 2, 1, 3)

@@ -1,0 +1,257 @@
+"""The loop around chunks: attempts, news, checkpoints, stops, going on.
+
+On a toy experiment whose seeds fare as they are told.
+"""
+
+import os
+import shutil
+import signal
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+from pytrees import bits, copied, one
+from toy import BAD_LOSS, BAD_START, FINE, HOPELESS
+
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.results import records
+from lengthgen_jax.training import loop, progress
+from lengthgen_jax.training import seeds as many
+
+SEEDS = (3, 1, 4)
+FATES = (FINE, BAD_START, HOPELESS)
+
+
+def make_run(folder, fates=FATES, experiment=None, save_every=1, **fields):
+  """A loop.Run of short attempts, and the lines that it will report."""
+  lines = []
+  train = toy.train_config(
+    steps=60, restarts=1, restart_below=0.6, target_exact_match=2.0
+  )
+  folder.mkdir(exist_ok=True)
+  made = loop.Run(
+    experiment=experiment or toy.Toy(),
+    train=train,
+    seeds=SEEDS,
+    scaffold=toy.scaffold(*fates),
+    folder=folder,
+    save_every=save_every,
+    keep=9,
+    config={},
+    report=lines.append,
+  )
+  return made, lines
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+  """(final states, reported lines, folder) of a run in one go."""
+  folder = tmp_path_factory.mktemp("whole") / "run"
+  run, lines = make_run(folder)
+  return loop.train(run), lines, folder
+
+
+def metrics(folder) -> list[dict]:
+  """Rows of metrics.jsonl without the time they took, seed by seed."""
+  rows = records.read(folder / "metrics.jsonl")
+  rows = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+  return sorted(rows, key=lambda row: (row["seed"], row["step"]))
+
+
+def checkpoints(folder) -> list[int]:
+  return sorted(int(p.name) for p in (folder / "checkpoints").iterdir())
+
+
+def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
+  states, lines, _ = whole
+  assert states.step.tolist() == [60, 80, 120]
+  assert states.begun.tolist() == [0, 20, 60]
+  assert states.attempt.tolist() == [0, 1, 1]
+  assert states.done.all() and not states.diverged.any()
+  assert states.stopped_at.tolist() == [-1] * 3
+  assert (states.best_em[:2] > 0.6).all() and states.best_em[2] == 0
+  found = [line.split(" (")[0].split(",")[0] for line in lines]
+  assert found == [
+    "seed 1: loss or parameters are not finite at step 20; back to the last"
+    " finite ones",
+    "seed 1: best EM 0.0 % at step 20",
+    "seed 4: best EM 0.0 % at step 60",
+  ]
+  assert all("starts again" in line for line in lines[1:])
+
+
+def test_attempts_have_other_parameters_and_the_same_rates(whole):
+  rows = metrics(whole[2])
+  steps = lambda seed: [row["step"] for row in rows if row["seed"] == seed]
+  assert steps(3) == [20, 40, 60]
+  assert steps(1) == [40, 60, 80]  # of the chunk before there is no loss
+  assert steps(4) == [20, 40, 60, 80, 100, 120]
+  rates = {row["step"]: row["learning_rate"] for row in rows}
+  assert rates[20] == rates[40] > 0  # past its warm-up
+  own = [row for row in rows if row["seed"] == 4]
+  assert own[0]["loss"] != own[3]["loss"]
+  assert set(own[0]) == {
+    *("step", "seed", "learning_rate"),
+    *("loss", "em", "loss_hint", "em_hint"),
+  }
+
+
+def test_diverged_seeds_without_restarts_left_stay_so(tmp_path):
+  run, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
+  states = loop.train(run)
+  assert states.step.tolist() == [40, 60, 60]
+  assert states.diverged.tolist() == [True, False, False]
+  assert states.stopped_at.tolist() == [40, -1, -1]
+  assert states.attempt.tolist() == [1, 0, 0]
+  assert [line.split(":")[0] for line in lines] == ["seed 3"] * 3
+  again, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
+  assert bits(loop.train(again)) == bits(states)
+  assert lines == ["resumed at step 60"]
+
+
+def test_what_is_saved_does_not_depend_on_what_follows(whole):
+  """Buffers are given away to the next chunk while they are written."""
+  _, _, folder = whole
+  run, _ = make_run(folder)
+  seeds = jnp.array(SEEDS)
+  state = many.init(run.trainer, seeds)
+  for step in (20, 40):
+    given = state
+    state, _ = many.chunk(run.trainer, state, seeds, run.scaffold, 10)
+    assert given.params["trunk"].is_deleted()
+    found = one(loop.load(run, str(step)), 0)
+    assert bits(found) == bits(one(state, 0))  # the seed that is fine
+
+
+@pytest.mark.parametrize("lost", [(120,), (60, 80, 100, 120)])
+def test_attempts_resume_where_they_were(lost, whole, tmp_path):
+  states, _, folder = whole
+  copy = tmp_path / "run"
+  shutil.copytree(folder, copy)
+  for step in lost:
+    shutil.rmtree(copy / "checkpoints" / str(step))
+  run, lines = make_run(copy)
+  assert bits(loop.train(run)) == bits(states)
+  assert lines[0] == f"resumed at step {min(lost) - 20}"
+  assert metrics(copy) == metrics(folder)
+
+
+def test_rows_of_steps_that_were_kept_are_kept(whole, tmp_path):
+  """Seeds stand at steps of their own, and lose the rows beyond alone."""
+  path = tmp_path / "metrics.jsonl"
+  shutil.copy(whole[2] / "metrics.jsonl", path)
+  before = records.read(path)
+  records.drop_after(path, {3: 60, 1: 40, 4: 20})
+  kept = records.read(path)
+  left = {3: 60, 1: 40, 4: 20}
+  assert kept == [row for row in before if row["step"] <= left[row["seed"]]]
+  assert [row["step"] for row in kept if row["seed"] == 3] == [20, 40, 60]
+  records.drop_after(path, {3: 60, 1: 40, 4: 20})
+  assert records.read(path) == kept
+
+
+def test_how_often_is_saved_changes_nothing(whole, tmp_path):
+  """A chunk is on its way when the one before is read."""
+  run, lines = make_run(tmp_path, save_every=100)
+  assert bits(loop.train(run)) == bits(whole[0])
+  assert sorted(lines) == sorted(whole[1])
+  assert checkpoints(tmp_path) == [120]
+  assert checkpoints(whole[2]) == [20, 40, 60, 80, 100, 120]
+  assert metrics(tmp_path) == metrics(whole[2])
+
+
+def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
+  """A checkpoint is named after the seed that is farthest."""
+  run, _ = make_run(tmp_path, (FINE,) * 3)
+  seeds = jnp.array(SEEDS)
+  state = many.init(run.trainer, seeds)
+  state, _ = many.chunk(run.trainer, state, seeds, run.scaffold, 20)
+  done = jnp.array([True, False, True])
+  state = state.replace(step=jnp.where(done, 60, state.step), done=done)
+  store = run.store
+  store.save(60, state, {})
+  store.close()
+  states = loop.train(run)
+  assert states.step.tolist() == [60, 60, 60]
+  assert bits(loop.load(run, "60")) == bits(states)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_signal_saves_and_the_next_call_goes_on(
+  number, whole, tmp_path, monkeypatch
+):
+  write = progress.Log.write
+
+  def stop_at_first(log, status):
+    write(log, status)
+    if max(status["step"]) == 20:
+      os.kill(os.getpid(), number)
+
+  run, _ = make_run(tmp_path, save_every=100)
+  handler = signal.getsignal(number)
+  with monkeypatch.context() as patch:
+    patch.setattr(progress.Log, "write", stop_at_first)
+    with pytest.raises(loop.Interrupted, match="stopped at step 40 of 60"):
+      loop.train(run)
+  assert signal.getsignal(number) is handler
+  assert checkpoints(tmp_path) == [40]
+  run, lines = make_run(tmp_path)
+  assert bits(loop.train(run)) == bits(whole[0])
+  assert lines[0] == "resumed at step 40"
+  assert metrics(tmp_path) == metrics(whole[2])
+
+
+def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
+  before = signal.getsignal(signal.SIGINT)
+  with progress.StopSignal() as stop:
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+  assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_training_can_start_from_given_parameters(whole, tmp_path):
+  run, _ = make_run(tmp_path, (FINE,) * 3)
+  given = one(whole[0].params, 0)
+  initial = [copied(given) for _ in SEEDS]
+  loop.train(run, initial)
+  first = [row for row in metrics(tmp_path) if row["step"] == 20]
+  usual = [row for row in metrics(whole[2]) if row["step"] == 20]
+  assert max(row["loss"] for row in first) < 0.5 * usual[-1]["loss"]
+  assert len({row["loss"] for row in first}) == 3  # data are the seeds' own
+
+
+def test_a_run_of_another_structure_is_refused_and_nothing_moves(
+  whole, tmp_path
+):
+  folder = tmp_path / "run"
+  shutil.copytree(whole[2], folder)
+  files = lambda: {
+    path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
+  }
+  before = files()
+  run, _ = make_run(folder, experiment=toy.Toy(heads=("main", "other")))
+  for use in (loop.train, lambda run: loop.load(run, "last")):
+    with pytest.raises(UsageError, match="another structure") as error:
+      use(run)
+    assert "params/other/offset is missing" in str(error.value)
+    assert "params/hint/offset is unexpected" in str(error.value)
+  assert files() == before
+
+
+def test_a_run_that_was_never_trained_is_one_line(tmp_path):
+  run, _ = make_run(tmp_path)
+  with pytest.raises(UsageError, match="train it first"):
+    loop.load(run, "last")
+
+
+def test_best_is_of_all_attempts(whole):
+  states, _, folder = whole
+  rows = metrics(folder)
+  for r, seed in enumerate(SEEDS):
+    own = {row["step"]: row["em"] for row in rows if row["seed"] == seed}
+    best = max(own.values())
+    assert np.float32(best) == states.best_em[r]
+    first = min(step for step, em in own.items() if em == best)
+    assert states.best_step[r] == first

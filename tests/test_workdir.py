@@ -1,0 +1,135 @@
+"""Workdirs: whose they are, and what is refused in them."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+from command import TINY, changed, inside, refusal, refused
+from tiny import get_config
+
+from lengthgen_jax.config import saved
+from lengthgen_jax.results import records
+from lengthgen_jax.runs import workdir as workdirs
+
+
+def test_saved_config_of_another_version_gets_defaults(tmp_path):
+  """Fields that a workdir's version did not have are what they are here."""
+  config = get_config()
+  with config.unlocked():
+    del config.train.restarts
+    del config.increment
+  path = tmp_path / "config.json"
+  path.write_text(config.to_json_best_effort())
+  found = saved.get_config(str(path))
+  assert found.to_json_best_effort() == get_config().to_json_best_effort()
+  config = get_config()
+  assert not saved.differences(config, found, config)
+  found.train.steps = 1
+  assert saved.differences(config, found, config) == [
+    "train.steps=600 but 1 there"
+  ]
+
+
+@pytest.mark.parametrize(
+  ("there", "words"),
+  [
+    ('{"sequences": {"size": 1}}', "no field sequences"),
+    ('{"train": {"momentum": 1}}', "no field train.momentum"),
+    ('{"train": 3}', "train cannot be 3"),
+    ('{"train": {"steps": "many"}}', "train.steps cannot be 'many'"),
+    ("[]", "cannot be read"),
+    ('{"train": {', "cannot be read"),
+  ],
+)
+def test_saved_config_that_is_none_of_this_version_is_refused(
+  there, words, tmp_path
+):
+  path = tmp_path / "config.json"
+  path.write_text(there)
+  for arguments in (["--mode=predict"], [TINY]):
+    line = refusal(inside(f"--workdir={tmp_path}", *arguments))
+    assert str(path) in line and words in line
+  assert path.read_text() == there
+
+
+def test_workdir_that_cannot_be_written(tmp_path):
+  (tmp_path / "file").write_text("")
+  line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
+  assert str(tmp_path / "file" / "run") in line and "cannot write" in line
+
+
+def test_reading_an_empty_workdir(tmp_path):
+  for mode in ("evaluate", "predict", "calibrate"):
+    line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
+    assert str(tmp_path) in line and "--mode=train" in line
+  line = refusal(inside(f"--workdir={tmp_path}", "--mode=predict"))
+  assert "--config is missing" in line
+  line = refusal(inside(f"--workdir={tmp_path}", "--mode=report"))
+  assert str(tmp_path) in line and "no results.jsonl" in line
+  assert not list(tmp_path.iterdir())
+
+
+def snapshot(workdir: pathlib.Path) -> dict:
+  return {
+    path: (path.stat().st_mtime_ns, path.read_bytes())
+    for path in workdir.rglob("*")
+    if path.is_file()
+  }
+
+
+def test_workdir_of_another_config_is_refused(trained):
+  before = snapshot(trained)
+  other = "--config.model.mlp_dim=64"
+  here = f"--workdir={trained}"
+  for mode in ("train", "evaluate", "predict", "calibrate"):
+    line = refusal(inside(TINY, here, other, f"--mode={mode}"))
+    assert "model.mlp_dim=64 but 32" in line and str(trained) in line
+  assert "model.mlp_dim=64 but 32" in refusal(inside(here, other))
+  line = refusal(inside(TINY, here, "--config.seeds=(5,)"))
+  assert "seeds=[5] but [0, 1]" in line
+  assert snapshot(trained) == before
+
+
+def test_checkpoint_that_is_not_there_is_refused(trained):
+  config = get_config()
+  config.eval.checkpoint = "77"
+  line = refused("evaluate", config, trained)
+  assert "choose last, best or one of 500, 600" in line
+
+
+def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
+  config = changed("data.widths=(4, 5)", preset="successor,abc")
+  workdirs.open_workdir(config, tmp_path, "train")
+  (tmp_path / "checkpoints").mkdir()
+  line = refused("abc", config, tmp_path)
+  assert str(tmp_path) in line and "holds a run of --mode=train" in line
+  assert not (tmp_path / "interpolate").exists()
+
+
+def test_calibration_at_one_width_is_refused(trained):
+  """Left and right end of an operand cannot be told apart there."""
+  line = refusal(inside(f"--workdir={trained}", "--mode=calibrate"))
+  assert "data.widths" in line and "(4, 5, 6)" in line
+  assert not (trained / "calibrate").exists()
+
+
+def test_evaluation_fields_may_differ(trained, tmp_path):
+  workdir = tmp_path / "run"
+  shutil.copytree(trained, workdir)
+  before = records.read(workdir / "results.jsonl")
+  config = (workdir / "config.json").read_text()
+  done = inside(
+    f"--workdir={workdir}",
+    "--mode=evaluate",
+    "--config.eval.lengths=(1,)",
+    "--config.eval.checkpoint=best",
+  )
+  assert done.returncode == 0, done.stderr
+  after = records.read(workdir / "results.jsonl")
+  assert after[: len(before)] == before
+  new = after[len(before) :]
+  assert {(row["length"], row["checkpoint"]) for row in new} == {(1, "best")}
+  assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
+  assert (workdir / "config.json").read_text() == config
+  assert json.loads(config)["eval"]["lengths"] == [2]
