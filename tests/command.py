@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import importlib
 import io
 import pathlib
 import signal
@@ -12,7 +13,7 @@ import pytest
 from absl import flags
 from tiny import get_config
 
-from lengthgen_jax import main, runs
+from lengthgen_jax import main
 from lengthgen_jax.errors import UsageError
 
 # A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
@@ -100,7 +101,7 @@ def refusal(done: subprocess.CompletedProcess) -> str:
 def refused(mode: str, config, workdir) -> str:
   """What a mode says to a config it refuses; main prints it in one line."""
   with pytest.raises(UsageError) as caught:
-    runs.run(mode, config, workdir, None)
+    importlib.import_module(f"lengthgen_jax.runs.{mode}").run(config, workdir)
   (line,) = str(caught.value).splitlines()
   return line
 

@@ -1,220 +1,370 @@
-"""The ABC pipeline: killed in each stage, restarted, the same in the end."""
+"""--mode=abc: three stages that end the same however often they are cut off."""
 
 import json
-import signal
-import time
+import re
 
-import command
+import jax
 import numpy as np
 import pytest
-from tiny import get_config
+from command import TINY, changed, inside, refusal, refused
 
-from lengthgen_jax import abc, bias_file, records, restore
+import lengthgen_jax
+from lengthgen_jax.attention.biases import file
+from lengthgen_jax.config import saved
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.results import figures, records
+from lengthgen_jax.runs import abc, calibrate
+from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.training import checkpoint
 
-FLAGS = (
+SMALL = (
+  "data.widths=(4,5)",
+  "retrain.data.widths=(4,)",
+  "train.steps=200",
+  "train.chunk=20",
+  "checkpoint.every=1",
+  "calibration.samples=64",
+  "calibration.kappa=1.0",
+  "abc.min_exact_match=0.05",
+  "retrain.train.steps=60",
+  "retrain.train.warmup_steps=10",
+  "retrain.train.restarts=0",
+  "eval.lengths=(4,)",
+)
+PIPELINE = (
   "--mode=abc",
-  "--config=tests/tiny.py:successor,abc",
-  "--config.seeds=(0,1)",
-  "--config.data.widths=(4,5)",
-  "--config.retrain.widths=(4,)",
-  "--config.train.steps=200",
-  "--config.train.chunk=20",
-  "--config.checkpoint.every=1",
-  "--config.calibration.lengths=(1,2)",
-  "--config.calibration.samples=64",
-  "--config.calibration.kappa=1.0",
-  "--config.abc.min_exact_match=0.05",
-  "--config.retrain.train.steps=100",
-  "--config.retrain.train.warmup_steps=10",
-  "--config.retrain.train.restarts=0",
-  "--config.eval.lengths=(4,)",
+  f"{TINY}:successor,abc",
+  *(f"--config.{field}" for field in SMALL),
 )
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-  """A pipeline that ran in one go."""
+  """A pipeline that ran in one go, and what it said."""
   workdir = tmp_path_factory.mktemp("abc") / "whole"
-  done = command.run(*FLAGS, f"--workdir={workdir}")
+  done = inside(*PIPELINE, f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr
   return workdir, done
 
 
-def config_of(workdir):
-  from lengthgen_jax import saved
-
-  return saved.get_config(str(workdir / "config.json"))
-
-
-def final_params(workdir):
-  config = config_of(workdir)
-  new, experiment, lines = abc.retrain_parts(config, workdir)
-  state = restore.load_state(new, experiment, lines, workdir / "retrain", print)
-  return restore.seed_states(new, state)
+def finals(workdir):
+  """Parameters of the retrained seeds."""
+  _, run = workdirs.retrained(saved.saved_config(workdir), workdir)
+  return {model.seed: model.params for model in workdirs.load(run, "last")}
 
 
-def kill_when(workdir, condition):
-  """Runs the pipeline until `condition(workdir)`, then SIGKILL."""
-  process = command.start(*FLAGS, f"--workdir={workdir}")
-  deadline = time.time() + 900
-  while not condition(workdir) and process.poll() is None:
-    assert time.time() < deadline
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.communicate()
-  return process.returncode
+def equal(one, other):
+  jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def saved_steps(folder):
-  return [p.name for p in folder.glob("checkpoints/[0-9]*") if p.name.isdigit()]
+class Killed(BaseException):
+  """What no code of ours catches."""
+
+
+def kill_at(stage: str, patch, workdir) -> None:
+  """Makes the next run end in a stage: at its first checkpoint, before
+  bias.npz is written, or before the figures are drawn."""
+
+  def killed(*arguments, **more):
+    raise Killed
+
+  save = checkpoint.Checkpoints.save
+
+  def save_once(store, *arguments):
+    save(store, *arguments)
+    store.close()
+    if store.folder.parent == workdir / stage:
+      raise Killed
+
+  if stage == "calibrate":
+    patch.setattr(file, "save", killed)
+  elif stage == "evaluate":
+    patch.setattr(figures, "of_run", killed)
+  else:
+    patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
 
 def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
   workdir = tmp_path / "killed"
-  stages = [
-    lambda w: saved_steps(w / "interpolate"),
-    lambda w: (w / "calibrate" / "attention.npz").exists(),  # half written
-    lambda w: saved_steps(w / "retrain"),
-  ]
-  codes = [kill_when(workdir, stage) for stage in stages]
-  assert codes[0] == -signal.SIGKILL, codes
-  assert set(codes) <= {0, -signal.SIGKILL}, codes
-  done = command.run(*FLAGS, f"--workdir={workdir}")
+  arguments = (*PIPELINE, f"--workdir={workdir}")
+  for stage in ("interpolate", "calibrate", "retrain", "evaluate"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+      kill_at(stage, patch, workdir)
+      inside(*arguments)
+    if stage in ("interpolate", "retrain"):
+      assert [p.name for p in (workdir / stage / "checkpoints").iterdir()] == [
+        "20"
+      ]
+    assert workdirs.bias_path(workdir).exists() == (
+      stage in ("retrain", "evaluate")
+    )
+    if stage == "calibrate":
+      assert (workdir / "calibrate" / "attention.npz").exists()
+  done = inside(*arguments)
   assert done.returncode == 0, done.stderr
-  first, _ = bias_file.load(abc.bias_path(whole[0]))
-  second, _ = bias_file.load(abc.bias_path(workdir))
-  for site in first:
-    for a, b in zip(first[site], second[site], strict=True):
-      np.testing.assert_array_equal(a, b)
-  for a, b in zip(final_params(whole[0]), final_params(workdir), strict=True):
-    assert a["seed"] == b["seed"]
-    for name in a["params"]:
-      for x, y in zip(leaves(a["params"]), leaves(b["params"]), strict=True):
-        np.testing.assert_array_equal(x, y, err_msg=name)
-
-
-def leaves(tree):
-  import jax
-
-  return jax.tree.leaves(tree)
+  equal(finals(workdir), finals(whole[0]))
+  for one, other in zip(
+    file.read(workdirs.bias_path(workdir)),
+    file.read(workdirs.bias_path(whole[0])),
+    strict=True,
+  ):
+    equal(one, other) if "meta" in one else None
+  name = "results.jsonl"
+  assert records.read(workdir / name) == records.read(whole[0] / name)
+  # What is done is not done again.
+  again = inside(*arguments)
+  assert "calibrated" not in again.stderr and "EM" in again.stderr
+  assert not re.search("step 20 ", again.stderr)
 
 
 def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   workdir, done = whole
   rows = records.read(workdir / "results.jsonl")
-  assert {row["stage"] for row in rows} == {"interpolate", "retrain"}
-  assert {row["method"] for row in rows} == {"vanilla", "abc"}
-  assert "abc/retrain" in done.stdout
-  for name in ("accuracy_by_length", "bias_cross", "attention_mean_cross"):
-    assert (workdir / "figures" / f"{name}.png").stat().st_size > 5000
-  bias, meta = bias_file.load(abc.bias_path(workdir))
+  vanilla = [row for row in rows if row["stage"] == "interpolate"]
+  later = [row for row in rows if row["stage"] == "retrain"]
+  assert len(vanilla) + len(later) == len(rows)
+  assert {row["method"].split()[0] for row in vanilla} == {"vanilla"}
+  assert {row["method"].split()[0] for row in later} == {"abc"}
+  assert {row["seed"] for row in later} == {0, 1}
+  assert {row["seeds_asked"] for row in rows} == {2}
+  assert {row["config_hash"] for row in vanilla} != {
+    row["config_hash"] for row in later
+  }
+  assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
+  assert "training: interpolation" in done.stdout
+  names = ["accuracy_by_length"]
+  names += [
+    f"{what}_{site}"
+    for what in ("bias", "attention_mean", "attention_example")
+    for site in ("self", "cross")
+  ]
+  for name in names:
+    path = workdir / "figures" / f"{name}.png"
+    assert path.stat().st_size > 5000 and str(path) in done.stdout
+  arrays, meta = file.read(workdirs.bias_path(workdir))
   assert meta["seeds"] == [0, 1]
-  assert len(meta["conditions"]) == 4  # two widths, two lengths
-  assert bias["cross"].segment.shape[:3] == (2, 1, 2)  # seeds, layers, heads
+  # Two widths, two lengths.
+  assert meta["conditions"] == [[4, 1], [4, 2], [5, 1], [5, 2]]
+  assert arrays["cross_segment"].shape[:3] == (2, 1, 2)  # seed, layer, head
+  assert arrays["cross_valid"].any()
 
 
 def test_modes_read_the_retrained_model(whole):
   workdir, _ = whole
-  told = command.run(
+  told = inside(
     "--mode=predict", f"--workdir={workdir}", text="12\nx\n12345678\n"
   )
   assert len(told.stdout.splitlines()) == 3
   assert told.stdout.splitlines()[1].startswith("error: ")
-  assert told.returncode == 1
-  again = command.run("--mode=evaluate", f"--workdir={workdir}")
+  assert "step 60 " in told.stderr and told.returncode == 1
+  model = lengthgen_jax.load(workdir)
+  assert model.step == 60
+  assert model.answers(["12", "x", "12345678"]) == told.stdout.splitlines()
+  equal(model.params, finals(workdir)[model.seed])
+  arrays, meta = file.read(workdirs.bias_path(workdir))
+  own = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
+  equal(model.lines["cross"].intercept, own)
+  before = records.read(workdir / "results.jsonl")
+  again = inside("--mode=evaluate", f"--workdir={workdir}")
   assert again.returncode == 0, again.stderr
-  assert "abc/retrain" in again.stdout
+  assert "abc" in again.stdout and "(retrain)" in again.stdout
+  after = records.read(workdir / "results.jsonl")
+  assert len(after) == len(before)
 
 
 def test_nothing_is_overwritten_by_a_mistake(whole):
+  """Of another config, or another mode."""
   workdir, _ = whole
   before = (workdir / "config.json").read_bytes()
-  changed = command.run(
-    *FLAGS, "--config.calibration.kappa=3.0", f"--workdir={workdir}"
-  )
-  assert "calibration.kappa" in command.refusal(changed)
+  here = f"--workdir={workdir}"
+  line = refusal(inside(*PIPELINE, "--config.calibration.kappa=3.0", here))
+  assert "calibration.kappa=3.0 but 1.0" in line
+  line = refusal(inside(*PIPELINE[1:], "--mode=train", here))
+  assert "holds a run of --mode=abc" in line
+  line = refusal(inside("--mode=calibrate", here))
+  assert "--mode=abc calibrates by itself" in line
   assert (workdir / "config.json").read_bytes() == before
+  assert not (workdir / "checkpoints").exists()
 
 
-def failing(whole, tmp_path, **changes):
-  """The error of a stage run on a copy of the finished pipeline's config."""
-  config = config_of(whole[0])
-  for name, value in changes.items():
-    section, field = name.split("__")
-    config[section][field] = value
+# Seeds that drop out.
+
+
+def again(whole, tmp_path, *assignments: str):
+  """The config of the pipeline with some fields changed, and a workdir where
+  its vanilla models are trained already."""
   (tmp_path / "interpolate").symlink_to(whole[0] / "interpolate")
-  with pytest.raises(UsageError) as error:
-    abc.run(config, tmp_path, lambda line: None)
-  assert "\n" not in str(error.value)
-  assert not abc.bias_path(tmp_path).exists()
-  return str(error.value)
+  return changed(*SMALL, *assignments, preset="successor,abc")
 
 
-def test_no_line_passes(whole, tmp_path):
-  message = failing(
-    whole, tmp_path, calibration__kappa=90.0, calibration__kappa_self=90.0
+def test_seed_that_did_not_interpolate_is_dropped_and_counted(
+  whole, tmp_path, capsys
+):
+  config = saved.saved_config(whole[0])
+  run = workdirs.prepare(config, whole[0] / "interpolate")
+  em = {model.seed: model.em for model in workdirs.load(run, "best")}
+  worse, better = sorted(em, key=em.get)
+  assert em[worse] < em[better]
+  middle = (em[worse] + em[better]) / 2
+  config = again(whole, tmp_path, f"abc.min_exact_match={middle}")
+  config.retrain.train.steps = 20
+  assert abc.run(config, tmp_path) == 0
+  told = capsys.readouterr()
+  assert f"seed {worse} did not interpolate" in told.err
+  assert f"seed {better} did not" not in told.err
+  assert file.read(workdirs.bias_path(tmp_path))[1]["seeds"] == [better]
+  rows = records.read(tmp_path / "results.jsonl")
+  later = [row for row in rows if row["stage"] == "retrain"]
+  assert {row["seed"] for row in later} == {better}
+  assert {row["seeds_asked"] for row in later} == {2}
+  assert re.search(r"\(retrain\).*median, 1 of 2 seeds", told.out)
+  assert not re.search(r"^vanilla.* of 2 seeds", told.out, re.M)
+  report = inside("--mode=report", f"--workdir={tmp_path}")
+  assert re.search(r"\| abc.*\| 1 of 2 \|", report.stdout), report
+
+
+def test_seed_without_a_line_is_dropped_by_name(
+  whole, tmp_path, capsys, monkeypatch
+):
+  judge, calls = calibrate.judge, []
+
+  def blind(*arguments):
+    """No line of the first seed's passes."""
+    tested, verdict = judge(*arguments)
+    calls.append(arguments)
+    if len(calls) <= 2:  # of both sites
+      verdict = verdict._replace(keep=np.zeros_like(verdict.keep))
+    return tested, verdict
+
+  monkeypatch.setattr(calibrate, "judge", blind)
+  config = saved.saved_config(whole[0])
+  run = workdirs.prepare(config, whole[0] / "interpolate")
+  models = workdirs.load(run, "best")
+  calibrate.calibrate(config, models, tmp_path)
+  assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
+  found, meta = file.read(tmp_path / "bias.npz")
+  assert meta["seeds"] == [1]
+  both, _ = file.read(workdirs.bias_path(whole[0]))
+  valid = found["cross_valid"][0]
+  np.testing.assert_array_equal(
+    found["cross_intercept"][0][valid],
+    both["cross_intercept"][1][both["cross_valid"][1]],
   )
-  assert "calibration.kappa=90.0" in message
 
 
-def test_interpolation_below_the_target(whole, tmp_path):
-  message = failing(whole, tmp_path, abc__min_exact_match=1.5)
-  assert "--config.abc.min_exact_match=" in message
+def failing(config, tmp_path) -> str:
+  with pytest.raises(UsageError) as caught:
+    abc.run(config, tmp_path)
+  assert not workdirs.bias_path(tmp_path).exists()
+  (line,) = str(caught.value).splitlines()
+  return line
+
+
+def test_no_line_at_all_is_an_error(whole, tmp_path):
+  thresholds = ("calibration.kappa=90.0", "calibration.kappa_self=90.0")
+  line = failing(again(whole, tmp_path, *thresholds), tmp_path)
+  assert "calibration.kappa=90.0" in line and "best score" in line
+
+
+def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
+  config = again(whole, tmp_path, "abc.min_exact_match=1.5")
+  line = failing(config, tmp_path)
+  assert "--config.abc.min_exact_match=0." in line
+
+
+# Mistakes.
 
 
 @pytest.mark.parametrize(
-  ("change", "words"),
+  ("assignment", "words"),
   [
-    ({"calibration": {"rule": "magic"}}, "zscore, mass"),
-    ({"calibration": {"lengths": (9,)}}, "calibration.lengths"),
-    ({"retrain": {"start": "warm"}}, "fresh, interpolated"),
-    ({"retrain": {"start": "interpolated"}}, "same model"),
-    ({"retrain": {"widths": (1,)}}, "too narrow"),
-    ({"abc": {"example": "12a"}}, "abc.example"),
+    ("data.widths=(4,)", "data.widths, like (4, 5, 6)"),
+    ("calibration.rule='magic'", "zscore, mass"),
+    ("calibration.lengths=(9,)", "data.train_length=2"),
+    ("retrain.start='warm'", "fresh, interpolated"),
+    ("retrain.start='interpolated'", "same model"),
+    ("retrain.data.widths=(1,)", "retrain.*: data.widths: 1 is too narrow"),
+    ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
+    ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
+    ("retrain.train.learning_rate=1e999", "learning_rate=inf"),
+    ("abc.example='12a'", "abc.example: '12a'"),
   ],
 )
-def test_mistakes_show_before_any_training(change, words):
-  config = get_config("successor,abc")
-  for section, fields in change.items():
-    config[section].update(fields)
-  with pytest.raises(UsageError, match=words):
-    abc.check_config(config)
-
-
-@pytest.mark.parametrize(
-  ("arrays", "words"),
-  [
-    ({"self": np.zeros((1, 2, 9, 9))}, "leaks the future"),
-    ({"cross": np.zeros((1, 3, 9, 9))}, "heads"),
-    ({"cross": np.zeros((5, 2, 9, 9))}, "layers"),
-    ({"cross": np.zeros((1, 2, 2, 2))}, "width"),
-  ],
-)
-def test_imported_bias_that_does_not_fit(tmp_path, arrays, words):
-  np.savez(tmp_path / "bias.npz", **arrays)
-  done = command.run(
-    command.TINY,
-    "--config.bias.kind=file",
-    f"--config.bias.file={tmp_path / 'bias.npz'}",
-    f"--workdir={tmp_path / 'run'}",
-  )
-  assert words in command.refusal(done)
+def test_mistakes_show_before_any_training(assignment, words, tmp_path):
+  config = changed(*SMALL, assignment, preset="successor,abc")
+  assert words in refused("abc", config, tmp_path / "run")
   assert not (tmp_path / "run").exists()
+
+
+def test_interpolated_start_cannot_start_again(tmp_path):
+  same = (
+    "retrain.start='interpolated'",
+    "retrain.model.num_encoder_layers=1",
+    "retrain.model.dropout_rate=0.02",
+    "retrain.positions.kind='sinusoidal'",
+  )
+  config = changed(*SMALL, *same, preset="successor,abc")
+  abc.check_config(config)
+  config.retrain.train.restarts = 1
+  line = refused("abc", config, tmp_path / "run")
+  assert "set retrain.train.restarts=0" in line
+
+
+def test_tasks_without_lines_are_refused(tmp_path):
+  config = changed(preset="sort")
+  line = refused("abc", config, tmp_path / "run")
+  assert "task='sort'" in line and "no lines" in line
+
+
+# Other runs.
 
 
 def test_every_row_of_a_leaking_run_is_marked(tmp_path):
   np.savez(tmp_path / "bias.npz", self=np.zeros((1, 2, 70, 70)))
   workdir = tmp_path / "run"
-  done = command.run(
-    command.TINY,
-    "--config.bias.kind=file",
-    "--config.bias.allow_leak=true",
-    f"--config.bias.file={tmp_path / 'bias.npz'}",
-    "--config.train.steps=20",
+  done = inside(
+    TINY,
     f"--workdir={workdir}",
+    "--config.bias.kind=file",
+    "--config.bias.allow_leak",
+    f"--config.bias.file={tmp_path / 'bias.npz'}",
+    "--config.seeds=(0,)",
+    "--config.train.steps=20",
   )
   assert done.returncode == 0, done.stderr
   rows = records.read(workdir / "results.jsonl")
   assert rows and all(row["leak"] for row in rows)
+  assert all("bias.allow_leak=True" in row["method"] for row in rows)
+  assert "LEAK" in done.stdout
   assert json.loads((workdir / "config.json").read_text())["bias"]["allow_leak"]
+
+
+def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
+  workdir = tmp_path / "run"
+  done = inside(
+    "--mode=abc",
+    f"{TINY}:addition,abc",
+    f"--workdir={workdir}",
+    "--config.model.kind=decoder_only",
+    "--config.positions.kind=coordinates",
+    *(f"--config.{field}" for field in SMALL),
+    "--config.seeds=(0,)",
+    "--config.train.steps=20",
+    "--config.retrain.train.steps=20",
+    # Nothing is learned in so few steps: let every line pass.
+    "--config.abc.min_exact_match=0.0",
+    "--config.calibration.kappa=-9.0",
+    "--config.calibration.kappa_self=-9.0",
+  )
+  assert done.returncode == 0, done.stderr
+  rows = records.read(workdir / "results.jsonl")
+  assert {row["family"] for row in rows} == {"decoder_only"}
+  assert {row["stage"] for row in rows} == {"interpolate", "retrain"}
+  arrays, meta = file.read(workdirs.bias_path(workdir))
+  assert list(meta["sites"]) == ["self"]
+  read = arrays["self_segment"][arrays["self_valid"]]
+  named = {meta["sites"]["self"][segment] for segment in read}
+  assert {"a", "b", "target"} <= named
+  assert set(lengthgen_jax.load(workdir).lines) == {"self"}
+  for name in ("bias_self", "attention_mean_self", "attention_example_self"):
+    assert (workdir / "figures" / f"{name}.png").exists()

@@ -15,6 +15,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import TASKS, data, digits, pack
 from lengthgen_jax.tasks.data import DataSet, Lengths, split
 from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.tasks.task import Size
 
 # Lengths.
 
@@ -60,7 +61,9 @@ def test_split_is_whole_and_in_proportion(total):
     assert (abs(parts - wanted) < 1.0).all()
 
 
-# Data sets.
+# Data sets. Equal sets, counts and buckets share a compilation.
+
+COUNT = 500
 
 
 def data_set(name="sort", kind="decoder_only", size=0, seed=0, **fields):
@@ -93,23 +96,23 @@ def prompts(batch) -> list[bytes]:
 
 
 def test_an_example_has_an_address_whatever_the_batch_is():
-  for own, bucket in ((data_set(size=1000), 1), (addition(size=1000), 0)):
-    whole = own.at(jnp.arange(64), bucket)
-    for index in ([3], [63, 3, 0]):
-      part = own.at(jnp.array(index), bucket)
-      for name in ("inputs", "target", "weight", "items", "first", "source"):
-        if getattr(whole, name) is not None:
-          wanted = np.asarray(getattr(whole, name))[index]
-          assert np.array_equal(getattr(part, name), wanted)
-    assert len(set(prompts(whole))) > 60
+  index = [63, 3, 0]
+  for own, bucket in ((data_set(), 1), (addition(), 0)):
+    whole = own.at(jnp.arange(COUNT), bucket)
+    part = own.at(jnp.array(index), bucket)
+    for name in ("inputs", "target", "weight", "items", "first", "source"):
+      if getattr(whole, name) is not None:
+        wanted = np.asarray(getattr(whole, name))[index]
+        assert np.array_equal(getattr(part, name), wanted)
+    assert len(set(prompts(whole))) > 0.9 * COUNT
 
 
 def test_an_address_names_seed_task_bucket_and_stream():
-  index = jnp.arange(64)
-  first = data_set(size=1000).at(index, 1)
-  assert same(first, data_set(size=1000).at(index, 1))
-  assert not same(first, data_set(size=1000, seed=1).at(index, 1))
-  held_out = data_set(size=1000).at(index, 1, 0, "held_out")
+  index = jnp.arange(COUNT)
+  first = data_set().at(index, 1)
+  assert same(first, data_set().at(index, 1))
+  assert not same(first, data_set(seed=1).at(index, 1))
+  held_out = data_set().at(index, 1, 0, "held_out")
   assert not set(prompts(first)) & set(prompts(held_out))
   # Two hints that draw alike, two buckets of one length: others.
   hints = [data_set(f"sort_{n}") for n in ("successor", "predecessor")]
@@ -122,38 +125,38 @@ def test_an_address_names_seed_task_bucket_and_stream():
 
 
 def test_examples_of_a_bucket_have_its_lengths():
-  own = data_set(size=1000)
   for bucket, (first, last) in enumerate([(2, 5), (6, 20)]):
-    batch = own.at(jnp.arange(400), bucket)
+    batch = data_set().at(jnp.arange(COUNT), bucket)
     assert set(batch.items.tolist()) == set(range(first, last + 1))
-    assert batch.inputs.shape == (400, 2 * last)  # padded to the bucket
+    assert batch.inputs.shape == (COUNT, 2 * last)  # padded to the bucket
 
 
 def test_a_finite_set_has_no_more_examples_than_its_share():
   own = data_set(size=20)
   assert [own.bucket_size(bucket) for bucket in (0, 1)] == [16, 4]
-  batch = own.sample(jax.random.key(0), 500, 1)
+  batch = own.sample(jax.random.key(0), COUNT, 1)
   seen = set(prompts(batch))
-  assert seen == set(prompts(own.at(jnp.arange(4), 1))) and len(seen) == 4
+  everything = prompts(own.at(jnp.arange(COUNT), 1))
+  assert seen == set(everything[:4]) and len(seen) == 4
   times = np.unique(prompts(batch), return_counts=True)[1]
-  assert times.min() > 90  # uniform
+  assert times.min() > 0.18 * COUNT  # uniform
   # Held-out examples are endless, and none of the set.
-  held_out = set(prompts(own.sample(jax.random.key(0), 500, 1, held_out=True)))
-  assert len(held_out) > 490 and not held_out & seen
+  held_out = set(prompts(own.sample(jax.random.key(0), COUNT, 1, held_out=True)))
+  assert len(held_out) > COUNT - 10 and not held_out & seen
 
 
 def test_an_endless_stream_repeats_nothing():
   own = data_set()
   assert own.bucket_size(1) == 0
-  seen = set(prompts(own.sample(jax.random.key(0), 500, 1)))
-  held_out = set(prompts(own.sample(jax.random.key(0), 500, 1, held_out=True)))
-  assert len(seen) > 490 and len(held_out) > 490 and not seen & held_out
+  seen = set(prompts(own.sample(jax.random.key(0), COUNT, 1)))
+  held_out = set(prompts(own.sample(jax.random.key(0), COUNT, 1, held_out=True)))
+  assert len(seen) > COUNT - 10 and len(held_out) > COUNT - 10 and not seen & held_out
 
 
 def test_draws_are_a_function_of_the_key():
-  for own in (data_set(), data_set(size=1000)):
+  for own in (data_set(), data_set(size=20)):
     first, again, other = (
-      own.sample(jax.random.key(seed), 64, 1) for seed in (1, 1, 2)
+      own.sample(jax.random.key(seed), COUNT, 1) for seed in (1, 1, 2)
     )
     assert same(first, again) and not same(first, other)
 
@@ -196,7 +199,7 @@ def test_permutation_is_a_bijection(seed):
   assert np.mean(other == image[:1000]) < 0.01
 
 
-@pytest.mark.parametrize("name", ("addition", "multiply", "parity"))
+@pytest.mark.parametrize("name", ("addition", "parity"))
 def test_training_and_validation_numbers_are_disjoint(name):
   assert digits.TRAIN_SHARE * 8 == digits.POPULATION * 7
   train = np.asarray(digits.permuted(jnp.arange(digits.TRAIN_SHARE), 3))
@@ -205,14 +208,10 @@ def test_training_and_validation_numbers_are_disjoint(name):
     addition("permutation", seed=3), task=plain.made(TASKS[name])
   )
   for held_out in (False, True):
-    batch = own.sample(jax.random.key(1), 400, 0, held_out=held_out)
+    batch = own.sample(jax.random.key(1), COUNT, 0, held_out=held_out)
     found = values(own.task, batch)
     for numbers in found:
-      for i, value in enumerate(numbers):
-        if own.task.is_digit(i):
-          assert 0 <= value <= 9
-        else:
-          assert (value in allowed) == (not held_out)
+      assert {value in allowed for value in numbers} == {not held_out}
     first = np.array([numbers[0] for numbers in found])
     # Numbers of all sizes below 2^20, not a corner of them.
     assert first.max() > 0.9 * 2**20 and first.min() < 0.1 * 2**20
@@ -222,6 +221,21 @@ def test_training_and_validation_numbers_are_disjoint(name):
       text = own.task.vocabulary.decode(source)
       told = own.task.vocabulary.decode(target)
       assert told == answer(*plain.operand_texts(text)) + "&"
+
+
+def test_the_single_digit_of_a_product_is_no_number_of_the_set():
+  task = TASKS["multiply"]()
+  size = Size(jnp.array([0, 0]), jnp.int32(8), 9)
+  make = lambda value, number: task.from_values(
+    value[None].repeat(2), number[None], size
+  )
+  numbers = np.arange(20) * 50_000, (np.arange(20) + 0.5) / 20
+  found = jax.jit(jax.vmap(make))(*map(jnp.asarray, numbers))
+  for i in range(20):
+    prompt, _, output = plain.parts(found, i)
+    text = task.vocabulary.decode(prompt)
+    assert text == f"${i * 50_000:08}*{i // 2}"
+    assert plain.words(task, output) == plain.plain_answer(task, prompt)
 
 
 # Uniform.
@@ -234,12 +248,16 @@ def uniform(counts, wanted) -> bool:
 
 
 def test_items_and_lengths_are_uniform():
-  batch = data_set().sample(jax.random.key(0), 4000, 1)
-  lengths = np.bincount(batch.items, minlength=21)[6:]
-  assert uniform(lengths, np.full(15, 4000 / 15))
+  parts = [data_set().sample(jax.random.key(i), COUNT, 1) for i in range(8)]
+  lengths, items = (
+    np.concatenate([np.asarray(getattr(part, name)) for part in parts])
+    for name in ("items", "inputs")
+  )
+  many = 8 * COUNT
+  assert uniform(np.bincount(lengths)[6:], np.full(15, many / 15))
   for place in (0, 5):
-    items = np.asarray(batch.inputs)[:, place]
-    assert uniform(np.bincount(items, minlength=10)[1:], np.full(9, 4000 / 9))
+    found = np.bincount(items[:, place])[1:]
+    assert uniform(found, np.full(9, many / 9))
 
 
 def test_digits_and_lengths_of_operands_are_uniform_and_independent():

@@ -131,7 +131,7 @@ def test_the_softmax_has_the_derivative_of_a_plain_one():
   def derivatives(softmax, logits, change):
     forward = jax.jvp(softmax, (logits,), (change,))
     back = jax.vjp(softmax, logits)[1](change)
-    of = lambda x: (jax.grad(lambda y: (softmax(y) ** 2).sum())(x))
+    of = lambda x: jax.grad(lambda y: (softmax(y) ** 2).sum())(x)
     return forward, back, jax.jvp(of, (logits,), (change,))
 
   found = derivatives(masked_softmax, logits, change)

@@ -34,11 +34,6 @@ dense = jax.jit(lambda lines, rows, keys: lines.dense(rows, keys))
 gather = jax.jit(lambda lines, rows, keys: lines.gather(rows, keys))
 
 
-def drawing(bias_TxS) -> list[str]:
-  """One string per row: `.` open, `x` closed."""
-  return ["".join(".x"[int(v == -INF)] for v in row) for row in bias_TxS]
-
-
 # As the papers write them, Δ columns per row: (segment, anchor, Δ, c).
 LINES = {
   "diagonal": (A, LEFT, 1, 2),
@@ -60,6 +55,15 @@ def as_line(name: str, value=0.0) -> Line:
   """M is Δ from the left, and -Δ from the right."""
   segment, anchor, delta, c = LINES[name]
   return Line(segment, anchor, delta if anchor == LEFT else -delta, c, value)
+
+
+def in_shape(shape, names) -> SiteLines:
+  """One line for every seed, layer and head; its value is its number."""
+  each = [
+    shared_lines([as_line(name, float(i))], 1) for i, name in enumerate(names)
+  ]
+  join = lambda x: np.stack(x).reshape(*shape, *x[0].shape[3:])
+  return SiteLines(*map(join, zip(*each, strict=True)))
 
 
 def planted(name: str, rows: int, sizes):
@@ -84,16 +88,13 @@ def test_a_line_lands_where_its_formula_says(scale):
     places(tokens((TARGET, rows))),
     places(tokens((A, sizes[0]), (B, sizes[1]))),
   )
-  each = [
-    shared_lines([as_line(name, -0.5 * i)], 1) for i, name in enumerate(LINES)
-  ]
-  every = SiteLines(*(np.concatenate(x, axis=2) for x in zip(*each)))  # noqa: B905
+  every = in_shape((1, 1, len(LINES)), LINES)
   found = np.asarray(dense(one_seed(every), *where))
   few = scattered(*gather(one_seed(every), *where), sum(sizes))
   for h, name in enumerate(LINES):
     cells = planted(name, rows, sizes)
     assert cells.sum() >= 2
-    wanted = np.where(cells, np.float32(-0.5 * h), -INF)
+    wanted = np.where(cells, np.float32(h), -INF)
     assert np.array_equal(found[0, 0, h], wanted), name
     assert np.array_equal(few[0, 0, h], wanted), name
 
@@ -129,9 +130,7 @@ def test_both_forms_equal_plain_loops(axes):
   rows, keys = packed(*SEQUENCES[axes])
   names = (A, B, TARGET, START, WHOLE)
   for seed in range(6):
-    own = random_lines(
-      seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
-    )
+    own = random_lines(seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A))
     own.transparent[:, 1, 1] = seed > 3
     wanted = opened(one_seed(own), rows, keys)
     lined = ~own.transparent[0][:, None, :, None, None]
@@ -194,26 +193,16 @@ def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():
 
   names = list(LINES)[:8]
   for order in (names, names[::-1]):
-    each = [shared_lines([as_line(name)], 1) for name in order]
-    bias = SiteLines(
-      *(
-        np.stack(x).reshape(2, 2, 2, *x[0].shape[3:])
-        for x in zip(*each, strict=True)
-      )
-    )
+    bias = in_shape((2, 2, 2), order)
     found = np.asarray(make(bias))
     for i, name in enumerate(order):
       r, n, h = np.unravel_index(i, (2, 2, 2))
-      assert np.array_equal(found[r, n, 0, h] == 0, planted(name, 4, (7, 5)))
+      assert np.array_equal(found[r, n, 0, h] == i, planted(name, 4, (7, 5)))
     second = of_seed({"self": bias}, 1)["self"]
     assert np.array_equal(second.segment, bias.segment[1])
   assert len(traces) == 1
-  shared = of_seed({"self": one_seed_only(bias)}, 1)["self"]
+  shared = of_seed({"self": SiteLines(*(x[:1] for x in bias))}, 1)["self"]
   assert np.array_equal(shared.segment, bias.segment[0])
-
-
-def one_seed_only(bias: SiteLines) -> SiteLines:
-  return SiteLines(*(x[:1] for x in bias))
 
 
 PHRASES = {

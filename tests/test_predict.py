@@ -1,4 +1,4 @@
-"""--mode=predict, and lengthgen_jax.load, which answers the same."""
+"""--mode=predict: an answer or an error for every line."""
 
 import os
 import re
@@ -6,12 +6,10 @@ import signal
 import time
 
 import command
-import numpy as np
 import pytest
 from command import inside, refusal
 
 import lengthgen_jax
-from lengthgen_jax.errors import UsageError
 
 LINES = [
   b"12+34",
@@ -59,8 +57,7 @@ def test_spaces_in_an_expression_are_ignored(answered):
 
 def test_long_quotes_are_shortened(answered):
   last = answered.stdout.splitlines()[-1]
-  assert "'x'" in last and "1...1" in last.replace("11", "1").replace("11", "1")
-  assert len(last) < 150
+  assert "'x'" in last and "1...1" in last and len(last) < 150
 
 
 def test_answers_do_not_depend_on_the_lines_beside(trained, answered):
@@ -80,8 +77,7 @@ def test_a_file_is_answered_like_standard_input(trained, answered, tmp_path):
   done = inside(*arguments)
   answers = answered.stdout.splitlines()
   assert done.stdout.splitlines() == [answers[i] for i in GOOD]
-  failed = any(answer.startswith("error") for answer in done.stdout)
-  assert done.returncode == failed
+  assert done.returncode == ("error: " in done.stdout)
   path.write_bytes(b"12+34\n")
   assert inside(*arguments).returncode == 0
   path.write_bytes(b"")
@@ -111,49 +107,5 @@ def test_checkpoint_of_another_step_answers(trained):
     )
     for checkpoint in ("500", "600", "77")
   ]
-  assert [f"step {n} " in done.stderr for n, done in zip((500, 600), told)]
+  assert "step 500 " in told[0].stderr and "step 600 " in told[1].stderr
   assert "choose last, best or one of 500, 600" in refusal(told[2])
-
-
-# From Python.
-
-
-def test_model_that_is_loaded_measures_as_the_command_did(
-  trained, trained_models
-):
-  from lengthgen_jax.results import records
-
-  rows = records.read(trained / "results.jsonl")
-  exact = {row["seed"]: row for row in rows if row["metric"] == "em"}
-  assert set(exact) == {0, 1}
-  for seed, row in exact.items():
-    model = lengthgen_jax.load(trained, seed=seed)
-    assert model.seed == seed
-    found = model.exact_match(row["length"], row["n"], row["test_set"])
-    assert found == row["value"]
-  best = max(trained_models, key=lambda model: model.em)
-  assert lengthgen_jax.load(trained).seed == best.seed
-  assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
-
-
-def test_model_shows_its_attention_and_lines(trained):
-  model = lengthgen_jax.load(trained)
-  assert set(model.lines) == {"self", "cross"}
-  batch, layers = model.attention("12+34")
-  assert len(layers) == 1
-  (rows,) = batch.target.shape[1:]
-  for site, keys in (("self", rows), ("cross", batch.source.shape[1])):
-    weights = layers[0][site]
-    assert weights.shape == (2, rows, keys)
-    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
-  behind = np.triu(np.ones((rows, rows), bool), 1)
-  assert not layers[0]["self"][:, behind].any()
-
-
-def test_loading_what_is_not_there_is_refused(trained, tmp_path):
-  with pytest.raises(UsageError, match="nothing was trained there"):
-    lengthgen_jax.load(tmp_path)
-  with pytest.raises(UsageError, match=r"seeds \(0, 1\), none of 7"):
-    lengthgen_jax.load(trained, seed=7)
-  with pytest.raises(ValueError, match="takes digits"):
-    lengthgen_jax.load(trained).attention("what")

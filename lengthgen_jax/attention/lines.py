@@ -203,7 +203,7 @@ def open_cells(row_segment, segment, anchor, matrix, intercept, rows, keys):
   name = of_keys(keys.segment)
   is_open = (name == spread(segment)) | (whole & (name != PAD))
   wanted, own = spread(row_segment), of_rows(rows.segment)
-  is_open &= (own == wanted) | ((wanted == ANY) & (own != PAD))
+  is_open &= ((own == wanted) | (wanted == ANY)) & (own != PAD)
   from_left = spread(anchor == LEFT)
   for axis in range(rows.axes):
     target = spread(intercept[..., axis])
@@ -254,7 +254,7 @@ def _keys_met(lines: SiteLines, rows, keys):
     is_open &= whole | (jnp.where(from_left, left, right) == wanted)
   row = jnp.asarray(rows.segment)[None, :, None, :, None]
   wanted = spread(lines.row_segment)
-  is_open &= (row == wanted) | ((wanted == ANY) & (row != PAD))
+  is_open &= ((row == wanted) | (wanted == ANY)) & (row != PAD)
   return found, is_open & spread(lines.valid)
 
 

@@ -62,7 +62,6 @@ class ArithmeticTask(Task):
   def step(self, state, symbols):
     """(next state, output digit) from the state and a digit of each operand
     (the single digit of N×1 is read again and again)."""
-    raise NotImplementedError
 
   # Sizes.
 

@@ -131,7 +131,6 @@ class OneOutput(Sort):
 
   def reply(self, items, inside, asked):
     """The output token."""
-    raise NotImplementedError
 
   def draws(self, longest):
     return 1 + super().draws(longest)

@@ -71,67 +71,48 @@ class Task:
       padded to one width.
     of_digits: whether segments are numbers, least significant digit last.
     end: id that closes an output, None if its length is known.
+    vocab_size, pad: of all models' tokens.
+    start: first input of an encoder-decoder's decoder.
+    delimiter: what follows the prompt in a decoder-only model.
+    strides: tokens of each segment that an output row advances (windows).
+    usage: an example of what a person types.
   """
 
   name: ClassVar[str]
   section: ClassVar[str]
   unit: ClassVar[str] = "items"
+  segments: ClassVar[tuple[str, ...]]
   test_sets: ClassVar[dict]
   operands: ClassVar[int] = 1
   axes: ClassVar[int] = 1
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
   end: ClassVar[int | None] = None
+  vocab_size: ClassVar[int]
+  pad: ClassVar[int]
+  start: ClassVar[int]
+  delimiter: ClassVar[int]
+  strides: ClassVar[tuple[int, ...]] = ()
+  usage: ClassVar[str]
 
   # What a task defines.
 
-  @property
-  def segments(self) -> tuple[str, ...]:
-    raise NotImplementedError
-
   def draws(self, longest: int) -> int:
     """How many random numbers an example takes."""
-    raise NotImplementedError
 
   def example(self, numbers, size: Size) -> Example:
     """A training example from uniform numbers [draws(longest)] in [0, 1)."""
-    raise NotImplementedError
 
   def answered(self, items, size: Size) -> Example:
     """The example of given items (digits of operands, items of a list)."""
-    raise NotImplementedError
 
   def prompt_size(self, longest: int) -> int:
     """Tokens of the longest prompt."""
-    raise NotImplementedError
 
   def output_size(self, longest: int) -> int:
     """Tokens of the longest output."""
-    raise NotImplementedError
-
-  # Tokens: of every model, and what stands between prompt and output.
-
-  @property
-  def vocab_size(self) -> int:
-    raise NotImplementedError
-
-  @property
-  def pad(self) -> int:
-    raise NotImplementedError
-
-  @property
-  def start(self) -> int:
-    """First input of an encoder-decoder's decoder."""
-    raise NotImplementedError
-
-  @property
-  def delimiter(self) -> int:
-    """What follows the prompt in a decoder-only model."""
-    raise NotImplementedError
 
   # Sizes, and what a person types; hints are not asked by persons.
-
-  strides: ClassVar[tuple[int, ...]] = ()  # tokens of each segment a row moves
 
   def units(self, length: int) -> int:
     """A length as people count it, in the task's own units."""
@@ -156,20 +137,13 @@ class Task:
 
   def parse(self, text: str):
     """Items of a typed line, lengths of its operands; ValueError if none."""
-    raise NotImplementedError
 
   def render(self, ids) -> str:
     """An output as people write it; ValueError with one line if it is none."""
-    raise NotImplementedError
 
   def symbols(self, ids) -> list[str]:
     """Each token as people write it."""
     return [str(int(token)) for token in ids]
-
-  @property
-  def usage(self) -> str:
-    """An example of what a person types."""
-    raise NotImplementedError
 
   # Segments.
 
@@ -196,18 +170,15 @@ class Task:
 def join(parts: list[Tokens], size: int) -> Tokens:
   """One run after the other, `size` tokens in all."""
   place = jnp.arange(size)
-  start, fields = 0, None
+  source, first, start = place, 0, 0
   for part in parts:
-    at = jnp.clip(place - start, 0, part.ids.shape[0] - 1)
-    here = [x[at] for x in (part.ids, *part[2:])]
-    if fields is not None:
-      later = place >= start
-      pick = lambda new, old, later=later: jnp.where(
-        later.reshape((-1,) + (1,) * (new.ndim - 1)), new, old
-      )
-      here = list(map(pick, here, fields))
-    fields, start = here, start + part.length
-  return Tokens(fields[0], jnp.asarray(start, jnp.int32), *fields[1:])
+    own = first + jnp.minimum(place - start, len(part.ids) - 1)
+    source = jnp.where(place >= start, own, source)
+    first, start = first + len(part.ids), start + part.length
+  # The length of each part is no field of tokens.
+  fields = [part._replace(length=part.segment) for part in parts]
+  fields = [jnp.concatenate(own)[source] for own in zip(*fields, strict=True)]
+  return Tokens(*fields)._replace(length=jnp.asarray(start, jnp.int32))
 
 
 def below(number, n):

@@ -8,6 +8,7 @@ from lengthgen_jax.attention.lines import (
   Line,
   shared_lines,
 )
+from lengthgen_jax.errors import check
 
 SIDES = ("both", "previous")
 
@@ -29,7 +30,15 @@ def window(section, about: Shape) -> dict:
       `windowed_encoder` asks for w tokens to both sides in encoder
       self-attention too.
     about: see Shape.
+
+  Raises:
+    UsageError: outputs stand at no fixed place of the input.
   """
+  check(
+    about.strides,
+    "bias.kind='window': this task's outputs stand at no fixed place of its"
+    " input; choose none or file",
+  )
   width, heads = section.window, about.heads
   own = [Line(WHOLE, LEFT, 1, -k) for k in range(width + 1)]
   read = []

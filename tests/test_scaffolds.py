@@ -1,0 +1,252 @@
+"""Windows, and how a scaffold becomes the bias of a site."""
+
+import jax
+import numpy as np
+import pytest
+import untrained
+from plain_lines import INF, one_seed, packed, places, tokens
+
+from lengthgen_jax.attention.biases import BIASES, scaffold
+from lengthgen_jax.attention.biases.scaffold import BiasConfig
+from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
+from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.config.build import make_scaffold
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.tasks import TASKS
+
+ALIGNED = {"arithmetic.aligned": True}
+FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
+  ("addition", ALIGNED),
+  ("multiply", ALIGNED),
+]
+
+jitted = jax.jit(scaffold.total, static_argnums=(0, 2))
+
+
+def total(config, own, site, rows, keys, decoding=False):
+  """scaffold.total as an array [N or 1, B, H, T, S]."""
+  if decoding:
+    bias = scaffold.total(config, own, site, rows, keys, True)
+  else:
+    bias = jitted(config, own, site, rows, keys, None)
+  assert not np.isnan(bias.values).any()
+  return np.asarray(bias.values)
+
+
+def drawing(bias_TxS) -> list[str]:
+  """One string per row: `.` open, `x` closed."""
+  return ["".join(".x"[int(v == -INF)] for v in row) for row in bias_TxS]
+
+
+# Windows.
+
+
+def sizes(task, width: int) -> list[tuple]:
+  """(segment, tokens) of a prompt: a mark (two, interleaved), then digits."""
+  count = {0: 2, 1: width + 1, 2: 2 * width + 2}
+  return [(i, count[stride]) for i, stride in enumerate(task.strides)]
+
+
+def windows(name, kind, fields, width, **bias):
+  """(task, the window of a run as lines of one seed)."""
+  fields = fields | {f"bias.{key}": value for key, value in bias.items()}
+  fields = fields | {"bias.kind": "window", "bias.window": width}
+  config = untrained.config(name, kind, fields)
+  built = untrained.experiment(name, kind, fields)
+  made = make_scaffold(config, built)
+  return built.task, {site: one_seed(own) for site, own in made.items()}
+
+
+def seen(task, row: int, right: int, segment: int, width: int, sides: str):
+  """Whether output `row` sees the token `right` places from an operand's end:
+  its own digit's tokens (the single digit is every row's) and w beside."""
+  stride = task.strides[segment]
+  own = range(stride * row, stride * row + max(stride, 1))
+  first = own[0] - width if stride else 0
+  last = own[-1] + (width if sides == "both" else 0)
+  return first <= right <= last
+
+
+@pytest.mark.parametrize("sides", ("both", "previous"))
+@pytest.mark.parametrize("name, fields", FORMS)
+def test_windows_are_those_of_plain_loops(name, fields, sides):
+  size, width = 5, 1 + (sides == "both")
+  task, made = windows(name, "encoder_decoder", fields, width, sides=sides)
+  prompt = tokens(*sizes(task, size))
+  target = [(task.target, size + 1)]
+  rows, keys = places(tokens(*target)), places(prompt)
+  inputs = places(tokens((task.target + 1, 1), (task.target, size)))
+  bias = total(BiasConfig(), made, "self", rows, inputs)
+  wanted = np.array(
+    [[0 <= i - j <= width for j in range(size + 1)] for i in range(size + 1)]
+  )
+  assert np.array_equal(bias[0, 0, 0] == 0, wanted)
+  read = np.array(
+    [
+      [seen(task, i, key[2][0], key[0], width, sides) for key in prompt]
+      for i in range(size + 1)
+    ]
+  )
+  cross = total(BiasConfig(), made, "cross", rows, keys)
+  assert np.array_equal(cross[0, 0, 0] == 0, read)
+  assert np.array_equal(cross[0, 0, 0], cross[0, 0, 1])
+  # The same in one sequence, whose row of the delimiter says output 0.
+  task, made = windows(name, "decoder_only", fields, width, sides=sides)
+  whole = [*sizes(task, size), (task.target + 1, 1), *target]
+  rows, keys = packed(tokens(*whole))
+  assert set(made) == {"self"}
+  bias = total(BiasConfig(), made, "self", rows, keys)[0, 0, 0] == 0
+  count, length = len(prompt), len(keys.index)
+  wanted = np.array(
+    [[0 <= i - j <= width for j in range(length)] for i in range(length)]
+  )
+  wanted[count:, :count] |= read
+  assert np.array_equal(bias, wanted)
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if not TASKS[n]().strides])
+def test_a_task_without_places_has_no_window(name):
+  for kind in ("encoder_decoder", "decoder_only"):
+    with pytest.raises(UsageError, match="no fixed place") as error:
+      windows(name, kind, {}, 1)
+    assert "\n" not in str(error.value)
+
+
+DRAWN = [
+  ("successor", {}, 1, ["xxx..", "xx...", "x...x", "...xx", "..xxx"]),  # $0123
+  (  # $+142536
+    "addition",
+    ALIGNED,
+    1,
+    ["xxxxx...", "xxx....x", "x....xxx", "...xxxxx"],
+  ),
+  ("multiply", {}, 1, ["xx....", "x.....", "...x..", "..xx.."]),  # $123*4
+  ("multiply", {}, 0, ["xxx.x.", "xx.xx.", "x.xxx.", ".xxxx."]),
+]
+
+
+@pytest.mark.parametrize("name, fields, width, picture", DRAWN)
+def test_windows_look_like_this(name, fields, width, picture):
+  task, made = windows(name, "encoder_decoder", fields, width)
+  digits = len(picture) - 1
+  rows = places(tokens((task.target, digits + 1)))
+  keys = places(tokens(*sizes(task, digits)))
+  bias = total(BiasConfig(), made, "cross", rows, keys)
+  assert drawing(bias[0, 0, 0]) == picture
+
+
+def test_the_window_of_the_encoder_runs_over_the_whole_source():
+  fields = {"bias.windowed_encoder": True}
+  _, made = windows("addition", "encoder_decoder", fields, 1)
+  keys = places(tokens((0, 3), (1, 2)))
+  bias = total(BiasConfig(), made, "encoder", keys, keys)
+  assert drawing(bias[0, 0, 1]) == [
+    "..xxx",
+    "...xx",
+    "x...x",
+    "xx...",
+    "xxx..",
+  ]
+  assert "encoder" not in windows("addition", "encoder_decoder", {}, 1)[1]
+
+
+# From a scaffold to a bias.
+
+OWN = places(tokens((1, 6)))  # six decoder inputs of one segment
+TRIANGLE = np.tri(6, dtype=bool)
+LEAKY = [
+  Line(WHOLE, LEFT, 1, 1, 5.0),
+  Line(WHOLE, LEFT, 0, 4, 0.5),
+  Line(WHOLE, LEFT, 1, 0, -2.0),
+]
+
+
+def of_lines(*lines, transparent=False) -> dict:
+  own = one_seed(shared_lines(lines, 2))
+  return {
+    "self": own._replace(transparent=np.full((1, 2), transparent)),
+    "cross": own,
+  }
+
+
+def self_bias(own: dict, decoding=False, **how):
+  bias = total(BiasConfig(**how), own, "self", OWN, OWN, decoding)
+  assert np.array_equal(bias[0, 0, 0], bias[0, 0, -1])
+  return bias[0, 0, 0]
+
+
+def test_without_a_scaffold_self_attention_alone_is_causal():
+  assert np.array_equal(self_bias({}) == 0, TRIANGLE)
+  assert np.array_equal(self_bias({}, allow_leak=True) == 0, TRIANGLE)
+  padded = places(tokens((0, 6)), tokens((0, 4)))
+  for site in ("cross", "encoder"):
+    bias = total(BiasConfig(), {}, site, OWN, padded)[0, :, 0]
+    assert np.all(bias[0] == 0) and np.all(bias[1, :, :4] == 0)
+    assert np.all(bias[1, :, 4:] == -INF)
+
+
+def test_no_line_and_no_transparent_head_opens_the_future():
+  expected = np.eye(6, dtype=bool)
+  expected[4:, 4] = True
+  assert np.array_equal(self_bias(of_lines(*LEAKY)) > -INF, expected)
+  clear = self_bias(of_lines(*LEAKY, transparent=True))
+  assert np.array_equal(clear == 0, TRIANGLE)
+  assert np.all(clear[~TRIANGLE] == -INF)
+
+
+def test_a_leak_shows_only_where_it_is_allowed():
+  leaky = of_lines(*LEAKY)
+  expected = np.eye(6, dtype=bool) | np.eye(6, k=1, dtype=bool)
+  expected[:, 4] = True
+  found = self_bias(leaky, allow_leak=True)
+  assert np.array_equal(found > -INF, expected)
+  # While decoding, what would leak does not exist yet.
+  found = self_bias(leaky, allow_leak=True, decoding=True)
+  assert np.array_equal(found > -INF, expected & TRIANGLE)
+
+
+def test_scale_multiplies_open_cells_and_soft_cells_stay_behind_causality():
+  plain = self_bias(of_lines(*LEAKY))
+  scaled = self_bias(of_lines(*LEAKY), scale=2.5)
+  is_open = plain > -INF
+  np.testing.assert_allclose(scaled[is_open], 2.5 * plain[is_open])
+  assert np.all(scaled[~is_open] == -INF)
+  soft = self_bias(of_lines(*LEAKY), scale=2.5, closed=-3.0)
+  assert np.all(soft[~TRIANGLE] == -INF)
+  np.testing.assert_allclose(soft[is_open], scaled[is_open])
+  assert np.all(soft[TRIANGLE & ~is_open] == -3.0)
+  # Padding is never soft.
+  padded = places(tokens((0, 6)), tokens((0, 4)))
+  config = BiasConfig(closed=-3.0)
+  bias = total(config, of_lines(*LEAKY), "cross", OWN, padded)[0, :, 0]
+  assert np.all(bias[0] >= -3.0) and np.all(bias[1, :, 4:] == -INF)
+
+
+def test_matrices_are_cut_to_size_and_causal():
+  values = np.random.default_rng(0).normal(size=(1, 2, 8, 9))
+  own = {"self": SiteMatrix(values.astype(np.float32))}
+  bias = total(BiasConfig(), own, "self", OWN, OWN)[0, 0]
+  assert np.array_equal(bias[0] > -INF, TRIANGLE)
+  np.testing.assert_array_equal(
+    bias[:, TRIANGLE], own["self"].values[0, :, :6, :6][:, TRIANGLE]
+  )
+  # Some rows of a sequence have their own rows of the matrix.
+  part = OWN.rows(2, 3)
+  few = total(BiasConfig(), own, "self", part, OWN)[0, 0]
+  np.testing.assert_array_equal(few, bias[:, 2:5])
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_every_bias_names_the_sites_it_serves(name):
+  """No bias is no scaffold; every other has its registry's sites."""
+  if name == "file":
+    return  # tests/test_bias_files.py
+  for kind, sites in (
+    ("encoder_decoder", {"self", "cross"}),
+    ("decoder_only", {"self"}),
+  ):
+    config = untrained.config("addition", kind, {"bias.kind": name})
+    made = make_scaffold(config, untrained.experiment("addition", kind))
+    assert set(made) == (set() if name == "none" else sites)
+    for own in made.values():
+      assert own.shape == (1, 1, 2) and own.lined and own.leak() is None

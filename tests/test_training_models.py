@@ -1,0 +1,210 @@
+"""Training steps of real models: widths, heads, kinds, seeds side by side."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytrees import bits, is_finite, one
+from random_params import random_params
+from tiny import get_config
+
+from lengthgen_jax import rng
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.config.build import build, make_scaffold
+from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training.optimizer import TrainConfig
+from lengthgen_jax.training.step import Trainer
+
+
+def make(config):
+  """(trainer, scaffold of all seeds)."""
+  experiment = build(config)
+  scaffold = make_scaffold(config, experiment)
+  return Trainer(experiment, TrainConfig(**config.train)), scaffold
+
+
+@partial(jax.jit, static_argnums=(0, 5))
+def train_step(trainer, params, opt_state, step, scaffold, lesson):
+  return trainer.train_step(params, opt_state, 0, step, lesson, scaffold)
+
+
+def test_seed_side_by_side_or_alone_is_that_of_a_loop(tiny_config):
+  """With dropout, to rounding."""
+  trainer, scaffold = make(tiny_config)
+  seeds = jnp.array(tiny_config.seeds)
+  start = many.init(trainer, seeds)
+  tiny_config.train.seed_axis = "vmap"
+  other, _ = make(tiny_config)
+  alone = many.init(other, seeds[1:])
+  assert bits(one(start.params, 1)) == bits(one(alone.params, 0))
+  assert bits(one(start.params, 0)) != bits(one(start.params, 1))
+  _, values = many.chunk(trainer, start, seeds, scaffold, 8)
+  _, others = many.chunk(other, alone, seeds[1:], scaffold, 8)
+  np.testing.assert_allclose(values["loss"][1], others["loss"][0], rtol=1e-4)
+  assert abs(values["loss"][0] - values["loss"][1]) > 1e-2
+
+
+def test_examples_are_the_seeds_own_and_no_head_or_part_shares_them():
+  experiment = build(get_config("sort,successor"))
+  seeds = jnp.array([0, 1, 2])
+
+  def draw(seed, head="sort", bucket=1):
+    key = jax.random.fold_in(rng.stream(seed, "data"), 7)
+    return experiment.sample(key, head, Part(bucket, 8)).inputs
+
+  alone = np.stack([draw(seed) for seed in seeds])
+  assert (jax.jit(jax.vmap(draw))(seeds) == alone).all()
+  assert (jax.jit(partial(jax.lax.map, draw))(seeds) == alone).all()
+  assert (alone[0] != alone[1]).any()
+  first = lambda *which: np.asarray(draw(0, *which))[:, 0].tolist()
+  assert first() != first("sort_successor") and first() != first("sort", 0)
+
+
+def test_every_width_is_trained_in_its_turn():
+  """One program pads to the widest; what is padded has no gradient."""
+  config = get_config("successor")
+  config.data.widths = (3, 5)
+  config.positions.kind = "learned"
+  config.model.update(norm="post", activation="gelu", num_encoder_layers=0)
+  config.model.dropout_rate = 0.0
+  config.train.warmup_steps = 0
+  trainer, _ = make(config)
+  (lesson,) = trainer.experiment.lessons
+  assert trainer.experiment.turns == 2
+  params, opt_state = jax.jit(trainer.fresh)(0)
+  rows = lambda params: np.concatenate(
+    [
+      params[f"positions_{s}"]["embedding"]["embedding"]
+      for s in ("self", "cross")
+    ],
+    axis=1,
+  )
+  before = rows(params)
+  size = train_step._cache_size()
+  for step, width in ((0, 3), (1, 5)):
+    params, opt_state, loss = train_step(
+      trainer, params, opt_state, step, {}, lesson
+    )
+    assert np.isfinite(loss).all()
+    moved = (rows(params) != before).any(axis=1)
+    assert moved[: width + 1].all() and not moved[width + 1 :].any()
+  assert train_step._cache_size() == size + 1
+
+
+def changed(before, after) -> set[str]:
+  """Top-level names of parameters that differ."""
+  return {name for name in before if bits(before[name]) != bits(after[name])}
+
+
+def moments(opt_state, name: str) -> list:
+  """Adam's, of the parameters under a top-level name."""
+  return [
+    np.asarray(leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(opt_state)
+    if name in {getattr(part, "key", None) for part in path}
+  ]
+
+
+def test_lessons_alternate_and_idle_heads_rest():
+  """The trunk learns from all; weights decay in busy heads alone."""
+  config = get_config("sort,successor,fill")
+  config.data.buckets = (6,)  # half as much to compile
+  config.train.weight_decay = 0.1
+  trainer, _ = make(config)
+  experiment = trainer.experiment
+  heads = [share.head for (share,) in experiment.lessons]
+  assert heads == ["sort", "sort_successor", "sort_fill"]
+  params, opt_state = jax.jit(trainer.fresh)(0)
+  for step, lesson in enumerate(experiment.lessons[:2]):
+    new, new_opt, losses = train_step(
+      trainer, params, opt_state, step, {}, lesson
+    )
+    busy = f"logits_dense_{heads[step]}"
+    assert changed(params, new) == {
+      *("token_embedder", "decoder_0", "decoder_norm", busy)
+    }
+    assert losses.shape == (1,)
+    for head in heads:
+      name = f"logits_dense_{head}"
+      same = bits(moments(opt_state, name)) == bits(moments(new_opt, name))
+      assert same == (name != busy)
+    # Weights decay without a gradient; moments do not come without one.
+    for name in ("token_embedder", "decoder_0"):
+      pairs = zip(moments(opt_state, name), moments(new_opt, name), strict=True)
+      assert all((old != now).any() for old, now in pairs)
+    params, opt_state = new, new_opt
+
+
+def test_weighted_mixing_splits_every_batch():
+  config = get_config("sort,successor")
+  config.mixing.update(kind="weighted", weights=(3.0, 1.0))
+  (lesson,) = build(config).lessons
+  count = lambda share: sum(part.count for part in share.parts)
+  assert [count(share) for share in lesson] == [24, 8]
+  assert [share.weight for share in lesson] == [0.75, 0.25]
+  assert not build(config).idle_params(lesson)
+
+
+KINDS = {
+  "block_end, encoder, rope, gelu": (
+    "addition,rope",
+    {"norm": "block_end", "num_encoder_layers": 1, "activation": "gelu"},
+    {},
+  ),
+  "no norm, alibi, label, bfloat16": (
+    "parity_classification,alibi",
+    {"norm": "none", "dtype": "bfloat16"},
+    {},
+  ),
+  "permutation, windowed encoder": (
+    "multiply,window",
+    {"num_encoder_layers": 1, "norm": "post", "norm_kind": "rms"},
+    {"numbers": "permutation", "widths": (8,)},
+  ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_trains(kind):
+  preset, model, data = KINDS[kind]
+  config = get_config(preset)
+  config.model.update(model)
+  config.data.update(data)
+  config.bias.windowed_encoder = "windowed encoder" in kind
+  config.train.warmup_steps = 0
+  trainer, scaffold = make(config)
+  (lesson,) = trainer.experiment.lessons
+  own = of_seed(scaffold, 0)
+  params = jax.tree.map(lambda x: 0.2 * x, random_params(trainer.experiment))
+  _, opt_state = jax.eval_shape(trainer.fresh, 0)
+  opt_state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), opt_state)
+  for step in range(2):
+    before = params
+    params, opt_state, loss = train_step(
+      trainer, params, opt_state, step, own, lesson
+    )
+    assert np.isfinite(loss).all() and is_finite(params)
+    assert changed(before, params) == set(params)
+  assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+
+
+def test_activations_have_the_models_dtype():
+  config = get_config("parity,nope_window")
+  config.model.dtype = "bfloat16"
+  trainer, scaffold = make(config)
+  experiment = trainer.experiment
+
+  def outputs():
+    batch = experiment.sample(jax.random.key(0), "parity", Part(0, 4))
+    own = of_seed(scaffold, 0)
+    return experiment.apply(experiment.init(0), own, batch, "parity")
+
+  logits, acts = jax.eval_shape(outputs)
+  assert logits.dtype == jnp.float32
+  assert acts["decoder"]["output"].dtype == jnp.bfloat16
+  block = acts["decoder"]["blocks"][0]
+  assert block["after_mlp"].dtype == jnp.bfloat16
+  assert block["cross"]["weights"].dtype == jnp.float32
