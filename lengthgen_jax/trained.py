@@ -174,7 +174,7 @@ class Model:
     own = experiment.fixed_width or task.natural_width(max(parsed[1]))
     width = max(own, *experiment.data[0].widths, 0)
     batch = data.typed_batch(task, experiment.kind, [parsed], width, width)
-    _, acts = experiment.apply(self.params, self.scaffold, batch, task.name)
+    acts = _activations(experiment, self.params, self.scaffold, batch)
     return batch, [
       {
         site: np.asarray(block[site]["weights"][0])
@@ -183,6 +183,11 @@ class Model:
       }
       for block in acts["decoder"]["blocks"]
     ]
+
+
+@partial(jax.jit, static_argnums=0)
+def _activations(experiment, params, scaffold, batch):
+  return experiment.apply(params, scaffold, batch, experiment.task.name)[1]
 
 
 @partial(jax.jit, static_argnums=(0, 4))

@@ -39,7 +39,7 @@ def trained(tmp_path_factory):
   Its two seeds are half trained: some answers are right and some wrong.
   """
   workdir = tmp_path_factory.mktemp("trained") / "run"
-  done = command.run(command.TINY, f"--workdir={workdir}")
+  done = command.inside(command.TINY, f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr
   return workdir
 

@@ -46,7 +46,7 @@ def form_name(task) -> str:
 
 
 MAIN = {form_name(t): t for kind in TASKS.values() for t in forms_of(kind)}
-HINT = {form_name(t): t for kind, _ in HINT_KINDS.values() for t in [made(kind)]}
+HINT = {name: made(kind) for name, (kind, _) in HINT_KINDS.items()}
 FORMS = MAIN | HINT
 
 

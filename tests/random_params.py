@@ -6,13 +6,16 @@ import numpy as np
 
 
 def random_params(experiment):
-  """Standard normal kernels and temperatures; scales 1, biases 0."""
+  """Normal kernels that keep the size of what they multiply; scales 1, biases
+  0, all else standard normal."""
   random = np.random.default_rng(1)
 
   def draw(path, x):
-    if path[-1].key in ("scale", "bias"):
-      return jnp.full(x.shape, float(path[-1].key == "scale"))
-    return jnp.array(random.standard_normal(x.shape), x.dtype)
+    name = path[-1].key
+    if name in ("scale", "bias"):
+      return jnp.full(x.shape, float(name == "scale"))
+    size = 0.3 if name == "kernel" else 1.0
+    return jnp.array(size * random.standard_normal(x.shape), x.dtype)
 
   shapes = jax.eval_shape(lambda: experiment.init(0))
   return jax.tree_util.tree_map_with_path(draw, shapes)

@@ -1,348 +1,404 @@
 """ABC's pure part: lines from attention, against the paper's triple loop."""
 
+import functools
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_lines import random_lines
+import untrained
+from plain_lines import INF, one_seed, opened, places, tokens
 
-from lengthgen_jax import bias_file, coordinates
-from lengthgen_jax.attention import biases, calibration, lines, relative
-from lengthgen_jax.attention.kernel import CLOSED, biased_attention
-from lengthgen_jax.attention.lines import (
-  LEFT,
-  RIGHT,
-  WHOLE,
-  SiteLines,
-  dense,
-  leak,
-  leak_dense,
-)
-from lengthgen_jax.coordinates import segments
+from lengthgen_jax.attention import calibration
+from lengthgen_jax.attention.candidates import Candidates, candidates
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.runs.calibrate import check_config
+from lengthgen_jax.tasks.pack import KINDS
+
+A, B, TARGET, START = range(4)  # segments
 
 
-def algorithm_1(attention, size, directions, kappa, causal=False):
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _judge(conditions, tested, threshold, causal, how):
+  rule = calibration.Rule(threshold=threshold, **dict(how))
+  return calibration.calibrate(conditions, tested, causal, rule)
+
+
+def judge(conditions, tested, threshold=2.0, causal=False, **how):
+  """calibration.calibrate, compiled once for all thresholds."""
+  how = tuple(sorted(how.items()))
+  return jax.device_get(_judge(conditions, tested, threshold, causal, how))
+
+
+dense = jax.jit(lambda lines, rows, keys: lines.dense(rows, keys)[:, 0])
+
+
+def said(rows: int):
+  return places(tokens((TARGET, rows)))
+
+
+def algorithm_1(attention, size, directions, kappa, maximum, causal=False):
   """Algorithm 1 of the paper after its errata, for one head, in plain loops.
 
   The shift for negative Δ is N-n, each cell's size starts at 0, cells without
-  a line are -inf, the threshold acts on the unshifted line means and d_max is
-  over all lines (equation 1).
+  a line are -inf, the threshold acts on the unshifted line means; d_max is over
+  one direction (Algorithm 1) or over the whole head (equation 1).
   """
   (m, n), (rows, columns) = attention.shape, size
   counted = lambda i, j: not causal or j <= i
   means = {}
   for delta in directions:
-    for i in range(m):
-      for j in range(n):
-        if counted(i, j):
-          means.setdefault((delta, j - delta * i), []).append(attention[i, j])
+    for i, j in np.ndindex(m, n):
+      if counted(i, j):
+        line = (delta, j - delta * i)
+        means.setdefault(line, []).append(attention[i, j])
   means = {line: np.mean(cells) for line, cells in means.items()}
   every = np.array(list(means.values()))
   threshold = every.mean() + kappa * every.std()
-  result = np.full(size, -np.inf)
+  result = np.full(size, -INF)
   for delta in directions:
     shift = columns - n if delta < 0 else 0
-    for i in range(rows):
-      for j in range(columns):
-        total, cells = 0.0, 0
-        for k in range(-rows - m, rows + m):
-          a, b = k + i, k * delta + j - shift
-          if 0 <= a < m and 0 <= b < n and counted(a, b):
-            total += attention[a, b]
-            cells += 1
-        if cells and total / cells > threshold:
-          value = total / cells - every.max()
-          result[i, j] = max(result[i, j], value)
+    own = [value for (other, _), value in means.items() if other == delta]
+    highest = max(own) if maximum == "direction" else every.max()
+    for i, j in np.ndindex(rows, columns):
+      on_line = [
+        attention[k + i, k * delta + j - shift]
+        for k in range(-rows - m, rows + m)
+        if 0 <= k + i < m
+        and 0 <= k * delta + j - shift < n
+        and counted(k + i, k * delta + j - shift)
+      ]
+      if on_line and np.mean(on_line) > threshold:
+        result[i, j] = max(result[i, j], np.mean(on_line) - highest)
   return np.zeros(size) if np.isinf(result).all() else result
 
 
 def calibrate(attention, keys, directions, kappa, causal=False, **changes):
-  """SiteLines [1, N, H, K] of [N, H, T, S] attention under one condition."""
-  rows = attention.shape[2]
-  tested = calibration.candidates(
-    keys, rows, directions, absolute=not causal, both_anchors=not causal
-  )
-  rule = calibration.Rule(threshold=kappa, **({"min_cells": 0.0} | changes))
-  condition = calibration.Condition(attention, np.ones(rows, bool), keys)
-  verdict = calibration.calibrate([condition], tested, causal, rule)
+  """Absolute lines [1, N, H, K] of [N, H, T, S] attention, one condition."""
+  rows = said(attention.shape[2])
+  ends = set() if causal else {WHOLE}
+  tested = candidates(rows, keys, TARGET, directions, True, ends)
+  used = np.ones(len(rows.index), bool)
+  condition = calibration.Condition(attention, used, rows, keys)
+  how = {"causal": causal, "min_cells": 0.0} | changes
+  verdict = judge([condition], tested, kappa, **how)
   return calibration.compact(tested, [verdict], "each", "transparent")
 
 
-def head(site_lines: SiteLines) -> SiteLines:
-  return SiteLines(*(x[0] for x in site_lines))
-
-
-@pytest.mark.parametrize("directions", [(-1,), (1, 0), (-1, 0, 1), (2, -2)])
-@pytest.mark.parametrize("kappa", [-1.0, 0.3, 1.5, 40.0])
-def test_equals_algorithm_1_on_random_tensors(directions, kappa):
+@pytest.mark.parametrize(
+  "directions, maximum",
+  [((1, 0), "direction"), ((-1, 0, 1), "head"), ((2, -2), "direction")],
+)
+def test_equals_algorithm_1_on_random_tensors(directions, maximum):
+  """A head without a line is transparent, as in the paper."""
   random = np.random.default_rng(0)
-  attention = random.uniform(size=(2, 2, 5, 7)).astype(np.float32)
-  keys, big = coordinates.segments(7), coordinates.segments(17)
-  found = head(calibrate(attention, keys, directions, kappa))
-  ours = dense(found, np.arange(11), big)
-  for layer in range(2):
+  attention = random.uniform(size=(1, 2, 5, 7)).astype(np.float32)
+  keys, big = places(tokens((A, 7))), places(tokens((A, 17)))
+  for kappa in (-1.0, 0.5, 40.0):
+    found = calibrate(attention, keys, directions, kappa, maximum=maximum)
+    assert found.transparent.all() == (kappa == 40.0)
+    ours = opened(one_seed(found), said(11), big)[:, 0]
     for h in range(2):
-      wanted = algorithm_1(attention[layer, h], (11, 17), directions, kappa)
-      np.testing.assert_allclose(ours[layer, h], wanted, atol=1e-5)
+      args = attention[0, h], (11, 17), directions, kappa, maximum
+      np.testing.assert_allclose(ours[0, h], algorithm_1(*args), atol=1e-5)
 
 
-@pytest.mark.parametrize("kappa", [-1.0, 0.87])
-def test_self_attention_counts_only_cells_at_or_before_the_row(kappa):
+def test_self_attention_counts_only_cells_at_or_before_the_row():
   attention = np.random.default_rng(1).uniform(size=(1, 2, 6, 6))
   attention = attention.astype(np.float32)
-  rows = np.arange(6)
-  found = head(
-    calibrate(attention, coordinates.target(rows), (0, 1), kappa, causal=True)
-  )
-  big = np.arange(14)
-  ours = np.array(dense(found, big, coordinates.target(big)))
-  for h in range(2):
-    wanted = algorithm_1(attention[0, h], (14, 14), (0, 1), kappa, causal=True)
+  small, big = said(6), said(14)
+  for kappa in (-1.0, 0.87):
+    found = calibrate(attention, small, (0, 1), kappa, causal=True)
+    assert (found.anchor == LEFT).all()
+    ours = opened(one_seed(found), big, big)[:, 0]
     below = np.tril_indices(14)
-    np.testing.assert_allclose(ours[0, h][below], wanted[below], atol=1e-5)
+    for h in range(2):
+      args = attention[0, h], (14, 14), (0, 1), kappa, "head", True
+      wanted = algorithm_1(*args)
+      np.testing.assert_allclose(ours[0, h][below], wanted[below], atol=1e-5)
 
 
-PLANTED = {
-  "diagonal": (WHOLE, LEFT, 1, 2),
-  "anti-diagonal": (WHOLE, RIGHT, -1, 1),
-  "vertical": (WHOLE, LEFT, 0, 3),
-  "slope 2": (WHOLE, RIGHT, -2, 1),
-}
+# Planted lines: (row segment, segment, anchor, M, c).
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_planted_absolute_line_is_recovered_at_ten_times_the_size(name):
-  line = PLANTED[name]
-  attention = planted([line], coordinates.segments(13), rows=6)
-  found = head(
-    calibrate(
-      attention, coordinates.segments(13), (-2, -1, 0, 1), 3, min_cells=0.5
-    )
-  )
-  assert_open(found, [line], coordinates.segments(130), rows=60)
-
-
-@pytest.mark.parametrize(
-  "line",
-  [(0, RIGHT, -1, 0), (1, RIGHT, -1, 1), (0, LEFT, 0, 0), (1, LEFT, 1, 0)],
-)
-def test_planted_operand_line_is_recovered_at_ten_times_the_size(line):
-  conditions, sizes = [], (7, 9)
-  for size in sizes:
-    keys = coordinates.segments(size, size)
-    attention = planted([line], keys, rows=6)
-    conditions.append(calibration.Condition(attention, np.ones(6, bool), keys))
-  tested = calibration.candidates(keys, 6, (-1, 0, 1), False, True)
-  verdict = calibration.calibrate(
-    conditions, tested, False, calibration.Rule(threshold=2.0)
-  )
-  found = head(calibration.compact(tested, [verdict], "each", "closed"))
-  assert_open(found, [line], coordinates.segments(70, 70), rows=60)
-
-
-def test_a_line_that_moves_with_the_width_is_dropped():
-  """A sink at a fixed offset from the wrong end holds at one width only."""
-  conditions = []
-  for size in (7, 9):
-    keys = coordinates.segments(size, size)
-    line = (0, RIGHT, 0, size - 2)  # left offset 1: anchored left it is real
-    conditions.append(
-      calibration.Condition(planted([line], keys, 6), np.ones(6, bool), keys)
-    )
-  tested = calibration.candidates(keys, 6, (0,), False, True)
-  rule = calibration.Rule(threshold=2.0)
-  verdict = calibration.calibrate(conditions, tested, False, rule)
-  kept = np.flatnonzero(verdict.keep[0, 0])
-  assert [tuple(int(c[k]) for c in tested) for k in kept] == [(0, LEFT, 0, 1)]
-
-
-def planted(lines, keys, rows):
-  """[1, 1, T, S] attention: 0.9 on the lines, a little noise elsewhere."""
-  noise = np.random.default_rng(2).uniform(0, 0.05, (rows, len(keys.segment)))
-  for line in lines:
-    bias = dense(one_line(line), np.arange(rows), keys)[0, 0]
-    noise = np.where(bias == 0, 0.9, noise)
-  return noise[None, None].astype(np.float32)
-
-
-def one_line(line, value=0.0):
-  ints = [np.full((1, 1, 1), x, np.int32) for x in line]
+def line_of(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
+  """One line [1, 1, 1]."""
+  matrix = np.atleast_2d(matrix)
+  one = lambda x, *shape: np.reshape(np.int32(x), (1, 1, 1, *shape))
   return SiteLines(
-    *ints,
-    value=np.full((1, 1, 1), value, np.float32),
+    one(row_segment),
+    one(segment),
+    one(anchor),
+    one(matrix, *matrix.shape),
+    one(intercept, len(matrix)),
+    value=np.zeros((1, 1, 1), np.float32),
     valid=np.ones((1, 1, 1), bool),
     transparent=np.zeros((1, 1), bool),
   )
 
 
-def assert_open(found, lines, keys, rows):
-  ours = np.array(dense(found, np.arange(rows), keys))[0, 0]
-  wanted = np.full_like(ours, CLOSED)
-  for line in lines:
-    bias = np.array(dense(one_line(line), np.arange(rows), keys))[0, 0]
-    wanted = np.maximum(wanted, bias)
+def planted(line, rows, keys):
+  """[1, 1, T, S] attention: 0.9 on the line, a little noise elsewhere."""
+  cells = opened(line_of(*line), rows, keys)[:, 0] == 0
+  noise = np.random.default_rng(2).uniform(0, 0.05, cells.shape)
+  return np.where(cells, 0.9, noise).astype(np.float32)
+
+
+def recovered(line, sizes, steps, ends, row_segment=TARGET, threshold=2.0):
+  """The lines of attention that was planted at (rows, keys) of some sizes.
+
+  Only rows of `row_segment` are used, as in a run.
+  """
+  conditions = [
+    calibration.Condition(
+      planted(line, rows, keys), rows.segment[0] == row_segment, rows, keys
+    )
+    for rows, keys in sizes
+  ]
+  tested = candidates(*sizes[-1], row_segment, steps, WHOLE in ends, ends)
+  verdict = judge(conditions, tested, threshold)
+  return calibration.compact(tested, [verdict], "each", "closed")
+
+
+def assert_only(found, line, rows, keys) -> None:
+  """The lines found are the one that was planted, at any size."""
+  ours = np.asarray(dense(one_seed(found), rows, keys))[0, 0]
+  wanted = np.asarray(dense(line_of(*line), rows, keys))[0, 0]
   assert (wanted == 0).any()
-  np.testing.assert_array_equal(ours == CLOSED, wanted == CLOSED)
+  assert np.array_equal(ours == -INF, wanted == -INF)
+  values = np.asarray(found.value)[np.asarray(found.valid)]
+  np.testing.assert_allclose(values, 0.0, atol=1e-6)
 
 
-def test_mass_rule_keeps_what_random_attention_would_not_hold():
-  keys = coordinates.segments(12)
-  line = PLANTED["anti-diagonal"]
-  attention = planted([line], keys, rows=8)
-  found = head(
-    calibrate(attention, keys, (-1, 0), 3.0, rule="mass", min_cells=0.5)
+ABSOLUTE = {
+  "diagonal": (TARGET, WHOLE, LEFT, 1, 2),
+  "anti-diagonal": (TARGET, WHOLE, RIGHT, 1, 1),
+  "vertical": (TARGET, WHOLE, LEFT, 0, 3),
+  "slope -2": (TARGET, WHOLE, RIGHT, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", ABSOLUTE)
+def test_an_absolute_line_is_found_and_holds_at_ten_times_the_size(name):
+  small = said(6), places(tokens((A, 13)))
+  found = recovered(ABSOLUTE[name], [small], (-2, -1, 0, 1), {WHOLE})
+  assert_only(found, ABSOLUTE[name], said(60), places(tokens((A, 130))))
+
+
+OPERANDS = [
+  (TARGET, A, RIGHT, 1, 0),
+  (TARGET, B, RIGHT, 1, 1),
+  (TARGET, A, LEFT, 0, 0),
+  (TARGET, B, LEFT, 1, 0),
+]
+
+
+@pytest.mark.parametrize("line", OPERANDS)
+def test_an_operand_line_is_found_and_holds_at_ten_times_the_size(line):
+  """Two sizes tell the ends of an operand apart."""
+  at = lambda n, rows: (said(rows), places(tokens((A, n), (B, n))))
+  found = recovered(line, [at(7, 6), at(9, 6)], (-1, 0, 1), {A, B})
+  assert [int(x[0, 0, 0, 0].item()) for x in found[:4]] == list(line[:4])
+  assert_only(found, line, *at(70, 60))
+
+
+GRID = [
+  (TARGET, TARGET, LEFT, np.eye(2), (-1, 1)),  # the sum so far
+  (TARGET, A, RIGHT, np.diag((0, 1)), (0, 0)),  # digit k of an operand
+  (TARGET, B, LEFT, np.diag((1, 0)), (1, 0)),  # a digit for every row j
+]
+
+
+def grid(rows: int, digits: int):
+  """One sequence of two operands, and a grid of N x M outputs."""
+  own = tokens((A, 1, digits), (B, rows + 1, 1), (TARGET, rows, digits))
+  return places(own), places(own)
+
+
+@pytest.mark.parametrize("line", GRID)
+def test_a_line_of_two_axes_is_found_and_holds_at_ten_times_the_size(line):
+  """N and M differ, at both sizes."""
+  small = [grid(4, 5), grid(5, 6)]
+  found = recovered(line, small, (-1, 0, 1), {A, B}, threshold=6.0)
+  assert found.valid.sum() == 1
+  assert np.array_equal(found.matrix[0, 0, 0, 0], line[3])
+  assert np.array_equal(found.intercept[0, 0, 0, 0], line[4])
+  assert_only(found, line, *grid(40, 50))
+
+
+def test_a_line_belongs_to_the_rows_of_one_segment():
+  """What other rows attend to is nobody's line."""
+  at = lambda n: (
+    places(tokens((A, n), (TARGET, n))),
+    places(tokens((B, n), (A, n))),
   )
-  assert_open(found, [line], coordinates.segments(40), rows=30)
+  line = (TARGET, B, LEFT, 1, 0)
+  found = recovered(line, [at(6), at(8)], (0, 1), {A, B})
+  assert (found.row_segment == TARGET).all()
+  assert_only(found, line, *at(60))
+  # The same attention of the other rows: no line stands out.
+  other = recovered((A, *line[1:]), [at(6), at(8)], (0, 1), {A, B})
+  assert not other.valid.any() and not other.transparent.any()
+
+
+def test_a_line_that_moves_with_the_width_is_dropped():
+  """A sink at a fixed offset from the wrong end holds at one width only."""
+  at = lambda n: (said(6), places(tokens((A, n), (B, n))))
+  conditions = []
+  for size in (7, 9):
+    # Left offset 1, as a line that counts from the right end would have it.
+    rows, keys = at(size)
+    attention = planted((ANY, A, RIGHT, 0, size - 2), rows, keys)
+    used = np.ones(6, bool)
+    conditions.append(calibration.Condition(attention, used, rows, keys))
+  tested = candidates(*at(9), TARGET, (0,), False, {A, B})
+  verdict = judge(conditions, tested)
+  (kept,) = np.flatnonzero(verdict.keep[0, 0])
+  fields = [np.asarray(x)[kept].item() for x in tested]
+  assert fields == [TARGET, A, LEFT, 0, 1]
+  # Of one width alone, the other end is as good.
+  verdict = judge(conditions[:1], tested)
+  assert verdict.keep[0, 0].sum() > 1
+
+
+# How lines are measured, kept and valued.
+
+
+def strengths(**changes):
+  """A Verdict on an anti-diagonal, and its candidates."""
+  rows, keys = said(8), places(tokens((A, 12)))
+  attention = planted(ABSOLUTE["anti-diagonal"], rows, keys)
+  tested = candidates(rows, keys, TARGET, (-1, 0), True, {WHOLE})
+  condition = calibration.Condition(attention, np.ones(8, bool), rows, keys)
+  return tested, judge([condition], tested, **changes)
+
+
+def test_mass_keeps_what_random_attention_would_not_hold():
+  rows, keys = said(8), places(tokens((A, 12)))
+  line = ABSOLUTE["anti-diagonal"]
+  tested, verdict = strengths(rule="mass", threshold=3.0)
+  found = calibration.compact(tested, [verdict], "each", "closed")
+  assert_only(found, line, said(30), places(tokens((A, 40))))
+  attention = planted(line, rows, keys)
+  best = float(verdict.score.max())
+  np.testing.assert_allclose(best, 0.9 / attention.mean(), rtol=1e-4)
 
 
 def test_released_statistics_differ_only_as_described():
-  """Sums over distinct non-zero lines, nothing subtracted: the values are the
-  sums themselves."""
-  keys = coordinates.segments(12)
-  attention = planted([PLANTED["anti-diagonal"]], keys, rows=8)
-  found = calibrate(
-    attention,
-    keys,
-    (-1,),
-    2.0,
-    line="sum",
-    statistics="distinct",
-    maximum="none",
+  """Sums instead of means, over distinct non-zero lines, nothing subtracted."""
+  _, verdict = strengths(
+    line="sum", statistics="distinct", maximum="none", threshold=2.0
   )
-  values = found.value[found.valid]
-  np.testing.assert_allclose(values, [0.9 * 8], rtol=1e-5)
-
-
-def test_the_input_is_not_changed():
-  attention = np.random.default_rng(3).uniform(size=(1, 1, 4, 6))
-  before = attention.copy()
-  calibrate(attention, coordinates.segments(6), (-1, 0, 1), 0.5)
-  np.testing.assert_array_equal(attention, before)
-
-
-def test_calibration_compiles_and_agrees():
-  keys = coordinates.segments(6)
-  attention = np.random.default_rng(4).uniform(size=(1, 2, 4, 6))
-  tested = calibration.candidates(keys, 4, (-1, 0), True, True)
-  condition = calibration.Condition(attention, np.ones(4, bool), keys)
-  rule = calibration.Rule(threshold=0.5)
-  plain = calibration.calibrate([condition], tested, False, rule)
-  jitted = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  for a, b in zip(
-    plain, jitted([condition], tested, causal=False, rule=rule), strict=True
+  keep = np.asarray(verdict.keep)
+  assert keep.sum() == 1
+  np.testing.assert_allclose(verdict.value[keep], [0.9 * 8], rtol=1e-5)
+  # Ties and zeros change μ and σ of all lines, and not of the distinct ones.
+  rows, keys = said(3), places(tokens((A, 6)))
+  attention = np.zeros((1, 1, 3, 6), np.float32)
+  attention[..., 0], attention[..., 1:3] = 0.6, 0.2
+  condition = calibration.Condition(attention, np.ones(3, bool), rows, keys)
+  tested = candidates(rows, keys, TARGET, (0,), True, {WHOLE})
+  for name, over in (
+    ("distinct", [0.6, 0.2]),
+    ("all", [0.6, 0.2, 0.2, 0, 0, 0]),
   ):
-    np.testing.assert_allclose(a, b, rtol=1e-5)
+    verdict = judge([condition], tested, statistics=name)
+    wanted = (0.6 - np.mean(over)) / np.std(over)
+    np.testing.assert_allclose(verdict.score.max(), wanted, rtol=1e-4)
 
 
-def test_transparent_head_stays_causal_by_gradient():
-  rows = jnp.arange(5)
-  empty = one_line((0, LEFT, 1, 0))._replace(
-    valid=np.zeros((1, 1, 1), bool), transparent=np.ones((1, 1), bool)
-  )
-  bias = biases.total(
-    biases.BiasConfig("file"),
-    {"self": empty},
-    "self",
-    1,
-    rows,
-    coordinates.target(rows),
-  )[0]
-  q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 5, 1, 4))
-  context = lambda v: biased_attention(q, k, v, bias)[0][0, :, 0].sum(-1)
-  reach = np.abs(jax.jacobian(context)(v)[:, 0, :, 0]).sum(-1)
-  np.testing.assert_array_equal(reach > 0, np.tril(np.ones((5, 5), bool)))
+def test_the_maximum_is_of_the_direction_the_head_or_none():
+  tested, none = strengths(maximum="none")
+  plain = np.asarray(none.value)[0, 0]
+  head = np.asarray(strengths(maximum="head")[1].value)[0, 0]
+  np.testing.assert_allclose(head, plain - plain.max(), atol=1e-6)
+  own = np.asarray(strengths(maximum="direction")[1].value)[0, 0]
+  step = tested.matrix[:, 0, 0]
+  for m in set(step.tolist()):
+    same = step == m
+    wanted = plain[same] - plain[same].max()
+    np.testing.assert_allclose(own[same], wanted, atol=1e-6)
+  assert np.abs(own - head).max() > 0.1
 
 
-def test_bias_file_round_trip(tmp_path):
-  bias = {
-    "self": SiteLines(*(x[None] for x in one_line((0, LEFT, 1, -1), -0.5))),
-    "cross": SiteLines(*(x[None] for x in one_line((1, RIGHT, -1, 0), 0.0))),
-  }
-  bias_file.save(tmp_path / "bias.npz", bias, {"seeds": [3]})
-  loaded, meta = bias_file.load(tmp_path / "bias.npz")
-  assert meta == {"seeds": [3]}
-  for site in bias:
-    for a, b in zip(bias[site], loaded[site], strict=True):
-      np.testing.assert_array_equal(a, b)
-      assert a.dtype == b.dtype
+def test_short_lines_are_no_lines():
+  """A corner of the matrix is one cell, however strong."""
+  rows, keys = said(6), places(tokens((A, 6)))
+  attention = np.full((1, 1, 6, 6), 0.01, np.float32)
+  attention[0, 0, 0, 5] = 1.0
+  condition = calibration.Condition(attention, np.ones(6, bool), rows, keys)
+  tested = candidates(rows, keys, TARGET, (1,), True, {WHOLE})
+  for share, kept in ((0.0, 1), (0.5, 0)):
+    verdict = judge([condition], tested, min_cells=share)
+    assert verdict.keep.sum() == kept
 
 
-def test_dense_import_equals_lines(tmp_path):
-  rows, keys = np.arange(5), coordinates.segments(6)
-  own = one_line((0, RIGHT, -1, 0), -0.25)
-  matrix = np.array(dense(own, rows, keys))
-  np.savez(
-    tmp_path / "dense.npz", cross=np.where(matrix == CLOSED, -1e6, matrix)
-  )
-  imported, _ = bias_file.load(tmp_path / "dense.npz")
-  config = biases.BiasConfig("file")
-  for part in (rows, rows[2:4]):
-    totals = [
-      biases.total(config, bias, "cross", 1, part, keys)
-      for bias in ({"cross": own}, {"cross_dense": imported["cross_dense"][0]})
-    ]
-    np.testing.assert_array_equal(*totals)
+# Many seeds, layers and heads as one bias.
 
 
-@pytest.mark.parametrize(
-  ("arrays", "words"),
-  [
-    ({"cross": np.full((1, 2, 3, 4), np.nan)}, "NaN"),
-    ({"cross": np.zeros((3, 4))}, "shape"),
-    ({"other": np.zeros(3)}, "self"),
-  ],
+def verdict(keep, value):
+  shape = np.shape(keep)
+  value = np.broadcast_to(np.float32(value), shape)
+  return calibration.Verdict(value, value, value, np.array(keep, bool))
+
+
+THREE = Candidates(
+  *(np.array(x, np.int32) for x in ([2, 2, 2], [0, 1, 0], [0, 1, 1])),
+  np.arange(3, dtype=np.int32).reshape(3, 1, 1),
+  np.array([[7], [8], [9]], np.int32),
 )
-def test_bad_bias_files_are_refused_in_one_line(tmp_path, arrays, words):
-  np.savez(tmp_path / "bad.npz", **arrays)
-  with pytest.raises(UsageError, match=words) as error:
-    bias_file.load(tmp_path / "bad.npz")
-  assert "\n" not in str(error.value)
 
 
-def test_leaks_are_found_and_named():
-  safe = SiteLines(*(x[None] for x in one_line((0, LEFT, 1, -1))))
-  ahead = SiteLines(*(x[None] for x in one_line((0, LEFT, 1, 1))))
-  steep = SiteLines(*(x[None] for x in one_line((0, LEFT, 2, -3))))
-  column = SiteLines(*(x[None] for x in one_line((0, LEFT, 0, 2))))
-  assert leak(safe) is None
-  assert leak(ahead) == (0, 0, 0, 0, 1)
-  assert leak(steep) == (0, 0, 0, 4, 5)
-  assert leak(column) is None  # the causal term closes it in rows 0 and 1
-  matrix = np.full((1, 1, 1, 4, 4), CLOSED)
-  assert leak_dense(matrix) is None
-  matrix[0, 0, 0, 1, 3] = 0.0
-  assert leak_dense(matrix) == (0, 0, 0, 1, 3)
+@pytest.mark.parametrize("empty", calibration.CHOICES["empty_heads"])
+def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
+  first = verdict([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1, 2, 3])
+  second = verdict([[[0, 0, 0], [1, 0, 0]], [[0, 0, 0], [1, 1, 0]]], [4, 5, 6])
+  found = calibration.compact(THREE, [first, second], "each", empty)
+  assert found.value.shape == (2, 2, 2, 2) and found.value.dtype == np.float32
+  lines = {
+    place: [
+      (int(found.intercept[*place, k, 0]), float(found.value[*place, k]))
+      for k in range(2)
+      if found.valid[*place, k]
+    ]
+    for place in np.ndindex(2, 2, 2)
+  }
+  assert lines[0, 0, 0] == [(7, 1.0), (9, 3.0)] and lines[0, 0, 1] == []
+  assert lines[0, 1, 0] == [(8, 2.0)] and lines[0, 1, 1] == [(9, 3.0)]
+  assert lines[1, 0, 1] == [(7, 4.0)] and lines[1, 1, 1] == [(7, 4.0), (8, 5.0)]
+  none = [[[False, True], [False, False]], [[True, False], [True, False]]]
+  assert np.array_equal(found.transparent, np.array(none) & (empty[0] == "t"))
+  last = calibration.compact(THREE, [first, second], "last", empty)
+  assert last.value.shape == (2, 1, 2, 2)
+  assert np.array_equal(last.valid, found.valid[:, 1:])
 
 
-def test_soft_bias_keeps_closed_cells_finite_but_not_the_future():
-  rows = jnp.arange(4)
-  own = one_line((0, LEFT, 1, 0), -0.5)
-  soft = biases.BiasConfig("file", scale=2.0, closed=-3.0)
-  bias = np.array(
-    biases.total(soft, {"self": own}, "self", 1, rows, coordinates.target(rows))
-  )[0, 0]
-  np.testing.assert_allclose(np.diag(bias), -1.0)
-  assert (bias[np.tril_indices(4, -1)] == -3.0).all()
-  assert (bias[np.triu_indices(4, 1)] == CLOSED).all()
+# What cannot be calibrated.
 
 
-def test_relative_tables_are_the_same_bias_at_every_size():
-  for seed in range(10):
-    site_lines = random_lines(seed)
-    found = relative.tables(site_lines)
-    assert found
-    for size in (3, 30):
-      keys, rows = segments(size, size + 1), np.arange(size)
-      expected = lines.dense(site_lines, jnp.arange(size), keys)
-      got = relative.dense(found, rows, keys)
-      assert np.array_equal(got, np.asarray(expected))
+@pytest.mark.parametrize("kind", KINDS)
+def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
+  fields = {"calibration.lengths": (1, 2), "data.widths": (4,)}
+  for changes, words in (
+    ({}, "at one width: train with two or more data.widths"),
+    ({"calibration.lengths": (3,)}, "3 exceeds data.train_length=2"),
+    ({"data.widths": (4, 5)}, ""),
+    ({"calibration.lines": "absolute"}, ""),
+    ({"data.width": "fixed", "data.widths": ()}, ""),
+  ):
+    config = untrained.config("addition", kind, fields | changes)
+    built = untrained.experiment("addition", kind, fields | changes)
+    if not words:
+      check_config(config, built)
+      continue
+    with pytest.raises(UsageError, match=words) as error:
+      check_config(config, built)
+    assert "\n" not in str(error.value)
 
 
-def test_relative_tables_on_disk(tmp_path):
-  site_lines = random_lines(0)
-  relative.save(tmp_path / "relative.npz", {"cross": site_lines})
-  with np.load(tmp_path / "relative.npz") as file:
-    for i, table in enumerate(relative.tables(site_lines)):
-      assert np.array_equal(file[f"cross_{i}_values"], table.values)
-      assert tuple(file[f"cross_{i}_line"]) == table[:4]
+def test_outputs_at_no_fixed_place_have_no_lines():
+  fields = {"calibration.lengths": (1, 2)}
+  config = untrained.config("sort", "decoder_only", fields)
+  built = untrained.experiment("sort", "decoder_only", fields)
+  with pytest.raises(UsageError, match="task='sort'.*no lines"):
+    check_config(config, built)

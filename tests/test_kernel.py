@@ -199,7 +199,7 @@ def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
   if not built.lined(scaffold):
     assert not scaffold
     return
-  params = untrained.random_params(built)
+  params = untrained.params(built)
   batch = untrained.typed(built, "12+34", "99+1", "0+805", longest=6)
 
   @functools.partial(jax.jit, static_argnums=0)

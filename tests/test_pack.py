@@ -20,7 +20,7 @@ every_kind = pytest.mark.parametrize("kind", pack.KINDS)
 CHOSEN = [*range(7), 8, 20, 37, 77, COUNT - 1]  # of the examples
 
 
-# What a batch should be. A place is a tuple (token, segment, left, right, mark).
+# What a batch should be. A place is (token, segment, left, right, mark).
 
 
 def ends(tokens, segments, marks):

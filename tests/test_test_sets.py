@@ -35,9 +35,7 @@ def sampler(form: str):
   """
   task, traces = MAIN[form], []
   cells = [
-    (name, how)
-    for name in task.test_sets
-    for how in variants(task, name, NEAR)
+    (name, how) for name in task.test_sets for how in variants(task, name, NEAR)
   ]
   bounds = [task.natural_width(task.units(n)) for n in (NEAR, FAR)]
 

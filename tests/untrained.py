@@ -1,6 +1,7 @@
 """Tiny models of either family that nobody trained."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tiny
 
@@ -20,13 +21,13 @@ def experiment(task="addition", kind="encoder_decoder", fields=()):
   return build(config(task, kind, fields))
 
 
-def random_params(built, seed=0):
+def params(built, seed=0):
   """Every parameter drawn at random, so that none hides behind a zero."""
   rng = np.random.default_rng(seed)
 
   def draw(x):
     scale = 0.3 if x.ndim > 1 else 1.0
-    return (scale * rng.normal(size=x.shape)).astype(x.dtype)
+    return jnp.array(scale * rng.normal(size=x.shape), x.dtype)
 
   return jax.tree.map(draw, jax.eval_shape(lambda: built.init(0)))
 

@@ -1,6 +1,9 @@
 """Does a scaffold fit the model, and does it hide the future?"""
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
@@ -57,15 +60,22 @@ def _dead_rows(experiment, scaffold: dict, batch) -> list[str]:
   notes = []
   scored = np.asarray(batch.weight[0]) > 0
   count = max(len(jax.tree.leaves(own)[0]) for own in scaffold.values())
+  shut = [_shut(experiment, of_seed(scaffold, r), batch) for r in range(count)]
   for site in sorted(set(scaffold) - {"encoder"}):
-    dead = 0
-    for r in range(count):
-      biases = experiment.sites(of_seed(scaffold, r), batch).biases
-      shut = np.asarray(biases[site].values == CLOSED).all(axis=-1)
-      dead += int(shut[..., scored].sum())
+    dead = sum(int(own[site][..., scored].sum()) for own in shut)
     if dead:
       notes.append(
         f"bias: {dead} rows of {site}-attention have nothing open among"
         f" {int(scored.sum())} outputs; their context is zero"
       )
   return notes
+
+
+@partial(jax.jit, static_argnums=0)
+def _shut(experiment, own: dict, batch) -> dict:
+  """Whether rows have nothing open, by site, with one seed's scaffold."""
+  biases = experiment.sites(own, batch).biases
+  return {
+    site: jnp.all(biases[site].values == CLOSED, axis=-1)
+    for site in set(own) - {"encoder"}
+  }

@@ -1,8 +1,9 @@
-"""Tasks over the integers 1...V: tokens, and test sets that need no more."""
+"""Tasks over the integers 1...V: tokens, text, and test sets of any of them."""
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.errors import shown
 from lengthgen_jax.tasks.task import Task
 
 BIG = 1 << 30  # sorts behind every item
@@ -38,6 +39,34 @@ class ItemTask(Task):
   def output(self, ids, length):
     """Tokens of an output."""
     return self.run(ids, length, self.target)
+
+  # Text: numbers with spaces between them.
+
+  @property
+  def usage(self):
+    return "5 3 9 3" if self.alphabet >= 9 else "2 1 2"
+
+  def parse(self, text):
+    wanted = (
+      f"{self.name} takes numbers from 1 to {self.alphabet} like {self.usage}"
+    )
+    words = text.split()
+    if not words:
+      raise ValueError(f"empty line; {wanted}")
+    items = []
+    for word in words:
+      digits = word.lstrip("0") if word.isascii() and word.isdigit() else ""
+      short = 0 < len(digits) <= len(str(self.alphabet))
+      if not short or int(digits) > self.alphabet:
+        raise ValueError(f"{shown(text)} has {shown(word)}; {wanted}")
+      items.append(int(digits))
+    return items, [len(items)]
+
+  def render(self, ids):
+    for token in ids:
+      if not 1 <= token <= self.alphabet:
+        raise ValueError(f"the model wrote token {token}, which is no item")
+    return " ".join(map(str, ids))
 
 
 def uniform(task, key, size):

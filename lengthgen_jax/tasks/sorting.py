@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from lengthgen_jax.errors import check, check_share, shown
+from lengthgen_jax.errors import check, check_share
 from lengthgen_jax.tasks import items as sets
 from lengthgen_jax.tasks.items import BIG, ItemTask
 from lengthgen_jax.tasks.task import Example, below, ranks
@@ -100,28 +100,6 @@ class Sort(ItemTask):
       for times in section.repetitions
       if items * times <= length and items <= self.alphabet
     ]
-
-  usage = "5 3 9 3"
-
-  def parse(self, text):
-    wanted = f"sort takes numbers from 1 to {self.alphabet} like {self.usage}"
-    words = text.split()
-    if not words:
-      raise ValueError(f"empty line; {wanted}")
-    items = []
-    for word in words:
-      digits = word.lstrip("0") if word.isascii() and word.isdigit() else ""
-      short = 0 < len(digits) <= len(str(self.alphabet))
-      if not short or int(digits) > self.alphabet:
-        raise ValueError(f"{shown(text)} has {shown(word)}; {wanted}")
-      items.append(int(digits))
-    return items, [len(items)]
-
-  def render(self, ids):
-    for token in ids:
-      if not 1 <= token <= self.alphabet:
-        raise ValueError(f"the model wrote token {token}, which is no item")
-    return " ".join(map(str, ids))
 
 
 class OneOutput(Sort):

@@ -1,0 +1,320 @@
+"""What each position encoding tells, and what it does not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from plain_lines import places, tokens
+
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import (
+  PositionConfig,
+  sinusoid,
+)
+from lengthgen_jax.coordinates import Places
+
+D, HEADS, SIZE = 16, 2, 9
+KEY = jax.random.key(1)
+
+# What each encoding tells apart.
+TELLS = {
+  "none": "",
+  "sinusoidal": "index",
+  "learned": "index",
+  "rope": "index",
+  "alibi": "index",
+  "coordinates": "place",
+  "t5": "index",
+  "fire": "index",
+  "abacus": "place",
+  "coupling": "place",
+  "randomized": "index",
+}
+
+
+class Hooks:
+  """An encoding's hooks with parameters of its own."""
+
+  def __init__(self, kind: str, **fields):
+    config = PositionConfig(kind, **fields)
+    self.module = POSITIONS[kind](config, D, HEADS)
+
+  def call(self, hook: str, *arguments, **params):
+    made = self.module.init(KEY, *arguments, method=hook)
+    if params:
+      made = {"params": made["params"] | params}
+    return self.module.apply(made, *arguments, method=hook)
+
+  def embed(self, at, key=None, x=None):
+    x = jnp.zeros((1, at.place.shape[1], D)) if x is None else x
+    return np.asarray(self.call("embed", x, at, key))
+
+  def rotate(self, x, at):
+    return np.asarray(self.call("rotate", x, at))
+
+  def bias(self, rows, keys, causal=True, **params):
+    return np.asarray(self.call("bias", rows, keys, causal, **params))
+
+
+def normal(seed, *shape):
+  return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def standing(index=None, place=None, digit=None, size=SIZE) -> Places:
+  """Places of SIZE tokens, each at 0...8 unless told otherwise."""
+  usual = np.arange(SIZE)
+  place = usual if place is None else np.asarray(place)
+  return Places(
+    place.reshape(1, -1, 1) if place.ndim == 1 else place[None],
+    np.ones((1, len(place)), bool) if digit is None else np.array([digit]),
+    usual if index is None else np.asarray(index),
+    np.array([[size]]),
+  )
+
+
+def spaced(index):
+  """Rows and keys whose index is not their order."""
+  at = places(tokens((0, SIZE)))
+  return at._replace(index=np.asarray(index))
+
+
+def nearest(table, vectors) -> list[int]:
+  """The row of a table that each vector is."""
+  return np.abs(table - vectors[:, None]).max(-1).argmin(-1).tolist()
+
+
+def changed(kind: str, what: str) -> bool:
+  """Whether any hook tells an order of `what` from the usual one."""
+  hooks, order = Hooks(kind), np.array([3, 1, 0, 2, 4, 5, 8, 7, 6])
+  usual, other = standing(), standing(**{what: order})
+  x = normal(0, 1, SIZE, HEADS, D // HEADS)
+  pairs = [
+    (hooks.embed(usual), hooks.embed(other)),
+    (hooks.rotate(x, usual), hooks.rotate(x, other)),
+  ]
+  if hooks.module.additive and what == "index":
+    rows = spaced(np.arange(SIZE))
+    pairs.append((hooks.bias(rows, rows), hooks.bias(rows, spaced(order))))
+  return any(np.abs(a - b).max() > 1e-3 for a, b in pairs)
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_an_encoding_tells_index_or_place(kind):
+  told = {what for what in ("index", "place") if changed(kind, what)}
+  assert told == set(filter(None, [TELLS[kind]]))
+  if POSITIONS[kind].limited:
+    assert told == {POSITIONS[kind].limited}
+
+
+def test_none_changes_nothing():
+  hooks, at = Hooks("none"), standing()
+  x, heads = normal(0, 1, SIZE, D), normal(0, 1, SIZE, HEADS, D // HEADS)
+  assert np.array_equal(hooks.embed(at, KEY, x), x)
+  assert np.array_equal(hooks.rotate(heads, at), heads)
+  assert hooks.module.bias(None, None, True) is None
+  assert not hooks.module.init(KEY, x, at, None, method="embed")
+
+
+@pytest.mark.parametrize("kind", ("sinusoidal", "learned", "rope"))
+def test_a_cyclic_index_is_the_same_a_period_later(kind):
+  x = normal(0, 1, SIZE, HEADS, D // HEADS)
+  plain, cyclic = Hooks(kind), Hooks(kind, cyclic_period=3)
+  say = lambda hooks, index: np.stack(
+    [
+      hooks.embed(standing(index)).reshape(-1),
+      hooks.rotate(x, standing(index)).reshape(-1),
+    ]
+  )
+  usual = np.arange(SIZE)
+  assert np.array_equal(say(cyclic, usual), say(cyclic, usual + 30))
+  assert np.array_equal(say(cyclic, usual), say(cyclic, usual % 3))
+  assert np.abs(say(cyclic, usual) - say(cyclic, usual + 1)).max() > 1e-3
+  assert np.abs(say(plain, usual) - say(plain, usual + 3)).max() > 1e-3
+
+
+def test_sinusoids_tell_indices_apart():
+  table = np.asarray(sinusoid(jnp.arange(200), 16))
+  np.testing.assert_allclose((table**2).sum(-1), 8.0, rtol=1e-5)
+  distance = np.abs(table[:, None] - table[None]).max(-1)
+  assert np.all(distance[~np.eye(200, dtype=bool)] > 1e-3)
+  expected = [np.sin(3), np.cos(3), np.sin(3 / 10), np.cos(3 / 10)]
+  found = sinusoid(jnp.array(3), 8)[jnp.array([0, 4, 1, 5])]
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+  assert sinusoid(jnp.arange(4), 5).shape == (4, 5)
+
+
+def test_rope_scores_depend_on_the_difference_alone():
+  hooks = Hooks("rope")
+  query, key = (normal(i, 1, SIZE, HEADS, 8) for i in range(2))
+
+  def scores(row_shift, key_shift):
+    rows = hooks.rotate(query, standing(np.arange(SIZE) + row_shift))
+    keys = hooks.rotate(key, standing(np.arange(SIZE) + key_shift))
+    return np.einsum("bthk,bshk->bhts", rows, keys)
+
+  np.testing.assert_allclose(scores(37, 37), scores(0, 0), atol=1e-4)
+  assert np.abs(scores(0, 1) - scores(0, 0)).max() > 0.1
+  turned = hooks.rotate(query, standing())
+  np.testing.assert_allclose(turned[:, 0], query[:, 0], atol=1e-6)
+  np.testing.assert_allclose(
+    np.linalg.norm(turned, axis=-1), np.linalg.norm(query, axis=-1), rtol=1e-5
+  )
+
+
+# Biases.
+
+
+def test_alibi_slopes_and_distances():
+  rows, keys = spaced(np.arange(SIZE)), places(tokens((0, 3), (1, 3)))
+  for causal in (True, False):
+    bias = Hooks("alibi").bias(rows, keys, causal)
+    distance = np.abs(np.arange(6) - np.arange(SIZE)[:, None])
+    for head, slope in enumerate((2.0**-4, 2.0**-8)):  # 2^(-8h/H), h = 1, 2
+      np.testing.assert_allclose(bias[0, head], -slope * distance)
+
+
+def t5_bucket(relative: int, causal: bool) -> int:
+  """As mesh-tensorflow has it: relative is key - row."""
+  buckets, farthest, first, n = 32, 128, 0, -relative
+  if causal:
+    n = max(n, 0)
+  else:
+    buckets //= 2
+    first, n = buckets * (n < 0), abs(n)
+  exact = buckets // 2
+  if n < exact:
+    return first + n
+  share = np.log(n / exact) / np.log(farthest / exact)
+  # Whole numbers of steps are not rounded down.
+  large = exact + int(share * (buckets - exact) + 1e-5)
+  return first + min(large, buckets - 1)
+
+
+@pytest.mark.parametrize("causal", (True, False))
+def test_t5_buckets_are_the_published_ones(causal):
+  index = np.arange(300)
+  at = places(tokens((0, 300)))
+  table = np.arange(64, dtype=np.float32).reshape(32, 2)
+  bias = Hooks("t5").bias(at, at, causal, table=table)[0]
+  assert bias.shape == (2, 300, 300)
+  for head in range(2):
+    for row in (0, 140, 299):
+      wanted = [t5_bucket(int(j) - row, causal) for j in index]
+      assert np.array_equal(bias[head, row] // 2, wanted)
+    assert np.array_equal(bias[head] % 2, np.full((300, 300), head))
+
+
+@pytest.mark.parametrize("causal", (True, False))
+def test_fire_normalizes_by_the_longer_of_row_and_threshold(causal):
+  """ψ(max(i, L)); beyond causal sites i is the longest distance there is."""
+  hooks, limit = Hooks("fire"), 4.0
+  rows, keys = places(tokens((0, 12))), places(tokens((0, 8)), tokens((0, 6)))
+  made = hooks.module.init(KEY, rows, keys, causal, method="bias")["params"]
+  params = made | {"threshold": jnp.array(-limit), "rate": jnp.array(-0.3)}
+  bias = np.asarray(
+    hooks.module.apply({"params": params}, rows, keys, causal, method="bias")
+  )
+  squash = lambda x: np.log(0.3 * x + 1.0)
+  layer = lambda name, x: (
+    x @ np.asarray(made[name]["kernel"]) + np.asarray(made[name]["bias"])
+  )
+  for b, last in enumerate((7, 5)):
+    for i, j in np.ndindex(12, last + 1):
+      distance = max(i - j, 0) if causal else abs(i - j)
+      longest = i if causal else max(i, last - i)
+      share = squash(distance) / squash(max(longest, limit))
+      wanted = layer("out", np.maximum(layer("hidden", np.array([share])), 0))
+      found = bias[b % len(bias), :, i, j]
+      np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+# Places.
+
+
+def test_abacus_tells_places_of_digits_alone():
+  hooks = Hooks("abacus", table=20)
+  digit = [False, True, True, False, True, True, True, True, False]
+  place = [2, 1, 0, 2, 1, 0, 0, 1, 2]
+  found = hooks.embed(standing(place=place, digit=digit))[0]
+  assert np.all(found[~np.array(digit)] == 0)
+  assert np.array_equal(found[1], found[4])
+  assert np.array_equal(found[2], found[6])
+  assert np.abs(found[1] - found[2]).max() > 1e-3
+  marked = Hooks("coupling", table=20).embed(standing(None, place, digit))[0]
+  assert np.array_equal(marked[0], marked[8]) and np.any(marked[0])
+
+
+@pytest.mark.parametrize("kind", ("abacus", "coupling"))
+def test_places_start_at_random_in_training_alone(kind):
+  """Each example at a number of its own, the same in source and target."""
+  hooks = Hooks(kind, table=40, random_start=30)
+  x = jnp.zeros((50, SIZE, D))
+  table = hooks.embed(standing(place=np.arange(40), index=np.arange(40)))[0]
+  find = lambda found: nearest(table, found)
+  target, source = standing(), standing(place=np.arange(SIZE)[::-1])
+  drawn = find(hooks.embed(target, KEY, x)[:, 0])
+  assert 0 <= min(drawn) < 5 and 25 < max(drawn) < 30
+  assert find(hooks.embed(source, KEY, x)[:, -1]) == drawn
+  assert find(hooks.embed(target, KEY, x)[:, 4]) == [n + 4 for n in drawn]
+  other = hooks.embed(target, jax.random.key(2), x)
+  assert find(other[:, 0]) != drawn
+  assert set(find(hooks.embed(target, None, x)[:, 0])) == {0}
+
+
+@pytest.mark.parametrize("kind", ("coordinates", "abacus"))
+def test_both_axes_of_a_grid_are_told(kind):
+  grid = np.array([divmod(i, 3) for i in range(9)])
+  found = Hooks(kind).embed(standing(place=grid))[0]
+  apart = np.abs(found[:, None] - found[None]).max(-1)
+  assert np.all(apart[~np.eye(9, dtype=bool)] > 1e-3)
+  if kind == "coordinates":
+    half = [sinusoid(grid[:, axis], D // 2) for axis in range(2)]
+    np.testing.assert_allclose(found, np.concatenate(half, -1), atol=1e-6)
+
+
+# Randomized positions.
+
+HIGHEST = 64
+
+
+def drawn_positions(hooks, at, key=None) -> list[int]:
+  """Which of all positions each token got."""
+  table = np.asarray(sinusoid(jnp.arange(HIGHEST), D))
+  return nearest(table, hooks.embed(at, key)[0])
+
+
+def test_randomized_positions_are_an_ordered_draw():
+  """Without replacement, anew for each key, once for all in tests."""
+  hooks = Hooks("randomized", table=HIGHEST)
+  draws = [
+    drawn_positions(hooks, standing(), jax.random.key(i)) for i in range(20)
+  ]
+  for draw in draws:
+    assert draw == sorted(set(draw)) and len(draw) == SIZE
+  assert len(set(map(tuple, draws))) == 20
+  assert min(map(min, draws)) < 3 and max(map(max, draws)) > HIGHEST - 4
+  tested = drawn_positions(hooks, standing())
+  assert tested == drawn_positions(hooks, standing())
+  assert tested == sorted(set(tested))
+  # Padding takes no position away.
+  padded = standing(size=5)
+  five = drawn_positions(hooks, padded)[:5]
+  assert five == sorted(set(five))
+
+
+def test_a_decoded_row_has_its_randomized_position():
+  hooks = Hooks("randomized", table=HIGHEST)
+  whole = drawn_positions(hooks, standing())
+  for row in (0, 4, 8):
+    part = jax.tree.map(jnp.asarray, standing()).rows(row, 1)
+    assert drawn_positions(hooks, part) == whole[row : row + 1]
+
+
+def test_randomized_positions_can_count_from_the_right():
+  hooks = Hooks("randomized", table=HIGHEST)
+  index = np.array([np.arange(SIZE)[::-1], np.arange(SIZE)[::-1] - 3])
+  at = standing(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
+  found = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
+  assert found.shape == (2, SIZE, D) and np.isfinite(found).all()
+  whole = hooks.embed(standing())[0]
+  np.testing.assert_array_equal(found[0], whole[::-1])
