@@ -115,6 +115,7 @@ def scaffold_of(name, kind, path):
   """(experiment, scaffold of one seed): random lines if it is a file."""
   fields = {"positions.kind": "none", "bias.kind": name}
   fields |= {"bias.file": str(path), "model.num_encoder_layers": 0}
+  fields |= {"model.norm": "none", "model.dense_bias": False}
   config = untrained.config("addition", kind, fields)
   built = untrained.experiment("addition", kind, fields)
   if name == "file":

@@ -148,6 +148,8 @@ def check_nines(task, lists, length):
   assert min(runs) >= 1 and max(runs) > length / 2
   if length < NEAR:
     assert runs == set(range(1, length + 1))
+  if length <= NEAR:  # every run is as frequent
+    assert text.count("9" * length) > 0.4 * SAMPLES / length
   before = {own.rstrip("9")[:1] for own in text}
   assert before >= set("12345678") or length == 1
 

@@ -6,14 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import untrained
 from pytrees import bits, is_finite, one
-from random_params import random_params
 from tiny import get_config
 
-from lengthgen_jax import rng
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
-from lengthgen_jax.tasks.plan import Part
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.step import Trainer
@@ -49,22 +47,6 @@ def test_seed_is_the_same_whatever_stands_beside_it(tiny_config):
   np.testing.assert_allclose(
     values["loss"][0], found[0, 1][1]["loss"], rtol=1e-4
   )
-
-
-def test_examples_are_the_seeds_own_and_no_head_or_part_shares_them():
-  experiment = build(get_config("sort,successor"))
-  seeds = jnp.array([0, 1, 2])
-
-  def draw(seed, head="sort", bucket=1):
-    key = jax.random.fold_in(rng.stream(seed, "data"), 7)
-    return experiment.sample(key, head, Part(bucket, 8)).inputs
-
-  alone = np.stack([draw(seed) for seed in seeds])
-  assert (jax.jit(jax.vmap(draw))(seeds) == alone).all()
-  assert (jax.jit(partial(jax.lax.map, draw))(seeds) == alone).all()
-  assert (alone[0] != alone[1]).any()
-  first = lambda *which: np.asarray(draw(0, *which))[:, 0].tolist()
-  assert first() != first("sort_successor") and first() != first("sort", 0)
 
 
 def test_every_width_is_trained_in_its_turn():
@@ -142,16 +124,6 @@ def test_lessons_alternate_and_idle_heads_rest():
     params, opt_state = new, new_opt
 
 
-def test_weighted_mixing_splits_every_batch():
-  config = get_config("sort,successor")
-  config.mixing.update(kind="weighted", weights=(3.0, 1.0))
-  (lesson,) = build(config).lessons
-  count = lambda share: sum(part.count for part in share.parts)
-  assert [count(share) for share in lesson] == [24, 8]
-  assert [share.weight for share in lesson] == [0.75, 0.25]
-  assert not build(config).idle_params(lesson)
-
-
 KINDS = {
   "block_end, encoder, rope, gelu": (
     "addition,rope",
@@ -180,7 +152,7 @@ def test_every_parameter_of_every_kind_of_model_learns(kind):
   config.bias.windowed_encoder = "windowed encoder" in kind
   trainer, scaffold = make(config)
   ((share,),) = trainer.experiment.lessons
-  params = jax.tree.map(lambda x: 0.2 * x, random_params(trainer.experiment))
+  params = untrained.params(trainer.experiment)
 
   @jax.jit
   @partial(jax.value_and_grad, has_aux=True)
@@ -197,22 +169,3 @@ def test_every_parameter_of_every_kind_of_model_learns(kind):
     # The softmax does not see what all keys have in common.
     common = "key" in jax.tree_util.keystr(path) and path[-1].key == "bias"
     assert common or np.abs(leaf).max() > 0, path
-
-
-def test_activations_have_the_models_dtype():
-  config = get_config("parity,nope_window")
-  config.model.dtype = "bfloat16"
-  trainer, scaffold = make(config)
-  experiment = trainer.experiment
-
-  def outputs():
-    batch = experiment.sample(jax.random.key(0), "parity", Part(0, 4))
-    own = of_seed(scaffold, 0)
-    return experiment.apply(experiment.init(0), own, batch, "parity")
-
-  logits, acts = jax.eval_shape(outputs)
-  assert logits.dtype == jnp.float32
-  assert acts["decoder"]["output"].dtype == jnp.bfloat16
-  block = acts["decoder"]["blocks"][0]
-  assert block["after_mlp"].dtype == jnp.bfloat16
-  assert block["cross"]["weights"].dtype == jnp.float32

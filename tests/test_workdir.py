@@ -1,5 +1,6 @@
 """Workdirs: whose they are, and what is refused in them."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -9,7 +10,9 @@ from command import TINY, changed, inside, refusal, refused
 from tiny import get_config
 
 from lengthgen_jax.config import saved
-from lengthgen_jax.results import records
+from lengthgen_jax.config.build import build
+from lengthgen_jax.results import records, tables
+from lengthgen_jax.runs import evaluate
 from lengthgen_jax.runs import workdir as workdirs
 
 
@@ -133,3 +136,24 @@ def test_evaluation_fields_may_differ(trained, tmp_path):
   assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
   assert (workdir / "config.json").read_text() == config
   assert json.loads(config)["eval"]["lengths"] == [2]
+
+
+def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
+  config = get_config()
+  config.bias.allow_leak = True
+  model = dataclasses.replace(trained_models[0], experiment=build(config))
+  rows = evaluate.evaluate(config, [model], tmp_path, "train", 2)
+  assert len(rows) == 3 and all(row["leak"] for row in rows)
+  assert rows == records.read(tmp_path / "results.jsonl")
+  table = tables.of_run(rows)
+  assert "window_cpi LEAK" in table and "1 of 2 seeds" in table
+
+
+def test_rows_of_a_run_are_the_same_wherever_its_bias_lies(tmp_path):
+  """A workdir that was moved is still the same run."""
+  config = changed("bias.kind='file'", "bias.file='here/bias.npz'")
+  moved = changed("bias.kind='file'", "bias.file='there/bias.npz'")
+  other = changed("bias.kind='file'", "bias.file='there/other.npz'")
+  assert saved.config_hash(config) == saved.config_hash(moved)
+  assert saved.config_hash(config) != saved.config_hash(other)
+  assert saved.config_hash(config) != saved.config_hash(get_config())

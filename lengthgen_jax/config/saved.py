@@ -78,5 +78,7 @@ def config_hash(config: ConfigDict) -> str:
   fields = json.loads(config.to_json_best_effort())
   for name in READING_FIELDS:
     fields.pop(name)
+  # A pipeline's is in its workdir, whatever that is called.
+  fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -5,8 +5,7 @@ import pathlib
 from lengthgen_jax.results import report
 
 
-def run(config, workdir: pathlib.Path) -> int:
+def run(_, workdir: pathlib.Path) -> int:
   """Writes the report and prints its table; there need be no config."""
-  del config
   print(report.run(workdir))
   return 0

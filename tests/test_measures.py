@@ -1,0 +1,257 @@
+"""What is measured of trained models on test sets, and the rows of it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import untrained
+from pytrees import bits, one
+from tiny import get_config
+
+from lengthgen_jax import trained as door
+from lengthgen_jax.config.build import build
+from lengthgen_jax.results import measures, records, statistics
+from lengthgen_jax.runs import evaluate
+from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.tasks import data
+from lengthgen_jax.trained import Model
+
+# As many samples as the command that trained it tested: nothing to compile.
+USUAL = door.Test("equal", "equal", (), 2, 64, memory_mb=64)
+
+
+@pytest.fixture
+def model(trained_models):
+  """A seed that is half trained."""
+  return trained_models[0]
+
+
+def silenced(model: Model) -> Model:
+  """The same, but the end token is never said."""
+  task, head = model.experiment.task, "logits_dense_addition"
+  layer = model.params[head]
+  layer = layer | {"bias": layer["bias"].at[task.end].set(-1e9)}
+  return dataclasses.replace(model, params=model.params | {head: layer})
+
+
+def rows_of(model, test) -> dict:
+  """Rows of all measures, by metric."""
+  found = [
+    row
+    for name in measures.MEASURES
+    for row in measures.MEASURES[name](model, test)
+  ]
+  assert len({row["metric"] for row in found}) == len(found)
+  return {row["metric"]: row for row in found}
+
+
+def test_half_trained_models_say_what_one_pass_proves(model):
+  (batch, count), *others = model.batches(USUAL)
+  assert count == 64 and not others
+  token, exact = map(np.asarray, model.hits(batch))
+  told, truth = model.greedy(batch, stop=None), np.asarray(batch.target)
+  scored = np.asarray(batch.weight) > 0
+  assert scored[:, :5].all() and not scored[:, 5:].any()  # W = 4, and `&`
+  right = (told == truth) | ~scored
+  assert np.array_equal(exact, right.all(axis=1))
+  assert 5 < exact.sum() < 59
+  # Up to the first mistake, and at it, the two are the same row by row.
+  sound = np.cumprod(np.pad(token, ((0, 0), (1, 0)), constant_values=1), 1)
+  assert (right == token)[sound[:, :-1] == 1].all()
+
+
+def test_wrong_end_token_alone_is_a_mistake(model):
+  (batch, _), *_ = model.batches(USUAL)
+  token, exact = map(np.asarray, model.hits(batch))
+  silent_token, silent_exact = map(np.asarray, silenced(model).hits(batch))
+  assert exact.any() and not silent_exact.any()
+  assert silent_token[exact, :4].all() and not silent_token[:, 4].any()
+  found = rows_of(silenced(model), USUAL)
+  assert found["em"]["correct"] == 0
+
+
+def test_decoding_stops_at_the_end_token(model):
+  (batch, _), *_ = model.batches(USUAL)
+  task = model.experiment.task
+  whole = model.greedy(batch, stop=None)
+  stopped = model.greedy(batch, stop=task.end)
+  ended = np.cumsum(whole == task.end, axis=1) > 0
+  behind = np.pad(ended, ((0, 0), (1, 0)))[:, :-1]
+  assert (behind[:, :5] & (whole[:, :5] != task.pad)).any() or ended[:, 4].all()
+  assert np.array_equal(stopped, np.where(behind, task.pad, whole))
+
+
+def test_rows_of_all_measures(model):
+  found = rows_of(model, USUAL)
+  assert set(found) == {"em", "token", "position", "em_end_blind", "edit"}
+  assert all(row["n"] == 64 for name, row in found.items() if name != "token")
+  assert found["token"]["n"] == 64 * 5
+  assert 64 > found["em_end_blind"]["correct"] >= found["em"]["correct"] > 0
+  by_position = found["position"]["by_position"]
+  assert len(by_position) == 5
+  assert found["position"]["value"] == pytest.approx(min(by_position), abs=1e-6)
+  assert found["token"]["value"] == pytest.approx(
+    np.mean(by_position), abs=1e-6
+  )
+  for name, row in found.items():
+    assert row["teacher_forced"] == (name in ("token", "position"))
+
+  (batch, _), *_ = model.batches(USUAL)
+  read = model.experiment.task.vocabulary.decode
+  before_end = lambda ids: list(read(ids[:5]).partition("&")[0])
+  pairs = [
+    (before_end(told), before_end(truth))
+    for told, truth in zip(
+      model.greedy(batch, stop=None), np.asarray(batch.target), strict=True
+    )
+  ]
+  edits = sum(statistics.edit_distance(*pair) for pair in pairs)
+  assert 0 < found["edit"]["value"] == edits / (64 * 4)
+
+
+def test_end_blind_forgives_the_end_and_leading_zeros_only():
+  number = lambda *tokens: measures._number(np.array(tokens), end=13)
+  truth = number(3, 2, 1, 0, 13)
+  assert number(3, 2, 1, 0, 0) == truth == number(3, 2, 1, 13, 13)
+  assert number(3, 13, 2, 1, 0) == truth
+  assert number(0, 3, 2, 1, 13) != truth
+  assert number(3, 2, 1, 14, 13) != truth
+
+
+def test_memory_does_not_change_rows(model):
+  large = USUAL._replace(length=20)
+  small = large._replace(memory_mb=1)
+  counts = [count for _, count in model.batches(small)]
+  assert sum(counts) == 64 and len(counts) > 2
+  assert counts[-1] < counts[0]  # the last one is filled up
+  assert [count for _, count in model.batches(large)] == [64]
+  assert rows_of(model, small) == rows_of(model, large)
+
+
+def test_attention_along_lines_takes_less_memory(model):
+  lines = model.scaffold["self"]
+  some = np.zeros(np.shape(lines.transparent), bool)
+  some[0, 0] = True
+  opened = model.scaffold | {"self": lines._replace(transparent=some)}
+  bias = dataclasses.replace(model.experiment.bias, closed=-9.0)
+  soft = dataclasses.replace(model.experiment, bias=bias)
+  sizes = [
+    made.pass_size(USUAL)
+    for made in (
+      model,
+      dataclasses.replace(model, scaffold=opened),
+      dataclasses.replace(model, experiment=soft),
+    )
+  ]
+  assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
+
+
+def test_small_lengths_have_fewer_numbers(model):
+  found = measures.accuracy(model, USUAL._replace(length=1))
+  assert {row["metric"]: row["n"] for row in found} == {
+    "em": 9,
+    "token": 9 * 4,
+    "position": 9,
+  }
+
+
+def test_lengths_up_to_62_share_one_compile(model):
+  counts = lambda: (door._hits._cache_size(), data.test_batch._cache_size())
+  measures.accuracy(model, USUAL)
+  before = counts()
+  for length in (1, 3, 20, 62):
+    measures.accuracy(model, USUAL._replace(length=length))
+  assert counts() == before
+  shape = lambda n: (
+    jax.eval_shape(
+      lambda: model.experiment.test_batch("equal", 0, np.arange(4), n, {})
+    ).inputs.shape
+  )
+  assert shape(62) == (4, 65) and shape(63) == (4, 129)
+
+
+def test_lengths_share_one_shape_at_fixed_width():
+  config = get_config("successor,window_cpi")
+  config.data.update(width="fixed", fixed_width=12, widths=())
+  experiment = build(config)
+  bounds = {experiment.bound(experiment.test_width(n), {}) for n in (2, 5, 11)}
+  assert bounds == {12}
+
+
+@pytest.mark.parametrize("samples", [(5,), (5, 6, 7)])
+def test_lengths_left_out_take_their_samples_along(samples):
+  """The vanilla model of a pipeline is not tested at the longest inputs."""
+  config = get_config()
+  config.eval.update(lengths=(60, 6, 20), samples=samples)
+  less = evaluate.up_to(config, 20)
+  assert tuple(less.eval.lengths) == (6, 20)
+  model = Model(build(config), {}, {})
+  asked = {t.length: t.samples for t in evaluate.tests(config, model)}
+  kept = {t.length: t.samples for t in evaluate.tests(less, model)}
+  assert kept == {n: asked[n] for n in (6, 20)}
+  assert asked == dict(
+    zip((60, 6, 20), samples * (3 // len(samples)), strict=True)
+  )
+  assert tuple(evaluate.up_to(config, 5).eval.lengths) == ()
+
+
+def test_every_variant_of_a_test_set_is_a_test():
+  config = untrained.config("sort", "decoder_only")
+  config.eval.update(
+    test_sets=("uniform", "repeats"),
+    lengths=(4, 6),
+    repeated_items=2,
+    repetitions=(1, 3),
+    seed=5,
+  )
+  tests = list(evaluate.tests(config, Model(build(config), {}, {})))
+  assert [(test.name, test.length) for test in tests] == [
+    ("uniform", 4),
+    ("uniform", 6),
+    ("repeats_2x1", 4),
+    ("repeats_2x1", 6),
+    ("repeats_2x3", 6),  # which 4 items have no room for
+  ]
+  assert tests[-1] == door.Test("repeats_2x3", "repeats", (2, 3), 6, 32, 5, 64)
+
+
+def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
+  states = trained_states.replace(
+    best_step=jnp.array([50, 350]),
+    best_params=jax.tree.map(jnp.zeros_like, trained_states.best_params),
+  )
+  config = get_config()
+  found = {}
+  for checkpoint in ("last", "best"):
+    config.eval.checkpoint = checkpoint
+    models = door.models(
+      trained_run.experiment, trained_run.scaffold, (0, 1), states, checkpoint
+    )
+    rows = evaluate.evaluate(config, models, tmp_path, "train", 3)
+    assert {row["checkpoint"] for row in rows} == {checkpoint}
+    assert {row["seeds_asked"] for row in rows} == {3}
+    found[checkpoint] = {
+      row["seed"]: row for row in rows if row["metric"] == "em"
+    }
+    for r, model in enumerate(models):
+      own = states.best_params if checkpoint == "best" else states.params
+      assert bits(model.params) == bits(one(own, r))
+  step = lambda name: {seed: row["step"] for seed, row in found[name].items()}
+  assert step("last") == {0: 600, 1: 600}
+  assert step("best") == {0: 50, 1: 350}
+  assert all(row["correct"] == 0 for row in found["best"].values())
+  kept = records.read_results(tmp_path / "results.jsonl")
+  assert len(kept) == 2 * 2 * 3  # neither evaluation replaced the other
+
+
+def test_checkpoint_that_is_named_is_read(trained, trained_run, trained_states):
+  (last, _), (named, _), (early, _) = (
+    workdirs.load(trained_run, name) for name in ("last", "600", "500")
+  )
+  assert (
+    bits(last.params) == bits(named.params) == bits(one(trained_states.params))
+  )
+  assert bits(early.params) != bits(last.params)
+  assert (last.step, early.step) == (600, 500)
