@@ -27,7 +27,7 @@ SORTING = "configs/sorting.py:"
 STUDIES = {
   "data": (
     ["none", "successor", "none,tempered"],
-    {"sequences.size": ("10000,100000,1000000", "1000000,10000000,160000000")},
+    {"data.size": ("10000,100000,1000000", "1000000,10000000,160000000")},
   ),
   "depth": (
     ["none", "none,tempered"],

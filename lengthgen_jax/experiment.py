@@ -85,8 +85,8 @@ class Experiment:
 
   def bound(self, width: int, scaffold: dict) -> int:
     """A static size for tests of a width: one program serves many of them."""
-    exact = any(not own.lined for own in scaffold.values())
-    if exact or self.fixed_width is not None:
+    lined = all(own.lined for own in scaffold.values())
+    if not lined or self.fixed_width is not None:
       return width  # a matrix ends somewhere
     return max(1 << (width - 1).bit_length(), 64)
 
@@ -123,15 +123,11 @@ class Experiment:
 
   # Batches.
 
-  def data_of(self, head: str) -> data.DataSet:
-    """The examples of a head's task."""
-    return self.data[self.heads.index(head)]
-
   def sample(self, key, head: str, part: plan.Part, turn=0, held_out=False):
     """A batch of one part of a head's share."""
     key = jax.random.fold_in(key, self.heads.index(head))
     key = jax.random.fold_in(key, part.bucket)
-    own = self.data_of(head)
+    own = self.data[self.heads.index(head)]
     return own.sample(key, part.count, part.bucket, turn, held_out)
 
   def test_batch(
@@ -192,8 +188,7 @@ class Experiment:
     return Sites(biases, self._sizes(batch))
 
   def _sizes(self, batch) -> dict:
-    """n of the softmax temperature: the prompt's tokens, and in a decoder with
-    a source of its own the keys that a row sees."""
+    """n of the softmax temperature: the prompt's tokens, or visible keys."""
     config = self.model.config.temperature
     visible = batch.rows.index[None] + 1
     items = batch.items[:, None]

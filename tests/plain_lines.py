@@ -65,7 +65,7 @@ def random_lines(seed, shape, axes, segments, ends=(), rows=(ANY,)):
     anchor=anchor.astype(np.int32),
     matrix=matrix.astype(np.int32),
     intercept=intercept.astype(np.int32),
-    value=rng.integers(-4, 5, shape).astype(np.float32) / 4,  # some are equal
+    value=rng.integers(-2, 3, shape).astype(np.float32) / 2,  # many are equal
     valid=rng.random(shape) < 0.8,
     transparent=np.zeros(shape[:-1], bool),
   )

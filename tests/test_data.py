@@ -374,7 +374,7 @@ def test_heads_and_buckets_have_streams_of_their_own():
 def test_an_experiment_samples_the_heads_own_task():
   own = experiment()
   assert own.heads == ("sort", "sort_successor", "sort_fill")
-  assert own.task.name == "sort" and own.data_of("sort_fill") is own.data[2]
+  assert own.task.name == "sort" and own.heads[2] == "sort_fill"
   batch = own.sample(jax.random.key(0), "sort_fill", Part(0, 8))
   prompt = np.asarray(batch.inputs)[:, :2]
   assert (prompt[:, 0] == prompt[:, 1]).all()

@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 import untrained
 
+from lengthgen_jax import trained
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.models.config import NORMS
-from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.results import measures
+from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.trained import Model
 
@@ -103,12 +105,21 @@ def make(case: Case) -> Model:
 
 
 @functools.cache
-def examples(case: Case):
-  """A batch of the task's first test set."""
-  experiment = make(case).experiment
-  name = next(iter(experiment.task.test_sets))
-  index = np.arange(SAMPLES)
-  return experiment.test_batch(name, 0, index, 3, make(case).scaffold)
+def examples(case: Case, length: int = 3):
+  """A batch of random inputs of a length, in the room that tests have."""
+  model = make(case)
+  experiment, task = model.experiment, model.experiment.task
+  random, units = np.random.default_rng(0), task.units(length)
+  if task.ragged:
+    items = random.integers(1, task.alphabet + 1, (SAMPLES, units))
+  else:
+    items = random.integers(0, task.base, (SAMPLES, task.operands, units))
+    items[:, 1:, 1 if task.short_operand else units :] = 0
+  parsed = [(own, [units] * task.operands) for own in items]
+  width = experiment.test_width(length)
+  bound = experiment.bound(width, model.scaffold)
+  how = (task, experiment.kind, parsed, width, bound)
+  return jax.jit(lambda: data.typed_batch(*how))()
 
 
 def outputs(batch, rows_BxT):
@@ -203,3 +214,33 @@ def test_where_the_future_may_show_outputs_are_decoded(kind):
   assert np.array_equal(exact, np.arange(SAMPLES) % 2 == 1)
   assert np.array_equal(outputs(again, token), told == truth)
   assert token[np.asarray(again.weight) == 0].all()
+
+
+class Shown(NamedTuple):
+  """A model that is tested on one batch."""
+
+  model: Model
+  batch: object
+
+  def batches(self, test):
+    yield self.batch, SAMPLES - 4
+
+  def __getattr__(self, name):
+    return getattr(self.model, name)
+
+
+def test_rows_of_a_task_without_an_end_token():
+  """Of the examples that count: the last ones of a batch may fill it up."""
+  case = next(c for c in CASES if c.task == "sort" and c.kind == KINDS[1])
+  truth = decoded(make(case), examples(case)).copy()
+  truth[::2, 1] = (truth[::2, 1] + 1) % 8  # a token of V = 5 and three more
+  shown = Shown(make(case), wanting(examples(case), truth))
+  found = {
+    row["metric"]: row
+    for measure in measures.MEASURES.values()
+    for row in measure(shown, trained.Test("uniform", "uniform", (), 3, 20))
+  }
+  assert set(found) == {"em", "token", "position", "edit"}
+  assert (found["em"]["correct"], found["em"]["n"]) == (10, 20)
+  assert found["position"]["by_position"][:2] == [1.0, 0.5]
+  assert found["edit"]["value"] == 10 / 60

@@ -151,7 +151,7 @@ def scaffold_of(name, config, built, path):
   """A bias of a run: of random lines if it is read from a file."""
   config.bias.kind = name
   if name == "file":
-    target, shape = built.task.target, (1, 2, 2, 5)
+    target, shape = built.task.target, (1, 2, 4, 5)
     sites = {
       "self": random_lines(0, shape, 1, (target, WHOLE), rows=(target, -1)),
       "cross": random_lines(1, shape, 1, (0, 1, WHOLE), (0, 1, WHOLE)),
@@ -168,7 +168,7 @@ def scaffold_of(name, config, built, path):
 
 def mixed(scaffold):
   """Some heads of every site transparent: none, one and all of a layer."""
-  which = np.array([[False, True], [True, True]])
+  which = np.array([[True, False, False, True], [True] * 4])
   return {
     site: own._replace(
       transparent=which ^ (site == "cross"),
@@ -189,6 +189,7 @@ def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
   fields = {
     "model.num_encoder_layers": 0,
     "model.num_decoder_layers": 2 if name == "file" else 1,
+    "model.num_heads": 4,
     "positions.kind": "none",
     "bias.learned_scale": True,
     "temperature.kind": "scalable",

@@ -188,15 +188,11 @@ class ArithmeticTask(Task):
     ids = jnp.where(place == 0, start, jnp.where(place == 1, operator, ids))
     return self.run(ids, 2 * width + 2, 0, marks=2)
 
-  # Tokens.
-
   vocabulary = ARITHMETIC
   vocab_size = 15  # the papers'; `=` is a decoder-only model's alone
   pad = ARITHMETIC.id("@")
   start = ARITHMETIC.id("$")
   delimiter = ARITHMETIC.id("=")
-
-  # Text.
 
   @property
   def usage(self):

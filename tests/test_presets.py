@@ -1,0 +1,130 @@
+"""Every preset of every config file, and every study, builds."""
+
+import ast
+import dataclasses
+import importlib
+import itertools
+import pathlib
+
+import jax
+import pytest
+from command import REPOSITORY
+from source import CONFIGS, TREES
+
+from configs import arithmetic, increment, quickstart, sorting
+from lengthgen_jax.config import build
+from lengthgen_jax.runs import abc
+
+
+def subsets(words):
+  """Every choice of some words."""
+  for count in range(len(words) + 1):
+    yield from itertools.combinations(words, count)
+
+
+def test_every_preset_of_arithmetic_builds():
+  """And has parameters of some shape; nothing is compiled."""
+  seen = {}
+  for task in arithmetic.TASKS:
+    for method in arithmetic.METHODS:
+      for words in subsets(arithmetic.OPTIONS):
+        preset = ",".join((task, method, *words))
+        config = arithmetic.get_config(preset)
+        experiment = build.build(config)
+        scaffold = build.make_scaffold(config, experiment)
+        windowed = "window" in method
+        assert set(scaffold) == ({"self", "cross"} if windowed else set())
+        assert (experiment.fixed_width is None) == (not words), preset
+        if method == "abc":
+          abc.check_config(config)  # the second stage too
+        model = experiment.model
+        assert model.config.num_decoder_layers > 1
+        # One layer's shapes stand for all.
+        small = dataclasses.replace(
+          model.config,
+          num_decoder_layers=1,
+          num_encoder_layers=min(model.config.num_encoder_layers, 1),
+        )
+        kind = (small, experiment.task.segments)
+        model = model.clone(config=small)
+        seen[kind] = dataclasses.replace(experiment, model=model)
+  for experiment in seen.values():
+    assert "decoder_0" in jax.eval_shape(lambda e=experiment: e.init(0))
+  assert len(seen) > 10
+
+
+@pytest.mark.parametrize("file", (sorting, increment))
+def test_every_preset_of_hints_builds(file):
+  """And has a head for every task; nothing is compiled."""
+  seen = set()
+  for hint in file.HINTS:
+    for words in subsets(file.OPTIONS):
+      preset = ",".join((hint, *words))
+      config = file.get_config(preset)
+      experiment = build.build(config)
+      assert len(experiment.heads) == 1 + len(config.hints)
+      kind = (experiment.model, experiment.heads)
+      if kind in seen:
+        continue
+      seen.add(kind)
+      shapes = jax.eval_shape(lambda e=experiment: e.init(0))
+      for head in experiment.heads:
+        idle = experiment.idle_params(experiment.lessons[0])
+        assert f"logits_dense_{head}" in idle | set(shapes), preset
+      layers = [name for name in shapes if name.startswith("decoder_")]
+      assert len(layers) > config.model.num_decoder_layers  # and a norm
+      width = shapes["token_embedder"]["embedding"].shape[1]
+      assert (width == 1024) == ("paper" in words), preset
+      tempered = "temperature" in shapes["decoder_0"]["self_attention"]
+      assert tempered == bool({"tempered", "best"} & set(words)), preset
+
+
+def test_quickstart_is_the_main_job():
+  config = quickstart.get_config()
+  assert config == arithmetic.get_config("addition,abc")
+  abc.check_config(config)
+  assert max(config.eval.lengths) == 1000
+
+
+@pytest.mark.parametrize(
+  "path",
+  [p for p in CONFIGS.glob("*.py") if p.stem not in ("base", "__init__")],
+  ids=lambda path: path.stem,
+)
+def test_every_config_file_says_how_to_run_it(path):
+  text = ast.get_docstring(TREES[path])
+  assert f"lengthgen --config=configs/{path.name}" in text
+  assert "--workdir=" in text
+
+
+@pytest.fixture
+def launch(monkeypatch):
+  """(studies, sweep), the scripts as modules."""
+  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
+  return importlib.import_module("studies"), importlib.import_module("sweep")
+
+
+@pytest.mark.parametrize("paper", (False, True))
+def test_every_study_is_a_sweep_of_configs_that_build(paper, launch):
+  studies, sweep = launch
+  for study in studies.STUDIES:
+    words = [study, "--root=root", *["--paper"] * paper]
+    line = studies.parse([*words, "--", "--config.seeds=(0,)"])
+    end = line.index("--")
+    assert line[-1] == "--config.seeds=(0,)"
+    values = [word.partition("=") for word in line[2:end]]
+    chosen = [v for flag, _, v in values if flag == "--config"]
+    grids = [v for flag, _, v in values if flag == "--grid"]
+    points = list(sweep.points(chosen, grids))
+    assert len({sweep.name(*point) for point in points}) == len(points) > 2
+    for path, fields in points:
+      file, _, preset = path.partition(":")
+      files = {"sorting": sorting, "increment": increment}
+      config = files[pathlib.Path(file).stem].get_config(preset)
+      for field, value in fields:
+        *sections, last = field.split(".")
+        old = config
+        for section in sections:
+          old = old[section]
+        old[last] = type(old[last])(value)  # KeyError: no such field
+      build.build(config)

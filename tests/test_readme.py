@@ -1,0 +1,168 @@
+"""What the README shows can be typed."""
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from command import REPOSITORY, parsed
+
+from configs import base
+from lengthgen_jax.config import build
+from lengthgen_jax.runs import abc
+from lengthgen_jax.trained import Model
+
+README = (REPOSITORY / "README.md").read_text()
+WORKDIR = "runs/quickstart"  # of the examples that read a trained workdir
+
+
+def blocks(language: str) -> list[str]:
+  return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def commands(script: str) -> list[list[str]]:
+  """The words after `script` of every shell command."""
+  found = []
+  for block in blocks("bash"):
+    text = block.replace("\\\n", " ")
+    for line in text.splitlines():
+      lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+      lexer.whitespace_split = True
+      part = []
+      for word in [*lexer, ";"]:
+        if set(word) <= set("|&;"):
+          if script in part:
+            found.append(part[part.index(script) + 1 :])
+          part = []
+        else:
+          part.append(word)
+  return found
+
+
+def check_command(words: list[str]) -> None:
+  """A command line parses, and its config builds where one is named."""
+  assert any(word.startswith("--workdir=") for word in words)
+  with parsed(*words) as (mode, config):
+    if mode in ("train", "abc"):
+      build.build(config)
+    if mode == "abc":
+      abc.check_config(config)
+    named = any(word.startswith("--config=") for word in words)
+    assert named == (config is not None)
+
+
+# Files that the README adds to the package, by name.
+FILES = dict(
+  re.findall(
+    r"`(lengthgen_jax/\S+\.py)`[^`]*:\n\n```python\n(.*?)```", README, re.S
+  )
+)
+ADDED = [
+  name.rpartition("/")[2].removesuffix(".py")
+  for name in FILES
+  if not (REPOSITORY / name).exists()
+]
+
+
+@pytest.mark.parametrize("words", commands("lengthgen"), ids=" ".join)
+def test_commands_of_the_readme_parse(words):
+  if not any(name in " ".join(words) for name in ADDED):
+    check_command(words)  # the others below
+
+
+def test_the_first_command_is_the_main_job():
+  (first, *_) = commands("lengthgen")
+  assert first == [
+    "--config=configs/quickstart.py",
+    "--mode=abc",
+    f"--workdir={WORKDIR}",
+  ]
+
+
+def test_sweeps_of_the_readme_parse(monkeypatch):
+  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
+  sweep = importlib.import_module("sweep")
+  lines = [
+    words for words in commands("python") if words[0] == "launch/sweep.py"
+  ]
+  assert lines
+  for words in lines:
+    value = lambda flag, words=words: [
+      word.partition("=")[2] for word in words if word.startswith(f"--{flag}=")
+    ]
+    points = list(sweep.points(value("config"), value("grid")))
+    assert len(points) > 1
+    for path, fields in points:
+      changes = [f"--config.{field}={what}" for field, what in fields]
+      with parsed(f"--config={path}", *changes) as (_, config):
+        build.build(config)
+
+
+def test_fields_that_the_readme_names_are_there():
+  config = base.get_config()
+  named = re.findall(r"`(?:--config\.)?([a-z_]+\.[a-z_.]+)=", README)
+  sections = "|".join(name for name in config if hasattr(config[name], "keys"))
+  named += re.findall(rf"`(?:--config\.)?((?:{sections})\.[a-z_.]+)`", README)
+  assert len(named) > 10
+  for name in named:
+    node = config
+    if name.startswith("model.") and hasattr(Model, name.split(".")[1]):
+      continue  # of a model in Python
+    for part in name.split("."):
+      assert part in node, f"the README names {name}"
+      node = node[part]
+
+
+SCRIPTS = [text for text in blocks("python") if text not in FILES.values()]
+
+
+@pytest.mark.parametrize("text", SCRIPTS, ids=range(len(SCRIPTS)))
+def test_python_of_the_readme_runs(text, request, capsys):
+  if WORKDIR in text:
+    text = text.replace(WORKDIR, str(request.getfixturevalue("trained")))
+    # A fixture that knows two digits stands in for the main job.
+    text = re.sub(r"(length=)\d+", r"\g<1>2", text)
+  names = {}
+  exec(compile(text, "README.md", "exec"), names)
+  assert capsys.readouterr().out.strip()
+  if "calibration" in names:
+    there = names["there"]
+    dense = np.asarray(names["bias"].dense(there, there))
+    back = dense[0, 0, 1]  # the head that looks one back, at 40 rows
+    assert (back[np.arange(1, 40), np.arange(39)] > -1).all()
+    assert np.isfinite(back).sum() == 39
+
+
+def test_what_the_readme_adds_is_all_there_is_to_add(tmp_path):
+  """Its files and registry lines in a copy of the project, where its test line
+  covers the new task, and those of models the new encoding."""
+  for folder in ("lengthgen_jax", "configs", "tests"):
+    shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+  (tmp_path / "README.md").write_text(README)
+  for name, text in FILES.items():
+    path = tmp_path / name
+    if path.exists():  # a registry
+      line, entry = text.splitlines()
+      found = path.read_text().replace("from ", f"{line}\nfrom ", 1)
+      text = found.replace("\n}", f"\n{entry}\n}}", 1)
+    path.write_text(text)
+  (words,) = [w for w in commands("python") if ADDED[0] in w]
+  assert words[:2] == ["-m", "pytest"]
+  words[words.index(ADDED[0])] = " or ".join(ADDED)
+  words += ["tests/test_models.py"]
+  words += ["tests/test_readme.py::test_commands_of_the_readme_parse"]
+  done = subprocess.run(
+    [sys.executable, *words, "-p", "no:cacheprovider"],
+    cwd=tmp_path,
+    env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+  found = int(re.search(r"(\d+) passed", done.stdout).group(1))
+  assert found > 20
