@@ -15,17 +15,16 @@ from plain_lines import (
 )
 
 from lengthgen_jax.attention import matrices
+from lengthgen_jax.attention.biases.window import Line, shared_lines
+from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import (
   ANY,
   LEFT,
   RIGHT,
   WHOLE,
-  Line,
   SiteLines,
   of_seed,
-  phrase,
-  shared_lines,
 )
 
 A, B, TARGET, START = range(4)  # segments

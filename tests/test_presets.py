@@ -22,6 +22,17 @@ def subsets(words):
     yield from itertools.combinations(words, count)
 
 
+def one_layer(experiment):
+  """The same with one layer, whose shapes stand for those of all."""
+  config = dataclasses.replace(
+    experiment.model.config,
+    num_decoder_layers=1,
+    num_encoder_layers=min(experiment.model.config.num_encoder_layers, 1),
+  )
+  model = experiment.model.clone(config=config)
+  return dataclasses.replace(experiment, model=model)
+
+
 def test_every_preset_of_arithmetic_builds():
   """And has parameters of some shape; nothing is compiled."""
   seen = {}
@@ -37,17 +48,9 @@ def test_every_preset_of_arithmetic_builds():
         assert (experiment.fixed_width is None) == (not words), preset
         if method == "abc":
           abc.check_config(config)  # the second stage too
-        model = experiment.model
-        assert model.config.num_decoder_layers > 1
-        # One layer's shapes stand for all.
-        small = dataclasses.replace(
-          model.config,
-          num_decoder_layers=1,
-          num_encoder_layers=min(model.config.num_encoder_layers, 1),
-        )
-        kind = (small, experiment.task.segments)
-        model = model.clone(config=small)
-        seen[kind] = dataclasses.replace(experiment, model=model)
+        assert experiment.model.config.num_decoder_layers > 1
+        one = one_layer(experiment)
+        seen[one.model, one.task.segments] = one
   for experiment in seen.values():
     assert "decoder_0" in jax.eval_shape(lambda e=experiment: e.init(0))
   assert len(seen) > 10
@@ -56,27 +59,23 @@ def test_every_preset_of_arithmetic_builds():
 @pytest.mark.parametrize("file", (sorting, increment))
 def test_every_preset_of_hints_builds(file):
   """And has a head for every task; nothing is compiled."""
-  seen = set()
+  seen = {}
   for hint in file.HINTS:
     for words in subsets(file.OPTIONS):
-      preset = ",".join((hint, *words))
-      config = file.get_config(preset)
+      config = file.get_config(",".join((hint, *words)))
       experiment = build.build(config)
       assert len(experiment.heads) == 1 + len(config.hints)
-      kind = (experiment.model, experiment.heads)
-      if kind in seen:
-        continue
-      seen.add(kind)
-      shapes = jax.eval_shape(lambda e=experiment: e.init(0))
-      for head in experiment.heads:
-        idle = experiment.idle_params(experiment.lessons[0])
-        assert f"logits_dense_{head}" in idle | set(shapes), preset
-      layers = [name for name in shapes if name.startswith("decoder_")]
-      assert len(layers) > config.model.num_decoder_layers  # and a norm
-      width = shapes["token_embedder"]["embedding"].shape[1]
-      assert (width == 1024) == ("paper" in words), preset
-      tempered = "temperature" in shapes["decoder_0"]["self_attention"]
-      assert tempered == bool({"tempered", "best"} & set(words)), preset
+      one = one_layer(experiment)
+      seen[one.model, one.heads] = one, words
+  for experiment, words in seen.values():
+    shapes = jax.eval_shape(lambda e=experiment: e.init(0))
+    for head in experiment.heads:
+      idle = experiment.idle_params(experiment.lessons[0])
+      assert f"logits_dense_{head}" in idle | set(shapes)
+    width = shapes["token_embedder"]["embedding"].shape[1]
+    assert (width == 1024) == ("paper" in words)
+    tempered = "temperature" in shapes["decoder_0"]["self_attention"]
+    assert tempered == bool({"tempered", "best"} & set(words))
 
 
 def test_quickstart_is_the_main_job():

@@ -8,7 +8,8 @@ from plain_lines import INF, one_seed, packed, places, tokens
 
 from lengthgen_jax.attention.biases import BIASES, scaffold
 from lengthgen_jax.attention.biases.scaffold import BiasConfig
-from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
+from lengthgen_jax.attention.biases.window import Line, shared_lines
+from lengthgen_jax.attention.lines import LEFT, WHOLE
 from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError

@@ -93,3 +93,25 @@ def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
     sign = 1 if anchor == LEFT else -1
     found.append(sign * np.diag(step))
   return found
+
+
+def phrase(line, names) -> str:
+  """One line in words, like "b: right-1·row = 0".
+
+  Args:
+    line: (row_segment, segment, anchor, matrix, intercept) of one line.
+    names: segment names.
+  """
+  _, segment, anchor, matrix, intercept = map(np.asarray, line)
+  name = "whole" if segment == WHOLE else names[int(segment)]
+  end = ("left", "right")[int(anchor)]
+  axes = [""] if len(intercept) == 1 else ["j", "k"]
+  found = []
+  for axis, label in enumerate(axes):
+    row = "".join(
+      f"{-int(m):+d}·row{other}"
+      for m, other in zip(matrix[axis], axes, strict=True)
+      if m
+    )
+    found.append(f"{end}{label}{row} = {int(intercept[axis])}")
+  return f"{name}: {', '.join(found)}"

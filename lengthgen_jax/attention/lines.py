@@ -158,39 +158,6 @@ def of_seed(bias: dict, r: int) -> dict:
   return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], bias)
 
 
-class Line(NamedTuple):
-  """One line with one axis, as a person writes it."""
-
-  segment: int
-  anchor: int
-  step: int  # M
-  intercept: int
-  value: float = 0.0
-  row_segment: int = ANY
-
-
-def shared_lines(lines, heads: int) -> SiteLines:
-  """SiteLines [1, 1, H, K], the same for every seed, layer and head."""
-  columns = {
-    name: np.array([getattr(line, name) for line in lines])
-    for name in Line._fields
-  }
-  spread = lambda x, kind: np.broadcast_to(
-    x.astype(kind), (1, 1, heads, *x.shape)
-  )
-  return SiteLines(
-    *(
-      spread(columns[name], np.int32)
-      for name in ("row_segment", "segment", "anchor")
-    ),
-    matrix=spread(columns["step"][:, None, None], np.int32),
-    intercept=spread(columns["intercept"][:, None], np.int32),
-    value=spread(columns["value"], np.float32),
-    valid=spread(np.ones(len(lines)), bool),
-    transparent=np.zeros((1, 1, heads), bool),
-  )
-
-
 def open_cells(row_segment, segment, anchor, matrix, intercept, rows, keys):
   """Which cells [N, B or 1, H, T, S] lie on lines given by [N, H] arrays.
 
@@ -280,25 +247,3 @@ def _segment_starts(keys):
   first = jnp.argmax(jnp.asarray(keys.segment)[:, None] == names, axis=-1)
   size = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
   return first, jnp.take_along_axis(size, first[..., None], axis=1)
-
-
-def phrase(line, names) -> str:
-  """One line in words, like "b: right-1·row = 0".
-
-  Args:
-    line: (row_segment, segment, anchor, matrix, intercept) of one line.
-    names: segment names.
-  """
-  _, segment, anchor, matrix, intercept = map(np.asarray, line)
-  name = "whole" if segment == WHOLE else names[int(segment)]
-  end = ("left", "right")[int(anchor)]
-  axes = [""] if len(intercept) == 1 else ["j", "k"]
-  found = []
-  for axis, label in enumerate(axes):
-    row = "".join(
-      f"{-int(m):+d}·row{other}"
-      for m, other in zip(matrix[axis], axes, strict=True)
-      if m
-    )
-    found.append(f"{end}{label}{row} = {int(intercept[axis])}")
-  return f"{name}: {', '.join(found)}"

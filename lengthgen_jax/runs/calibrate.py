@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 import lengthgen_jax
 from lengthgen_jax.attention import calibration, lines
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.candidates import candidates
+from lengthgen_jax.attention.candidates import candidates, phrase
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.runs.collect import collect, conditions, sites
@@ -194,7 +194,7 @@ def describe(section, experiment, seed: int, judged: dict) -> None:
       kept = np.flatnonzero(verdict.keep[n, h])
       kept = kept[np.argsort(-strength[kept])]
       phrases = [
-        f"{lines.phrase([x[c] for x in tested], names)}"
+        f"{phrase([x[c] for x in tested], names)}"
         f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
         for c in kept
       ]

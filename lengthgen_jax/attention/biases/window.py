@@ -1,12 +1,16 @@
 """The windowed bias of ABS, as lines."""
 
+from typing import NamedTuple
+
+import numpy as np
+
 from lengthgen_jax.attention.biases.scaffold import Shape
 from lengthgen_jax.attention.lines import (
+  ANY,
   LEFT,
   RIGHT,
   WHOLE,
-  Line,
-  shared_lines,
+  SiteLines,
 )
 from lengthgen_jax.errors import check
 
@@ -56,3 +60,36 @@ def window(section, about: Shape) -> dict:
     band = [Line(WHOLE, LEFT, 1, k) for k in range(-width, width + 1)]
     found["encoder"] = shared_lines(band, heads)
   return found
+
+
+class Line(NamedTuple):
+  """One line with one axis, as a person writes it."""
+
+  segment: int
+  anchor: int
+  step: int  # M
+  intercept: int
+  value: float = 0.0
+  row_segment: int = ANY
+
+
+def shared_lines(lines, heads: int) -> SiteLines:
+  """SiteLines [1, 1, H, K], the same for every seed, layer and head."""
+  columns = {
+    name: np.array([getattr(line, name) for line in lines])
+    for name in Line._fields
+  }
+  spread = lambda x, kind: np.broadcast_to(
+    x.astype(kind), (1, 1, heads, *x.shape)
+  )
+  return SiteLines(
+    *(
+      spread(columns[name], np.int32)
+      for name in ("row_segment", "segment", "anchor")
+    ),
+    matrix=spread(columns["step"][:, None, None], np.int32),
+    intercept=spread(columns["intercept"][:, None], np.int32),
+    value=spread(columns["value"], np.float32),
+    valid=spread(np.ones(len(lines)), bool),
+    transparent=np.zeros((1, 1, heads), bool),
+  )
