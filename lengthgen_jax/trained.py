@@ -137,8 +137,7 @@ class Model:
       self.scaffold,
       batch,
       jnp.int32(outputs),
-      head=self.experiment.task.name,
-      stop=stop,
+      stop,
     )
     return np.asarray(found)
 
