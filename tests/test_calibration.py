@@ -5,15 +5,11 @@ import functools
 import jax
 import numpy as np
 import pytest
-import untrained
 from plain_lines import INF, one_seed, opened, places, tokens
 
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.candidates import Candidates, candidates
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
-from lengthgen_jax.errors import UsageError
-from lengthgen_jax.runs.calibrate import check_config
-from lengthgen_jax.tasks.pack import KINDS
 
 A, B, TARGET, START = range(4)  # segments
 
@@ -241,6 +237,21 @@ def test_a_line_belongs_to_the_rows_of_one_segment():
   assert not other.valid.any() and not other.transparent.any()
 
 
+def test_rows_that_are_not_used_say_nothing():
+  """Whatever they attend to; and a line need not cross them."""
+  rows, keys = said(12), places(tokens((A, 12)))
+  line = ABSOLUTE["diagonal"]
+  attention = planted(line, rows, keys)
+  attention[:, :, 5:] = planted(ABSOLUTE["vertical"], rows, keys)[:, :, 5:]
+  used = np.arange(12) < 5
+  condition = calibration.Condition(attention, used, rows, keys)
+  tested = candidates(rows, keys, TARGET, (0, 1), True, {WHOLE})
+  for how in ({}, {"rule": "mass", "threshold": 5.0}):
+    verdict = judge([condition], tested, **how)
+    found = calibration.compact(tested, [verdict], "each", "closed")
+    assert_only(found, line, said(30), places(tokens((A, 40))))
+
+
 def test_a_line_that_moves_with_the_width_is_dropped():
   """A sink at a fixed offset from the wrong end holds at one width only."""
   at = lambda n: (said(6), places(tokens((A, n), (B, n))))
@@ -371,34 +382,3 @@ def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
   last = calibration.compact(THREE, [first, second], "last", empty)
   assert last.value.shape == (2, 1, 2, 2)
   assert np.array_equal(last.valid, found.valid[:, 1:])
-
-
-# What cannot be calibrated.
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
-  fields = {"calibration.lengths": (1, 2), "data.widths": (4,)}
-  for changes, words in (
-    ({}, "at one width: train with two or more data.widths"),
-    ({"calibration.lengths": (3,)}, "3 exceeds data.train_length=2"),
-    ({"data.widths": (4, 5)}, ""),
-    ({"calibration.lines": "absolute"}, ""),
-    ({"data.width": "fixed", "data.widths": ()}, ""),
-  ):
-    config = untrained.config("addition", kind, fields | changes)
-    built = untrained.experiment("addition", kind, fields | changes)
-    if not words:
-      check_config(config, built)
-      continue
-    with pytest.raises(UsageError, match=words) as error:
-      check_config(config, built)
-    assert "\n" not in str(error.value)
-
-
-def test_outputs_at_no_fixed_place_have_no_lines():
-  fields = {"calibration.lengths": (1, 2)}
-  config = untrained.config("sort", "decoder_only", fields)
-  built = untrained.experiment("sort", "decoder_only", fields)
-  with pytest.raises(UsageError, match="task='sort'.*no lines"):
-    check_config(config, built)

@@ -3,10 +3,12 @@
 On a toy experiment whose seeds fare as they are told.
 """
 
+import dataclasses
 import os
 import shutil
 import signal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ SEEDS = (3, 1, 4)
 FATES = (FINE, BAD_START, HOPELESS)
 
 
-def make_run(folder, fates=FATES, experiment=None, save_every=1, **fields):
+def make_run(folder, fates=FATES, experiment=None, save_every=1):
   """A loop.Run of short attempts, and the lines that it will report."""
   lines = []
   train = toy.train_config(
@@ -163,18 +165,38 @@ def test_how_often_is_saved_changes_nothing(whole, tmp_path):
 
 def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
   """A checkpoint is named after the seed that is farthest."""
-  run, _ = make_run(tmp_path, (FINE,) * 3)
+  run, lines = make_run(tmp_path, (FINE,) * 3)
   seeds = jnp.array(SEEDS)
   state = many.init(run.trainer, seeds)
   state, _ = many.chunk(run.trainer, state, seeds, run.scaffold, 20)
   done = jnp.array([True, False, True])
-  state = state.replace(step=jnp.where(done, 60, state.step), done=done)
+  state = state.replace(
+    step=jnp.where(done, 60, state.step),
+    done=done,
+    # As if at a target below train.restart_below: that is no failure.
+    stopped_at=jnp.where(done, 60, -1),
+    best_em=jnp.where(done, 0.3, state.best_em),
+  )
   store = run.store
   store.save(60, state, {})
   store.close()
   states = loop.train(run)
   assert states.step.tolist() == [60, 60, 60]
+  assert states.attempt.tolist() == [0, 0, 0]
+  assert lines == ["resumed at step 60"]
   assert bits(loop.load(run, "60")) == bits(states)
+
+
+def test_seeds_side_by_side_fare_the_same(whole, tmp_path):
+  """The last one trains alone."""
+  run, lines = make_run(tmp_path)
+  train = dataclasses.replace(run.train, seed_axis="vmap")
+  states = loop.train(dataclasses.replace(run, train=train))
+  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  jax.tree.map(close, states, whole[0])
+  assert lines == whole[1]
+  for row, wanted in zip(metrics(tmp_path), metrics(whole[2]), strict=True):
+    assert row == pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
