@@ -29,7 +29,11 @@ def make_run(folder, fates=FATES, experiment=None, save_every=1):
   """A loop.Run of short attempts, and the lines that it will report."""
   lines = []
   train = toy.train_config(
-    steps=60, restarts=1, restart_below=0.6, target_exact_match=2.0
+    steps=60,
+    warmup_steps=30,
+    restarts=1,
+    restart_below=0.6,
+    target_exact_match=2.0,
   )
   folder.mkdir(exist_ok=True)
   made = loop.Run(
@@ -89,8 +93,9 @@ def test_attempts_have_other_parameters_and_the_same_rates(whole):
   assert steps(3) == [20, 40, 60]
   assert steps(1) == [40, 60, 80]  # of the chunk before there is no loss
   assert steps(4) == [20, 40, 60, 80, 100, 120]
-  rates = {row["step"]: row["learning_rate"] for row in rows}
-  assert rates[20] == rates[40] > 0  # past its warm-up
+  rates = {(row["seed"], row["step"]): row["learning_rate"] for row in rows}
+  assert rates[3, 20] == rates[1, 40] == rates[4, 80] == rates[4, 20]
+  assert 0 < rates[3, 20] < rates[3, 40] == rates[1, 60]  # warmed up
   own = [row for row in rows if row["seed"] == 4]
   assert own[0]["loss"] != own[3]["loss"]
   assert set(own[0]) == {
@@ -180,11 +185,18 @@ def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
   store = run.store
   store.save(60, state, {})
   store.close()
+  rows = [{"seed": r, "step": n} for n in (20, 40, 60) for r in SEEDS]
+  records.append(tmp_path / "metrics.jsonl", rows)
   states = loop.train(run)
   assert states.step.tolist() == [60, 60, 60]
   assert states.attempt.tolist() == [0, 0, 0]
   assert lines == ["resumed at step 60"]
   assert bits(loop.load(run, "60")) == bits(states)
+  # What the log said of the seed's lost past went with it.
+  again = records.read(tmp_path / "metrics.jsonl")
+  lost = {"seed": 1, "step": 60}
+  assert again[:-1] == [row for row in rows if row != lost]
+  assert lost.items() < again[-1].items()
 
 
 def test_seeds_side_by_side_fare_the_same(whole, tmp_path):
@@ -239,8 +251,9 @@ def test_training_can_start_from_given_parameters(whole, tmp_path):
   initial = [copied(given) for _ in SEEDS]
   loop.train(run, initial)
   first = [row for row in metrics(tmp_path) if row["step"] == 20]
-  usual = [row for row in metrics(whole[2]) if row["step"] == 20]
-  assert max(row["loss"] for row in first) < 0.5 * usual[-1]["loss"]
+  usual = next(row for row in metrics(whole[2]) if row["seed"] == 3)
+  assert usual["step"] == 20
+  assert max(row["loss"] for row in first) < 0.1 * usual["loss"]
   assert len({row["loss"] for row in first}) == 3  # data are the seeds' own
 
 
