@@ -139,8 +139,9 @@ def draw(config: ConfigDict, rows, workdir, first, second) -> list:
 
 
 def labels(experiment, site: str, keys) -> list[str]:
-  """What stands at every key, like "a4", "a3", "b1": segment and place."""
-  names = experiment.site_segments[site]
+  """What stands at every key, like "a", "a4", "b1" (counted from the right end)
+  and "y1" for the first output; a segment's mark has no number."""
+  names = {"start": "^", "target": "y", "": ""}
   found = []
   for segment, left, right in zip(
     np.asarray(keys.segment[0]),
@@ -148,10 +149,11 @@ def labels(experiment, site: str, keys) -> list[str]:
     np.asarray(keys.right[0, :, 0]),
     strict=True,
   ):
-    inside = 0 <= segment < len(experiment.task.segments)
-    place = right if inside else left
-    mark = segment < 0 or inside and left == 0
-    found.append(names[segment] + ("" if mark else f"{place + 1}"))
+    name = experiment.site_segments[site][segment]
+    output = name == "target"
+    number = left + 1 if output else right + 1
+    mark = segment < 0 or left == 0 and not output
+    found.append(names.get(name, name) + ("" if mark else str(number)))
   return found
 
 
