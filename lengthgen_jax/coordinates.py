@@ -13,7 +13,6 @@ import numpy as np
 Array = jax.Array | np.ndarray
 
 PAD = -1  # the segment of a place that holds nothing
-UNKNOWN = -(1 << 30)  # an offset that no line meets
 
 
 class Coordinates(NamedTuple):

@@ -150,9 +150,6 @@ class SiteLines(NamedTuple):
     return r, n, h, row, m * row + shift
 
 
-LineBias = dict[str, SiteLines]  # by site: "self", "cross", "encoder"
-
-
 def of_seed(bias: dict, r: int) -> dict:
   """The bias of seed r, without the leading axis; one bias may serve all."""
   return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], bias)

@@ -17,7 +17,7 @@ SITES = ("self", "cross", "encoder")
 
 
 def save(path, bias: dict, meta: dict) -> None:
-  """Writes a LineBias: `self_*`, `cross_*` arrays and `meta` as JSON.
+  """Writes lines by site: `self_*`, `cross_*` arrays and `meta` as JSON.
 
   Args:
     path: of the .npz.
