@@ -193,6 +193,10 @@ def fields() -> dict:
     "retrain": {
       "start": "fresh",  # parameters: fresh, interpolated
     },
+    # proofs for every length (--mode=certify)
+    "certify": {
+      "max_cases": 1e9,  # more are refused
+    },
     "eval": {
       "lengths": (6, 10, 20, 60),  # decimal digits
       # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,

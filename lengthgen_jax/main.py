@@ -18,7 +18,15 @@ from ml_collections import ConfigDict, config_flags
 
 from lengthgen_jax.errors import UsageError, check
 
-MODES = ("train", "abc", "evaluate", "predict", "calibrate", "report")
+MODES = (
+  "train",
+  "abc",
+  "evaluate",
+  "predict",
+  "calibrate",
+  "certify",
+  "report",
+)
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -38,8 +46,9 @@ _MODE = flags.DEFINE_enum(
   "train: train, then evaluate; abc: interpolate, calibrate, retrain, evaluate;"
   " evaluate: test a trained workdir; predict: answer the"
   " expressions on standard input, one a line; calibrate: write the bias"
-  " that a trained workdir's attention shows; report: one table and figures of"
-  " all results below --workdir.",
+  " that a trained workdir's attention shows; certify: prove that a trained"
+  " workdir is right at every length, or find inputs where it is not; report:"
+  " one table and figures of all results below --workdir.",
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
@@ -178,7 +187,7 @@ def dispatch(
 
 
 # Overrides that make no other method of a run.
-UNNAMED = ("seeds", "eval", "checkpoint", "method", "overrides")
+UNNAMED = ("seeds", "eval", "certify", "checkpoint", "method", "overrides")
 UNNAMED += ("train.chunk", "train.seed_axis")
 
 

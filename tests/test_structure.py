@@ -24,7 +24,8 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"training", "configs"},
   "training": {"errors", "rng", "results"},
   "results": {"errors", "drawing"},
-  "interpret": {"drawing"},
+  "interpret": {"drawing", "coordinates", "errors"}
+  | {"tasks", "attention", "models"},
   "runs": TO_RUN,
   "main": {"errors", "runs"},
   "__init__": {"runs"},

@@ -83,7 +83,7 @@ class Gathered(struct.PyTreeNode):
 
 
 def attend(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias, tau, precision):
-  """softmax(τ · q·k / sqrt(K) + bias) · v, in float32 inside.
+  """softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside.
 
   A row whose keys are all closed (bias -inf) has zero weights and so a zero
   context vector; its gradients are zero too.
@@ -123,7 +123,7 @@ def _attend(query, key, value, bias, tau, precision):
     scoring,
     query,
     bias.near(key),
-    preferred_element_type=jnp.float32,
+    preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
     precision=precision,
   )
   scores = scores if tau is None else scores * tau

@@ -78,7 +78,8 @@ def _check_numbers(config: ConfigDict) -> None:
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
-    " positions.random_start eval.repeated_items calibration.samples",
+    " positions.random_start eval.repeated_items calibration.samples"
+    " certify.max_cases",
   )
   check_positive(
     config,

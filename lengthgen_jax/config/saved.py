@@ -43,7 +43,7 @@ def _fill(path, config: ConfigDict, saved: dict, where: str) -> None:
 
 
 # Fields that may change between training a workdir and reading it again.
-READING_FIELDS = ("eval",)
+READING_FIELDS = ("eval", "certify")
 
 
 def saved_config(workdir) -> ConfigDict | None:

@@ -56,3 +56,38 @@ def _labels(set_ticks, labels) -> None:
     set_ticks([])
   else:
     set_ticks(range(len(labels)), labels, fontsize=4)
+
+
+def margins(certificates: dict, edges, path, title: str) -> pathlib.Path:
+  """How many cases have which margin, a panel per seed.
+
+  Args:
+    certificates: by seed, each with "views" that have a "histogram" by edges.
+    edges: the histogram's; the first and the last are infinite.
+    path: where the PNG goes.
+    title: above all panels.
+  """
+  count = len(certificates)
+  figure, axes = plt.subplots(
+    count, 1, figsize=(6, 1.9 * count + 0.8), sharex=True, squeeze=False
+  )
+  left = np.concatenate([[edges[1] - 1], edges[1:-1]])
+  for axis, (seed, own) in zip(axes[:, 0], certificates.items(), strict=True):
+    total = np.sum([view["histogram"] for view in own["views"]], axis=0)
+    wrong = left < 0
+    width = np.diff(np.append(left, left[-1] + 1))
+    for part, color in ((wrong, "tab:red"), (~wrong, "tab:blue")):
+      axis.bar(left[part], total[part], width[part], align="edge", color=color)
+    axis.set_yscale("log")
+    axis.set_ylabel("cases")
+    axis.set_title(f"seed {seed}: {own['verdict']}", fontsize=7)
+  shown = np.flatnonzero(
+    np.sum(
+      [v["histogram"] for c in certificates.values() for v in c["views"]], 0
+    )
+  )
+  axes[0, 0].set_xlim(left[shown[0]] - 1, left[shown[-1]] + 2)
+  axes[-1, 0].set_xlabel("margin: right logit - best wrong one")
+  figure.suptitle(title, fontsize=9)
+  figure.tight_layout()
+  return save(figure, path)

@@ -202,10 +202,10 @@ def position_encodings(config: ModelConfig, sites) -> dict:
 
 
 def logits_layer(config: ModelConfig) -> nn.Dense:
-  """The output layer, float32 whatever the compute type is."""
+  """The output layer, float32 at least whatever the compute type is."""
   return nn.Dense(
     config.vocab_size,
-    dtype=jnp.float32,
+    dtype=jnp.promote_types(jnp.float32, config.dtype),
     use_bias=config.dense_bias,
     precision=config.precision,
   )

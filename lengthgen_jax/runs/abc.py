@@ -18,6 +18,7 @@ from lengthgen_jax.runs import INTERRUPTED, calibrate, collect
 from lengthgen_jax.runs import evaluate as evaluation
 from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.training import loop
+from lengthgen_jax.training.progress import Interrupted
 
 
 def run(config: ConfigDict, workdir: pathlib.Path) -> int:
@@ -39,7 +40,7 @@ def run(config: ConfigDict, workdir: pathlib.Path) -> int:
     if config.retrain.start == "interpolated":
       initial = [m.params for m in models if m.seed in second.seeds]
     loop.train(second, initial)
-  except loop.Interrupted as stop:
+  except Interrupted as stop:
     workdirs.report(str(stop))
     return INTERRUPTED
   return evaluate(config, workdir)

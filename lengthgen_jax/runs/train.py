@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax.runs import INTERRUPTED, evaluate, workdir
 from lengthgen_jax.training import loop
+from lengthgen_jax.training.progress import Interrupted
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -14,7 +15,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   workdir.open_workdir(config, folder, "train")
   try:
     loop.train(made)
-  except loop.Interrupted as stop:
+  except Interrupted as stop:
     workdir.report(str(stop))
     return INTERRUPTED
   return evaluate.run(config, folder)

@@ -44,6 +44,7 @@ class ArithmeticTask(Task):
   }
   ragged: ClassVar[bool] = False
   of_digits: ClassVar[bool] = True
+  transducer: ClassVar[bool] = True
   operator: ClassVar[str] = ""
   base: ClassVar[int] = 10
   short_operand: ClassVar[bool] = False  # the second operand is one digit
@@ -62,6 +63,16 @@ class ArithmeticTask(Task):
   def step(self, state, symbols):
     """(next state, output digit) from the state and a digit of each operand
     (the single digit of N×1 is read again and again)."""
+
+  def holds(self, segment: int, left: int, right: int):
+    """(operand, place) of a prompt's token; None if it is a mark."""
+    if self.interleaved:
+      return None if left < 2 else (1 - right % 2, right // 2)
+    return (segment, right) if left else None
+
+  def last_zero(self, width, fixed_width):
+    """First place of a number that is always padding."""
+    return width - 1 if fixed_width else width - self.slack
 
   # Sizes.
 
@@ -232,6 +243,14 @@ class ArithmeticTask(Task):
     for i, part in enumerate(parts):
       items[i, : len(part)] = [int(c) for c in reversed(part)]
     return items, [len(part) for part in parts]
+
+  def typed(self, items, length: int) -> str:
+    """What a person types for digits [O, L] of so many places."""
+    numbers = [
+      own[: 1 if self.is_digit(i) else length][::-1]
+      for i, own in enumerate(items)
+    ]
+    return self.operator.join("".join(map(str, own)) for own in numbers)
 
   def symbols(self, ids):
     return list(self.vocabulary.decode(ids))

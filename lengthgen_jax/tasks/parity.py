@@ -36,6 +36,7 @@ class ParityClassification(Parity):
   """
 
   name = "parity_classification"
+  transducer = False
 
   def answered(self, items, size):
     label = jnp.take(self.answer(items, size.width), size.width - 1)

@@ -70,6 +70,8 @@ class Task:
     ragged: whether examples of a batch differ in length; otherwise they are
       padded to one width.
     of_digits: whether segments are numbers, least significant digit last.
+    transducer: whether outputs are those of a transducer over places, so that
+      a model of it can be certified; see arithmetic.
     end: id that closes an output, None if its length is known.
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
@@ -87,6 +89,7 @@ class Task:
   axes: ClassVar[int] = 1
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
+  transducer: ClassVar[bool] = False
   end: ClassVar[int | None] = None
   vocab_size: ClassVar[int]
   pad: ClassVar[int]

@@ -11,8 +11,12 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
 
 
+class Interrupted(Exception):
+  """SIGTERM or Ctrl-C: what was done so far is saved."""
+
+
 class StopSignal:
-  """Remembers SIGTERM and SIGINT while training; the loop saves and leaves."""
+  """Remembers SIGTERM and SIGINT, so that a loop can save and leave."""
 
   def __init__(self):
     self.received = False

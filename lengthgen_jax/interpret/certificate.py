@@ -1,0 +1,240 @@
+"""Whether a trained model is right on inputs of every length, by all cases.
+
+See interpret.locality for why finitely many cases are all there are. What is
+left to believe: that the few cells which the program's own biases open at the
+widths surveyed are those it opens (the program reads them off), that floating
+point rounds no more than was measured here on other batch sizes and on the
+dense path, and the lemma.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.interpret import locality
+from lengthgen_jax.interpret.states import States
+from lengthgen_jax.interpret.tape import Contexts, Tape
+from lengthgen_jax.tasks import data
+
+THIN = 32  # contexts with the smallest margins that are kept of each view
+EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
+DENSE_ROWS = 100_000  # rows whose logits are held against the dense path
+
+
+class Survey(NamedTuple):
+  """All there is to check of a model.
+
+  Attributes:
+    tape: of the task.
+    views: {View: [Example, ...]}, narrowest first.
+    contexts: the Contexts of every view, in the same order.
+  """
+
+  tape: Tape
+  views: dict
+  contexts: list
+
+  @property
+  def cases(self) -> int:
+    return sum(own.count for own in self.contexts)
+
+
+def survey(experiment, scaffold, progress=lambda x: x) -> Survey:
+  """The views of a model's rows, and their contexts."""
+  tape = Tape(experiment.task)
+  views = locality.views(experiment, scaffold, tape, progress)
+  contexts = [Contexts(tape, view.steps) for view in views]
+  return Survey(tape, views, contexts)
+
+
+@dataclasses.dataclass
+class Tally:
+  """What was found in the contexts of a view, so far.
+
+  Attributes:
+    cases, wrong: how many contexts, and how many of them are wrong.
+    margin: the smallest: right logit - best wrong one.
+    histogram: of margins, by EDGES.
+    thin: [(margin, context)] of the smallest ones, smallest first.
+  """
+
+  cases: int = 0
+  wrong: int = 0
+  margin: float = float("inf")
+  histogram: list = dataclasses.field(
+    default_factory=lambda: [0] * (len(EDGES) - 1)
+  )
+  thin: list = dataclasses.field(default_factory=list)
+
+  def add(self, contexts, margins) -> None:
+    """Counts the contexts of a chunk."""
+    self.cases += len(contexts)
+    self.wrong += int((margins <= 0).sum())
+    self.margin = min(self.margin, float(margins.min()))
+    counts = np.histogram(margins, EDGES)[0]
+    self.histogram = (np.array(self.histogram) + counts).tolist()
+    order = np.argsort(margins, kind="stable")[:THIN]
+    found = [(float(margins[k]), contexts[k].tolist()) for k in order]
+    self.thin = sorted([*self.thin, *found])[:THIN]
+
+
+def margins(view, contexts, logits, end: int):
+  """Right logit - best wrong one, for every context."""
+  logits = np.array(logits)
+  wanted = np.full(len(contexts), end)
+  if view.asked is not None:
+    wanted = contexts[:, view.asked].astype(int)
+  right = np.take_along_axis(logits, wanted[:, None], 1)[:, 0]
+  np.put_along_axis(logits, wanted[:, None], -np.inf, 1)
+  return right - logits.max(axis=1)
+
+
+def enumerate_view(states: States, view, contexts: Contexts, tally, skip=0):
+  """Adds every chunk from `skip` on to the tally; yields after each."""
+  chunks = itertools.islice(contexts.chunks(states.size), skip, None)
+  end = states.tape.task.end
+  for own, logits in states.of_chunks(view, chunks, contexts.count):
+    tally.add(own, margins(view, own, logits, end))
+    yield len(own)
+
+
+def inputs_of(survey: Survey, view, example, context, live: int):
+  """Digits [operands, W] of an input whose row has a context, or None."""
+  digits, outputs, shared = {}, {}, 0
+  columns = view.columns(survey.tape.shared)
+  for (kind, which, number), column in columns.items():
+    value = int(context[column])
+    if number < 0:
+      shared = value
+    elif kind == "given":
+      digits[which, example.places[number]] = value
+    else:
+      outputs[example.places[number]] = value
+  return survey.tape.realize(shared, digits, outputs, example.width, live)
+
+
+def inputs(survey: Survey, view, example, tally: Tally, dense: "Dense"):
+  """Digits [THIN, operands, W] of inputs that have a tally's thinnest contexts
+  at an example, the last one repeated."""
+  live = dense.experiment.task.last_zero(
+    example.width, dense.experiment.fixed_width
+  )
+  found = [
+    inputs_of(survey, view, example, context, live) for _, context in tally.thin
+  ]
+  return np.stack(found + found[-1:] * (THIN - len(found)))
+
+
+class Dense:
+  """The whole model on whole inputs, as everything else in the program runs it.
+
+  Attributes:
+    experiment, scaffold, params: of one seed.
+    longest: static bound of widths.
+  """
+
+  def __init__(self, experiment, scaffold, params, longest: int):
+    self.experiment, self.longest = experiment, longest
+    head = experiment.task.name
+    apply = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
+    self._apply = jax.jit(apply)
+
+  def __call__(self, items, width: int):
+    """(batch, logits [B, T, V]) of inputs [B, operands, W]."""
+    task, kind = self.experiment.task, self.experiment.kind
+    live = task.last_zero(width, self.experiment.fixed_width)
+    parsed = [(own, [live] * task.operands) for own in items]
+    batch = data.typed_batch(task, kind, parsed, width, self.longest)
+    return batch, np.asarray(self._apply(batch))
+
+
+def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
+  """(largest difference of a logit, rows compared) between the layer-wise
+  tables and the dense path, on random inputs of every width surveyed."""
+  found = {}
+  at = {e[:2]: (v, e) for v, own in survey.views.items() for e in own}
+  sizes = sorted({width for width, _ in at})
+  count = -(-DENSE_ROWS // len(at))
+  count = 1 << max(count - 1, 0).bit_length()
+  generator = np.random.default_rng(seed)
+  for width in sizes:
+    items = _random_inputs(generator, dense.experiment, count, width)
+    batch, logits = dense(items, width)
+    for row in (row for own, row in at if own == width):
+      view, example = at[width, row]
+      contexts = _contexts(survey.tape, view, example, items, batch)
+      found.setdefault(view, []).append((contexts, logits[:, row]))
+  most, rows = 0.0, 0
+  for view, parts in found.items():
+    contexts, wanted = map(np.concatenate, zip(*parts, strict=True))
+    told = states.logits(view, contexts)
+    most = max(most, float(np.abs(told - wanted).max()))
+    rows += len(contexts)
+  return most, rows
+
+
+def _contexts(tape: Tape, view, example, items, batch):
+  """What the inputs have in a view's columns: [B, columns]."""
+  rows = np.asarray(batch.rows.left[0, :, 0])
+  said = np.asarray(batch.target)
+  first = int(batch.first[0])
+  found = []
+  for kind, which, number in view.columns(tape.shared):
+    if number < 0:
+      found.append(items[:, which, 0])
+    elif kind == "given":
+      found.append(items[:, which, example.places[number]])
+    else:
+      place = example.places[number]
+      assert rows[first + place] == place
+      found.append(said[:, first + place])
+  if not found:
+    return np.zeros((len(items), 0), np.uint8)
+  return np.stack(found, axis=1).astype(np.uint8)
+
+
+def _random_inputs(generator, experiment, count: int, width: int):
+  """Digits [count, operands, W]: a third of them uniform, a third near the
+  base's ends, a third with long carries."""
+  task = experiment.task
+  live = task.last_zero(width, experiment.fixed_width)
+  shape = (count, task.operands, width)
+  items = generator.integers(0, task.base, shape)
+  ends = (task.base - generator.integers(0, 2, shape)) % task.base
+  kind = generator.integers(0, 3, (count, 1, 1))
+  carries = np.concatenate(
+    [items[:, :1], (task.base - 1 - items[:, :1])], axis=1
+  )[:, : task.operands]
+  flip = generator.random(shape) < 0.1
+  carries = np.where(flip, items, carries)
+  items = np.choose(kind, [items, ends, carries])
+  items[:, :, live:] = 0
+  for operand in range(task.operands):
+    if task.is_digit(operand):
+      items[:, operand, 1:] = 0
+      items[:, operand, 0] = generator.integers(0, 10, count)
+  return items.astype(np.int32)
+
+
+def checksum(params) -> str:
+  """Of parameters, by value."""
+  digest = hashlib.sha256()
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    digest.update(jax.tree_util.keystr(path).encode())
+    digest.update(np.ascontiguousarray(leaf).tobytes())
+  return digest.hexdigest()[:16]
+
+
+def in_float64(experiment, params):
+  """The same model in float64; use under jax.enable_x64."""
+  config = dataclasses.replace(experiment.model.config, dtype="float64")
+  model = experiment.model.clone(config=config)
+  params = jax.tree.map(
+    lambda x: jnp.asarray(np.asarray(x), jnp.float64), params
+  )
+  return dataclasses.replace(experiment, model=model), params

@@ -1,0 +1,65 @@
+"""What a model must be for a certificate: the lemma's conditions."""
+
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.errors import UsageError, check
+
+CYCLIC = ("sinusoidal", "learned")  # told by the index alone
+
+
+def check_local(experiment, scaffold) -> None:
+  """UsageError, one line that says what stands in the way of a certificate and
+  what would remove it."""
+  task, config = experiment.task, experiment.model.config
+  check(
+    task.transducer,
+    f"certify: {task.name} is no transducer, its outputs depend on more than"
+    " what comes before them; certified are tasks that state themselves as one",
+  )
+  sites = ["cross"] * ("cross" in experiment.model.sites) + ["self"]
+  sites += ["encoder"] * bool(config.num_encoder_layers)
+  for site in sites:
+    check(
+      site in scaffold,
+      f"certify: {site}-attention has no lines, every key is open; train with"
+      " a scaffold (--mode=abc, or bias.kind=window)"
+      + (" and bias.windowed_encoder" if site == "encoder" else ""),
+    )
+    lines = scaffold[site]
+    check(
+      lines.lined,
+      f"certify: {site}-attention has a dense bias, which ends somewhere;"
+      " calibrate lines instead",
+    )
+    for layer, head in np.argwhere(np.asarray(lines.transparent)):
+      raise UsageError(
+        f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
+        " it sees everything; calibrate with calibration.empty_heads=closed"
+      )
+  reasons = (
+    (config.temperature.kind != "none", "temperature.kind", "none"),
+    (not _placeless(config.positions), "positions.kind", "none"),
+    (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
+    (experiment.bias.allow_leak, "bias.allow_leak", "False"),
+  )
+  for wrong, field, wanted in reasons:
+    check(
+      not wrong,
+      f"certify: with this run's {field} a row depends on how long the input"
+      f" is, or on what comes later; train with {field}={wanted}"
+      + (" or a cyclic index" if field.startswith("pos") else ""),
+    )
+  for site, lines in scaffold.items():
+    steps = np.abs(np.where(lines.valid[..., None, None], lines.matrix, 0))
+    check(
+      (steps <= max((1, *task.strides))).all(),
+      f"certify: a line of {site}-attention moves {steps.max()} tokens a row,"
+      " faster than the digits; calibrate with smaller directions",
+    )
+
+
+def _placeless(positions) -> bool:
+  """Whether inputs are told nothing but an index mod T, if that."""
+  cyclic = positions.cyclic_period and positions.kind in CYCLIC
+  return positions.kind == "none" or bool(cyclic)

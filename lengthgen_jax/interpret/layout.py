@@ -1,0 +1,124 @@
+"""One width: what stands where, and which cells a model's own biases open."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.tasks import data
+
+
+class Token(NamedTuple):
+  """What an input holds.
+
+  Attributes:
+    kind: "mark" (always the same token), "given" (a digit of an operand) or
+      "said" (an output).
+    which: the mark's id, the operand's number, 0.
+    place: of the digit or output, -1 of a digit that all places share; in a
+      view, its number among the places.
+    phase: of the input's index, mod T.
+  """
+
+  kind: str
+  which: int
+  place: int
+  phase: int
+
+  @property
+  def key(self) -> tuple:
+    """Whose value it holds."""
+    return self.kind, self.which, self.place
+
+
+class Layout(NamedTuple):
+  """One width: tokens by stack, open cells, rows to say.
+
+  Attributes:
+    width: W.
+    tokens: Token of every input by stack.
+    cells: (stack, site, layer, row) -> ((key, bias by head), ...).
+    rows: (position, place) of every output, the end token's place is W.
+  """
+
+  width: int
+  tokens: dict
+  cells: dict
+  rows: list
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def _numbers(experiment, scaffold, width, longest: int):
+  """A batch of one example at a width, and its dense biases."""
+  task = experiment.task
+  batch = data.test_batch(
+    task,
+    experiment.kind,
+    next(iter(task.test_sets)),
+    jax.random.key(0),
+    np.zeros(1, np.int32),
+    task.last_zero(width, experiment.fixed_width),
+    width,
+    longest,
+    (),
+  )
+  sites = experiment.sites(scaffold, batch)
+  return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
+
+
+def layout(experiment, scaffold, width: int, longest: int) -> Layout:
+  """Tokens and open cells at a width, by the program's own biases."""
+  found = _numbers(experiment, scaffold, np.int32(width), longest)
+  batch, biases = jax.tree.map(np.asarray, found)
+  tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
+  if batch.source is not None:
+    right = experiment.model.config.positions.source_anchor == "right"
+    own = batch.source, batch.source_keys
+    tokens["encoder"] = _tokens(experiment, *own, right)
+  cells = {}
+  for site, values in biases.items():
+    stack = "encoder" if site == "encoder" else "decoder"
+    layers = depths(experiment)[stack]
+    for n in range(layers):
+      own = values[n if len(values) > 1 else 0]  # [H, T, S]
+      for row in range(len(tokens[stack])):
+        open_keys = np.flatnonzero((own[:, row] != CLOSED).any(axis=0))
+        cells[stack, site, n, row] = tuple(
+          (int(key), tuple(own[:, row, key].tolist())) for key in open_keys
+        )
+  said = np.flatnonzero(batch.weight[0] > 0)
+  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
+  return Layout(width, tokens, cells, rows)
+
+
+def depths(experiment) -> dict:
+  """Layers of every stack."""
+  config = experiment.model.config
+  return {
+    "encoder": config.num_encoder_layers,
+    "decoder": config.num_decoder_layers,
+  }
+
+
+def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
+  """What every input of a stack holds."""
+  task = experiment.task
+  period = experiment.model.config.positions.cyclic_period or 1
+  index = keys.index_right()[0] if from_right else keys.index
+  found = []
+  for i, segment in enumerate(keys.segment[0]):
+    left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
+    phase = int(index[i]) % period
+    if segment == task.target and ids[0, i] != task.end:
+      found.append(Token("said", 0, left, phase))
+    elif 0 <= segment < task.target and (
+      held := task.holds(int(segment), left, right)
+    ):
+      operand, place = held
+      place = -1 if task.is_digit(operand) else place
+      found.append(Token("given", operand, place, phase))
+    else:
+      found.append(Token("mark", int(ids[0, i]), -1, phase))
+  return found

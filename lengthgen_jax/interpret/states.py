@@ -1,0 +1,252 @@
+"""A view's logits for many contexts at once, layer by layer.
+
+States that are equal are computed once: a state is a row of a table, and an
+attention's keys are numbers of rows. The blocks are the model's own, run on one
+row and the few keys that it sees.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED, Dense
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.interpret.locality import View
+from lengthgen_jax.models.layers import Block, normalization
+
+PASS = 1 << 15  # contexts at once
+TABLE = 1 << 17  # rows of tables that are made once for all contexts
+ROWS = 1 << 10, 1 << 15, 1 << 18  # of arrays, filled up
+KEYS = 4, 16  # of a row, filled up
+
+
+class Table:
+  """States [R, D] of one layer, and what attention makes of them."""
+
+  def __init__(self, states):
+    self.states = _filled(np.asarray(states))
+    self.key_values = {}
+
+  def key_value(self, config, params, name: str, site: str):
+    """Keys and values [R, H, K] for a block's site."""
+    if (name, site) not in self.key_values:
+      norm = params.get("encoder_norm") if site == "cross" else None
+      self.key_values[name, site] = _key_value(
+        config, params[name], norm, self.states, site
+      )
+    return self.key_values[name, site]
+
+
+class States:
+  """The parameters of one model, asked for views.
+
+  Attributes:
+    experiment: whose model it is.
+    params: of one seed.
+    tape: of its task.
+    size: contexts at once.
+  """
+
+  def __init__(self, experiment, params, tape, size: int = PASS):
+    self.model, self.params = experiment.model, params
+    self.head, self.tape, self.size = experiment.task.name, tape, size
+    self.inputs = Table(_inputs(self.model, params))
+
+  def logits(self, view: View, contexts):
+    """[B, V] logits of the view's row for contexts [B, columns]."""
+    chunks = np.split(contexts, range(self.size, len(contexts), self.size))
+    found = self.of_chunks(view, chunks, len(contexts))
+    return np.concatenate([logits for _, logits in found])
+
+  def of_chunks(self, view: View, chunks, count: int):
+    """Yields (contexts, logits) of every chunk of `count` contexts in all."""
+    columns = self._columns(view)
+    made = self._small_tables(view, columns, count)
+    for contexts in chunks:
+      at = self._known(view, contexts, columns, made)
+      for stack, n, nodes in view.layers:
+        if (stack, n) not in made:
+          at |= self._layer(stack, n, nodes, at, contexts, columns)
+      table, number = at[*view.layers[-1][:2], view.layers[-1][2][0][0]]
+      finish = partial(_finish, self.model, self.head, self.params)
+      yield contexts, finish(table.states, _filled(number))[: len(contexts)]
+
+  def _layer(self, stack, n, nodes, at, contexts, columns) -> dict:
+    """{(stack, n, i): (table, numbers)} for the contexts of a chunk."""
+    found, states, offset = {}, [], 0
+    for i, node in nodes:
+      code = _code(contexts, columns[stack, n, i])
+      _, first, same = np.unique(code, return_index=True, return_inverse=True)
+      states.append(self._states(stack, n, node, at, first))
+      found[stack, n, i] = offset + same
+      offset += len(first)
+    table = Table(np.concatenate(states))
+    return {key: (table, number) for key, number in found.items()}
+
+  def _small_tables(self, view: View, columns, count: int) -> dict:
+    """{(stack, n): (table, {i: first row})} of the layers whose states are few
+    for all contexts that there could be."""
+    made, width = {}, len(view.columns(self.tape.shared))
+    for stack, n, nodes in view.layers[:-1]:
+      sizes = [10 ** len(columns[stack, n, i]) for i, _ in nodes]
+      if sum(sizes) > min(TABLE, 2 * count):
+        return made
+      states, starts = [], {}
+      for (i, node), size in zip(nodes, sizes, strict=True):
+        grid = np.zeros((size, width), np.uint8)
+        for k, column in enumerate(reversed(columns[stack, n, i])):
+          grid[:, column] = np.arange(size) // 10**k % 10
+        at = self._known(view, grid, columns, made)
+        starts[i] = sum(map(len, states))
+        states.append(self._states(stack, n, node, at, np.arange(size)))
+      made[stack, n] = Table(np.concatenate(states)), starts
+    return made
+
+  def _known(self, view: View, contexts, columns, made: dict) -> dict:
+    """{(stack, n, i): (table, numbers)} of the inputs and of tables made; a
+    state's number in those is what its columns hold."""
+    at = self._start(view, contexts)
+    for key, (table, starts) in made.items():
+      for i, start in starts.items():
+        at[*key, i] = table, start + _code(contexts, columns[*key, i])
+    return at
+
+  def _start(self, view: View, contexts) -> dict:
+    """(table, numbers) of every input."""
+    size, at = self.model.config.vocab_size, {}
+    columns = view.columns(self.tape.shared)
+    for stack, tokens in view.tokens:
+      for i, token in enumerate(tokens):
+        column = columns.get(token.key)
+        held = token.which if column is None else contexts[:, column]
+        number = np.broadcast_to(held, len(contexts)) + size * token.phase
+        at[stack, 0, i] = self.inputs, number.astype(np.int32)
+    return at
+
+  def _columns(self, view: View) -> dict:
+    """The columns that every state depends on, sorted."""
+    columns, found = view.columns(self.tape.shared), {}
+    for stack, tokens in view.tokens:
+      for i, token in enumerate(tokens):
+        own = columns.get(token.key)
+        found[stack, 0, i] = set() if own is None else {own}
+    depth = self.model.config.num_encoder_layers
+    for stack, n, nodes in view.layers:
+      for i, node in nodes:
+        near = (found[stack, n - 1, k] for k in (node.own, *dict(node.near)))
+        far = (found["encoder", depth, k] for k in dict(node.far))
+        found[stack, n, i] = set().union(*near, *far)
+    return {key: sorted(own) for key, own in found.items()}
+
+  def _states(self, stack: str, n: int, node, at: dict, pick):
+    """[len(pick), D]: a node's states in the picked contexts."""
+    config, name = self.model.config, f"{stack}_{n - 1}"
+    memory = "encoder", config.num_encoder_layers
+    sites = {"self": ((stack, n - 1), node.near)}
+    if stack == "decoder" and "cross" in self.model.sites:
+      sites["cross"] = memory, node.far
+    keys, numbers, biases = {}, {}, {}
+    for site, (below, seen) in sites.items():
+      size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
+      bias = np.full((config.num_heads, size), CLOSED, np.float32)
+      found = np.zeros((len(pick), size), np.int32)
+      table = self.inputs
+      for k, (i, values) in enumerate(seen):
+        table, number = at[*below, i]
+        found[:, k], bias[:, k] = number[pick], values
+      keys[site] = table.key_value(config, self.params, name, site)
+      numbers[site], biases[site] = _filled(found), bias
+    table, own = at[stack, n - 1, node.own]
+    states = _block(
+      config,
+      self.params[name],
+      table.states,
+      _filled(own[pick]),
+      keys,
+      numbers,
+      biases,
+    )
+    return np.asarray(states)[: len(pick)]
+
+
+def _code(contexts, columns):
+  """The columns' values as one number for each context."""
+  code = np.zeros(len(contexts), np.int64)
+  for column in columns:
+    code = 10 * code + contexts[:, column]
+  return code
+
+
+def _filled(array, sizes=ROWS):
+  """Rows repeated up to one of few sizes, so that few programs are
+  compiled."""
+  count = len(array)
+  larger = [size for size in sizes if size >= count]
+  rows = larger[0] if larger else 1 << (count - 1).bit_length()
+  return np.concatenate([array, np.repeat(array[-1:], rows - count, 0)])
+
+
+@partial(jax.jit, static_argnums=0)
+def _inputs(model, params):
+  """States [T·V, D] before the first layer, by phase and token."""
+  config = model.config
+  phases = config.positions.cyclic_period or 1
+  count = phases * config.vocab_size
+  tokens = jnp.arange(count) % config.vocab_size
+  index = jnp.arange(count) // config.vocab_size
+  zero = jnp.zeros((1, count, 1), jnp.int32)
+  places = Places(zero, zero[..., 0] > 0, index, jnp.full((1, 1), count))
+  x = model.apply(
+    {"params": params},
+    tokens[None],
+    places,
+    "self",
+    False,
+    None,
+    method=model.embed,
+  )
+  return x[0]
+
+
+_unrotated = lambda x: x  # what positions do to queries and keys: nothing
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _key_value(config, params, norm, states, site: str):
+  """Keys and values [R, H, K] of a block's site."""
+  block = Block(config, cross="cross_attention" in params)
+  if norm is not None:
+    states = normalization(config).apply({"params": norm}, states)
+  method = getattr(block, f"{site}_key_value")
+  found = block.apply(
+    {"params": params}, states[None], _unrotated, method=method
+  )
+  return jax.tree.map(lambda x: x[0], found)
+
+
+@partial(jax.jit, static_argnums=0)
+def _block(config, params, states, own, keys, numbers, biases):
+  """States [B, D] after a block, each row with keys of its own."""
+  near = lambda site: tuple(x[numbers[site]] for x in keys[site])
+  found, _ = Block(config, cross="cross" in keys).apply(
+    {"params": params},
+    states[own][:, None],
+    _unrotated,
+    {site: near(site) for site in keys},
+    {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
+    dict.fromkeys(keys),
+    False,
+  )
+  return found[:, 0]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _finish(model, head: str, params, states, number):
+  """Logits [B, V]."""
+  bound = model.bind({"params": params})
+  x = states[number]
+  if model.config.norm == "pre":
+    x = bound.decoder_norm(x)
+  return bound.logits_dense[head](x)

@@ -1,0 +1,213 @@
+"""--mode=certify: is a trained model right at every length? All cases, a
+verdict, and the shortest inputs on which it is wrong.
+
+W/certificate.json has a certificate for every seed; W/certificate_partial.json
+is where a certification that was cut off goes on.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+import numpy as np
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+import lengthgen_jax
+from lengthgen_jax.attention.candidates import phrase
+from lengthgen_jax.errors import check
+from lengthgen_jax.interpret import certificate, conditions, judge, plots
+from lengthgen_jax.interpret.states import States
+from lengthgen_jax.results import records
+from lengthgen_jax.runs import INTERRUPTED, evaluate
+from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.trained import Model
+from lengthgen_jax.training.progress import Interrupted, StopSignal
+
+FILE, PARTIAL = "certificate.json", "certificate_partial.json"
+SAVE_SECONDS = 10
+
+
+def run(config: ConfigDict, workdir: pathlib.Path) -> int:
+  """Certifies every seed of a workdir; returns the exit code."""
+  workdirs.check_trained(config, workdir)
+  own, made = workdirs.answering(config, workdir)
+  models = workdirs.load(made, config.eval.checkpoint)
+  try:
+    certify(own, models, workdir, len(config.seeds))
+  except Interrupted as stop:
+    workdirs.report(str(stop))
+    return INTERRUPTED
+  return 0
+
+
+def certify(config: ConfigDict, models: list[Model], workdir, asked: int):
+  """Certificates of models, one each; also as a file, rows and a figure.
+
+  Args:
+    config: whose `certify` section says what it may cost.
+    models: of the run's seeds.
+    workdir: where the files go.
+    asked: seeds that the run was asked for.
+
+  Raises:
+    UsageError: a model whose rows see more than lines.
+    Interrupted: after SIGTERM or SIGINT, what was found is kept.
+  """
+  for model in models:
+    conditions.check_local(model.experiment, model.scaffold)
+  stage = "retrain" if workdirs.is_pipeline(workdir) else "train"
+  found, rows = {}, []
+  for model in models:
+    clock = time.perf_counter()
+    own = found[str(model.seed)] = _certificate(config, model, workdir)
+    seconds = time.perf_counter() - clock
+    print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s")
+    rows.append(
+      evaluate.row_base(config, model, stage, asked)
+      | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
+      | {"metric": "certified", "value": own["value"], "n": own["cases"]}
+      | {"margin": own["margin"], "reason": own["verdict"]}
+      | {"seconds": round(seconds, 1)}
+    )
+  text = json.dumps(found, indent=1)
+  records.write_text(workdir / FILE, text + "\n")
+  records.merge(workdir / "results.jsonl", rows)
+  (workdir / PARTIAL).unlink(missing_ok=True)
+  title = f"{config.task}: margins of all cases"
+  figure = plots.margins(
+    found, certificate.EDGES, workdir / "figures" / "margins.png", title
+  )
+  print(f"certificate: {workdir / FILE}\nfigure: {figure}")
+  return found
+
+
+def _certificate(config: ConfigDict, model: Model, workdir) -> dict:
+  """The certificate of one seed."""
+  experiment, scaffold = model.experiment, model.scaffold
+  survey = certificate.survey(experiment, scaffold)
+  _check_cost(config.certify.max_cases, survey, model)
+  states = States(experiment, model.params, survey.tape)
+  widths = [e.width for own in survey.views.values() for e in own]
+  dense = certificate.Dense(experiment, scaffold, model.params, max(widths))
+  rounding, compared = certificate.rounding(states, survey, dense, model.seed)
+  tallies = _count(model, survey, states, workdir)
+  more, again = judge.thinnest(survey, tallies, states, dense)
+  rounding, compared = max(rounding, more), compared + again
+  margin = min(tally.margin for tally in tallies)
+  wrong = sum(tally.wrong for tally in tallies)
+  found = {
+    "value": None,
+    "verdict": "",
+    "cases": survey.cases,
+    "wrong": wrong,
+    "margin": margin,
+    "rounding": rounding,
+    "rounding_rows": compared,
+    "counterexamples": judge.counterexamples(survey, tallies, dense, model),
+    "widths": [min(widths), max(widths)],
+    "views": [
+      {"rows": judge.rows(own), "cases": t.cases, "wrong": t.wrong}
+      | {"margin": t.margin, "histogram": t.histogram}
+      for own, t in zip(survey.views.values(), tallies, strict=True)
+    ],
+    "lines": _lines(model),
+    "checksum": certificate.checksum(model.params),
+    "step": model.step,
+    "version": lengthgen_jax.__version__,
+  }
+  exact = judge.smallest_in_float64(
+    survey, tallies, model, judge.THICK * rounding
+  )
+  return found | judge.verdict(experiment, found, exact)
+
+
+def _check_cost(most: float, survey, model: Model) -> None:
+  """Says what it will cost; UsageError if that is more than allowed."""
+  largest = int(np.argmax([own.count for own in survey.contexts]))
+  example = list(survey.views.values())[largest][0]
+  met = judge.neighborhood(list(survey.views)[largest], example)
+  cases = survey.cases
+  check(
+    cases <= most,
+    f"certify: seed {model.seed} has {cases:.2g} cases, more than"
+    f" certify.max_cases={most:.2g}; most are of row {example.place} at"
+    f" W={example.width}, which depends on {met}: fewer lines, or verticals on"
+    " marks alone, would help",
+  )
+  print(
+    f"seed {model.seed}: {cases:,} cases in {len(survey.views)} views (about"
+    f" {max(cases / 2e5, 10):.0f} s on two cores); a row depends on at most"
+    f" {met}",
+    file=sys.stderr,
+  )
+
+
+def _lines(model: Model) -> dict:
+  """The lines of every site, layer and head in words."""
+  found = {}
+  for site, own in model.scaffold.items():
+    names = model.experiment.site_segments[site]
+    layers, heads, count = np.shape(own.valid)
+    for n in range(layers):
+      for h in range(heads):
+        lines = [
+          phrase([np.asarray(x)[n, h, k] for x in own[:5]], names)
+          for k in range(count)
+          if own.valid[n, h, k]
+        ]
+        found[f"{site} layer {n} head {h}"] = lines
+  return found
+
+
+def _count(model: Model, survey, states: States, workdir) -> list:
+  """A Tally of every view; goes on where an earlier call was cut off."""
+  path = workdir / PARTIAL
+  key = [certificate.checksum(model.params), survey.cases, states.size]
+  before = json.loads(path.read_text()) if path.exists() else {}
+  if before.get("key") != key:
+    before = {"key": key, "tallies": [], "chunks": 0}
+  tallies = [certificate.Tally(**own) for own in before["tallies"]]
+  start, chunks = len(tallies) - 1, before["chunks"]
+  saved = time.monotonic()
+  bar = tqdm(
+    total=survey.cases,
+    initial=sum(t.cases for t in tallies),
+    unit="case",
+    unit_scale=True,
+    mininterval=1 if sys.stderr.isatty() else 10,
+    desc=f"seed {model.seed}",
+  )
+
+  def save():
+    own = [dataclasses.asdict(t) for t in tallies]
+    text = {"key": key, "tallies": own, "chunks": chunks}
+    records.write_text(path, json.dumps(text))
+
+  with StopSignal() as stop, bar:
+    for k, view in enumerate(survey.views):
+      if k < start:
+        continue
+      if k > start:
+        tallies.append(certificate.Tally())
+        chunks = 0
+      tally, contexts = tallies[k], survey.contexts[k]
+      for count in certificate.enumerate_view(
+        states, view, contexts, tally, chunks
+      ):
+        chunks += 1
+        bar.update(count)
+        bar.set_postfix_str(
+          f"smallest margin {min(t.margin for t in tallies):.3g}", refresh=False
+        )
+        if stop.received or time.monotonic() - saved > SAVE_SECONDS:
+          save()
+          saved = time.monotonic()
+        if stop.received:
+          raise Interrupted(
+            f"stopped after {bar.n:,} of {survey.cases:,} cases, kept; the same"
+            " command goes on from there"
+          )
+  return tallies
