@@ -234,7 +234,7 @@ def gradients(opt_state):
 def first_step(experiment, lesson):
   """Gradients and losses of a lesson, from fresh parameters."""
   trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = trainer.fresh(5)
+  params, opt_state = learning(trainer.init(5))
   _, opt_state, losses = trainer.train_step(
     params, opt_state, 5, 0, lesson, {"fate": FINE}
   )
@@ -265,7 +265,7 @@ def test_every_head_part_step_and_seed_has_noise_of_its_own():
 
   experiment = Recording()
   trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = trainer.fresh(5)
+  params, opt_state = learning(trainer.init(5))
   for seed, step in ((5, 0), (5, 1), (6, 0)):
     for (share,) in experiment.lessons:
       parts = tuple(share.parts[0]._replace(bucket=b) for b in (0, 1))

@@ -29,8 +29,8 @@ class Checkpoints:
 
   def steps(self) -> list[int]:
     """Steps that have a finished checkpoint, oldest first."""
-    names = [path.name for path in self.folder.glob("[0-9]*")]
-    return sorted(int(name) for name in names if name.isdigit())
+    places = self.folder.glob("[0-9]*")
+    return sorted(int(path.name) for path in places if path.name.isdigit())
 
   def save(self, step: int, state, config: dict) -> None:
     """Copies a pytree of jax arrays (none empty) and returns; they are written
@@ -107,9 +107,9 @@ class Checkpoints:
     shutil.rmtree((self.folder / str(step)).rename(removed))
 
   def _remove_leftovers(self) -> None:
-    for ending in ("writing", "removed"):
-      for place in self.folder.glob(f".[0-9]*.{ending}"):
-        shutil.rmtree(place)
+    half = self.folder.glob(".[0-9]*.writing")
+    for place in [*half, *self.folder.glob(".[0-9]*.removed")]:
+      shutil.rmtree(place)
 
   def _load(self, step: int, abstract):
     """The state of a step whose files are sound."""
@@ -118,8 +118,10 @@ class Checkpoints:
     saved = json.loads((place / "meta.json").read_text())["leaves"]
     wrong = differences(forms(leaves), saved)
     names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
-    line = f"checkpoint {step} in {self.folder} has another structure: {names}"
-    check(not wrong, line)
+    check(
+      not wrong,
+      f"checkpoint {step} in {self.folder} has another structure: {names}",
+    )
     with ocp.StandardCheckpointer() as checkpointer:
       arrays = checkpointer.restore(place / "arrays")
     state = [
@@ -169,11 +171,8 @@ def files(place: pathlib.Path) -> dict:
 
 def checksum(path: pathlib.Path) -> list[int]:
   """[size in bytes, CRC-32] of a file."""
-  value = 0
-  with path.open("rb") as file:
-    while block := file.read(1 << 20):
-      value = zlib.crc32(block, value)
-  return [path.stat().st_size, value]
+  data = path.read_bytes()
+  return [len(data), zlib.crc32(data)]
 
 
 def damage(place: pathlib.Path) -> str:
@@ -191,9 +190,3 @@ def damage(place: pathlib.Path) -> str:
     if checksum(found[name]) != wanted:
       return f"{name} is not as it was written"
   return ""
-
-
-def saved_config(workdir) -> dict | None:
-  """The config a workdir was trained with, None if it has none."""
-  path = pathlib.Path(workdir) / "config.json"
-  return json.loads(path.read_text()) if path.exists() else None

@@ -29,14 +29,6 @@ class TrainConfig:
   restart_below: float
   seed_axis: str
 
-  def attempt_steps(self, lessons: int) -> int:
-    """Steps of an attempt: whole rounds of so many lessons."""
-    return -(-self.steps // lessons) * lessons
-
-  def rounds(self, lessons: int) -> int:
-    """Rounds of a chunk."""
-    return max(self.chunk // lessons, 1)
-
 
 def schedule(train: TrainConfig) -> optax.Schedule:
   """Learning rate by gradient step: linear warm-up, then the schedule."""

@@ -49,7 +49,9 @@ class Log:
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    self.heads = trainer.experiment.heads
+    # The main task's loss and exact match, then each hint's by its name.
+    hints = trainer.experiment.heads[1:]
+    self.suffixes = ["", *(f"_{hint}" for hint in hints)]
     self.attempt_steps = trainer.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
@@ -79,12 +81,11 @@ class Log:
         "seed": seed,
         "learning_rate": float(self.rate(step - int(status["begun"][r]))),
         "seconds": seconds,
+      } | {
+        name + suffix: float(status[name][r][i])
+        for i, suffix in enumerate(self.suffixes)
+        for name in ("loss", "em")
       }
-      # The main task's loss and exact match, then each hint's by its name.
-      for i, head in enumerate(self.heads):
-        suffix = f"_{head}" if i else ""
-        row["loss" + suffix] = float(status["loss"][r][i])
-        row["em" + suffix] = float(status["em"][r][i])
       if np.isfinite(row["loss"]):
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):
