@@ -141,9 +141,8 @@ class Checkpoints:
 
 def named(tree) -> dict:
   """The leaves by path, as in "params/dense/kernel", in tree order."""
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
   name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
-  return {name(path): leaf for path, leaf in leaves}
+  return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def forms(leaves: dict) -> dict:
@@ -153,20 +152,25 @@ def forms(leaves: dict) -> dict:
 
 def differences(wanted: dict, saved: dict) -> list[str]:
   """A few words on every leaf that differs between two results of `forms`."""
-  missing = [f"{name} is missing" for name in wanted if name not in saved]
-  unexpected = [f"{name} is unexpected" for name in saved if name not in wanted]
-  changed = [
-    "{0} is {2}{1} and not {4}{3}".format(name, *saved[name], *wanted[name])
-    for name in wanted
-    if name in saved and saved[name] != wanted[name]
+  changed = "{0} is {2}{1} and not {4}{3}".format
+  return [
+    *(f"{name} is missing" for name in wanted if name not in saved),
+    *(f"{name} is unexpected" for name in saved if name not in wanted),
+    *(
+      changed(name, *saved[name], *wanted[name])
+      for name in wanted
+      if saved.get(name, wanted[name]) != wanted[name]
+    ),
   ]
-  return missing + unexpected + changed
 
 
 def files(place: pathlib.Path) -> dict:
   """All files below a folder, by their path relative to it."""
-  paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
-  return {path.relative_to(place).as_posix(): path for path in paths}
+  return {
+    path.relative_to(place).as_posix(): path
+    for path in sorted(place.rglob("*"))
+    if path.is_file()
+  }
 
 
 def checksum(path: pathlib.Path) -> list[int]:

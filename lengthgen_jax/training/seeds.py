@@ -59,11 +59,10 @@ def status(states) -> dict:
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def restart(trainer: Trainer, states, seed_R, mask_R):
   """States of which the marked ones begin their next attempt."""
-
-  def one(state, seed, again):
-    start = lambda state: trainer.restart(state, seed)
-    return jax.lax.cond(again, start, lambda state: state, state)
-
+  stay = lambda state, seed: state
+  one = lambda state, seed, again: jax.lax.cond(
+    again, trainer.restart, stay, state, seed
+  )
   return over_seeds(one, "loop")(states, seed_R, mask_R)
 
 
