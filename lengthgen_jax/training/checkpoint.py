@@ -25,7 +25,7 @@ class Checkpoints:
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
     self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-    self._writing = None
+    self._writes = []  # one in flight, or none
 
   def steps(self) -> list[int]:
     """Steps that have a finished checkpoint, oldest first."""
@@ -39,7 +39,7 @@ class Checkpoints:
     # np.asarray may be a view of a buffer that the caller's next step reuses.
     arrays = {k: np.array(x) for k, x in named(jax.device_get(state)).items()}
     meta = json.dumps({"config": config, "leaves": forms(arrays)})
-    self._writing = self._thread.submit(self._write, step, arrays, meta)
+    self._writes.append(self._thread.submit(self._write, step, arrays, meta))
 
   def restore(self, abstract, step=None, report=print, repair=False):
     """(step, state) of the newest sound checkpoint, (None, None) without one.
@@ -54,8 +54,8 @@ class Checkpoints:
     Raises:
       UsageError: a named step is missing or damaged, or the structure differs.
     """
-    if self._writing:  # its error is for save() or close() to raise
-      concurrent.futures.wait([self._writing])
+    # An error of theirs is for save() or close() to raise.
+    concurrent.futures.wait(self._writes)
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -81,9 +81,8 @@ class Checkpoints:
     self._finish_write()
 
   def _finish_write(self) -> None:
-    writing, self._writing = self._writing, None
-    if writing:
-      writing.result()
+    while self._writes:
+      self._writes.pop().result()
 
   def _write(self, step: int, arrays: dict, meta: str) -> None:
     self._remove_leftovers()
@@ -182,10 +181,10 @@ def checksum(path: pathlib.Path) -> list[int]:
 def damage(place: pathlib.Path) -> str:
   """Which file is missing or changed, "" if none; reading errors go through."""
   found = files(place)
-  if "checksums.json" not in found:
-    return "checksums.json is missing"
   try:
     sums = dict(json.loads(found["checksums.json"].read_bytes()))
+  except KeyError:
+    return "checksums.json is missing"
   except (ValueError, TypeError):  # no JSON, no UTF-8, no dict
     return "checksums.json is not as it was written"
   for name, wanted in sums.items():

@@ -50,8 +50,7 @@ class Log:
     from tqdm import tqdm
 
     # The main task's loss and exact match, then each hint's by its name.
-    hints = trainer.experiment.heads[1:]
-    self.suffixes = ["", *(f"_{hint}" for hint in hints)]
+    self.suffixes = ["", *(f"_{h}" for h in trainer.experiment.heads[1:])]
     self.attempt_steps = trainer.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
