@@ -129,8 +129,7 @@ class Experiment:
     """A batch of one part of a head's share."""
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
-    own = self.data[index]
-    return own.sample(key, part.count, part.bucket, turn, held_out)
+    return self.data[index].sample(key, part.count, part.bucket, turn, held_out)
 
   def test_batch(
     self, test_set: str, seed: int, index_B, length: int, scaffold, how=()

@@ -104,19 +104,29 @@ WANTED = {
 
 def check_fields(config: ConfigDict) -> None:
   """Raises UsageError, one line that names the field and what is valid."""
-  for name, value in leaves(config):
+  fields = dict(leaves(config))
+  numbers = [
+    (name, words, holds)
+    for words, holds, names in NUMBERS
+    for name in names.split()
+  ]
+  known = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
+  missing = ", ".join(sorted(known - set(fields)))
+  check(
+    not missing,
+    f"the config has no field {missing}; configs/base.py has all there are",
+  )
+  for name, value in fields.items():
     finite = not isinstance(value, float) or math.isfinite(value)
     check(finite, f"{name}={value}: must be finite")
   for name, choices in CHOICES.items():
-    check_choice(name, _field(config, name), choices)
-  for words, holds, names in NUMBERS:
-    for name in names.split():
-      value = _field(config, name)
-      check(holds(value), f"{name}={value}: {words}")
+    check_choice(name, fields[name], choices)
+  for name, words, holds in numbers:
+    check(holds(fields[name]), f"{name}={fields[name]}: {words}")
   for name, words in WANTED.items():
-    check(_field(config, name), f"{name}=(): {words}")
+    check(fields[name], f"{name}=(): {words}")
   for name, least in INTEGERS.items():
-    value = tuple(_field(config, name))
+    value = tuple(fields[name])
     check(
       all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
       f"{name}={value}: must be integers from {least} on",
@@ -181,13 +191,3 @@ def _check_heads(config: ConfigDict) -> None:
     f"positions.kind='rope' needs an even head size, not"
     f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
   )
-
-
-def _field(config: ConfigDict, name: str):
-  for part in name.split("."):
-    check(
-      part in config,
-      f"the config has no field {name}; configs/base.py has all there are",
-    )
-    config = config[part]
-  return config

@@ -68,8 +68,7 @@ def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
 def config_hash(config: ConfigDict) -> str:
   """Eight hex digits of everything but the evaluation fields."""
   fields = json.loads(config.to_json_best_effort())
-  for name in READING_FIELDS:
-    fields.pop(name)
+  fields = {n: x for n, x in fields.items() if n not in READING_FIELDS}
   # A pipeline's is in its workdir, whatever that is called.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)

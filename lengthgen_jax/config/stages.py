@@ -17,12 +17,14 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
     file: their lines; None before there are any.
   """
   config = copy.deepcopy(config)
-  own = {n: x for n, x in leaves(config.retrain) if x is not None}
-  own.pop("start")  # which is of the stage itself
-  kind = "file" if file else "none"
-  own |= {"bias.kind": kind, "bias.file": str(file or "")}
-  own |= {"method": "abc", "seeds": tuple(seeds)}
-  config.update_from_flattened_dict(own)
+  changes = {n: x for n, x in leaves(config.retrain) if x is not None} | {
+    "bias.kind": "file" if file else "none",
+    "bias.file": str(file or ""),
+    "method": "abc",
+    "seeds": tuple(seeds),
+  }
+  changes.pop("start")  # which is of the stage itself
+  config.update_from_flattened_dict(changes)
   return config
 
 

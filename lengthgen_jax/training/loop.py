@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.progress import Log, StopSignal
+from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.step import Trainer
 
 
@@ -52,10 +53,14 @@ class Run:
     return Checkpoints(self.folder / "checkpoints", self.keep)
 
   @property
+  def seed_R(self):
+    """The seeds as an array."""
+    return jnp.array(self.seeds, jnp.int32)
+
+  @property
   def abstract(self):
     """Shapes and dtypes of the states [R, ...]."""
-    start = lambda seeds: many.init(self.trainer, seeds)
-    return jax.eval_shape(start, jnp.array(self.seeds, jnp.int32))
+    return jax.eval_shape(partial(many.init, self.trainer), self.seed_R)
 
 
 class Interrupted(Exception):
@@ -78,16 +83,14 @@ def train(run: Run, initial=None):
   """
   with contextlib.closing(run.store) as store:
     step, states = store.restore(run.abstract, report=run.report, repair=True)
-    seeds = jnp.array(run.seeds, jnp.int32)
     if states is not None:
       run.report(f"resumed at step {step}")
     else:
-      states = many.init(run.trainer, seeds)
+      states = many.init(run.trainer, run.seed_R)
       if initial is not None:
         params = jax.tree.map(lambda *x: jnp.stack(x), *initial)
         states = states.replace(params=params)
-    runner = many.Runner(run.trainer, seeds, run.scaffold, states)
-    return _Loop(run, runner, store).go()
+    return _Loop(run, states, store).go()
 
 
 def load(run: Run, checkpoint: str):
@@ -120,10 +123,11 @@ class _Loop:
   harmless, because a seed that is done stays as it is until it starts again.
   """
 
-  def __init__(self, run: Run, runner: many.Runner, store: Checkpoints):
-    self.run, self.runner, self.store = run, runner, store
+  def __init__(self, run: Run, states, store: Checkpoints):
+    self.run, self.states, self.store = run, states, store
+    self.seeds = run.seed_R
     self.on_its_way = None
-    self.status = jax.device_get(many.status(runner.states))
+    self.status = jax.device_get(many.status(states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
     self.saved = self.status["step"].tolist()
@@ -133,21 +137,28 @@ class _Loop:
     """The final states."""
     run, chunks = self.run, 0
     self._restart()
-    with StopSignal() as stop, contextlib.closing(self.log):
+    with stop_signals() as stops, contextlib.closing(self.log):
       while not self.done.all():
-        found = self.runner.chunk(self.done, run.trainer.rounds)
+        self.states, found = many.chunk_of_rest(
+          run.trainer,
+          self.states,
+          self.seeds,
+          run.scaffold,
+          self.done,
+          run.trainer.rounds,
+        )
         chunks += 1
         self._read()
         self.on_its_way = found
-        if chunks % run.save_every == 0 or stop.received:
+        if chunks % run.save_every == 0 or stops:
           self._save()
-        if stop.received:
+        if stops:
           raise Interrupted(
             f"stopped at step {self.status['step'].max()} of"
             f" {run.train.steps}, saved; the same command goes on from there"
           )
       self._save()
-    return self.runner.states
+    return self.states
 
   def _read(self) -> None:
     """Logs the chunk on its way, says what became of its seeds, starts some
@@ -172,7 +183,7 @@ class _Loop:
     again = self.done & failed & (status["attempt"] < train.restarts)
     if not again.any():
       return
-    self.runner.restart(again)
+    self.states = many.restart(self.run.trainer, self.states, self.seeds, again)
     self.attempt += again
     self.done &= ~again
     for r in np.flatnonzero(again):
@@ -200,7 +211,7 @@ class _Loop:
   def _save(self) -> None:
     """Reads what is on its way and saves, unless no seed has moved since."""
     self._read()
-    steps = self.runner.states.step.tolist()
+    steps = self.states.step.tolist()
     if steps != self.saved:
-      self.store.save(max(steps), self.runner.states, self.run.config)
+      self.store.save(max(steps), self.states, self.run.config)
       self.saved = steps

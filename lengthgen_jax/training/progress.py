@@ -1,5 +1,6 @@
 """What a person sees of a run, and how they stop it."""
 
+import contextlib
 import pathlib
 import signal
 import sys
@@ -11,27 +12,21 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
 
 
-class StopSignal:
-  """Remembers SIGTERM and SIGINT while training; the loop saves and leaves."""
+@contextlib.contextmanager
+def stop_signals():
+  """Remembers SIGTERM and SIGINT while training, in the list that it yields;
+  the loop saves and leaves."""
+  received = []
 
-  def __init__(self):
-    self.received = False
-
-  def __enter__(self):
-    self._old = {
-      number: signal.signal(number, self._handle)
-      for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    return self
-
-  def _handle(self, number, frame):
-    if self.received and number == signal.SIGINT:
+  def remember(number, frame):
+    if received and number == signal.SIGINT:
       raise KeyboardInterrupt  # a second Ctrl-C does not wait
-    self.received = True
+    received.append(number)
 
-  def __exit__(self, *error):
-    for number, handler in self._old.items():
-      signal.signal(number, handler)
+  with contextlib.ExitStack() as after:
+    for number in (signal.SIGTERM, signal.SIGINT):
+      after.callback(signal.signal, number, signal.signal(number, remember))
+    yield received
 
 
 class Log:
@@ -54,8 +49,8 @@ class Log:
     self.attempt_steps = trainer.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
-    step = int(max(steps))
     records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
+    step = max(steps)
     self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
     self.bar = tqdm(
       total=self.attempt_steps,

@@ -1,6 +1,5 @@
 """Many seeds in one program: what is pure of one seed, for R of them."""
 
-import dataclasses
 from functools import partial
 
 import jax
@@ -58,7 +57,7 @@ def status(states) -> dict:
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def restart(trainer: Trainer, states, seed_R, mask_R):
-  """States of which the marked ones begin their next attempt."""
+  """States [R, ...] of which the marked ones begin their next attempt."""
   stay = lambda state, seed: state
   one = lambda state, seed, again: jax.lax.cond(
     again, trainer.restart, stay, state, seed
@@ -66,46 +65,29 @@ def restart(trainer: Trainer, states, seed_R, mask_R):
   return over_seeds(one, "loop")(states, seed_R, mask_R)
 
 
-@dataclasses.dataclass
-class Runner:
-  """The seeds of a run, and those of them that still train.
+def chunk_of_rest(trainer: Trainer, states, seed_R, scaffold, done_R, rounds):
+  """A chunk of all seeds, at the cost of those that are not done.
 
   Side by side, seeds that are done cost as much as those that are not: when
   half of them are, they leave the mapped axis (a compilation for each halving).
 
-  Attributes:
-    trainer: what is trained.
-    seeds: [R].
-    scaffold: with a leading axis R or 1.
-    states: [R, ...].
+  Args:
+    trainer, states, seed_R, scaffold, rounds: as in `chunk`.
+    done_R: which seeds are done, on the host.
+
+  Returns:
+    states, and the status of all seeds, as in `chunk`.
   """
-
-  trainer: Trainer
-  seeds: np.ndarray
-  scaffold: dict
-  states: object
-
-  def chunk(self, done_R, rounds: int):
-    """Runs a chunk; the status of all seeds, not yet computed perhaps."""
-    count = len(self.seeds)
-    size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
-    if self.trainer.train.seed_axis == "loop" or size > count // 2:
-      self.states, found = chunk(
-        self.trainer, self.states, self.seeds, self.scaffold, rounds
-      )
-      return found
-    picked = np.argsort(done_R, kind="stable")[:size]  # those that train first
-    pick = lambda x: x[picked] if len(x) > 1 else x
-    part, own = jax.tree.map(pick, (self.states, self.scaffold))
-    part, found = chunk(self.trainer, part, self.seeds[picked], own, rounds)
-    put = lambda old, new: old.at[picked].set(new)
-    self.states = jax.tree.map(put, self.states, part)
-    blank = jnp.full((count, len(self.trainer.experiment.heads)), jnp.nan)
-    logged = {name: put(blank, found[name]) for name in ("loss", "em")}
-    return status(self.states) | logged
-
-  def restart(self, mask_R) -> None:
-    """The marked seeds begin their next attempt."""
-    self.states = restart(
-      self.trainer, self.states, self.seeds, jnp.asarray(mask_R)
-    )
+  count = len(seed_R)
+  size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
+  if trainer.train.seed_axis == "loop" or size > count // 2:
+    return chunk(trainer, states, seed_R, scaffold, rounds)
+  picked = np.argsort(done_R, kind="stable")[:size]  # those that train first
+  pick = lambda x: x[picked] if len(x) > 1 else x
+  part, own = jax.tree.map(pick, (states, scaffold))
+  part, found = chunk(trainer, part, seed_R[picked], own, rounds)
+  put = lambda old, new: old.at[picked].set(new)
+  states = jax.tree.map(put, states, part)
+  blank = jnp.full((count, len(trainer.experiment.heads)), jnp.nan)
+  logged = {name: put(blank, found[name]) for name in ("loss", "em")}
+  return states, status(states) | logged

@@ -46,8 +46,7 @@ def select(condition, on_true, on_false):
 
 def finite(tree):
   """Whether every number of a pytree is finite."""
-  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]
-  return jnp.stack(leaves).all()
+  return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
 
 
 def keep(names, old, new):

@@ -73,9 +73,9 @@ class Trainer:
     """
     lessons = len(self.experiment.lessons)
     left = (state.begun + self.attempt_steps - state.step) // lessons
-    rounds = jnp.minimum(rounds, left)
     nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
     skip = lambda state: (state, {"loss": nothing, "em": nothing})
+    rounds = jnp.minimum(rounds, left)
     train = lambda state: self._train(state, seed, scaffold, rounds)
     return jax.lax.cond(state.done, skip, train, state)
 
