@@ -14,10 +14,191 @@ from lengthgen_jax.tasks import TASKS
 STAGED = ("data", "model", "positions", "temperature", "bias", "train")
 CALIBRATED = ("bias.kind", "bias.file")  # there is no choice then
 
+# All fields but those of tasks.
+FIELDS = {
+  "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
+  "method": "vanilla",  # a label for result rows and figures
+  # what the command line changed of a preset, for the same; filled in
+  "overrides": (),
+  "seeds": (0,),  # trained together, one result row each
+  "data": {
+    # lengths: a uniform length per operand, then uniform digits;
+    # permutation: the papers' integers below 2^20, split 7:1
+    "numbers": "lengths",
+    # longest training length: decimal digits, or items of a sequence;
+    # short_share of the lengths is uniform in shortest...short_longest,
+    # the rest uniform up to it; short_longest=0 is the longest
+    "train_length": 6,
+    "shortest": 1,
+    "short_longest": 0,
+    "short_share": 0.8,
+    # static sizes of tasks without padding; () pads to the longest
+    "buckets": (),
+    # natural: operands padded to the longest length + slack;
+    # fixed: one width for training and test (the papers)
+    "width": "natural",
+    # natural training widths, in turn; () = longest + slack, and one more
+    # for every further phase of a cyclic index
+    "widths": (),
+    "fixed_width": 61,  # in digits; bits for parity follow from it
+    "size": 0,  # examples of the finite data set, 0 = endless
+    "seed": 0,  # of the permutation, or of the data set
+  },
+  # auxiliary tasks with heads of their own. sort: successor, count, fill,
+  # predecessor, minimum; increment: carry
+  "hints": (),
+  "mixing": {
+    # alternate: gradient steps in turn; weighted: shares of every batch
+    "kind": "alternate",
+    "weights": (),  # main task first; () = equal
+  },
+  "model": {
+    "kind": "encoder_decoder",  # encoder_decoder, decoder_only
+    "emb_dim": 64,
+    "num_heads": 8,
+    "mlp_dim": 256,
+    # 0 = identity encoder; a decoder_only model has none
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 2,
+    "norm": "pre",  # pre, post, block_end, none
+    "norm_kind": "layer",  # layer, rms
+    "dense_bias": True,  # biases of dense layers
+    "activation": "relu",  # relu, gelu
+    "dropout_rate": 0.0,
+    "dtype": "float32",  # of activations: float32, bfloat16
+    # of matrix products: default, high, highest (CPUs know one)
+    "precision": "highest",
+  },
+  "positions": {
+    # none; of the index: sinusoidal, learned, rope, alibi, t5, fire,
+    # randomized; of places, the same for an output and its digits:
+    # coordinates (sinusoids), abacus, coupling (learned)
+    "kind": "sinusoidal",
+    "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
+    "source_anchor": "left",  # end that source positions count from
+    "table": 512,  # rows of a learned table, or positions to draw from
+    # places start below this in training (abacus, coupling)
+    "random_start": 100,
+  },
+  # of the softmax: scores are multiplied by it before the bias is added
+  "temperature": {
+    # none; a·log(n+1): log_items, log_visible (n = keys a row sees),
+    # fixed (a not learned); one_plus_log: 1 + a·log(n+1); scalable:
+    # s·log n + b per head
+    "kind": "none",
+    "initial": 0.5,  # first value of a (or s)
+    # s: n is multiplied by it, in training by a random factor in 1...s²
+    "stretch": 1.0,
+  },
+  "bias": {
+    "kind": "none",  # none, window, file
+    "file": "",  # an .npz with lines or matrices
+    "window": 1,  # w, tokens on each side
+    "sides": "both",  # both, previous (the less significant one alone)
+    "windowed_encoder": False,  # window encoder self-attention too
+    "scale": 1.0,  # factor on the bias's open values
+    "learned_scale": False,  # one more factor per layer and site, learned
+    "closed": -1e9,  # of closed cells; above -1e5 they stay soft
+    # leave the causal term to the bias, which may then show the future
+    "allow_leak": False,
+  },
+  "train": {
+    "steps": 1000,  # gradient steps
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "warmup_steps": 200,
+    "schedule": "cosine",  # constant, cosine
+    "clip_norm": 1.0,  # global gradient norm, 0 = off
+    "adam_b1": 0.9,
+    "adam_b2": 0.98,
+    "adam_eps": 1e-8,
+    "weight_decay": 0.0,  # of AdamW, times the learning rate
+    "chunk": 100,  # steps per dispatch; logs and stops happen between
+    "validation_samples": 512,  # in-range examples after every chunk
+    # freeze a seed at this validation exact match; above 1 = never
+    "target_exact_match": 2.0,
+    # seeds whose validation exact match stays below restart_below start
+    # again from other parameters, this often
+    "restarts": 0,
+    "restart_below": 0.99,
+    "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
+  },
+  "checkpoint": {
+    "every": 4,  # chunks between checkpoints
+    "keep": 2,  # newest checkpoints kept; each holds the best too
+  },
+  # ABC: how lines are read off the attention of the model above ...
+  "calibration": {
+    "lengths": (4, 5, 6),  # decimal digits; () draws training examples
+    "samples": 500,  # for each width and length
+    "quantity": "weights",  # weights (after softmax), scores (before)
+    "scaled": True,  # scores divided by sqrt(head size)
+    "lines": "operand",  # operand: anchored to segments; absolute: papers
+    "directions": (-1, 0, 1),  # Δ in cross-attention
+    "self_directions": (0, 1),  # Δ in self-attention
+    "rows": "length",  # rows used: length (below the operands'), all
+    "line": "mean",  # strength of a line: mean, sum
+    "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)
+    "kappa": 2.0,  # threshold in cross-attention
+    "kappa_self": 0.87,  # threshold in self-attention
+    "statistics": "all",  # μ and σ over all lines, or distinct
+    "maximum": "head",  # subtract the max of: direction, head, none
+    "min_cells": 0.5,  # least share of the rows that a line crosses
+    "layers": "each",  # lines of each layer, or the last one's for all
+    "empty_heads": "closed",  # heads without a line: closed, transparent
+  },
+  "abc": {
+    "min_exact_match": 0.97,  # validation EM that counts as interpolated
+    "example": "",  # input of the attention heat maps; "" = a short one
+    "vanilla_longest": 60,  # longest test length of the vanilla model
+  },
+  # ... and what the model retrained with them changes: any field of the
+  # sections in STAGED
+  "retrain": {
+    "start": "fresh",  # parameters: fresh, interpolated
+  },
+  # proofs for every length (--mode=certify)
+  "certify": {
+    "max_cases": 1e9,  # more are refused
+  },
+  "eval": {
+    "lengths": (6, 10, 20, 60),  # decimal digits
+    # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,
+    # reversed, all_equal; increment: uniform, nines
+    "test_sets": ("equal",),
+    # repeats: this many distinct items, each this many times
+    "repeated_items": 3,
+    "repetitions": (1, 2, 4, 8),
+    # per length and seed: one number, or one for each length
+    "samples": (1000,),
+    "checkpoint": "last",  # last, best (by validation), or a step
+    "seed": 0,  # of the test samples
+    # also decode freely: rows em_end_blind and edit
+    "free_running": False,
+    "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024
+  },
+}
+# Of the second stage's fields, those that are not the first's.
+RETRAIN = {
+  "data.widths": (),
+  "model.num_encoder_layers": 0,
+  "model.dropout_rate": 0.1,
+  "positions.kind": "none",
+  "train.steps": 800,
+  "train.learning_rate": 3e-3,
+  "train.warmup_steps": 50,
+  "train.target_exact_match": 2.0,
+  "train.restarts": 1,
+}
+
 
 def get_config(task: str = "addition") -> ConfigDict:
   """The defaults: a small vanilla model."""
-  config = ConfigDict(fields() | task_sections() | {"task": task})
+  sections = {
+    known.section: {f.name: f.default for f in dataclasses.fields(known)}
+    for known in TASKS.values()
+  }
+  config = ConfigDict(FIELDS | sections | {"task": task})
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   for section in STAGED:
@@ -26,191 +207,5 @@ def get_config(task: str = "addition") -> ConfigDict:
       for name, value in config[section].items()
       if f"{section}.{name}" not in CALIBRATED
     }
-  config.retrain.data.widths = ()
-  config.retrain.model.update(num_encoder_layers=0, dropout_rate=0.1)
-  config.retrain.positions.kind = "none"
-  config.retrain.train.update(
-    steps=800,
-    learning_rate=3e-3,
-    warmup_steps=50,
-    target_exact_match=2.0,
-    restarts=1,
-  )
+  config.retrain.update_from_flattened_dict(RETRAIN)
   return config
-
-
-def task_sections() -> dict:
-  """The fields of every task, by its section."""
-  return {
-    task.section: {
-      field.name: field.default for field in dataclasses.fields(task)
-    }
-    for task in TASKS.values()
-  }
-
-
-def fields() -> dict:
-  """All other fields."""
-  return {
-    "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
-    "method": "vanilla",  # a label for result rows and figures
-    # what the command line changed of a preset, for the same; filled in
-    "overrides": (),
-    "seeds": (0,),  # trained together, one result row each
-    "data": {
-      # lengths: a uniform length per operand, then uniform digits;
-      # permutation: the papers' integers below 2^20, split 7:1
-      "numbers": "lengths",
-      # longest training length: decimal digits, or items of a sequence;
-      # short_share of the lengths is uniform in shortest...short_longest,
-      # the rest uniform up to it; short_longest=0 is the longest
-      "train_length": 6,
-      "shortest": 1,
-      "short_longest": 0,
-      "short_share": 0.8,
-      # static sizes of tasks without padding; () pads to the longest
-      "buckets": (),
-      # natural: operands padded to the longest length + slack;
-      # fixed: one width for training and test (the papers)
-      "width": "natural",
-      # natural training widths, in turn; () = longest + slack, and one more
-      # for every further phase of a cyclic index
-      "widths": (),
-      "fixed_width": 61,  # in digits; bits for parity follow from it
-      "size": 0,  # examples of the finite data set, 0 = endless
-      "seed": 0,  # of the permutation, or of the data set
-    },
-    # auxiliary tasks with heads of their own. sort: successor, count, fill,
-    # predecessor, minimum; increment: carry
-    "hints": (),
-    "mixing": {
-      # alternate: gradient steps in turn; weighted: shares of every batch
-      "kind": "alternate",
-      "weights": (),  # main task first; () = equal
-    },
-    "model": {
-      "kind": "encoder_decoder",  # encoder_decoder, decoder_only
-      "emb_dim": 64,
-      "num_heads": 8,
-      "mlp_dim": 256,
-      # 0 = identity encoder; a decoder_only model has none
-      "num_encoder_layers": 1,
-      "num_decoder_layers": 2,
-      "norm": "pre",  # pre, post, block_end, none
-      "norm_kind": "layer",  # layer, rms
-      "dense_bias": True,  # biases of dense layers
-      "activation": "relu",  # relu, gelu
-      "dropout_rate": 0.0,
-      "dtype": "float32",  # of activations: float32, bfloat16
-      # of matrix products: default, high, highest (CPUs know one)
-      "precision": "highest",
-    },
-    "positions": {
-      # none; of the index: sinusoidal, learned, rope, alibi, t5, fire,
-      # randomized; of places, the same for an output and its digits:
-      # coordinates (sinusoids), abacus, coupling (learned)
-      "kind": "sinusoidal",
-      "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
-      "source_anchor": "left",  # end that source positions count from
-      "table": 512,  # rows of a learned table, or positions to draw from
-      # places start below this in training (abacus, coupling)
-      "random_start": 100,
-    },
-    # of the softmax: scores are multiplied by it before the bias is added
-    "temperature": {
-      # none; a·log(n+1): log_items, log_visible (n = keys a row sees),
-      # fixed (a not learned); one_plus_log: 1 + a·log(n+1); scalable:
-      # s·log n + b per head
-      "kind": "none",
-      "initial": 0.5,  # first value of a (or s)
-      # s: n is multiplied by it, in training by a random factor in 1...s²
-      "stretch": 1.0,
-    },
-    "bias": {
-      "kind": "none",  # none, window, file
-      "file": "",  # an .npz with lines or matrices
-      "window": 1,  # w, tokens on each side
-      "sides": "both",  # both, previous (the less significant one alone)
-      "windowed_encoder": False,  # window encoder self-attention too
-      "scale": 1.0,  # factor on the bias's open values
-      "learned_scale": False,  # one more factor per layer and site, learned
-      "closed": -1e9,  # of closed cells; above -1e5 they stay soft
-      # leave the causal term to the bias, which may then show the future
-      "allow_leak": False,
-    },
-    "train": {
-      "steps": 1000,  # gradient steps
-      "batch_size": 128,
-      "learning_rate": 1e-3,
-      "warmup_steps": 200,
-      "schedule": "cosine",  # constant, cosine
-      "clip_norm": 1.0,  # global gradient norm, 0 = off
-      "adam_b1": 0.9,
-      "adam_b2": 0.98,
-      "adam_eps": 1e-8,
-      "weight_decay": 0.0,  # of AdamW, times the learning rate
-      "chunk": 100,  # steps per dispatch; logs and stops happen between
-      "validation_samples": 512,  # in-range examples after every chunk
-      # freeze a seed at this validation exact match; above 1 = never
-      "target_exact_match": 2.0,
-      # seeds whose validation exact match stays below restart_below start
-      # again from other parameters, this often
-      "restarts": 0,
-      "restart_below": 0.99,
-      "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
-    },
-    "checkpoint": {
-      "every": 4,  # chunks between checkpoints
-      "keep": 2,  # newest checkpoints kept; each holds the best too
-    },
-    # ABC: how lines are read off the attention of the model above ...
-    "calibration": {
-      "lengths": (4, 5, 6),  # decimal digits; () draws training examples
-      "samples": 500,  # for each width and length
-      "quantity": "weights",  # weights (after softmax), scores (before)
-      "scaled": True,  # scores divided by sqrt(head size)
-      "lines": "operand",  # operand: anchored to segments; absolute: papers
-      "directions": (-1, 0, 1),  # Δ in cross-attention
-      "self_directions": (0, 1),  # Δ in self-attention
-      "rows": "length",  # rows used: length (below the operands'), all
-      "line": "mean",  # strength of a line: mean, sum
-      "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)
-      "kappa": 2.0,  # threshold in cross-attention
-      "kappa_self": 0.87,  # threshold in self-attention
-      "statistics": "all",  # μ and σ over all lines, or distinct
-      "maximum": "head",  # subtract the max of: direction, head, none
-      "min_cells": 0.5,  # least share of the rows that a line crosses
-      "layers": "each",  # lines of each layer, or the last one's for all
-      "empty_heads": "closed",  # heads without a line: closed, transparent
-    },
-    "abc": {
-      "min_exact_match": 0.97,  # validation EM that counts as interpolated
-      "example": "",  # input of the attention heat maps; "" = a short one
-      "vanilla_longest": 60,  # longest test length of the vanilla model
-    },
-    # ... and what the model retrained with them changes: any field of the
-    # sections in STAGED
-    "retrain": {
-      "start": "fresh",  # parameters: fresh, interpolated
-    },
-    # proofs for every length (--mode=certify)
-    "certify": {
-      "max_cases": 1e9,  # more are refused
-    },
-    "eval": {
-      "lengths": (6, 10, 20, 60),  # decimal digits
-      # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,
-      # reversed, all_equal; increment: uniform, nines
-      "test_sets": ("equal",),
-      # repeats: this many distinct items, each this many times
-      "repeated_items": 3,
-      "repetitions": (1, 2, 4, 8),
-      # per length and seed: one number, or one for each length
-      "samples": (1000,),
-      "checkpoint": "last",  # last, best (by validation), or a step
-      "seed": 0,  # of the test samples
-      # also decode freely: rows em_end_blind and edit
-      "free_running": False,
-      "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024
-    },
-  }

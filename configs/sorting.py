@@ -30,76 +30,82 @@ HINTS = {
 }
 OPTIONS = ("tempered", "repeats", "best", "paper")
 
+# A small decoder-only model without positions.
+DECODER_ONLY = {
+  "model.kind": "decoder_only",
+  "model.num_encoder_layers": 0,
+  "model.num_heads": 4,
+  "model.activation": "gelu",
+  "positions.kind": "none",
+  "train.steps": 16_000,  # many small ones go further than few large ones
+  "train.batch_size": 32,
+  "train.learning_rate": 3e-3,
+  "train.warmup_steps": 500,
+  "train.chunk": 1000,
+  "eval.samples": (1000,),
+  "eval.free_running": True,
+}
+# Task hinting paper, section 3; sizes that its text lost are our reading.
+PAPER = {
+  "sort.alphabet": 100,
+  "data.size": 160_000_000,
+  "model.emb_dim": 1024,
+  "model.num_heads": 16,
+  "model.mlp_dim": 2048,
+  "model.norm_kind": "rms",
+  "model.dense_bias": False,
+  "train.steps": 100_000,
+  "train.batch_size": 1024,
+  "train.learning_rate": 1e-5,
+  "train.clip_norm": 0.0,
+  "train.chunk": 100,
+}
+# What goes furthest on two cores.
+BEST = {
+  "temperature.kind": "log_visible",
+  "temperature.stretch": 6.0,
+  "data.short_share": 0.5,
+  "train.steps": 48_000,
+  "train.warmup_steps": 1000,
+}
+
 
 def get_config(preset: str = "none"):
-  hint, *words = preset.split(",")
-  if hint not in HINTS:
-    raise ValueError(f"preset {preset!r}: hint {hint!r} is none of {[*HINTS]}")
-  unknown = [word for word in words if word not in OPTIONS]
-  if unknown:
-    raise ValueError(
-      f"preset {preset!r}: after the hint, name options of {OPTIONS}"
-    )
-  config = base.get_config("sort")
-  config.hints = HINTS[hint]
-  set_decoder_only(config)
+  config, words = hinted("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
   )
-  config.method = "+".join([hint, *(w for w in words if w != "paper")])
-  config.eval.update(
-    test_sets=("uniform",),
-    lengths=(20, 30, 50, 100),
-    samples=(1000,),
-    free_running=True,
-  )
-  if "tempered" in words:
-    config.temperature.kind = "log_items"
+  config.eval.update(test_sets=("uniform",), lengths=(20, 30, 50, 100))
   if {"repeats", "best"} & set(words):
     config.sort.repeat_share = 0.6
   if "best" in words:
-    config.temperature.update(kind="log_visible", stretch=6.0)
-    config.data.short_share = 0.5
-    config.train.update(steps=48_000, warmup_steps=1000)
+    config.update_from_flattened_dict(BEST)
   if "paper" in words:
-    set_paper(config)
+    config.update_from_flattened_dict(PAPER)
     config.sort.repeat_share = 0.1 if "repeats" in words else 0.0
   return config
 
 
-def set_decoder_only(config) -> None:
-  """A small decoder-only model without positions."""
-  config.model.update(
-    kind="decoder_only",
-    num_encoder_layers=0,
-    num_heads=4,
-    activation="gelu",
-  )
-  config.positions.kind = "none"
-  config.train.update(
-    steps=16_000,  # many small ones go further than few large ones
-    batch_size=32,
-    learning_rate=3e-3,
-    warmup_steps=500,
-    chunk=1000,
-  )
+def hinted(task: str, preset: str, hints: dict, options: tuple):
+  """(config, the preset's options): a task and its hints, decoder-only.
 
-
-def set_paper(config) -> None:
-  """Task hinting paper, section 3; sizes that its text lost are our reading."""
-  config.sort.alphabet = 100
-  config.data.size = 160_000_000
-  config.model.update(
-    emb_dim=1024,
-    num_heads=16,
-    mlp_dim=2048,
-    norm_kind="rms",
-    dense_bias=False,
-  )
-  config.train.update(
-    steps=100_000,
-    batch_size=1024,
-    learning_rate=1e-5,
-    clip_norm=0.0,
-    chunk=100,
-  )
+  Args:
+    task: the main one.
+    preset: HINT[,OPTION...].
+    hints: what HINT may be, and the hints that it stands for.
+    options: what OPTION may be.
+  """
+  hint, *words = preset.split(",")
+  if hint not in hints:
+    raise ValueError(f"preset {preset!r}: hint {hint!r} is none of {[*hints]}")
+  if set(words) - set(options):
+    raise ValueError(
+      f"preset {preset!r}: after the hint, name options of {options}"
+    )
+  config = base.get_config(task)
+  config.hints = hints[hint]
+  config.method = "+".join([hint, *(w for w in words if w != "paper")])
+  config.update_from_flattened_dict(DECODER_ONLY)
+  if "tempered" in words:
+    config.temperature.kind = "log_items"
+  return config, words

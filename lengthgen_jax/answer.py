@@ -35,21 +35,12 @@ def _width(model, lengths: list[int]) -> int:
   be answered."""
   experiment, task = model.experiment, model.experiment.task
   longest = max(lengths)
-  if experiment.fixed_width is not None:
-    check(
-      longest < experiment.fixed_width,
-      f"{longest} {task.unit} do not fit data.width=fixed with"
-      f" W={experiment.fixed_width}; this model takes at most"
-      f" {experiment.fixed_width - 1}",
-    )
-    width = experiment.fixed_width
-  else:
-    width = task.natural_width(longest)
-  experiment.check_positions(width, f"{longest} {task.unit}")
+  what = f"{longest} {task.unit}"
+  width = experiment.width(longest, what, "this model takes at most {}")
   check(
     _batch_size(model, width),
-    f"{longest} {task.unit} are too many: attention to them would take more"
-    f" than {MEMORY >> 30} GiB at once",
+    f"{what} are too many: attention to them would take more than"
+    f" {MEMORY >> 30} GiB at once",
   )
   experiment.check_scaffold(width, model.scaffold)
   return width
@@ -69,19 +60,13 @@ def _batch_size(model, width: int) -> int:
   return min(1 << found.bit_length() >> 1, BATCH)
 
 
-def _typed(model, parsed: list, width: int):
-  experiment = model.experiment
-  bound = experiment.bound(width, model.scaffold)
-  return typed_batch(experiment.task, experiment.kind, parsed, width, bound)
-
-
 def _decode(model, parsed: list, width: int) -> list[list[int]]:
   """Output tokens of each parsed text; compiled per power of two."""
+  experiment, task = model.experiment, model.experiment.task
   rows = 1 << (len(parsed) - 1).bit_length()
-  batch = _typed(model, parsed + parsed[-1:] * (rows - len(parsed)), width)
-  task = model.experiment.task
-  told = model.greedy(batch, stop=task.end)[: len(parsed)]
+  filled = parsed + parsed[-1:] * (rows - len(parsed))
+  bound = experiment.bound(width, model.scaffold)
+  batch = typed_batch(task, experiment.kind, filled, width, bound)
+  told = model.greedy(batch, stop=task.end)
   lengths = batch.weight.sum(axis=1).astype(int)
-  return [
-    own[:length].tolist() for own, length in zip(told, lengths, strict=False)
-  ]
+  return [told[i, : lengths[i]].tolist() for i in range(len(parsed))]

@@ -70,9 +70,11 @@ def segments(*lengths: int) -> Coordinates:
   left = np.concatenate([np.arange(n) for n in lengths])
   right = np.concatenate([np.arange(n)[::-1] for n in lengths])
   segment = np.repeat(np.arange(len(lengths)), lengths)
-  along = lambda x: x[None, :, None]
   return Coordinates(
-    segment[None], along(left), along(right), np.arange(len(segment))
+    segment=segment[None],
+    left=left[None, :, None],
+    right=right[None, :, None],
+    index=np.arange(len(segment)),
   )
 
 

@@ -68,20 +68,23 @@ class Experiment:
 
   # Sizes.
 
-  def test_width(self, length: int) -> int:
-    """What operands of a test length are padded to; UsageError if it cannot
-    be."""
-    units = self.task.units(length)
-    width = self.task.natural_width(units)
-    if self.fixed_width is not None:
-      width = self.fixed_width
-      check(
-        units < width,
-        f"{length} digits do not fit data.width=fixed with W={width}; choose"
-        " shorter ones or a larger data.fixed_width",
-      )
-    self.check_positions(width, f"{length} {self.task.unit}")
+  def width(self, units: int, what: str, advice: str) -> int:
+    """What operands of `units` (`what` in words) are padded to; UsageError if
+    they cannot be, with `advice`, whose {} is the longest that fits."""
+    width = self.fixed_width or self.task.natural_width(units)
+    check(
+      self.fixed_width is None or units < width,
+      f"{what} do not fit data.width=fixed with W={width};"
+      f" {advice.format(width - 1)}",
+    )
+    self.check_positions(width, what)
     return width
+
+  def test_width(self, length: int) -> int:
+    """The same for a test length, as people count it."""
+    advice = "choose shorter ones or a larger data.fixed_width"
+    what = f"{length} {self.task.unit}"
+    return self.width(self.task.units(length), what, advice)
 
   def bound(self, width: int, scaffold: dict) -> int:
     """A static size for tests of a width: one program serves many of them."""
@@ -112,12 +115,11 @@ class Experiment:
     """UsageError if a table of positions has too few rows for a width."""
     config = self.model.config.positions
     limited = POSITIONS[config.kind].limited
+    cyclic = config.kind == "learned" and config.cyclic_period
     longest = max(max(size) for size in self.site_sizes(width).values())
-    if config.kind == "learned" and config.cyclic_period:
-      limited = ""
     needed = width + 1 + start if limited == "place" else longest
     check(
-      not limited or needed <= config.table,
+      not limited or cyclic or needed <= config.table,
       f"{what} need {needed} positions, but positions.table={config.table}",
     )
 
@@ -125,10 +127,9 @@ class Experiment:
 
   def sample(self, key, head: str, part: plan.Part, turn=0, held_out=False):
     """A batch of one part of a head's share."""
-    key = jax.random.fold_in(key, self.heads.index(head))
-    key = jax.random.fold_in(key, part.bucket)
-    own = self.data[self.heads.index(head)]
-    return own.sample(key, part.count, part.bucket, turn, held_out)
+    index = self.heads.index(head)
+    key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
+    return self.data[index].sample(key, part.count, part.bucket, turn, held_out)
 
   def test_batch(
     self, test_set: str, seed: int, index_B, length: int, scaffold, how=()
@@ -212,19 +213,15 @@ class Experiment:
   def apply(self, params, scaffold, batch, head: str, key=None, **how):
     """Teacher-forced logits [B, T, V] and activations; as in training (dropout,
     random sizes and places) with a key. `how` as in `sites`."""
-    sites = self.sites(scaffold, batch, **how)
-    if key is None:
-      return self.model.apply({"params": params}, batch, sites, head)
-    drop, place, size = jax.random.split(key, 3)
-    config = self.model.config.temperature
-    sizes = temperature.jittered(config, sites.sizes, size, len(batch.inputs))
+    sites, noise = self.sites(scaffold, batch, **how), {}
+    if key is not None:
+      drop, place, size = jax.random.split(key, 3)
+      noise = {"dropout": drop, "positions": place}
+      config = self.model.config.temperature
+      sizes = temperature.jittered(config, sites.sizes, size, len(batch.inputs))
+      sites = sites._replace(sizes=sizes)
     return self.model.apply(
-      {"params": params},
-      batch,
-      sites._replace(sizes=sizes),
-      head,
-      True,
-      rngs={"dropout": drop, "positions": place},
+      {"params": params}, batch, sites, head, key is not None, rngs=noise
     )
 
   def loss(self, params, scaffold, batch, head: str, key):

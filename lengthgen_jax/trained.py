@@ -118,28 +118,20 @@ class Model:
     proves nothing, so the outputs are decoded.
     """
     if not self.experiment.bias.allow_leak:
-      return _hits(
-        self.experiment, self.params, self.scaffold, batch, self.open_heads
-      )
-    wanted = np.asarray(batch.target)[np.asarray(batch.weight) > 0]
-    wanted = wanted.reshape(len(batch.inputs), -1)
+      args = self.experiment, self.params, self.scaffold, batch
+      return _hits(*args, self.experiment.task.name, open_heads=self.open_heads)
+    scored = np.asarray(batch.weight) > 0
+    wanted = np.asarray(batch.target)[scored].reshape(len(scored), -1)
     told = self.greedy(batch, stop=None)[:, : wanted.shape[1]]
     right = np.ones(batch.target.shape, bool)
-    right[np.asarray(batch.weight) > 0] = (told == wanted).reshape(-1)
+    right[scored] = (told == wanted).reshape(-1)
     return right, right.all(axis=1)
 
   def greedy(self, batch, stop):
     """Outputs [B, T] of greedy decoding; see decode.greedy."""
     outputs = int(np.asarray(batch.weight).sum(axis=1).max())
-    found = decode.greedy(
-      self.experiment,
-      self.params,
-      self.scaffold,
-      batch,
-      jnp.int32(outputs),
-      stop,
-    )
-    return np.asarray(found)
+    args = self.experiment, self.params, self.scaffold, batch
+    return np.asarray(decode.greedy(*args, jnp.int32(outputs), stop))
 
   # From Python: what people ask.
 
@@ -189,15 +181,9 @@ def _activations(experiment, params, scaffold, batch):
   return experiment.apply(params, scaffold, batch, experiment.task.name)[1]
 
 
-@partial(jax.jit, static_argnums=(0, 4))
-def _hits(experiment, params, scaffold, batch, heads):
-  return experiment.hits(
-    params,
-    scaffold,
-    batch,
-    experiment.task.name,
-    open_heads=heads,
-  )
+_hits = jax.jit(
+  Experiment.hits, static_argnums=(0, 4), static_argnames="open_heads"
+)
 
 
 def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:

@@ -11,8 +11,9 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
+from lengthgen_jax.config.saved import saved_config
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.training.checkpoint import Checkpoints, damage, saved_config
+from lengthgen_jax.training.checkpoint import Checkpoints, damage
 
 
 class State(struct.PyTreeNode):
@@ -341,5 +342,5 @@ def test_error_of_a_write_surfaces_at_the_next_save_or_close(
 
 def test_config_of_a_run_is_read_back(tmp_path):
   assert saved_config(tmp_path) is None
-  (tmp_path / "config.json").write_text('{"seeds": [0]}')
-  assert saved_config(tmp_path) == {"seeds": [0]}
+  (tmp_path / "config.json").write_text('{"seeds": [7]}')
+  assert saved_config(tmp_path).seeds == (7,)

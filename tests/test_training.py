@@ -177,13 +177,14 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   start, _ = chunk(trainer, fresh(trainer), 2, (FINE, HOPELESS) * 2)
   state = start.replace(done=jnp.array(done))
   wanted, values = chunk(trainer, state, 3, (FINE, HOPELESS) * 2)
-  runner = many.Runner(trainer, SEEDS, fates, copied(state))
-  found = runner.chunk(done, 3)
+  after, found = many.chunk_of_rest(
+    trainer, copied(state), SEEDS, fates, done, 3
+  )
   assert np.array_equal(np.isnan(found["loss"][:, 0]), done)
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-  jax.tree.map(close, (runner.states, found), (wanted, dict(values)))
+  jax.tree.map(close, (after, found), (wanted, dict(values)))
   for r in np.flatnonzero(done):
-    assert bits(one(runner.states, r)) == bits(one(state, r))
+    assert bits(one(after, r)) == bits(one(state, r))
 
   class Size(Exception):
     pass
@@ -201,17 +202,18 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
     ("loop", "1101", 4),  # there, what is done costs nothing
   ]
   for axis, marks, size in cases:
-    runner = many.Runner(toy.trainer(axis), SEEDS, fates, copied(start))
+    done = np.array([mark == "1" for mark in marks])
+    args = copied(start), SEEDS, fates, done
     with pytest.raises(Size, match=str(size)):
-      runner.chunk(np.array([mark == "1" for mark in marks]), 1)
+      many.chunk_of_rest(toy.trainer(axis), *args, 1)
 
 
 def test_marked_seeds_begin_another_attempt():
   trainer = toy.trainer()
   state, _ = chunk(trainer, fresh(trainer), 3, (FINE, BAD_LOSS, FINE, FINE))
-  runner = many.Runner(trainer, SEEDS, toy.scaffold(*[FINE] * 4), copied(state))
-  runner.restart(np.array([False, True, True, False]))
-  again, start = runner.states, fresh(trainer)
+  marked = jnp.array([False, True, True, False])
+  again = many.restart(trainer, copied(state), SEEDS, marked)
+  start = fresh(trainer)
   for r in (0, 3):
     assert bits(one(again, r)) == bits(one(state, r))
   for r in (1, 2):
@@ -234,7 +236,7 @@ def gradients(opt_state):
 def first_step(experiment, lesson):
   """Gradients and losses of a lesson, from fresh parameters."""
   trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = trainer.fresh(5)
+  params, opt_state = learning(trainer.init(5))
   _, opt_state, losses = trainer.train_step(
     params, opt_state, 5, 0, lesson, {"fate": FINE}
   )
@@ -265,7 +267,7 @@ def test_every_head_part_step_and_seed_has_noise_of_its_own():
 
   experiment = Recording()
   trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = trainer.fresh(5)
+  params, opt_state = learning(trainer.init(5))
   for seed, step in ((5, 0), (5, 1), (6, 0)):
     for (share,) in experiment.lessons:
       parts = tuple(share.parts[0]._replace(bucket=b) for b in (0, 1))

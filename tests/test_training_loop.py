@@ -238,7 +238,7 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
 
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   before = signal.getsignal(signal.SIGINT)
-  with progress.StopSignal():
+  with progress.stop_signals():
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)

@@ -54,12 +54,11 @@ def build(config: ConfigDict) -> Experiment:
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
-  kind_of_place = positions.POSITIONS[config.positions.kind]
-  start = config.positions.random_start - 1 if kind_of_place.random else 0
+  random = positions.POSITIONS[config.positions.kind].random
+  start = config.positions.random_start - 1 if random else 0
   longest = max(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
-  for length in config.eval.lengths:
-    _check_test(experiment, config.eval, length)
+  _check_tests(experiment, config.eval)
   return experiment
 
 
@@ -188,11 +187,12 @@ def _model_config(config: ConfigDict, task) -> ModelConfig:
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   section = config.bias
-  closed = section.closed
-  if closed <= scaffolds.DENSE_CLOSED:
-    closed = CLOSED
+  soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(
-    section.kind, section.scale, closed, section.allow_leak
+    kind=section.kind,
+    scale=section.scale,
+    closed=section.closed if soft else CLOSED,
+    allow_leak=section.allow_leak,
   )
 
 
@@ -215,17 +215,16 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
     )
 
 
-def _check_test(experiment: Experiment, section, length: int) -> None:
-  """UsageError if a length cannot be tested."""
+def _check_tests(experiment: Experiment, section) -> None:
+  """UsageError if a length or a test set cannot be tested."""
   try:
-    experiment.test_width(length)
+    for length in section.lengths:
+      experiment.test_width(length)
   except UsageError as error:
     raise UsageError(f"eval.lengths: {error}") from error
-  longest = max(section.lengths)
   for name in section.test_sets:
-    variants = experiment.task.variants(name, section, longest)
     check(
-      variants,
+      experiment.task.variants(name, section, max(section.lengths)),
       f"eval.test_sets: {name} has nothing to test at"
       f" eval.lengths={tuple(section.lengths)}; see eval.repeated_items and"
       " eval.repetitions",

@@ -13,7 +13,8 @@ from lengthgen_jax.attention.calibration import CHOICES as RULES
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
-from lengthgen_jax.errors import check, check_choice, check_share
+from lengthgen_jax.config.saved import leaves
+from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.data import NUMBERS
@@ -46,83 +47,109 @@ CHOICES = {
   "retrain.start": ("fresh", "interpolated"),
 } | {f"calibration.{name}": choices for name, choices in RULES.items()}
 
-
-def check_fields(config: ConfigDict) -> None:
-  """Raises UsageError, one line that names the field and what is valid."""
-  _check_finite("", config)
-  for name, choices in CHOICES.items():
-    check_choice(name, _field(config, name), choices)
-  _check_numbers(config)
-  _check_eval(config)
-  _check_heads(config)
-
-
-def _check_finite(path: str, config: ConfigDict) -> None:
-  for name, value in config.items():
-    if isinstance(value, ConfigDict):
-      _check_finite(f"{path}{name}.", value)
-    elif isinstance(value, float):
-      check(math.isfinite(value), f"{path}{name}={value}: must be finite")
-
-
-def _check_numbers(config: ConfigDict) -> None:
-  check(config.seeds, "seeds=(): name at least one seed, like (0,)")
-  check_integers(config, "seeds", least=0)
-  check(
-    len(set(config.seeds)) == len(config.seeds),
-    f"seeds={tuple(config.seeds)}: name every seed once",
-  )
-  check_positive(
-    config,
+# What numbers must be, and which.
+NUMBERS = (
+  (
+    "must be positive",
+    lambda value: value > 0,
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
     " model.mlp_dim model.num_decoder_layers positions.table train.steps"
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
-    " certify.max_cases",
-  )
-  check_positive(
-    config,
+    " bias.scale certify.max_cases",
+  ),
+  (
+    "must not be negative",
+    lambda value: value >= 0,
     "data.short_longest model.num_encoder_layers positions.cyclic_period"
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
     " train.restarts eval.memory_mb data.size",
-    or_zero=True,
+  ),
+  (
+    f"must be below {1 << 31} examples",
+    lambda value: value < 1 << 31,
+    "data.size",
+  ),
+  (
+    "must be in [0, 1]",
+    lambda value: 0.0 <= value <= 1.0,
+    "data.short_share calibration.min_cells",
+  ),
+  (
+    "must be in [0, 1)",
+    lambda value: 0.0 <= value < 1.0,
+    "model.dropout_rate train.adam_b1 train.adam_b2",
+  ),
+  ("must be at least 1", lambda value: value >= 1.0, "temperature.stretch"),
+  ("must not be positive", lambda value: value <= 0.0, "bias.closed"),
+)
+# Tuples of integers (int32), and the least that they may hold.
+INTEGERS = {
+  "seeds": 0,
+  "eval.lengths": 1,
+  "eval.samples": 1,
+  "eval.repetitions": 1,
+  "data.widths": 1,
+  "data.buckets": 1,
+  "calibration.lengths": 1,
+}
+# Tuples that must hold something, and what is said if they do not.
+WANTED = {
+  "seeds": "name at least one seed, like (0,)",
+  "eval.test_sets": "name at least one",
+  "eval.lengths": "name at least one, like (6,)",
+}
+
+
+def check_fields(config: ConfigDict) -> None:
+  """Raises UsageError, one line that names the field and what is valid."""
+  fields = dict(leaves(config))
+  numbers = [
+    (name, words, holds)
+    for words, holds, names in NUMBERS
+    for name in names.split()
+  ]
+  known = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
+  missing = ", ".join(sorted(known - set(fields)))
+  check(
+    not missing,
+    f"the config has no field {missing}; configs/base.py has all there are",
   )
-  size = config.data.size
-  check(size < 1 << 31, f"data.size={size}: must be below {1 << 31} examples")
-  check_share("data.short_share", config.data.short_share)
-  check_share("calibration.min_cells", config.calibration.min_cells)
+  for name, value in fields.items():
+    finite = not isinstance(value, float) or math.isfinite(value)
+    check(finite, f"{name}={value}: must be finite")
+  for name, choices in CHOICES.items():
+    check_choice(name, fields[name], choices)
+  for name, words, holds in numbers:
+    check(holds(fields[name]), f"{name}={fields[name]}: {words}")
+  for name, words in WANTED.items():
+    check(fields[name], f"{name}=(): {words}")
+  for name, least in INTEGERS.items():
+    value = tuple(fields[name])
+    check(
+      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
+      f"{name}={value}: must be integers from {least} on",
+    )
   for name in ("directions", "self_directions"):
     value = tuple(config.calibration[name])
     check(
       value and all(isinstance(step, int) for step in value),
       f"calibration.{name}={value}: name integers, like (0, 1)",
     )
-  rate, scale = config.model.dropout_rate, config.bias.scale
-  check(0.0 <= rate < 1.0, f"model.dropout_rate={rate}: must be in [0, 1)")
-  check(scale > 0, f"bias.scale={scale}: must be positive")
-  stretch = config.temperature.stretch
-  check(stretch >= 1.0, f"temperature.stretch={stretch}: must be at least 1")
-  closed = config.bias.closed
-  check(closed <= 0, f"bias.closed={closed}: must not be positive")
-  for name in ("adam_b1", "adam_b2"):
-    value = config.train[name]
-    check(0.0 <= value < 1.0, f"train.{name}={value}: must be in [0, 1)")
+  check(
+    len(set(config.seeds)) == len(config.seeds),
+    f"seeds={tuple(config.seeds)}: name every seed once",
+  )
+  _check_eval(config)
+  _check_heads(config)
 
 
 def _check_eval(config: ConfigDict) -> None:
-  check(config.eval.test_sets, "eval.test_sets=(): name at least one")
   valid = TASKS[config.task].test_sets
   check(valid, f"task={config.task!r} names no test set: give it one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, valid)
-  check(config.eval.lengths, "eval.lengths=(): name at least one, like (6,)")
-  check_integers(
-    config,
-    "eval.lengths eval.samples eval.repetitions data.widths data.buckets"
-    " calibration.lengths",
-    least=1,
-  )
   checkpoint = str(config.eval.checkpoint)
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),
@@ -164,34 +191,3 @@ def _check_heads(config: ConfigDict) -> None:
     f"positions.kind='rope' needs an even head size, not"
     f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
   )
-
-
-def check_positive(
-  config: ConfigDict, names: str, or_zero: bool = False
-) -> None:
-  for name in names.split():
-    value = _field(config, name)
-    check(
-      value > 0 or or_zero and value == 0,
-      f"{name}={value}: must {'not be negative' if or_zero else 'be positive'}",
-    )
-
-
-def check_integers(config: ConfigDict, names: str, least: int) -> None:
-  """UsageError unless the fields are tuples of int32 numbers >= least."""
-  for name in names.split():
-    value = tuple(_field(config, name))
-    check(
-      all(isinstance(n, int) and least <= n < 1 << 31 for n in value),
-      f"{name}={value}: must be integers from {least} on",
-    )
-
-
-def _field(config: ConfigDict, name: str):
-  for part in name.split("."):
-    check(
-      part in config,
-      f"the config has no field {name}; configs/base.py has all there are",
-    )
-    config = config[part]
-  return config

@@ -13,6 +13,9 @@ from ml_collections import ConfigDict
 from configs import base
 from lengthgen_jax.errors import UsageError, check, reading
 
+# Sections that may change between training a workdir and reading it again.
+READING_FIELDS = ("eval", "certify")
+
 
 def get_config(path: str) -> ConfigDict:
   """The config at `path`, with defaults for fields that its version lacked;
@@ -20,30 +23,17 @@ def get_config(path: str) -> ConfigDict:
   with reading(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
-  config = base.get_config(str(saved.get("task", "addition")))
-  _fill(path, config, saved, "")
+  config = base.get_config(str(saved.get("task", "addition"))).lock()
+  other = f"{path} is of another version:"
+  for name, value in leaves(saved):
+    value = tuple(value) if isinstance(value, list) else value
+    try:
+      config.update_from_flattened_dict({name: value})
+    except KeyError as error:
+      raise UsageError(f"{other} this one has no field {name}") from error
+    except TypeError as error:
+      raise UsageError(f"{other} {name} cannot be {value!r}") from error
   return config
-
-
-def _fill(path, config: ConfigDict, saved: dict, where: str) -> None:
-  for name, value in saved.items():
-    check(
-      name in config,
-      f"{path} is of another version: this one has no field {where}{name}",
-    )
-    if isinstance(config[name], ConfigDict) and isinstance(value, dict):
-      _fill(path, config[name], value, f"{where}{name}.")
-    elif value is not None:
-      try:
-        config[name] = tuple(value) if isinstance(value, list) else value
-      except TypeError as error:
-        raise UsageError(
-          f"{path} is of another version: {where}{name} cannot be {value!r}"
-        ) from error
-
-
-# Fields that may change between training a workdir and reading it again.
-READING_FIELDS = ("eval", "certify")
 
 
 def saved_config(workdir) -> ConfigDict | None:
@@ -52,32 +42,33 @@ def saved_config(workdir) -> ConfigDict | None:
   return get_config(path) if path.exists() else None
 
 
-def differences(config: ConfigDict, saved: ConfigDict, sections) -> list[str]:
-  """Fields of the given sections whose values differ, "name: ours, theirs"."""
-  ours = json.loads(config.to_json_best_effort())
-  saved = json.loads(saved.to_json_best_effort())
-  lines = []
-  for section in sections:
-    for name, mine, theirs in _leaves(section, ours, saved):
-      if mine != theirs:
-        lines.append(f"{name}={mine!r} but {theirs!r} there")
-  return lines
+def leaves(config: ConfigDict | dict, path: str = ""):
+  """(name, value) of every field, like ("train.steps", 1000)."""
+  for name, value in config.items():
+    if hasattr(value, "items"):
+      yield from leaves(value, f"{path}{name}.")
+    else:
+      yield f"{path}{name}", value
 
 
-def _leaves(name: str, ours: dict, saved: dict):
-  mine, theirs = ours.get(name), saved.get(name)
-  if not isinstance(mine, dict):
-    yield name, mine, theirs
-    return
-  for key in sorted(set(mine) | set(theirs or {})):
-    yield f"{name}.{key}", mine.get(key), (theirs or {}).get(key)
+def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
+  """A few words on every field that differs and is not for reading."""
+  ours, theirs = (
+    dict(leaves(json.loads(own.to_json_best_effort())))
+    for own in (config, saved)
+  )
+  return [
+    f"{name}={ours.get(name)!r} but {theirs.get(name)!r} there"
+    for name in ours | theirs
+    if name.partition(".")[0] not in READING_FIELDS
+    and ours.get(name) != theirs.get(name)
+  ]
 
 
 def config_hash(config: ConfigDict) -> str:
   """Eight hex digits of everything but the evaluation fields."""
   fields = json.loads(config.to_json_best_effort())
-  for name in READING_FIELDS:
-    fields.pop(name)
+  fields = {n: x for n, x in fields.items() if n not in READING_FIELDS}
   # A pipeline's is in its workdir, whatever that is called.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)

@@ -4,6 +4,8 @@ import copy
 
 from ml_collections import ConfigDict
 
+from lengthgen_jax.config.saved import leaves
+
 
 def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
   """The config of the retraining stage: the first one's, but for what
@@ -15,18 +17,14 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
     file: their lines; None before there are any.
   """
   config = copy.deepcopy(config)
-  config.unlock()
-  for section, own in config.retrain.items():
-    if not isinstance(own, ConfigDict):
-      continue
-    for name, value in own.items():
-      if value is not None:
-        config[section][name] = value
-  config.bias.kind = "file" if file else "none"
-  config.bias.file = str(file or "")
-  config.method = "abc"
-  config.seeds = tuple(seeds)
-  config.lock()
+  changes = {n: x for n, x in leaves(config.retrain) if x is not None} | {
+    "bias.kind": "file" if file else "none",
+    "bias.file": str(file or ""),
+    "method": "abc",
+    "seeds": tuple(seeds),
+  }
+  changes.pop("start")  # which is of the stage itself
+  config.update_from_flattened_dict(changes)
   return config
 
 

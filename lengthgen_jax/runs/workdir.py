@@ -89,8 +89,7 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def refuse_other(config: ConfigDict, before: ConfigDict, workdir) -> None:
-  sections = [s for s in config if s not in saved.READING_FIELDS]
-  found = saved.differences(config, before, sections)
+  found = saved.differences(config, before)
   check(
     not found,
     f"--workdir={workdir} belongs to another config: {'; '.join(found)}."

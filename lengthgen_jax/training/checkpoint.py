@@ -25,12 +25,12 @@ class Checkpoints:
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
     self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-    self._writing = None
+    self._writes = []  # one in flight, or none
 
   def steps(self) -> list[int]:
     """Steps that have a finished checkpoint, oldest first."""
-    names = [path.name for path in self.folder.glob("[0-9]*")]
-    return sorted(int(name) for name in names if name.isdigit())
+    places = self.folder.glob("[0-9]*")
+    return sorted(int(path.name) for path in places if path.name.isdigit())
 
   def save(self, step: int, state, config: dict) -> None:
     """Copies a pytree of jax arrays (none empty) and returns; they are written
@@ -39,7 +39,7 @@ class Checkpoints:
     # np.asarray may be a view of a buffer that the caller's next step reuses.
     arrays = {k: np.array(x) for k, x in named(jax.device_get(state)).items()}
     meta = json.dumps({"config": config, "leaves": forms(arrays)})
-    self._writing = self._thread.submit(self._write, step, arrays, meta)
+    self._writes.append(self._thread.submit(self._write, step, arrays, meta))
 
   def restore(self, abstract, step=None, report=print, repair=False):
     """(step, state) of the newest sound checkpoint, (None, None) without one.
@@ -54,8 +54,8 @@ class Checkpoints:
     Raises:
       UsageError: a named step is missing or damaged, or the structure differs.
     """
-    if self._writing:  # its error is for save() or close() to raise
-      concurrent.futures.wait([self._writing])
+    # An error of theirs is for save() or close() to raise.
+    concurrent.futures.wait(self._writes)
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -81,9 +81,8 @@ class Checkpoints:
     self._finish_write()
 
   def _finish_write(self) -> None:
-    writing, self._writing = self._writing, None
-    if writing:
-      writing.result()
+    while self._writes:
+      self._writes.pop().result()
 
   def _write(self, step: int, arrays: dict, meta: str) -> None:
     self._remove_leftovers()
@@ -107,9 +106,9 @@ class Checkpoints:
     shutil.rmtree((self.folder / str(step)).rename(removed))
 
   def _remove_leftovers(self) -> None:
-    for ending in ("writing", "removed"):
-      for place in self.folder.glob(f".[0-9]*.{ending}"):
-        shutil.rmtree(place)
+    half = self.folder.glob(".[0-9]*.writing")
+    for place in [*half, *self.folder.glob(".[0-9]*.removed")]:
+      shutil.rmtree(place)
 
   def _load(self, step: int, abstract):
     """The state of a step whose files are sound."""
@@ -118,8 +117,10 @@ class Checkpoints:
     saved = json.loads((place / "meta.json").read_text())["leaves"]
     wrong = differences(forms(leaves), saved)
     names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
-    line = f"checkpoint {step} in {self.folder} has another structure: {names}"
-    check(not wrong, line)
+    check(
+      not wrong,
+      f"checkpoint {step} in {self.folder} has another structure: {names}",
+    )
     with ocp.StandardCheckpointer() as checkpointer:
       arrays = checkpointer.restore(place / "arrays")
     state = [
@@ -139,9 +140,8 @@ class Checkpoints:
 
 def named(tree) -> dict:
   """The leaves by path, as in "params/dense/kernel", in tree order."""
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
   name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
-  return {name(path): leaf for path, leaf in leaves}
+  return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def forms(leaves: dict) -> dict:
@@ -151,38 +151,40 @@ def forms(leaves: dict) -> dict:
 
 def differences(wanted: dict, saved: dict) -> list[str]:
   """A few words on every leaf that differs between two results of `forms`."""
-  missing = [f"{name} is missing" for name in wanted if name not in saved]
-  unexpected = [f"{name} is unexpected" for name in saved if name not in wanted]
-  changed = [
-    "{0} is {2}{1} and not {4}{3}".format(name, *saved[name], *wanted[name])
-    for name in wanted
-    if name in saved and saved[name] != wanted[name]
+  changed = "{0} is {2}{1} and not {4}{3}".format
+  return [
+    *(f"{name} is missing" for name in wanted if name not in saved),
+    *(f"{name} is unexpected" for name in saved if name not in wanted),
+    *(
+      changed(name, *saved[name], *wanted[name])
+      for name in wanted
+      if saved.get(name, wanted[name]) != wanted[name]
+    ),
   ]
-  return missing + unexpected + changed
 
 
 def files(place: pathlib.Path) -> dict:
   """All files below a folder, by their path relative to it."""
-  paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
-  return {path.relative_to(place).as_posix(): path for path in paths}
+  return {
+    path.relative_to(place).as_posix(): path
+    for path in sorted(place.rglob("*"))
+    if path.is_file()
+  }
 
 
 def checksum(path: pathlib.Path) -> list[int]:
   """[size in bytes, CRC-32] of a file."""
-  value = 0
-  with path.open("rb") as file:
-    while block := file.read(1 << 20):
-      value = zlib.crc32(block, value)
-  return [path.stat().st_size, value]
+  data = path.read_bytes()
+  return [len(data), zlib.crc32(data)]
 
 
 def damage(place: pathlib.Path) -> str:
   """Which file is missing or changed, "" if none; reading errors go through."""
   found = files(place)
-  if "checksums.json" not in found:
-    return "checksums.json is missing"
   try:
     sums = dict(json.loads(found["checksums.json"].read_bytes()))
+  except KeyError:
+    return "checksums.json is missing"
   except (ValueError, TypeError):  # no JSON, no UTF-8, no dict
     return "checksums.json is not as it was written"
   for name, wanted in sums.items():
@@ -191,9 +193,3 @@ def damage(place: pathlib.Path) -> str:
     if checksum(found[name]) != wanted:
       return f"{name} is not as it was written"
   return ""
-
-
-def saved_config(workdir) -> dict | None:
-  """The config a workdir was trained with, None if it has none."""
-  path = pathlib.Path(workdir) / "config.json"
-  return json.loads(path.read_text()) if path.exists() else None

@@ -1,8 +1,10 @@
 """The loop around chunks: dispatch, log, save, stop, go on."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.progress import Interrupted, Log, StopSignal
+from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.step import Trainer
 
 
@@ -51,10 +53,18 @@ class Run:
     return Checkpoints(self.folder / "checkpoints", self.keep)
 
   @property
+  def seed_R(self):
+    """The seeds as an array."""
+    return jnp.array(self.seeds, jnp.int32)
+
+  @property
   def abstract(self):
     """Shapes and dtypes of the states [R, ...]."""
-    start = lambda seeds: many.init(self.trainer, seeds)
-    return jax.eval_shape(start, jnp.array(self.seeds, jnp.int32))
+    return jax.eval_shape(partial(many.init, self.trainer), self.seed_R)
+
+
+class Interrupted(Exception):
+  """SIGTERM or Ctrl-C: the run was saved at a chunk boundary."""
 
 
 def train(run: Run, initial=None):
@@ -71,21 +81,16 @@ def train(run: Run, initial=None):
     Interrupted: after SIGTERM or SIGINT, once the states are saved.
     UsageError: a checkpoint is another run's.
   """
-  store = run.store
-  try:
+  with contextlib.closing(run.store) as store:
     step, states = store.restore(run.abstract, report=run.report, repair=True)
-    seeds = jnp.array(run.seeds, jnp.int32)
-    if states is None:
-      states = many.init(run.trainer, seeds)
+    if states is not None:
+      run.report(f"resumed at step {step}")
+    else:
+      states = many.init(run.trainer, run.seed_R)
       if initial is not None:
         params = jax.tree.map(lambda *x: jnp.stack(x), *initial)
         states = states.replace(params=params)
-    else:
-      run.report(f"resumed at step {step}")
-    runner = many.Runner(run.trainer, seeds, run.scaffold, states)
-    return _Loop(run, runner, store).go()
-  finally:
-    store.close()
+    return _Loop(run, states, store).go()
 
 
 def load(run: Run, checkpoint: str):
@@ -102,12 +107,9 @@ def load(run: Run, checkpoint: str):
     (run.folder / "checkpoints").is_dir(),
     f"no checkpoint in {run.folder}: train it first (--mode=train)",
   )
-  store = run.store
-  try:
-    step = int(checkpoint) if checkpoint.isdigit() else None
+  step = int(checkpoint) if checkpoint.isdigit() else None
+  with contextlib.closing(run.store) as store:
     _, states = store.restore(run.abstract, step=step, report=run.report)
-  finally:
-    store.close()
   check(
     states is not None, f"no sound checkpoint in {run.folder}: train it first"
   )
@@ -121,62 +123,56 @@ class _Loop:
   harmless, because a seed that is done stays as it is until it starts again.
   """
 
-  def __init__(self, run: Run, runner: many.Runner, store: Checkpoints):
-    self.run, self.runner, self.store = run, runner, store
-    self.status = jax.device_get(many.status(runner.states))
+  def __init__(self, run: Run, states, store: Checkpoints):
+    self.run, self.states, self.store = run, states, store
+    self.seeds = run.seed_R
+    self.on_its_way = None
+    self.status = jax.device_get(many.status(states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
     self.saved = self.status["step"].tolist()
-    self.log = Log(
-      run.trainer, run.seeds, run.folder, self.status["step"].tolist()
-    )
-
-  @property
-  def step(self) -> int:
-    """The step of the seed that is farthest."""
-    return int(self.status["step"].max())
+    self.log = Log(run.trainer, run.seeds, run.folder, self.saved)
 
   def go(self):
     """The final states."""
-    lessons = len(self.run.experiment.lessons)
-    rounds = self.run.train.rounds(lessons)
-    chunks, on_its_way = 0, None
+    run, chunks = self.run, 0
     self._restart()
-    with StopSignal() as stop:
+    with stop_signals() as stops, contextlib.closing(self.log):
       while not self.done.all():
-        found = self.runner.chunk(self.done, rounds)
+        self.states, found = many.chunk_of_rest(
+          run.trainer,
+          self.states,
+          self.seeds,
+          run.scaffold,
+          self.done,
+          run.trainer.rounds,
+        )
         chunks += 1
-        self._read(on_its_way)
-        on_its_way = found
-        if chunks % self.run.save_every == 0 or stop.received:
-          self._read(on_its_way)
-          on_its_way = None
+        self._read()
+        self.on_its_way = found
+        if chunks % run.save_every == 0 or stops:
           self._save()
-        if stop.received:
-          self.log.close()
+        if stops:
           raise Interrupted(
-            f"stopped at step {self.step} of {self.run.train.steps}, saved;"
-            " the same command goes on from there"
+            f"stopped at step {self.status['step'].max()} of"
+            f" {run.train.steps}, saved; the same command goes on from there"
           )
-      self._read(on_its_way)
       self._save()
-    self.log.close()
-    return self.runner.states
+    return self.states
 
-  def _read(self, found) -> None:
-    """Logs a chunk, says what became of its seeds, starts some again."""
-    if found is None:
+  def _read(self) -> None:
+    """Logs the chunk on its way, says what became of its seeds, starts some
+    again."""
+    if self.on_its_way is None:
       return
-    before = self.done.copy()
-    self.status = jax.device_get(found)  # waits for the chunk
+    self.status = jax.device_get(self.on_its_way)  # waits for the chunk
+    self.on_its_way = None
     self.log.write(self.status)
     # A seed that was told to start again may not have done so yet.
-    current = self.status["attempt"] == self.attempt
-    self.done = self.status["done"] & current
-    for r in np.flatnonzero(self.done & ~before):
-      line = self._news(int(r))
-      if line:
-        self.run.report(line)
+    done = self.status["done"] & (self.status["attempt"] == self.attempt)
+    ended, self.done = done & ~self.done, done
+    for r in np.flatnonzero(ended):
+      self._tell(int(r))
     self._restart()
 
   def _restart(self) -> None:
@@ -187,7 +183,7 @@ class _Loop:
     again = self.done & failed & (status["attempt"] < train.restarts)
     if not again.any():
       return
-    self.runner.restart(again)
+    self.states = many.restart(self.run.trainer, self.states, self.seeds, again)
     self.attempt += again
     self.done &= ~again
     for r in np.flatnonzero(again):
@@ -198,22 +194,24 @@ class _Loop:
         f"{train.restart_below}; starts again from other parameters"
       )
 
-  def _news(self, r: int) -> str:
-    """What became of a seed that is done; nothing if its steps are."""
+  def _tell(self, r: int) -> None:
+    """Reports what became of a seed that is done; nothing if its steps are."""
     seed, step = self.run.seeds[r], int(self.status["stopped_at"][r])
+    em = 100 * float(self.status["best_em"][r])
     if self.status["diverged"][r]:
-      return (
+      self.run.report(
         f"seed {seed}: loss or parameters are not finite at step {step}; back"
         " to the last finite ones (try a lower train.learning_rate)"
       )
-    em = 100 * float(self.status["best_em"][r])
-    found = f"seed {seed}: target reached at step {step} (EM {em:.1f} %)"
-    return found if step >= 0 else ""
+    elif step >= 0:
+      self.run.report(
+        f"seed {seed}: target reached at step {step} (EM {em:.1f} %)"
+      )
 
   def _save(self) -> None:
-    """Saves, unless no seed has moved since."""
-    states = self.runner.states
-    steps = states.step.tolist()
+    """Reads what is on its way and saves, unless no seed has moved since."""
+    self._read()
+    steps = self.states.step.tolist()
     if steps != self.saved:
-      self.store.save(max(steps), states, self.run.config)
+      self.store.save(max(steps), self.states, self.run.config)
       self.saved = steps

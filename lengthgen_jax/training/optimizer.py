@@ -1,7 +1,6 @@
 """Adam(W) with warm-up and a schedule, from the config."""
 
 import dataclasses
-from functools import partial
 
 import optax
 
@@ -29,14 +28,6 @@ class TrainConfig:
   restart_below: float
   seed_axis: str
 
-  def attempt_steps(self, lessons: int) -> int:
-    """Steps of an attempt: whole rounds of so many lessons."""
-    return -(-self.steps // lessons) * lessons
-
-  def rounds(self, lessons: int) -> int:
-    """Rounds of a chunk."""
-    return max(self.chunk // lessons, 1)
-
 
 def schedule(train: TrainConfig) -> optax.Schedule:
   """Learning rate by gradient step: linear warm-up, then the schedule."""
@@ -56,14 +47,14 @@ def schedule(train: TrainConfig) -> optax.Schedule:
 
 def make(train: TrainConfig) -> optax.GradientTransformation:
   """Adam(W), after clipping by global norm if `clip_norm` is not zero."""
-  make_adam = optax.adam
-  if train.weight_decay:
-    make_adam = partial(optax.adamw, weight_decay=train.weight_decay)
+  decay = {"weight_decay": train.weight_decay} if train.weight_decay else {}
+  make_adam = optax.adamw if decay else optax.adam
   adam = make_adam(
     schedule(train),
     b1=train.adam_b1,
     b2=train.adam_b2,
     eps=train.adam_eps,
+    **decay,
   )
   if not train.clip_norm:
     return adam

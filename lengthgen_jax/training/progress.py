@@ -1,5 +1,6 @@
 """What a person sees of a run, and how they stop it."""
 
+import contextlib
 import pathlib
 import signal
 import sys
@@ -11,31 +12,21 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
 
 
-class Interrupted(Exception):
-  """SIGTERM or Ctrl-C: what was done so far is saved."""
+@contextlib.contextmanager
+def stop_signals():
+  """Remembers SIGTERM and SIGINT while training, in the list that it yields;
+  the loop saves and leaves."""
+  received = []
 
-
-class StopSignal:
-  """Remembers SIGTERM and SIGINT, so that a loop can save and leave."""
-
-  def __init__(self):
-    self.received = False
-
-  def __enter__(self):
-    self._old = {
-      number: signal.signal(number, self._handle)
-      for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    return self
-
-  def _handle(self, number, frame):
-    if self.received and number == signal.SIGINT:
+  def remember(number, frame):
+    if received and number == signal.SIGINT:
       raise KeyboardInterrupt  # a second Ctrl-C does not wait
-    self.received = True
+    received.append(number)
 
-  def __exit__(self, *error):
-    for number, handler in self._old.items():
-      signal.signal(number, handler)
+  with contextlib.ExitStack() as after:
+    for number in (signal.SIGTERM, signal.SIGINT):
+      after.callback(signal.signal, number, signal.signal(number, remember))
+    yield received
 
 
 class Log:
@@ -53,12 +44,13 @@ class Log:
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    self.heads = trainer.experiment.heads
+    # The main task's loss and exact match, then each hint's by its name.
+    self.suffixes = ["", *(f"_{h}" for h in trainer.experiment.heads[1:])]
     self.attempt_steps = trainer.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
-    step = int(max(steps))
     records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
+    step = max(steps)
     self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
     self.bar = tqdm(
       total=self.attempt_steps,
@@ -83,12 +75,11 @@ class Log:
         "seed": seed,
         "learning_rate": float(self.rate(step - int(status["begun"][r]))),
         "seconds": seconds,
+      } | {
+        name + suffix: float(status[name][r][i])
+        for i, suffix in enumerate(self.suffixes)
+        for name in ("loss", "em")
       }
-      # The main task's loss and exact match, then each hint's by its name.
-      for i, head in enumerate(self.heads):
-        suffix = f"_{head}" if i else ""
-        row["loss" + suffix] = float(status["loss"][r][i])
-        row["em" + suffix] = float(status["em"][r][i])
       if np.isfinite(row["loss"]):
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):

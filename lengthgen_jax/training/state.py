@@ -37,23 +37,6 @@ class TrainState(struct.PyTreeNode):
   best_params: dict
 
 
-def create(params, opt_state) -> TrainState:
-  """State before the first step."""
-  return TrainState(
-    step=jnp.int32(0),
-    attempt=jnp.int32(0),
-    begun=jnp.int32(0),
-    params=params,
-    opt_state=opt_state,
-    done=jnp.array(False),
-    diverged=jnp.array(False),
-    stopped_at=jnp.int32(-1),
-    best_em=jnp.float32(-1.0),
-    best_step=jnp.int32(0),
-    best_params=jax.tree.map(jnp.copy, params),
-  )
-
-
 def select(condition, on_true, on_false):
   """One of two pytrees."""
   return jax.tree.map(
@@ -63,18 +46,15 @@ def select(condition, on_true, on_false):
 
 def finite(tree):
   """Whether every number of a pytree is finite."""
-  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]
-  return jnp.stack(leaves).all()
+  return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
 
 
 def keep(names, old, new):
   """`new`, but `old` wherever a leaf's path has one of these parameter names:
   in parameters and in the optimizer's moments alike."""
-  if not names:
-    return new
 
   def choose(path, x, y):
-    keys = {getattr(part, "key", None) for part in path}
-    return x if keys & set(names) else y
+    kept = any(getattr(part, "key", None) in names for part in path)
+    return x if kept else y
 
   return jax.tree_util.tree_map_with_path(choose, old, new)

@@ -27,30 +27,37 @@ class Trainer:
 
   @property
   def attempt_steps(self) -> int:
-    return self.train.attempt_steps(len(self.experiment.lessons))
+    """Steps of an attempt: whole rounds."""
+    lessons = len(self.experiment.lessons)
+    return -(-self.train.steps // lessons) * lessons
 
-  def fresh(self, seed, attempt=0):
-    """Parameters and moments before an attempt's first step."""
+  @property
+  def rounds(self) -> int:
+    """Rounds of a chunk."""
+    return max(self.train.chunk // len(self.experiment.lessons), 1)
+
+  def init(self, seed, attempt=0) -> TrainState:
+    """The state before the first step, with an attempt's parameters."""
     params = self.experiment.init(seed, attempt)
-    return params, optimizer.make(self.train).init(params)
-
-  def init(self, seed) -> TrainState:
-    """The state before the first step."""
-    return states.create(*self.fresh(seed))
-
-  def restart(self, state: TrainState, seed) -> TrainState:
-    """A state that begins its next attempt with other parameters."""
-    attempt = state.attempt + 1
-    params, opt_state = self.fresh(seed, attempt)
-    return state.replace(
-      attempt=attempt,
-      begun=state.step,
+    return TrainState(
+      step=jnp.int32(0),
+      attempt=jnp.int32(attempt),
+      begun=jnp.int32(0),
       params=params,
-      opt_state=opt_state,
+      opt_state=optimizer.make(self.train).init(params),
       done=jnp.array(False),
       diverged=jnp.array(False),
       stopped_at=jnp.int32(-1),
+      best_em=jnp.float32(-1.0),
+      best_step=jnp.int32(0),
+      best_params=jax.tree.map(jnp.copy, params),
     )
+
+  def restart(self, state: TrainState, seed) -> TrainState:
+    """A state that begins its next attempt with other parameters."""
+    kept = ("step", "best_em", "best_step", "best_params")
+    own = {name: getattr(state, name) for name in kept}
+    return self.init(seed, state.attempt + 1).replace(begun=state.step, **own)
 
   def chunk(self, state: TrainState, seed, scaffold, rounds):
     """`rounds` (traced) rounds of one seed, or what its attempt has left.
@@ -66,22 +73,18 @@ class Trainer:
     """
     lessons = len(self.experiment.lessons)
     left = (state.begun + self.attempt_steps - state.step) // lessons
+    nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
+    skip = lambda state: (state, {"loss": nothing, "em": nothing})
     rounds = jnp.minimum(rounds, left)
-
-    def skip(state):
-      nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
-      return state, {"loss": nothing, "em": nothing}
-
     train = lambda state: self._train(state, seed, scaffold, rounds)
     return jax.lax.cond(state.done, skip, train, state)
 
   def _train(self, state, seed, scaffold, rounds):
     """A chunk of a seed that is not done."""
     lessons, heads = self.experiment.lessons, self.experiment.heads
-    times = np.zeros(len(heads))  # lessons of a round that train each head
-    for lesson in lessons:
-      for share in lesson:
-        times[heads.index(share.head)] += 1
+    # Which heads each lesson trains, and how many lessons train each head.
+    indices = [[heads.index(share.head) for share in own] for own in lessons]
+    times = np.bincount(np.concatenate(indices), minlength=len(heads))
 
     def one_round(i, carry):
       params, opt_state, total = carry
@@ -90,8 +93,7 @@ class Trainer:
         params, opt_state, losses = self.train_step(
           params, opt_state, seed, now, lesson, scaffold
         )
-        index = np.array([heads.index(share.head) for share in lesson])
-        total = total.at[index].add(losses)
+        total = total.at[np.array(indices[k])].add(losses)
       return params, opt_state, total
 
     params, opt_state, total = jax.lax.fori_loop(
@@ -146,10 +148,8 @@ class Trainer:
         self._share_loss(params, share, scaffold, seed, step)
         for share in lesson
       ]
-      weighted = [
-        share.weight * x for share, x in zip(lesson, losses, strict=True)
-      ]
-      return sum(weighted), jnp.stack(losses)
+      pairs = zip(lesson, losses, strict=True)
+      return sum(share.weight * x for share, x in pairs), jnp.stack(losses)
 
     (_, losses), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
     old = params, opt_state
@@ -180,22 +180,17 @@ class Trainer:
     experiment = self.experiment
     key = jax.random.fold_in(rng.stream(seed, "eval"), step)
 
+    def exact(turn, head, part):
+      """[B] of one head's examples of one width."""
+      own = jax.random.fold_in(key, turn)
+      batch = experiment.sample(own, head, part, turn, held_out=True)
+      return experiment.hits(params, scaffold, batch, head)[1]
+
     def one_turn(turn):
-      return jnp.stack(
-        [
-          self._held_out(params, key, turn, scaffold, share)
-          for share in experiment.validation
-        ]
-      )
+      found = [
+        jnp.concatenate([exact(turn, head, part) for part in parts]).mean()
+        for head, _, parts in experiment.validation
+      ]
+      return jnp.stack(found)
 
     return jax.lax.map(one_turn, jnp.arange(experiment.turns)).mean(axis=0)
-
-  def _held_out(self, params, key, turn, scaffold, share):
-    """Exact match of one head on held-out examples of one width."""
-    experiment = self.experiment
-    key = jax.random.fold_in(key, turn)
-    exact = []
-    for part in share.parts:
-      batch = experiment.sample(key, share.head, part, turn, held_out=True)
-      exact.append(experiment.hits(params, scaffold, batch, share.head)[1])
-    return jnp.concatenate(exact).mean()
