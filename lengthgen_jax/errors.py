@@ -12,6 +12,10 @@ class UsageError(Exception):
   """Something the user gave cannot work; the message says what is valid."""
 
 
+class Interrupted(Exception):
+  """SIGTERM or Ctrl-C: the run was saved at a chunk boundary."""
+
+
 def check_choice(field: str, value, choices) -> None:
   """Raises UsageError unless `value` is one of `choices`."""
   if value not in choices:

@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax.runs import INTERRUPTED, evaluate, workdir
+from lengthgen_jax.runs import evaluate, workdir
 from lengthgen_jax.training import loop
 
 
@@ -12,9 +12,5 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains the workdir's run; returns the exit code."""
   made = workdir.prepare(config, folder, workdir.report)
   workdir.open_workdir(config, folder, "train")
-  try:
-    loop.train(made)
-  except loop.Interrupted as stop:
-    workdir.report(str(stop))
-    return INTERRUPTED
+  loop.train(made)
   return evaluate.run(config, folder)

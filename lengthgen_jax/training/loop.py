@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
@@ -55,10 +55,6 @@ class Run:
     """Shapes and dtypes of the states [R, ...]."""
     start = lambda seeds: many.init(self.trainer, seeds)
     return jax.eval_shape(start, jnp.array(self.seeds, jnp.int32))
-
-
-class Interrupted(Exception):
-  """SIGTERM or Ctrl-C: the run was saved at a chunk boundary."""
 
 
 def train(run: Run, initial=None):
