@@ -28,10 +28,3 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
   config.seeds = tuple(seeds)
   config.lock()
   return config
-
-
-def reading(config: ConfigDict, **fields) -> ConfigDict:
-  """The config with other fields of its `eval` section."""
-  config = copy.deepcopy(config)
-  config.eval.update(fields)
-  return config
