@@ -95,10 +95,13 @@ def judge(section, task, conditions: list[calibration.Condition], site: str):
     absolute=section.lines == "absolute",
     ends=prompts if causal else prompts | {lines.WHOLE},
   )
-  same = ("line", "rule", "statistics", "maximum", "min_cells")
   rule = calibration.Rule(
+    line=section.line,
+    rule=section.rule,
     threshold=section.kappa_self if causal else section.kappa,
-    **{name: section[name] for name in same},
+    statistics=section.statistics,
+    maximum=section.maximum,
+    min_cells=section.min_cells,
   )
   run = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
   return tested, jax.device_get(
