@@ -12,6 +12,10 @@ class UsageError(Exception):
   """Something the user gave cannot work; the message says what is valid."""
 
 
+class Interrupted(Exception):
+  """SIGTERM or Ctrl-C: what was done so far is saved."""
+
+
 def check(condition, message: str) -> None:
   """Raises UsageError(message) unless the condition holds."""
   if not condition:

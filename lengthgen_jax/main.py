@@ -9,24 +9,28 @@ Examples:
   echo 123+456 | lengthgen --mode=predict --workdir=runs/quickstart
 """
 
-import importlib.util
+import argparse
+import importlib
 import pathlib
+import runpy
 import sys
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import Interrupted, UsageError, check
 
-MODES = (
-  "train",
-  "abc",
-  "evaluate",
-  "predict",
-  "calibrate",
-  "certify",
-  "report",
-)
+# Each is a file of runs/.
+MODES = {
+  "train": "train, then evaluate",
+  "abc": "interpolate, calibrate, retrain, evaluate",
+  "evaluate": "test a trained workdir",
+  "predict": "answer the expressions on standard input, one a line",
+  "calibrate": "write the bias that a trained workdir's attention shows",
+  "certify": "prove that a trained workdir is right at every length, or find"
+  " inputs where it is not",
+  "report": "one table and figures of all results below --workdir",
+}
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -42,13 +46,8 @@ _WORKDIR = flags.DEFINE_string(
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
-  MODES,
-  "train: train, then evaluate; abc: interpolate, calibrate, retrain, evaluate;"
-  " evaluate: test a trained workdir; predict: answer the"
-  " expressions on standard input, one a line; calibrate: write the bias"
-  " that a trained workdir's attention shows; certify: prove that a trained"
-  " workdir is right at every length, or find inputs where it is not; report:"
-  " one table and figures of all results below --workdir.",
+  list(MODES),
+  "; ".join(f"{mode}: {what}" for mode, what in MODES.items()) + ".",
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
@@ -67,12 +66,11 @@ def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; one line and exit code 2 on any mistake."""
   try:
     # config_flags looks for overrides in sys.argv, not in what it is given.
-    argv = sys.argv = fill_config(argv)
-    check_override_names(argv)
-    rest = flags.FLAGS(argv)
+    sys.argv = fill_config(argv)
+    rest = flags.FLAGS(sys.argv)
     check(len(rest) == 1, f"what is {' '.join(rest[1:])!r}? see --help")
     return rest
-  except (UsageError, flags.Error, Exception) as error:
+  except Exception as error:
     fail(_one_line(error), 2)
 
 
@@ -88,84 +86,71 @@ def fail(message: str, code: int) -> None:
   sys.exit(code)
 
 
-def _value(argv: list[str], name: str) -> str | None:
-  """The last value of --name or -name, with `=` or as the next argument."""
-  found = None
-  for i, word in enumerate(argv):
-    flag, equals, value = word.lstrip("-").partition("=")
-    if word.startswith("-") and flag == name:
-      found = value if equals else argv[i + 1] if i + 1 < len(argv) else ""
-  return found
-
-
 def fill_config(argv: list[str]) -> list[str]:
   """Puts --config first, where its overrides may follow in any order; the
-  workdir's own config stands in if it was left out."""
-  workdir, spec = _value(argv, "workdir"), _value(argv, "config")
-  if spec is None:
-    saved = pathlib.Path(workdir or "") / "config.json"
-    if not workdir or not saved.is_file():
-      return argv
+  workdir's own config stands in if it was left out.
+
+  Raises:
+    UsageError: there is no such file, or an override names no field.
+  """
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  for name in ("config", "workdir"):
+    parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
+  found, others = parser.parse_known_args(argv[1:])
+  saved = pathlib.Path(found.workdir or "", "config.json")
+  if found.config is None and found.workdir and saved.is_file():
     reader = pathlib.Path(__file__).parent / "config" / "saved.py"
-    spec = f"{reader}:{saved}"
-  rest = argv[1:]
-  for i, word in enumerate(rest):
-    if word in ("--config", "-config"):
-      rest = rest[:i] + rest[i + 2 :]
-      break
-  rest = [w for w in rest if not w.lstrip("-").startswith("config=")]
-  return [argv[0], f"--config={spec}", *rest]
+    found.config = f"{reader}:{saved}"
+  check_overrides(found.config, others)
+  ours = [f"--{name}={x}" for name, x in vars(found).items() if x is not None]
+  return [argv[0], *ours, *others]
 
 
-def check_override_names(argv: list[str]) -> None:
+def check_overrides(spec: str | None, words: list[str]) -> None:
   """UsageError for --config.x that names no field, with the fields there;
   whatever a config file raises about its preset passes through."""
-  names = [
-    word.lstrip("-").partition("=")[0].split(".")[1:]
-    for word in argv[1:]
-    if word.startswith(("--config.", "-config."))
-  ]
-  spec = _value(argv, "config")
+  starts = ("--config.", "-config.")
+  words = [word for word in words if word.startswith(starts)]
   check(
-    spec or not names,
+    spec or not words,
     "--config.field=... needs --config=FILE (or a trained --workdir)",
   )
   config = load_config(spec) if spec else None
-  for name in names:
-    node = config
-    for i, part in enumerate(name):
-      fields = list(node.keys()) if hasattr(node, "keys") else []
+  for word in words:
+    name = word.lstrip("-").partition("=")[0]
+    node, place = config, "config"
+    for part in name.split(".")[1:]:
+      fields = list(node) if isinstance(node, ConfigDict) else []
       check(
         part in fields,
-        f"--config.{'.'.join(name)}: no field {part!r};"
-        f" {'.'.join(['config', *name[:i]])} has"
+        f"--{name}: no field {part!r}; {place} has"
         f" {', '.join(fields) or 'no fields of its own'}",
       )
-      node = node[part]
+      node, place = node[part], f"{place}.{part}"
 
 
 def load_config(spec: str) -> ConfigDict:
   """The config of FILE[:preset]; UsageError if there is none."""
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
-  module_spec = importlib.util.spec_from_file_location("config_file", path)
-  module = importlib.util.module_from_spec(module_spec)
-  module_spec.loader.exec_module(module)
-  return module.get_config(*([preset] if preset else []))
+  get_config = runpy.run_path(path)["get_config"]
+  return get_config(preset) if preset else get_config()
 
 
 def main(argv) -> None:
   del argv
   logging.set_verbosity(logging.ERROR)  # libraries' notes are not ours
   try:
-    code = dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value)
+    sys.exit(dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value))
   except UsageError as error:
     fail(str(error), 1)
+  except Interrupted as stop:
+    print(stop, file=sys.stderr)
+    sys.exit(143)  # as after SIGTERM
   except BrokenPipeError:
-    code = 1
+    sys.exit(1)
   except KeyboardInterrupt:  # outside of training, which saves first
-    code = 130
-  sys.exit(code)
+    sys.exit(130)
 
 
 def dispatch(
@@ -180,38 +165,38 @@ def dispatch(
   )
   check(source is None or mode == "predict", "--input is for --mode=predict")
   if config is not None:
-    name_overrides(config, sys.argv[1:])
+    name_overrides(config)
   run = importlib.import_module(f"lengthgen_jax.runs.{mode}").run
   more = (source,) if mode == "predict" else ()
   return run(config, pathlib.Path(workdir), *more)
 
 
-# Overrides that make no other method of a run.
-UNNAMED = ("seeds", "eval", "certify", "checkpoint", "method", "overrides")
-UNNAMED += ("train.chunk", "train.seed_axis")
+# Fields and sections of a config that make no other method of a run.
+UNNAMED = {
+  "seeds",
+  "eval",
+  "certify",
+  "checkpoint",
+  "method",
+  "overrides",
+  "train.chunk",
+  "train.seed_axis",
+}
 
 
-def name_overrides(config: ConfigDict, argv: list[str]) -> None:
-  """Puts fields that differ from the preset of `argv` into config.overrides,
+def name_overrides(config: ConfigDict) -> None:
+  """Puts fields that differ from the preset of --config into config.overrides,
   by which results tell this run from others of its preset."""
-  preset = load_config(_value(argv, "config"))
+  from flax.traverse_util import flatten_dict
+
+  preset = load_config(flags.FLAGS["config"].config_filename)
+  preset = flatten_dict(preset.to_dict(), sep=".")
   found = dict(text.split("=", 1) for text in config.overrides)
-  found |= _changed(config, preset, "")
-  config.overrides = tuple(f"{name}={found[name]}" for name in sorted(found))
-
-
-def _changed(config: ConfigDict, preset: ConfigDict, path: str) -> dict:
-  """{field: value as text} of what differs and is part of a run's name."""
-  found = {}
-  for name, value in config.items():
-    field = f"{path}{name}"
-    if field in UNNAMED:
-      continue
-    if isinstance(value, ConfigDict):
-      found |= _changed(value, preset[name], f"{field}.")
-    elif value != preset[name]:
+  for field, value in flatten_dict(config.to_dict(), sep=".").items():
+    unnamed = field in UNNAMED or field.partition(".")[0] in UNNAMED
+    if not unnamed and value != preset[field]:
       found[field] = str(value).replace(" ", "")
-  return found
+  config.overrides = tuple(f"{name}={found[name]}" for name in sorted(found))
 
 
 if __name__ == "__main__":

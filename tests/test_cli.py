@@ -1,7 +1,6 @@
 """The command: help, overrides, and one line for every mistake."""
 
 import os
-import sys
 import types
 
 import command
@@ -246,7 +245,7 @@ def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
 def method(*words) -> str:
   """What rows of a command's run are called."""
   with command.parsed(*words) as (_, config):
-    main.name_overrides(config, sys.argv[1:])
+    main.name_overrides(config)
     experiment = build.build(config)
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1

@@ -12,7 +12,7 @@ from tiny import get_config
 
 from lengthgen_jax import trained as door
 from lengthgen_jax.config.build import build
-from lengthgen_jax.results import measures, records, statistics
+from lengthgen_jax.results import measures, records
 from lengthgen_jax.runs import evaluate
 from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.tasks import data
@@ -107,7 +107,7 @@ def test_rows_of_all_measures(model):
       model.greedy(batch, stop=None), np.asarray(batch.target), strict=True
     )
   ]
-  edits = sum(statistics.edit_distance(*pair) for pair in pairs)
+  edits = sum(measures.edit_distance(*pair) for pair in pairs)
   assert 0 < found["edit"]["value"] == edits / (64 * 4)
 
 
@@ -185,16 +185,14 @@ def test_lengths_left_out_take_their_samples_along(samples):
   """The vanilla model of a pipeline is not tested at the longest inputs."""
   config = get_config()
   config.eval.update(lengths=(60, 6, 20), samples=samples)
-  less = evaluate.up_to(config, 20)
-  assert tuple(less.eval.lengths) == (6, 20)
   model = Model(build(config), {}, {})
   asked = {t.length: t.samples for t in evaluate.tests(config, model)}
-  kept = {t.length: t.samples for t in evaluate.tests(less, model)}
+  kept = {t.length: t.samples for t in evaluate.tests(config, model, 20)}
   assert kept == {n: asked[n] for n in (6, 20)}
   assert asked == dict(
     zip((60, 6, 20), samples * (3 // len(samples)), strict=True)
   )
-  assert tuple(evaluate.up_to(config, 5).eval.lengths) == ()
+  assert not list(evaluate.tests(config, model, 5))
 
 
 def test_every_variant_of_a_test_set_is_a_test():

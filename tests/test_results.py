@@ -8,14 +8,7 @@ from scipy import stats
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import figures as plots
-from lengthgen_jax.results import (
-  records,
-  report,
-  rows,
-  schema,
-  statistics,
-  tables,
-)
+from lengthgen_jax.results import measures, records, report, schema, tables
 
 CONDITIONS = {
   "task": "addition",
@@ -45,7 +38,7 @@ CONDITIONS = {
 
 def row(correct=100, **fields) -> dict:
   """Exact match in % of 100 samples."""
-  made = rows.counted(CONDITIONS, "em", correct, 100)
+  made = CONDITIONS | measures.counted("em", correct, 100)
   return made | {"seeds_asked": 3} | fields
 
 
@@ -273,18 +266,18 @@ def test_edit_distance_is_levenshtein():
   random = np.random.default_rng(0)
   for _ in range(200):
     a, b = (random.integers(0, 3, random.integers(0, 9)) for _ in "ab")
-    assert statistics.edit_distance(a, b) == plain_edit_distance(a, b)
-  assert statistics.edit_distance([], [1, 2]) == 2
-  assert statistics.edit_distance([1, 2], []) == 2
+    assert measures.edit_distance(a, b) == plain_edit_distance(a, b)
+  assert measures.edit_distance([], [1, 2]) == 2
+  assert measures.edit_distance([1, 2], []) == 2
 
 
 def test_until_end():
-  assert statistics.until_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
-  assert statistics.until_end(np.array([1, 2]), 9) == [1, 2]
+  assert measures.until_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
+  assert measures.until_end(np.array([1, 2]), 9) == [1, 2]
 
 
 def test_lower_bound_is_clopper_pearson():
-  bound = statistics.lower_bound
+  bound = measures.lower_bound
   assert bound(51, 51) == pytest.approx(0.943, abs=5e-4)
   assert bound(299, 299) >= 0.99 > bound(298, 298)
   assert bound(0, 10) == 0.0
@@ -296,12 +289,12 @@ def test_lower_bound_is_clopper_pearson():
 
 def test_rows_of_measurements():
   token = np.array([[1, 1, 0], [1, 0, 0]], bool)
-  worst = rows.by_position(CONDITIONS, token)
+  worst = CONDITIONS | measures.by_position(token)
   assert worst["by_position"] == [1.0, 0.5, 0.0] and worst["value"] == 0.0
   assert worst["n"] == 2 and worst["teacher_forced"]
-  token = rows.counted(CONDITIONS, "token", 3, 6, teacher_forced=True)
+  token = CONDITIONS | measures.counted("token", 3, 6, teacher_forced=True)
   assert token["value"] == 0.5 and token["lower_bound"] is None
-  edit = rows.measured(CONDITIONS, "edit", 0.25, 9)
+  edit = CONDITIONS | measures.measured("edit", 0.25, 9)
   assert edit["value"] == 0.25 and edit["correct"] is None
   assert not any(map(schema.flaw, (worst, token, edit)))
 

@@ -26,10 +26,3 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
   changes.pop("start")  # which is of the stage itself
   config.update_from_flattened_dict(changes)
   return config
-
-
-def reading(config: ConfigDict, **fields) -> ConfigDict:
-  """The config with other fields of its `eval` section."""
-  config = copy.deepcopy(config)
-  config.eval.update(fields)
-  return config

@@ -25,17 +25,14 @@ def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
     figsize=(size * heads + 0.4, (size * height / width + 0.45) * layers + 0.6),
     squeeze=False,
   )
-  for n in range(layers):
-    for h in range(heads):
-      axis = axes[n][h]
-      panel = np.where(np.isfinite(values[n, h]), values[n, h], np.nan)
-      axis.imshow(panel, cmap="viridis", aspect="auto", **_range(panel))
-      layer = f"layer {n} " if layers > 1 else ""
-      axis.set_title(f"{layer}head {h}", fontsize=6, pad=2)
-      _labels(axis.set_xticks, columns if n == layers - 1 else None)
-      _labels(axis.set_yticks, rows if h == 0 else None)
-      for side in axis.spines.values():
-        side.set_color("0.7")
+  for (n, h), axis in np.ndenumerate(axes):
+    panel = np.where(np.isfinite(values[n, h]), values[n, h], np.nan)
+    axis.imshow(panel, cmap="viridis", aspect="auto", **_range(panel))
+    layer = f"layer {n} " if layers > 1 else ""
+    axis.set_title(f"{layer}head {h}", fontsize=6, pad=2)
+    _labels(axis.set_xticks, columns if n == layers - 1 else None)
+    _labels(axis.set_yticks, rows if h == 0 else None)
+    axis.spines[:].set_color("0.7")
   figure.suptitle(title, fontsize=9)
   figure.supxlabel("key", fontsize=8)
   figure.supylabel("output row", fontsize=8)
@@ -53,9 +50,8 @@ def _range(panel) -> dict:
 
 def _labels(set_ticks, labels) -> None:
   if labels is None or len(labels) > 45:
-    set_ticks([])
-  else:
-    set_ticks(range(len(labels)), labels, fontsize=4)
+    labels = []
+  set_ticks(range(len(labels)), labels, fontsize=4)
 
 
 def margins(certificates: dict, edges, path, title: str) -> pathlib.Path:

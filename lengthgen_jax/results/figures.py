@@ -7,9 +7,22 @@ import numpy as np
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.results import schema
 
-AXES = {"em": "exact match (%)", "edit": "edit distance (% of the output)"}
+# Of a metric: what its axis says, and its range.
+AXES = {
+  "em": ("exact match (%)", (-3, 103)),
+  "edit": ("edit distance (% of the output)", (0, None)),
+}
 MARKERS = "os^vDPX*"
 STYLES = ("-", "--", ":")  # after every ten colors
+# Conditions that another value of a config field brings with it.
+BY_CONFIG = (
+  "run",
+  "config_hash",
+  "step",
+  "slack",
+  "train_length",
+  "train_data",
+)
 
 
 def by_length(rows: list[dict], path, title: str, metric: str = "em"):
@@ -17,18 +30,17 @@ def by_length(rows: list[dict], path, title: str, metric: str = "em"):
   (median of seeds), a band from the worst seed (its lower bound, where there
   is one) to the best, one panel per test set."""
   rows = schema.of_metric(rows, metric)
-  sets = sorted({row["test_set"] for row in rows})
   groups = schema.groups(rows, along=("test_set", "length"))
-  figure, axes = _panels(len(sets))
-  for axis, test_set in zip(axes, sets, strict=True):
-    panel = _lines(axis, groups, "length", test_set=test_set)
+  for axis, test_set, panel in _panels(rows, groups, "length", "test_set"):
     for train_length in {row["train_length"] for row in panel}:
       _mark(axis, train_length, "longest trained")
-    axis.set_xscale("log")
-    _ticks(axis, [row["length"] for row in panel])
-    axis.set_xlabel(f"test length ({_unit(panel)})")
-    axis.set_title(f"test set: {test_set}", fontsize=10)
-  return _finish(figure, axes, title, path, metric)
+    _dress(
+      axis,
+      [row["length"] for row in panel],
+      f"test length ({schema.values(panel, 'unit')})",
+      f"test set: {test_set}",
+    )
+  return _finish(axis.figure, title, path, metric)
 
 
 def by_repetition(rows: list[dict], path, title: str, metric: str = "em"):
@@ -39,83 +51,71 @@ def by_repetition(rows: list[dict], path, title: str, metric: str = "em"):
   for row in schema.of_metric(rows, metric):
     test_set, _, times = row["test_set"].rpartition("x")
     method = f"{row['method']}, {row['length']} {row['unit']}"
-    held = {"test_set": test_set, "times": int(times), "method": method}
-    apart.append(row | held)
-  figure, axes = _panels(1)
-  _lines(axes[0], schema.groups(apart, along=("times",)), "times")
-  axes[0].set_xscale("log")
-  _ticks(axes[0], [row["times"] for row in apart])
-  axes[0].set_xlabel("how often each of the repeated items occurs")
-  return _finish(figure, axes, title, path, metric)
-
-
-# Conditions that another value of a config field brings with it.
-BY_CONFIG = ("run", "config_hash", "step", "slack", "train_length")
-BY_CONFIG += ("train_data",)
+    apart.append(
+      row | {"test_set": test_set, "times": int(times), "method": method}
+    )
+  groups = schema.groups(apart, along=("times",))
+  for axis, _, panel in _panels(apart, groups, "times", "metric"):
+    _dress(
+      axis,
+      [row["times"] for row in panel],
+      "how often each of the repeated items occurs",
+    )
+  return _finish(axis.figure, title, path, metric)
 
 
 def by_field(rows: list[dict], path, title: str, field: str):
   """EM against a config field, which rows hold by its name: a line per method
   and conditions, median of a run's seeds, one panel per test length."""
   rows = schema.of_metric(rows, "em")
-  lengths = sorted({row["length"] for row in rows})
   groups = schema.groups(rows, (field, "length"), ("bits", *BY_CONFIG))
   values = [row[field] for row in rows]
-  figure, axes = _panels(len(lengths))
-  for axis, length in zip(axes, lengths, strict=True):
-    panel = _lines(axis, groups, field, length=length)
-    if 0 < 10 * min(values) < max(values):
-      axis.set_xscale("log")
-    _ticks(axis, values)
-    axis.set_xlabel(field)
-    axis.set_title(f"test length: {length} {_unit(panel)}", fontsize=10)
-  return _finish(figure, axes, title, path)
+  for axis, length, panel in _panels(rows, groups, field, "length"):
+    heading = f"test length: {length} {schema.values(panel, 'unit')}"
+    _dress(axis, values, field, heading, 0 < 10 * min(values) < max(values))
+  return _finish(axis.figure, title, path, "em")
 
 
-def _panels(count: int):
-  size = (1.5 + 4.2 * count, 3.8)
-  figure, axes = plt.subplots(1, count, figsize=size, squeeze=False)
-  return figure, axes[0]
-
-
-def _lines(axis, groups, x: str, **panel) -> list[dict]:
-  """Draws each group's values against the field `x`.
+def _panels(rows: list[dict], groups, x: str, by: str):
+  """Draws a panel for each value of the field `by`: all groups against `x`.
 
   Args:
-    axis: of one panel.
-    groups: from `schema.groups`; each keeps its color in all panels.
-    x: a field of rows.
-    panel: values that rows of this panel have.
+    rows: of one metric, at least one.
+    groups: of these rows; each keeps its color in all panels.
+    x, by: fields of rows.
 
-  Returns:
-    The rows of this panel.
+  Yields:
+    (axis, value, the panel's rows).
   """
-  drawn = []
-  for i, group in enumerate(groups):
-    here = lambda row: all(row[f] == v for f, v in panel.items())
-    mine = sorted(filter(here, group.rows), key=lambda row: row[x])
-    drawn += mine
-    at = {}
-    for row in mine:
-      at.setdefault(row[x], []).append(row)
-    median = [100 * np.median([r["value"] for r in at[n]]) for n in at]
-    low = [100 * min(_worst(r) for r in at[n]) for n in at]
-    high = [100 * max(r["value"] for r in at[n]) for n in at]
-    few = f" ({group.seeds} seeds)" if " of " in group.seeds else ""
-    axis.plot(
-      list(at),
-      median,
-      color=f"C{i % 10}",
-      linestyle=STYLES[i // 10 % len(STYLES)],
-      marker=MARKERS[i % len(MARKERS)],
-      markersize=5,
-      label=group.name + few,
-      clip_on=False,
-    )
-    axis.fill_between(
-      list(at), low, high, color=f"C{i % 10}", alpha=0.15, linewidth=0
-    )
-  return drawn
+  values = sorted({row[by] for row in rows})
+  size = (1.5 + 4.2 * len(values), 3.8)
+  _, axes = plt.subplots(1, len(values), figsize=size, squeeze=False)
+  for axis, value in zip(axes[0], values, strict=True):
+    for i, group in enumerate(groups):
+      _line(axis, i, group, x, [r for r in group.rows if r[by] == value])
+    yield axis, value, [row for row in rows if row[by] == value]
+
+
+def _line(axis, i: int, group: schema.Group, x: str, rows: list[dict]) -> None:
+  """Draws rows of the i-th group, and their seeds' range, against `x`."""
+  places = sorted({row[x] for row in rows})
+  at = [[row for row in rows if row[x] == place] for place in places]
+  median = [100 * np.median([row["value"] for row in seeds]) for seeds in at]
+  low = [100 * min(map(_worst, seeds)) for seeds in at]
+  high = [100 * max(row["value"] for row in seeds) for seeds in at]
+  few = f" ({group.seeds} seeds)" if " of " in group.seeds else ""
+  color = f"C{i % 10}"
+  axis.plot(
+    places,
+    median,
+    color=color,
+    linestyle=STYLES[i // 10 % len(STYLES)],
+    marker=MARKERS[i % len(MARKERS)],
+    markersize=5,
+    label=group.name + few,
+    clip_on=False,
+  )
+  axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _mark(axis, x, text: str) -> None:
@@ -134,44 +134,64 @@ def _mark(axis, x, text: str) -> None:
   )
 
 
-def _unit(rows: list[dict]) -> str:
-  """What the rows' lengths count."""
-  return " or ".join(sorted({row["unit"] for row in rows}))
-
-
 def _worst(row: dict) -> float:
   bound = row["lower_bound"]
   return row["value"] if bound is None else bound
 
 
-def _ticks(axis, values) -> None:
+def _dress(axis, values, label: str, heading="", log=True) -> None:
+  """What a panel's x axis says; ticks at the values and nowhere else."""
+  if log:
+    axis.set_xscale("log")
   values = sorted(set(values))
   axis.set_xticks(values, [f"{n:g}" for n in values])
   axis.minorticks_off()
+  axis.set_xlabel(label)
+  axis.set_title(heading, fontsize=10)
 
 
-def _finish(figure, axes, title: str, path, metric: str = "em"):
-  for axis in axes:
-    axis.set_ylim(*((-3, 103) if metric == "em" else (0, None)))
-  axes[0].set_ylabel(AXES[metric])
-  axes[-1].legend(
+def _finish(figure, title: str, path, metric: str):
+  label, limits = AXES[metric]
+  plt.setp(figure.axes, ylim=limits)
+  figure.axes[0].set_ylabel(label)
+  figure.axes[-1].legend(
     fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
   )
   figure.suptitle(title, fontsize=11)
   return save(figure, path)
 
 
-def of_run(rows: list[dict], folder, title: str) -> list[pathlib.Path]:
-  """EM and edit distance, where measured, by length and by repetition."""
-  repeats = [r for r in rows if r["test_set"].startswith("repeats_")]
-  others = [r for r in rows if r not in repeats]
+# By metric and what it is drawn against.
+NAMES = {
+  ("em", "length"): "accuracy_by_length",
+  ("em", "repetition"): "accuracy_by_repetition",
+  ("edit", "length"): "edit_distance_by_length",
+  ("edit", "repetition"): "edit_distance_by_repetition",
+}
+
+
+def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
+  """EM and edit distance, where measured, by length and by repetition.
+
+  Args:
+    rows: of one task.
+    folder: where the PNGs go.
+    title: of every figure.
+    names: of the files, as in NAMES.
+
+  Returns:
+    Paths of what there was to draw.
+  """
   made = []
-  for metric, name in (("em", "accuracy"), ("edit", "edit_distance")):
-    for mine, what, draw in (
-      (others, "length", by_length),
-      (repeats, "repetition", by_repetition),
-    ):
-      if schema.of_metric(mine, metric):
-        path = pathlib.Path(folder) / f"{name}_by_{what}.png"
-        made.append(draw(mine, path, title, metric))
+  for (metric, what), name in names.items():
+    repeated = what == "repetition"
+    mine = [
+      row
+      for row in schema.of_metric(rows, metric)
+      if row["test_set"].startswith("repeats_") == repeated
+    ]
+    if mine:
+      draw = by_repetition if repeated else by_length
+      path = pathlib.Path(folder) / f"{name}.png"
+      made.append(draw(mine, path, title, metric))
   return made

@@ -1,9 +1,7 @@
 """What is measured of a model on a test: functions that yield rows."""
 
 import numpy as np
-
-from lengthgen_jax.results.rows import by_position, counted, measured
-from lengthgen_jax.results.statistics import edit_distance, until_end
+from scipy import special
 
 
 def accuracy(model, test) -> list[dict]:
@@ -11,7 +9,10 @@ def accuracy(model, test) -> list[dict]:
 
   Args:
     model: has `batches(test)` and `hits(batch)`.
-    test: its `name` and `length` go into the rows.
+    test: what `batches` takes.
+
+  Returns:
+    Rows without their conditions.
   """
   token, exact = [], []
   for batch, count in model.batches(test):
@@ -21,11 +22,10 @@ def accuracy(model, test) -> list[dict]:
     token.append(right[:count])
     exact.append(np.asarray(whole)[:count])
   token, exact = np.concatenate(token), np.concatenate(exact)
-  where = _where(model, test)
   return [
-    counted(where, "em", exact.sum(), len(exact)),
-    counted(where, "token", token.sum(), token.size, teacher_forced=True),
-    by_position(where, token),
+    counted("em", exact.sum(), len(exact)),
+    counted("token", token.sum(), token.size, teacher_forced=True),
+    by_position(token),
   ]
 
 
@@ -37,24 +37,21 @@ def free_running(model, test) -> list[dict]:
   target's length whatever they say, every end token is deleted, and zeros in
   front of the number are forgiven.
   """
-  end = model.experiment.task.end
-  blind, distance, length, samples = 0, 0, 0, 0
+  end, pairs = model.experiment.task.end, []
   for batch, count in model.batches(test):
-    told = model.greedy(batch, stop=None)
     wanted = np.asarray(batch.weight) > 0
-    truth = np.asarray(batch.target)[wanted].reshape(len(told), -1)
-    told = told[:, : truth.shape[1]]
-    for said, meant in zip(told[:count], truth[:count], strict=True):
-      if end is not None:
-        blind += _number(said, end) == _number(meant, end)
-        said, meant = until_end(said, end), until_end(meant, end)
-      distance += edit_distance(said, meant)
-      length += len(meant)
-    samples += count
-  where = _where(model, test)
-  rows = [measured(where, "edit", distance / length, samples)]
+    truth = np.asarray(batch.target)[wanted].reshape(len(wanted), -1)
+    told = model.greedy(batch, stop=None)[:, : truth.shape[1]]
+    pairs += zip(told[:count], truth[:count], strict=True)
+  texts = [
+    (until_end(said, end), until_end(meant, end)) for said, meant in pairs
+  ]
+  distance = sum(edit_distance(said, meant) for said, meant in texts)
+  length = sum(len(meant) for _, meant in texts)
+  rows = [measured("edit", distance / length, len(pairs))]
   if end is not None:
-    rows.append(counted(where, "em_end_blind", blind, samples))
+    blind = sum(_number(s, end) == _number(meant, end) for s, meant in pairs)
+    rows.append(counted("em_end_blind", blind, len(pairs)))
   return rows
 
 
@@ -62,14 +59,66 @@ def free_running(model, test) -> list[dict]:
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
-def _where(model, test) -> dict:
-  bits = model.experiment.task.bits(test.length)
-  return {"test_set": test.name, "length": test.length, "bits": bits}
-
-
 def _number(tokens, end: int) -> list[int]:
   """Digits of a reversed number without end tokens and leading zeros."""
-  kept = [int(t) for t in tokens if t != end]
-  while kept and kept[-1] == 0:
-    kept.pop()
-  return kept
+  return np.trim_zeros([int(t) for t in tokens if t != end], "b")
+
+
+# Rows from what was measured.
+
+
+def counted(metric: str, correct, n, teacher_forced=False) -> dict:
+  """A row of `correct` out of n, with its lower bound if they are samples."""
+  correct, n = int(correct), int(n)
+  bound = None if teacher_forced else lower_bound(correct, n)
+  row = measured(metric, correct / n, n, teacher_forced)
+  return row | {"correct": correct, "lower_bound": bound}
+
+
+def measured(metric: str, value, n, teacher_forced=False) -> dict:
+  """A row of a mean over n samples that is no rate of success."""
+  return {
+    "metric": metric,
+    "teacher_forced": teacher_forced,
+    "n": n,
+    "correct": None,
+    "value": float(value),
+    "lower_bound": None,
+  }
+
+
+def by_position(token_BxT) -> dict:
+  """The worst output position's accuracy, and every one's; `token_BxT` says
+  whether each output token is right."""
+  rates = np.asarray(token_BxT).mean(axis=0)
+  row = measured("position", rates.min(), len(token_BxT), True)
+  return row | {"by_position": [round(float(x), 6) for x in rates]}
+
+
+# Bounds and distances.
+
+
+def lower_bound(correct: int, n: int, confidence: float = 0.95) -> float:
+  """One-sided Clopper-Pearson lower bound of a success rate."""
+  if correct == 0:
+    return 0.0
+  return float(special.betaincinv(correct, n - correct + 1, 1.0 - confidence))
+
+
+def until_end(tokens, end: int | None) -> list[int]:
+  """The tokens before the first end token; all if there is none."""
+  tokens = list(map(int, tokens))
+  return tokens[: tokens.index(end)] if end in tokens else tokens
+
+
+def edit_distance(first, second) -> int:
+  """Levenshtein distance of two sequences."""
+  second = np.asarray(second)
+  row = np.arange(len(second) + 1)
+  for i, item in enumerate(first):
+    best = np.minimum(row[1:] + 1, row[:-1] + (second != item))
+    best = np.concatenate([[i + 1], best])
+    # Insertions run along the row: min over k <= j of best[k] + (j - k).
+    steps = np.arange(len(best))
+    row = np.minimum.accumulate(best - steps) + steps
+  return int(row[-1])

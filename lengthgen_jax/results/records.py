@@ -10,11 +10,9 @@ from lengthgen_jax.results import schema
 
 def read(path) -> list[dict]:
   """Rows of a JSON-lines file; a torn last line is left out."""
-  path = pathlib.Path(path)
-  rows = []
-  if not path.exists():
-    return rows
-  for line in path.read_text().splitlines():
+  path, rows = pathlib.Path(path), []
+  lines = path.read_text().splitlines() if path.exists() else []
+  for line in lines:
     try:
       rows.append(json.loads(line))
     except json.JSONDecodeError:
@@ -78,6 +76,5 @@ def merge(path, rows: list[dict]) -> None:
     if flaw := schema.flaw(row):
       raise ValueError(f"a result row {flaw}: {row}")
   fresh = {schema.key(row): row for row in rows}
-  old = read_results(path)
-  kept = [row for row in old if schema.key(row) not in fresh]
+  kept = [row for row in read_results(path) if schema.key(row) not in fresh]
   write(path, kept + list(fresh.values()))

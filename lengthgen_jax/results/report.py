@@ -3,14 +3,23 @@
 import json
 import pathlib
 
+from flax.traverse_util import flatten_dict
+
 from lengthgen_jax.errors import check
-from lengthgen_jax.results import figures as plots
-from lengthgen_jax.results import records, schema, tables
+from lengthgen_jax.results import figures, records, schema, tables
 
 # Parts of a config that say how a run was tested, saved or called; the others
 # say how it was made.
-NOT_MADE_BY = ("eval", "certify", "probe", "checkpoint")
-NOT_MADE_BY += ("task", "method", "overrides", "seeds")
+NOT_MADE_BY = {
+  "eval",
+  "certify",
+  "probe",
+  "checkpoint",
+  "task",
+  "method",
+  "overrides",
+  "seeds",
+}
 
 
 def run(root: pathlib.Path) -> str:
@@ -34,37 +43,38 @@ def run(root: pathlib.Path) -> str:
   check(exact, f"--workdir={root}: no results.jsonl with exact match below it")
   text = tables.of_runs(exact)
   records.write_text(root / "report.md", text + "\n")
-  drawn = exact + schema.of_metric(rows, "edit")
-  figures = {}
-  for row in drawn:
-    figures.setdefault((row["task"], row["width"]), []).append(row)
-  for (task, width), mine in sorted(figures.items()):
+  drawn = {}
+  for row in exact + schema.of_metric(rows, "edit"):
+    drawn.setdefault((row["task"], row["width"]), []).append(row)
+  for (task, width), mine in sorted(drawn.items()):
     _figures(root, mine, f"{task}, width={width}", f"{task}_{width}")
   return text
 
 
 def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
   """The figures of one task and width."""
-  path = lambda what="": root / "figures" / f"{name}{what}.png"
-  repeats, others = [], []
-  for row in rows:
-    repeated = row["test_set"].startswith("repeats_")
-    (repeats if repeated else others).append(row)
-  for mine, draw, what in (
-    (repeats, plots.by_repetition, "_repetition"),
-    (others, plots.by_length, ""),
-  ):
-    for metric, end in (("em", ""), ("edit", "_edit")):
-      if schema.of_metric(mine, metric):
-        draw(mine, path(what + end), title, metric)
-  exact = schema.of_metric(others, "em")
+  names = {
+    ("em", "length"): name,
+    ("em", "repetition"): f"{name}_repetition",
+    ("edit", "length"): f"{name}_edit",
+    ("edit", "repetition"): f"{name}_repetition_edit",
+  }
+  figures.of_run(rows, root / "figures", title, names)
+  exact = [
+    row
+    for row in schema.of_metric(rows, "em")
+    if not row["test_set"].startswith("repeats_")
+  ]
   fields = varied(root, exact)
-  for field in filter(lambda f: _is_numbers(fields[f].values()), fields):
+  for field, values in fields.items():
+    if not {type(value) for value in values.values()} <= {int, float}:
+      continue
     there = _alone(exact, fields, field)
     for test_set in sorted({row["test_set"] for row in there}):
       mine = [row for row in there if row["test_set"] == test_set]
+      path = root / "figures" / f"{name}_{test_set}_by_{field}.png"
       heading = f"{title}, test set: {test_set}"
-      plots.by_field(mine, path(f"_{test_set}_by_{field}"), heading, field)
+      figures.by_field(mine, path, heading, field)
 
 
 def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
@@ -72,14 +82,13 @@ def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
   method; where nothing but `field` differs."""
   found = {}
   for row in rows:
-    run = row["run"]
     others = [
-      f"{name.rpartition('.')[2]}={value[run]}"
+      f"{name.rpartition('.')[2]}={value[row['run']]}"
       for name, value in fields.items()
       if name != field
     ]
     method = ", ".join([row["method"], *others])
-    row = row | {field: fields[field][run], "method": method}
+    row = row | {field: fields[field][row["run"]], "method": method}
     found.setdefault(method, []).append(row)
   return [
     row
@@ -92,40 +101,25 @@ def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
 def varied(root: pathlib.Path, rows: list[dict]) -> dict:
   """{field: {run: value}} of what differs between runs of a method."""
   methods = {row["run"]: row["method"] for row in rows}
-  configs = {run: _made_by(root / run / "config.json") for run in methods}
-  if not configs:
-    return {}
   found = {}
-  for field in sorted(set.intersection(*map(set, configs.values()))):
-    value = {run: fields[field] for run, fields in configs.items()}
-    pairs = {(methods[run], there) for run, there in value.items()}
-    if len(pairs) > len(set(methods.values())):
-      found[field] = value
-  return found
+  for run in methods:
+    for field, value in _made_by(root / run / "config.json").items():
+      found.setdefault(field, {})[run] = value
+  return {
+    field: value
+    for field, value in sorted(found.items())
+    if value.keys() == methods.keys()
+    and len({(methods[run], there) for run, there in value.items()})
+    > len(set(methods.values()))
+  }
 
 
 def _made_by(file: pathlib.Path) -> dict:
-  """{section.field: value} of a saved config; nothing if there is none."""
+  """{section.field: value} of a saved config, lists as text; nothing if there
+  is none."""
   config = json.loads(file.read_text()) if file.exists() else {}
-  return dict(
-    leaf
-    for name, value in config.items()
-    if name not in NOT_MADE_BY
-    for leaf in _leaves(name, value)
-  )
-
-
-def _leaves(name: str, value):
-  """(dotted name, value) of every field; lists as text."""
-  if isinstance(value, dict):
-    for inner, there in value.items():
-      yield from _leaves(f"{name}.{inner}", there)
-  else:
-    yield name, str(value) if isinstance(value, list) else value
-
-
-def _is_numbers(values) -> bool:
-  return all(
-    isinstance(value, int | float) and not isinstance(value, bool)
-    for value in values
-  )
+  made = {name: config[name] for name in config if name not in NOT_MADE_BY}
+  return {
+    field: str(value) if isinstance(value, list) else value
+    for field, value in flatten_dict(made, sep=".").items()
+  }

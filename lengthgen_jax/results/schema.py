@@ -83,10 +83,9 @@ def flaw(row) -> str:
   """What keeps a row from being one, "" if nothing does."""
   if not isinstance(row, dict):
     return "is no object"
-  missing = sorted(NEEDED - set(row))
-  unknown = sorted(set(row) - set(HEADINGS))
-  if missing:
+  if missing := sorted(NEEDED - set(row)):
     return f"lacks {', '.join(missing)}"
+  unknown = sorted(set(row) - set(HEADINGS))
   return f"has unknown {', '.join(unknown)}" if unknown else ""
 
 
@@ -97,17 +96,21 @@ def of_metric(rows: list[dict], metric: str) -> list[dict]:
   ]
 
 
+def values(rows: list[dict], field: str) -> str:
+  """A field's values in rows, "natural" or "fixed or natural"."""
+  return " or ".join(sorted({str(row[field]) for row in rows}))
+
+
 def name(row: dict) -> str:
   """A method, and what is not as usual: "abc (retrain) LEAK"."""
-  marks = []
-  if row["stage"] != "train":
-    marks.append(row["stage"])
-  if row["checkpoint"] != "last":
-    marks.append(f"checkpoint {row['checkpoint']}")
-  if row["eval_seed"]:
-    marks.append(f"eval.seed {row['eval_seed']}")
-  text = row["method"] + (f" ({', '.join(marks)})" if marks else "")
-  return text + (" LEAK" if row["leak"] else "")
+  unusual = {
+    row["stage"]: row["stage"] != "train",
+    f"checkpoint {row['checkpoint']}": row["checkpoint"] != "last",
+    f"eval.seed {row['eval_seed']}": row["eval_seed"],
+  }
+  marks = ", ".join(mark for mark, holds in unusual.items() if holds)
+  leak = " LEAK" if row["leak"] else ""
+  return row["method"] + (f" ({marks})" if marks else "") + leak
 
 
 class Group(NamedTuple):
@@ -145,18 +148,14 @@ def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
     wherever `shown` fields do not.
   """
   held = [field for field in GROUP if field not in (*along, *free)]
-  lines = {}
+  lines, texts = {}, {}
   for row in rows:
     # Of the best checkpoint the step is the seed's own.
     own = ("step",) if row["checkpoint"] == "best" else ()
     condition = tuple(None if f in own else row.get(f) for f in held)
     place = tuple(row[field] for field in along)
     lines.setdefault(condition, {})[place, row["seed"]] = row
-  texts = {
-    condition: (name(row), *(row.get(field) for field in shown))
-    for condition, at in lines.items()
-    for row in at.values()
-  }
+    texts[condition] = name(row), *(row.get(field) for field in shown)
   found = []
   for condition, at in lines.items():
     text = texts[condition][0]

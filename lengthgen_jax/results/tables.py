@@ -1,62 +1,55 @@
 """Exact match as text: one run on the screen, many runs in Markdown."""
 
-from lengthgen_jax.results import schema, statistics
+import numpy as np
+
+from lengthgen_jax.results.schema import Group, groups, of_metric, values
 
 
 def of_run(rows: list[dict]) -> str:
   """Exact match by length: a line per method, test set and seed, and the
   median of the seeds, which says "k of R seeds" where R were asked for."""
-  exact = schema.of_metric(rows, "em")
+  exact = of_metric(rows, "em")
   if not exact:
     return "no exact match was measured"
   bits = {row["length"]: row["bits"] for row in exact}
   lengths = sorted(bits)
-  unit = _all(exact, "unit")
-  head = [str(n) for n in lengths]
+  unit, head = values(exact, "unit"), list(map(str, lengths))
   if any(bits.values()):
-    unit += " (bits)"
-    head = [f"{n} ({bits[n]})" for n in lengths]
+    unit, head = f"{unit} (bits)", [f"{n} ({bits[n]})" for n in lengths]
   lines = [["method", "test set", "seed", *head]]
-  for group in schema.groups(exact, shown=("test_set",)):
-    name, test_set = group.name, group.rows[0]["test_set"]
-    seeds = sorted({row["seed"] for row in group.rows})
-    for seed in seeds:
+  for group in groups(exact, shown=("test_set",)):
+    names = [group.name, group.rows[0]["test_set"]]
+    for seed in sorted({row["seed"] for row in group.rows}):
       mine = [row for row in group.rows if row["seed"] == seed]
-      cells = [_exact(_at(mine, n)) for n in lengths]
-      lines.append([name, test_set, str(seed), *cells])
+      cells = [
+        _median(own) + "".join(map(_bound, own))
+        for own in _split(mine, lengths)
+      ]
+      lines.append([*names, str(seed), *cells])
     if group.seeds != "1":
       of = f", {group.seeds} seeds" if " of " in group.seeds else ""
-      cells = [_median(_at(group.rows, n)) for n in lengths]
-      lines.append([name, test_set, "median" + of, *cells])
+      cells = map(_median, _split(group.rows, lengths))
+      lines.append([*names, "median" + of, *cells])
   return "\n".join(
     [
-      f"{_all(exact, 'task')}: exact match in % by length in {unit}; in"
+      f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
       " brackets the one-sided 95 % lower bound",
-      f"trained on lengths up to {_all(exact, 'train_length')},"
-      f" width={_all(exact, 'width')}, strict (every output token counted)",
-      *_columns(lines),
+      f"trained on lengths up to {values(exact, 'train_length')},"
+      f" width={values(exact, 'width')}, strict (every output token counted)",
+      *_aligned(lines),
     ]
   )
 
 
-def _all(rows: list[dict], field: str) -> str:
-  """A field's values, "natural" or "fixed or natural"."""
-  return " or ".join(sorted({str(row[field]) for row in rows}))
-
-
-def _at(rows: list[dict], length: int) -> list[dict]:
-  return [row for row in rows if row["length"] == length]
-
-
-def _exact(rows: list[dict]) -> str:
-  """The cell of one seed, whose row is in `rows` if there is one."""
-  if not rows:
-    return "-"
-  return f"{100 * rows[0]['value']:.1f}{_bound(rows[0])}"
+def _split(rows: list[dict], lengths) -> list[list[dict]]:
+  """The rows of each length."""
+  return [[row for row in rows if row["length"] == n] for n in lengths]
 
 
 def _median(rows: list[dict]) -> str:
-  return f"{100 * statistics.median(rows):.1f}" if rows else "-"
+  """Of the seeds, a row each; "-" if there is none."""
+  seeds = [row["value"] for row in rows]
+  return f"{100 * np.median(seeds):.1f}" if rows else "-"
 
 
 def _bound(row: dict) -> str:
@@ -64,18 +57,18 @@ def _bound(row: dict) -> str:
   return "" if bound is None else f" [{100 * bound:.1f}]"
 
 
-def _columns(lines: list[list[str]]) -> list[str]:
+def _aligned(lines: list[list[str]]) -> list[str]:
   """Lines of cells: three names on the left, numbers on the right."""
-  least = (26, 14, 6)
-  widths = [
-    max(least[i], *(len(line[i]) for line in lines)) for i in range(len(least))
-  ]
-  texts = []
-  for line in lines:
-    names = [n.ljust(w) for n, w in zip(line, widths, strict=False)]
-    numbers = [cell.rjust(13) for cell in line[len(least) :]]
-    texts.append(" ".join(names + numbers))
-  return texts
+  columns = list(zip(*lines, strict=True))
+  for i, least in enumerate((26, 14, 6)):
+    width = max(least, *map(len, columns[i]))
+    columns[i] = [name.ljust(width) for name in columns[i]]
+  columns[3:] = [[cell.rjust(13) for cell in own] for own in columns[3:]]
+  return list(map(" ".join, zip(*columns, strict=True)))
+
+
+# What a line of many runs says before its numbers.
+NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 
 
 def of_runs(rows: list[dict]) -> str:
@@ -85,45 +78,33 @@ def of_runs(rows: list[dict]) -> str:
   and the number of its seeds where it is not that of the line. Rows of
   different conditions or runs never share a line; rows may name their `run`.
   """
-  exact = schema.of_metric(rows, "em")
+  exact = of_metric(rows, "em")
   lengths = sorted({row["length"] for row in exact})
-  head = ["task", "method", "test set", "width", "run", "seeds"]
-  head += [str(n) for n in lengths]
-  lines = [_line(head), _line(["---"] * len(head))]
+  head = [name.replace("_", " ") for name in NAMES]
+  lines = [[*head, *map(str, lengths)], ["---"] * (len(head) + len(lengths))]
   shown = ("task", "test_set", "width", "run")
-  for group in sorted(schema.groups(exact, shown=shown), key=_order):
-    first = group.rows[0]
-    cells = [
-      first["task"],
-      group.name,
-      first["test_set"],
-      str(first["width"]),
-      first.get("run", ""),
-      group.seeds,
-    ]
-    seeds = {row["seed"] for row in group.rows}
-    cells += [_cell(_at(group.rows, n), len(seeds)) for n in lengths]
-    lines.append(_line(cells))
-  return "\n".join(lines)
+  for group in sorted(groups(exact, shown=shown), key=_order):
+    about = group.rows[0] | {"method": group.name, "seeds": group.seeds}
+    names = [str(about.get(name, "")) for name in NAMES]
+    seeds = len({row["seed"] for row in group.rows})
+    cells = [_cell(own, seeds) for own in _split(group.rows, lengths)]
+    lines.append(names + cells)
+  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _order(group: schema.Group) -> tuple:
-  first = group.rows[0]
+def _order(group: Group) -> tuple:
   names = ("task", "method", "stage", "test_set", "width", "run")
-  return *(str(first.get(name)) for name in names), first["step"]
+  return *(str(group.rows[0].get(n)) for n in names), group.rows[0]["step"]
 
 
 def _cell(rows: list[dict], seeds: int) -> str:
   """Of one line at one length; `seeds` are the line's."""
   if not rows:
     return "–"
-  median, worst = statistics.median(rows), statistics.worst(rows)
-  text = f"{100 * median:.1f}"
+  text = _median(rows)
+  median = np.median([row["value"] for row in rows])
+  worst = min(rows, key=lambda row: row["value"])
   if len(rows) > 1 and worst["value"] < 0.9995 * median:
     text += f" (worst {100 * worst['value']:.1f})"
   text += _bound(worst)
   return text if len(rows) == seeds else f"{text} of {len(rows)}"
-
-
-def _line(cells: list[str]) -> str:
-  return "| " + " | ".join(cells) + " |"

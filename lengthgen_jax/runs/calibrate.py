@@ -9,27 +9,25 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax.attention import calibration, lines
+from lengthgen_jax.attention import calibration, candidates, lines
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.candidates import candidates, phrase
-from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.runs import workdir as workdirs
-from lengthgen_jax.runs.collect import collect, conditions, sites
+from lengthgen_jax.errors import check
+from lengthgen_jax.runs import collect, workdir
 from lengthgen_jax.trained import Model
 
 
-def run(config: ConfigDict, workdir: pathlib.Path) -> int:
+def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Writes W/calibrate/bias.npz from a trained workdir's attention."""
-  workdirs.check_trained(config, workdir)
+  workdir.check_trained(config, folder)
   check(
-    not workdirs.is_pipeline(workdir),
-    f"--workdir={workdir}: --mode=abc calibrates by itself; name a workdir of"
+    not workdir.is_pipeline(folder),
+    f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  check_config(config, workdirs.prepare(config, workdir).experiment)
-  models = interpolated(config, workdirs.prepare(config, workdir))
-  calibrate(config, models, workdir / "calibrate")
-  print(f"bias: {workdir / 'calibrate' / 'bias.npz'}")
+  made = workdir.prepare(config, folder)
+  check_config(config, made.experiment)
+  calibrate(config, interpolated(config, made), folder / "calibrate")
+  print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
 
@@ -47,7 +45,7 @@ def check_config(config: ConfigDict, experiment) -> None:
       f"calibration.lengths: {length} exceeds"
       f" data.train_length={config.data.train_length}",
     )
-  sizes = {width for width, _ in conditions(config, experiment)}
+  sizes = {width for width, _ in collect.conditions(config, experiment)}
   free = section.lines == "operand" and config.data.width == "natural"
   what = "calibration.lengths" if task.ragged else "data.widths"
   check(
@@ -64,12 +62,12 @@ def interpolated(config: ConfigDict, run) -> list[Model]:
   Raises:
     UsageError: there is none.
   """
-  models = workdirs.load(run, "best")
+  models = workdir.load(run, "best")
   wanted = config.abc.min_exact_match
   good = [m for m in models if m.em >= wanted and not m.diverged]
   for model in models:
     if model not in good:
-      workdirs.report(
+      workdir.report(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={wanted}); dropped"
       )
@@ -83,29 +81,13 @@ def interpolated(config: ConfigDict, run) -> list[Model]:
   return good
 
 
-def judge(config: ConfigDict, experiment, collected: list, site: str):
-  """Candidates of one site and the Verdict on them, from `collect` per
-  condition."""
-  section, task = config.calibration, experiment.task
+def judge(section, task, conditions: list[calibration.Condition], site: str):
+  """Candidates of one site and the Verdict on them; `section` is
+  config.calibration."""
   causal = site == "self"
-  arrays = []
-  places = conditions(config, experiment)
-  for (_, length), found in zip(places, collected, strict=True):
-    one = jax.tree.map(np.asarray, found["batch"])
-    rows, keys = one.rows, one.keys if causal else one.source_keys
-    # Of ragged tasks the samples of a condition have one length.
-    first = lambda at: at._replace(
-      segment=at.segment[:1], left=at.left[:1], right=at.right[:1]
-    )
-    rows, keys = first(rows), first(keys)
-    limit = length or task.units(config.data.train_length)
-    used = rows.segment[0] == task.target
-    if section.rows == "length":
-      used &= rows.left[0, :, 0] < limit
-    arrays.append(calibration.Condition(found[site], used, rows, keys))
-  largest = max(arrays, key=lambda c: c.attention.shape[3])
+  largest = max(conditions, key=lambda c: c.attention.shape[3])
   prompts = set(range(len(task.segments)))
-  tested = candidates(
+  tested = candidates.candidates(
     largest.rows,
     largest.keys,
     task.target,
@@ -122,7 +104,9 @@ def judge(config: ConfigDict, experiment, collected: list, site: str):
     min_cells=section.min_cells,
   )
   run = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  return tested, jax.device_get(run(arrays, tested, causal=causal, rule=rule))
+  return tested, jax.device_get(
+    run(conditions, tested, causal=causal, rule=rule)
+  )
 
 
 def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
@@ -137,51 +121,67 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
     UsageError: no line passes in any head of any seed.
   """
   clock = time.perf_counter()
-  experiment, report = models[0].experiment, workdirs.report
-  where = sites(experiment)
-  verdicts, attention, kept = {site: [] for site in where}, {}, []
+  section, experiment = config.calibration, models[0].experiment
+  kept, attention = {}, {}
   for model in models:
-    collected = [
-      collect(config, model, width, length)
-      for width, length in conditions(config, experiment)
-    ]
-    shares = [100 * found["solved"] for found in collected]
-    report(
-      f"seed {model.seed}: collected {config.calibration.samples} samples at"
-      f" each of {len(collected)} conditions, solved {min(shares):.1f} to"
-      f" {max(shares):.1f} %"
-    )
-    judged = {s: judge(config, experiment, collected, s) for s in where}
+    judged, shown = judge_seed(config, model)
     best = max(verdict.score.max() for _, verdict in judged.values())
-    describe(config.calibration, experiment, model.seed, judged)
-    if not any(verdict.keep.any() for _, verdict in judged.values()):
-      report(f"seed {model.seed}: no head has a line; dropped")
-      continue
-    kept.append(model.seed)
-    for site in where:
-      verdicts[site].append(judged[site][1])
-      name = f"{site}_{model.seed}"
-      attention[name] = np.asarray(collected[-1][site])
-      attention[name + "_std"] = np.asarray(collected[-1][site + "_std"])
-  if not kept:
-    raise UsageError(
-      "calibration: no line passes calibration.kappa="
-      f"{config.calibration.kappa} in any head (the best score is {best:.2f});"
-      " lower it, or train longer"
-    )
-  section = config.calibration
+    if any(verdict.keep.any() for _, verdict in judged.values()):
+      kept[model.seed] = judged
+      attention |= shown
+    else:
+      workdir.report(f"seed {model.seed}: no head has a line; dropped")
+  check(
+    kept,
+    f"calibration: no line passes calibration.kappa={section.kappa} in any head"
+    f" (the best score is {best:.2f}); lower it, or train longer",
+  )
   bias = {
     site: calibration.compact(
-      judged[site][0], verdicts[site], section.layers, section.empty_heads
+      tested,  # the same for all seeds
+      [own[site][1] for own in kept.values()],
+      section.layers,
+      section.empty_heads,
     )
-    for site in where
+    for site, (tested, _) in judged.items()
+  }
+  about = {
+    "version": lengthgen_jax.__version__,
+    "seeds": list(kept),
+    "sites": experiment.site_segments,
+    "conditions": collect.conditions(config, experiment),
+    "calibration": json.loads(section.to_json_best_effort()),
   }
   folder.mkdir(parents=True, exist_ok=True)
   np.savez_compressed(folder / "attention.npz", **attention)
   # Last, and in one go: where there is a bias, calibration is done.
-  _save(config, experiment, bias, kept, folder)
+  file.save(folder / "bias.npz", bias, about)
   seconds = time.perf_counter() - clock
-  report(f"calibrated {len(kept)} of {len(models)} seeds in {seconds:.0f} s")
+  workdir.report(
+    f"calibrated {len(kept)} of {len(models)} seeds in {seconds:.0f} s"
+  )
+
+
+def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
+  """What `judge` says of each site of a model, and the mean attention (with its
+  deviation) of the last condition, as attention.npz names them."""
+  section, experiment = config.calibration, model.experiment
+  places = collect.conditions(config, experiment)
+  found = [collect.collect(config, model, *place) for place in places]
+  means, deviations, solved = zip(*found, strict=True)
+  workdir.report(
+    f"seed {model.seed}: collected {section.samples} samples at each of"
+    f" {len(places)} conditions, solved {min(solved):.1f} to"
+    f" {max(solved):.1f} %"
+  )
+  judged, shown = {}, {}
+  for site in means[0]:
+    seen = [mean[site] for mean in means]
+    judged[site] = judge(section, experiment.task, seen, site)
+    shown[f"{site}_{model.seed}"] = np.asarray(seen[-1].attention)
+    shown[f"{site}_{model.seed}_std"] = np.asarray(deviations[-1][site])
+  describe(section, experiment, model.seed, judged)
+  return judged, shown
 
 
 def describe(section, experiment, seed: int, judged: dict) -> None:
@@ -191,29 +191,13 @@ def describe(section, experiment, seed: int, judged: dict) -> None:
     names = experiment.site_segments[site]
     for n, h in np.ndindex(verdict.keep.shape[:2]):
       score, strength = verdict.score[n, h], verdict.strength[n, h]
-      kept = np.flatnonzero(verdict.keep[n, h])
-      kept = kept[np.argsort(-strength[kept])]
       phrases = [
-        f"{phrase([x[c] for x in tested], names)}"
+        f"{candidates.phrase([x[c] for x in tested], names)}"
         f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
-        for c in kept
+        for c in np.argsort(-strength, kind="stable")
+        if verdict.keep[n, h, c]
       ]
-      found = "; ".join(phrases)
       empty = f"{section.empty_heads} (best {unit} {score.max():.1f})"
-      workdirs.report(
-        f"seed {seed} {site} layer {n} head {h}: {found or empty}"
+      workdir.report(
+        f"seed {seed} {site} layer {n} head {h}: {'; '.join(phrases) or empty}"
       )
-
-
-def _save(config: ConfigDict, experiment, bias, seeds, folder) -> None:
-  file.save(
-    folder / "bias.npz",
-    bias,
-    {
-      "version": lengthgen_jax.__version__,
-      "seeds": seeds,
-      "sites": experiment.site_segments,
-      "conditions": conditions(config, experiment),
-      "calibration": json.loads(config.calibration.to_json_best_effort()),
-    },
-  )

@@ -17,39 +17,36 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax.attention.candidates import phrase
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.interpret import certificate, conditions, judge, plots
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import INTERRUPTED, evaluate
-from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.runs import evaluate, workdir
 from lengthgen_jax.trained import Model
-from lengthgen_jax.training.progress import Interrupted, StopSignal
+from lengthgen_jax.training.progress import stop_signals
 
 FILE, PARTIAL = "certificate.json", "certificate_partial.json"
 SAVE_SECONDS = 10
 
 
-def run(config: ConfigDict, workdir: pathlib.Path) -> int:
+def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies every seed of a workdir; returns the exit code."""
-  workdirs.check_trained(config, workdir)
-  own, made = workdirs.answering(config, workdir)
-  models = workdirs.load(made, config.eval.checkpoint)
-  try:
-    certify(own, models, workdir, len(config.seeds))
-  except Interrupted as stop:
-    workdirs.report(str(stop))
-    return INTERRUPTED
+  stage, own, made = workdir.trainings(config, folder)[-1]
+  models = workdir.load(made, config.eval.checkpoint)
+  certify(own, models, folder, stage, len(config.seeds))
   return 0
 
 
-def certify(config: ConfigDict, models: list[Model], workdir, asked: int):
+def certify(
+  config: ConfigDict, models: list[Model], folder, stage: str, asked: int
+) -> dict:
   """Certificates of models, one each; also as a file, rows and a figure.
 
   Args:
     config: whose `certify` section says what it may cost.
     models: of the run's seeds.
-    workdir: where the files go.
+    folder: where the files go.
+    stage: that trained the models.
     asked: seeds that the run was asked for.
 
   Raises:
@@ -58,11 +55,10 @@ def certify(config: ConfigDict, models: list[Model], workdir, asked: int):
   """
   for model in models:
     conditions.check_local(model.experiment, model.scaffold)
-  stage = "retrain" if workdirs.is_pipeline(workdir) else "train"
   found, rows = {}, []
   for model in models:
     clock = time.perf_counter()
-    own = found[str(model.seed)] = _certificate(config, model, workdir)
+    own = found[str(model.seed)] = _certificate(config, model, folder)
     seconds = time.perf_counter() - clock
     print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s")
     rows.append(
@@ -73,18 +69,18 @@ def certify(config: ConfigDict, models: list[Model], workdir, asked: int):
       | {"seconds": round(seconds, 1)}
     )
   text = json.dumps(found, indent=1)
-  records.write_text(workdir / FILE, text + "\n")
-  records.merge(workdir / "results.jsonl", rows)
-  (workdir / PARTIAL).unlink(missing_ok=True)
+  records.write_text(folder / FILE, text + "\n")
+  records.merge(folder / "results.jsonl", rows)
+  (folder / PARTIAL).unlink(missing_ok=True)
   title = f"{config.task}: margins of all cases"
   figure = plots.margins(
-    found, certificate.EDGES, workdir / "figures" / "margins.png", title
+    found, certificate.EDGES, folder / "figures" / "margins.png", title
   )
-  print(f"certificate: {workdir / FILE}\nfigure: {figure}")
+  print(f"certificate: {folder / FILE}\nfigure: {figure}")
   return found
 
 
-def _certificate(config: ConfigDict, model: Model, workdir) -> dict:
+def _certificate(config: ConfigDict, model: Model, folder) -> dict:
   """The certificate of one seed."""
   experiment, scaffold = model.experiment, model.scaffold
   survey = certificate.survey(experiment, scaffold)
@@ -93,7 +89,7 @@ def _certificate(config: ConfigDict, model: Model, workdir) -> dict:
   widths = [e.width for own in survey.views.values() for e in own]
   dense = certificate.Dense(experiment, scaffold, model.params, max(widths))
   rounding, compared = certificate.rounding(states, survey, dense, model.seed)
-  tallies = _count(model, survey, states, workdir)
+  tallies = _count(model, survey, states, folder)
   more, again = judge.thinnest(survey, tallies, states, dense)
   rounding, compared = max(rounding, more), compared + again
   margin = min(tally.margin for tally in tallies)
@@ -162,9 +158,9 @@ def _lines(model: Model) -> dict:
   return found
 
 
-def _count(model: Model, survey, states: States, workdir) -> list:
+def _count(model: Model, survey, states: States, folder) -> list:
   """A Tally of every view; goes on where an earlier call was cut off."""
-  path = workdir / PARTIAL
+  path = folder / PARTIAL
   key = [certificate.checksum(model.params), survey.cases, states.size]
   before = json.loads(path.read_text()) if path.exists() else {}
   if before.get("key") != key:
@@ -186,7 +182,7 @@ def _count(model: Model, survey, states: States, workdir) -> list:
     text = {"key": key, "tallies": own, "chunks": chunks}
     records.write_text(path, json.dumps(text))
 
-  with StopSignal() as stop, bar:
+  with stop_signals() as stops, bar:
     for k, view in enumerate(survey.views):
       if k < start:
         continue
@@ -202,10 +198,10 @@ def _count(model: Model, survey, states: States, workdir) -> list:
         bar.set_postfix_str(
           f"smallest margin {min(t.margin for t in tallies):.3g}", refresh=False
         )
-        if stop.received or time.monotonic() - saved > SAVE_SECONDS:
+        if stops or time.monotonic() - saved > SAVE_SECONDS:
           save()
           saved = time.monotonic()
-        if stop.received:
+        if stops:
           raise Interrupted(
             f"stopped after {bar.n:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.tasks import plan
 
 
 def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
@@ -39,35 +38,22 @@ def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
     return []
   for length in lengths:
     experiment.check_scaffold(experiment.test_width(length), scaffold)
-  notes = []
-  for batch in _training_batches(experiment):
-    notes += _dead_rows(experiment, scaffold, batch)
-  return notes
-
-
-def _training_batches(experiment) -> list:
-  """One example of the main task at every width or in the widest bucket."""
-  head = experiment.task.name
-  bucket = len(experiment.data[0].lengths.buckets) - 1
-  return [
-    experiment.sample(jax.random.key(0), head, Part(bucket, 1), turn)
-    for turn in range(experiment.turns)
-  ]
-
-
-def _dead_rows(experiment, scaffold: dict, batch) -> list[str]:
-  """A line for every site where rows that are scored have nothing open."""
-  notes = []
-  scored = np.asarray(batch.weight[0]) > 0
   count = max(len(jax.tree.leaves(own)[0]) for own in scaffold.values())
-  shut = [_shut(experiment, of_seed(scaffold, r), batch) for r in range(count)]
-  for site in sorted(set(scaffold) - {"encoder"}):
-    dead = sum(int(own[site][..., scored].sum()) for own in shut)
-    if dead:
-      notes.append(
-        f"bias: {dead} rows of {site}-attention have nothing open among"
-        f" {int(scored.sum())} outputs; their context is zero"
-      )
+  seeds = [lines.of_seed(scaffold, r) for r in range(count)]
+  widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
+  notes = []
+  for turn in range(experiment.turns):  # every width of training
+    key, head = jax.random.key(0), experiment.task.name
+    batch = experiment.sample(key, head, widest, turn)
+    scored = np.asarray(batch.weight[0]) > 0
+    shut = [_shut(experiment, own, batch) for own in seeds]
+    for site in sorted(shut[0]):
+      dead = sum(int(own[site][..., scored].sum()) for own in shut)
+      if dead:
+        notes.append(
+          f"bias: {dead} rows of {site}-attention have nothing open among"
+          f" {int(scored.sum())} outputs; their context is zero"
+        )
   return notes
 
 
@@ -76,6 +62,6 @@ def _shut(experiment, own: dict, batch) -> dict:
   """Whether rows have nothing open, by site, with one seed's scaffold."""
   biases = experiment.sites(own, batch).biases
   return {
-    site: jnp.all(biases[site].values == CLOSED, axis=-1)
+    site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
     for site in set(own) - {"encoder"}
   }

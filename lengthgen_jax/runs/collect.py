@@ -1,14 +1,15 @@
 """Mean attention of a model under conditions of width and length."""
 
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
-from lengthgen_jax.tasks import data
-from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.attention.calibration import Condition
+from lengthgen_jax.tasks import data, plan
 from lengthgen_jax.trained import Model
 
 PASS = 250  # samples at once
@@ -23,8 +24,8 @@ def conditions(config: ConfigDict, experiment) -> list[tuple]:
   return [(w, n) for w in widths for n in lengths or [None]]
 
 
-def collect(config: ConfigDict, model: Model, width: int, length) -> dict:
-  """Mean attention of solved samples under one condition.
+def collect(config: ConfigDict, model: Model, width: int, length):
+  """What an interpolated model attends to under one condition.
 
   Args:
     config: the whole config.
@@ -33,28 +34,38 @@ def collect(config: ConfigDict, model: Model, width: int, length) -> dict:
     length: units of every operand; None draws training examples.
 
   Returns:
-    By site: mean and deviation [N, H, T, S] as `{site}` and `{site}_std`; and
-    "solved", the share of samples that were solved, and "batch", whose
-    coordinates are those of all samples.
+    Of the samples that were solved, by site: a calibration.Condition, and the
+    attention's deviation [N, H, T, S]; then how many were, in %.
   """
   section, experiment = config.calibration, model.experiment
-  sums = None
-  for start in range(0, section.samples, PASS):
+  task, draw = experiment.task, partial(samples, experiment, model.seed)
+
+  def sums(start: int) -> dict:
     count = min(PASS, section.samples - start)
-    batch = samples(experiment, model.seed, width, length, start, count)
-    args = (experiment, model.params, model.scaffold, batch)
-    found = _sums(*args, section.quantity)
-    sums = found if sums is None else jax.tree.map(jnp.add, sums, found)
-  solved = float(sums.pop("solved"))
+    batch = draw(width, length, start, count)
+    return _sums(
+      experiment, model.params, model.scaffold, batch, section.quantity
+    )
+
+  starts = range(0, section.samples, PASS)
+  total = reduce(partial(jax.tree.map, jnp.add), map(sums, starts))
+  solved = float(total["solved"])
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
-  result = {"solved": solved / section.samples, "batch": batch}
+  # All samples of a condition have the same coordinates.
+  one = jax.tree.map(np.asarray, draw(width, length, 0, 1))
+  used = one.rows.segment[0] == task.target
+  if section.rows == "length":
+    limit = length or task.units(config.data.train_length)
+    used &= one.rows.left[0, :, 0] < limit
+  means, deviations = {}, {}
   for site in sites(experiment):
-    mean = sums[site] / max(solved, 1.0)
-    variance = sums[site + "_square"] / max(solved, 1.0) - mean**2
-    result[site] = scale * mean
-    result[site + "_std"] = scale * jnp.sqrt(jnp.maximum(variance, 0.0))
-  return result
+    mean = total[site] / max(solved, 1.0)
+    variance = total[site + "_square"] / max(solved, 1.0) - mean**2
+    keys = one.keys if site == "self" else one.source_keys
+    means[site] = Condition(scale * mean, used, one.rows, keys)
+    deviations[site] = scale * jnp.sqrt(jnp.maximum(variance, 0.0))
+  return means, deviations, 100 * solved / section.samples
 
 
 def sites(experiment) -> tuple[str, ...]:
@@ -68,8 +79,9 @@ def samples(experiment, seed: int, width: int, length, start, count):
   if length is None:
     turn = own.widths.index(width)
     key = jax.random.fold_in(key, start)
-    head = experiment.task.name
-    return experiment.sample(key, head, Part(0, count), turn)
+    return experiment.sample(
+      key, experiment.task.name, plan.Part(0, count), turn
+    )
   return data.test_batch(
     experiment.task,
     experiment.kind,
@@ -86,8 +98,7 @@ def samples(experiment, seed: int, width: int, length, start, count):
 @partial(jax.jit, static_argnums=(0, 4))
 def _sums(experiment, params, scaffold, batch, quantity):
   """Sums over solved samples of attention and its square, per site."""
-  head = experiment.task.name
-  logits, acts = experiment.apply(params, scaffold, batch, head)
+  logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
   pick = jnp.all(right, axis=1).astype(jnp.float32)
   sums = {"solved": pick.sum()}

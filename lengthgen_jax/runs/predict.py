@@ -7,19 +7,16 @@ import sys
 from ml_collections import ConfigDict
 
 from lengthgen_jax.errors import reading
-from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.runs import workdir
 from lengthgen_jax.trained import Model, best
 
 
-def run(config: ConfigDict, workdir: pathlib.Path, source) -> int:
+def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
   """Answers a file, or standard input; returns the exit code."""
-  workdirs.check_trained(config, workdir)
-  config, made = workdirs.answering(config, workdir)
-  model = best(workdirs.load(made, config.eval.checkpoint))
-  print(
+  model = best(workdir.answering(config, folder))
+  workdir.report(
     f"answering with seed {model.seed}, step {model.step}"
-    f" (validation EM {100 * model.em:.1f} %)",
-    file=sys.stderr,
+    f" (validation EM {100 * model.em:.1f} %)"
   )
   if source is None:
     sys.stdin.reconfigure(errors="replace")
@@ -29,16 +26,15 @@ def run(config: ConfigDict, workdir: pathlib.Path, source) -> int:
   return answer_all(model, io.StringIO(lines))
 
 
-def answer_all(model: Model, source, out=None) -> int:
+def answer_all(model: Model, source) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
 
   A terminal is answered line by line, anything else as a whole.
   """
-  out = out or sys.stdout
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
     for answer in model.answers(line.rstrip("\n") for line in group):
       failed |= answer.startswith("error:")
-      print(answer, file=out, flush=True)
+      print(answer, flush=True)
   return int(failed)

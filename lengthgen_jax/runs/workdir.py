@@ -9,16 +9,11 @@ from tqdm import tqdm
 
 from lengthgen_jax import trained
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.config import saved, stages
-from lengthgen_jax.config.build import build, make_scaffold
+from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import records
 from lengthgen_jax.runs.check_bias import check_bias
-from lengthgen_jax.training import loop
-from lengthgen_jax.training.optimizer import TrainConfig
-
-CONFIG_FILE = "config.json"
-STAGES = ("interpolate", "calibrate", "retrain")
+from lengthgen_jax.training import loop, optimizer
 
 
 def report(line: str) -> None:
@@ -26,19 +21,16 @@ def report(line: str) -> None:
   tqdm.write(line, file=sys.stderr)
 
 
-def quiet(line: str) -> None:
-  """Nothing: what it says was said before."""
-
-
-def prepare(config: ConfigDict, folder: pathlib.Path, say=quiet) -> loop.Run:
-  """A config as a run, its scaffold checked against its model."""
-  experiment = build(config)
-  scaffold = make_scaffold(config, experiment)
+def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
+  """A config as a run, its scaffold checked against its model; `say` is told
+  what is odd about the scaffold (nobody is if that was said before)."""
+  experiment = build.build(config)
+  scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
     say(note)
   return loop.Run(
     experiment=experiment,
-    train=TrainConfig(**config.train),
+    train=optimizer.TrainConfig(**config.train),
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=folder,
@@ -63,43 +55,44 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   Raises:
     UsageError: it cannot be written, or belongs to another config or mode.
   """
-  before = saved.saved_config(workdir)
-  if before is not None:
-    refuse_other(config, before, workdir)
-    other = "train" if is_pipeline(workdir) else "abc"
-    trained_there = (workdir / "checkpoints").is_dir() or is_pipeline(workdir)
+  if belongs(config, workdir):
+    pipeline = is_pipeline(workdir)
+    holds = "abc" if pipeline else "train"
     check(
-      not trained_there or mode != other,
-      f"--workdir={workdir} holds a run of --mode="
-      f"{'abc' if other == 'train' else 'train'}: choose another workdir",
+      mode == holds or not (pipeline or (workdir / "checkpoints").is_dir()),
+      f"--workdir={workdir} holds a run of --mode={holds}: choose another"
+      " workdir",
     )
   with reading(f"--workdir={workdir}: cannot write there"):
     text = config.to_json_best_effort(indent=2)
-    records.write_text(workdir / CONFIG_FILE, text + "\n")
+    records.write_text(workdir / "config.json", text + "\n")
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
   """UsageError unless the workdir was trained with this config."""
-  before = saved.saved_config(workdir)
   check(
-    before is not None,
+    belongs(config, workdir),
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
   )
-  refuse_other(config, before, workdir)
 
 
-def refuse_other(config: ConfigDict, before: ConfigDict, workdir) -> None:
+def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
+  """Whether there is a config in the workdir; UsageError if it is another."""
+  before = saved.saved_config(workdir)
+  if before is None:
+    return False
   found = saved.differences(config, before)
   check(
     not found,
     f"--workdir={workdir} belongs to another config: {'; '.join(found)}."
     " Choose another workdir, or the config it was made with",
   )
+  return True
 
 
 def is_pipeline(workdir: pathlib.Path) -> bool:
   """Whether the workdir is one of --mode=abc."""
-  return (workdir / STAGES[0]).is_dir()
+  return (workdir / "interpolate").is_dir()
 
 
 def bias_path(workdir: pathlib.Path) -> pathlib.Path:
@@ -122,12 +115,26 @@ def retrained(config: ConfigDict, workdir: pathlib.Path):
   return new, prepare(new, workdir / "retrain")
 
 
-def answering(config: ConfigDict, workdir: pathlib.Path):
-  """(config, Run) of the model that answers: the retrained one of a
-  pipeline."""
-  if is_pipeline(workdir):
-    return retrained(config, workdir)
-  return config, prepare(config, workdir)
+def trainings(config: ConfigDict, workdir: pathlib.Path) -> list[tuple]:
+  """(stage, config, Run) of what was trained in a workdir: "train", or
+  "interpolate" and "retrain". The last one answers.
+
+  Raises:
+    UsageError: it was not trained with this config.
+  """
+  check_trained(config, workdir)
+  if not is_pipeline(workdir):
+    return [("train", config, prepare(config, workdir))]
+  return [
+    ("interpolate", config, prepare(config, workdir / "interpolate")),
+    ("retrain", *retrained(config, workdir)),
+  ]
+
+
+def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
+  """The models that answer, one of each seed."""
+  _, _, run = trainings(config, workdir)[-1]
+  return load(run, config.eval.checkpoint)
 
 
 def open_model(folder, seed: int | None = None) -> trained.Model:
@@ -135,10 +142,8 @@ def open_model(folder, seed: int | None = None) -> trained.Model:
   folder = pathlib.Path(folder)
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
-  config, run = answering(config, folder)
-  models = load(run, config.eval.checkpoint)
+  models = {model.seed: model for model in answering(config, folder)}
   if seed is None:
-    return trained.best(models)
-  found = [model for model in models if model.seed == seed]
-  check(found, f"{folder} has seeds {run.seeds}, none of {seed}")
-  return found[0]
+    return trained.best(list(models.values()))
+  check(seed in models, f"{folder} has seeds {tuple(models)}, none of {seed}")
+  return models[seed]

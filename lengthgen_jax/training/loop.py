@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
@@ -61,10 +61,6 @@ class Run:
   def abstract(self):
     """Shapes and dtypes of the states [R, ...]."""
     return jax.eval_shape(partial(many.init, self.trainer), self.seed_R)
-
-
-class Interrupted(Exception):
-  """SIGTERM or Ctrl-C: the run was saved at a chunk boundary."""
 
 
 def train(run: Run, initial=None):

@@ -14,8 +14,8 @@ from lengthgen_jax.training import optimizer
 
 @contextlib.contextmanager
 def stop_signals():
-  """Remembers SIGTERM and SIGINT while training, in the list that it yields;
-  the loop saves and leaves."""
+  """Remembers SIGTERM and SIGINT in the list that it yields; loops look there,
+  save and leave."""
   received = []
 
   def remember(number, frame):
