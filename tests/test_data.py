@@ -189,7 +189,7 @@ def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
 def values(task, batch) -> list[tuple[int, ...]]:
   """Python integers that the sources spell."""
   texts = map(task.vocabulary.decode, np.asarray(batch.source))
-  texts = (plain.operand_texts(t.rstrip(task.vocabulary.pad)) for t in texts)
+  texts = (plain.operand_texts(t.rstrip("@")) for t in texts)
   return [tuple(int(x, task.base) for x in own) for own in texts]
 
 

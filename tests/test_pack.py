@@ -249,7 +249,7 @@ def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
   batch = plain.drawn(form).batch["encoder_decoder"]
   keys, width = batch.source_keys, plain.WIDTH
   text = task.vocabulary.decode(batch.source[-1])
-  text = text.rstrip(task.vocabulary.pad)
+  text = text.rstrip("@")
   operands, marks = plain.operand_texts(text), "$" + task.operator
   if task.interleaved:  # the second operand is the right one of each pair
     operands, marks = operands[1:], marks[1:]

@@ -102,19 +102,15 @@ def calibrate(conditions, lines: Candidates, causal: bool, rule: Rule):
     Verdict with [N, H, C] arrays.
   """
   measured = [_measure(c, lines, causal, rule) for c in conditions]
-  strength, score, exists = (
-    jnp.stack(column) for column in zip(*measured, strict=True)
-  )
+  strength, score, exists = map(jnp.stack, zip(*measured, strict=True))
   keep = (exists & (score > rule.threshold)).all(axis=0)
   strength = jnp.where(exists, strength, 0.0).mean(axis=0)
   value = strength
   if rule.maximum == "head":
     value = strength - strength.max(axis=-1, keepdims=True)
   elif rule.maximum == "direction":
-    best = jnp.where(lines.direction, strength[..., None, :], -jnp.inf).max(
-      axis=-1
-    )
-    value = strength - best
+    own = jnp.where(lines.direction, strength[..., None, :], -jnp.inf)
+    value = strength - own.max(axis=-1)
   return Verdict(value, strength, score.min(axis=0), keep)
 
 
@@ -124,8 +120,8 @@ def _measure(condition: Condition, lines: Candidates, causal: bool, rule: Rule):
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
     counted &= keys.index <= rows.index[:, None]
-  one_head = Candidates(*(jnp.asarray(x)[None] for x in lines))
-  cells = open_cells(*one_head, rows, keys)[0, 0] & counted
+  one_head = Candidates(*(jnp.asarray(x)[None, :, None] for x in lines))
+  cells = open_cells(one_head, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
   flat = attention.reshape(*attention.shape[:2], -1)
   total = jnp.einsum("nhx,cx->nhc", flat, on_line)
@@ -175,13 +171,8 @@ def compact(lines: Candidates, verdicts, layers: str, empty: str) -> SiteLines:
   size = max(int(keep.sum(-1).max()), 1)
   order = np.argsort(~keep, axis=-1, kind="stable")[..., :size]
   pick = lambda x: np.take_along_axis(x, order, axis=-1)
-  along = lambda x, axes: np.take_along_axis(
-    np.broadcast_to(x, (*keep.shape, *x.shape[1:])),
-    order.reshape(*order.shape, *(1,) * axes),
-    axis=3,
-  )
   return SiteLines(
-    *(along(column, column.ndim - 1) for column in lines),
+    *(np.asarray(column)[order] for column in lines),
     value=pick(value).astype(np.float32),
     valid=pick(keep),
     transparent=~keep.any(-1) & (empty == "transparent"),

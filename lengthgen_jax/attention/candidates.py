@@ -4,7 +4,6 @@ import itertools
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
@@ -24,8 +23,7 @@ class Candidates(NamedTuple):
   def direction(self):
     """[C, C] bool: pairs of the same direction, segment and anchor."""
     same = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
-    matrix = jnp.asarray(self.matrix)
-    return same(self.segment) & same(self.anchor) & same(matrix)
+    return same(self.segment) & same(self.anchor) & same(self.matrix)
 
 
 def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
@@ -42,8 +40,7 @@ def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
       so for the output, whose end comes last), so that lines may be anchored
       there.
   """
-  rows = jax.tree.map(np.asarray, rows)
-  keys = jax.tree.map(np.asarray, keys)
+  rows, keys = jax.tree.map(np.asarray, (rows, keys))
   there = rows.segment[0] != PAD
   said = there if row_segment == ANY else rows.segment[0] == row_segment
   names = [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
@@ -57,27 +54,25 @@ def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
         moved = offset[None] - (along @ matrix.T)[:, None]
         for c in np.unique(moved.reshape(-1, moved.shape[-1]), axis=0):
           found.append((row_segment, name, anchor, matrix, c))
-  row_segment, segment, anchor, matrix, intercept = zip(*found, strict=True)
-  as_ints = lambda x: np.array(x, np.int32)
-  return Candidates(
-    *map(as_ints, (row_segment, segment, anchor)),
-    as_ints(np.stack(matrix)),
-    as_ints(np.stack(intercept)),
-  )
+  columns = zip(*found, strict=True)
+  return Candidates(*(np.array(column, np.int32) for column in columns))
 
 
 def _offsets(rows, keys, said, name: int, anchor: int):
   """Offsets [S', A] of a segment's keys, and [T', A] of the rows."""
-  if name == WHOLE:
+  there = keys.segment[0] == name
+  offset, along = (
+    keys.left[0] if anchor == LEFT else keys.right[0],
+    rows.left[0],
+  )
+  if name == WHOLE:  # one segment along the first axis
     there = keys.segment[0] != PAD
-    right = np.asarray(keys.index_right())[0]
-    offset = np.where(there, keys.index if anchor == LEFT else right, 0)
-    pad = np.zeros((len(offset), rows.axes - 1), int)
-    along = np.zeros((len(rows.index), rows.axes), int)
-    along[:, 0] = rows.index
-    return np.column_stack([offset, pad])[there], along[said]
-  offset = (keys.left if anchor == LEFT else keys.right)[0]
-  return offset[keys.segment[0] == name], rows.left[0][said]
+    index = keys.index if anchor == LEFT else keys.index_right()[0]
+    first = np.arange(rows.axes) == 0
+    offset, along = (
+      x[:, None] * first for x in (np.asarray(index), rows.index)
+    )
+  return offset[there], along[said]
 
 
 def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
@@ -86,13 +81,12 @@ def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
   axes = offset.shape[-1]
   extends = [len(np.unique(offset[:, axis])) > 1 for axis in range(axes)]
   choices = [steps if extent else (0,) for extent in extends]
-  found = []
-  for step in itertools.product(*choices):
-    if by_sign and (step[0] < 0) != (anchor == RIGHT):
-      continue
-    sign = 1 if anchor == LEFT else -1
-    found.append(sign * np.diag(step))
-  return found
+  sign = 1 if anchor == LEFT else -1
+  return [
+    sign * np.diag(step)
+    for step in itertools.product(*choices)
+    if not by_sign or (step[0] < 0) == (anchor == RIGHT)
+  ]
 
 
 def phrase(line, names) -> str:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.coordinates import PAD
+from lengthgen_jax.coordinates import PAD, Coordinates
 
 LEFT, RIGHT = 0, 1
 WHOLE = -2  # key segment: all keys as one
@@ -36,6 +36,7 @@ class SiteLines(NamedTuple):
     value: [..., K] float32, the bias on the line.
     valid: [..., K] bool.
     transparent: [...] bool; such a head's bias is 0 everywhere.
+    lined: whether `gather` serves.
   """
 
   row_segment: jax.Array
@@ -46,6 +47,7 @@ class SiteLines(NamedTuple):
   value: jax.Array
   valid: jax.Array
   transparent: jax.Array
+  lined = True
 
   @property
   def shape(self):
@@ -60,22 +62,20 @@ class SiteLines(NamedTuple):
     transparent heads.
     """
     lines = SiteLines(*map(jnp.asarray, self))
-    exists = (jnp.asarray(keys.segment) != PAD)[None, :, None, None, :]
     batch = max(len(rows.segment), len(keys.segment))
-    size = (len(rows.index), len(keys.index))
     layers, heads = lines.shape
-    closed = jnp.full((layers, batch, heads, *size), CLOSED, jnp.float32)
+    shape = (layers, batch, heads, len(rows.index), len(keys.index))
 
     def one_line(k, bias):
-      line = [jax.lax.dynamic_index_in_dim(x, k, 2, False) for x in lines[:7]]
-      *line, value, valid = line
-      spread = lambda x: x[:, None, :, None, None]
-      is_open = open_cells(*line, rows, keys) & spread(valid)
-      return jnp.maximum(bias, jnp.where(is_open, spread(value), CLOSED))
+      cut = lambda x: jax.lax.dynamic_slice_in_dim(x, k, 1, axis=2)
+      line = jax.tree.map(cut, lines._replace(transparent=None))
+      is_open = open_cells(line, rows, keys) & _spread(line.valid)
+      return jnp.maximum(bias, jnp.where(is_open, _spread(line.value), CLOSED))
 
+    closed = jnp.full(shape, CLOSED, jnp.float32)
     bias = jax.lax.fori_loop(0, lines.value.shape[-1], one_line, closed)
-    transparent = lines.transparent[:, None, :, None, None] & exists
-    return jnp.where(transparent, 0.0, bias)
+    exists = (jnp.asarray(keys.segment) != PAD)[None, :, None, None]
+    return jnp.where(_spread(lines.transparent[..., None]) & exists, 0.0, bias)
 
   def gather(self, rows, keys):
     """The same bias as the few keys that each row sees.
@@ -92,7 +92,7 @@ class SiteLines(NamedTuple):
     """
     lines = SiteLines(*map(jnp.asarray, self))
     index, is_open = _keys_met(lines, rows, keys)
-    value = jnp.where(is_open, lines.value[:, None, :, None, :], CLOSED)
+    value = jnp.where(is_open, _spread(lines.value), CLOSED)
     # Where lines cross, the larger value counts, once.
     order = jnp.arange(value.shape[-1])
     other, own = value[..., None, :], value[..., :, None]
@@ -100,11 +100,6 @@ class SiteLines(NamedTuple):
     met = index[..., None, :] == index[..., :, None]
     twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
     return jnp.where(twice, CLOSED, value), index
-
-  @property
-  def lined(self) -> bool:
-    """Whether `gather` serves."""
-    return True
 
   def check_size(self, name: str, rows: int, keys: int) -> None:
     """Lines fit every size."""
@@ -135,8 +130,7 @@ class SiteLines(NamedTuple):
     ahead |= same & ~whole
     rows = np.asarray(self.row_segment)
     own = whole | (rows == ANY) | (np.asarray(self.segment) == rows)
-    left = np.asarray(self.anchor) == LEFT
-    future = np.asarray(self.valid) & left & own & ahead
+    future = self.valid & (self.anchor == LEFT) & own & ahead
     if not future.any():
       return None
     r, n, h, k = (int(x) for x in np.argwhere(future)[0])
@@ -144,9 +138,7 @@ class SiteLines(NamedTuple):
       return r, n, h, 0, int(c[r, n, h, k].max())
     m, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])
     shift += 0 if whole[r, n, h, k] else 1
-    row = 0
-    while m * row + shift <= row:
-      row += 1
+    row = 0 if shift > 0 else -shift // (m - 1) + 1
     return r, n, h, row, m * row + shift
 
 
@@ -155,37 +147,37 @@ def of_seed(bias: dict, r: int) -> dict:
   return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], bias)
 
 
-def open_cells(row_segment, segment, anchor, matrix, intercept, rows, keys):
-  """Which cells [N, B or 1, H, T, S] lie on lines given by [N, H] arrays.
+def open_cells(lines, rows, keys):
+  """Which cells [N, B or 1, H, T, S] lie on lines.
 
-  PAD keys and rows lie on no line.
+  Args:
+    lines: SiteLines or Candidates, fields [N, H, 1]; one line of each head.
+    rows, keys: Coordinates; PAD ones lie on no line.
   """
-  spread = lambda x: x[:, None, :, None, None]
-  of_rows = lambda x: jnp.asarray(x)[None, :, None, :, None]
-  of_keys = lambda x: jnp.asarray(x)[None, :, None, None, :]
-  whole = spread(segment == WHOLE)
-  name = of_keys(keys.segment)
-  is_open = (name == spread(segment)) | (whole & (name != PAD))
-  wanted, own = spread(row_segment), of_rows(rows.segment)
-  is_open &= ((own == wanted) | (wanted == ANY)) & (own != PAD)
-  from_left = spread(anchor == LEFT)
-  for axis in range(rows.axes):
-    target = spread(intercept[..., axis])
-    for other in range(rows.axes):
-      step = spread(matrix[..., axis, other])
-      along = of_rows(rows.left[..., other])
-      if other == 0:
-        along = jnp.where(whole, of_rows(rows.index[None]), along)
-      target = target + step * along
-    left, right = keys.left[..., axis], keys.right[..., axis]
-    offset = jnp.where(from_left, of_keys(left), of_keys(right))
-    ends = keys.index[None], keys.index_right()
-    if axis == 0:
-      all_keys = jnp.where(from_left, *map(of_keys, ends))
-      is_open &= jnp.where(whole, all_keys, offset) == target
-    else:
-      is_open &= whole | (offset == target)
-  return is_open
+  of_keys = lambda x: jnp.asarray(x)[None, :, None, None]
+  at = Coordinates(*map(of_keys, keys._replace(index=keys.index[None])))
+  return _meet(lines, rows, at, of_keys(keys.index_right()))
+
+
+def _meet(lines, rows, at: Coordinates, index_right):
+  """Whether lines lead from rows to keys, [N, B or 1, H, T, S or K].
+
+  Args:
+    lines: fields [N, H, 1 or K].
+    rows: Coordinates.
+    at: the keys', fields that spread to [N, B or 1, H, T, S or K].
+    index_right: the keys' index from the last one, alike.
+  """
+  whole, from_left = _ends(lines)
+  own, wanted = _of_rows(rows.segment), _spread(lines.row_segment)
+  is_open = ((own == wanted) | (wanted == ANY)) & (own != PAD)
+  is_open &= (at.segment == _spread(lines.segment)) | whole
+  target = _targets(lines, rows)
+  offset = jnp.where(from_left[..., None], at.left, at.right)
+  index = jnp.where(from_left, at.index, index_right)
+  in_segment = (offset == target).all(axis=-1)
+  on_line = jnp.where(whole, index == target[..., 0], in_segment)
+  return is_open & on_line & (at.segment != PAD)
 
 
 def _keys_met(lines: SiteLines, rows, keys):
@@ -193,54 +185,50 @@ def _keys_met(lines: SiteLines, rows, keys):
 
   Both [N or 1, B or 1, H, T, K].
   """
-  spread = lambda x: x[:, None, :, None]  # [N, 1, H, 1, K]
-  whole = spread(lines.segment == WHOLE)
-  from_left = spread(lines.anchor == LEFT)
-  offset = _offsets(lines, rows, whole, spread)
-  first, extent = _segment_starts(keys)
-  batch = jnp.arange(len(first))[None, :, None, None, None]
-  name = jnp.clip(spread(lines.segment), 0, SEGMENTS - 1)
-  index = jnp.zeros(offset[0].shape, jnp.int32)
-  for axis, wanted in enumerate(offset):
-    size = extent[batch, name, axis]
-    index = index * size + jnp.where(from_left, wanted, size - 1 - wanted)
-  index += first[batch, name]
-  last = keys.count()[None, :, None, :, None] - 1
-  index = jnp.where(
-    whole, jnp.where(from_left, offset[0], last - offset[0]), index
-  )
-  found = jnp.clip(index, 0, len(keys.index) - 1)
-  at = lambda x: jnp.asarray(x)[jnp.minimum(batch, len(x) - 1), found]
-  same = at(keys.segment) == jnp.where(whole, at(keys.segment), name)
-  is_open = (found == index) & (at(keys.segment) != PAD) & same
-  for axis, wanted in enumerate(offset):
-    left, right = at(keys.left[..., axis]), at(keys.right[..., axis])
-    is_open &= whole | (jnp.where(from_left, left, right) == wanted)
-  row = jnp.asarray(rows.segment)[None, :, None, :, None]
-  wanted = spread(lines.row_segment)
-  is_open &= ((row == wanted) | (wanted == ANY)) & (row != PAD)
-  return found, is_open & spread(lines.valid)
-
-
-def _offsets(lines: SiteLines, rows, whole, spread) -> list:
-  """M · row + c along every axis of the key, [N, B or 1, H, T, K]."""
-  found = []
-  of_rows = lambda x: jnp.asarray(x)[None, :, None, :, None]
-  for axis in range(rows.axes):
-    total = spread(lines.intercept[..., axis])
-    for other in range(rows.axes):
-      along = of_rows(rows.left[..., other])
-      if other == 0:
-        along = jnp.where(whole, of_rows(rows.index[None]), along)
-      total = total + spread(lines.matrix[..., axis, other]) * along
-    found.append(total)
-  return found
-
-
-def _segment_starts(keys):
-  """First key [B or 1, SEGMENTS] of every segment, and how far it extends
-  along each axis [B or 1, SEGMENTS, A]."""
+  whole, from_left = _ends(lines)
+  target = _targets(lines, rows)
+  # Where each segment begins, and how far it extends along each axis.
   names = jnp.arange(SEGMENTS)[None, :, None]
   first = jnp.argmax(jnp.asarray(keys.segment)[:, None] == names, axis=-1)
-  size = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
-  return first, jnp.take_along_axis(size, first[..., None], axis=1)
+  extent = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
+  extent = jnp.take_along_axis(extent, first[..., None], axis=1)
+  batch = jnp.arange(len(first))[None, :, None, None, None]
+  name = jnp.clip(_spread(lines.segment), 0, SEGMENTS - 1)
+  size = extent[batch, name]
+  place = jnp.where(from_left[..., None], target, size - 1 - target)
+  inside = 0
+  for axis in range(rows.axes):
+    inside = inside * size[..., axis] + place[..., axis]
+  last = keys.count()[None, :, None, :, None] - 1
+  index = jnp.where(from_left, target[..., 0], last - target[..., 0])
+  index = jnp.where(whole, index, first[batch, name] + inside)
+  found = jnp.clip(index, 0, len(keys.index) - 1)
+  of_found = lambda x: jnp.asarray(x)[batch, found]
+  at = Coordinates(*map(of_found, keys[:3]), found)
+  return found, _meet(lines, rows, at, last - found) & _spread(lines.valid)
+
+
+def _spread(x):
+  """A field of lines [N, H, K, ...] as [N, 1, H, 1, K, ...]."""
+  return x[:, None, :, None]
+
+
+def _of_rows(x):
+  """A field of rows [B or 1, T, ...] as [1, B or 1, 1, T, 1, ...]."""
+  return jnp.asarray(x)[None, :, None, :, None]
+
+
+def _ends(lines):
+  """Whether lines lead to all keys as one, and whether from the left end."""
+  return _spread(lines.segment == WHOLE), _spread(lines.anchor == LEFT)
+
+
+def _targets(lines, rows):
+  """M · row + c [N, B or 1, H, T, K, A]; to all keys as one, a row's offset is
+  its place in its sequence."""
+  left = jnp.asarray(rows.left)
+  places = left.at[..., 0].set(rows.index)
+  whole = _spread(lines.segment == WHOLE)[..., None]
+  along = jnp.where(whole, _of_rows(places), _of_rows(left))
+  step = (_spread(lines.matrix) * along[..., None, :]).sum(axis=-1)
+  return _spread(lines.intercept) + step

@@ -16,19 +16,16 @@ class SiteMatrix(NamedTuple):
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; functions
       that act on one seed take it without R.
+    lined: every row may see any key.
   """
 
   values: jax.Array
+  lined = False
 
   @property
   def shape(self):
     """(R, N or 1, H), or without R."""
     return self.values.shape[:-2]
-
-  @property
-  def lined(self) -> bool:
-    """Every row may see any key."""
-    return False
 
   def dense(self, rows, keys):
     """[N or 1, 1, H, T, S]."""

@@ -33,33 +33,26 @@ class Temperature(NamedTuple):
   value: Callable | None = None
 
 
-def _scaled_log(n, a, b):
-  del b
-  return a * jnp.log(n + 1.0)
-
-
-def _one_plus_log(n, a, b):
-  del b
-  return 1.0 + a * jnp.log(n + 1.0)
-
-
-def _scalable(n, a, b):
-  return a * jnp.log(n) + b
-
+scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
 
 TEMPERATURES = {
   "none": Temperature(),
   # a·log(n+1), the paper's, n the prompt's items
-  "log_items": Temperature("items", value=_scaled_log),
+  "log_items": Temperature("items", value=scaled_log),
   # the same of the keys up to a row's own, which is what a row sees without a
   # scaffold: no row knows what comes later
-  "log_visible": Temperature("visible", value=_scaled_log),
-  "one_plus_log": Temperature("items", value=_one_plus_log),
+  "log_visible": Temperature("visible", value=scaled_log),
+  "one_plus_log": Temperature(
+    "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
+  ),
   # s·log n + b per head, n visible keys (scalable softmax, Nakanishi 2025)
   "scalable": Temperature(
-    "visible", per_head=True, offset=True, value=_scalable
+    "visible",
+    per_head=True,
+    offset=True,
+    value=lambda n, a, b: a * jnp.log(n) + b,
   ),
-  "fixed": Temperature("items", learned=False, value=_scaled_log),
+  "fixed": Temperature("items", learned=False, value=scaled_log),
 }
 
 

@@ -1,17 +1,20 @@
 """Tasks, by name: one file each, and a line here."""
 
-from lengthgen_jax.tasks import increment, sorting
-from lengthgen_jax.tasks.addition import Addition
-from lengthgen_jax.tasks.multiply import Multiply
-from lengthgen_jax.tasks.parity import Parity, ParityClassification
-from lengthgen_jax.tasks.successor import Successor
+from lengthgen_jax.tasks import (
+  addition,
+  increment,
+  multiply,
+  parity,
+  sorting,
+  successor,
+)
 
 TASKS = {
-  "successor": Successor,
-  "addition": Addition,
-  "multiply": Multiply,
-  "parity": Parity,
-  "parity_classification": ParityClassification,
+  "successor": successor.Successor,
+  "addition": addition.Addition,
+  "multiply": multiply.Multiply,
+  "parity": parity.Parity,
+  "parity_classification": parity.ParityClassification,
   "sort": sorting.Sort,
   "increment": increment.Increment,
 }

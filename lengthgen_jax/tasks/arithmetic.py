@@ -10,7 +10,15 @@ import numpy as np
 
 from lengthgen_jax.errors import check, shown
 from lengthgen_jax.tasks import digits
-from lengthgen_jax.tasks.task import Example, Size, Task, below, join
+from lengthgen_jax.tasks.task import (
+  Example,
+  Size,
+  Task,
+  below,
+  characters,
+  expect,
+  join,
+)
 from lengthgen_jax.tasks.vocabulary import ARITHMETIC
 
 
@@ -48,7 +56,9 @@ class ArithmeticTask(Task):
   operator: ClassVar[str] = ""
   base: ClassVar[int] = 10
   short_operand: ClassVar[bool] = False  # the second operand is one digit
-  end: ClassVar[int] = ARITHMETIC.id("&")
+  vocabulary = ARITHMETIC
+  vocab_size = 15  # the papers'; `=` is a decoder-only model's alone
+  start, end, pad, delimiter = ARITHMETIC.encode("$&@=")
 
   def __post_init__(self):
     check(
@@ -89,19 +99,6 @@ class ArithmeticTask(Task):
     """min(10^L - 10^(L-1), samples), the papers' size of a test set."""
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
-  def is_digit(self, operand: int) -> bool:
-    """Whether this operand is the single digit of N×1."""
-    return operand == 1 and self.short_operand
-
-  def prompt_size(self, longest):
-    if self.interleaved:
-      return 2 * longest + 2
-    widths = [1 if self.is_digit(i) else longest for i in range(self.operands)]
-    return sum(widths) + self.operands
-
-  def output_size(self, longest):
-    return longest + 1
-
   # Segments.
 
   @property
@@ -124,86 +121,58 @@ class ArithmeticTask(Task):
     return self.operands * longest
 
   def example(self, numbers, size):
-    place = jnp.arange(size.longest)
-    drawn = []
-    for i, own in enumerate(numbers.reshape(self.operands, -1)):
-      length = 1 if self.is_digit(i) else size.lengths[i]
-      base = 10 if self.is_digit(i) else self.base
-      drawn.append(jnp.where(place < length, below(own, base), 0))
-    return self.answered(jnp.stack(drawn), size)
+    short = self.short_operand
+    lengths = size.lengths.at[1].set(1) if short else size.lengths
+    inside = jnp.arange(size.longest) < lengths[:, None]
+    drawn = below(numbers.reshape(self.operands, -1), self.base)
+    return self.answered(jnp.where(inside, drawn, 0), size)
 
   def from_values(self, values, numbers, size: Size) -> Example:
     """The example of integers [O] below 2^20; N×1's digit from `numbers`."""
-    drawn = [
-      digits.from_value(value, size.longest, self.base) for value in values
-    ]
+    items = digits.from_values(values, size.longest, self.base)
     if self.short_operand:
-      digit = below(numbers[0], 10)
-      drawn[1] = jnp.where(jnp.arange(size.longest) == 0, digit, 0)
-    return self.answered(jnp.stack(drawn), size)
+      items = items.at[1].set(0).at[1, 0].set(below(numbers[0], 10))
+    return self.answered(items, size)
 
   def answered(self, items, size):
     """Of operands' digits [O, longest], least significant first."""
-    answer = self.answer(items, size.width)
     place = jnp.arange(size.longest + 1)
-    padded = jnp.pad(answer, (0, 1))
-    output = jnp.where(place == size.width, self.end, padded)
+    answer = jnp.pad(self.answer(items), (0, 1))
+    output = jnp.where(place == size.width, self.end, answer)
     return Example(
       self.prompt(items, size.width),
       self.run(output, size.width + 1, self.target),
       0,
     )
 
-  def answer(self, items, width):
+  def answer(self, items):
     """Digits [longest] of the result."""
-    del width
-    symbols = jnp.stack(
-      [
-        jnp.full_like(own, own[0]) if self.is_digit(i) else own
-        for i, own in enumerate(items)
-      ],
-      axis=1,
-    )
-    begin = jnp.int32(self.begin)
-    return jax.lax.scan(self.step, begin, symbols)[1].astype(jnp.int32)
+    begin, columns = jnp.int32(self.begin), self.columns(items).T
+    return jax.lax.scan(self.step, begin, columns)[1].astype(jnp.int32)
+
+  def columns(self, items):
+    """Digits [O, longest] that are read together: N×1's one is in each."""
+    return items.at[1].set(items[1, 0]) if self.short_operand else items
 
   def prompt(self, items, width):
     """Tokens of `$` and the expression."""
-    start = self.vocabulary.id(self.vocabulary.start)
-    if self.operands == 1:
-      return self.number(items[0], width, start, 0)
-    operator = self.vocabulary.id(self.operator)
     if self.interleaved:
-      return self.pairs(items, width, start, operator)
-    b_width = 1 if self.short_operand else width
-    longest = items.shape[1]
-    a = self.number(items[0], width, start, 0)
-    b = self.number(items[1], b_width, operator, 1)
-    return join([a, b], self.prompt_size(longest))
+      return self.number(self.columns(items), width, "$" + self.operator, 0)
+    a = self.number(items[:1], width, "$", 0)
+    if self.operands == 1:
+      return a
+    short = self.short_operand
+    own, spare = (1, items.shape[1] - 1) if short else (width, 0)
+    return join(a, self.number(items[1:], own, self.operator, 1), spare=spare)
 
-  def number(self, own, width, mark: int, segment: int):
-    """A mark, then the digits, most significant first."""
-    place = jnp.arange(own.shape[0] + 1)
-    digit = own[jnp.clip(width - place, 0, own.shape[0] - 1)]
-    ids = jnp.where(place == 0, mark, digit)
-    return self.run(ids, width + 1, segment, marks=1)
-
-  def pairs(self, items, width, start: int, operator: int):
-    """`$`, the operator and both operands' digits in turn."""
-    a, b = items
-    longest = items.shape[1]
-    b = jnp.full_like(b, b[0]) if self.short_operand else b
-    place = jnp.arange(2 * longest + 2)
-    digit = jnp.clip(width - place // 2, 0, longest - 1)
-    ids = jnp.where(place % 2 == 0, a[digit], b[digit])
-    ids = jnp.where(place == 0, start, jnp.where(place == 1, operator, ids))
-    return self.run(ids, 2 * width + 2, 0, marks=2)
-
-  vocabulary = ARITHMETIC
-  vocab_size = 15  # the papers'; `=` is a decoder-only model's alone
-  pad = ARITHMETIC.id("@")
-  start = ARITHMETIC.id("$")
-  delimiter = ARITHMETIC.id("=")
+  def number(self, items, width, marks: str, segment: int):
+    """The marks, then the operands' digits in turn, most significant first."""
+    count, longest = items.shape
+    place = jnp.arange(count * (longest + 1))
+    digit = jnp.clip(width - place // count, 0, longest - 1)
+    first = jnp.array(self.vocabulary.encode(marks))
+    ids = items[place % count, digit].at[:count].set(first)
+    return self.run(ids, count * (width + 1), segment, marks=count)
 
   @property
   def usage(self):
@@ -216,33 +185,25 @@ class ArithmeticTask(Task):
 
     Spaces are ignored.
     """
-    kept = "".join(text.split())
-    parts = kept.split(self.operator) if self.operator else [kept]
-    allowed = "0123456789"[: self.base]
     what = "bits" if self.base == 2 else "digits"
     wanted = f"{self.name} takes {what} like {self.usage}"
-    bad = next((c for c in kept if c not in allowed + self.operator), None)
-    quoted = shown(text)
-    if not kept:
-      raise ValueError(f"empty line; {wanted}")
-    if bad is not None:
-      raise ValueError(f"{quoted} has the character {bad!r}; {wanted}")
-    if len(parts) != self.operands:
-      found = len(parts) - 1
-      raise ValueError(
-        f"{quoted} has {found} operators {self.operator!r}; {wanted}"
-      )
-    if not all(parts):
-      raise ValueError(f"{quoted} lacks an operand; {wanted}")
-    if self.short_operand and len(parts[1]) != 1:
-      raise ValueError(
-        f"{quoted} has a multiplier of {len(parts[1])} digits; {wanted}"
-      )
-    longest = max(map(len, parts))
-    items = np.zeros((self.operands, longest), np.int32)
-    for i, part in enumerate(parts):
-      items[i, : len(part)] = [int(c) for c in reversed(part)]
-    return items, [len(part) for part in parts]
+    allowed = "0123456789"[: self.base] + self.operator
+    kept = characters(text, allowed, wanted)
+    parts = kept.split(self.operator) if self.operator else [kept]
+    found, last = len(parts) - 1, len(parts[-1])
+    for is_right, why in (
+      (found + 1 == self.operands, f"has {found} operators {self.operator!r}"),
+      (all(parts), "lacks an operand"),
+      (
+        not self.short_operand or last == 1,
+        f"has a multiplier of {last} digits",
+      ),
+    ):
+      expect(is_right, f"{shown(text)} {why}; {wanted}")
+    lengths = [len(part) for part in parts]
+    padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
+    items = np.array([list(map(int, own)) for own in padded], np.int32)
+    return items, lengths
 
   def typed(self, items, length: int) -> str:
     """What a person types for digits [O, L] of so many places."""
@@ -258,11 +219,10 @@ class ArithmeticTask(Task):
   def render(self, ids):
     """The answer in ordinary order without leading zeros."""
     tokens = self.vocabulary.decode(ids)
-    body, end, _ = tokens.partition(self.vocabulary.end)
-    if not end:
-      raise ValueError(
-        f"no end token {self.vocabulary.end!r} after {shown(body)}"
-      )
-    if not body or not set(body) <= set("0123456789"[: self.base]):
-      raise ValueError(f"the model wrote {shown(body)}, which is no number")
+    body, end, _ = tokens.partition("&")
+    expect(end, f"no end token '&' after {shown(body)}")
+    expect(
+      body and set(body) <= set("0123456789"[: self.base]),
+      f"the model wrote {shown(body)}, which is no number",
+    )
     return body[::-1].lstrip("0") or "0"

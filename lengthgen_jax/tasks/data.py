@@ -1,13 +1,13 @@
 """Which examples there are: lengths, and endless, finite or permuted sets."""
 
 import dataclasses
-import zlib
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax import rng
 from lengthgen_jax.tasks import digits, pack
 from lengthgen_jax.tasks.task import Size, Task
 
@@ -50,20 +50,22 @@ class Lengths:
     first = self.buckets[bucket - 1] + 1 if bucket else self.shortest
     return first, self.buckets[bucket]
 
+  def _mass(self, bucket: int) -> np.ndarray:
+    """Probability of every length of a bucket."""
+    first, last = self.bucket_range(bucket)
+    return self.probability[first : last + 1]
+
   def shares(self, total: int) -> list[int]:
     """`total` split over the buckets by their mass, largest remainders up."""
-    mass = []
-    for bucket in range(len(self.buckets)):
-      first, last = self.bucket_range(bucket)
-      mass.append(self.probability[first : last + 1].sum())
-    return split(total, mass)
+    buckets = range(len(self.buckets))
+    return split(total, [self._mass(bucket).sum() for bucket in buckets])
 
-  def draw(self, number, bucket: int):
-    """A length of a bucket from a uniform number in [0, 1)."""
-    first, last = self.bucket_range(bucket)
-    weight = self.probability[first : last + 1]
-    edges = jnp.asarray(np.cumsum(weight / weight.sum())[:-1], jnp.float32)
-    return first + jnp.sum(number >= edges)
+  def draw(self, numbers, bucket: int):
+    """Lengths of a bucket from uniform numbers [...] in [0, 1)."""
+    mass = self._mass(bucket)
+    edges = jnp.asarray(np.cumsum(mass / mass.sum())[:-1], jnp.float32)
+    first, _ = self.bucket_range(bucket)
+    return first + jnp.sum(numbers[..., None] >= edges, axis=-1)
 
 
 def split(total: int, mass) -> list[int]:
@@ -122,32 +124,30 @@ class DataSet:
       stream: "examples" or "held_out".
     """
     task, longest = self.task, self.longest(bucket)
-    name = f"{stream}/{task.name}/{bucket}"
-    root = jax.random.fold_in(
-      jax.random.key(self.seed), zlib.crc32(name.encode())
-    )
+    root = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
     widths = jnp.array(self.widths or (0,))
     width = widths[turn % len(widths)]
 
     def make(index):
-      key = jax.random.fold_in(root, index)
       # One draw an example: many small ones take long to compile.
       count = task.operands + task.draws(longest)
-      numbers = jax.random.uniform(key, (count,))
+      numbers = jax.random.uniform(jax.random.fold_in(root, index), (count,))
       first, rest = numbers[: task.operands], numbers[task.operands :]
       if self.numbers == "permutation":
         size = Size(first, width, longest)
         return task.from_values(self._values(first, stream), rest, size)
-      draw = lambda number: self.lengths.draw(number, bucket)
-      return task.example(rest, Size(jax.vmap(draw)(first), width, longest))
+      size = Size(self.lengths.draw(first, bucket), width, longest)
+      return task.example(rest, size)
 
     return pack.batch(self.kind, task, make, index_B)
 
   def _values(self, number_O, stream: str):
     """Integers of the papers' set."""
-    low, high = 0, digits.TRAIN_SHARE
-    if stream == "held_out":
-      low, high = high, digits.POPULATION
+    parts = {
+      "examples": (0, digits.TRAIN_SHARE),
+      "held_out": (digits.TRAIN_SHARE, digits.POPULATION),
+    }
+    low, high = parts[stream]
     index = low + (number_O * (high - low)).astype(jnp.int32)
     return digits.permuted(jnp.minimum(index, high - 1), self.seed)
 
@@ -157,14 +157,11 @@ class DataSet:
 
     Held-out examples come from another, endless stream.
     """
-    if held_out:
-      index = jax.random.bits(key, (count,), jnp.uint32)
-      return self.at(index, bucket, turn, "held_out")
-    if not self.size:
-      index = jax.random.bits(key, (count,), jnp.uint32)
-    else:
+    if self.size and not held_out:
       index = jax.random.randint(key, (count,), 0, self.bucket_size(bucket))
-    return self.at(index, bucket, turn)
+    else:
+      index = jax.random.bits(key, (count,), jnp.uint32)
+    return self.at(index, bucket, turn, "held_out" if held_out else "examples")
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
@@ -185,7 +182,7 @@ def test_batch(
     how: further arguments of the test set, static.
   """
   lengths = jnp.full((task.operands,), length)
-  size = Size(lengths, jnp.asarray(width), longest)
+  size = Size(lengths, width, longest)
 
   def make(index):
     one = jax.random.fold_in(key, index)
@@ -206,11 +203,9 @@ def typed_batch(task, kind: str, parsed: list, width: int, longest: int):
     longest: static bound.
   """
   items = [np.asarray(own, np.int32) for own, _ in parsed]
-  pad = lambda x: np.pad(
-    x, [(0, 0)] * (x.ndim - 1) + [(0, longest - x.shape[-1])]
-  )
+  room = lambda x: [(0, 0)] * (x.ndim - 1) + [(0, longest - x.shape[-1])]
+  items = np.stack([np.pad(own, room(own)) for own in items])
   lengths = np.array([found for _, found in parsed], np.int32)
-  items = np.stack(list(map(pad, items)))
   return _answered(task, kind, items, lengths, np.int32(width), longest)
 
 

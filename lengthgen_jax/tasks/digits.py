@@ -48,11 +48,11 @@ def permuted(index, seed: int):
   return ((left << half) | right).astype(jnp.int32)
 
 
-def from_value(value, size: int, base: int):
-  """Digits [size] of an integer below 2^20."""
+def from_values(values, size: int, base: int):
+  """Digits [O, size] of integers [O] below 2^20."""
   powers = [base**i for i in range(size) if base**i < POPULATION]
-  digits = value // jnp.array(powers, jnp.int32) % base
-  return jnp.pad(digits, (0, size - len(powers)))
+  digits = values[:, None] // jnp.array(powers, jnp.int32) % base
+  return jnp.pad(digits, ((0, 0), (0, size - len(powers))))
 
 
 # Test sets of arithmetic: operands' digits [O, longest].
@@ -63,7 +63,7 @@ def equal(task, key, size):
   keys = jax.random.split(key, task.operands)
   drawn = [
     jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.longest - 1))
-    if task.is_digit(i)
+    if task.short_operand and i == 1
     else exact(keys[i], size.lengths[i], size.longest, task.base)
     for i in range(task.operands)
   ]
@@ -97,6 +97,5 @@ def carry_chain(task, key, size):
   if task.short_operand:
     factor = jax.random.randint(key, (), 2, 10)
     return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
-  a = jax.random.randint(key, place.shape, 1, 10)
-  a = jnp.where(inside, a, 0)
+  a = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
   return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])

@@ -6,9 +6,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.errors import check_share, shown
+from lengthgen_jax.errors import check_share
 from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import Example, below
+from lengthgen_jax.tasks.task import below, characters
 
 
 def uniform(task, key, size):
@@ -74,9 +74,7 @@ class Increment(ItemTask):
   def answered(self, items, size):
     length = size.lengths[0]
     digits, _ = self._sum(items, length)
-    return Example(
-      self.prompt(items, length), self.output(digits + 1, length + 1), 0
-    )
+    return self.told(items, length, digits + 1, length + 1)
 
   def _sum(self, items, length):
     """Digits of the result [longest + 1], least significant first, and the
@@ -91,29 +89,16 @@ class Increment(ItemTask):
 
     return jax.lax.scan(one, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
 
-  def output_size(self, longest):
-    return longest + 1
-
   usage = "1999"
 
   def parse(self, text):
     wanted = f"increment takes digits like {self.usage}"
-    kept = "".join(text.split())
-    if not kept:
-      raise ValueError(f"empty line; {wanted}")
-    bad = next((c for c in kept if c not in "0123456789"), None)
-    if bad is not None:
-      raise ValueError(f"{shown(text)} has the character {bad!r}; {wanted}")
+    kept = characters(text, "0123456789", wanted)
     return [int(c) + 1 for c in kept], [len(kept)]
 
   def render(self, ids):
-    digits = [int(token) - 1 for token in ids]
-    for digit in digits:
-      if not 0 <= digit <= 9:
-        raise ValueError(
-          f"the model wrote token {digit + 1}, which is no digit"
-        )
-    return "".join(map(str, digits[::-1])).lstrip("0") or "0"
+    digits = [str(int(item) - 1) for item in super().render(ids).split()]
+    return "".join(digits[::-1]).lstrip("0") or "0"
 
 
 class CarryHint(Increment):
@@ -130,11 +115,4 @@ class CarryHint(Increment):
     digits, carries = self._sum(items, length)
     marker = jnp.full_like(digits, self.delimiter)  # less one, as the digits
     parts = jnp.stack([digits, marker, carries], axis=1) + 1
-    return Example(
-      self.prompt(items, length),
-      self.output(parts.reshape(-1), 3 * length + 3),
-      0,
-    )
-
-  def output_size(self, longest):
-    return 3 * longest + 3
+    return self.told(items, length, parts.reshape(-1), 3 * length + 3)

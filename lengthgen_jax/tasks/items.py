@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.errors import shown
-from lengthgen_jax.tasks.task import Task
+from lengthgen_jax.tasks.task import Example, Task, expect
 
 BIG = 1 << 30  # sorts behind every item
 
@@ -14,31 +14,22 @@ class ItemTask(Task):
   marker, V + 2. A subclass has `alphabet`, which is V."""
 
   segments = ("items",)
+  pad = 0
 
   @property
   def vocab_size(self):
     return self.alphabet + 3
 
-  pad = 0
-
-  @property
-  def start(self):
-    return self.alphabet + 1
-
   @property
   def delimiter(self):
     return self.alphabet + 1
 
-  def prompt(self, items, length):
-    """Tokens of the first `length` items."""
-    return self.run(items, length, 0)
+  start = delimiter
 
-  def prompt_size(self, longest):
-    return longest
-
-  def output(self, ids, length):
-    """Tokens of an output."""
-    return self.run(ids, length, self.target)
+  def told(self, items, length, output, size, given=0) -> Example:
+    """The first `length` items, and `size` tokens of output."""
+    prompt = self.run(items, length, 0)
+    return Example(prompt, self.run(output, size, self.target), given)
 
   # Text: numbers with spaces between them.
 
@@ -51,21 +42,21 @@ class ItemTask(Task):
       f"{self.name} takes numbers from 1 to {self.alphabet} like {self.usage}"
     )
     words = text.split()
-    if not words:
-      raise ValueError(f"empty line; {wanted}")
-    items = []
+    expect(words, f"empty line; {wanted}")
     for word in words:
       digits = word.lstrip("0") if word.isascii() and word.isdigit() else ""
       short = 0 < len(digits) <= len(str(self.alphabet))
-      if not short or int(digits) > self.alphabet:
-        raise ValueError(f"{shown(text)} has {shown(word)}; {wanted}")
-      items.append(int(digits))
-    return items, [len(items)]
+      expect(
+        short and int(digits) <= self.alphabet,
+        f"{shown(text)} has {shown(word)}; {wanted}",
+      )
+    return [int(word.lstrip("0")) for word in words], [len(words)]
 
   def render(self, ids):
+    what = "digit" if self.of_digits else "item"
     for token in ids:
-      if not 1 <= token <= self.alphabet:
-        raise ValueError(f"the model wrote token {token}, which is no item")
+      is_item = 1 <= token <= self.alphabet
+      expect(is_item, f"the model wrote token {token}, which is no {what}")
     return " ".join(map(str, ids))
 
 

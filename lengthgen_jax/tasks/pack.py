@@ -9,6 +9,8 @@ from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
 from lengthgen_jax.tasks.task import Example, Tokens, join
 
 KINDS = ("encoder_decoder", "decoder_only")
+# Fields of a batch that say where something stands.
+PLACED = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
@@ -48,63 +50,32 @@ def batch(kind: str, task, make, *arguments) -> Batch:
   coordinates are the same for all examples and have a batch axis of 1.
   """
   pack = {"encoder_decoder": _source_and_target, "decoder_only": _packed}[kind]
+  axis = 0 if task.ragged else None
+  axes = Batch(*(axis if name in PLACED else 0 for name in Batch._fields))
+  found = jax.vmap(lambda *a: pack(task, make(*a)), out_axes=axes)(*arguments)
 
-  def one(*a):
-    found = pack(task, make(*a))
-    return _arrays(found), _coordinates(found)
+  def placed(own):
+    """With its batch axis, and the index [L], which no example changes."""
+    if own is None:
+      return None
+    own = own if task.ragged else jax.tree.map(lambda x: x[None], own)
+    return own._replace(index=jnp.arange(own[0].shape[1]))
 
-  axes = 0 if task.ragged else None
-  arrays, where = jax.vmap(one, out_axes=(0, axes))(*arguments)
-  if not task.ragged:
-    where = jax.tree.map(lambda x: x[None], where)
-  return _with_index(arrays, where)
-
-
-def _arrays(found: Batch) -> Batch:
-  return found._replace(
-    rows=None, keys=None, places=None, source_keys=None, source_places=None
-  )
-
-
-def _coordinates(found: Batch):
-  return (
-    found.rows,
-    found.keys,
-    found.places,
-    found.source_keys,
-    found.source_places,
-  )
-
-
-def _with_index(arrays: Batch, where) -> Batch:
-  """A batch whose coordinates have the index [L], which no example changes."""
-  index = lambda x, like: x and x._replace(index=jnp.arange(like.shape[1]))
-  rows, keys, places, source_keys, source_places = where
-  target, source = arrays.target, arrays.source
-  return arrays._replace(
-    rows=index(rows, target),
-    keys=index(keys, target),
-    places=index(places, target),
-    source_keys=index(source_keys, source),
-    source_places=index(source_places, source),
-  )
+  return found._replace(**{n: placed(getattr(found, n)) for n in PLACED})
 
 
 def _source_and_target(task, example: Example) -> Batch:
   """The prompt is the source; the decoder begins with the start token."""
   prompt, output = example.prompt, example.output
   start = task.run(jnp.array([task.start]), 1, task.target + 1, marks=1)
-  size = output.ids.shape[0]
-  target = _ended(output, task.pad)
-  inputs = _ended(join([start, output], size + 1), task.pad)
-  weight = _scored(jnp.arange(size), example.given, output.length)
-  source = _ended(prompt, task.pad)
+  inputs = _ended(join(start, output), task.pad)
+  target, source = _ended(output, task.pad), _ended(prompt, task.pad)
   return Batch(
     inputs=inputs.ids[:-1],
     target=target.ids,
-    weight=weight,
+    weight=_scored(jnp.arange(len(output.ids)), example),
     rows=_at(target),
-    keys=_at(_cut(inputs, slice(None, -1))),
+    keys=_at(inputs, slice(None, -1)),
     places=Places(target.left, target.digit, None, output.length[None]),
     items=prompt.length,
     first=jnp.asarray(example.given, jnp.int32),
@@ -118,23 +89,19 @@ def _packed(task, example: Example) -> Batch:
   """Prompt, delimiter and output in one sequence; row p says token p + 1."""
   prompt, output = example.prompt, example.output
   mark = task.run(jnp.array([task.delimiter]), 1, task.target + 1, marks=1)
-  size = prompt.ids.shape[0] + 1 + output.ids.shape[0]
-  whole = _ended(join([prompt, mark, output], size), task.pad)
-  held, said = _cut(whole, slice(None, -1)), _cut(whole, slice(1, None))
-  row = jnp.arange(size - 1)
+  whole = _ended(join(prompt, mark, output), task.pad)
+  held, said = slice(None, -1), slice(1, None)
+  row = jnp.arange(len(whole.ids) - 1)
   inside = row < prompt.length
-  pick = lambda a, b: jnp.where(
-    inside.reshape((-1,) + (1,) * (a.ndim - 1)), a, b
-  )
   return Batch(
-    inputs=held.ids,
-    target=said.ids,
-    weight=_scored(row - prompt.length, example.given, output.length),
-    rows=_at(said),
-    keys=_at(held),
+    inputs=whole.ids[held],
+    target=whole.ids[said],
+    weight=_scored(row - prompt.length, example),
+    rows=_at(whole, said),
+    keys=_at(whole, held),
     places=Places(
-      pick(held.right, said.left),
-      pick(held.digit, said.digit),
+      jnp.where(inside[:, None], whole.right[held], whole.left[said]),
+      jnp.where(inside, whole.digit[held], whole.digit[said]),
       None,
       whole.length[None],
     ),
@@ -143,23 +110,22 @@ def _packed(task, example: Example) -> Batch:
   )
 
 
-def _scored(place, given, length):
-  return ((place >= given) & (place < length)).astype(jnp.float32)
+def _scored(place, example: Example):
+  """1.0 at the places of the output that are neither given nor behind it."""
+  scored = (place >= example.given) & (place < example.output.length)
+  return scored.astype(jnp.float32)
 
 
 def _ended(tokens: Tokens, pad: int) -> Tokens:
   """The same tokens with PAD behind their length."""
-  inside = jnp.arange(tokens.ids.shape[0]) < tokens.length
+  inside = jnp.arange(len(tokens.ids)) < tokens.length
   return tokens._replace(
     ids=jnp.where(inside, tokens.ids, pad),
     segment=jnp.where(inside, tokens.segment, PAD),
   )
 
 
-def _cut(tokens: Tokens, where: slice) -> Tokens:
-  fields = (x if i == 1 else x[where] for i, x in enumerate(tokens))
-  return Tokens(*fields)
-
-
-def _at(tokens: Tokens) -> Coordinates:
-  return Coordinates(tokens.segment, tokens.left, tokens.right, None)
+def _at(tokens: Tokens, part=slice(None)) -> Coordinates:
+  """Coordinates of a part of the tokens, as yet without index."""
+  fields = (tokens.segment, tokens.left, tokens.right)
+  return Coordinates(*(x[part] for x in fields), None)

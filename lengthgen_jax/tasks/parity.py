@@ -26,7 +26,7 @@ class Parity(ArithmeticTask):
   def render(self, ids):
     """The parity bit: the last token before `&`."""
     super().render(ids)
-    return self.vocabulary.decode(ids).partition(self.vocabulary.end)[0][-1]
+    return self.vocabulary.decode(ids).partition("&")[0][-1]
 
 
 class ParityClassification(Parity):
@@ -39,11 +39,8 @@ class ParityClassification(Parity):
   transducer = False
 
   def answered(self, items, size):
-    label = jnp.take(self.answer(items, size.width), size.width - 1)
+    label = jnp.take(self.answer(items), size.width - 1)
     output = jnp.stack([label, self.end])
     return Example(
       self.prompt(items, size.width), self.run(output, 2, self.target), 0
     )
-
-  def output_size(self, longest):
-    return 2

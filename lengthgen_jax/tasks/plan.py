@@ -69,16 +69,17 @@ def lessons(heads, lengths: Lengths, batch: int, kind: str, weights):
     f"mixing.weights={weights}: one number above zero for each of"
     f" {', '.join(heads)}; leave a hint out of hints to give it none",
   )
-  shares = []
   counts = split(batch, weights)
-  for head, weight, count in zip(heads, weights, counts, strict=True):
-    own = parts(lengths, count)
+  for head, count in zip(heads, counts, strict=True):
     # A bucket left out would be another distribution of lengths.
     check(
-      all(part.count for part in own),
+      min(lengths.shares(count)) > 0,
       f"mixing.weights={weights}: {count} of a batch of {batch} are {head}'s,"
       f" too few for every bucket of {lengths.buckets}; raise its weight or"
       " train.batch_size, or choose fewer data.buckets",
     )
-    shares.append(Share(head, weight / sum(weights), own))
+  shares = (
+    Share(head, weight / sum(weights), parts(lengths, count))
+    for head, weight, count in zip(heads, weights, counts, strict=True)
+  )
   return (tuple(shares),)

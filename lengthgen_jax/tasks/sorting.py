@@ -7,17 +7,8 @@ import jax.numpy as jnp
 
 from lengthgen_jax.errors import check, check_share
 from lengthgen_jax.tasks import items as sets
-from lengthgen_jax.tasks.items import BIG, ItemTask
-from lengthgen_jax.tasks.task import Example, below, ranks
-
-
-def ascending(items, length, alphabet: int):
-  """`length` of the items in order, by counting; junk behind them."""
-  place = jnp.arange(items.shape[0])
-  values = jnp.arange(alphabet) + 1
-  same = (items[:, None] == values) & (place < length)[:, None]
-  upto = jnp.cumsum(same.sum(axis=0))  # items that are at most each value
-  return 1 + jnp.sum(upto <= place[:, None], axis=1)
+from lengthgen_jax.tasks.items import ItemTask
+from lengthgen_jax.tasks.task import below, ranks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +74,13 @@ class Sort(ItemTask):
     return self.answered(items, size)
 
   def answered(self, items, size):
-    length = size.lengths[0]
-    output = ascending(items, length, self.alphabet)
-    return Example(self.prompt(items, length), self.output(output, length), 0)
-
-  def output_size(self, longest):
-    return longest
+    """Sorted by counting, with junk behind the items."""
+    place, length = jnp.arange(size.longest), size.lengths[0]
+    values = jnp.arange(self.alphabet) + 1
+    same = (items[:, None] == values) & (place < length)[:, None]
+    upto = jnp.cumsum(same.sum(axis=0))  # items that are at most each value
+    output = 1 + jnp.sum(upto <= place[:, None], axis=1)
+    return self.told(items, length, output, length)
 
   def variants(self, test_set, section, length):
     if test_set != "repeats":
@@ -105,7 +97,7 @@ class Sort(ItemTask):
 class OneOutput(Sort):
   """A hint with one scored token, about the items or about one of them."""
 
-  asks_about_an_item = False
+  given = 0  # 1 if the item that is asked about comes first
 
   def reply(self, items, inside, asked):
     """The output token."""
@@ -119,14 +111,8 @@ class OneOutput(Sort):
     inside = jnp.arange(size.longest) < length
     asked = items[below(numbers[0], length)]
     told = self.reply(items, inside, asked)
-    given = int(self.asks_about_an_item)
-    output = jnp.stack([asked, told] if given else [told])
-    return Example(
-      self.prompt(items, length), self.output(output, 1 + given), given
-    )
-
-  def output_size(self, longest):
-    return 2 if self.asks_about_an_item else 1
+    output = jnp.stack([asked, told][1 - self.given :])
+    return self.told(items, length, output, 1 + self.given, self.given)
 
 
 class SuccessorHint(OneOutput):
@@ -136,12 +122,11 @@ class SuccessorHint(OneOutput):
   """
 
   name = "sort_successor"
-  asks_about_an_item = True
+  given = 1
 
   def reply(self, items, inside, asked):
-    greater = inside & (items > asked)
-    value = jnp.where(greater, items, BIG).min()
-    return jnp.where(value == BIG, self.delimiter, value)
+    # `⊥` is greater than every item.
+    return jnp.where(inside & (items > asked), items, self.delimiter).min()
 
 
 class PredecessorHint(OneOutput):
@@ -151,11 +136,10 @@ class PredecessorHint(OneOutput):
   """
 
   name = "sort_predecessor"
-  asks_about_an_item = True
+  given = 1
 
   def reply(self, items, inside, asked):
-    smaller = inside & (items < asked)
-    value = jnp.where(smaller, items, 0).max()
+    value = jnp.where(inside & (items < asked), items, 0).max()
     return jnp.where(value == 0, self.delimiter, value)
 
 
@@ -168,7 +152,7 @@ class MinimumHint(OneOutput):
   name = "sort_minimum"
 
   def reply(self, items, inside, asked):
-    return jnp.where(inside, items, BIG).min()
+    return jnp.where(inside, items, self.delimiter).min()
 
 
 class CountHint(Sort):
@@ -197,18 +181,12 @@ class CountHint(Sort):
     tie = (length % 2 == 0) & ((numbers[3] < self.count_ties) | (least > most))
     gap = jnp.where(tie, 0, gap)
     rare_count = (length - gap) // 2
-    place = jnp.arange(size.longest)
     # A random order of the items that count; the others stay behind them.
-    order = ranks(numbers[4:] + (place >= length))
+    order = ranks(numbers[4:] + (jnp.arange(size.longest) >= length))
     items = jnp.where(order < rare_count, rare, common)
     lone = jnp.where(rare_count == 0, common, rare)
     answer = jnp.where(gap == 0, self.delimiter, lone + 1)
-    return Example(
-      self.prompt(items + 1, length), self.output(answer[None], 1), 0
-    )
-
-  def output_size(self, longest):
-    return 1
+    return self.told(items + 1, length, answer[None], 1)
 
 
 class FillHint(Sort):
@@ -226,12 +204,6 @@ class FillHint(Sort):
     length = size.lengths[0]
     value = below(numbers[0], self.alphabet) + 1
     part = below(numbers[1], length + 1)
-    items = jnp.broadcast_to(value, (size.longest,))
-    place = jnp.arange(size.longest + 1)
-    output = jnp.where(place < length, value, self.delimiter)
-    return Example(
-      self.prompt(items, length), self.output(output, length + 1), part
-    )
-
-  def output_size(self, longest):
-    return longest + 1
+    items = jnp.full(size.longest, value)
+    output = jnp.full(size.longest + 1, value).at[length].set(self.delimiter)
+    return self.told(items, length, output, length + 1, part)

@@ -1,11 +1,14 @@
 """What a task is: it makes examples, and knows nothing of model families."""
 
 import dataclasses
+import functools
 from typing import ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import shown
 
 
 class Tokens(NamedTuple):
@@ -59,12 +62,14 @@ class Size(NamedTuple):
 class Task:
   """A task; its dataclass fields are its section of the config.
 
+  Every class attribute without a value here is for the task to set.
+
   Attributes:
     name: in results and on the command line.
     section: of the config.
     unit: what lengths count.
-    segments: names of the prompt's segments.
-    test_sets: function by name, (task, key, size, *how) -> items.
+    segments: tuple of names of the prompt's segments.
+    test_sets: dict of functions by name, (task, key, size, *how) -> items.
     operands: numbers that an example has.
     axes: of the coordinates, 2 for grids.
     ragged: whether examples of a batch differ in length; otherwise they are
@@ -80,23 +85,14 @@ class Task:
     usage: an example of what a person types.
   """
 
-  name: ClassVar[str]
-  section: ClassVar[str]
   unit: ClassVar[str] = "items"
-  segments: ClassVar[tuple[str, ...]]
-  test_sets: ClassVar[dict]
   operands: ClassVar[int] = 1
   axes: ClassVar[int] = 1
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
   transducer: ClassVar[bool] = False
   end: ClassVar[int | None] = None
-  vocab_size: ClassVar[int]
-  pad: ClassVar[int]
-  start: ClassVar[int]
-  delimiter: ClassVar[int]
   strides: ClassVar[tuple[int, ...]] = ()
-  usage: ClassVar[str]
 
   # What a task defines.
 
@@ -109,13 +105,15 @@ class Task:
   def answered(self, items, size: Size) -> Example:
     """The example of given items (digits of operands, items of a list)."""
 
+  # Sizes, and what a person types; hints are not asked by persons.
+
   def prompt_size(self, longest: int) -> int:
     """Tokens of the longest prompt."""
+    return _shapes(self, longest).prompt.ids.shape[0]
 
   def output_size(self, longest: int) -> int:
     """Tokens of the longest output."""
-
-  # Sizes, and what a person types; hints are not asked by persons.
+    return _shapes(self, longest).output.ids.shape[0]
 
   def units(self, length: int) -> int:
     """A length as people count it, in the task's own units."""
@@ -170,18 +168,27 @@ class Task:
     )
 
 
-def join(parts: list[Tokens], size: int) -> Tokens:
-  """One run after the other, `size` tokens in all."""
-  place = jnp.arange(size)
+@functools.cache
+def _shapes(task: Task, longest: int) -> Example:
+  """An example's shapes, of which nothing is computed."""
+  make = lambda numbers, *size: task.example(numbers, Size(*size, longest))
+  numbers = jax.ShapeDtypeStruct((task.draws(longest),), jnp.float32)
+  lengths = jax.ShapeDtypeStruct((task.operands,), jnp.int32)
+  return jax.eval_shape(make, numbers, lengths, 0)
+
+
+def join(*parts: Tokens, spare: int = 0) -> Tokens:
+  """One run after the other; `spare` places of their room are not needed."""
+  place = jnp.arange(sum(len(part.ids) for part in parts) - spare)
   source, first, start = place, 0, 0
   for part in parts:
     own = first + jnp.minimum(place - start, len(part.ids) - 1)
     source = jnp.where(place >= start, own, source)
     first, start = first + len(part.ids), start + part.length
   # The length of each part is no field of tokens.
-  fields = [part._replace(length=part.segment) for part in parts]
-  fields = [jnp.concatenate(own)[source] for own in zip(*fields, strict=True)]
-  return Tokens(*fields)._replace(length=jnp.asarray(start, jnp.int32))
+  fields = [part._replace(length=None) for part in parts]
+  whole = jax.tree.map(lambda *own: jnp.concatenate(own)[source], *fields)
+  return whole._replace(length=jnp.asarray(start, jnp.int32))
 
 
 def below(number, n):
@@ -200,3 +207,24 @@ def ranks(number):
     (number == number[:, None]) & (i < i[:, None])
   )
   return jnp.sum(first, axis=1)
+
+
+def expect(condition, message: str) -> None:
+  """Raises ValueError(message) unless the condition holds: for what people
+  type and models write."""
+  if not condition:
+    raise ValueError(message)
+
+
+def characters(text: str, allowed: str, wanted: str) -> str:
+  """What a person typed, without spaces.
+
+  Raises:
+    ValueError: there is nothing, or a character that is not allowed; one line
+      that ends with `wanted`.
+  """
+  kept = "".join(text.split())
+  expect(kept, f"empty line; {wanted}")
+  bad = next((c for c in kept if c not in allowed), None)
+  expect(bad is None, f"{shown(text)} has the character {bad!r}; {wanted}")
+  return kept

@@ -5,12 +5,10 @@ with a leading axis of seeds. A registry entry is a function (section, about) ->
 scaffold: `section` is config.bias, `about` a Shape.
 """
 
-from lengthgen_jax.attention.biases.file import from_file
-from lengthgen_jax.attention.biases.scaffold import nothing
-from lengthgen_jax.attention.biases.window import window
+from lengthgen_jax.attention.biases import file, window
 
 BIASES = {
-  "none": nothing,
-  "window": window,
-  "file": from_file,  # lines or matrices read from bias.file
+  "none": lambda section, about: {},
+  "window": window.window,
+  "file": file.from_file,  # lines or matrices read from bias.file
 }

@@ -92,15 +92,23 @@ def from_file(section, about: Shape) -> dict:
 
 
 def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
-  order = _seed_order(path, meta["seeds"], about.seeds)
-  bias = {}
+  there = meta["seeds"]
+  seeds = there if len(there) == 1 else about.seeds
+  missing = [seed for seed in seeds if seed not in there]
+  check(
+    not missing,
+    f"bias.file={path}: has lines of seeds {there}, none of"
+    f" {', '.join(map(str, missing))}; choose seeds among them",
+  )
+  order, bias = [there.index(seed) for seed in seeds], {}
   for site in SITES:
     if f"{site}_segment" not in arrays:
       continue
     missing = [n for n in SiteLines._fields if f"{site}_{n}" not in arrays]
     check(not missing, f"bias.file={path}: {site} has no {', '.join(missing)}")
-    fields = (arrays[f"{site}_{name}"] for name in SiteLines._fields)
-    bias[site] = SiteLines(*(value[order] for value in fields))
+    bias[site] = SiteLines(
+      *(arrays[f"{site}_{name}"][order] for name in SiteLines._fields)
+    )
     axes = bias[site].intercept.shape[-1]
     check(
       axes == about.axes,
@@ -124,19 +132,6 @@ def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
   return bias
 
 
-def _seed_order(path, there: list[int], wanted) -> list[int]:
-  """Where the wanted seeds stand in a file."""
-  if len(there) == 1:
-    return [0]
-  missing = [seed for seed in wanted if seed not in there]
-  check(
-    not missing,
-    f"bias.file={path}: has lines of seeds {there}, none of"
-    f" {', '.join(map(str, missing))}; choose seeds among them",
-  )
-  return [there.index(seed) for seed in wanted]
-
-
 def _matrices(path, arrays: dict) -> dict:
   known = [site for site in ("self", "cross") if site in arrays]
   check(
@@ -152,6 +147,6 @@ def _matrices(path, arrays: dict) -> dict:
       f"bias.file={path}: {site} has shape {value.shape}; wanted [1 or N, H, T,"
       f" {'T' if site == 'self' else 'S'}]",
     )
-    value = np.where(value <= DENSE_CLOSED, CLOSED, value)
-    bias[site] = SiteMatrix(value[None].astype(np.float32))
+    value = np.where(value <= DENSE_CLOSED, CLOSED, value).astype(np.float32)
+    bias[site] = SiteMatrix(value[None])
   return bias

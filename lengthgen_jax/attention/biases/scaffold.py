@@ -64,12 +64,6 @@ class Shape:
   seeds: tuple[int, ...]
 
 
-def nothing(section, about: Shape) -> dict:
-  """No scaffold."""
-  del section, about
-  return {}
-
-
 def causal(rows, keys):
   """[1, 1, T, S]: 0 for keys at or before the row, -inf behind it."""
   behind = keys.index > jnp.asarray(rows.index)[:, None]

@@ -5,13 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lengthgen_jax.attention.biases.scaffold import Shape
-from lengthgen_jax.attention.lines import (
-  ANY,
-  LEFT,
-  RIGHT,
-  WHOLE,
-  SiteLines,
-)
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.errors import check
 
 SIDES = ("both", "previous")
@@ -49,10 +43,10 @@ def window(section, about: Shape) -> dict:
   for segment, stride in enumerate(about.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
-    for intercept in range(first, max(stride, 1) + last):
-      read.append(
-        Line(segment, RIGHT, stride, intercept, row_segment=about.target)
-      )
+    read += [
+      Line(segment, RIGHT, stride, intercept, row_segment=about.target)
+      for intercept in range(first, max(stride, 1) + last)
+    ]
   if "cross" not in about.sites:
     return {"self": shared_lines(own + read, heads)}
   found = {"self": shared_lines(own, heads), "cross": shared_lines(read, heads)}
@@ -75,21 +69,17 @@ class Line(NamedTuple):
 
 def shared_lines(lines, heads: int) -> SiteLines:
   """SiteLines [1, 1, H, K], the same for every seed, layer and head."""
-  columns = {
-    name: np.array([getattr(line, name) for line in lines])
-    for name in Line._fields
-  }
-  spread = lambda x, kind: np.broadcast_to(
+  spread = lambda x, kind=np.int32: np.broadcast_to(
     x.astype(kind), (1, 1, heads, *x.shape)
   )
+  column = Line(*map(np.array, zip(*lines, strict=True)))
   return SiteLines(
-    *(
-      spread(columns[name], np.int32)
-      for name in ("row_segment", "segment", "anchor")
-    ),
-    matrix=spread(columns["step"][:, None, None], np.int32),
-    intercept=spread(columns["intercept"][:, None], np.int32),
-    value=spread(columns["value"], np.float32),
+    row_segment=spread(column.row_segment),
+    segment=spread(column.segment),
+    anchor=spread(column.anchor),
+    matrix=spread(column.step[:, None, None]),
+    intercept=spread(column.intercept[:, None]),
+    value=spread(column.value, np.float32),
     valid=spread(np.ones(len(lines)), bool),
     transparent=np.zeros((1, 1, heads), bool),
   )
