@@ -57,6 +57,7 @@ ABC = {
   "train.steps": 4000,
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
+  "calibration.reach": 1,
   "eval.lengths": (6, 10, 20, 60, 200, 1000),
   "eval.samples": (1000, 1000, 1000, 1000, 300, 100),
 }
@@ -64,9 +65,6 @@ ABC_PARITY = {"data.widths": (22, 23, 24), "retrain.train.steps": 150}
 ABC_BY_TASK = {
   "addition": {
     "retrain.train.steps": 700,
-    # No digit matters to every row. A head that looks at one place always (in
-    # two seeds of five there is one) keeps the retrained model from fitting.
-    "calibration.directions": (-1, 1),
   },
   "multiply": {  # its carry can be any digit
     "model.num_decoder_layers": 3,
@@ -74,16 +72,9 @@ ABC_BY_TASK = {
     "retrain.train.learning_rate": 5e-3,
     "retrain.train.steps": 900,
   },
-  "successor": {
-    "retrain.train.steps": 250,
-    # A carry lives on while all digits so far came out as 0. Most vanilla
-    # models find that by looking at all of them, which is no line: keep none
-    # in self-attention, and let its heads see everything.
-    "calibration.empty_heads": "transparent",
-    "calibration.kappa_self": 2.5,
-  },
+  "successor": {"retrain.train.steps": 250},
   "parity": ABC_PARITY,
-  "parity_classification": ABC_PARITY,
+  "parity_classification": ABC_PARITY | {"calibration.reach": 0},
 }
 
 # The fields of every method, and what some tasks change of them.
@@ -107,7 +98,7 @@ FIXED = {
   "calibration.lines": "absolute",
   "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,
-  "calibration.empty_heads": "closed",
+  "calibration.reach": 0,
   "retrain.train.steps": 1500,
   "eval.lengths": (6, 10, 20, 60),
   "eval.samples": (1000,),

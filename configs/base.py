@@ -136,6 +136,9 @@ FIELDS = {
     "lines": "operand",  # operand: anchored to segments; absolute: papers
     "directions": (-1, 0, 1),  # Δ in cross-attention
     "self_directions": (0, 1),  # Δ in self-attention
+    # 0: any line; n: fixed places on marks alone, outputs at most n rows
+    # back, so that what a row depends on stays small (certificates)
+    "reach": 0,
     "rows": "length",  # rows used: length (below the operands'), all
     "line": "mean",  # strength of a line: mean, sum
     "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)

@@ -86,6 +86,10 @@ class Experiment:
     what = f"{length} {self.task.unit}"
     return self.width(self.task.units(length), what, advice)
 
+  def live(self, width: int):
+    """How many places of a padded number may be other than zero."""
+    return width - (1 if self.fixed_width else self.task.slack)
+
   def bound(self, width: int, scaffold: dict) -> int:
     """A static size for tests of a width: one program serves many of them."""
     lined = all(own.lined for own in scaffold.values())

@@ -16,7 +16,7 @@ import toy
 from pytrees import bits, copied, one
 from toy import BAD_LOSS, BAD_START, FINE, HOPELESS
 
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop, progress
 from lengthgen_jax.training import seeds as many
@@ -226,7 +226,7 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
   handler = signal.getsignal(number)
   with monkeypatch.context() as patch:
     patch.setattr(progress.Log, "write", stop_at_first)
-    with pytest.raises(errors.Interrupted, match="stopped at step 40 of 60"):
+    with pytest.raises(Interrupted, match="stopped at step 40 of 60"):
       loop.train(run)
   assert signal.getsignal(number) is handler
   assert checkpoints(tmp_path) == [40]

@@ -89,6 +89,33 @@ def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
   ]
 
 
+def near(tested: Candidates, keys, task, reach: int):
+  """[C] bool: lines that keep what a row depends on small.
+
+  Fixed places are marks or digits that all places share (N×1's one), not live
+  digits or outputs; outputs are at most `reach` rows back.
+
+  Args:
+    tested: candidates of a task that is a transducer.
+    keys: Coordinates [1, L] of the condition that they are from.
+    task: says what stands where.
+    reach: 1 is the row's own input and the one before.
+  """
+  found = []
+  for segment, anchor, matrix, c in zip(*tested[1:], strict=True):
+    fixed, c = not matrix.any(), int(c[0])
+    if segment == task.target:
+      found.append(not fixed and c >= -1 - reach)
+    elif fixed and 0 <= segment < task.target:
+      size = int(np.sum(np.asarray(keys.segment[0]) == segment))
+      left, right = (c, size - 1 - c) if anchor == LEFT else (size - 1 - c, c)
+      held = task.holds(int(segment), left, right)
+      found.append(held is None or held[0] in task.shared)
+    else:
+      found.append(True)
+  return np.array(found)
+
+
 def phrase(line, names) -> str:
   """One line in words, like "b: right-1·row = 0".
 

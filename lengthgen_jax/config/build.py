@@ -189,7 +189,6 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(
-    kind=section.kind,
     scale=section.scale,
     closed=section.closed if soft else CLOSED,
     allow_leak=section.allow_leak,

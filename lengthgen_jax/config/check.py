@@ -64,7 +64,7 @@ NUMBERS = (
     lambda value: value >= 0,
     "data.short_longest model.num_encoder_layers positions.cyclic_period"
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
-    " train.restarts eval.memory_mb data.size",
+    " train.restarts eval.memory_mb data.size calibration.reach",
   ),
   (
     f"must be below {1 << 31} examples",

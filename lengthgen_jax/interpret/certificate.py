@@ -121,9 +121,7 @@ def inputs_of(survey: Survey, view, example, context, live: int):
 def inputs(survey: Survey, view, example, tally: Tally, dense: "Dense"):
   """Digits [THIN, operands, W] of inputs that have a tally's thinnest contexts
   at an example, the last one repeated."""
-  live = dense.experiment.task.last_zero(
-    example.width, dense.experiment.fixed_width
-  )
+  live = dense.experiment.live(example.width)
   found = [
     inputs_of(survey, view, example, context, live) for _, context in tally.thin
   ]
@@ -147,7 +145,7 @@ class Dense:
   def __call__(self, items, width: int):
     """(batch, logits [B, T, V]) of inputs [B, operands, W]."""
     task, kind = self.experiment.task, self.experiment.kind
-    live = task.last_zero(width, self.experiment.fixed_width)
+    live = self.experiment.live(width)
     parsed = [(own, [live] * task.operands) for own in items]
     batch = data.typed_batch(task, kind, parsed, width, self.longest)
     return batch, np.asarray(self._apply(batch))
@@ -202,7 +200,7 @@ def _random_inputs(generator, experiment, count: int, width: int):
   """Digits [count, operands, W]: a third of them uniform, a third near the
   base's ends, a third with long carries."""
   task = experiment.task
-  live = task.last_zero(width, experiment.fixed_width)
+  live = experiment.live(width)
   shape = (count, task.operands, width)
   items = generator.integers(0, task.base, shape)
   ends = (task.base - generator.integers(0, 2, shape)) % task.base
@@ -214,10 +212,8 @@ def _random_inputs(generator, experiment, count: int, width: int):
   carries = np.where(flip, items, carries)
   items = np.choose(kind, [items, ends, carries])
   items[:, :, live:] = 0
-  for operand in range(task.operands):
-    if task.is_digit(operand):
-      items[:, operand, 1:] = 0
-      items[:, operand, 0] = generator.integers(0, 10, count)
+  for operand in task.shared:
+    items[:, operand, 1:] = 0
   return items.astype(np.int32)
 
 

@@ -64,7 +64,7 @@ def counterexamples(survey, tallies, dense, model) -> list[str]:
     items = certificate.inputs(survey, view, examples[0], tally, dense)
     batch, _ = dense(items, width)
     exact = np.asarray(model.hits(batch)[1])
-    live = task.last_zero(width, model.experiment.fixed_width)
+    live = model.experiment.live(width)
     for own, right, (margin, _) in zip(items, exact, tally.thin, strict=False):
       if margin <= 0 and not right:
         found[task.typed(own, live)] = width

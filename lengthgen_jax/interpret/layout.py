@@ -59,7 +59,7 @@ def _numbers(experiment, scaffold, width, longest: int):
     next(iter(task.test_sets)),
     jax.random.key(0),
     np.zeros(1, np.int32),
-    task.last_zero(width, experiment.fixed_width),
+    experiment.live(width),
     width,
     longest,
     (),
@@ -117,7 +117,7 @@ def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
       held := task.holds(int(segment), left, right)
     ):
       operand, place = held
-      place = -1 if task.is_digit(operand) else place
+      place = -1 if operand in task.shared else place
       found.append(Token("given", operand, place, phase))
     else:
       found.append(Token("mark", int(ids[0, i]), -1, phase))

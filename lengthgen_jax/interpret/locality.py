@@ -156,8 +156,7 @@ def _seen(at: Layout, stack: str, n: int, i: int):
 def _steps(experiment, tape: Tape, width: int, tokens: dict, place: int):
   """The places that matter, as steps; which column is asked; and the number of
   every place."""
-  task = experiment.task
-  live = task.last_zero(width, experiment.fixed_width)
+  live = experiment.live(width)
   reads, said = {}, set()
   for token in (*tokens["encoder"], *tokens["decoder"]):
     if token.kind == "given" and token.which not in tape.shared:

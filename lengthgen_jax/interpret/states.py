@@ -14,6 +14,7 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED, Dense
 from lengthgen_jax.coordinates import Places
 from lengthgen_jax.interpret.locality import View
+from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
 
 PASS = 1 << 15  # contexts at once
@@ -29,7 +30,7 @@ class Table:
     self.states = _filled(np.asarray(states))
     self.key_values = {}
 
-  def key_value(self, config, params, name: str, site: str):
+  def key_value(self, config: ModelConfig, params, name: str, site: str):
     """Keys and values [R, H, K] for a block's site."""
     if (name, site) not in self.key_values:
       norm = params.get("encoder_norm") if site == "cross" else None
@@ -43,9 +44,8 @@ class States:
   """The parameters of one model, asked for views.
 
   Attributes:
-    experiment: whose model it is.
-    params: of one seed.
-    tape: of its task.
+    model, params, head: of one seed, and the main task's.
+    tape: of that task.
     size: contexts at once.
   """
 
@@ -191,11 +191,9 @@ def _filled(array, sizes=ROWS):
 @partial(jax.jit, static_argnums=0)
 def _inputs(model, params):
   """States [T·V, D] before the first layer, by phase and token."""
-  config = model.config
-  phases = config.positions.cyclic_period or 1
-  count = phases * config.vocab_size
-  tokens = jnp.arange(count) % config.vocab_size
-  index = jnp.arange(count) // config.vocab_size
+  size = model.config.vocab_size
+  count = size * (model.config.positions.cyclic_period or 1)
+  index, tokens = jnp.divmod(jnp.arange(count), size)
   zero = jnp.zeros((1, count, 1), jnp.int32)
   places = Places(zero, zero[..., 0] > 0, index, jnp.full((1, 1), count))
   x = model.apply(
@@ -214,7 +212,7 @@ _unrotated = lambda x: x  # what positions do to queries and keys: nothing
 
 
 @partial(jax.jit, static_argnums=(0, 4))
-def _key_value(config, params, norm, states, site: str):
+def _key_value(config: ModelConfig, params, norm, states, site: str):
   """Keys and values [R, H, K] of a block's site."""
   block = Block(config, cross="cross_attention" in params)
   if norm is not None:
@@ -227,7 +225,7 @@ def _key_value(config, params, norm, states, site: str):
 
 
 @partial(jax.jit, static_argnums=0)
-def _block(config, params, states, own, keys, numbers, biases):
+def _block(config: ModelConfig, params, states, own, keys, numbers, biases):
   """States [B, D] after a block, each row with keys of its own."""
   near = lambda site: tuple(x[numbers[site]] for x in keys[site])
   found, _ = Block(config, cross="cross" in keys).apply(

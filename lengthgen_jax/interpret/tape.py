@@ -45,7 +45,7 @@ class Tape:
 
   def __init__(self, task):
     self.task = task
-    self.shared = [i for i in range(task.operands) if task.is_digit(i)]
+    self.shared = task.shared
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(10) if self.shared else (0,)
     states = itertools.product(self.shared_values, task.states)

@@ -83,7 +83,7 @@ def training_times(folder: pathlib.Path) -> str:
 def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
   """Calibrated biases, mean attention, one input's attention."""
   model, made = workdir.load(second, "last")[0], []
-  width, length = collect.conditions(config, first.experiment)[-1]
+  width, length = collect.conditions(config.calibration, first.experiment)[-1]
   batch = collect.samples(first.experiment, model.seed, width, length, 0, 1)
   biases = second.experiment.sites(model.scaffold, batch).biases
   attention = np.load(folder / "calibrate" / "attention.npz")

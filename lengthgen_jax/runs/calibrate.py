@@ -45,7 +45,9 @@ def check_config(config: ConfigDict, experiment) -> None:
       f"calibration.lengths: {length} exceeds"
       f" data.train_length={config.data.train_length}",
     )
-  sizes = {width for width, _ in collect.conditions(config, experiment)}
+  sizes = {
+    width for width, _ in collect.conditions(config.calibration, experiment)
+  }
   free = section.lines == "operand" and config.data.width == "natural"
   what = "calibration.lengths" if task.ragged else "data.widths"
   check(
@@ -104,9 +106,11 @@ def judge(section, task, conditions: list[calibration.Condition], site: str):
     min_cells=section.min_cells,
   )
   run = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  return tested, jax.device_get(
-    run(conditions, tested, causal=causal, rule=rule)
-  )
+  verdict = jax.device_get(run(conditions, tested, causal=causal, rule=rule))
+  if section.reach:
+    near = candidates.near(tested, largest.keys, task, section.reach)
+    verdict = verdict._replace(keep=verdict.keep & near)
+  return tested, verdict
 
 
 def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
@@ -149,7 +153,7 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
     "version": lengthgen_jax.__version__,
     "seeds": list(kept),
     "sites": experiment.site_segments,
-    "conditions": collect.conditions(config, experiment),
+    "conditions": collect.conditions(config.calibration, experiment),
     "calibration": json.loads(section.to_json_best_effort()),
   }
   folder.mkdir(parents=True, exist_ok=True)
@@ -166,8 +170,10 @@ def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
   """What `judge` says of each site of a model, and the mean attention (with its
   deviation) of the last condition, as attention.npz names them."""
   section, experiment = config.calibration, model.experiment
-  places = collect.conditions(config, experiment)
-  found = [collect.collect(config, model, *place) for place in places]
+  places = collect.conditions(section, experiment)
+  found = [
+    collect.collect(config.calibration, model, *place) for place in places
+  ]
   means, deviations, solved = zip(*found, strict=True)
   workdir.report(
     f"seed {model.seed}: collected {section.samples} samples at each of"

@@ -5,7 +5,6 @@ from functools import partial, reduce
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention.calibration import Condition
@@ -15,20 +14,20 @@ from lengthgen_jax.trained import Model
 PASS = 250  # samples at once
 
 
-def conditions(config: ConfigDict, experiment) -> list[tuple]:
+def conditions(section, experiment) -> list[tuple]:
   """(width, length in units) to collect at; length None draws from training."""
-  lengths = [experiment.task.units(n) for n in config.calibration.lengths]
+  lengths = [experiment.task.units(n) for n in section.lengths]
   if experiment.task.ragged:
     return [(n, n) for n in lengths]
   widths = experiment.data[0].widths
   return [(w, n) for w in widths for n in lengths or [None]]
 
 
-def collect(config: ConfigDict, model: Model, width: int, length):
+def collect(section, model: Model, width: int, length):
   """What an interpolated model attends to under one condition.
 
   Args:
-    config: the whole config.
+    section: config.calibration.
     model: an interpolated one.
     width: of the operands.
     length: units of every operand; None draws training examples.
@@ -37,7 +36,7 @@ def collect(config: ConfigDict, model: Model, width: int, length):
     Of the samples that were solved, by site: a calibration.Condition, and the
     attention's deviation [N, H, T, S]; then how many were, in %.
   """
-  section, experiment = config.calibration, model.experiment
+  experiment = model.experiment
   task, draw = experiment.task, partial(samples, experiment, model.seed)
 
   def sums(start: int) -> dict:
@@ -56,7 +55,7 @@ def collect(config: ConfigDict, model: Model, width: int, length):
   one = jax.tree.map(np.asarray, draw(width, length, 0, 1))
   used = one.rows.segment[0] == task.target
   if section.rows == "length":
-    limit = length or task.units(config.data.train_length)
+    limit = length or task.units(experiment.train_length)
     used &= one.rows.left[0, :, 0] < limit
   means, deviations = {}, {}
   for site in sites(experiment):

@@ -80,9 +80,10 @@ class ArithmeticTask(Task):
       return None if left < 2 else (1 - right % 2, right // 2)
     return (segment, right) if left else None
 
-  def last_zero(self, width, fixed_width):
-    """First place of a number that is always padding."""
-    return width - 1 if fixed_width else width - self.slack
+  @property
+  def shared(self) -> tuple[int, ...]:
+    """Operands of one digit, which every place reads."""
+    return (1,) if self.short_operand else ()
 
   # Sizes.
 
@@ -208,7 +209,7 @@ class ArithmeticTask(Task):
   def typed(self, items, length: int) -> str:
     """What a person types for digits [O, L] of so many places."""
     numbers = [
-      own[: 1 if self.is_digit(i) else length][::-1]
+      own[: 1 if i in self.shared else length][::-1]
       for i, own in enumerate(items)
     ]
     return self.operator.join("".join(map(str, own)) for own in numbers)

@@ -27,14 +27,12 @@ class BiasConfig:
   """How a scaffold enters the scores.
 
   Attributes:
-    kind: a name in BIASES.
     scale: factor on the scaffold's open values.
     closed: what the scaffold's closed cells get ("soft" ABC if finite).
     allow_leak: leaves the causal term out where there is a scaffold for
       self-attention, as the released ABC program does: the future shows.
   """
 
-  kind: str = "none"
   scale: float = 1.0
   closed: float = CLOSED
   allow_leak: bool = False

@@ -1,23 +1,27 @@
-"""Position encodings by name: a line each here."""
+"""Position encodings: one file each, and a line here."""
 
-from lengthgen_jax.attention.positions import (
-  encoding,
-  learned,
-  relative,
-  rope,
-  sinusoidal,
-)
+from lengthgen_jax.attention.positions.abacus import Abacus
+from lengthgen_jax.attention.positions.alibi import Alibi
+from lengthgen_jax.attention.positions.coordinates import SinusoidalCoordinates
+from lengthgen_jax.attention.positions.coupling import Coupling
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
+from lengthgen_jax.attention.positions.fire import Fire
+from lengthgen_jax.attention.positions.learned import Learned
+from lengthgen_jax.attention.positions.randomized import Randomized
+from lengthgen_jax.attention.positions.rope import Rope
+from lengthgen_jax.attention.positions.sinusoidal import Sinusoidal
+from lengthgen_jax.attention.positions.t5 import T5
 
 POSITIONS = {
-  "none": encoding.PositionEncoding,
-  "sinusoidal": sinusoidal.Sinusoidal,
-  "learned": learned.Learned,
-  "rope": rope.Rope,
-  "alibi": relative.Alibi,
-  "coordinates": sinusoidal.Coordinates,
-  "t5": relative.T5,
-  "fire": relative.Fire,
-  "abacus": learned.Abacus,
-  "coupling": learned.Coupling,
-  "randomized": sinusoidal.Randomized,
+  "none": PositionEncoding,
+  "sinusoidal": Sinusoidal,
+  "learned": Learned,
+  "rope": Rope,
+  "alibi": Alibi,
+  "coordinates": SinusoidalCoordinates,
+  "t5": T5,
+  "fire": Fire,
+  "abacus": Abacus,
+  "coupling": Coupling,
+  "randomized": Randomized,
 }

@@ -1,0 +1,37 @@
+"""A learned table of the place in a number, with a random start."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
+from lengthgen_jax.attention.positions.learned import look_up, table
+
+
+class Abacus(PositionEncoding):
+  """A vector for a digit's place in its number (McLeish et al. 2024).
+
+  The same for digits of the same significance; tokens that are no digits have
+  none. In training all places of an example start at one random number, so
+  that greater places than its own are seen. Here a row bears the place of the
+  digit that it must say, in the paper that of the digit it holds.
+  """
+
+  of_digits = True
+  limited = "place"
+  random = True
+  marks = False  # whether tokens that are no digits have a place too
+
+  @nn.compact
+  def embed(self, x_BxLxD, at, key):
+    start = 0
+    if key is not None:
+      shape = (len(x_BxLxD), 1)
+      start = jax.random.randint(key, shape, 0, self.config.random_start)
+    found = 0.0
+    for axis in range(at.place.shape[-1]):
+      embedding = table(self.config.table, self.features, f"axis_{axis}")
+      found += look_up(embedding, at.place[..., axis] + start)
+    if not self.marks:
+      found = jnp.where(at.digit[..., None], found, 0.0)
+    return x_BxLxD + found.astype(x_BxLxD.dtype)

@@ -1,0 +1,24 @@
+"""Sinusoids of places, which are the same for an output and its digits."""
+
+import jax.numpy as jnp
+
+from lengthgen_jax.attention.positions.encoding import (
+  PositionEncoding,
+  sinusoid,
+)
+
+
+class SinusoidalCoordinates(PositionEncoding):
+  """Sines and cosines of a token's place, each axis on its share of features.
+
+  Ours: a digit's place is its offset from its operand's right end, a row's the
+  offset of the output that it must say. With the absolute index in their stead
+  decoder-only models do not learn addition here.
+  """
+
+  def embed(self, x_BxLxD, at, key):
+    axes = at.place.shape[-1]
+    share = self.features // axes
+    sizes = [share] * (axes - 1) + [self.features - share * (axes - 1)]
+    waves = [sinusoid(at.place[..., i], size) for i, size in enumerate(sizes)]
+    return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)

@@ -1,0 +1,39 @@
+"""Functional interpolation for relative positions."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
+
+WIDTH = 32  # of the hidden layer
+
+
+class Fire(PositionEncoding):
+  """f(ψ(distance) / ψ(max(i, L))), ψ(x) = log(c·x + 1) (Li et al. 2024).
+
+  f is a network with one hidden layer, c > 0 and the threshold L are learned,
+  and i is the longest distance that a row can have: its own index in causal
+  attention. Elsewhere distances are absolute and i the greater of those to
+  both ends. All layers share one f (the paper's FIRE-S).
+  """
+
+  additive = True
+
+  def setup(self):
+    self.rate = self.param("rate", nn.initializers.constant(0.1), ())
+    self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())
+    self.hidden = nn.Dense(WIDTH)
+    self.out = nn.Dense(self.heads)
+
+  def bias(self, rows, keys, causal):
+    relative = keys.index - rows.index[:, None]
+    distance = jnp.maximum(-relative, 0) if causal else jnp.abs(relative)
+    longest = rows.index[None]
+    if not causal:
+      longest = jnp.maximum(longest, keys.count() - 1 - longest)
+    scale = jnp.abs(self.rate)
+    squash = lambda x: jnp.log(scale * x + 1.0)
+    whole = squash(jnp.maximum(longest, jnp.abs(self.threshold)))
+    share = squash(distance) / jnp.maximum(whole[..., None], 1e-6)
+    value = self.out(nn.relu(self.hidden(share[..., None])))
+    return jnp.moveaxis(value, -1, 1)

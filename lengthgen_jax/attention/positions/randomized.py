@@ -1,0 +1,34 @@
+"""Randomized positions."""
+
+import jax
+import jax.numpy as jnp
+
+from lengthgen_jax.attention.positions.encoding import (
+  PositionEncoding,
+  sinusoid,
+)
+
+
+class Randomized(PositionEncoding):
+  """Sinusoids of an ordered random draw of positions (Ruoss et al. 2023).
+
+  The L indices of a sequence become L of the `table` positions there are, drawn
+  without replacement and sorted, anew for every batch; in tests one draw for
+  all, so that they can be repeated.
+  """
+
+  limited = "index"
+  random = True
+
+  def embed(self, x_BxLxD, at, key):
+    key = jax.random.key(0) if key is None else key
+    order = jax.random.uniform(key, (self.config.table,))
+    # Of a random order of all positions, those of the first `size` numbers.
+    rank = jnp.argsort(jnp.argsort(order))
+    everything = jnp.arange(self.config.table)
+    chosen = jnp.where(rank < at.size, everything, self.config.table)
+    index = jnp.clip(jnp.atleast_2d(at.index), 0, self.config.table - 1)
+    ordered = jnp.sort(chosen, axis=-1)
+    position = jnp.take_along_axis(ordered, index, axis=-1)
+    waves = sinusoid(position, self.features)
+    return x_BxLxD + waves.astype(x_BxLxD.dtype)
