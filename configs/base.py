@@ -159,6 +159,13 @@ FIELDS = {
   # sections in STAGED
   "retrain": {
     "start": "fresh",  # parameters: fresh, interpolated
+    # certify after retraining; train those that are wrong on inputs of
+    # training length on which they are (a share of every batch), again
+    "certify": False,
+    "certify_rounds": 3,  # at most
+    "certify_steps": 300,
+    "certify_learning_rate": 1e-3,
+    "certify_share": 0.25,
   },
   # proofs for every length (--mode=certify)
   "certify": {

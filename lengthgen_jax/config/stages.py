@@ -17,12 +17,15 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
     file: their lines; None before there are any.
   """
   config = copy.deepcopy(config)
-  changes = {n: x for n, x in leaves(config.retrain) if x is not None} | {
+  changes = {
+    name: value
+    for name, value in leaves(config.retrain)
+    if value is not None and "." in name  # the others are of the stage itself
+  } | {
     "bias.kind": "file" if file else "none",
     "bias.file": str(file or ""),
     "method": "abc",
     "seeds": tuple(seeds),
   }
-  changes.pop("start")  # which is of the stage itself
   config.update_from_flattened_dict(changes)
   return config

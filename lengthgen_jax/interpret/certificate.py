@@ -103,7 +103,7 @@ def enumerate_view(states: States, view, contexts: Contexts, tally, skip=0):
     yield len(own)
 
 
-def inputs_of(survey: Survey, view, example, context, live: int):
+def inputs_of(survey: Survey, view, example, context, live: int, rng=None):
   """Digits [operands, W] of an input whose row has a context, or None."""
   digits, outputs, shared = {}, {}, 0
   columns = view.columns(survey.tape.shared)
@@ -115,7 +115,7 @@ def inputs_of(survey: Survey, view, example, context, live: int):
       digits[which, example.places[number]] = value
     else:
       outputs[example.places[number]] = value
-  return survey.tape.realize(shared, digits, outputs, example.width, live)
+  return survey.tape.realize(shared, digits, outputs, example.width, live, rng)
 
 
 def inputs(survey: Survey, view, example, tally: Tally, dense: "Dense"):

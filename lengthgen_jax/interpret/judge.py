@@ -7,6 +7,7 @@ from lengthgen_jax.interpret import certificate
 from lengthgen_jax.interpret.states import States
 
 THICK = 100  # margins below so many times the rounding are computed in float64
+VARIANTS = 8  # inputs of each failing context to practice on
 SURE = 10  # margins below so many times the rounding certify nothing
 
 
@@ -69,6 +70,27 @@ def counterexamples(survey, tallies, dense, model) -> list[str]:
       if margin <= 0 and not right:
         found[task.typed(own, live)] = width
   return sorted(found, key=lambda text: (len(text), text))
+
+
+def practice(survey, tallies, experiment, seed: int) -> dict:
+  """{"failing", "thin"}: inputs as people type them, no longer than in
+  training, that have failing contexts (several of each) and thin ones."""
+  rng, task = np.random.default_rng(seed), experiment.task
+  longest = experiment.task.units(experiment.train_length)
+  found = {"failing": [], "thin": []}
+  for (view, examples), tally in zip(
+    survey.views.items(), tallies, strict=True
+  ):
+    within = [e for e in examples if experiment.live(e.width) <= longest]
+    for margin, context in tally.thin if within else ():
+      failing = margin <= 0
+      for _ in range(VARIANTS if failing else 1):
+        example = within[rng.integers(len(within))]
+        live = experiment.live(example.width)
+        items = certificate.inputs_of(survey, view, example, context, live, rng)
+        name = "failing" if failing else "thin"
+        found[name].append(task.typed(items, live))
+  return found
 
 
 def smallest_in_float64(survey, tallies, model, below: float) -> float:

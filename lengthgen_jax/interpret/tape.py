@@ -111,7 +111,9 @@ class Tape:
       live = first + (live - first) % period
     return Skip(live, skip.zeros)
 
-  def realize(self, shared: int, digits: dict, outputs: dict, size: int, live):
+  def realize(
+    self, shared: int, digits: dict, outputs: dict, size: int, live, rng=None
+  ):
     """Digits [operands, size] of an input, least significant first.
 
     Args:
@@ -120,22 +122,25 @@ class Tape:
       outputs: {place: output} that it must lead to.
       size: places.
       live: how many of them may be other than zero.
+      rng: numpy Generator that chooses among such inputs; None: the first.
 
     Returns:
-      The first such input, or None.
+      Such an input, or None.
     """
     states, reached = {(shared, self.task.begin): None}, []
     for place in range(size):
       after = {}
-      for state in states:
-        for own, output, new in self.table[state]:
-          if place >= live and any(own):
-            continue
-          held = zip(self.long, own, strict=True)
-          if any(digits.get((o, place), d) != d for o, d in held):
-            continue
-          if outputs.get(place, output) == output:
-            after.setdefault(new, (state, own))
+      moves = [(s, *move) for s in states for move in self.table[s]]
+      if rng is not None:
+        rng.shuffle(moves)
+      for state, own, output, new in moves:
+        if place >= live and any(own):
+          continue
+        held = zip(self.long, own, strict=True)
+        if any(digits.get((o, place), d) != d for o, d in held):
+          continue
+        if outputs.get(place, output) == output:
+          after.setdefault(new, (state, own))
       states = after
       reached.append(after)
     found = np.full((self.task.operands, size), 0, np.int32)

@@ -5,6 +5,7 @@ W/interpolate (a vanilla model), W/calibrate (its attention as lines), W/retrain
 (a fresh model with those lines as its bias).
 """
 
+import json
 import pathlib
 
 import numpy as np
@@ -14,7 +15,7 @@ from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import calibrate, collect, evaluate, workdir
+from lengthgen_jax.runs import calibrate, certify, collect, evaluate, workdir
 from lengthgen_jax.training import loop
 
 
@@ -36,7 +37,36 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if config.retrain.start == "interpolated":
     initial = [m.params for m in models if m.seed in second.seeds]
   loop.train(second, initial)
+  if config.retrain.certify:
+    certify_and_practice(config, folder, second)
   return evaluate.run(config, folder)
+
+
+def certify_and_practice(config: ConfigDict, folder: pathlib.Path, run) -> None:
+  """Certifies the retrained models, trains those that are wrong on inputs on
+  which they are, and certifies them again."""
+  asked = len(config.seeds)
+  for number in range(1, config.retrain.certify_rounds + 1):
+    own = folder / f"certify_{number}"
+    if not (own / workdir.PRACTICE).exists():
+      stage = workdir.trainings(config, folder)[-1]
+      practice = {
+        seed: found["practice"]
+        for seed, found in certify.certify(stage, folder, asked).items()
+        if found["value"] == 0 and found["practice"]["failing"]
+      }
+      if not practice:
+        return
+      records.write_text(own / workdir.PRACTICE, json.dumps(practice, indent=1))
+    later = workdir.round_of(config.retrain, run, own)
+    stage = workdir.trainings(config, folder, number - 1)[-1]
+    initial = {model.seed: model.params for model in stage.models()}
+    workdir.report(
+      f"certification, round {number}: training on what fails, seeds"
+      f" {', '.join(map(str, later.seeds))}"
+    )
+    loop.train(later, [initial[seed] for seed in later.seeds])
+  certify.certify(workdir.trainings(config, folder)[-1], folder, asked)
 
 
 def check_config(config: ConfigDict) -> None:

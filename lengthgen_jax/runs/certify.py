@@ -31,60 +31,64 @@ SAVE_SECONDS = 10
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies every seed of a workdir; returns the exit code."""
-  stage, own, made = workdir.trainings(config, folder)[-1]
-  models = workdir.load(made, config.eval.checkpoint)
-  certify(own, models, folder, stage, len(config.seeds))
+  certify(workdir.trainings(config, folder)[-1], folder, len(config.seeds))
   return 0
 
 
-def certify(
-  config: ConfigDict, models: list[Model], folder, stage: str, asked: int
-) -> dict:
-  """Certificates of models, one each; also as a file, rows and a figure.
+def certify(stage: workdir.Stage, folder, asked: int) -> dict:
+  """Certificates of a stage's models, one each; also as a file, rows and a
+  figure. One that is there for the same parameters is kept.
 
   Args:
-    config: whose `certify` section says what it may cost.
-    models: of the run's seeds.
+    stage: what was trained; its config's `certify` section says what a
+      certificate may cost.
     folder: where the files go.
-    stage: that trained the models.
     asked: seeds that the run was asked for.
+
+  Returns:
+    {seed: certificate}.
 
   Raises:
     UsageError: a model whose rows see more than lines.
     Interrupted: after SIGTERM or SIGINT, what was found is kept.
   """
+  models = stage.models()
   for model in models:
     conditions.check_local(model.experiment, model.scaffold)
-  found, rows = {}, []
+  path, found, rows = folder / FILE, {}, []
+  before = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     clock = time.perf_counter()
-    own = found[str(model.seed)] = _certificate(config, model, folder)
+    own = before.get(str(model.seed), {})
+    if own.get("checksum") != certificate.checksum(model.params):
+      own = _certificate(stage.config.certify, model, folder)
+    found[str(model.seed)] = own
     seconds = time.perf_counter() - clock
-    print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s")
+    print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s", flush=True)
     rows.append(
-      evaluate.row_base(config, model, stage, asked)
+      evaluate.row_base(stage.config, model, stage.name, asked)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": own["value"], "n": own["cases"]}
       | {"margin": own["margin"], "reason": own["verdict"]}
       | {"seconds": round(seconds, 1)}
     )
   text = json.dumps(found, indent=1)
-  records.write_text(folder / FILE, text + "\n")
+  records.write_text(path, text + "\n")
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
-  title = f"{config.task}: margins of all cases"
+  title = f"{stage.config.task}: margins of all cases"
   figure = plots.margins(
     found, certificate.EDGES, folder / "figures" / "margins.png", title
   )
-  print(f"certificate: {folder / FILE}\nfigure: {figure}")
+  print(f"certificate: {path}\nfigure: {figure}")
   return found
 
 
-def _certificate(config: ConfigDict, model: Model, folder) -> dict:
-  """The certificate of one seed."""
+def _certificate(section, model: Model, folder) -> dict:
+  """The certificate of one seed; `section` is config.certify."""
   experiment, scaffold = model.experiment, model.scaffold
   survey = certificate.survey(experiment, scaffold)
-  _check_cost(config.certify.max_cases, survey, model)
+  _check_cost(section.max_cases, survey, model)
   states = States(experiment, model.params, survey.tape)
   widths = [e.width for own in survey.views.values() for e in own]
   dense = certificate.Dense(experiment, scaffold, model.params, max(widths))
@@ -103,6 +107,7 @@ def _certificate(config: ConfigDict, model: Model, folder) -> dict:
     "rounding": rounding,
     "rounding_rows": compared,
     "counterexamples": judge.counterexamples(survey, tallies, dense, model),
+    "practice": judge.practice(survey, tallies, experiment, model.seed),
     "widths": [min(widths), max(widths)],
     "views": [
       {"rows": judge.rows(own), "cases": t.cases, "wrong": t.wrong}

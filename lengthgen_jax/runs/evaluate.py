@@ -16,14 +16,19 @@ from lengthgen_jax.trained import Model, Test
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates what was trained, prints the table, draws the figures."""
   rows, more = [], []
-  trainings = workdir.trainings(config, folder)
-  for stage, own, made in trainings:
-    vanilla = stage == "interpolate"
+  stages = workdir.trainings(config, folder)
+  for stage in stages:
+    vanilla = stage.name == "interpolate"
     longest = config.abc.vanilla_longest if vanilla else float("inf")
     if min(config.eval.lengths) <= longest:
-      models = workdir.load(made, config.eval.checkpoint)
-      asked = len(config.seeds)
-      rows += evaluate(own, models, folder, stage, asked, longest=longest)
+      rows += evaluate(
+        stage.config,
+        stage.models(),
+        folder,
+        stage.name,
+        len(config.seeds),
+        longest=longest,
+      )
   print(tables.of_run(rows))
   title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
@@ -31,7 +36,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
     title += ": vanilla and ABC"
     print(abc.training_times(folder))
-    more = abc.draw(config, folder, *(made for _, _, made in trainings))
+    more = abc.draw(config, folder, *(own.runs[0] for own in stages[:2]))
   drawn = figures.of_run(rows, folder / "figures", title) + more
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, drawn))}")

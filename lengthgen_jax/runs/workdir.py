@@ -1,9 +1,14 @@
 """Workdirs: whose they are, and the models in them."""
 
+import copy
+import dataclasses
 import json
 import pathlib
 import sys
+from typing import NamedTuple
 
+import jax
+import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
@@ -14,6 +19,8 @@ from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import records
 from lengthgen_jax.runs.check_bias import check_bias
 from lengthgen_jax.training import loop, optimizer
+
+PRACTICE = "practice.json"  # inputs of a round of certification, by seed
 
 
 def report(line: str) -> None:
@@ -115,26 +122,112 @@ def retrained(config: ConfigDict, workdir: pathlib.Path):
   return new, prepare(new, workdir / "retrain")
 
 
-def trainings(config: ConfigDict, workdir: pathlib.Path) -> list[tuple]:
-  """(stage, config, Run) of what was trained in a workdir: "train", or
-  "interpolate" and "retrain". The last one answers.
+class Stage(NamedTuple):
+  """What was trained in a workdir, in one of its stages.
+
+  Attributes:
+    name: "train", or "interpolate", "retrain" and "certify".
+    config: the whole config of the stage.
+    runs: of two, the later one has the seeds that were trained on.
+  """
+
+  name: str
+  config: ConfigDict
+  runs: tuple[loop.Run, ...]
+
+  def models(self) -> list[trained.Model]:
+    """One of each seed; their step is that of all runs together."""
+    found, step = {}, 0
+    for run in self.runs:
+      models = load(run, self.config.eval.checkpoint)
+      step += max(model.step for model in models)
+      found |= {model.seed: model for model in models}
+    if len(self.runs) == 1:
+      return list(found.values())
+    return [dataclasses.replace(m, step=step) for m in found.values()]
+
+
+def trainings(
+  config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
+) -> list[Stage]:
+  """What was trained in a workdir; the last one answers.
+
+  Args:
+    config: the workdir's.
+    workdir: where.
+    rounds: of certification that count; None: all.
 
   Raises:
     UsageError: it was not trained with this config.
   """
   check_trained(config, workdir)
   if not is_pipeline(workdir):
-    return [("train", config, prepare(config, workdir))]
-  return [
-    ("interpolate", config, prepare(config, workdir / "interpolate")),
-    ("retrain", *retrained(config, workdir)),
+    return [Stage("train", config, (prepare(config, workdir),))]
+  first = prepare(config, workdir / "interpolate")
+  new, second = retrained(config, workdir)
+  found = [
+    Stage("interpolate", config, (first,)),
+    Stage("retrain", new, (second,)),
   ]
+  later = [
+    round_of(config.retrain, second, path.parent)
+    for path in sorted(workdir.glob(f"certify_*/{PRACTICE}"))[:rounds]
+    if (path.parent / "checkpoints").is_dir()
+  ]
+  if later:
+    new = copy.deepcopy(new)
+    new.method = "abc+certify"
+    found.append(Stage("certify", new, (second, *later)))
+  return found
+
+
+def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
+  """Training on inputs that a certificate found wrong, after `run`.
+
+  Args:
+    section: config.retrain.
+    run: the retraining.
+    folder: of the round, with the inputs of every seed that it trains.
+  """
+  practice = json.loads((folder / PRACTICE).read_text())
+  seeds = tuple(map(int, practice))
+  task, longest = run.experiment.task, max(run.experiment.data[0].widths)
+  sets = []
+  for own in practice.values():
+    many = max(len(own["thin"]) // max(len(own["failing"]), 1), 1)
+    texts = own["failing"] * many + own["thin"]  # as many of either
+    items = [task.parse(text)[0] for text in texts]
+    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
+    sets.append(np.stack(list(map(pad, items))))
+  size = max(map(len, sets))
+  fill = lambda x: np.pad(x, [(0, size - len(x)), (0, 0), (0, 0)])
+  order = [run.seeds.index(seed) for seed in seeds]
+  return dataclasses.replace(
+    run,
+    seeds=seeds,
+    scaffold=jax.tree.map(
+      lambda x: x[order] if len(x) > 1 else x, run.scaffold
+    ),
+    folder=folder,
+    replay={
+      "items": np.stack(list(map(fill, sets))),
+      "count": np.array(list(map(len, sets)), np.int32),
+    },
+    train=dataclasses.replace(
+      run.train,
+      steps=section.certify_steps,
+      learning_rate=section.certify_learning_rate,
+      replay_share=section.certify_share,
+      warmup_steps=min(20, section.certify_steps),
+      restarts=0,
+      target_exact_match=2.0,
+    ),
+  )
 
 
 def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
   """The models that answer, one of each seed."""
-  _, _, run = trainings(config, workdir)[-1]
-  return load(run, config.eval.checkpoint)
+  return trainings(config, workdir)[-1].models()
 
 
 def open_model(folder, seed: int | None = None) -> trained.Model:

@@ -163,6 +163,29 @@ class DataSet:
       index = jax.random.bits(key, (count,), jnp.uint32)
     return self.at(index, bucket, turn, "held_out" if held_out else "examples")
 
+  def replayed(self, batch, replay: dict, key, count: int, turn):
+    """The batch, its first `count` examples drawn from a set instead.
+
+    Args:
+      batch: of the task, not ragged.
+      replay: "items" [n, operands, longest] and "count", how many of the n
+        there are.
+      key: of the draw.
+      count: static.
+      turn: as in `at`.
+    """
+    widths = jnp.array(self.widths)
+    size = Size(None, widths[turn % len(widths)], self.longest(0))
+    index = jax.random.randint(key, (count,), 0, replay["count"])
+    make = lambda own: self.task.answered(own, size)
+    own = pack.batch(self.kind, self.task, make, replay["items"][index])
+    # Coordinates are those of all examples of a width.
+    names = ("inputs", "target", "weight", "items", "first", "source")
+    put = lambda old, new: old if old is None else old.at[:count].set(new)
+    return batch._replace(
+      **{name: put(getattr(batch, name), getattr(own, name)) for name in names}
+    )
+
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
 def test_batch(

@@ -32,6 +32,7 @@ class Run:
     keep: newest checkpoints kept.
     config: what a checkpoint says it was made with, a plain dict.
     report: function of one line of text.
+    replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
   """
 
   experiment: object
@@ -43,6 +44,7 @@ class Run:
   keep: int
   config: dict
   report: Callable
+  replay: dict | None = None
 
   @property
   def trainer(self) -> Trainer:
@@ -142,6 +144,7 @@ class _Loop:
           run.scaffold,
           self.done,
           run.trainer.rounds,
+          run.replay,
         )
         chunks += 1
         self._read()

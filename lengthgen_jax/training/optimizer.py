@@ -27,6 +27,7 @@ class TrainConfig:
   restarts: int
   restart_below: float
   seed_axis: str
+  replay_share: float = 0.0  # of a batch, where there is a set to replay
 
 
 def schedule(train: TrainConfig) -> optax.Schedule:

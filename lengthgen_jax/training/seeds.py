@@ -26,7 +26,7 @@ def init(trainer: Trainer, seed_R):
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def chunk(trainer: Trainer, states, seed_R, scaffold, rounds):
+def chunk(trainer: Trainer, states, seed_R, scaffold, rounds, replay=None):
   """Up to `rounds` rounds of every seed that is not done.
 
   Args:
@@ -35,15 +35,16 @@ def chunk(trainer: Trainer, states, seed_R, scaffold, rounds):
     seed_R: the seeds.
     scaffold: with a leading axis R or 1.
     rounds: traced.
+    replay: with a leading axis R, see Trainer.chunk.
 
   Returns:
     states, and a status: small arrays [R] of the states, and "loss" and "em"
     [R, heads] of this chunk.
   """
   spread = lambda x: jnp.broadcast_to(x, (len(seed_R), *jnp.shape(x)[1:]))
-  one = lambda state, seed, own: trainer.chunk(state, seed, own, rounds)
+  one = lambda state, seed, own: trainer.chunk(state, seed, *own, rounds)
   states, values = over_seeds(one, trainer.train.seed_axis)(
-    states, seed_R, jax.tree.map(spread, scaffold)
+    states, seed_R, jax.tree.map(spread, (scaffold, replay))
   )
   return states, values | status(states)
 
@@ -65,14 +66,16 @@ def restart(trainer: Trainer, states, seed_R, mask_R):
   return over_seeds(one, "loop")(states, seed_R, mask_R)
 
 
-def chunk_of_rest(trainer: Trainer, states, seed_R, scaffold, done_R, rounds):
+def chunk_of_rest(
+  trainer: Trainer, states, seed_R, scaffold, done_R, rounds, replay=None
+):
   """A chunk of all seeds, at the cost of those that are not done.
 
   Side by side, seeds that are done cost as much as those that are not: when
   half of them are, they leave the mapped axis (a compilation for each halving).
 
   Args:
-    trainer, states, seed_R, scaffold, rounds: as in `chunk`.
+    trainer, states, seed_R, scaffold, rounds, replay: as in `chunk`.
     done_R: which seeds are done, on the host.
 
   Returns:
@@ -81,11 +84,11 @@ def chunk_of_rest(trainer: Trainer, states, seed_R, scaffold, done_R, rounds):
   count = len(seed_R)
   size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
   if trainer.train.seed_axis == "loop" or size > count // 2:
-    return chunk(trainer, states, seed_R, scaffold, rounds)
+    return chunk(trainer, states, seed_R, scaffold, rounds, replay)
   picked = np.argsort(done_R, kind="stable")[:size]  # those that train first
   pick = lambda x: x[picked] if len(x) > 1 else x
-  part, own = jax.tree.map(pick, (states, scaffold))
-  part, found = chunk(trainer, part, seed_R[picked], own, rounds)
+  part, own, more = jax.tree.map(pick, (states, scaffold, replay))
+  part, found = chunk(trainer, part, seed_R[picked], own, rounds, more)
   put = lambda old, new: old.at[picked].set(new)
   states = jax.tree.map(put, states, part)
   blank = jnp.full((count, len(trainer.experiment.heads)), jnp.nan)

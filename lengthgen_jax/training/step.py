@@ -59,13 +59,16 @@ class Trainer:
     own = {name: getattr(state, name) for name in kept}
     return self.init(seed, state.attempt + 1).replace(begun=state.step, **own)
 
-  def chunk(self, state: TrainState, seed, scaffold, rounds):
+  def chunk(self, state: TrainState, seed, scaffold, replay, rounds):
     """`rounds` (traced) rounds of one seed, or what its attempt has left.
 
     Args:
       state: of the seed; one that is done stays as it is.
       seed: traced.
       scaffold: of this seed.
+      replay: of this seed, inputs that a share of every batch is drawn from:
+        "items" [n, operands, longest], of which the first "count" are there; or
+        None.
       rounds: each of the lessons once.
 
     Returns:
@@ -76,10 +79,10 @@ class Trainer:
     nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
     skip = lambda state: (state, {"loss": nothing, "em": nothing})
     rounds = jnp.minimum(rounds, left)
-    train = lambda state: self._train(state, seed, scaffold, rounds)
+    train = lambda state: self._train(state, seed, scaffold, replay, rounds)
     return jax.lax.cond(state.done, skip, train, state)
 
-  def _train(self, state, seed, scaffold, rounds):
+  def _train(self, state, seed, scaffold, replay, rounds):
     """A chunk of a seed that is not done."""
     lessons, heads = self.experiment.lessons, self.experiment.heads
     # Which heads each lesson trains, and how many lessons train each head.
@@ -91,7 +94,7 @@ class Trainer:
       for k, lesson in enumerate(lessons):
         now = state.step + i * len(lessons) + k
         params, opt_state, losses = self.train_step(
-          params, opt_state, seed, now, lesson, scaffold
+          params, opt_state, seed, now, lesson, scaffold, replay
         )
         total = total.at[np.array(indices[k])].add(losses)
       return params, opt_state, total
@@ -129,14 +132,16 @@ class Trainer:
       best_params=states.select(better, params, state.best_params),
     )
 
-  def train_step(self, params, opt_state, seed, step, lesson, scaffold):
-    """One gradient step; pure. The data are f(seed, step).
+  def train_step(
+    self, params, opt_state, seed, step, lesson, scaffold, replay=None
+  ):
+    """One gradient step; pure. The data are f(seed, step, replay).
 
     Args:
       params, opt_state: of one seed.
       seed, step: traced.
       lesson: which heads learn from what, static.
-      scaffold: of this seed.
+      scaffold, replay: of this seed.
 
     Returns:
       params, opt_state (of idle heads untouched, but for Adam's count of steps,
@@ -145,7 +150,7 @@ class Trainer:
 
     def loss_fn(params):
       losses = [
-        self._share_loss(params, share, scaffold, seed, step)
+        self._share_loss(params, share, scaffold, seed, step, replay)
         for share in lesson
       ]
       pairs = zip(lesson, losses, strict=True)
@@ -159,7 +164,7 @@ class Trainer:
     idle = self.experiment.idle_params(lesson)
     return *states.keep(idle, old, new), losses
 
-  def _share_loss(self, params, share, scaffold, seed, step):
+  def _share_loss(self, params, share, scaffold, seed, step, replay):
     """Mean loss (nats per scored token) of one head's examples."""
     experiment = self.experiment
     data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
@@ -170,6 +175,10 @@ class Trainer:
     total, weight = 0.0, 0.0
     for part in share.parts:
       batch = experiment.sample(data_key, share.head, part, turn)
+      if replay is not None and share.head == experiment.task.name:
+        count = int(self.train.replay_share * part.count)
+        key = jax.random.fold_in(data_key, count)
+        batch = experiment.data[0].replayed(batch, replay, key, count, turn)
       key = jax.random.fold_in(drop_key, part.bucket)
       summed, count = experiment.loss(params, scaffold, batch, share.head, key)
       total, weight = total + summed, weight + count
