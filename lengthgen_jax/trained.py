@@ -16,6 +16,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import data
 
+LONG = 1 << 16  # rows beyond which outputs are decoded, where rows are few
 LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
 
 
@@ -73,6 +74,21 @@ class Model:
       return None
     return tuple((site, open_heads(own)) for site, own in self.scaffold.items())
 
+  @property
+  def ring(self) -> tuple[int, int] | None:
+    """Keys that decoding keeps, see decode.stream; None where it needs all."""
+    experiment, heads = self.experiment, self.open_heads
+    config = experiment.model.config
+    streams = (
+      heads is not None
+      and not any(own for _, layers in heads for own in layers)
+      and experiment.kind == "encoder_decoder"
+      and config.positions.placeless
+      and config.temperature.kind == "none"
+    )
+    own = self.scaffold.get("self")
+    return own.ring(experiment.task.target) if streams else None
+
   def batches(self, test: Test):
     """Batches of a test, and how many of each count; the last one is filled up
     with its last example."""
@@ -115,9 +131,11 @@ class Model:
     """Right tokens [B, T] and exact match [B] of a batch of the main task.
 
     From one teacher-forced pass; where the scaffold shows the future that
-    proves nothing, so the outputs are decoded.
+    proves nothing, so the outputs are decoded; so are very long ones, whose
+    rows would not fit memory together.
     """
-    if not self.experiment.bias.allow_leak:
+    long = batch.inputs.shape[1] > LONG and self.ring
+    if not self.experiment.bias.allow_leak and not long:
       args = self.experiment, self.params, self.scaffold, batch
       return _hits(*args, self.experiment.task.name, open_heads=self.open_heads)
     scored = np.asarray(batch.weight) > 0
@@ -131,7 +149,10 @@ class Model:
     """Outputs [B, T] of greedy decoding; see decode.greedy."""
     outputs = int(np.asarray(batch.weight).sum(axis=1).max())
     args = self.experiment, self.params, self.scaffold, batch
-    return np.asarray(decode.greedy(*args, jnp.int32(outputs), stop))
+    args += jnp.int32(outputs), stop
+    if self.ring:
+      return np.asarray(decode.stream(*args, self.ring))
+    return np.asarray(decode.greedy(*args))
 
   # From Python: what people ask.
 

@@ -101,6 +101,21 @@ class SiteLines(NamedTuple):
     twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
     return jnp.where(twice, CLOSED, value), index
 
+  def ring(self, target: int) -> tuple[int, int]:
+    """(first, recent): how many of the first keys, and how many before a row,
+    its own included, its self-attention can see; host-side.
+
+    Args:
+      target: the output's segment, whose first place is the second key.
+    """
+    step, c = np.asarray(self.matrix), np.asarray(self.intercept)
+    key = c[..., 0] + (np.asarray(self.segment) == target)
+    moves = (step[..., 0, 0] == 1) & (key <= 0)
+    fixed = np.asarray(self.valid) & ~moves
+    first = np.max(np.where(fixed, key, 0), initial=0)
+    back = np.max(np.where(self.valid & moves, -key, 0), initial=0)
+    return int(first) + 1, int(back) + 1
+
   def check_size(self, name: str, rows: int, keys: int) -> None:
     """Lines fit every size."""
 

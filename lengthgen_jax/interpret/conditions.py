@@ -5,8 +5,6 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.errors import UsageError, check
 
-CYCLIC = ("sinusoidal", "learned")  # told by the index alone
-
 
 def check_local(experiment, scaffold) -> None:
   """UsageError, one line that says what stands in the way of a certificate and
@@ -39,7 +37,7 @@ def check_local(experiment, scaffold) -> None:
       )
   reasons = (
     (config.temperature.kind != "none", "temperature.kind", "none"),
-    (not _placeless(config.positions), "positions.kind", "none"),
+    (not config.positions.placeless, "positions.kind", "none"),
     (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
     (experiment.bias.allow_leak, "bias.allow_leak", "False"),
   )
@@ -57,9 +55,3 @@ def check_local(experiment, scaffold) -> None:
       f"certify: a line of {site}-attention moves {steps.max()} tokens a row,"
       " faster than the digits; calibrate with smaller directions",
     )
-
-
-def _placeless(positions) -> bool:
-  """Whether inputs are told nothing but an index mod T, if that."""
-  cyclic = positions.cyclic_period and positions.kind in CYCLIC
-  return positions.kind == "none" or bool(cyclic)

@@ -5,7 +5,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.models.decoder_only import empty_cache
+from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 
 
 @partial(jax.jit, static_argnums=(0, 5))
@@ -78,3 +79,94 @@ def rows(batch, start, size: int):
     rows=batch.rows.rows(start, size),
     places=batch.places.rows(start, size),
   )
+
+
+BLOCK = 256  # rows whose keys are looked up together
+
+
+@partial(jax.jit, static_argnums=(0, 5, 6))
+def stream(experiment, params, scaffold, batch, outputs, stop, ring):
+  """`greedy` along lines: time linear in the outputs, and a few rows kept.
+
+  For an encoder-decoder with identity encoder whose attention follows lines
+  alone and whose inputs are told no more than an index mod T: so the source's
+  keys are those of its tokens, looked up when a row sees them.
+
+  Args:
+    experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
+    ring: (first, recent): of self-attention's keys the first ones and the most
+      recent ones are kept (attention.lines.SiteLines.ring).
+
+  Returns:
+    As `greedy`.
+  """
+  model, variables = experiment.model, {"params": params}
+  count, size = batch.inputs.shape
+  memory = model.apply(variables, method=model.token_memory)
+  spread = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
+  memory = Memory(jax.tree.map(spread, memory), batch.source_keys)
+  number = _numbers(model.config, batch)
+  first, recent = ring
+  slot = lambda p: jnp.where(p < first, p, first + (p - first) % recent)
+  length = min(BLOCK, size)
+
+  def one_row(carry):
+    row, token, cache, out, done, start, biases = carry
+    near, far = (_row(own, row - start) for own in biases)
+    part = rows(batch, row, 1)
+    part = part._replace(
+      inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
+    )
+    sites = Sites({"self": near, "cross": far}, dict.fromkeys(model.sites))
+    logits, cache, _ = model.apply(
+      variables,
+      part,
+      memory,
+      sites,
+      experiment.task.name,
+      cache=cache,
+      method=model.decode,
+    )
+    told = logits[:, 0].argmax(-1).astype(jnp.int32)
+    told = jnp.where(done, experiment.task.pad, told)
+    out = jax.lax.dynamic_update_slice_in_dim(out, told[:, None], row, 1)
+    done = done if stop is None else done | (told == stop)
+    return row + 1, told, cache, out, done, start, biases
+
+  def one_block(carry):
+    row = carry[0]
+    start = jnp.minimum(row, size - length)
+    part = rows(batch, start, length)
+    nothing = tuple((site, ((),)) for site in ("self", "cross"))
+    found = experiment.sites(scaffold, part, open_heads=nothing).biases
+    near = found["self"].replace(index=slot(found["self"].index))
+    pick = lambda one, index: one[index]
+    far = found["cross"]
+    far = far.replace(
+      index=jax.vmap(pick, (0, None), 1)(number, far.index[:, 0])
+    )
+    far = far.replace(values=jnp.broadcast_to(far.values, far.index.shape))
+    inside = lambda c: (c[0] < start + length) & unfinished(c)
+    carry = (*carry, start, (near, far))
+    return jax.lax.while_loop(inside, one_row, carry)[:5]
+
+  unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[4])
+  out = jnp.full((count, size), experiment.task.pad, jnp.int32)
+  cache = empty_cache(model.config, count, first + recent)
+  done = jnp.zeros((count,), bool)
+  carry = (jnp.int32(0), batch.inputs[:, 0], cache, out, done)
+  return jax.lax.while_loop(unfinished, one_block, carry)[3]
+
+
+def _row(bias, row):
+  """One row of a Gathered bias."""
+  cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
+  return bias.replace(values=cut(bias.values), index=cut(bias.index))
+
+
+def _numbers(config: ModelConfig, batch):
+  """[B, S]: which of token_memory's keys every source token has."""
+  keys, period = batch.source_keys, config.positions.cyclic_period or 1
+  right = config.positions.source_anchor == "right"
+  index = keys.index_right() if right else keys.index[None]
+  return batch.source + config.vocab_size * (index % period)

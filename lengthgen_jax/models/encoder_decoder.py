@@ -2,6 +2,9 @@
 
 from functools import partial
 
+import jax.numpy as jnp
+
+from lengthgen_jax.coordinates import Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.decoder_only import DecoderOnly, Memory, Sites
 
@@ -42,3 +45,16 @@ class EncoderDecoder(DecoderOnly):
       x = self.encoder_norm(x)
     key_values = [block.cross_key_value(x, rotate) for block in self.decoder]
     return Memory(key_values, batch.source_keys), acts
+
+  def token_memory(self):
+    """Keys and values [1, T·V, H, K] by layer of every token at every phase of
+    a cyclic index: all that an identity encoder without other positions can
+    leave."""
+    size = self.config.vocab_size
+    count = size * (self.config.positions.cyclic_period or 1)
+    index, tokens = jnp.divmod(jnp.arange(count), size)
+    zero = jnp.zeros((1, count, 1), jnp.int32)
+    places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
+    x = self.embed(tokens[None], places, "cross", False, None)
+    unrotated = lambda x: x
+    return [block.cross_key_value(x, unrotated) for block in self.decoder]

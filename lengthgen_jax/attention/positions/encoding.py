@@ -35,6 +35,12 @@ class PositionConfig:
   table: int = 512
   random_start: int = 100
 
+  @property
+  def placeless(self) -> bool:
+    """Whether inputs are told nothing but an index mod T, if that."""
+    by_index = self.kind in ("sinusoidal", "learned")
+    return self.kind == "none" or by_index and self.cyclic_period > 0
+
   def cyclic(self, index):
     """i mod T; the identity for T = 0."""
     return index % self.cyclic_period if self.cyclic_period else index
