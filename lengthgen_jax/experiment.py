@@ -127,8 +127,6 @@ class Experiment:
       f"{what} need {needed} positions, but positions.table={config.table}",
     )
 
-  # Batches.
-
   def sample(self, key, head: str, part: plan.Part, turn=0, held_out=False):
     """A batch of one part of a head's share."""
     index = self.heads.index(head)

@@ -90,10 +90,13 @@ def _matrices(offset, steps, anchor: int, by_sign: bool) -> list:
 
 
 def near(tested: Candidates, keys, task, reach: int):
-  """[C] bool: lines that keep what a row depends on small.
+  """[2, C] bool: lines of the first layer, and of later ones, that keep what a
+  row depends on small.
 
   Fixed places are marks or digits that all places share (N×1's one), not live
-  digits or outputs; outputs are at most `reach` rows back.
+  digits or outputs; outputs are at most `reach` rows back. The start token is a
+  mark in the first layer alone: later its key is the state of the first row,
+  which has seen live digits.
 
   Args:
     tested: candidates of a task that is a transducer.
@@ -104,16 +107,18 @@ def near(tested: Candidates, keys, task, reach: int):
   found = []
   for segment, anchor, matrix, c in zip(*tested[1:], strict=True):
     fixed, c = not matrix.any(), int(c[0])
-    if segment == task.target:
-      found.append(not fixed and c >= -1 - reach)
+    if segment == task.target + 1:
+      found.append((True, False))
+    elif segment == task.target:
+      found.append((not fixed and c >= -1 - reach,) * 2)
     elif fixed and 0 <= segment < task.target:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       left, right = (c, size - 1 - c) if anchor == LEFT else (size - 1 - c, c)
       held = task.holds(int(segment), left, right)
-      found.append(held is None or held[0] in task.shared)
+      found.append((held is None or held[0] in task.shared,) * 2)
     else:
-      found.append(True)
-  return np.array(found)
+      found.append((True, True))
+  return np.array(found).T
 
 
 def phrase(line, names) -> str:

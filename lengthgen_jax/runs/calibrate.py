@@ -109,7 +109,8 @@ def judge(section, task, conditions: list[calibration.Condition], site: str):
   verdict = jax.device_get(run(conditions, tested, causal=causal, rule=rule))
   if section.reach:
     near = candidates.near(tested, largest.keys, task, section.reach)
-    verdict = verdict._replace(keep=verdict.keep & near)
+    layer = np.minimum(np.arange(len(verdict.keep)), 1)
+    verdict = verdict._replace(keep=verdict.keep & near[layer, None])
   return tested, verdict
 
 
