@@ -26,7 +26,9 @@ class Candidates(NamedTuple):
     return same(self.segment) & same(self.anchor) & same(self.matrix)
 
 
-def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
+def candidates(
+  rows, keys, row_segment: int, steps, absolute: bool, ends, end_steps=None
+):
   """Every line of the given directions that meets a cell.
 
   Args:
@@ -39,6 +41,8 @@ def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
     ends: segments (or WHOLE) whose right end is known when a row is said (not
       so for the output, whose end comes last), so that lines may be anchored
       there.
+    end_steps: Δ values of those segments, where a model reads its prompt in
+      self-attention; None: the same.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
   there = rows.segment[0] != PAD
@@ -46,10 +50,11 @@ def candidates(rows, keys, row_segment: int, steps, absolute: bool, ends):
   names = [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
   found = []
   for name in names:
+    own = end_steps if end_steps and name in ends else steps
     for anchor in (LEFT, RIGHT) if name in ends else (LEFT,):
       offset, along = _offsets(rows, keys, said, name, anchor)
       by_sign = absolute and name in ends
-      for matrix in _matrices(offset, steps, anchor, by_sign):
+      for matrix in _matrices(offset, own, anchor, by_sign):
         # Every intercept that occurs: key's offset - M · row's.
         moved = offset[None] - (along @ matrix.T)[:, None]
         for c in np.unique(moved.reshape(-1, moved.shape[-1]), axis=0):

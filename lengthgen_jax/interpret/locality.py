@@ -134,7 +134,8 @@ def view(experiment, tape: Tape, at: Layout, row: int, place: int):
         tuple((own[key], bias) for key, bias in far),
       )
       nodes.append((below[i], renamed))
-    layers.append((stack, n, tuple(nodes)))
+    if nodes:  # nobody looks at an encoder that no row sees
+      layers.append((stack, n, tuple(nodes)))
   tokens = {s: [at.tokens[s][i] for i in own] for s, own in inputs.items()}
   steps, asked, places = _steps(experiment, tape, at.width, tokens, place)
   renamed = tuple(
@@ -185,10 +186,10 @@ def widths(experiment, scaffold, tape: Tape) -> range:
     return range(experiment.fixed_width, experiment.fixed_width + 1)
   task = experiment.task
   reach = 0
-  for lines in scaffold.values():
+  for site, lines in scaffold.items():
     shifts = np.where(lines.valid[..., None], np.abs(lines.intercept), 0)
     layers = shifts.reshape(len(shifts), -1).max(axis=1, initial=0)
-    depth = depths(experiment)["decoder"]
+    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
     reach += int(layers.sum() if len(layers) > 1 else depth * layers[0])
   first, period = tape.settles
   period *= experiment.model.config.positions.cyclic_period or 1

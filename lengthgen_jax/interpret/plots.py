@@ -75,6 +75,7 @@ def margins(certificates: dict, edges, path, title: str) -> pathlib.Path:
     for part, color in ((wrong, "tab:red"), (~wrong, "tab:blue")):
       axis.bar(left[part], total[part], width[part], align="edge", color=color)
     axis.set_yscale("log")
+    axis.set_ylim(bottom=0.5)
     axis.set_ylabel("cases")
     axis.set_title(f"seed {seed}: {own['verdict']}", fontsize=7)
   shown = np.flatnonzero(

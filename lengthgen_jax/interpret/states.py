@@ -52,7 +52,11 @@ class States:
   def __init__(self, experiment, params, tape, size: int = PASS):
     self.model, self.params = experiment.model, params
     self.head, self.tape, self.size = experiment.task.name, tape, size
-    self.inputs = Table(_inputs(self.model, params))
+    self.inputs = {
+      stack: Table(_inputs(self.model, params, site))
+      for stack, site in (("decoder", "self"), ("encoder", "cross"))
+      if site in self.model.sites
+    }
 
   def logits(self, view: View, contexts):
     """[B, V] logits of the view's row for contexts [B, columns]."""
@@ -122,7 +126,7 @@ class States:
         column = columns.get(token.key)
         held = token.which if column is None else contexts[:, column]
         number = np.broadcast_to(held, len(contexts)) + size * token.phase
-        at[stack, 0, i] = self.inputs, number.astype(np.int32)
+        at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
     return at
 
   def _columns(self, view: View) -> dict:
@@ -152,7 +156,7 @@ class States:
       size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
       found = np.zeros((len(pick), size), np.int32)
-      table = self.inputs
+      table = self.inputs["decoder"]
       for k, (i, values) in enumerate(seen):
         table, number = at[*below, i]
         found[:, k], bias[:, k] = number[pick], values
@@ -188,9 +192,10 @@ def _filled(array, sizes=ROWS):
   return np.concatenate([array, np.repeat(array[-1:], rows - count, 0)])
 
 
-@partial(jax.jit, static_argnums=0)
-def _inputs(model, params):
-  """States [T·V, D] before the first layer, by phase and token."""
+@partial(jax.jit, static_argnums=(0, 2))
+def _inputs(model, params, site: str):
+  """States [T·V, D] before the first layer, by phase and token; `site` is whose
+  position encoding they have."""
   size = model.config.vocab_size
   count = size * (model.config.positions.cyclic_period or 1)
   index, tokens = jnp.divmod(jnp.arange(count), size)
@@ -200,7 +205,7 @@ def _inputs(model, params):
     {"params": params},
     tokens[None],
     places,
-    "self",
+    site,
     False,
     None,
     method=model.embed,

@@ -228,12 +228,15 @@ class Contexts:
   @staticmethod
   def _after(table, values, states):
     """Every context with every value that the step can add."""
-    found, ends = [], []
+    found, ends, before = [], [], []
     for state in np.unique(states):
-      own, (added, new) = values[states == state], table[state]
-      grown = np.repeat(own, len(new), axis=0)
+      own, (added, new) = np.flatnonzero(states == state), table[state]
+      grown = np.repeat(values[own], len(new), axis=0)
       found.append(
         np.concatenate([grown, np.tile(added, (len(own), 1))], axis=1)
       )
       ends.append(np.tile(new, len(own)))
-    return np.concatenate(found), np.concatenate(ends)
+      before.append(np.repeat(own, len(new)))
+    # Ascending, however many come at once.
+    order = np.argsort(np.concatenate(before), kind="stable")
+    return np.concatenate(found)[order], np.concatenate(ends)[order]

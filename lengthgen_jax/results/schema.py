@@ -101,6 +101,28 @@ def values(rows: list[dict], field: str) -> str:
   return " or ".join(sorted({str(row[field]) for row in rows}))
 
 
+PROVED = ("config_hash", "stage", "checkpoint", "step", "seed")
+
+
+def proved(rows: list[dict]) -> set:
+  """Models, by PROVED, whose certificate says that they are right."""
+  return {
+    tuple(row[field] for field in PROVED)
+    for row in of_metric(rows, "certified")
+    if row["value"] == 1
+  }
+
+
+def for_all(rows: list[dict], models: set) -> str:
+  """ " ∀" if the models of all rows are among those proved, " ∀ k of R" if some
+  are, "" if none is."""
+  own = {tuple(row[field] for field in PROVED) for row in rows}
+  count = len(own & models)
+  if not count:
+    return ""
+  return " ∀" if count == len(own) else f" ∀ {count} of {len(own)}"
+
+
 def name(row: dict) -> str:
   """A method, and what is not as usual: "abc (retrain) LEAK"."""
   unusual = {

@@ -2,13 +2,21 @@
 
 import numpy as np
 
-from lengthgen_jax.results.schema import Group, groups, of_metric, values
+from lengthgen_jax.results.schema import (
+  Group,
+  for_all,
+  groups,
+  of_metric,
+  proved,
+  values,
+)
 
 
 def of_run(rows: list[dict]) -> str:
   """Exact match by length: a line per method, test set and seed, and the
-  median of the seeds, which says "k of R seeds" where R were asked for."""
-  exact = of_metric(rows, "em")
+  median of the seeds, which says "k of R seeds" where R were asked for. ∀
+  stands beside a seed that is certified right at every length."""
+  exact, models = of_metric(rows, "em"), proved(rows)
   if not exact:
     return "no exact match was measured"
   bits = {row["length"]: row["bits"] for row in exact}
@@ -25,17 +33,19 @@ def of_run(rows: list[dict]) -> str:
         _median(own) + "".join(map(_bound, own))
         for own in _split(mine, lengths)
       ]
-      lines.append([*names, str(seed), *cells])
+      lines.append([*names, str(seed) + for_all(mine, models), *cells])
     if group.seeds != "1":
       of = f", {group.seeds} seeds" if " of " in group.seeds else ""
       cells = map(_median, _split(group.rows, lengths))
+      of += for_all(group.rows, models)
       lines.append([*names, "median" + of, *cells])
   return "\n".join(
     [
       f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
       " brackets the one-sided 95 % lower bound",
       f"trained on lengths up to {values(exact, 'train_length')},"
-      f" width={values(exact, 'width')}, strict (every output token counted)",
+      f" width={values(exact, 'width')}, strict (every output token counted)"
+      + ("; ∀: proved for every input" if models else ""),
       *_aligned(lines),
     ]
   )
@@ -77,14 +87,16 @@ def of_runs(rows: list[dict]) -> str:
   A cell also holds the worst seed's one-sided 95 % lower bound in brackets,
   and the number of its seeds where it is not that of the line. Rows of
   different conditions or runs never share a line; rows may name their `run`.
+  ∀ says how many of the seeds are certified right at every length.
   """
-  exact = of_metric(rows, "em")
+  exact, models = of_metric(rows, "em"), proved(rows)
   lengths = sorted({row["length"] for row in exact})
   head = [name.replace("_", " ") for name in NAMES]
   lines = [[*head, *map(str, lengths)], ["---"] * (len(head) + len(lengths))]
   shown = ("task", "test_set", "width", "run")
   for group in sorted(groups(exact, shown=shown), key=_order):
-    about = group.rows[0] | {"method": group.name, "seeds": group.seeds}
+    seeds = group.seeds + for_all(group.rows, models)
+    about = group.rows[0] | {"method": group.name, "seeds": seeds}
     names = [str(about.get(name, "")) for name in NAMES]
     seeds = len({row["seed"] for row in group.rows})
     cells = [_cell(own, seeds) for own in _split(group.rows, lengths)]

@@ -96,6 +96,7 @@ def judge(section, task, conditions: list[calibration.Condition], site: str):
     section.self_directions if causal else section.directions,
     absolute=section.lines == "absolute",
     ends=prompts if causal else prompts | {lines.WHOLE},
+    end_steps=section.directions,
   )
   rule = calibration.Rule(
     line=section.line,

@@ -25,7 +25,7 @@ from lengthgen_jax.runs import evaluate, workdir
 from lengthgen_jax.trained import Model
 from lengthgen_jax.training.progress import stop_signals
 
-FILE, PARTIAL = "certificate.json", "certificate_partial.json"
+PARTIAL = "certificate_partial.json"
 SAVE_SECONDS = 10
 
 
@@ -55,7 +55,7 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
   models = stage.models()
   for model in models:
     conditions.check_local(model.experiment, model.scaffold)
-  path, found, rows = folder / FILE, {}, []
+  path, found, rows = folder / evaluate.CERTIFICATE, {}, []
   before = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     clock = time.perf_counter()

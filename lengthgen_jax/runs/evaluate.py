@@ -1,6 +1,7 @@
 """--mode=evaluate: accuracy by test length: rows, a table and a figure."""
 
 import itertools
+import json
 import pathlib
 import time
 
@@ -8,9 +9,12 @@ from ml_collections import ConfigDict
 
 import lengthgen_jax
 from lengthgen_jax.config.saved import config_hash
+from lengthgen_jax.interpret import certificate
 from lengthgen_jax.results import figures, measures, records, tables
 from lengthgen_jax.runs import workdir
 from lengthgen_jax.trained import Model, Test
+
+CERTIFICATE = "certificate.json"  # by seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -21,14 +25,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     vanilla = stage.name == "interpolate"
     longest = config.abc.vanilla_longest if vanilla else float("inf")
     if min(config.eval.lengths) <= longest:
+      models, asked = stage.models(), len(config.seeds)
       rows += evaluate(
-        stage.config,
-        stage.models(),
-        folder,
-        stage.name,
-        len(config.seeds),
-        longest=longest,
+        stage.config, models, folder, stage.name, asked, longest=longest
       )
+      rows += certified(folder, models, stage.name)
   print(tables.of_run(rows))
   title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
@@ -41,6 +42,30 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, drawn))}")
   return 0
+
+
+def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
+  """Rows of certificates that are of these very parameters; says which are
+  not."""
+  path, kept = folder / CERTIFICATE, []
+  found = json.loads(path.read_text()) if path.exists() else {}
+  rows = records.read_results(folder / "results.jsonl")
+  for model in models:
+    own = [
+      row
+      for row in rows
+      if row["metric"] == "certified"
+      and (row["stage"], row["seed"]) == (stage, model.seed)
+      and row["step"] == model.step
+    ]
+    checksum = found.get(str(model.seed), {}).get("checksum")
+    if checksum == certificate.checksum(model.params):
+      kept += own
+    elif any(row["value"] for row in own):
+      workdir.report(
+        f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
+      )
+  return kept
 
 
 def evaluate(

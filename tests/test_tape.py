@@ -1,0 +1,239 @@
+"""A task as an automaton: its table, the contexts that occur, their inputs."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from lengthgen_jax.interpret.tape import Contexts, Place, Skip, Tape
+from lengthgen_jax.tasks import TASKS
+
+# Live places for which all inputs are few.
+LIVE = {"successor": 4, "addition": 2, "multiply": 3, "parity": 9}
+
+
+class Counter(NamedTuple):
+  """Not of the package: after one place, its state goes round whatever is
+  read."""
+
+  base: int = 2
+  operands: int = 1
+  shared: tuple = ()
+  states: tuple = (0, 1, 2, 3)
+  begin: int = 0
+
+  def step(self, state, symbols):
+    return state % 3 + 1, (state + symbols[0]) % 2
+
+
+def said(name: str, items):
+  """Outputs [N, n] for digits [N, O, n], by integers; n is at most 12."""
+  if name == "parity":
+    return np.cumsum(items[:, 0], axis=1) % 2
+  powers = 10 ** np.arange(items.shape[-1], dtype=np.int64)
+  values = (items * powers).sum(axis=-1)
+  if name == "successor":
+    total = values[:, 0] + 1
+  elif name == "addition":
+    total = values[:, 0] + values[:, 1]
+  else:
+    total = values[:, 0] * items[:, 1, 0]
+  return total[:, None] // powers % 10
+
+
+def every_input(tape: Tape, live: int, zeros: int):
+  """Digits [N, O, live + zeros] of all inputs."""
+  task, long = tape.task, len(tape.long)
+  digits = np.indices((task.base,) * (live * long)).reshape(live * long, -1).T
+  items = np.zeros((len(digits), task.operands, live + zeros), int)
+  items[:, tape.long, :live] = digits.reshape(-1, long, live)
+  if tape.shared:
+    items = np.repeat(items, 10, axis=0)
+    items[:, tape.shared[0], 0] = np.arange(len(items)) % 10
+  return items
+
+
+def columns(tape: Tape, steps, items, outputs):
+  """What inputs have in the columns of steps: [N, columns]."""
+  found = [items[:, operand, 0] for operand in tape.shared]
+  now = 0
+  for step in steps:
+    if isinstance(step, Skip):
+      now += step.live + step.zeros
+      continue
+    found += [items[:, operand, now] for operand in step.reads]
+    found += [outputs[:, now]] * step.says
+    now += 1
+  return np.stack(found, axis=1) if found else np.zeros((len(items), 0), int)
+
+
+def random_steps(rng, tape: Tape, live: int, zeros: int):
+  """Steps over all places, some of which are looked at."""
+  steps, unseen = [], [0, 0]
+  for place in range(live + zeros):
+    reads = tuple(o for o in tape.long if rng.random() < 0.4)
+    says = bool(rng.random() < 0.4)
+    if reads or says:
+      if any(unseen):
+        steps.append(Skip(*unseen))
+      steps.append(Place(reads, says, place >= live))
+      unseen = [0, 0]
+    else:
+      unseen[place >= live] += 1
+  return steps
+
+
+def listed(contexts: Contexts, size: int):
+  chunks = list(contexts.chunks(size))
+  assert all(len(own) == size for own in chunks[:-1])
+  assert all(0 < len(own) <= size for own in chunks)
+  return np.concatenate(chunks)
+
+
+def whole(context) -> set:
+  return set(map(tuple, np.asarray(context).tolist()))
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_the_table_says_what_integers_say(name):
+  tape, rng = Tape(TASKS[name]()), np.random.default_rng(0)
+  items = rng.integers(0, tape.task.base, (200, tape.task.operands, 12))
+  items[::3] = (items[::3] > 0) * (tape.task.base - 1)  # long carries
+  if tape.shared:
+    items[:, tape.shared[0], 1:] = 0
+  items[:, tape.long, -1] = 0
+  for own, outputs in zip(items, said(name, items), strict=True):
+    (state,) = tape.begin(own[tape.shared[0], 0] if tape.shared else 0)
+    for place, output in enumerate(outputs):
+      moves = {digits: rest for digits, *rest in tape.table[state]}
+      assert len(moves) == tape.task.base ** len(tape.long)
+      found, state = moves[tuple(own[tape.long, place].tolist())]
+      assert found == output
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_contexts_are_exactly_those_that_occur(name):
+  tape, rng, live = Tape(TASKS[name]()), np.random.default_rng(1), LIVE[name]
+  items = every_input(tape, live, 2)
+  outputs = said(name, items)
+  met = set()
+  for _ in range(12):
+    steps = random_steps(rng, tape, live, 2)
+    met |= {type(step) for step in steps}
+    contexts = Contexts(tape, steps)
+    wanted = whole(columns(tape, steps, items, outputs))
+    found = listed(contexts, 1 << 20)
+    assert found.dtype == np.uint8 and found.shape[1] == contexts.columns
+    assert len(found) == contexts.count == len(wanted)
+    assert whole(found) == wanted
+    # In an order that is one whatever comes at once.
+    for size in (1, 7, 1000) if len(found) < 300 else (999,):
+      np.testing.assert_array_equal(listed(contexts, size), found)
+  assert met == {Skip, Place}
+
+
+def after_gap(tape: Tape, state, live: int, zeros: int) -> set:
+  """States after all digits that a gap could hold."""
+  own = itertools.product(range(tape.task.base), repeat=len(tape.long))
+  nothing = [(0,) * len(tape.long)]
+  states = {state}
+  for choices in [list(own)] * live + [nothing] * zeros:
+    reached = set()
+    for (shared, now), digits in itertools.product(states, choices):
+      symbols = [shared] * tape.task.operands
+      for operand, digit in zip(tape.long, digits, strict=True):
+        symbols[operand] = digit
+      reached.add((shared, int(tape.task.step(now, symbols)[0])))
+    states = reached
+  return states
+
+
+@pytest.mark.parametrize("name", (*LIVE, "counter"))
+def test_a_shortened_gap_does_the_same(name):
+  tape = Tape(Counter() if name == "counter" else TASKS[name]())
+  first, period = tape.settles
+  if name == "counter":
+    assert (first, period) == (1, 3)
+  states = list(tape.table)[:: 1 if len(tape.table) < 9 else 7]
+  for live, zeros in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
+    short = tape.shorten(Skip(live, zeros))
+    assert short.zeros == zeros and short.live <= live
+    assert short.live < first + period
+    for state in states:
+      wanted = after_gap(tape, state, live, zeros)
+      for skip in (Skip(live, zeros), short):
+        assert tape.moves({state}, skip) == [((), wanted)]
+  if first:  # no shorter gap would do
+    short, long = (
+      [after_gap(tape, state, live, 0) for state in tape.table]
+      for live in (first - 1, first - 1 + period)
+    )
+    assert short != long
+
+
+def asked(tape: Tape, steps, context):
+  """(shared digit, digits, outputs) of a context, for `realize`."""
+  values, now = list(map(int, context)), 0
+  shared = values.pop(0) if tape.shared else 0
+  digits, outputs = {}, {}
+  for step in steps:
+    if isinstance(step, Skip):
+      now += step.live + step.zeros
+      continue
+    for operand in step.reads:
+      digits[operand, now] = values.pop(0)
+    if step.says:
+      outputs[now] = values.pop(0)
+    now += 1
+  assert not values
+  return shared, digits, outputs
+
+
+@pytest.mark.parametrize("name", LIVE)
+@pytest.mark.parametrize("drawn", (False, True))
+def test_a_realized_input_has_the_context(name, drawn):
+  tape, rng = Tape(TASKS[name]()), np.random.default_rng(2)
+  live, size = LIVE[name] + 1, LIVE[name] + 3
+  for _ in range(6):
+    steps = random_steps(rng, tape, live, 2)
+    contexts = listed(Contexts(tape, steps), 1 << 20)
+    some = contexts[rng.integers(0, len(contexts), 12)]
+    found = np.stack(
+      [
+        tape.realize(
+          *asked(tape, steps, own), size, live, rng if drawn else None
+        )
+        for own in some
+      ]
+    )
+    assert found.shape[1:] == (tape.task.operands, size)
+    assert not found[:, tape.long, live:].any()
+    assert found.min() >= 0 and found.max() < tape.task.base
+    if tape.shared:
+      assert not found[:, tape.shared[0], 1:].any()
+    outputs = said(name, found)
+    np.testing.assert_array_equal(columns(tape, steps, found, outputs), some)
+
+
+def test_inputs_are_drawn_by_a_generator_alone():
+  tape = Tape(TASKS["addition"]())
+  steps = [Skip(3, 0), Place((0,), True, False)]
+  wanted = asked(tape, steps, (4, 5))
+  draw = lambda rng: tape.realize(*wanted, 6, 4, rng).tolist()
+  assert draw(None) == draw(None)
+  generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
+  one, same, other = ([draw(g) for _ in range(8)] for g in generators)
+  assert one == same != other
+  assert len(set(map(str, one))) > 4
+  # Both digits lead to 5: 4 + 1 and, with a carry, 4 + 0.
+  assert {own[1][3] for own in one + other} == {0, 1}
+
+
+def test_there_is_no_input_of_a_context_that_cannot_be():
+  tape = Tape(TASKS["addition"]())
+  assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
+  # Nothing is carried into the first place; padding is zero.
+  assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
+  assert tape.realize(0, {(0, 2): 1}, {}, 3, 2) is None
+  assert tape.realize(0, {(0, 2): 1}, {}, 3, 3) is not None
