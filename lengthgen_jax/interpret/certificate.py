@@ -60,7 +60,7 @@ class Tally:
     cases, wrong: how many contexts, and how many of them are wrong.
     margin: the smallest: right logit - best wrong one.
     histogram: of margins, by EDGES.
-    thin: [(margin, context)] of the smallest ones, smallest first.
+    thin: [[margin, context]] of the smallest ones, smallest first.
   """
 
   cases: int = 0
@@ -79,7 +79,7 @@ class Tally:
     counts = np.histogram(margins, EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
     order = np.argsort(margins, kind="stable")[:THIN]
-    found = [(float(margins[k]), contexts[k].tolist()) for k in order]
+    found = [[float(margins[k]), contexts[k].tolist()] for k in order]
     self.thin = sorted([*self.thin, *found])[:THIN]
 
 

@@ -63,6 +63,7 @@ def margins(certificates: dict, edges, path, title: str) -> pathlib.Path:
     path: where the PNG goes.
     title: above all panels.
   """
+  certificates = {s: own for s, own in certificates.items() if own["views"]}
   count = len(certificates)
   figure, axes = plt.subplots(
     count, 1, figsize=(6, 1.9 * count + 0.8), sharex=True, squeeze=False
