@@ -65,17 +65,23 @@ class States:
     return np.concatenate([logits for _, logits in found])
 
   def of_chunks(self, view: View, chunks, count: int):
-    """Yields (contexts, logits) of every chunk of `count` contexts in all."""
-    columns = self._columns(view)
+    """Yields (contexts, logits) of every chunk of `count` contexts in all, one
+    chunk behind, so that the next one is on its way."""
+    columns, before = self._columns(view), None
     made = self._small_tables(view, columns, count)
+    stack, last, ((_, node),) = view.layers[-1]
     for contexts in chunks:
       at = self._known(view, contexts, columns, made)
-      for stack, n, nodes in view.layers:
-        if (stack, n) not in made:
-          at |= self._layer(stack, n, nodes, at, contexts, columns)
-      table, number = at[*view.layers[-1][:2], view.layers[-1][2][0][0]]
-      finish = partial(_finish, self.model, self.head, self.params)
-      yield contexts, finish(table.states, _filled(number))[: len(contexts)]
+      for *layer, nodes in view.layers[:-1]:
+        if tuple(layer) not in made:
+          at |= self._layer(*layer, nodes, at, contexts, columns)
+      states = self._states(stack, last, node, at, slice(None))
+      found = contexts, _finish(self.model, self.head, self.params, states)
+      if before:
+        yield before[0], np.array(before[1])[: len(before[0])]
+      before = found
+    if before:
+      yield before[0], np.array(before[1])[: len(before[0])]
 
   def _layer(self, stack, n, nodes, at, contexts, columns) -> dict:
     """{(stack, n, i): (table, numbers)} for the contexts of a chunk."""
@@ -83,7 +89,7 @@ class States:
     for i, node in nodes:
       code = _code(contexts, columns[stack, n, i])
       _, first, same = np.unique(code, return_index=True, return_inverse=True)
-      states.append(self._states(stack, n, node, at, first))
+      states.append(self._states(stack, n, node, at, first)[: len(first)])
       found[stack, n, i] = offset + same
       offset += len(first)
     table = Table(np.concatenate(states))
@@ -104,7 +110,7 @@ class States:
           grid[:, column] = np.arange(size) // 10**k % 10
         at = self._known(view, grid, columns, made)
         starts[i] = sum(map(len, states))
-        states.append(self._states(stack, n, node, at, np.arange(size)))
+        states.append(self._states(stack, n, node, at, slice(None))[:size])
       made[stack, n] = Table(np.concatenate(states)), starts
     return made
 
@@ -145,34 +151,33 @@ class States:
     return {key: sorted(own) for key, own in found.items()}
 
   def _states(self, stack: str, n: int, node, at: dict, pick):
-    """[len(pick), D]: a node's states in the picked contexts."""
+    """[B or more, D]: a node's states in the B picked contexts."""
     config, name = self.model.config, f"{stack}_{n - 1}"
     memory = "encoder", config.num_encoder_layers
     sites = {"self": ((stack, n - 1), node.near)}
     if stack == "decoder" and "cross" in self.model.sites:
       sites["cross"] = memory, node.far
-    keys, numbers, biases = {}, {}, {}
+    start, own = at[stack, n - 1, node.own]
+    own, keys, numbers, biases = own[pick], {}, {}, {}
     for site, (below, seen) in sites.items():
       size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
-      found = np.zeros((len(pick), size), np.int32)
+      found = np.zeros((len(own), size), np.int32)
       table = self.inputs["decoder"]
       for k, (i, values) in enumerate(seen):
         table, number = at[*below, i]
         found[:, k], bias[:, k] = number[pick], values
       keys[site] = table.key_value(config, self.params, name, site)
       numbers[site], biases[site] = _filled(found), bias
-    table, own = at[stack, n - 1, node.own]
-    states = _block(
+    return _block(
       config,
       self.params[name],
-      table.states,
-      _filled(own[pick]),
+      start.states,
+      _filled(own),
       keys,
       numbers,
       biases,
     )
-    return np.asarray(states)[: len(pick)]
 
 
 def _code(contexts, columns):
@@ -246,10 +251,9 @@ def _block(config: ModelConfig, params, states, own, keys, numbers, biases):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _finish(model, head: str, params, states, number):
-  """Logits [B, V]."""
+def _finish(model, head: str, params, x):
+  """Logits [B, V] of states."""
   bound = model.bind({"params": params})
-  x = states[number]
   if model.config.norm == "pre":
     x = bound.decoder_norm(x)
   return bound.logits_dense[head](x)

@@ -63,6 +63,7 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
     if own.get("checksum") != certificate.checksum(model.params):
       own = _certificate(stage.config.certify, model, folder)
     found[str(model.seed)] = own
+    records.write_text(path, json.dumps(before | found, indent=1) + "\n")
     seconds = time.perf_counter() - clock
     print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s", flush=True)
     rows.append(
@@ -72,8 +73,6 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
       | {"margin": own["margin"], "reason": own["verdict"]}
       | {"seconds": round(seconds, 1)}
     )
-  text = json.dumps(found, indent=1)
-  records.write_text(path, text + "\n")
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
