@@ -1,4 +1,5 @@
-"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,fixed][,paper|released]
+"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed]
+[,paper|released]
 
 TASK     successor, addition, multiply, parity, parity_classification
 METHOD   vanilla         sinusoidal positions, natural operand order (default)
@@ -7,6 +8,7 @@ METHOD   vanilla         sinusoidal positions, natural operand order (default)
          nope_window     ABS: windowed bias without position encoding
          alibi, rope     baselines
          abc             ABC, with --mode=abc: vanilla first, then calibrated
+decoder_only  `$a+b=` and the reversed sum in one sequence, places as sinusoids
 fixed    one width for training and test, as in the papers (61 digits), and
          the papers' absolute lines
 paper    the papers' hyper-parameters (implies fixed): model size 128, six
@@ -166,7 +168,15 @@ RELEASED = {
   "eval.samples": (51,),
   "eval.free_running": True,
 }
-OPTIONS = ("fixed", "paper", "released")
+OPTIONS = ("decoder_only", "fixed", "paper", "released")
+
+# One sequence. With sinusoids of the index it does not interpolate.
+DECODER_ONLY = {
+  "model.kind": "decoder_only",
+  "model.num_decoder_layers": 3,
+  "positions.kind": "coordinates",
+  "train.learning_rate": 1e-3,
+}
 
 
 def get_config(preset: str = "addition"):
@@ -183,7 +193,9 @@ def get_config(preset: str = "addition"):
   fields, by_task = METHODS[method]
   changes = {"method": method} | fields | by_task.get(task, {})
   config = base.get_config(task)
-  if set(OPTIONS) & set(words):
+  if "decoder_only" in words:
+    changes |= DECODER_ONLY
+  if {"fixed", "paper", "released"} & set(words):
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   if {"paper", "released"} & set(words):
     changes |= PAPER
