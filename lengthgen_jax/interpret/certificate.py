@@ -84,14 +84,17 @@ class Tally:
 
 
 def margins(view, contexts, logits, end: int):
-  """Right logit - best wrong one, for every context."""
+  """Right logit - best wrong one, for every context; -inf if that is no
+  number."""
   logits = np.array(logits)
   wanted = np.full(len(contexts), end)
   if view.asked is not None:
     wanted = contexts[:, view.asked].astype(int)
   right = np.take_along_axis(logits, wanted[:, None], 1)[:, 0]
   np.put_along_axis(logits, wanted[:, None], -np.inf, 1)
-  return right - logits.max(axis=1)
+  with np.errstate(invalid="ignore"):
+    found = right - logits.max(axis=1)
+  return np.where(np.isnan(found), -np.inf, found)
 
 
 def enumerate_view(states: States, view, contexts: Contexts, tally, skip=0):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import WHOLE
 from lengthgen_jax.errors import UsageError, check
 
 
@@ -48,10 +49,29 @@ def check_local(experiment, scaffold) -> None:
       f" is, or on what comes later; train with {field}={wanted}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
+  check(
+    experiment.kind == "encoder_decoder" or 2 not in task.strides,
+    "certify: a decoder-only model reads aligned operands two tokens a digit,"
+    " which the proof does not cover; choose arithmetic.aligned=False",
+  )
   for site, lines in scaffold.items():
-    steps = np.abs(np.where(lines.valid[..., None, None], lines.matrix, 0))
+    _check_pace(task, site, lines)
+
+
+def _check_pace(task, site: str, lines) -> None:
+  """UsageError unless lines stay or move as fast as the digits."""
+  # Tokens that a row advances in each segment, 0: one of fixed size.
+  paces = dict(enumerate(task.strides)) if site != "encoder" else {}
+  whole = max(1, *task.strides) if site == "cross" else 1
+  valid = np.asarray(lines.valid)
+  for segment, step in zip(
+    np.asarray(lines.segment)[valid],
+    np.abs(np.asarray(lines.matrix))[valid].reshape(valid.sum(), -1).max(1),
+    strict=True,
+  ):
+    pace = whole if segment == WHOLE else paces.get(int(segment), 1)
     check(
-      (steps <= max((1, *task.strides))).all(),
-      f"certify: a line of {site}-attention moves {steps.max()} tokens a row,"
-      " faster than the digits; calibrate with smaller directions",
+      step in (0, pace or 1),
+      f"certify: a line of {site}-attention moves {step} tokens a row, the"
+      f" digits {pace or 1}; calibrate with other calibration.directions",
     )

@@ -169,15 +169,8 @@ class States:
         found[:, k], bias[:, k] = number[pick], values
       keys[site] = table.key_value(config, self.params, name, site)
       numbers[site], biases[site] = _filled(found), bias
-    return _block(
-      config,
-      self.params[name],
-      start.states,
-      _filled(own),
-      keys,
-      numbers,
-      biases,
-    )
+    seen = keys, numbers, biases
+    return _block(config, self.params[name], start.states, _filled(own), *seen)
 
 
 def _code(contexts, columns):
@@ -206,16 +199,8 @@ def _inputs(model, params, site: str):
   index, tokens = jnp.divmod(jnp.arange(count), size)
   zero = jnp.zeros((1, count, 1), jnp.int32)
   places = Places(zero, zero[..., 0] > 0, index, jnp.full((1, 1), count))
-  x = model.apply(
-    {"params": params},
-    tokens[None],
-    places,
-    site,
-    False,
-    None,
-    method=model.embed,
-  )
-  return x[0]
+  given = tokens[None], places, site, False, None
+  return model.apply({"params": params}, *given, method=model.embed)[0]
 
 
 _unrotated = lambda x: x  # what positions do to queries and keys: nothing

@@ -118,15 +118,9 @@ def stream(experiment, params, scaffold, batch, outputs, stop, ring):
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
     sites = Sites({"self": near, "cross": far}, dict.fromkeys(model.sites))
-    logits, cache, _ = model.apply(
-      variables,
-      part,
-      memory,
-      sites,
-      experiment.task.name,
-      cache=cache,
-      method=model.decode,
-    )
+    how = {"cache": cache, "method": model.decode}
+    args = part, memory, sites, experiment.task.name
+    logits, cache, _ = model.apply(variables, *args, **how)
     told = logits[:, 0].argmax(-1).astype(jnp.int32)
     told = jnp.where(done, experiment.task.pad, told)
     out = jax.lax.dynamic_update_slice_in_dim(out, told[:, None], row, 1)
@@ -137,15 +131,9 @@ def stream(experiment, params, scaffold, batch, outputs, stop, ring):
     row = carry[0]
     start = jnp.minimum(row, size - length)
     part = rows(batch, start, length)
-    nothing = tuple((site, ((),)) for site in ("self", "cross"))
-    found = experiment.sites(scaffold, part, open_heads=nothing).biases
-    near = found["self"].replace(index=slot(found["self"].index))
-    pick = lambda one, index: one[index]
-    far = found["cross"]
-    far = far.replace(
-      index=jax.vmap(pick, (0, None), 1)(number, far.index[:, 0])
-    )
-    far = far.replace(values=jnp.broadcast_to(far.values, far.index.shape))
+    near, far = _few_keys(experiment, scaffold, part)
+    near = near.replace(index=slot(near.index))
+    far = far.replace(index=jnp.moveaxis(number[:, far.index[:, 0]], 0, 1))
     inside = lambda c: (c[0] < start + length) & unfinished(c)
     carry = (*carry, start, (near, far))
     return jax.lax.while_loop(inside, one_row, carry)[:5]
@@ -156,6 +144,13 @@ def stream(experiment, params, scaffold, batch, outputs, stop, ring):
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, out, done)
   return jax.lax.while_loop(unfinished, one_block, carry)[3]
+
+
+def _few_keys(experiment, scaffold, part):
+  """Biases of self- and cross-attention on the few keys that rows see."""
+  closed = tuple((site, ((),)) for site in ("self", "cross"))
+  found = experiment.sites(scaffold, part, open_heads=closed).biases
+  return found["self"], found["cross"]
 
 
 def _row(bias, row):

@@ -1,0 +1,286 @@
+"""What may be certified, and training on what a certificate found wrong."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import untrained
+from command import changed
+from plain_lines import one_seed, random_lines
+
+from lengthgen_jax.attention.biases.window import Line, shared_lines
+from lengthgen_jax.attention.candidates import Candidates, near
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.config import stages
+from lengthgen_jax.config.saved import leaves
+from lengthgen_jax.coordinates import segments
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.interpret.conditions import check_local
+from lengthgen_jax.runs import workdir
+from lengthgen_jax.tasks import TASKS, data
+from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training.step import Trainer
+
+# Conditions.
+
+OWN = Line(WHOLE, LEFT, 1, 0)
+DIAGONAL = one_seed(shared_lines([OWN], 2))
+DENSE = SiteMatrix(np.zeros((1, 2, 9, 9), np.float32))
+STEEP = one_seed(shared_lines([Line(0, RIGHT, 2, 0)], 2))
+CLEAR = DIAGONAL._replace(
+  transparent=np.array([[False, False], [False, True]]),
+  **{
+    name: np.repeat(getattr(DIAGONAL, name), 2, 0)
+    for name in DIAGONAL._fields
+    if name != "transparent"
+  },
+)
+
+
+def local(task="addition", scaffold=(), fields=()):
+  """check_local of a tiny model, its lines replaced by site."""
+  usual = {"positions.kind": "none", "model.num_encoder_layers": 0}
+  built = untrained.experiment(task, fields=usual | dict(fields))
+  own = {"self": DIAGONAL, "cross": DIAGONAL} | dict(scaffold)
+  check_local(built, {site: x for site, x in own.items() if x is not None})
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    ({"task": "parity_classification"}, ("parity_classification", "transduc")),
+    ({"task": "sort"}, ("sort is no transducer",)),
+    ({"scaffold": {"self": None}}, ("self-attention has no lines",)),
+    ({"scaffold": {"cross": None}}, ("cross-attention has no lines",)),
+    (
+      {"fields": {"model.num_encoder_layers": 1}},
+      ("encoder-attention has no lines", "bias.windowed_encoder"),
+    ),
+    ({"scaffold": {"cross": DENSE}}, ("cross-attention has a dense bias",)),
+    (
+      {"scaffold": {"cross": CLEAR}},
+      ("cross-attention, layer 1, head 1 is transparent", "empty_heads"),
+    ),
+    ({"scaffold": {"cross": STEEP}}, ("cross-attention moves 2 tokens",)),
+    ({"fields": {"positions.kind": "sinusoidal"}}, ("positions.kind=none",)),
+    ({"fields": {"positions.kind": "alibi"}}, ("positions.kind",)),
+    (
+      {"fields": {"positions.kind": "alibi", "positions.cyclic_period": 3}},
+      ("positions.", "cyclic"),
+    ),
+    ({"fields": {"temperature.kind": "log_items"}}, ("temperature.kind=none",)),
+    ({"fields": {"bias.closed": -5.0}}, ("bias.closed=-1e9",)),
+    ({"fields": {"bias.allow_leak": True}}, ("bias.allow_leak=False",)),
+  ],
+)
+def test_what_cannot_be_certified_is_said_in_a_line(arguments, words):
+  with pytest.raises(UsageError) as caught:
+    local(**arguments)
+  (line,) = str(caught.value).splitlines()
+  for word in words:
+    assert word in line
+
+
+def test_lines_and_cyclic_indices_can_be_certified():
+  local()
+  encoder = {"model.num_encoder_layers": 1}
+  local(scaffold={"encoder": DIAGONAL}, fields=encoder)
+  for kind in ("sinusoidal", "learned"):
+    cyclic = {"positions.kind": kind, "positions.cyclic_period": 3}
+    local(fields=cyclic)
+  none = one_seed(shared_lines([OWN], 2))
+  cut = lambda x: x[:, :, :0] if x.ndim > 2 else x
+  local(scaffold={"cross": type(none)(*map(cut, none))})  # no head has one
+  aligned = {"arithmetic.aligned": True}
+  local(scaffold={"cross": STEEP}, fields=aligned)
+
+
+# Lines that keep what a row depends on small.
+
+
+def kept(name: str, reach: int, sizes, lines, **fields):
+  """`near` of lines (segment, anchor, M, c)."""
+  segment, anchor, matrix, c = map(np.array, zip(*lines, strict=True))
+  rows = np.full(len(lines), ANY)
+  matrix, c = matrix[:, None, None], c[:, None]
+  tested = Candidates(rows, segment, anchor, matrix, c)
+  found = near(tested, segments(*sizes), TASKS[name](**fields), reach)
+  assert found.shape == (2, len(lines))
+  return [tuple(own) for own in found.T.tolist()]
+
+
+YES, NO = (True, True), (False, False)
+
+
+def test_outputs_are_near_and_fixed_places_are_marks():
+  target = 2
+  lines = {
+    (target, LEFT, 1, -1): YES,  # the row's own input
+    (target, LEFT, 1, -2): YES,
+    (target, LEFT, 1, -3): NO,
+    (target, LEFT, 0, 0): NO,  # the first output
+    (target + 1, LEFT, 0, 0): (True, False),  # its state has seen digits
+    (0, LEFT, 0, 0): YES,  # $
+    (0, RIGHT, 0, 4): YES,
+    (0, LEFT, 0, 1): NO,
+    (0, RIGHT, 0, 0): NO,
+    (1, LEFT, 0, 0): YES,  # +
+    (1, RIGHT, 0, 0): NO,
+    (1, RIGHT, 1, 3): YES,  # as far as it likes
+    (0, LEFT, -1, 2): YES,
+  }
+  found = kept("addition", 1, (5, 5), lines)
+  assert dict(zip(lines, found, strict=True)) == lines
+  further = [(target, LEFT, 1, c) for c in (-3, -4)]
+  assert kept("addition", 2, (5, 5), further) == [YES, NO]
+
+
+def test_a_digit_that_all_places_share_is_near():
+  found = kept("multiply", 1, (5, 2), [(1, RIGHT, 0, 0), (0, RIGHT, 0, 0)])
+  assert found == [YES, NO]
+  pairs = [(0, RIGHT, 0, c) for c in (0, 1, 2, 7, 8, 9)]
+  found = kept("multiply", 1, (10,), pairs, aligned=True)
+  assert found == [YES, NO, YES, NO, YES, YES]  # the digit, marks at the left
+
+
+# Practice.
+
+FAMILIES = ("encoder_decoder", "decoder_only")
+IDS = ("inputs", "target", "source")
+
+
+def examples(batch) -> list:
+  """What every example of a batch is, all its tokens."""
+  found = [np.asarray(getattr(batch, n)) for n in IDS if n != "source"]
+  if batch.source is not None:
+    found.append(np.asarray(batch.source))
+  return [tuple(own) for own in np.concatenate(found, axis=1).tolist()]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_share_of_a_batch_is_drawn_from_the_set(kind):
+  fields = {"data.widths": (4, 5)}
+  built = untrained.experiment("addition", kind, fields)
+  texts = ["99+99", "1+2", "55+45"]
+  junk = np.full((2, 2, 5), 7, np.int32)
+  items = [built.task.parse(text)[0] for text in texts]
+  items = [np.pad(own, [(0, 0), (0, 5 - own.shape[1])]) for own in items]
+  replay = {"items": np.concatenate([items, junk]), "count": np.int32(3)}
+  config = dataclasses.replace(
+    optimizer.TrainConfig(**untrained.config("addition", kind).train),
+    replay_share=0.3,
+  )
+  share, count = built.lessons[0][0], 9  # of 32
+
+  @jax.jit
+  def batch_of(seed, step, replay):
+    """What a step trains on."""
+    seen = []
+
+    class Echo:
+      heads, lessons, task = built.heads, built.lessons, built.task
+      data, sample = built.data, staticmethod(built.sample)
+
+      @staticmethod
+      def loss(params, scaffold, batch, head, key):
+        seen.append(batch)
+        return 0.0, 1.0
+
+    trainer = Trainer(Echo, config)
+    trainer._share_loss(None, share, None, seed, step, replay)
+    return seen[0]
+
+  for step in (0, 1):
+    plain = batch_of(1, step, None)
+    mixed = batch_of(1, step, replay)
+    parsed = [(own, [2, 2]) for own in items]
+    own = data.typed_batch(built.task, kind, parsed, 4 + step, 5)
+    found, known = examples(mixed), set(examples(own))
+    assert set(found[:count]) == known and len(known) == 3
+    assert found[count:] == examples(plain)[count:]
+    jax.tree.map(
+      lambda x, y: np.testing.assert_array_equal(x[-1], y[-1]), mixed, plain
+    )
+    for name in ("rows", "keys", "places", "weight", "items", "first"):
+      jax.tree.map(
+        np.testing.assert_array_equal,
+        getattr(mixed, name),
+        getattr(plain, name),
+      )
+    # A function of seed, step and set: nothing else, and of each.
+    assert examples(batch_of(1, step, replay)) == found
+    other = replay | {"items": replay["items"][[1, 0, 2, 3, 4]]}
+    for again in (
+      batch_of(2, step, replay),
+      batch_of(1, step + 2, replay),
+      batch_of(1, step, other),
+    ):
+      assert examples(again)[:count] != found[:count]
+
+
+def a_run(folder, scaffold) -> loop.Run:
+  config = untrained.config("addition", fields={"data.widths": (6,)})
+  return loop.Run(
+    experiment=untrained.experiment("addition", fields={"data.widths": (6,)}),
+    train=optimizer.TrainConfig(**config.train),
+    seeds=(3, 5, 7),
+    scaffold=scaffold,
+    folder=folder / "retrain",
+    save_every=1,
+    keep=1,
+    config={},
+    report=print,
+  )
+
+
+def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
+  practice = {
+    "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
+    "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},
+  }
+  folder = tmp_path / "certify_1"
+  folder.mkdir()
+  (folder / workdir.PRACTICE).write_text(json.dumps(practice))
+  lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
+  section = untrained.config().retrain
+  section.certify_steps, section.certify_share = 7, 0.5
+  run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
+  found = workdir.round_of(section, run, folder)
+  assert found.seeds == (7, 3) and found.folder == folder
+  for name, own in found.scaffold["cross"]._asdict().items():
+    np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])
+  assert found.scaffold["self"].shape == (1, 1, 2)  # one for all
+  items, count = found.replay["items"], found.replay["count"]
+  assert items.shape == (2, 6, 2, 6) and count.tolist() == [6, 3]
+  task = run.experiment.task
+  typed = [[task.typed(x, 2) for x in own] for own in items]
+  assert typed[0] == ["12+34"] * 3 + ["01+01", "02+02", "03+30"]
+  assert typed[1][:3] == ["05+06", "07+08", "09+09"]
+  assert not items[1, 3:].any() and not items[..., 2:].any()
+  train = found.train
+  assert (train.steps, train.replay_share) == (7, 0.5)
+  assert train.learning_rate == section.certify_learning_rate
+  assert train.warmup_steps == 7 and train.restarts == 0
+  assert train.target_exact_match > 1  # trains to the end
+  assert run.replay is None and run.train.replay_share == 0
+
+
+def test_fields_of_certification_stay_out_of_the_second_stage():
+  numbers = ("rounds=9", "steps=77", "learning_rate=0.5", "share=0.75")
+  fields = [f"retrain.certify_{number}" for number in numbers]
+  plain, other = (
+    stages.retrain_config(
+      changed(*assignments, preset="successor,abc"), (0,), None
+    )
+    for assignments in (
+      ["retrain.certify=False"],
+      ["retrain.certify=True", *fields],
+    )
+  )
+  plain, other = dict(leaves(plain)), dict(leaves(other))
+  differ = {name for name in plain | other if plain[name] != other[name]}
+  assert len(differ) == 5
+  assert all(name.startswith("retrain.certify") for name in differ)
