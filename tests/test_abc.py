@@ -1,5 +1,6 @@
 """--mode=abc: three stages that end the same however often they are cut off."""
 
+import json
 import re
 import shutil
 
@@ -30,6 +31,8 @@ SMALL = (
   "retrain.train.steps=60",
   "retrain.train.warmup_steps=10",
   "retrain.train.restarts=0",
+  "retrain.certify_rounds=1",
+  "retrain.certify_steps=40",
   "eval.lengths=(4,)",
 )
 PIPELINE = (
@@ -49,9 +52,15 @@ def whole(tmp_path_factory):
 
 
 def finals(workdir):
-  """Parameters of the retrained seeds."""
-  _, run = workdirs.retrained(saved.saved_config(workdir), workdir)
-  return {model.seed: model.params for model in workdirs.load(run, "last")}
+  """Parameters of the seeds after all that was trained."""
+  models = workdirs.answering(saved.saved_config(workdir), workdir)
+  return {model.seed: model.params for model in models}
+
+
+def rows_of(workdir):
+  """Result rows, but for how long certificates took."""
+  rows = records.read(workdir / "results.jsonl")
+  return [row | {"seconds": None} for row in rows]
 
 
 def equal(one, other):
@@ -73,8 +82,8 @@ def kill_at(stage: str, patch, workdir) -> None:
 
   def save_once(store, *arguments):
     save(store, *arguments)
-    store.close()
     if store.folder.parent == workdir / stage:
+      store.close()
       raise Killed
 
   if stage == "calibrate":
@@ -88,16 +97,16 @@ def kill_at(stage: str, patch, workdir) -> None:
 def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
   workdir = tmp_path / "killed"
   arguments = (*PIPELINE, f"--workdir={workdir}")
-  for stage in ("interpolate", "calibrate", "retrain", "evaluate"):
+  for stage in ("interpolate", "calibrate", "retrain", "certify_1", "evaluate"):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
       kill_at(stage, patch, workdir)
       inside(*arguments)
-    if stage in ("interpolate", "retrain"):
+    if stage in ("interpolate", "retrain", "certify_1"):
       assert [p.name for p in (workdir / stage / "checkpoints").iterdir()] == [
         "20"
       ]
     assert workdirs.bias_path(workdir).exists() == (
-      stage in ("retrain", "evaluate")
+      stage in ("retrain", "certify_1", "evaluate")
     )
     if stage == "calibrate":
       assert (workdir / "calibrate" / "attention.npz").exists()
@@ -106,12 +115,13 @@ def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
   equal(finals(workdir), finals(whole[0]))
   biases = [file.read(workdirs.bias_path(w))[0] for w in (workdir, whole[0])]
   equal(*biases)
-  name = "results.jsonl"
-  assert records.read(workdir / name) == records.read(whole[0] / name)
+  assert rows_of(workdir) == rows_of(whole[0])
+  for name in ("certificate.json", "certify_1/practice.json"):
+    assert (workdir / name).read_text() == (whole[0] / name).read_text()
   # What is done is not done again.
   over = inside(*arguments)
   assert "calibrated" not in over.stderr
-  assert records.read(workdir / name) == records.read(whole[0] / name)
+  assert rows_of(workdir) == rows_of(whole[0])
 
 
 def test_pipeline_leaves_rows_figures_and_a_bias(whole):
@@ -119,9 +129,11 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   rows = records.read(workdir / "results.jsonl")
   vanilla = [row for row in rows if row["stage"] == "interpolate"]
   later = [row for row in rows if row["stage"] == "retrain"]
-  assert len(vanilla) + len(later) == len(rows)
+  last = [row for row in rows if row["stage"] == "certify"]
+  assert len(vanilla) + len(later) + len(last) == len(rows)
   assert {row["method"].split()[0] for row in vanilla} == {"vanilla"}
   assert {row["method"].split()[0] for row in later} == {"abc"}
+  assert {row["method"].split()[0] for row in last} == {"abc+certify"}
   assert {row["seed"] for row in later} == {0, 1}
   assert {row["seeds_asked"] for row in rows} == {2}
   assert {row["config_hash"] for row in vanilla} != {
@@ -146,6 +158,55 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   assert arrays["cross_valid"].any()
 
 
+def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
+  workdir, done = whole
+  found = json.loads((workdir / "certificate.json").read_text())
+  practice = json.loads((workdir / "certify_1" / "practice.json").read_text())
+  rows = records.read(workdir / "results.jsonl")
+  certified = [row for row in rows if row["metric"] == "certified"]
+  # Trained for so short a time no seed is right, before or after.
+  assert set(found) == set(practice) == {"0", "1"}
+  for row in certified:
+    assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
+    assert row["length"] is None and row["lower_bound"] is None
+  assert [row["stage"] for row in certified].count("certify") == 2
+  for seed, own in practice.items():
+    assert own["failing"]
+    assert all(len(text) <= 2 for text in own["failing"] + own["thin"])
+    told = found[seed]["counterexamples"]
+    model = lengthgen_jax.load(workdir, int(seed))
+    for text, answer in zip(told[:8], model.answers(told[:8]), strict=True):
+      assert answer != str(int(text) + 1), text
+    assert sorted(told, key=len) == told
+    assert f"the shortest: {told[0]}" in done.stdout
+  figure = workdir / "figures" / "margins.png"
+  assert figure.stat().st_size > 5000
+
+
+def test_certifying_again_keeps_what_is_there_and_tells_other_parameters(
+  whole, tmp_path
+):
+  workdir = tmp_path / "copy"
+  shutil.copytree(whole[0], workdir)
+  before = sorted(map(str, rows_of(workdir)))
+  again = inside("--mode=certify", f"--workdir={workdir}")
+  assert again.returncode == 0 and "case/s" not in again.stderr, again.stderr
+  assert sorted(map(str, rows_of(workdir))) == before
+  path = workdir / "certificate.json"
+  found = json.loads(path.read_text())
+  for own in found.values():  # as if they had been right, and trained since
+    own.update(checksum="0", value=1)
+  path.write_text(json.dumps(found))
+  rows = [
+    row | {"value": 1} if row["metric"] == "certified" else row
+    for row in records.read(workdir / "results.jsonl")
+  ]
+  records.write(workdir / "results.jsonl", rows)
+  told = inside("--mode=evaluate", f"--workdir={workdir}")
+  assert "is of other parameters; run --mode=certify" in told.stderr
+  assert "∀" not in told.stdout
+
+
 def test_modes_read_the_retrained_model(whole):
   workdir, _ = whole
   told = inside(
@@ -153,9 +214,9 @@ def test_modes_read_the_retrained_model(whole):
   )
   assert len(told.stdout.splitlines()) == 3
   assert told.stdout.splitlines()[1].startswith("error: ")
-  assert "step 60 " in told.stderr and told.returncode == 1
+  assert "step 100 " in told.stderr and told.returncode == 1
   model = lengthgen_jax.load(workdir)
-  assert model.step == 60
+  assert model.step == 100
   assert model.answers(["12", "x", "12345678"]) == told.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
   arrays, meta = file.read(workdirs.bias_path(workdir))

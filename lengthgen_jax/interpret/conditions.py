@@ -66,7 +66,7 @@ def _check_pace(task, site: str, lines) -> None:
   valid = np.asarray(lines.valid)
   for segment, step in zip(
     np.asarray(lines.segment)[valid],
-    np.abs(np.asarray(lines.matrix))[valid].reshape(valid.sum(), -1).max(1),
+    np.abs(lines.matrix).max((-2, -1), initial=0)[valid],
     strict=True,
   ):
     pace = whole if segment == WHOLE else paces.get(int(segment), 1)
