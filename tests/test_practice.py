@@ -245,10 +245,10 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   folder.mkdir()
   (folder / workdir.PRACTICE).write_text(json.dumps(practice))
   lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
-  section = untrained.config().retrain
-  section.certify_steps, section.certify_share = 7, 0.5
+  config = untrained.config()
+  config.retrain.update(certify_steps=7, certify_share=0.5)
   run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
-  found = workdir.round_of(section, run, folder)
+  found = workdir.round_of(config, run, folder)
   assert found.seeds == (7, 3) and found.folder == folder
   for name, own in found.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])
@@ -262,7 +262,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert not items[1, 3:].any() and not items[..., 2:].any()
   train = found.train
   assert (train.steps, train.replay_share) == (7, 0.5)
-  assert train.learning_rate == section.certify_learning_rate
+  assert train.learning_rate == config.retrain.certify_learning_rate
   assert train.warmup_steps == 7 and train.restarts == 0
   assert train.target_exact_match > 1  # trains to the end
   assert run.replay is None and run.train.replay_share == 0

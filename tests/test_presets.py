@@ -43,9 +43,12 @@ def test_every_preset_of_arithmetic_builds():
         config = arithmetic.get_config(preset)
         experiment = build.build(config)
         scaffold = build.make_scaffold(config, experiment)
-        windowed = "window" in method
-        assert set(scaffold) == ({"self", "cross"} if windowed else set())
-        assert (experiment.fixed_width is None) == (not words), preset
+        one_sequence = "decoder_only" in words
+        assert experiment.kind.endswith("only") == one_sequence
+        sites = {"self"} if one_sequence else {"self", "cross"}
+        assert set(scaffold) == (sites if "window" in method else set())
+        natural = not set(words) - {"decoder_only"}
+        assert (experiment.fixed_width is None) == natural, preset
         if method == "abc":
           abc.check_config(config)  # the second stage too
         assert experiment.model.config.num_decoder_layers > 1

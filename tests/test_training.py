@@ -189,7 +189,7 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   class Size(Exception):
     pass
 
-  def count(trainer, state, seeds, scaffold, rounds):
+  def count(trainer, state, seeds, scaffold, rounds, replay):
     assert len(scaffold["fate"]) == len(state.step) == len(seeds)
     raise Size(len(seeds))
 

@@ -58,7 +58,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path, run) -> None:
       if not practice:
         return
       records.write_text(own / workdir.PRACTICE, json.dumps(practice, indent=1))
-    later = workdir.round_of(config.retrain, run, own)
+    later = workdir.round_of(config, run, own)
     stage = workdir.trainings(config, folder, number - 1)[-1]
     initial = {model.seed: model.params for model in stage.models()}
     workdir.report(

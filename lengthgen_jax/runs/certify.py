@@ -61,7 +61,7 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
     clock = time.perf_counter()
     own = before.get(str(model.seed), {})
     if own.get("checksum") != certificate.checksum(model.params):
-      own = _certificate(stage.config.certify, model, folder)
+      own = _certificate(stage.config.certify.max_cases, model, folder)
     found[str(model.seed)] = own
     records.write_text(path, json.dumps(before | found, indent=1) + "\n")
     seconds = time.perf_counter() - clock
@@ -83,8 +83,8 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
   return found
 
 
-def _certificate(section, model: Model, folder) -> dict:
-  """The certificate of one seed; `section` is config.certify."""
+def _certificate(most: float, model: Model, folder) -> dict:
+  """The certificate of one seed, of `most` cases at most."""
   survey = certificate.survey(model.experiment, model.scaffold)
   largest = int(np.argmax([own.count for own in survey.contexts]))
   example = list(survey.views.values())[largest][0]
@@ -93,7 +93,7 @@ def _certificate(section, model: Model, folder) -> dict:
   found = {
     "value": None,
     "verdict": f"not tried: {cost}, more than certify.max_cases="
-    f"{section.max_cases:.3g}; most are of row {example.place} at"
+    f"{most:.3g}; most are of row {example.place} at"
     f" W={example.width}, which depends on {met}; fewer lines would help"
     " (calibration.reach)",
     "cases": survey.cases,
@@ -106,7 +106,7 @@ def _certificate(section, model: Model, folder) -> dict:
     "step": model.step,
     "version": lengthgen_jax.__version__,
   }
-  if survey.cases > section.max_cases:
+  if survey.cases > most:
     return found
   workdir.report(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"

@@ -170,7 +170,7 @@ def trainings(
     Stage("retrain", new, (second,)),
   ]
   later = [
-    round_of(config.retrain, second, path.parent)
+    round_of(config, second, path.parent)
     for path in sorted(workdir.glob(f"certify_*/{PRACTICE}"))[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
@@ -181,11 +181,11 @@ def trainings(
   return found
 
 
-def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
+def round_of(config: ConfigDict, run: loop.Run, folder) -> loop.Run:
   """Training on inputs that a certificate found wrong, after `run`.
 
   Args:
-    section: config.retrain.
+    config: of the workdir.
     run: the retraining.
     folder: of the round, with the inputs of every seed that it trains.
   """
@@ -215,10 +215,10 @@ def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
     },
     train=dataclasses.replace(
       run.train,
-      steps=section.certify_steps,
-      learning_rate=section.certify_learning_rate,
-      replay_share=section.certify_share,
-      warmup_steps=min(20, section.certify_steps),
+      steps=config.retrain.certify_steps,
+      learning_rate=config.retrain.certify_learning_rate,
+      replay_share=config.retrain.certify_share,
+      warmup_steps=min(20, config.retrain.certify_steps),
       restarts=0,
       target_exact_match=2.0,
     ),

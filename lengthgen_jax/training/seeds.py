@@ -42,9 +42,11 @@ def chunk(trainer: Trainer, states, seed_R, scaffold, rounds, replay=None):
     [R, heads] of this chunk.
   """
   spread = lambda x: jnp.broadcast_to(x, (len(seed_R), *jnp.shape(x)[1:]))
-  one = lambda state, seed, own: trainer.chunk(state, seed, *own, rounds)
+  one = lambda state, seed, own, more: trainer.chunk(
+    state, seed, own, rounds, more
+  )
   states, values = over_seeds(one, trainer.train.seed_axis)(
-    states, seed_R, jax.tree.map(spread, (scaffold, replay))
+    states, seed_R, jax.tree.map(spread, scaffold), replay
   )
   return states, values | status(states)
 

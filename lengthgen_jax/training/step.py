@@ -59,17 +59,17 @@ class Trainer:
     own = {name: getattr(state, name) for name in kept}
     return self.init(seed, state.attempt + 1).replace(begun=state.step, **own)
 
-  def chunk(self, state: TrainState, seed, scaffold, replay, rounds):
+  def chunk(self, state: TrainState, seed, scaffold, rounds, replay=None):
     """`rounds` (traced) rounds of one seed, or what its attempt has left.
 
     Args:
       state: of the seed; one that is done stays as it is.
       seed: traced.
       scaffold: of this seed.
+      rounds: each of the lessons once.
       replay: of this seed, inputs that a share of every batch is drawn from:
         "items" [n, operands, longest], of which the first "count" are there; or
         None.
-      rounds: each of the lessons once.
 
     Returns:
       state, and "loss" and "em" [heads] of the chunk (NaN if it was done).
