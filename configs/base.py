@@ -21,6 +21,8 @@ FIELDS = {
   # what the command line changed of a preset, for the same; filled in
   "overrides": (),
   "seeds": (0,),  # trained together, one result row each
+  # folder of compiled programs, for the next run to start at once; "" = none
+  "compile_cache": "~/.cache/lengthgen_jax",
   "data": {
     # lengths: a uniform length per operand, then uniform digits;
     # permutation: the papers' integers below 2^20, split 7:1

@@ -10,8 +10,10 @@ Examples:
 """
 
 import argparse
+import hashlib
 import importlib
 import pathlib
+import platform
 import runpy
 import sys
 
@@ -166,9 +168,26 @@ def dispatch(
   check(source is None or mode == "predict", "--input is for --mode=predict")
   if config is not None:
     name_overrides(config)
+    keep_programs(config.compile_cache)
   run = importlib.import_module(f"lengthgen_jax.runs.{mode}").run
   more = (source,) if mode == "predict" else ()
   return run(config, pathlib.Path(workdir), *more)
+
+
+def keep_programs(folder: str) -> None:
+  """Lets JAX keep compiled programs below a folder, apart for every kind of
+  CPU, unless it was told where (JAX_COMPILATION_CACHE_DIR)."""
+  import jax
+
+  if folder and not jax.config.jax_compilation_cache_dir:
+    about = pathlib.Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    kind = {line for line in lines if line.startswith(("flags", "Features"))}
+    text = f"{platform.machine()}{platform.processor()}{sorted(kind)}"
+    name = hashlib.sha256(text.encode()).hexdigest()[:8]
+    path = pathlib.Path(folder).expanduser() / name
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 # Fields and sections of a config that make no other method of a run.
@@ -177,6 +196,7 @@ UNNAMED = {
   "eval",
   "certify",
   "checkpoint",
+  "compile_cache",
   "method",
   "overrides",
   "train.chunk",

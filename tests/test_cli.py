@@ -4,6 +4,7 @@ import os
 import types
 
 import command
+import jax
 import numpy as np
 import pytest
 from command import TINY, changed, inside, refusal, refused, run
@@ -285,3 +286,21 @@ def test_overrides_of_a_workdir_stay_when_it_is_read(tmp_path):
   path.write_text(config.to_json_best_effort())
   read = method(f"--workdir={tmp_path}", "--config.eval.lengths=(1,)")
   assert read == "window_cpi train.steps=7"
+
+
+def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
+  name = "jax_compilation_cache_dir"
+  before = jax.config.jax_compilation_cache_dir
+  least = jax.config.jax_persistent_cache_min_compile_time_secs
+  try:
+    jax.config.update(name, None)
+    main.keep_programs("")
+    assert jax.config.jax_compilation_cache_dir is None
+    main.keep_programs(str(tmp_path))
+    kept = jax.config.jax_compilation_cache_dir
+    assert kept.startswith(f"{tmp_path}/")  # one of each kind of CPU
+    main.keep_programs(str(tmp_path / "other"))
+    assert jax.config.jax_compilation_cache_dir == kept
+  finally:
+    jax.config.update(name, before)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
