@@ -25,7 +25,7 @@ from lengthgen_jax.errors import Interrupted, UsageError, check
 # Each is a file of runs/.
 MODES = {
   "train": "train, then evaluate",
-  "abc": "interpolate, calibrate, retrain, evaluate",
+  "abc": "interpolate, calibrate, retrain, certify, evaluate",
   "evaluate": "test a trained workdir",
   "predict": "answer the expressions on standard input, one a line",
   "calibrate": "write the bias that a trained workdir's attention shows",

@@ -1,8 +1,9 @@
-"""--mode=abc, end to end: interpolate, calibrate, retrain, evaluate.
+"""--mode=abc, end to end: interpolate, calibrate, retrain, certify, evaluate.
 
-One workdir, three stages, each skipped when done and resumed when cut off:
+One workdir, stages that are skipped when done and resumed when cut off:
 W/interpolate (a vanilla model), W/calibrate (its attention as lines), W/retrain
-(a fresh model with those lines as its bias).
+(a fresh model with those lines as its bias), W/certify_1 and so on (training on
+inputs that a certificate found wrong).
 """
 
 import json
