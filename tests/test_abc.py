@@ -15,7 +15,7 @@ from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import saved
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import figures, records
-from lengthgen_jax.runs import abc, calibrate
+from lengthgen_jax.runs import abc, calibrate, certify
 from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.training import checkpoint, loop
 
@@ -58,9 +58,7 @@ def finals(workdir):
 
 
 def rows_of(workdir):
-  """Result rows, but for how long certificates took."""
-  rows = records.read(workdir / "results.jsonl")
-  return [row | {"seconds": None} for row in rows]
+  return records.read(workdir / "results.jsonl")
 
 
 def equal(one, other):
@@ -181,6 +179,23 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
     assert f"the shortest: {told[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
   assert figure.stat().st_size > 5000
+
+
+def test_what_cannot_be_certified_is_evaluated_all_the_same(
+  whole, tmp_path, capsys, monkeypatch
+):
+  def refuse(models):
+    raise UsageError("certify: a head is transparent")
+
+  for stage in ("interpolate", "calibrate", "retrain"):
+    shutil.copytree(whole[0] / stage, tmp_path / stage)
+  monkeypatch.setattr(certify, "check_local", refuse)
+  config = changed(*SMALL, preset="successor,abc")
+  assert abc.run(config, tmp_path) == 0
+  told = capsys.readouterr()
+  assert "no certificate: certify: a head is transparent" in told.err
+  assert "(retrain)" in told.out and "(certify)" not in told.out
+  assert not (tmp_path / "certificate.json").exists()
 
 
 def test_certifying_again_keeps_what_is_there_and_tells_other_parameters(

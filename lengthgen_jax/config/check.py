@@ -57,14 +57,16 @@ NUMBERS = (
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
-    " bias.scale certify.max_cases",
+    " bias.scale certify.max_cases retrain.certify_steps"
+    " retrain.certify_learning_rate",
   ),
   (
     "must not be negative",
     lambda value: value >= 0,
     "data.short_longest model.num_encoder_layers positions.cyclic_period"
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
-    " train.restarts eval.memory_mb data.size calibration.reach",
+    " train.restarts eval.memory_mb data.size calibration.reach"
+    " retrain.certify_rounds",
   ),
   (
     f"must be below {1 << 31} examples",
@@ -74,7 +76,7 @@ NUMBERS = (
   (
     "must be in [0, 1]",
     lambda value: 0.0 <= value <= 1.0,
-    "data.short_share calibration.min_cells",
+    "data.short_share calibration.min_cells retrain.certify_share",
   ),
   (
     "must be in [0, 1)",

@@ -44,10 +44,10 @@ class Survey(NamedTuple):
     return sum(own.count for own in self.contexts)
 
 
-def survey(experiment, scaffold, progress=lambda x: x) -> Survey:
+def survey(experiment, scaffold) -> Survey:
   """The views of a model's rows, and their contexts."""
   tape = Tape(experiment.task)
-  views = locality.views(experiment, scaffold, tape, progress)
+  views = locality.views(experiment, scaffold, tape)
   contexts = [Contexts(tape, view.steps) for view in views]
   return Survey(tape, views, contexts)
 

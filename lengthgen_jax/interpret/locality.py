@@ -199,11 +199,11 @@ def widths(experiment, scaffold, tape: Tape) -> range:
   return range(smallest, most + 1)
 
 
-def views(experiment, scaffold, tape: Tape, progress=lambda x: x) -> dict:
+def views(experiment, scaffold, tape: Tape) -> dict:
   """Every View there is, with the Examples that have it, narrowest first."""
   found = {}
   sizes = widths(experiment, scaffold, tape)
-  for width in progress(sizes):
+  for width in sizes:
     at = layout(experiment, scaffold, width, sizes[-1])
     for row, place in at.rows:
       own, example = view(experiment, tape, at, row, place)

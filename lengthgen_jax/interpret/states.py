@@ -8,11 +8,9 @@ row and the few keys that it sees.
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, Dense
-from lengthgen_jax.coordinates import Places
 from lengthgen_jax.interpret.locality import View
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
@@ -194,13 +192,8 @@ def _filled(array, sizes=ROWS):
 def _inputs(model, params, site: str):
   """States [T·V, D] before the first layer, by phase and token; `site` is whose
   position encoding they have."""
-  size = model.config.vocab_size
-  count = size * (model.config.positions.cyclic_period or 1)
-  index, tokens = jnp.divmod(jnp.arange(count), size)
-  zero = jnp.zeros((1, count, 1), jnp.int32)
-  places = Places(zero, zero[..., 0] > 0, index, jnp.full((1, 1), count))
-  given = tokens[None], places, site, False, None
-  return model.apply({"params": params}, *given, method=model.embed)[0]
+  method = model.every_token
+  return model.apply({"params": params}, site, method=method)[0]
 
 
 _unrotated = lambda x: x  # what positions do to queries and keys: nothing

@@ -168,7 +168,7 @@ class Contexts:
     self.columns = len(tape.shared) + sum(
       len(s.reads) + s.says for s in steps if isinstance(s, Place)
     )
-    self._names, self._moves = [], []
+    self._moves = []
     first = [((b,), tape.begin(b)) for b in tape.shared_values]
     if not tape.shared:
       first = [((), tape.begin(0))]

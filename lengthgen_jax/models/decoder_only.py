@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import Dense
+from lengthgen_jax.coordinates import Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.config import ModelConfig
 
@@ -67,6 +68,16 @@ class DecoderOnly(nn.Module):
     x = self.token_embedder(tokens)
     x = self.positions[site].embed(x, places, key)
     return self.dropout(x, deterministic=not train)
+
+  def every_token(self, site: str):
+    """[1, T·V, D]: inputs of every token at every phase of a cyclic index, all
+    that there are where positions tell no more than that."""
+    size = self.config.vocab_size
+    count = size * (self.config.positions.cyclic_period or 1)
+    index, tokens = jnp.divmod(jnp.arange(count), size)
+    zero = jnp.zeros((1, count, 1), jnp.int32)
+    places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
+    return self.embed(tokens[None], places, site, False, None)
 
   def bias(self, sites: Sites, site: str, rows, keys):
     """A site's bias with what the position encoding adds to it."""

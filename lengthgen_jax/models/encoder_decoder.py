@@ -2,9 +2,6 @@
 
 from functools import partial
 
-import jax.numpy as jnp
-
-from lengthgen_jax.coordinates import Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.decoder_only import DecoderOnly, Memory, Sites
 
@@ -47,14 +44,7 @@ class EncoderDecoder(DecoderOnly):
     return Memory(key_values, batch.source_keys), acts
 
   def token_memory(self):
-    """Keys and values [1, T·V, H, K] by layer of every token at every phase of
-    a cyclic index: all that an identity encoder without other positions can
-    leave."""
-    size = self.config.vocab_size
-    count = size * (self.config.positions.cyclic_period or 1)
-    index, tokens = jnp.divmod(jnp.arange(count), size)
-    zero = jnp.zeros((1, count, 1), jnp.int32)
-    places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
-    x = self.embed(tokens[None], places, "cross", False, None)
-    unrotated = lambda x: x
+    """Keys and values [1, T·V, H, K] by layer of every token: all that an
+    identity encoder can leave where `every_token` is all there is."""
+    x, unrotated = self.every_token("cross"), lambda x: x
     return [block.cross_key_value(x, unrotated) for block in self.decoder]

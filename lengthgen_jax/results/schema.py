@@ -66,7 +66,6 @@ FIELDS = (
   Field("by_position", key=False, group=False, optional=True),
   Field("margin", key=False, group=False, optional=True),  # of `certified`
   Field("reason", key=False, group=False, optional=True),  # of the same
-  Field("seconds", key=False, group=False, optional=True),  # that it took
 )
 KEY = tuple(field.name for field in FIELDS if field.key)
 GROUP = tuple(field.name for field in FIELDS if field.group)

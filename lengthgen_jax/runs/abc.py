@@ -47,6 +47,11 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path, run) -> None:
   """Certifies the retrained models, trains those that are wrong on inputs on
   which they are, and certifies them again."""
   asked = len(config.seeds)
+  try:
+    certify.check_local(workdir.trainings(config, folder)[-1].models())
+  except UsageError as reason:  # the other stages stand all the same
+    workdir.report(f"no certificate: {reason}")
+    return
   for number in range(1, config.retrain.certify_rounds + 1):
     own = folder / f"certify_{number}"
     if not (own / workdir.PRACTICE).exists():

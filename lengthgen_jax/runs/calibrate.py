@@ -39,6 +39,12 @@ def check_config(config: ConfigDict, experiment) -> None:
     f"task={task.name!r}: its outputs stand at no fixed place of the input, so"
     " there are no lines; calibrate tasks of digits",
   )
+  check(
+    not section.reach or task.transducer and section.lines == "operand",
+    f"calibration.reach={section.reach} is for calibration.lines='operand' and"
+    f" tasks that are transducers, and {task.name} with"
+    f" {section.lines!r} lines is not that; choose 0",
+  )
   for length in section.lengths:
     check(
       length <= config.data.train_length,

@@ -53,8 +53,7 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
     Interrupted: after SIGTERM or SIGINT, what was found is kept.
   """
   models = stage.models()
-  for model in models:
-    conditions.check_local(model.experiment, model.scaffold)
+  check_local(models)
   path, found, rows = folder / evaluate.CERTIFICATE, {}, []
   before = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
@@ -71,7 +70,6 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": own["value"], "n": own["cases"]}
       | {"margin": own["margin"], "reason": own["verdict"]}
-      | {"seconds": round(seconds, 1)}
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
@@ -81,6 +79,12 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
     figure = folder / "figures" / "margins.png"
     print(f"figure: {plots.margins(found, certificate.EDGES, figure, title)}")
   return found
+
+
+def check_local(models: list[Model]) -> None:
+  """UsageError if a model's rows see more than lines."""
+  for model in models:
+    conditions.check_local(model.experiment, model.scaffold)
 
 
 def _certificate(most: float, model: Model, folder) -> dict:

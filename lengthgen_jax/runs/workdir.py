@@ -171,7 +171,10 @@ def trainings(
   ]
   later = [
     round_of(config, second, path.parent)
-    for path in sorted(workdir.glob(f"certify_*/{PRACTICE}"))[:rounds]
+    for path in sorted(
+      workdir.glob(f"certify_*/{PRACTICE}"),
+      key=lambda path: int(path.parent.name.partition("_")[2]),
+    )[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
   if later:
