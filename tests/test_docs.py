@@ -1,4 +1,4 @@
-"""What the README shows can be typed."""
+"""What the README and docs/ show can be typed."""
 
 import importlib
 import os
@@ -17,12 +17,13 @@ from lengthgen_jax.config import build
 from lengthgen_jax.runs import abc
 from lengthgen_jax.trained import Model
 
-README = (REPOSITORY / "README.md").read_text()
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 WORKDIR = "runs/quickstart"  # of the examples that read a trained workdir
 
 
 def blocks(language: str) -> list[str]:
-  return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+  return re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
 
 
 def commands(script: str) -> list[list[str]]:
@@ -53,25 +54,25 @@ def check_command(words: list[str]) -> None:
     if mode == "abc":
       abc.check_config(config)
     named = any(word.startswith("--config=") for word in words)
-    # A clone in which the README was followed has the workdir's own config.
+    # A clone in which the pages were followed has the workdir's own config.
     assert config is not None if named else mode not in ("train", "abc")
 
 
-# Files that the README adds to the package, by name.
-FILES = dict(
-  re.findall(
-    r"`(lengthgen_jax/\S+\.py)`[^`]*:\n\n```python\n(.*?)```", README, re.S
-  )
+# (name, text) of the files that the pages add to the package, or add lines to.
+FILES = re.findall(
+  r"`(lengthgen_jax/[\w/]+\.py)`[^:`]*(?:`[^`]*`[^:`]*)?:\n\n```python\n(.*?)```",
+  TEXT,
+  re.S,
 )
 ADDED = [
   name.rpartition("/")[2].removesuffix(".py")
-  for name in FILES
+  for name, _ in FILES
   if not (REPOSITORY / name).exists()
 ]
 
 
 @pytest.mark.parametrize("words", commands("lengthgen"), ids=" ".join)
-def test_commands_of_the_readme_parse(words):
+def test_commands_of_the_pages_parse(words):
   if not any(name in " ".join(words) for name in ADDED):
     check_command(words)  # the others below
 
@@ -85,7 +86,7 @@ def test_the_first_command_is_the_main_job():
   ]
 
 
-def test_sweeps_of_the_readme_parse(monkeypatch):
+def test_sweeps_of_the_pages_parse(monkeypatch):
   monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
   sweep = importlib.import_module("sweep")
   lines = [
@@ -104,32 +105,34 @@ def test_sweeps_of_the_readme_parse(monkeypatch):
         build.build(config)
 
 
-def test_fields_that_the_readme_names_are_there():
+def test_fields_that_the_pages_name_are_there():
   config = base.get_config()
-  named = re.findall(r"`(?:--config\.)?([a-z_]+\.[a-z_.]+)=", README)
+  named = re.findall(r"`(?:--config\.)?([a-z_]+\.[a-z_.]+)=", TEXT)
   sections = "|".join(name for name in config if hasattr(config[name], "keys"))
-  named += re.findall(rf"`(?:--config\.)?((?:{sections})\.[a-z_.]+)`", README)
+  named += re.findall(rf"`(?:--config\.)?((?:{sections})\.[a-z_.]+)`", TEXT)
   assert len(named) > 10
   for name in named:
     node = config
     if name.startswith("model.") and hasattr(Model, name.split(".")[1]):
       continue  # of a model in Python
     for part in name.split("."):
-      assert part in node, f"the README names {name}"
+      assert part in node, f"the pages name {name}"
       node = node[part]
 
 
-SCRIPTS = [text for text in blocks("python") if text not in FILES.values()]
+SCRIPTS = [
+  text for text in blocks("python") if text not in [own for _, own in FILES]
+]
 
 
 @pytest.mark.parametrize("text", SCRIPTS, ids=range(len(SCRIPTS)))
-def test_python_of_the_readme_runs(text, request, capsys):
+def test_python_of_the_pages_runs(text, request, capsys):
   if WORKDIR in text:
     text = text.replace(WORKDIR, str(request.getfixturevalue("trained")))
     # A fixture that knows two digits stands in for the main job.
     text = re.sub(r"(length=)\d+", r"\g<1>2", text)
   names = {}
-  exec(compile(text, "README.md", "exec"), names)
+  exec(compile(text, "page", "exec"), names)
   assert capsys.readouterr().out.strip()
   if "calibration" in names:
     there = names["there"]
@@ -139,24 +142,25 @@ def test_python_of_the_readme_runs(text, request, capsys):
     assert np.isfinite(back).sum() == 39
 
 
-def test_what_the_readme_adds_is_all_there_is_to_add(tmp_path):
+def test_what_the_pages_add_is_all_there_is_to_add(tmp_path):
   """Its files and registry lines in a copy of the project, where its test line
   covers the new task, and those of models the new encoding."""
-  for folder in ("lengthgen_jax", "configs", "tests"):
+  for folder in ("lengthgen_jax", "configs", "tests", "docs"):
     shutil.copytree(REPOSITORY / folder, tmp_path / folder)
-  (tmp_path / "README.md").write_text(README)
-  for name, text in FILES.items():
+  shutil.copy(REPOSITORY / "README.md", tmp_path)
+  for name, text in FILES:
     path = tmp_path / name
-    if path.exists():  # a registry
+    if path.exists():  # a registry; an entry's indent says of what depth
       line, entry = text.splitlines()
-      found = path.read_text().replace("from ", f"{line}\nfrom ", 1)
-      text = found.replace("\n}", f"\n{entry}\n}}", 1)
+      indent = entry[: len(entry) - len(entry.lstrip()) - 2]
+      found = path.read_text().replace("\nfrom ", f"\n{line}\nfrom ", 1)
+      text = found.replace(f"\n{indent}}}", f"\n{entry}\n{indent}}}", 1)
     path.write_text(text)
   (words,) = [w for w in commands("python") if ADDED[0] in w]
   assert words[:2] == ["-m", "pytest"]
   words[words.index(ADDED[0])] = " or ".join(ADDED)
   words += ["tests/test_models.py"]
-  words += ["tests/test_readme.py::test_commands_of_the_readme_parse"]
+  words += ["tests/test_docs.py::test_commands_of_the_pages_parse"]
   done = subprocess.run(
     [sys.executable, *words, "-p", "no:cacheprovider"],
     cwd=tmp_path,
