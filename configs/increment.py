@@ -1,17 +1,36 @@
-"""Increment with task hints: configs/increment.py:HINT[,tempered][,paper]
+"""Increment with task hints: configs/increment.py:HINT[,tempered][,abc][,paper]
 
 HINT     none or carry; gradient steps alternate between the task and the hint
 tempered softmax temperature a·log(n+1), one learned a per layer
+abc      ABC, with --mode=abc: sinusoids of places, then calibrated lines
 paper    the paper's size: depth 4, model size 1024, 16 heads, 100 000 steps
 
   lengthgen --config=configs/increment.py:carry,tempered --workdir=W
+  lengthgen --config=configs/increment.py:none,abc --mode=abc --workdir=W2
   echo 1999 | lengthgen --mode=predict --workdir=W
 """
 
-from configs import sorting
+from configs import arithmetic, sorting
 
 HINTS = {"none": (), "carry": ("carry",)}
-OPTIONS = ("tempered", "paper")
+OPTIONS = ("tempered", "abc", "paper")
+
+# Calibration needs digits in every place, so most numbers are long.
+ABC = arithmetic.DECODER_ONLY | {
+  "data.short_share": 0.3,
+  "data.buckets": (),
+  "model.num_heads": 8,
+  "model.activation": "relu",
+  "train.steps": 3000,
+  "train.batch_size": 128,
+  "train.warmup_steps": 200,
+  "train.chunk": 100,
+  "train.target_exact_match": 0.995,
+  "calibration.lengths": (8, 9, 10),
+  "eval.lengths": (10, 20, 100, 1000),
+  "eval.samples": (1000, 1000, 300, 300),
+  "eval.free_running": False,
+}
 
 
 def get_config(preset: str = "none"):
@@ -20,6 +39,8 @@ def get_config(preset: str = "none"):
   config.model.num_decoder_layers = 4
   config.train.steps = 8000
   config.eval.update(test_sets=("uniform", "nines"), lengths=(10, 20, 50, 100))
+  if "abc" in words:
+    config.update_from_flattened_dict(ABC)
   if "paper" in words:
     config.update_from_flattened_dict(sorting.PAPER)
   return config

@@ -104,7 +104,9 @@ def hinted(task: str, preset: str, hints: dict, options: tuple):
     )
   config = base.get_config(task)
   config.hints = hints[hint]
-  config.method = "+".join([hint, *(w for w in words if w != "paper")])
+  config.method = "+".join(
+    [hint, *(w for w in words if w not in ("abc", "paper"))]
+  )
   config.update_from_flattened_dict(DECODER_ONLY)
   if "tempered" in words:
     config.temperature.kind = "log_items"
