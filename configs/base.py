@@ -172,6 +172,7 @@ FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
     "max_cases": 1e9,  # more are refused
+    "exhaustive": True,  # False: only up to the narrowest cases that fail
   },
   "eval": {
     "lengths": (6, 10, 20, 60),  # decimal digits

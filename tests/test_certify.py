@@ -174,7 +174,7 @@ def test_a_count_cut_off_and_run_again_is_the_same(how, tmp_path, monkeypatch):
     add(tally, *arguments)
 
   monkeypatch.setattr(Tally, "add", add_some)
-  arguments = own, survey, states, tmp_path
+  arguments = True, own, survey, states, tmp_path
   with pytest.raises((Killed, Interrupted)) as caught:
     certify._count(*arguments)
   assert (caught.type is Killed) == (how == "killed")
@@ -191,8 +191,31 @@ def test_a_count_cut_off_and_run_again_is_the_same(how, tmp_path, monkeypatch):
   params = jax.tree.map(lambda x: x + 1, own.params)
   other = dataclasses.replace(own, params=params)
   calls[:] = [None] * chunks
-  certify._count(other, *arguments[1:])
+  certify._count(True, other, *arguments[2:])
   assert len(calls) == 2 * chunks
+
+
+def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
+  own, survey, states, dense, tallies = small("successor")
+  found = certify._count(False, own, survey, states, tmp_path)
+  assert 0 < len(found) < len(tallies)
+  assert not any(tally.wrong for tally in found[:-1])
+  assert 0 < found[-1].wrong <= tallies[len(found) - 1].wrong
+  first = survey.narrowest(len(found))
+  told = judge.counterexamples(first, found, dense, own)
+  all_told = judge.counterexamples(survey, tallies, dense, own)
+  assert told and len(told[0]) == len(all_told[0])
+
+
+def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
+  own, *_ = small("successor")
+  section = lambda exhaustive: types.SimpleNamespace(exhaustive=exhaustive)
+  same = {"checksum": certificate.checksum(own.params), "views": [1]}
+  kept = lambda how, **about: certify._kept(same | about, section(how), own)
+  assert kept(True, complete=True) and kept(False, complete=True)
+  assert kept(False, complete=False) and not kept(True, complete=False)
+  assert not kept(False, complete=False, views=[])  # it was not tried
+  assert not kept(True, complete=True, checksum="of others")
 
 
 # Verdicts.
@@ -200,7 +223,7 @@ def test_a_count_cut_off_and_run_again_is_the_same(how, tmp_path, monkeypatch):
 
 def verdict(width=None, exact=float("inf"), **found) -> dict:
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
-  found = usual | {"counterexamples": []} | found
+  found = usual | {"counterexamples": [], "complete": True} | found
   return judge.verdict(types.SimpleNamespace(fixed_width=width), found, exact)
 
 
@@ -219,6 +242,7 @@ def verdict(width=None, exact=float("inf"), **found) -> dict:
       ("wrong on 1,234 of 12,345 cases", "shortest: 1, 2, 3;", "margin -3"),
     ),
     ({"wrong": 1, "margin": 0.0}, 0, ("none of them typed",)),
+    ({"wrong": 1, "complete": False}, 0, ("on 1 of the first 12,345 cases",)),
   ],
 )
 def test_a_verdict_says_what_was_found(found, value, words):

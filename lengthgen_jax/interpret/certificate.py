@@ -43,6 +43,11 @@ class Survey(NamedTuple):
   def cases(self) -> int:
     return sum(own.count for own in self.contexts)
 
+  def narrowest(self, count: int) -> "Survey":
+    """The first views alone."""
+    views = dict(list(self.views.items())[:count])
+    return self._replace(views=views, contexts=self.contexts[:count])
+
 
 def survey(experiment, scaffold) -> Survey:
   """The views of a model's rows, and their contexts."""

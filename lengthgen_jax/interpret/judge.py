@@ -18,6 +18,7 @@ def verdict(experiment, found: dict, exact: float) -> dict:
   cases, margin = f"{found['cases']:,} cases", found["margin"]
   noise = f"rounding at most {found['rounding']:.1g}"
   if found["wrong"]:
+    cases = cases if found["complete"] else f"the first {cases}"
     shortest = ", ".join(found["counterexamples"][:3]) or "none of them typed"
     return {
       "value": 0,

@@ -59,8 +59,8 @@ def certify(stage: workdir.Stage, folder, asked: int) -> dict:
   for model in models:
     clock = time.perf_counter()
     own = before.get(str(model.seed), {})
-    if own.get("checksum") != certificate.checksum(model.params):
-      own = _certificate(stage.config.certify.max_cases, model, folder)
+    if not _kept(own, stage.config.certify, model):
+      own = _certificate(stage.config.certify, model, folder)
     found[str(model.seed)] = own
     records.write_text(path, json.dumps(before | found, indent=1) + "\n")
     seconds = time.perf_counter() - clock
@@ -87,8 +87,15 @@ def check_local(models: list[Model]) -> None:
     conditions.check_local(model.experiment, model.scaffold)
 
 
-def _certificate(most: float, model: Model, folder) -> dict:
-  """The certificate of one seed, of `most` cases at most."""
+def _kept(own: dict, section, model: Model) -> bool:
+  """Whether a certificate of before says all that is asked."""
+  same = own.get("checksum") == certificate.checksum(model.params)
+  enough = own.get("complete") or (own.get("views") and not section.exhaustive)
+  return bool(same and enough)
+
+
+def _certificate(section, model: Model, folder) -> dict:
+  """The certificate of one seed; `section` is config.certify."""
   survey = certificate.survey(model.experiment, model.scaffold)
   largest = int(np.argmax([own.count for own in survey.contexts]))
   example = list(survey.views.values())[largest][0]
@@ -97,10 +104,11 @@ def _certificate(most: float, model: Model, folder) -> dict:
   found = {
     "value": None,
     "verdict": f"not tried: {cost}, more than certify.max_cases="
-    f"{most:.3g}; most are of row {example.place} at"
+    f"{section.max_cases:.3g}; most are of row {example.place} at"
     f" W={example.width}, which depends on {met}; fewer lines would help"
     " (calibration.reach)",
     "cases": survey.cases,
+    "complete": False,
     "margin": None,
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
@@ -110,17 +118,17 @@ def _certificate(most: float, model: Model, folder) -> dict:
     "step": model.step,
     "version": lengthgen_jax.__version__,
   }
-  if survey.cases > most:
+  if survey.cases > section.max_cases:
     return found
   workdir.report(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
     f" two cores); a row depends on at most {met}"
   )
-  return found | _enumerated(model, survey, folder)
+  return found | _enumerated(section.exhaustive, model, survey, folder)
 
 
-def _enumerated(model: Model, survey, folder) -> dict:
-  """What all cases say."""
+def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
+  """What all cases say, or those up to the narrowest that fail."""
   experiment = model.experiment
   states = States(experiment, model.params, survey.tape)
   widths = [e.width for own in survey.views.values() for e in own]
@@ -128,11 +136,15 @@ def _enumerated(model: Model, survey, folder) -> dict:
     experiment, model.scaffold, model.params, max(widths)
   )
   rounding, compared = certificate.rounding(states, survey, dense, model.seed)
-  tallies = _count(model, survey, states, folder)
+  tallies = _count(exhaustive, model, survey, states, folder)
+  cases = sum(tally.cases for tally in tallies)
+  complete = cases == survey.cases
+  survey = survey.narrowest(len(tallies))
   more, again = judge.thinnest(survey, tallies, states, dense)
   rounding = max(rounding, more)
   found = {
-    "cases": survey.cases,
+    "cases": cases,
+    "complete": complete,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
     "rounding": rounding,
@@ -169,8 +181,9 @@ def _lines(model: Model) -> dict:
   return found
 
 
-def _count(model: Model, survey, states: States, folder) -> list:
-  """A Tally of every view; goes on where an earlier call was cut off."""
+def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
+  """A Tally of every view, or of those up to the first that fails; goes on
+  where an earlier call was cut off."""
   path = folder / PARTIAL
   key = [certificate.checksum(model.params), survey.cases, states.size]
   before = json.loads(path.read_text()) if path.exists() else {}
@@ -217,4 +230,6 @@ def _count(model: Model, survey, states: States, folder) -> list:
             f"stopped after {bar.n:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
+        if tally.wrong and not exhaustive:
+          return tallies
   return tallies
