@@ -101,29 +101,51 @@ def near(tested: Candidates, keys, task, reach: int):
   Fixed places are marks or digits that all places share (N×1's one), not live
   digits or outputs; outputs are at most `reach` rows back. The start token is a
   mark in the first layer alone: later its key is the state of the first row,
-  which has seen live digits.
+  which has seen live digits. On a grid outputs are at most `reach` cells away
+  to either side; operands are followed digit by digit from the right end, and
+  of one along the grid's rows only the own digit is seen.
 
   Args:
-    tested: candidates of a task that is a transducer.
+    tested: candidates of a task that is a transducer, or a grid.
     keys: Coordinates [1, L] of the condition that they are from.
     task: says what stands where.
     reach: 1 is the row's own input and the one before.
   """
   found = []
   for segment, anchor, matrix, c in zip(*tested[1:], strict=True):
-    fixed, c = not matrix.any(), int(c[0])
+    # The axes along which the segment extends, all of which a line follows.
+    operand = 0 <= segment < task.target
+    axes = [*range(task.axes)]
+    axes = axes if not operand else [task.along[segment] if task.along else 0]
+    fixed, c = any(not matrix[x, x] for x in axes), c[axes]
     if segment == task.target + 1:
       found.append((True, False))
     elif segment == task.target:
-      found.append((not fixed and c >= -1 - reach,) * 2)
-    elif fixed and 0 <= segment < task.target:
+      own_row = not c[:-1].any()
+      close = c[-1] >= -1 - reach if own_row else (abs(c) <= reach).all()
+      found.append((close and not fixed,) * 2)
+    elif fixed and operand:
+      c = int(c[0])
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       left, right = (c, size - 1 - c) if anchor == LEFT else (size - 1 - c, c)
       held = task.holds(int(segment), left, right)
       found.append((held is None or held[0] in task.shared,) * 2)
     else:
-      found.append((True, True))
+      follows = anchor == RIGHT and matrix.max() == 1
+      follows &= axes[-1] == task.axes - 1 or not c.any()
+      found.append((task.axes == 1 or follows,) * 2)
   return np.array(found).T
+
+
+def once(keep, tested: Candidates, task):
+  """Kept lines [N, H, C] of a grid, those to outputs of earlier rows in the
+  first layer that has any: in a later one their keys have seen the rows before
+  those, and so on to the first."""
+  earlier = tested.intercept[:, :-1].any(axis=-1)
+  earlier &= tested.segment == task.target
+  has = (keep & earlier).any(axis=(1, 2))
+  later = np.arange(len(keep)) > np.argmax(has)
+  return keep & ~(later[:, None, None] & earlier)
 
 
 def phrase(line, names) -> str:
