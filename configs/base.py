@@ -196,6 +196,9 @@ FIELDS = {
     "samples": (1000,),
     "checkpoint": "last",  # last, best (by validation), or a step
     "seed": 0,  # of the test samples
+    # of a construction: significant bits of numbers, with each of which the
+    # longest lists that are sorted are found; () = not
+    "precisions": (),
     # also decode freely: rows em_end_blind and edit
     "free_running": False,
     "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024

@@ -95,6 +95,7 @@ INTEGERS = {
   "eval.lengths": 1,
   "eval.samples": 1,
   "eval.repetitions": 1,
+  "eval.precisions": 2,
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,
@@ -155,6 +156,10 @@ def _check_initial(config: ConfigDict) -> None:
   own, train = config.initial, config.train
   if own.kind == "random":
     check(train.steps > 0, "train.steps=0: must be positive")
+    check(
+      not config.eval.precisions,
+      "eval.precisions: is for initial.kind='construction'; choose ()",
+    )
     check(
       own.noise == 0,
       f"initial.noise={own.noise}: initial.kind='random' is noise already",

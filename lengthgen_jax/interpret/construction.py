@@ -63,6 +63,7 @@ from flax import linen as nn
 from lengthgen_jax.interpret import limits
 
 STEP = 4
+COPIES = ("difference", "share")
 LOGIT = 8.0  # logit of one unit of `said`; any, and training starts at ease
 
 

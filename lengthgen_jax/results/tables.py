@@ -44,8 +44,7 @@ def of_run(rows: list[dict]) -> str:
       f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
       " brackets the one-sided 95 % lower bound",
       f"{_trained(exact)}, width={values(exact, 'width')}, strict (every output"
-      " token counted)"
-      + ("; ∀: proved for every input" if models else ""),
+      " token counted)" + ("; ∀: proved for every input" if models else ""),
       *_aligned(lines),
     ]
   )
