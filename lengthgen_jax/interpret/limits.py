@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.models.config import ModelConfig
 
 
 def check_shape(experiment, size: int) -> None:
@@ -55,7 +56,9 @@ def most_items(dtype: str, copies: str) -> int:
   return min(int(2**bits + 2) // 4, 2896) if copies == "share" else 1 << 20
 
 
-def check_precision(config, alphabet: int, longest: int, copies: str) -> None:
+def check_precision(
+  config: ModelConfig, alphabet: int, longest: int, copies: str
+) -> None:
   """UsageError if a model's numbers cannot hold a length or an alphabet."""
   # Accelerators round factors of products that are not asked to be exact.
   dtype = config.dtype if config.precision == "highest" else "bfloat16"
