@@ -92,6 +92,16 @@ FIELDS = {
     # s: n is multiplied by it, in training by a random factor in 1...s²
     "stretch": 1.0,
   },
+  # parameters before the first step
+  "initial": {
+    # random; construction: weights that sort, of Theorem 5.1 of the task
+    # hinting paper (train.steps=0 leaves them as they are)
+    "kind": "random",
+    "longest": 1000,  # most items that the construction sorts
+    # how it tells whether copies are left: difference, share (the paper's)
+    "copies": "difference",
+    "noise": 0.0,  # standard deviation of normal noise on its parameters
+  },
   "bias": {
     "kind": "none",  # none, window, file
     "file": "",  # an .npz with lines or matrices
@@ -189,6 +199,9 @@ FIELDS = {
     "samples": (1000,),
     "checkpoint": "last",  # last, best (by validation), or a step
     "seed": 0,  # of the test samples
+    # of a construction: significant bits of numbers, with each of which the
+    # longest lists that are sorted are found; () = not
+    "precisions": (),
     # also decode freely: rows em_end_blind and edit
     "free_running": False,
     # predict: with the way there (multiply_long: the running sums)

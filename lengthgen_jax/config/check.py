@@ -37,6 +37,8 @@ CHOICES = {
   "positions.kind": POSITIONS,
   "positions.source_anchor": ANCHORS,
   "temperature.kind": TEMPERATURES,
+  "initial.kind": ("random", "construction"),
+  "initial.copies": ("difference", "share"),
   "bias.kind": BIASES,
   "bias.sides": SIDES,
   "train.schedule": SCHEDULES,
@@ -53,7 +55,7 @@ NUMBERS = (
     "must be positive",
     lambda value: value > 0,
     "data.train_length data.fixed_width model.emb_dim model.num_heads"
-    " model.mlp_dim model.num_decoder_layers positions.table train.steps"
+    " model.mlp_dim model.num_decoder_layers positions.table initial.longest"
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
@@ -65,6 +67,7 @@ NUMBERS = (
     lambda value: value >= 0,
     "data.short_longest model.num_encoder_layers positions.cyclic_period"
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
+    " train.steps initial.noise"
     " train.restarts eval.memory_mb data.size calibration.reach"
     " retrain.certify_rounds",
   ),
@@ -93,6 +96,7 @@ INTEGERS = {
   "eval.samples": 1,
   "eval.repetitions": 1,
   "eval.multipliers": 1,
+  "eval.precisions": 2,
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,
@@ -144,8 +148,33 @@ def check_fields(config: ConfigDict) -> None:
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",
   )
+  _check_initial(config)
   _check_eval(config)
   _check_heads(config)
+
+
+def _check_initial(config: ConfigDict) -> None:
+  own, train = config.initial, config.train
+  if own.kind == "random":
+    check(train.steps > 0, "train.steps=0: must be positive")
+    check(
+      not config.eval.precisions,
+      "eval.precisions: is for initial.kind='construction'; choose ()",
+    )
+    check(
+      own.noise == 0,
+      f"initial.noise={own.noise}: initial.kind='random' is noise already",
+    )
+    return
+  what = f"initial.kind={own.kind!r}"
+  check(
+    config.bias.kind == "none",
+    f"bias.kind={config.bias.kind!r}: {what} sees everything; choose 'none'",
+  )
+  check(
+    train.restarts == 0,
+    f"train.restarts={train.restarts}: {what} is one start; choose 0",
+  )
 
 
 def _check_eval(config: ConfigDict) -> None:

@@ -40,6 +40,31 @@ def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
   return save(figure, path)
 
 
+def longest_by_bits(rows: list[dict], path, title: str) -> pathlib.Path:
+  """The longest lists that Theorem 5.1's construction sorts against the
+  significant bits of its numbers; rows are those of `precision.rows`."""
+  figure, axis = plt.subplots(figsize=(5.5, 3.8))
+  for copies, marker in (("difference", "o"), ("share", "s")):
+    own = [row for row in rows if row["copies"] == copies]
+    bits, longest = ([row[n] for row in own] for n in ("bits", "longest"))
+    label = "copies left: " + copies
+    axis.plot(bits, longest, marker=marker, markersize=5, label=label)
+  bits = np.array(sorted({row["bits"] for row in rows}))
+  label = "(2^bits + 2) / 4"
+  axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
+  most = max(row["tried"] for row in rows)
+  axis.axhline(most, color="0.8", linewidth=1, label="longest tried")
+  axis.set_yscale("log", base=2)
+  axis.set_ylim(0.7, 2 * most)
+  axis.set_xticks(bits)
+  axis.set_xlabel("significant bits of parameters and activations")
+  axis.set_ylabel("longest lists sorted (items)")
+  axis.legend(fontsize=8)
+  figure.suptitle(title, fontsize=10)
+  figure.tight_layout()
+  return save(figure, path)
+
+
 def _range(panel) -> dict:
   """Color range of one panel; a constant one is drawn in full color."""
   if np.isnan(panel).all():

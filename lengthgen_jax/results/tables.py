@@ -43,12 +43,17 @@ def of_run(rows: list[dict]) -> str:
     [
       f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
       " brackets the one-sided 95 % lower bound",
-      f"trained on lengths up to {values(exact, 'train_length')},"
-      f" width={values(exact, 'width')}, strict (every output token counted)"
-      + ("; ∀: proved for every input" if models else ""),
+      f"{_trained(exact)}, width={values(exact, 'width')}, strict (every output"
+      " token counted)" + ("; ∀: proved for every input" if models else ""),
       *_aligned(lines),
     ]
   )
+
+
+def _trained(rows: list[dict]) -> str:
+  if all(row["step"] == 0 for row in rows):
+    return "not trained"
+  return f"trained on lengths up to {values(rows, 'train_length')}"
 
 
 def _split(rows: list[dict], lengths) -> list[list[dict]]:

@@ -78,6 +78,11 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path, run) -> None:
 def check_config(config: ConfigDict) -> None:
   """UsageError for any mistake that a later stage would run into."""
   first = build.build(config)
+  check(
+    config.initial.kind == "random",
+    f"initial.kind={config.initial.kind!r} is for --mode=train; with abc,"
+    " choose 'random'",
+  )
   calibrate.check_config(config, first)
   later = stages.retrain_config(config, config.seeds, None)
   try:

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 import lengthgen_jax
 from lengthgen_jax.config.saved import config_hash
-from lengthgen_jax.interpret import certificate
+from lengthgen_jax.interpret import certificate, plots, precision
 from lengthgen_jax.results import figures, measures, records, tables
 from lengthgen_jax.runs import workdir
 from lengthgen_jax.trained import Model, Test
@@ -38,10 +38,25 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     title += ": vanilla and ABC"
     print(abc.training_times(folder))
     more = abc.draw(config, folder, *(own.runs[0] for own in stages[:2]))
+  if config.eval.precisions:
+    more.append(precisions(config, folder, models[0].experiment))
   drawn = figures.of_run(rows, folder / "figures", title) + more
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, drawn))}")
   return 0
+
+
+def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
+  """Writes the longest lists that constructions with numbers of few bits sort,
+  and draws them; returns the figure's path."""
+  rows = precision.rows(
+    experiment, config.eval.precisions, config.initial.longest
+  )
+  text = "".join(json.dumps(row) + "\n" for row in rows)
+  records.write_text(folder / "precision.jsonl", text)
+  title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
+  path = folder / "figures" / "longest_by_bits.png"
+  return plots.longest_by_bits(rows, path, title)
 
 
 def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:

@@ -128,8 +128,9 @@ class _Loop:
     self.status = jax.device_get(many.status(states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
-    self.saved = self.status["step"].tolist()
-    self.log = Log(run.trainer, run.seeds, run.folder, self.saved)
+    steps = self.status["step"].tolist()
+    self.saved = steps if store.steps() else None  # nothing yet
+    self.log = Log(run.trainer, run.seeds, run.folder, steps)
 
   def go(self):
     """The final states."""

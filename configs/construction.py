@@ -1,0 +1,70 @@
+"""Theorem 5.1 of the task hinting paper: weights that sort, not trained.
+configs/construction.py:ALPHABET,LONGEST[,norm][,share]
+
+ALPHABET items are 1...ALPHABET
+LONGEST  the most items that are sorted
+norm     with layer normalization at the end of each block, in twice the width
+share    copies that are left are told as in the paper, which takes more bits
+
+  lengthgen --config=configs/construction.py:10,1000 --workdir=W
+  echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
+
+Training goes on from there, to other lengths and with noise:
+
+  lengthgen --config=configs/construction.py:10,100 --workdir=W2 \\
+    --config.train.steps=2000 --config.initial.noise=0.01
+"""
+
+from configs import base, sorting
+
+OPTIONS = ("norm", "share")
+
+
+def get_config(preset: str = "10,1000"):
+  alphabet, longest, words = parsed(preset)
+  config = base.get_config("sort")
+  config.method = f"construction:{preset}"
+  config.update_from_flattened_dict(sorting.DECODER_ONLY)
+  config.initial.update(kind="construction", longest=longest)
+  config.initial.copies = "share" if "share" in words else "difference"
+  config.sort.alphabet = alphabet
+  norm = "norm" in words
+  size = 3 * alphabet + 2
+  config.model.update(
+    num_heads=2,
+    emb_dim=2 * size if norm else size + size % 2,
+    mlp_dim=alphabet + 1,
+    activation="relu",
+    norm="block_end" if norm else "none",
+  )
+  config.temperature.kind = "log_items"
+  config.train.update(steps=0, learning_rate=1e-3)
+  # Of training that goes on from there, and of validation.
+  trained = max(min(longest, 20), 6)
+  config.data.update(train_length=trained, shortest=2, short_longest=5)
+  config.data.buckets = (5, trained)
+  lengths = *(n for n in (10, 100, 1000) if n < longest), longest
+  items = min(3, alphabet, longest)
+  config.eval.update(
+    test_sets=("uniform", "repeats", "all_equal"),
+    lengths=lengths,
+    samples=tuple(1000 if n < 1000 else 100 for n in lengths),
+    repeated_items=items,
+    repetitions=tuple(n // items for n in lengths if n >= items),
+    free_running=False,
+  )
+  return config
+
+
+def parsed(preset: str):
+  """(alphabet, longest, options) of a preset."""
+  *numbers, words = (*preset.split(",")[:2], preset.split(",")[2:])
+  if len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+    raise ValueError(
+      f"preset {preset!r}: name two numbers, ALPHABET,LONGEST, like 10,1000"
+    )
+  if set(words) - set(OPTIONS):
+    raise ValueError(
+      f"preset {preset!r}: after the numbers, name options of {OPTIONS}"
+    )
+  return *map(int, numbers), words

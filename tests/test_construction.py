@@ -1,0 +1,362 @@
+"""Theorem 5.1's construction sorts, as it says it does, and no further."""
+
+import copy
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from command import inside, refused
+
+from configs import construction as presets
+from lengthgen_jax.attention.kernel import Dense, attend
+from lengthgen_jax.config import build
+from lengthgen_jax.interpret import construction, limits, precision
+from lengthgen_jax.runs import train, workdir
+from lengthgen_jax.tasks import data
+
+Q, N = 4, 12
+# Every list of up to three items, and some of N: all equal, in order, in
+# reverse, one value in all but one place, uniform.
+SHORT = [
+  s for n in (1, 2, 3) for s in itertools.product((1, 2, 3, 4), repeat=n)
+]
+RANDOM = np.random.default_rng(0).integers(1, Q + 1, (40, N))
+ORDERED = np.arange(N) * Q // N + 1
+REPEATED = [[3] * N, [1] * N, [4] + [2] * (N - 1), [3] * (N - 1) + [1]]
+LISTS = [*SHORT, *REPEATED, ORDERED, ORDERED[::-1], [1, 2, 3, 4], *RANDOM]
+
+
+@functools.cache
+def built(preset, dtype="float32"):
+  config = presets.get_config(preset)
+  config.model.dtype = dtype
+  return build.build(config)
+
+
+def packed(experiment, lists, longest=N):
+  lists = [list(map(int, own)) for own in lists]
+  parsed = [(own, [len(own)]) for own in lists]
+  return data.typed_batch(
+    experiment.task, experiment.kind, parsed, longest, longest
+  )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def applied(experiment, params, batch):
+  logits, acts = experiment.apply(params, {}, batch, "sort")
+  return logits.argmax(-1), acts["decoder"]["blocks"]
+
+
+def exact(experiment, params, batch):
+  """Exact match [B], and activations of the blocks."""
+  told, blocks = applied(experiment, params, batch)
+  right = (told == batch.target) | (batch.weight == 0)
+  return np.asarray(right.all(axis=1)), blocks
+
+
+@pytest.mark.parametrize("copies", construction.COPIES)
+@pytest.mark.parametrize("preset", ("4,12", "4,12,norm"))
+def test_it_sorts_every_list(preset, copies):
+  experiment = built(preset)
+  params = construction.parameters(experiment, N, copies)
+  right, _ = exact(experiment, params, packed(experiment, LISTS))
+  wrong = [LISTS[i] for i in np.flatnonzero(~right)]
+  assert not wrong
+
+
+# The theorem's characteristics, and the derivation's bounds.
+
+
+@pytest.fixture(scope="module")
+def seen():
+  """(batch, residuals around the MLPs as numbers of `said`, params)."""
+  experiment = built("4,12")
+  params = construction.parameters(experiment, N)
+  batch = packed(experiment, LISTS)
+  _, blocks = exact(experiment, params, batch)
+  return batch, jax.tree.map(np.asarray, blocks), params
+
+
+def outputs(batch):
+  """(list, row, token, copies left, next greater item or None) of every row
+  that holds an output."""
+  for b, items in enumerate(map(sorted, LISTS)):
+    for m, token in enumerate(items[:-1]):
+      left = items.count(token) - items[: m + 1].count(token)
+      greater = [item for item in items if item > token]
+      yield b, len(items) + 1 + m, token, left, min(greater, default=None)
+
+
+def test_tokens_copy_themselves_after_the_first_attention(seen):
+  batch, blocks, params = seen
+  basis = params["token_embedder"]["embedding"][1 : Q + 2]
+  shown = 1 + (blocks[0]["before_mlp"] @ basis.T).argmax(-1)
+  inputs = np.asarray(batch.inputs)
+  held = inputs > 0
+  assert (shown == inputs)[held].all()
+
+
+def test_the_delimiter_holds_the_minimum_after_the_first_attention(seen):
+  _, blocks, params = seen
+  basis = params["logits_dense_sort"]["kernel"][:, 1 : Q + 1]
+  shown = 1 + (blocks[0]["before_mlp"] @ basis).argmax(-1)
+  for b, items in enumerate(LISTS):
+    assert shown[b, len(items)] == min(items)
+
+
+def test_outputs_hold_identity_and_successor_and_the_last_mlp_decides(seen):
+  """With the error bounds that the construction's numbers are derived from."""
+  batch, blocks, _ = seen
+  said = construction.places(Q).said
+  before = blocks[1]["before_mlp"][..., said]
+  after = blocks[1]["after_mlp"][..., said]
+  count = 0
+  for b, row, token, left, successor in outputs(batch):
+    removed = before[b, row, token - 1] - after[b, row, token - 1]
+    assert abs(removed - 1) < 1 / 8
+    if successor is None:
+      continue
+    count += 1
+    two = 1 + np.argsort(before[b, row])[-2:]
+    assert set(two.tolist()) == {token, successor}
+    identity = after[b, row, token - 1]
+    assert identity > 2 - 1 / 8 if left else abs(identity) < 1 / 8
+    assert 0.8 < after[b, row, successor - 1] < 1.2
+    others = np.delete(after[b, row], [token - 1, successor - 1])
+    assert abs(others).max() < 0.2
+  assert count > 100
+
+
+PLACES = construction.places(Q)
+BROKEN = {
+  "what marks outputs": ("decoder_0", "self_attention", "out", 0),
+  "copies and minimum": ("decoder_0", "self_attention", "value", 1),
+  "tokens behind the delimiter": ("decoder_0", "mlp", "wo", 2),
+  "equal tokens": ("decoder_1", "self_attention", "query", 0),
+  "the successor": ("decoder_1", "self_attention", "query", 1),
+  "what is taken away": ("decoder_1", "mlp", "wi", PLACES.output[1]),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_it_sorts_no_more_without_one_of_its_parts(what, seen):
+  """A head's kernel, or the MLP's column of the second item, set to zero."""
+  batch, _, params = seen
+  block, part, layer, index = BROKEN[what]
+  broken = copy.deepcopy(jax.tree.map(np.array, params))
+  kernel = broken[block][part][layer]["kernel"]
+  at = {"query": np.s_[:, index], "value": np.s_[:, index]}
+  place = at.get(layer, np.s_[index])
+  assert np.abs(kernel[place]).max() > 0
+  kernel[place] = 0
+  right, _ = exact(built("4,12"), broken, batch)
+  assert right.mean() < 0.9
+
+
+# Precision.
+
+
+def test_shares_hold_as_many_items_as_bits_can_tell_apart():
+  """64 in bfloat16, as derived, and not one more; differences hold more."""
+  experiment = built("2,65", "bfloat16")
+  lists = lambda n: [[1] * k + [2] * (n - k) for k in (n, n // 2, n - 1, 1)]
+  most = limits.most_items("bfloat16", "share")
+  assert most == 64
+  sorts = lambda params, n: exact(
+    experiment, params, packed(experiment, lists(n), 65)
+  )[0].all()
+  assert sorts(construction.parameters(experiment, most, "share"), most)
+  fine = built("2,65")  # the same numbers, made where they are not refused
+  coarse = construction.parameters(fine, most + 1, "share")
+  assert not sorts(coarse, most + 1)
+  assert sorts(construction.parameters(experiment, most + 1), most + 1)
+
+
+def test_a_bit_more_holds_twice_as_many():
+  """With every number rounded; differences need three bits for any length."""
+  found = precision.rows(built("4,12"), (3, 4, 5), 16)
+  longest = {(row["copies"], row["bits"]): row["longest"] for row in found}
+  for bits in (3, 4, 5):
+    assert longest["share", bits] == (2**bits + 2) // 4
+    assert longest["difference", bits] == 16
+
+
+def test_rounding_keeps_so_many_bits():
+  x = jnp.array([0.0, 1.0, 1.3, -1.3, 6.9e5, -3e-5])
+  wanted = x.astype(jnp.bfloat16).astype(jnp.float32)
+  np.testing.assert_array_equal(precision.rounded(x, 8), wanted)
+  np.testing.assert_array_equal(precision.rounded(x, 24), x)
+
+
+@pytest.mark.parametrize("most", (1, 5, 16, 17))
+def test_the_longest_is_found_by_bisection(most):
+  for last in (0, 1, 3, 11, 16, 17, 40):
+    assert precision.longest(lambda n, last=last: n <= last, most) == min(
+      last, most
+    )
+
+
+def test_sums_of_a_million_weights_cancel():
+  """What differences are limited by."""
+  n = 1_000_003
+  assert n < limits.most_items("bfloat16", "difference") < 2 * n
+  value = np.ones((1, 2 * n, 1, 1), np.float32)
+  value[:, n:] = -1
+
+  @jax.jit
+  def difference(bias, value):
+    key = jnp.ones_like(value)
+    query = key[:, :1]
+    return attend(query, key, value, Dense(bias), None, "highest")[0].squeeze()
+
+  bias = np.zeros((1, 1, 1, 2 * n), np.float32)
+  gain = 2 * (2 * n - 1)
+  assert abs(gain * difference(bias, value)) < 1 / 8
+  bias[..., -1] = -np.inf
+  assert abs(gain * difference(bias, value) - 2) < 1 / 8
+
+
+# What is refused.
+
+REFUSED = {
+  "model.num_decoder_layers=3": "2",
+  "model.num_heads=7": "2",
+  "model.emb_dim=16": "14",
+  "model.mlp_dim=64": "5",
+  "model.activation='gelu'": "'relu'",
+  "model.norm='pre'": "none, block_end",
+  "model.norm='block_end'": "28",
+  "model.dense_bias=False": "True",
+  "model.kind='encoder_decoder'": "'decoder_only'",
+  "positions.kind='sinusoidal'": "'none'",
+  "temperature.kind='none'": "'log_items'",
+  "temperature.stretch=2.0": "1.0",
+  "bias.kind='window'": "'none'",
+  "train.restarts=1": "0",
+  "initial.longest=2000000": "at most 1048576 items",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_other_models_are_refused_with_what_fits(change, tmp_path):
+  line = refused("train", changed(change), tmp_path / "run")
+  name, _, _ = change.partition("=")
+  words = {"model.norm='block_end'": "model.emb_dim"}
+  assert words.get(change, name) in line and REFUSED[change] in line
+  assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+  "changes, words",
+  (
+    (("model.dtype='bfloat16'", "initial.longest=65"), "at most 64 items"),
+    (("model.precision='default'", "initial.longest=65"), "at most 64 items"),
+    (("initial.longest=2897",), "at most 2896 items"),
+  ),
+)
+def test_lengths_beyond_the_precision_are_refused(changes, words, tmp_path):
+  config = changed(*changes, preset="4,12,share")
+  line = refused("train", config, tmp_path)
+  assert words in line and "'difference'" in line
+
+
+def test_alphabets_beyond_the_precision_are_refused(tmp_path):
+  config = changed("model.dtype='bfloat16'", preset="129,12")
+  assert "at most 128 items" in refused("train", config, tmp_path)
+
+
+@pytest.mark.parametrize(
+  "mode, changes, word",
+  (
+    ("abc", (), "initial.kind"),
+    ("train", ("initial.kind='random'",), "train.steps"),
+    (
+      "train",
+      ("initial.kind='random'", "train.steps=1", "initial.noise=0.1"),
+      "initial.noise",
+    ),
+    (
+      "train",
+      ("initial.kind='random'", "train.steps=1", "eval.precisions=(4,)"),
+      "eval.precisions",
+    ),
+  ),
+)
+def test_fields_of_the_construction_go_together(mode, changes, word, tmp_path):
+  assert word in refused(mode, changed(*changes), tmp_path)
+
+
+def changed(*assignments, preset="4,12"):
+  config = presets.get_config(preset)
+  for assignment in assignments:
+    name, _, value = assignment.partition("=")
+    config.update_from_flattened_dict({name: eval(value, {})})
+  return config
+
+
+# From the command line.
+
+
+def test_every_preset_has_the_constructions_shape():
+  for alphabet, longest in ((2, 1), (3, 7), (10, 1000)):
+    for words in ((), ("norm",), ("share",), ("norm", "share")):
+      preset = ",".join([str(alphabet), str(longest), *words])
+      experiment = built(preset)
+      size = construction.places(alphabet).size
+      limits.check_shape(experiment, size)
+  for preset in ("10", "a,b", "10,100,deep"):
+    with pytest.raises(ValueError, match=preset):
+      presets.get_config(preset)
+
+
+def test_noise_is_a_seeds_own():
+  config = changed("seeds=(0, 1)")
+  made = workdir.prepare(config, None)
+  (plain, _) = train.initial_parameters(config, made)
+  config.initial.noise = 0.1
+  noisy = train.initial_parameters(config, made)
+  flat = lambda tree: np.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
+  first, second = (flat(own) - flat(plain) for own in noisy)
+  for noise in (first, second):
+    assert 0.09 < noise.std() < 0.11
+  assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """A workdir of the construction, and what was printed."""
+  folder = tmp_path_factory.mktemp("construction") / "run"
+  done = inside(
+    "--config=configs/construction.py:4,12",
+    f"--workdir={folder}",
+    "--config.eval.lengths=(12,)",
+    "--config.eval.samples=(16,)",
+    "--config.eval.test_sets=('uniform',)",
+    "--config.eval.precisions=(3,)",
+    "--config.train.batch_size=8",
+    "--config.train.validation_samples=16",
+  )
+  assert done.returncode == 0, done.stderr
+  return folder, done
+
+
+def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
+  folder, done = run
+  assert "not trained" in done.stdout and "100.0" in done.stdout
+  assert (folder / "checkpoints" / "0").is_dir()
+  assert (folder / "figures" / "longest_by_bits.png").is_file()
+  assert (folder / "precision.jsonl").read_text().count("longest") == 2
+  asked = inside("--mode=predict", f"--workdir={folder}", text="3 1 4 1\n2\n")
+  assert asked.stdout == "1 1 3 4\n2\n"
+  assert "step 0 (validation EM 100.0 %)" in asked.stderr
+
+
+def test_the_checkpoint_of_step_0_is_the_construction(run):
+  folder, _ = run
+  model = workdir.answering(workdir.saved.saved_config(folder), folder)[0]
+  params = construction.parameters(built("4,12"), N)
+  same = jax.tree.map(np.array_equal, model.params, params)
+  assert all(jax.tree.leaves(same))
