@@ -43,8 +43,8 @@ that score d less have together ε <= 2n (n+1)^-d <= 2^(1-d).
   STEP between an item and the next greater one, n >= 2: 4 makes ε <= 0.05.
 
 So the identity is at most 1/8 or at least 2 - 1/8, and the successor between
-0.8 and 1.2. Weights, but for a, are integers below max(4q + 1, 8N): O(log q +
-log N) bits.
+0.8 and 1.2; the greatest item has none, but says no more than that of others.
+Weights, but for a, are integers of at most max(4q, 8N): O(log q + log N) bits.
 
 Layer normalization ("block_end"): coordinates are doubled with their negatives,
 so that their mean is 0. Behind layer 1 every row holds two ones (its token, and
