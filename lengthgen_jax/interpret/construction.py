@@ -32,19 +32,20 @@ taken away, 0 or at least 2 remain, beside a successor of 1.
 
 Scores. Temperature is a·log(n+1) with a = sqrt(K), so a key that scores d less
 than another has (n+1)^-d of its weight. A row sees at most 2n other keys: those
-that score d less have together ε <= 2n (n+1)^-d <= 2^(1-d).
+that score d less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the
+hardest, but for those of one item, where nothing is to be compared.
 
   gap d between what heads look at and the rest. At rows of the output `after`
   is 1 - ε, so their tokens keep ε of item s: said s is off by gε, what is taken
   away included. Tokens that differ add up to gε. With normalization rows differ
   in scale by ε and in scores by dε: the weights of n_s and of m_s copies by a
   factor (n+1)^(dε), and said s is off by g dε log(n+1)/2, and gε. In all that
-  is at most gε(3 + 0.35d), worst at n=1: 1/8 for d = ceil(log2 g) + 8 <= 37.
-  STEP between an item and the next greater one, n >= 2: 4 makes ε <= 0.05.
+  is at most gε(3 + 0.55d), or 1/8 for d = ceil(log3 g) + 6 <= 36.
+  STEP between an item and the next greater one: 4 makes ε <= 0.05.
 
 So the identity is at most 1/8 or at least 2 - 1/8, and the successor between
-0.8 and 1.2. Weights, but for a, are integers below max(4q + 1, 8N): O(log q +
-log N) bits.
+0.8 and 1.2; the greatest item has none, but says no more than that of others.
+Weights, but for a, are integers of at most max(4q, 8N): O(log q + log N) bits.
 
 Layer normalization ("block_end"): coordinates are doubled with their negatives,
 so that their mean is 0. Behind layer 1 every row holds two ones (its token, and
@@ -103,7 +104,7 @@ def parameters(experiment, longest: int, copies: str = "difference"):
   at, q = places(task.alphabet), task.alphabet
   share = copies == "share"
   gain = (4.0 if share else 2.0) * (2 * longest - 1)
-  gap = np.ceil(np.log2(gain)) + 8
+  gap = np.ceil(np.log(gain) / np.log(3)) + 6
   embedding = params["token_embedder"]["embedding"]
   embedding[1 : q + 1, at.item] = np.eye(q)
   embedding[task.delimiter, at.end] = 1.0
