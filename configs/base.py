@@ -93,7 +93,7 @@ FIELDS = {
     "stretch": 1.0,
   },
   "bias": {
-    "kind": "none",  # none, window, file
+    "kind": "none",  # none, window, grid (of multiply_long), file
     "file": "",  # an .npz with lines or matrices
     "window": 1,  # w, tokens on each side
     "sides": "both",  # both, previous (the less significant one alone)
@@ -146,7 +146,8 @@ FIELDS = {
     "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)
     "kappa": 2.0,  # threshold in cross-attention
     "kappa_self": 0.87,  # threshold in self-attention
-    "statistics": "all",  # μ and σ over all lines, or distinct
+    # μ and σ over all lines, distinct strengths, or long ones (min_cells)
+    "statistics": "all",
     "maximum": "head",  # subtract the max of: direction, head, none
     "min_cells": 0.5,  # least share of the rows that a line crosses
     "layers": "each",  # lines of each layer, or the last one's for all
@@ -182,12 +183,16 @@ FIELDS = {
     # repeats: this many distinct items, each this many times
     "repeated_items": 3,
     "repetitions": (1, 2, 4, 8),
+    # multiply_long's unequal: digits of b beside those of a
+    "multipliers": (3, 61),
     # per length and seed: one number, or one for each length
     "samples": (1000,),
     "checkpoint": "last",  # last, best (by validation), or a step
     "seed": 0,  # of the test samples
     # also decode freely: rows em_end_blind and edit
     "free_running": False,
+    # predict: with the way there (multiply_long: the running sums)
+    "scratchpad": False,
     "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024
   },
 }

@@ -7,8 +7,9 @@ BATCH = 64  # expressions decoded together
 MEMORY = 4 << 30  # bytes that attention to prompts may take at once
 
 
-def answers(model, texts: list[str]) -> list[str]:
-  """One line for each text: the answer, or `error: ...`."""
+def answers(model, texts: list[str], work=False) -> list[str]:
+  """One line for each text: the answer (`work`: and the way there), or
+  `error: ...`."""
   results: list[str] = [""] * len(texts)
   by_width: dict[int, list] = {}
   for i, text in enumerate(texts):
@@ -22,21 +23,20 @@ def answers(model, texts: list[str]) -> list[str]:
     for start in range(0, len(found), size):
       part = found[start : start + size]
       told = _decode(model, [parsed for _, parsed in part], width)
-      for (i, _), ids in zip(part, told, strict=True):
+      for (i, (_, lengths)), ids in zip(part, told, strict=True):
         try:
-          results[i] = model.experiment.task.render(ids)
+          results[i] = model.experiment.task.spoken(ids, lengths, work)
         except ValueError as error:
           results[i] = f"error: {error}"
   return results
 
 
-def _width(model, lengths: list[int]) -> int:
+def _width(model, lengths: list[int]):
   """What operands of these lengths are padded to; UsageError if they cannot
   be answered."""
   experiment, task = model.experiment, model.experiment.task
-  longest = max(lengths)
-  what = f"{longest} {task.unit}"
-  width = experiment.width(longest, what, "this model takes at most {}")
+  what = f"{max(lengths)} {task.unit}"
+  width = experiment.width(lengths, what, "this model takes at most {}")
   check(
     _batch_size(model, width),
     f"{what} are too many: attention to them would take more than"
@@ -46,12 +46,12 @@ def _width(model, lengths: list[int]) -> int:
   return width
 
 
-def _batch_size(model, width: int) -> int:
+def _batch_size(model, width) -> int:
   """How many texts are decoded together: a power of two, or none."""
   experiment, task = model.experiment, model.experiment.task
   bound = experiment.bound(width, model.scaffold)
   config = experiment.model.config
-  cells = task.prompt_size(bound)
+  cells = max(task.prompt_size(bound), task.output_size(bound))
   if experiment.kind == "decoder_only":
     cells = (cells + task.output_size(bound)) ** 2
   elif config.num_encoder_layers:
@@ -60,7 +60,7 @@ def _batch_size(model, width: int) -> int:
   return min(1 << found.bit_length() >> 1, BATCH)
 
 
-def _decode(model, parsed: list, width: int) -> list[list[int]]:
+def _decode(model, parsed: list, width) -> list[list[int]]:
   """Output tokens of each parsed text; compiled per power of two."""
   experiment, task = model.experiment, model.experiment.task
   rows = 1 << (len(parsed) - 1).bit_length()

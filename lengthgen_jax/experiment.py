@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from lengthgen_jax import rng
@@ -68,36 +69,43 @@ class Experiment:
 
   # Sizes.
 
-  def width(self, units: int, what: str, advice: str) -> int:
-    """What operands of `units` (`what` in words) are padded to; UsageError if
-    they cannot be, with `advice`, whose {} is the longest that fits."""
-    width = self.fixed_width or self.task.natural_width(units)
+  def width(self, lengths, what: str, advice: str):
+    """What operands of these units (`what` in words) are padded to; UsageError
+    if they cannot be, with `advice`, whose {} is the longest that fits."""
+    fixed = self.fixed_width
+    width = fixed or self.task.padded(lengths)
     check(
-      self.fixed_width is None or units < width,
-      f"{what} do not fit data.width=fixed with W={width};"
-      f" {advice.format(width - 1)}",
+      not fixed or max(lengths) < fixed,
+      f"{what} do not fit data.width=fixed with W={fixed};"
+      f" {advice.format((fixed or 0) - 1)}",
     )
     self.check_positions(width, what)
     return width
 
-  def test_width(self, length: int) -> int:
-    """The same for a test length, as people count it."""
+  def test_lengths(self, length: int, how=()) -> tuple[int, ...]:
+    """Units of each operand at a test length, as people count it, in a test
+    set with further arguments."""
+    return self.task.operand_lengths(self.task.units(length), how)
+
+  def test_width(self, length: int, how=()):
+    """What they are padded to."""
     advice = "choose shorter ones or a larger data.fixed_width"
     what = f"{length} {self.task.unit}"
-    return self.width(self.task.units(length), what, advice)
+    return self.width(self.test_lengths(length, how), what, advice)
 
   def live(self, width: int):
     """How many places of a padded number may be other than zero."""
     return width - (1 if self.fixed_width else self.task.slack)
 
-  def bound(self, width: int, scaffold: dict) -> int:
+  def bound(self, width, scaffold: dict):
     """A static size for tests of a width: one program serves many of them."""
     lined = all(own.lined for own in scaffold.values())
-    if not lined or self.fixed_width is not None:
+    grid = self.task.axes > 1  # its rows would be too many
+    if not lined or grid or self.fixed_width is not None:
       return width  # a matrix ends somewhere
     return max(1 << (width - 1).bit_length(), 64)
 
-  def site_sizes(self, width: int) -> dict[str, tuple[int, int]]:
+  def site_sizes(self, width) -> dict[str, tuple[int, int]]:
     """Rows and keys of every attention site at a width."""
     source = self.task.prompt_size(width)
     rows = self.task.output_size(width)
@@ -109,19 +117,20 @@ class Experiment:
       "encoder": (source, source),
     }
 
-  def check_scaffold(self, width: int, scaffold: dict) -> None:
+  def check_scaffold(self, width, scaffold: dict) -> None:
     """UsageError if matrices are too small for a width."""
     sizes = self.site_sizes(width)
     for site, own in scaffold.items():
       own.check_size(site, *sizes[site])
 
-  def check_positions(self, width: int, what: str, start: int = 0) -> None:
+  def check_positions(self, width, what: str, start: int = 0) -> None:
     """UsageError if a table of positions has too few rows for a width."""
     config = self.model.config.positions
     limited = POSITIONS[config.kind].limited
     cyclic = config.kind == "learned" and config.cyclic_period
     longest = max(max(size) for size in self.site_sizes(width).values())
-    needed = width + 1 + start if limited == "place" else longest
+    widest = max(width) if isinstance(width, tuple) else width
+    needed = widest + 1 + start if limited == "place" else longest
     check(
       not limited or cyclic or needed <= config.table,
       f"{what} need {needed} positions, but positions.table={config.table}",
@@ -138,7 +147,7 @@ class Experiment:
   ):
     """Examples `index_B` of a test set at a length; each a function of its
     index and the seed."""
-    width = self.test_width(length)
+    width = self.test_width(length, how)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
     return data.test_batch(
       self.task,
@@ -146,8 +155,8 @@ class Experiment:
       test_set,
       key,
       jnp.asarray(index_B),
-      self.task.units(length),
-      width,
+      np.asarray(self.test_lengths(length, how), np.int32),
+      np.asarray(width, np.int32),
       self.bound(width, scaffold),
       how,
     )

@@ -74,8 +74,7 @@ class Model:
       return None
     return tuple((site, open_heads(own)) for site, own in self.scaffold.items())
 
-  @property
-  def ring(self) -> tuple[int, int] | None:
+  def ring(self, batch) -> tuple[int, int] | None:
     """Keys that decoding keeps, see decode.stream; None where it needs all."""
     experiment, heads = self.experiment, self.open_heads
     config = experiment.model.config
@@ -87,7 +86,7 @@ class Model:
       and config.temperature.kind == "none"
     )
     own = self.scaffold.get("self")
-    return own.ring(experiment.task.target) if streams else None
+    return own.ring(experiment.task.target, batch.rows) if streams else None
 
   def batches(self, test: Test):
     """Batches of a test, and how many of each count; the last one is filled up
@@ -109,7 +108,8 @@ class Model:
     lines, what stands on a few keys.
     """
     experiment, task = self.experiment, self.experiment.task
-    width = experiment.bound(experiment.test_width(test.length), self.scaffold)
+    width = experiment.test_width(test.length, test.how)
+    width = experiment.bound(width, self.scaffold)
     config = experiment.model.config
     sources, rows = task.prompt_size(width), task.output_size(width)
     if experiment.kind == "decoder_only":
@@ -134,7 +134,7 @@ class Model:
     proves nothing, so the outputs are decoded; so are very long ones, whose
     rows would not fit memory together.
     """
-    long = batch.inputs.shape[1] > LONG and self.ring
+    long = batch.inputs.shape[1] > LONG and self.ring(batch)
     if not self.experiment.bias.allow_leak and not long:
       args = self.experiment, self.params, self.scaffold, batch
       return _hits(*args, self.experiment.task.name, open_heads=self.open_heads)
@@ -150,8 +150,9 @@ class Model:
     outputs = int(np.asarray(batch.weight).sum(axis=1).max())
     args = self.experiment, self.params, self.scaffold, batch
     args += jnp.int32(outputs), stop
-    if self.ring:
-      return np.asarray(decode.stream(*args, self.ring))
+    ring = self.ring(batch)
+    if ring:
+      return np.asarray(decode.stream(*args, ring))
     return np.asarray(decode.greedy(*args))
 
   # From Python: what people ask.
@@ -161,9 +162,10 @@ class Model:
     """The scaffold by attention site: lines or matrices, or nothing."""
     return self.scaffold
 
-  def answers(self, texts) -> list[str]:
-    """One line for each text: the answer, or `error: ...`."""
-    return answer.answers(self, list(texts))
+  def answers(self, texts, work=False) -> list[str]:
+    """One line for each text: the answer (`work`: and the way there), or
+    `error: ...`."""
+    return answer.answers(self, list(texts), work)
 
   def exact_match(self, length: int, samples=1000, test_set="", seed=0):
     """Share of random inputs of a length that are answered exactly.
@@ -183,8 +185,8 @@ class Model:
     """One input as a batch, and softmax weights by layer: {site: [H, T, S]}."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    own = experiment.fixed_width or task.natural_width(max(parsed[1]))
-    width = max(own, *experiment.data[0].widths, 0)
+    own = experiment.fixed_width or task.padded(parsed[1])
+    width = data.widest([own, *experiment.data[0].widths])
     batch = data.typed_batch(task, experiment.kind, [parsed], width, width)
     acts = _activations(experiment, self.params, self.scaffold, batch)
     return batch, [

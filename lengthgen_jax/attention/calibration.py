@@ -23,7 +23,7 @@ from lengthgen_jax.coordinates import PAD
 CHOICES = {
   "line": ("mean", "sum"),
   "rule": ("zscore", "mass"),
-  "statistics": ("all", "distinct"),
+  "statistics": ("all", "distinct", "long"),
   "maximum": ("direction", "head", "none"),
   "layers": ("each", "last"),
   "empty_heads": ("transparent", "closed"),
@@ -41,8 +41,8 @@ class Rule:
       `threshold` (the papers' μ + κσ), or by "mass": if it holds more than
       `threshold` times the attention that as many cells would hold at random.
     threshold: κ, or the multiple of random mass.
-    statistics: μ and σ over "all" lines, or over the "distinct" non-zero
-      strengths (released program).
+    statistics: μ and σ over "all" lines, over the "distinct" non-zero strengths
+      (released program), or over "long" ones, which cross enough rows.
     maximum: a kept line's value is d_l - d_max with d_max over its "direction"
       (Algorithm 1) or the whole "head" (equation 1), or d_l itself ("none",
       released program).
@@ -129,23 +129,24 @@ def _measure(condition: Condition, lines: Candidates, causal: bool, rule: Rule):
   mean = total / jnp.maximum(count, 1.0)
   strength = total if rule.line == "sum" else mean
   exists = count > 0
+  enough = exists & (count >= rule.min_cells * used.sum())
   if rule.rule == "mass":
     random = jnp.where(counted, attention, 0.0).sum((2, 3)) / counted.sum()
     score = mean / jnp.maximum(random, 1e-9)[..., None]
   else:
-    part = _statistics_over(strength, exists, rule.statistics)
+    over = enough if rule.statistics == "long" else exists
+    part = _statistics_over(strength, over, rule.statistics)
     size = jnp.maximum(part.sum(-1, keepdims=True), 1)
     mu = jnp.where(part, strength, 0.0).sum(-1, keepdims=True) / size
     spread = jnp.where(part, (strength - mu) ** 2, 0.0).sum(-1, keepdims=True)
     score = (strength - mu) / jnp.maximum(jnp.sqrt(spread / size), 1e-9)
-  enough = exists & (count >= rule.min_cells * used.sum())
   score = jnp.where(exists, score, -jnp.inf)
   return strength, score, jnp.broadcast_to(enough, score.shape)
 
 
 def _statistics_over(strength, exists, which: str):
   """[N, H, C] bool: the lines over which μ and σ are taken."""
-  if which == "all":
+  if which != "distinct":
     return jnp.broadcast_to(exists, strength.shape)
   shown = jnp.where(exists, strength, 0.0)
   order = jnp.argsort(shown, axis=-1)

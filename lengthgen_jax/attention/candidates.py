@@ -101,22 +101,31 @@ def near(tested: Candidates, keys, task, reach: int):
   Fixed places are marks or digits that all places share (N×1's one), not live
   digits or outputs; outputs are at most `reach` rows back. The start token is a
   mark in the first layer alone: later its key is the state of the first row,
-  which has seen live digits.
+  which has seen live digits. On a grid outputs are at most `reach` cells away
+  to either side, and those of other rows are seen in the first layer alone.
 
   Args:
-    tested: candidates of a task that is a transducer.
+    tested: candidates of a task that is a transducer, or a grid.
     keys: Coordinates [1, L] of the condition that they are from.
     task: says what stands where.
     reach: 1 is the row's own input and the one before.
   """
   found = []
   for segment, anchor, matrix, c in zip(*tested[1:], strict=True):
-    fixed, c = not matrix.any(), int(c[0])
+    # The axes along which the segment extends, all of which a line follows.
+    operand = 0 <= segment < task.target
+    axes = [*range(task.axes)]
+    axes = axes if not operand else [task.along[segment] if task.along else 0]
+    fixed, c = any(not matrix[x, x] for x in axes), c[axes]
     if segment == task.target + 1:
       found.append((True, False))
     elif segment == task.target:
-      found.append((not fixed and c >= -1 - reach,) * 2)
-    elif fixed and 0 <= segment < task.target:
+      own_row = not c[:-1].any()
+      close = c[-1] >= -1 - reach if own_row else (abs(c) <= reach).all()
+      close &= not fixed
+      found.append((close, close and own_row))
+    elif fixed and operand:
+      c = int(c[0])
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       left, right = (c, size - 1 - c) if anchor == LEFT else (size - 1 - c, c)
       held = task.holds(int(segment), left, right)

@@ -101,17 +101,24 @@ class SiteLines(NamedTuple):
     twice = (met & is_open[..., None, :] & beaten).any(axis=-1)
     return jnp.where(twice, CLOSED, value), index
 
-  def ring(self, target: int) -> tuple[int, int]:
+  def ring(self, target: int, rows: Coordinates) -> tuple[int, int]:
     """(first, recent): how many of the first keys, and how many before a row,
     its own included, its self-attention can see; host-side.
 
     Args:
       target: the output's segment, whose first place is the second key.
+      rows: of the outputs, for how far a grid's row extends.
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
-    key = c[..., 0] + (np.asarray(self.segment) == target)
+    said = np.asarray(self.segment) == target
+    grid = said & (rows.axes > 1)
+    size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
+    key = np.where(grid, size * c[..., 0] + c[..., -1], c[..., 0]) + said
     moves = (step[..., 0, 0] == 1) & (key <= 0)
     fixed = np.asarray(self.valid) & ~moves
+    # Where a line stays or turns along a grid's rows, as far as it can get.
+    turns = grid & (step[..., -1, -1] != 1)
+    key = np.where(turns, size * c[..., 0] + np.where(moves, -size, size), key)
     first = np.max(np.where(fixed, key, 0), initial=0)
     back = np.max(np.where(self.valid & moves, -key, 0), initial=0)
     return int(first) + 1, int(back) + 1

@@ -1,5 +1,7 @@
 """From a config to an experiment and its scaffold."""
 
+import itertools
+
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention import biases, positions, temperature
@@ -56,7 +58,7 @@ def build(config: ConfigDict) -> Experiment:
   )
   random = positions.POSITIONS[config.positions.kind].random
   start = config.positions.random_start - 1 if random else 0
-  longest = max(widths or lengths.buckets)
+  longest = data.widest(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
   _check_tests(experiment, config.eval)
   return experiment
@@ -74,6 +76,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     target=task.target,
     axes=task.axes,
     seeds=tuple(config.seeds),
+    along=task.along,
   )
   return biases.BIASES[config.bias.kind](config.bias, about)
 
@@ -129,9 +132,11 @@ def _lengths(config: ConfigDict, task) -> data.Lengths:
   return found
 
 
-def _widths(config: ConfigDict, task) -> tuple[int, ...]:
+def _widths(config: ConfigDict, task) -> tuple:
   """What operands are padded to, in turn; () where nothing is padded."""
   section = config.data
+  if task.axes > 1:
+    return _grids(section, task)
   if task.ragged:
     for name, wanted in (
       ("width", "natural"),
@@ -168,6 +173,27 @@ def _widths(config: ConfigDict, task) -> tuple[int, ...]:
       f" {longest} {'bits' if task.base == 2 else 'digits'}",
     )
   return widths
+
+
+def _grids(section, task) -> tuple:
+  """Sizes of the grids of training, in turn."""
+  for name, wanted in (
+    ("width", "natural"),
+    ("numbers", "lengths"),
+    ("short_longest", 0),
+  ):
+    check(
+      section[name] == wanted,
+      f"data.{name}={section[name]!r}: {task.name} has digits of its own size"
+      f" and no other: choose {wanted!r}",
+    )
+  longest = section.train_length
+  widths = tuple(section.widths) or range(section.shortest, longest + 1)
+  check(
+    max(widths) == longest,
+    f"data.widths: {max(widths)} is not data.train_length={longest}",
+  )
+  return task.sizes(tuple(sorted(widths)))
 
 
 def _model_config(config: ConfigDict, task) -> ModelConfig:
@@ -217,8 +243,9 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
 def _check_tests(experiment: Experiment, section) -> None:
   """UsageError if a length or a test set cannot be tested."""
   try:
-    for length in section.lengths:
-      experiment.test_width(length)
+    for length, name in itertools.product(section.lengths, section.test_sets):
+      for _, how in experiment.task.variants(name, section, length):
+        experiment.test_width(length, how)
   except UsageError as error:
     raise UsageError(f"eval.lengths: {error}") from error
   for name in section.test_sets:

@@ -40,7 +40,9 @@ def check_config(config: ConfigDict, experiment) -> None:
     " there are no lines; calibrate tasks of digits",
   )
   check(
-    not section.reach or task.transducer and section.lines == "operand",
+    not section.reach
+    or (task.transducer or task.axes > 1)
+    and section.lines == "operand",
     f"calibration.reach={section.reach} is for calibration.lines='operand' and"
     f" tasks that are transducers, and {task.name} with"
     f" {section.lines!r} lines is not that; choose 0",
@@ -55,12 +57,13 @@ def check_config(config: ConfigDict, experiment) -> None:
     width for width, _ in collect.conditions(config.calibration, experiment)
   }
   free = section.lines == "operand" and config.data.width == "natural"
-  what = "calibration.lengths" if task.ragged else "data.widths"
+  grid = task.axes > 1
+  what = "calibration.lengths" if task.ragged or grid else "data.widths"
   check(
     not free or len(sizes) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
     f" width: train with two or more {what}, like"
-    f" {tuple(max(sizes) + i for i in range(3))}",
+    f" {tuple(int(np.max([*sizes])) + i for i in range(3))}",
   )
 
 

@@ -20,10 +20,12 @@ def conditions(section, experiment) -> list[tuple]:
   if experiment.task.ragged:
     return [(n, n) for n in lengths]
   widths = experiment.data[0].widths
+  if experiment.task.axes > 1:  # a grid's digits fill it
+    return [(w, w) for w in widths if not lengths or set(w) <= set(lengths)]
   return [(w, n) for w in widths for n in lengths or [None]]
 
 
-def collect(section, model: Model, width: int, length):
+def collect(section, model: Model, width, length):
   """What an interpolated model attends to under one condition.
 
   Args:
@@ -56,6 +58,8 @@ def collect(section, model: Model, width: int, length):
   used = one.rows.segment[0] == task.target
   if section.rows == "length":
     limit = length or task.units(experiment.train_length)
+    if task.axes > 1:  # rows of the grid, of one operand's digits
+      limit = limit[task.along.index(0)]
     used &= one.rows.left[0, :, 0] < limit
   means, deviations = {}, {}
   for site in sites(experiment):
@@ -72,8 +76,10 @@ def sites(experiment) -> tuple[str, ...]:
   return tuple(s for s in experiment.site_segments if s != "encoder")
 
 
-def samples(experiment, seed: int, width: int, length, start, count):
-  key = jax.random.fold_in(rng.stream(seed, "calibration"), width)
+def samples(experiment, seed: int, width, length, start, count):
+  # One number names a condition: a grid's is its two numbers' digits.
+  fold = lambda key, x: jax.random.fold_in(key, int(np.polyval(x, 1000)))
+  key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
   own = experiment.data[0]
   if length is None:
     turn = own.widths.index(width)
@@ -85,10 +91,10 @@ def samples(experiment, seed: int, width: int, length, start, count):
     experiment.task,
     experiment.kind,
     next(iter(experiment.task.test_sets)),
-    jax.random.fold_in(key, length),
+    fold(key, np.atleast_1d(length)),
     jnp.arange(start, start + count),
-    length,
-    width,
+    np.asarray(length, np.int32),
+    np.asarray(width, np.int32),
     width,
     (),
   )

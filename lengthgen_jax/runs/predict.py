@@ -20,21 +20,24 @@ def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
   )
   if source is None:
     sys.stdin.reconfigure(errors="replace")
-    return answer_all(model, sys.stdin)
+    return answer_all(model, sys.stdin, config.eval.scratchpad)
   with reading(f"--input={source}:"):
     lines = pathlib.Path(source).read_text(errors="replace")
-  return answer_all(model, io.StringIO(lines))
+  return answer_all(model, io.StringIO(lines), config.eval.scratchpad)
 
 
-def answer_all(model: Model, source) -> int:
+def answer_all(model: Model, source, work=False) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
+
+  `work`: with the way to each answer.
 
   A terminal is answered line by line, anything else as a whole.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
-    for answer in model.answers(line.rstrip("\n") for line in group):
+    lines = [line.rstrip("\n") for line in group]
+    for answer in model.answers(lines, work):
       failed |= answer.startswith("error:")
       print(answer, flush=True)
   return int(failed)

@@ -1,4 +1,4 @@
-"""What the arithmetic tasks share: formats, segments, sampling, parsing."""
+"""What the arithmetic tasks share: formats, segments, sampling."""
 
 import dataclasses
 import math
@@ -6,24 +6,15 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from lengthgen_jax.errors import check, shown
+from lengthgen_jax.errors import check
 from lengthgen_jax.tasks import digits
-from lengthgen_jax.tasks.task import (
-  Example,
-  Size,
-  Task,
-  below,
-  characters,
-  expect,
-  join,
-)
-from lengthgen_jax.tasks.vocabulary import ARITHMETIC
+from lengthgen_jax.tasks.numbers import NumberTask
+from lengthgen_jax.tasks.task import Example, Size, below, join
 
 
 @dataclasses.dataclass(frozen=True)
-class ArithmeticTask(Task):
+class ArithmeticTask(NumberTask):
   """Digits in, digits of the answer out, least significant first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a
@@ -44,21 +35,12 @@ class ArithmeticTask(Task):
   slack: int = 2
 
   section: ClassVar[str] = "arithmetic"
-  unit: ClassVar[str] = "digits"
   test_sets: ClassVar[dict] = {
     "equal": digits.equal,
     "unequal": digits.unequal,
     "carry": digits.carry_chain,
   }
-  ragged: ClassVar[bool] = False
-  of_digits: ClassVar[bool] = True
   transducer: ClassVar[bool] = True
-  operator: ClassVar[str] = ""
-  base: ClassVar[int] = 10
-  short_operand: ClassVar[bool] = False  # the second operand is one digit
-  vocabulary = ARITHMETIC
-  vocab_size = 15  # the papers'; `=` is a decoder-only model's alone
-  start, end, pad, delimiter = ARITHMETIC.encode("$&@=")
 
   def __post_init__(self):
     check(
@@ -79,11 +61,6 @@ class ArithmeticTask(Task):
     if self.interleaved:
       return None if left < 2 else (1 - right % 2, right // 2)
     return (segment, right) if left else None
-
-  @property
-  def shared(self) -> tuple[int, ...]:
-    """Operands of one digit, which every place reads."""
-    return (1,) if self.short_operand else ()
 
   # Sizes.
 
@@ -165,65 +142,3 @@ class ArithmeticTask(Task):
     short = self.short_operand
     own, spare = (1, items.shape[1] - 1) if short else (width, 0)
     return join(a, self.number(items[1:], own, self.operator, 1), spare=spare)
-
-  def number(self, items, width, marks: str, segment: int):
-    """The marks, then the operands' digits in turn, most significant first."""
-    count, longest = items.shape
-    place = jnp.arange(count * (longest + 1))
-    digit = jnp.clip(width - place // count, 0, longest - 1)
-    first = jnp.array(self.vocabulary.encode(marks))
-    ids = items[place % count, digit].at[:count].set(first)
-    return self.run(ids, count * (width + 1), segment, marks=count)
-
-  @property
-  def usage(self):
-    if self.operands == 1:
-      return "99999" if self.base == 10 else "0110"
-    return f"123{self.operator}{4 if self.short_operand else 456}"
-
-  def parse(self, text):
-    """Digits [O, longest] of a typed expression, and its operands' lengths.
-
-    Spaces are ignored.
-    """
-    what = "bits" if self.base == 2 else "digits"
-    wanted = f"{self.name} takes {what} like {self.usage}"
-    allowed = "0123456789"[: self.base] + self.operator
-    kept = characters(text, allowed, wanted)
-    parts = kept.split(self.operator) if self.operator else [kept]
-    found, last = len(parts) - 1, len(parts[-1])
-    for is_right, why in (
-      (found + 1 == self.operands, f"has {found} operators {self.operator!r}"),
-      (all(parts), "lacks an operand"),
-      (
-        not self.short_operand or last == 1,
-        f"has a multiplier of {last} digits",
-      ),
-    ):
-      expect(is_right, f"{shown(text)} {why}; {wanted}")
-    lengths = [len(part) for part in parts]
-    padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
-    items = np.array([list(map(int, own)) for own in padded], np.int32)
-    return items, lengths
-
-  def typed(self, items, length: int) -> str:
-    """What a person types for digits [O, L] of so many places."""
-    numbers = [
-      own[: 1 if i in self.shared else length][::-1]
-      for i, own in enumerate(items)
-    ]
-    return self.operator.join("".join(map(str, own)) for own in numbers)
-
-  def symbols(self, ids):
-    return list(self.vocabulary.decode(ids))
-
-  def render(self, ids):
-    """The answer in ordinary order without leading zeros."""
-    tokens = self.vocabulary.decode(ids)
-    body, end, _ = tokens.partition("&")
-    expect(end, f"no end token '&' after {shown(body)}")
-    expect(
-      body and set(body) <= set("0123456789"[: self.base]),
-      f"the model wrote {shown(body)}, which is no number",
-    )
-    return body[::-1].lstrip("0") or "0"

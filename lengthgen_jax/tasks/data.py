@@ -77,6 +77,12 @@ def split(total: int, mass) -> list[int]:
   return found.tolist()
 
 
+def widest(widths):
+  """The least width that none of some widths exceeds."""
+  found = np.max(widths, axis=0).tolist()
+  return tuple(found) if isinstance(found, list) else found
+
+
 @dataclasses.dataclass(frozen=True)
 class DataSet:
   """The examples of one task, packed for one family.
@@ -88,7 +94,8 @@ class DataSet:
     task: a Task.
     kind: the family that examples are packed for.
     lengths: their distribution, in the task's units.
-    widths: what operands are padded to, in turn; () in ragged tasks.
+    widths: what operands are padded to, in turn, a number or one for each; ()
+      in ragged tasks.
     numbers: "lengths" draws a length for every operand, then uniform digits
       (validation is fresh draws of the same kind); "permutation" is the
       papers' set, a random permutation of the integers below 2^20 split 7:1
@@ -105,9 +112,9 @@ class DataSet:
   size: int
   seed: int
 
-  def longest(self, bucket: int) -> int:
+  def longest(self, bucket: int):
     """What the examples of a bucket are padded to."""
-    return max(self.widths) if self.widths else self.lengths.buckets[bucket]
+    return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def bucket_size(self, bucket: int) -> int:
     """Examples of a bucket; 0 if the stream is endless."""
@@ -199,12 +206,12 @@ def test_batch(
     test_set: in task.test_sets.
     key: PRNG key.
     index_B: [B] int32.
-    length: traced, of every operand in the task's units.
-    width: traced, what operands are padded to.
+    length: traced, of every operand in the task's units, or [O].
+    width: traced, what operands are padded to, or [O].
     longest: static bound of both.
     how: further arguments of the test set, static.
   """
-  lengths = jnp.full((task.operands,), length)
+  lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
   size = Size(lengths, width, longest)
 
   def make(index):
@@ -215,7 +222,7 @@ def test_batch(
   return pack.batch(kind, task, make, index_B)
 
 
-def typed_batch(task, kind: str, parsed: list, width: int, longest: int):
+def typed_batch(task, kind: str, parsed: list, width, longest):
   """What persons typed, of one size, as a batch.
 
   Args:
@@ -226,10 +233,13 @@ def typed_batch(task, kind: str, parsed: list, width: int, longest: int):
     longest: static bound.
   """
   items = [np.asarray(own, np.int32) for own, _ in parsed]
-  room = lambda x: [(0, 0)] * (x.ndim - 1) + [(0, longest - x.shape[-1])]
+  most = int(np.max(longest))
+  room = lambda x: [(0, 0)] * (x.ndim - 1) + [(0, most - x.shape[-1])]
   items = np.stack([np.pad(own, room(own)) for own in items])
   lengths = np.array([found for _, found in parsed], np.int32)
-  return _answered(task, kind, items, lengths, np.int32(width), longest)
+  return _answered(
+    task, kind, items, lengths, np.asarray(width, np.int32), longest
+  )
 
 
 @partial(jax.jit, static_argnums=(0, 1, 5))

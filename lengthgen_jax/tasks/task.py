@@ -49,13 +49,14 @@ class Size(NamedTuple):
 
   Attributes:
     lengths: [O] traced, digits or items of each operand.
-    width: traced, what operands are padded to (tasks with a width).
-    longest: static bound of all of them.
+    width: traced, what operands are padded to (tasks with a width): one for
+      all, or [O].
+    longest: static bound of all of them, or a bound of each.
   """
 
   lengths: Array
   width: Array
-  longest: int
+  longest: int | tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Task:
     test_sets: dict of functions by name, (task, key, size, *how) -> items.
     operands: numbers that an example has.
     axes: of the coordinates, 2 for grids.
+    along: of a grid, the axis of each of the prompt's segments.
     ragged: whether examples of a batch differ in length; otherwise they are
       padded to one width.
     of_digits: whether segments are numbers, least significant digit last.
@@ -88,6 +90,7 @@ class Task:
   unit: ClassVar[str] = "items"
   operands: ClassVar[int] = 1
   axes: ClassVar[int] = 1
+  along: ClassVar[tuple[int, ...]] = ()
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
   transducer: ClassVar[bool] = False
@@ -127,6 +130,18 @@ class Task:
     """What operands of so many units are padded to."""
     return length
 
+  def padded(self, lengths):
+    """The width of operands of these units: one for all, or a tuple."""
+    return self.natural_width(max(lengths))
+
+  def sizes(self, widths: tuple[int, ...]) -> tuple:
+    """What operands are padded to in training, in turn, of data.widths."""
+    return widths
+
+  def operand_lengths(self, length: int, how: tuple) -> tuple[int, ...]:
+    """Units of each operand in a test set with these further arguments."""
+    return (length,) * self.operands
+
   def test_size(self, length: int, samples: int) -> int:
     """How many samples there can be."""
     return samples
@@ -141,6 +156,11 @@ class Task:
 
   def render(self, ids) -> str:
     """An output as people write it; ValueError with one line if it is none."""
+
+  def spoken(self, ids, lengths, work=False) -> str:
+    """`render` of an answer to operands of some lengths; `work`: with the way
+    there, where there is one."""
+    return self.render(ids)
 
   def symbols(self, ids) -> list[str]:
     """Each token as people write it."""

@@ -50,6 +50,7 @@ class Shape:
     target: number of the output's segment.
     axes: of the coordinates.
     seeds: of the run.
+    along: of a grid, the axis of each of the input's segments.
   """
 
   sites: dict[str, tuple[str, ...]]
@@ -60,6 +61,7 @@ class Shape:
   target: int
   axes: int
   seeds: tuple[int, ...]
+  along: tuple[int, ...] = ()
 
 
 def causal(rows, keys):

@@ -1,0 +1,69 @@
+"""N digits times M: configs/multiply_long.py:METHOD[,decoder_only]
+
+Trained on 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
+
+METHOD   vanilla   sinusoids of the two coordinates
+         window    lines set by hand: near cells, one for each head
+         abc       with --mode=abc: vanilla first, then calibrated
+decoder_only  prompt and running sums in one sequence
+
+  lengthgen --config=configs/multiply_long.py:abc --mode=abc --workdir=W
+  echo 123456789*987654321 | lengthgen --mode=predict --workdir=W
+
+About 25 minutes a seed on one core (abc).
+"""
+
+from configs import base
+
+SHARED = {
+  "data.train_length": 4,
+  "data.shortest": 2,
+  "model.num_encoder_layers": 0,
+  "model.num_decoder_layers": 3,
+  "positions.kind": "coordinates",
+  "train.batch_size": 96,
+  "train.learning_rate": 2e-3,
+  "train.steps": 14000,
+  "train.chunk": 200,
+  "train.validation_samples": 128,
+  "train.target_exact_match": 0.985,
+  "eval.lengths": (4, 6, 10, 20, 40, 100),
+  "eval.samples": (1000, 1000, 1000, 500, 100, 20),
+}
+# Of 12 000 steps; rare digit contexts are what takes so long.
+LINED = {
+  "positions.kind": "none",
+  "train.learning_rate": 3e-3,
+  "train.steps": 12000,
+  "train.target_exact_match": 2.0,
+}
+METHODS = {
+  "vanilla": {},
+  "window": LINED | {"bias.kind": "grid"},
+  "abc": {
+    "method": "vanilla",  # of the first stage; the second is "abc"
+    "abc.vanilla_longest": 20,
+    "calibration.lengths": (3, 4),
+    "calibration.min_cells": 0.4,
+    "calibration.statistics": "long",
+    "calibration.reach": 1,
+    "retrain.model.dropout_rate": 0.0,
+  }
+  | {f"retrain.{name}": value for name, value in LINED.items()},
+}
+OPTIONS = ("decoder_only",)
+
+
+def get_config(preset: str = "abc"):
+  method, *words = preset.split(",")
+  if method not in METHODS or set(words) - {*OPTIONS}:
+    raise ValueError(
+      f"preset {preset!r}: name a method of {(*METHODS,)} and options of"
+      f" {OPTIONS}"
+    )
+  config = base.get_config("multiply_long")
+  changes = {"method": method} | SHARED | METHODS[method]
+  if "decoder_only" in words:
+    changes |= {"model.kind": "decoder_only"}
+  config.update_from_flattened_dict(changes)
+  return config
