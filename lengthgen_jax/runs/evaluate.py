@@ -132,7 +132,8 @@ def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
 def row_base(config: ConfigDict, model: Model, stage: str, asked: int) -> dict:
   """The conditions of a row: everything but what was measured."""
   task = model.experiment.task
-  padded = not task.ragged and config.data.width == "natural"
+  natural = not task.ragged and config.data.width == "natural"
+  padded = natural and task.axes == 1
   endless = "endless" if task.ragged else config.data.numbers
   return {
     "task": config.task,
