@@ -72,26 +72,20 @@ class Experiment:
   def width(self, lengths, what: str, advice: str):
     """What operands of these units (`what` in words) are padded to; UsageError
     if they cannot be, with `advice`, whose {} is the longest that fits."""
-    fixed = self.fixed_width
+    fixed = self.fixed_width or 0
     width = fixed or self.task.padded(lengths)
+    why = f"{what} do not fit data.width=fixed with W={fixed};"
     check(
-      not fixed or max(lengths) < fixed,
-      f"{what} do not fit data.width=fixed with W={fixed};"
-      f" {advice.format((fixed or 0) - 1)}",
+      max(lengths) < (fixed or 1 << 31), f"{why} {advice.format(fixed - 1)}"
     )
     self.check_positions(width, what)
     return width
 
-  def test_lengths(self, length: int, how=()) -> tuple[int, ...]:
-    """Units of each operand at a test length, as people count it, in a test
-    set with further arguments."""
-    return self.task.operand_lengths(self.task.units(length), how)
-
   def test_width(self, length: int, how=()):
-    """What they are padded to."""
+    """The same for a test length, as people count it, in a test set."""
     advice = "choose shorter ones or a larger data.fixed_width"
     what = f"{length} {self.task.unit}"
-    return self.width(self.test_lengths(length, how), what, advice)
+    return self.width(self.task.operand_lengths(length, how), what, advice)
 
   def live(self, width: int):
     """How many places of a padded number may be other than zero."""
@@ -100,9 +94,8 @@ class Experiment:
   def bound(self, width, scaffold: dict):
     """A static size for tests of a width: one program serves many of them."""
     lined = all(own.lined for own in scaffold.values())
-    grid = self.task.axes > 1  # its rows would be too many
-    if not lined or grid or self.fixed_width is not None:
-      return width  # a matrix ends somewhere
+    if not lined or self.task.axes > 1 or self.fixed_width is not None:
+      return width  # a matrix ends somewhere, a grid grows with the square
     return max(1 << (width - 1).bit_length(), 64)
 
   def site_sizes(self, width) -> dict[str, tuple[int, int]]:
@@ -129,8 +122,7 @@ class Experiment:
     limited = POSITIONS[config.kind].limited
     cyclic = config.kind == "learned" and config.cyclic_period
     longest = max(max(size) for size in self.site_sizes(width).values())
-    widest = max(width) if isinstance(width, tuple) else width
-    needed = widest + 1 + start if limited == "place" else longest
+    needed = np.max(width) + 1 + start if limited == "place" else longest
     check(
       not limited or cyclic or needed <= config.table,
       f"{what} need {needed} positions, but positions.table={config.table}",
@@ -155,7 +147,7 @@ class Experiment:
       test_set,
       key,
       jnp.asarray(index_B),
-      np.asarray(self.test_lengths(length, how), np.int32),
+      np.array(self.task.operand_lengths(length, how)),
       np.asarray(width, np.int32),
       self.bound(width, scaffold),
       how,

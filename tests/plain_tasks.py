@@ -207,12 +207,21 @@ def plus_one(digits):
   return list(reversed_digits(total, len(digits) + 1))
 
 
+def running_sums(a: str, b: str) -> str:
+  total, out = 0, ""
+  for digit in reversed(b):
+    total = total // 10 + int(a) * int(digit)
+    out += str(total).zfill(len(a) + 1)[::-1]
+  return out
+
+
 # Arithmetic: of the operands as texts. Others: of the prompt's numbers and what
 # was given of the output.
 ANSWERS = {
   "successor": lambda a: reversed_digits(int(a) + 1, len(a)),
   "addition": lambda a, b: reversed_digits(int(a) + int(b), len(a)),
   "multiply": lambda a, b: reversed_digits(int(a) * int(b), len(a)),
+  "multiply_long": running_sums,
   "parity": running_parity,
   "parity_classification": lambda a: str(a.count("1") % 2),
   "sort": lambda items, given: [str(x) for x in sorted(items)],
@@ -232,6 +241,7 @@ SPOKEN = {
   "successor": lambda a: str(int(a) + 1),
   "addition": lambda a, b: str(int(a) + int(b)),
   "multiply": lambda a, b: str(int(a) * int(b)),
+  "multiply_long": lambda a, b: str(int(a) * int(b)),
   "parity": lambda a: str(a.count("1") % 2),
   "parity_classification": lambda a: str(a.count("1") % 2),
   "sort": lambda items: " ".join(map(str, sorted(items))),

@@ -51,7 +51,7 @@ def said(own, texts, width, how):
   batch = untrained.typed(own.experiment, *texts, width=width)
   args = own.experiment, own.params, own.scaffold, batch, jnp.int32(width + 1)
   greedy = np.asarray(decode.greedy(*args, how))
-  return greedy, np.asarray(decode.stream(*args, how, own.ring))
+  return greedy, np.asarray(decode.stream(*args, how, own.ring(batch)))
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -85,7 +85,8 @@ def test_rows_beyond_a_block_are_looked_up_anew():
 
 
 def test_a_ring_holds_what_lines_can_see_and_no_more():
-  ring = lambda name: model(NEAR[name]).ring
+  batch = untrained.typed(model(NEAR["own row"]).experiment, "1+2")
+  ring = lambda name: model(NEAR[name]).ring(batch)
   assert ring("own row") == (1, 1)
   assert ring("start") == (1, 2)
   assert ring("far back") == (1, 4)
@@ -104,7 +105,8 @@ def test_a_ring_holds_what_lines_can_see_and_no_more():
   ids=str,
 )
 def test_models_that_see_more_decode_with_the_whole_cache(fields):
-  assert model(NEAR["own row"], **fields).ring is None
+  own = model(NEAR["own row"], **fields)
+  assert own.ring(untrained.typed(own.experiment, "1+2")) is None
 
 
 def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):

@@ -52,6 +52,8 @@ def shrink(config):
   config.sort.alphabet = 5
   if config.task not in SEQUENCES:
     config.data.widths = (9,) if "parity" in config.task else (4,)
+  if config.task == "multiply_long":  # its numbers fill their width
+    config.data.widths = (2,)
   config.model.update(emb_dim=16, num_heads=2, mlp_dim=32, num_decoder_layers=1)
   config.train.update(
     batch_size=32,

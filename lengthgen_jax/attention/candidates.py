@@ -102,7 +102,8 @@ def near(tested: Candidates, keys, task, reach: int):
   digits or outputs; outputs are at most `reach` rows back. The start token is a
   mark in the first layer alone: later its key is the state of the first row,
   which has seen live digits. On a grid outputs are at most `reach` cells away
-  to either side, and those of other rows are seen in the first layer alone.
+  to either side, and those of other rows are seen in the first layer alone; of
+  an operand along its rows a row sees its own digit.
 
   Args:
     tested: candidates of a task that is a transducer, or a grid.
@@ -131,7 +132,7 @@ def near(tested: Candidates, keys, task, reach: int):
       held = task.holds(int(segment), left, right)
       found.append((held is None or held[0] in task.shared,) * 2)
     else:
-      found.append((True, True))
+      found.append((axes[-1] == task.axes - 1 or not c.any(),) * 2)
   return np.array(found).T
 
 

@@ -57,14 +57,13 @@ class SiteLines(NamedTuple):
   def dense(self, rows, keys):
     """The bias of one seed at any size: [N or 1, B or 1, H, T, S] float32.
 
-    Where lines cross, the larger value counts (ABC paper, section 5: element-
-    wise maximum); -inf where nothing is open. PAD keys are closed, also for
-    transparent heads.
+    Where lines cross, the larger value counts (ABC paper, section 5); -inf
+    where nothing is open. PAD keys are closed, also for transparent heads.
     """
     lines = SiteLines(*map(jnp.asarray, self))
     batch = max(len(rows.segment), len(keys.segment))
-    layers, heads = lines.shape
-    shape = (layers, batch, heads, len(rows.index), len(keys.index))
+    sizes = len(rows.index), len(keys.index)
+    shape = (lines.shape[0], batch, lines.shape[1], *sizes)
 
     def one_line(k, bias):
       cut = lambda x: jax.lax.dynamic_slice_in_dim(x, k, 1, axis=2)
@@ -105,23 +104,19 @@ class SiteLines(NamedTuple):
     """(first, recent): how many of the first keys, and how many before a row,
     its own included, its self-attention can see; host-side.
 
-    Args:
-      target: the output's segment, whose first place is the second key.
-      rows: of the outputs, for how far a grid's row extends.
+    The second key holds the first place of `target`; `rows` are all there are.
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
     said = np.asarray(self.segment) == target
-    grid = said & (rows.axes > 1)
     size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
+    grid = said & (rows.axes > 1)
     key = np.where(grid, size * c[..., 0] + c[..., -1], c[..., 0]) + said
-    moves = (step[..., 0, 0] == 1) & (key <= 0)
-    fixed = np.asarray(self.valid) & ~moves
-    # Where a line stays or turns along a grid's rows, as far as it can get.
-    turns = grid & (step[..., -1, -1] != 1)
-    key = np.where(turns, size * c[..., 0] + np.where(moves, -size, size), key)
-    first = np.max(np.where(fixed, key, 0), initial=0)
-    back = np.max(np.where(self.valid & moves, -key, 0), initial=0)
-    return int(first) + 1, int(back) + 1
+    # A line that turns in a grid may get to either end of its rows.
+    turns = grid & (step != np.eye(rows.axes)).any((-1, -2))
+    moves = (step[..., 0, 0] == 1) & (np.where(turns, c[..., 0], key) <= 0)
+    first = np.where(self.valid & ~moves, key + size * turns, 0)
+    back = np.where(self.valid & moves, size * turns - key, 0)
+    return int(first.max(initial=0)) + 1, int(back.max(initial=0)) + 1
 
   def check_size(self, name: str, rows: int, keys: int) -> None:
     """Lines fit every size."""
@@ -132,9 +127,8 @@ class SiteLines(NamedTuple):
     A line over the whole sequence at index = M·row + c leaks if it stays or
     gets ahead of its row (M 1 with a positive c, or a greater M); one over the
     output itself, whose key is the row before at c = -1, from c = 0 on.
-    Verticals and anti-diagonals are ahead of the first rows only, where the
-    causal term closes them, as in the statistics that they were kept by. Over
-    a grid a key is ahead if it comes later row by row.
+    Verticals and anti-diagonals are ahead of the first rows only, which the
+    causal term closes. Over a grid a key is ahead if it is later row by row.
 
     Returns:
       None, or (seed, layer, head, row, column) of the first such cell.
@@ -155,7 +149,7 @@ class SiteLines(NamedTuple):
     future = self.valid & (self.anchor == LEFT) & own & ahead
     if not future.any():
       return None
-    r, n, h, k = (int(x) for x in np.argwhere(future)[0])
+    r, n, h, k = np.argwhere(future)[0].tolist()
     if axes > 1:
       return r, n, h, 0, int(c[r, n, h, k].max())
     m, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])

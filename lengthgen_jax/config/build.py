@@ -177,23 +177,15 @@ def _widths(config: ConfigDict, task) -> tuple:
 
 def _grids(section, task) -> tuple:
   """Sizes of the grids of training, in turn."""
-  for name, wanted in (
-    ("width", "natural"),
-    ("numbers", "lengths"),
-    ("short_longest", 0),
-  ):
-    check(
-      section[name] == wanted,
-      f"data.{name}={section[name]!r}: {task.name} has digits of its own size"
-      f" and no other: choose {wanted!r}",
-    )
-  longest = section.train_length
-  widths = tuple(section.widths) or range(section.shortest, longest + 1)
-  check(
-    max(widths) == longest,
-    f"data.widths: {max(widths)} is not data.train_length={longest}",
-  )
-  return task.sizes(tuple(sorted(widths)))
+  usual = {"width": "natural", "numbers": "lengths", "short_longest": 0}
+  for name, wanted in usual.items():
+    why = f"data.{name}={section[name]!r}: {task.name} fills its widths"
+    check(section[name] == wanted, f"{why}; choose {wanted!r}")
+  last = section.train_length
+  widths = sorted(section.widths) or [*range(section.shortest, last + 1)]
+  why = f"data.widths: {widths[-1]} is not data.train_length={last}"
+  check(widths[-1] == last, why)
+  return task.sizes(tuple(widths))
 
 
 def _model_config(config: ConfigDict, task) -> ModelConfig:
@@ -242,15 +234,16 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
 
 def _check_tests(experiment: Experiment, section) -> None:
   """UsageError if a length or a test set cannot be tested."""
+  task = experiment.task
   try:
     for length, name in itertools.product(section.lengths, section.test_sets):
-      for _, how in experiment.task.variants(name, section, length):
+      for _, how in task.variants(name, section, length):
         experiment.test_width(length, how)
   except UsageError as error:
     raise UsageError(f"eval.lengths: {error}") from error
   for name in section.test_sets:
     check(
-      experiment.task.variants(name, section, max(section.lengths)),
+      task.variants(name, section, max(section.lengths)),
       f"eval.test_sets: {name} has nothing to test at"
       f" eval.lengths={tuple(section.lengths)}; see eval.repeated_items and"
       " eval.repetitions",

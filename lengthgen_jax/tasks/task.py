@@ -140,7 +140,7 @@ class Task:
 
   def operand_lengths(self, length: int, how: tuple) -> tuple[int, ...]:
     """Units of each operand in a test set with these further arguments."""
-    return (length,) * self.operands
+    return (self.units(length),) * self.operands
 
   def test_size(self, length: int, samples: int) -> int:
     """How many samples there can be."""
