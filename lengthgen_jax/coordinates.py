@@ -93,12 +93,15 @@ class Places(NamedTuple):
     index: [L] int32, place in the whole sequence ([1, L] if counted from the
       right).
     size: [B or 1, 1] int32, tokens of the whole sequence.
+    extends: [B or 1, L, A] bool, along which axes the token's segment extends;
+      None where there is one.
   """
 
   place: Array
   digit: Array
   index: Array
   size: Array
+  extends: Array | None = None
 
   def rows(self, start, size: int) -> "Places":
     """`size` places from `start`; `index` must be [L]."""
@@ -106,5 +109,9 @@ class Places(NamedTuple):
       jnp.asarray(x), start, size, axis
     )
     return Places(
-      cut(self.place, 1), cut(self.digit, 1), cut(self.index, 0), self.size
+      cut(self.place, 1),
+      cut(self.digit, 1),
+      cut(self.index, 0),
+      self.size,
+      None if self.extends is None else cut(self.extends, 1),
     )

@@ -76,12 +76,12 @@ def _source_and_target(task, example: Example) -> Batch:
     weight=_scored(jnp.arange(len(output.ids)), example),
     rows=_at(target),
     keys=_at(inputs, slice(None, -1)),
-    places=Places(target.left, target.digit, None, output.length[None]),
+    places=_placed(target, target.left, output.length),
     items=prompt.length,
     first=jnp.asarray(example.given, jnp.int32),
     source=source.ids,
     source_keys=_at(source),
-    source_places=Places(source.right, source.digit, None, prompt.length[None]),
+    source_places=_placed(source, source.right, prompt.length),
   )
 
 
@@ -93,21 +93,28 @@ def _packed(task, example: Example) -> Batch:
   held, said = slice(None, -1), slice(1, None)
   row = jnp.arange(len(whole.ids) - 1)
   inside = row < prompt.length
+  first = inside[:, None]
+  # What is given tells what it holds, a row what it must say.
+  own = jax.tree.map(
+    lambda x: jnp.where(first if x.ndim > 1 else inside, x[held], x[said]),
+    whole._replace(length=None),
+  )
   return Batch(
     inputs=whole.ids[held],
     target=whole.ids[said],
     weight=_scored(row - prompt.length, example),
     rows=_at(whole, said),
     keys=_at(whole, held),
-    places=Places(
-      jnp.where(inside[:, None], whole.right[held], whole.left[said]),
-      jnp.where(inside, whole.digit[held], whole.digit[said]),
-      None,
-      whole.length[None],
-    ),
+    places=_placed(own, jnp.where(first, own.right, own.left), whole.length),
     items=prompt.length,
     first=jnp.asarray(prompt.length + example.given, jnp.int32),
   )
+
+
+def _placed(tokens: Tokens, place, size) -> Places:
+  """Places of tokens, as yet without index, in a sequence of some size."""
+  extends = tokens.left + tokens.right > 0 if place.shape[1] > 1 else None
+  return Places(place, tokens.digit, None, size[None], extends)
 
 
 def _scored(place, example: Example):
