@@ -93,7 +93,7 @@ FIELDS = {
     "stretch": 1.0,
   },
   "bias": {
-    "kind": "none",  # none, window, grid (of multiply_long), file
+    "kind": "none",  # none, window, file
     "file": "",  # an .npz with lines or matrices
     "window": 1,  # w, tokens on each side
     "sides": "both",  # both, previous (the less significant one alone)

@@ -39,7 +39,7 @@ LINED = {
 }
 METHODS = {
   "vanilla": {},
-  "window": LINED | {"bias.kind": "grid"},
+  "window": LINED | {"bias.kind": "window"},
   "abc": {
     "method": "vanilla",  # of the first stage; the second is "abc"
     "abc.vanilla_longest": 6,

@@ -53,7 +53,9 @@ def cases() -> list[Case]:
       ),
       lambda name: True,
       lambda name: True,
-      lambda name, task=task: name == "none" or TASKS[task]().strides,
+      lambda name, task=task: (
+        name == "none" or TASKS[task]().strides or TASKS[task].axes > 1
+      ),
     ]
     chosen = []
     for queue, fit in zip(queues, fits, strict=True):

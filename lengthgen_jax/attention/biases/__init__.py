@@ -5,11 +5,10 @@ with a leading axis of seeds. A registry entry is a function (section, about) ->
 scaffold: `section` is config.bias, `about` a Shape.
 """
 
-from lengthgen_jax.attention.biases import file, grid, window
+from lengthgen_jax.attention.biases import file, window
 
 BIASES = {
   "none": lambda section, about: {},
   "window": window.window,
-  "grid": grid.grid,  # one near cell for each head
   "file": file.from_file,  # lines or matrices read from bias.file
 }

@@ -1,32 +1,19 @@
-"""The windowed bias of grids: one near cell for every head."""
+"""The windowed bias of grids: near cells, one for every head."""
 
 import numpy as np
 
 from lengthgen_jax.attention.biases.scaffold import Shape
 from lengthgen_jax.attention.lines import LEFT, RIGHT, SiteLines
-from lengthgen_jax.errors import check
 
 
-def grid(section, about: Shape) -> dict:
+def grid(width: int, about: Shape) -> dict:
   """Cells near a grid's row (j, k), one for each head in turn (ours).
 
-  Operands that stand on k: digit k and the `section.window` less significant
-  ones; on j: digit j. Outputs: the one before, and of the row before the digits
-  k + w down to k + 1 - w; these in the first layer alone, where a key is a
-  token: later it is a state, which has seen its own neighborhood.
-
-  Args:
-    section: `window` is w.
-    about: see Shape.
-
-  Raises:
-    UsageError: outputs are no grid.
+  Operands that stand on k: digit k and the `width` less significant ones; on j:
+  digit j. Outputs: the one before, and of the row before the digits k + width
+  down to k + 1 - width; these in the first layer alone, where a key is a token:
+  later it is a state, which has seen its own neighborhood.
   """
-  check(
-    about.axes > 1,
-    "bias.kind='grid': this task's outputs are no grid; choose window",
-  )
-  width = section.window
   last = about.axes - 1
   own = np.eye(about.axes, dtype=int)
   read = []
@@ -45,20 +32,18 @@ def grid(section, about: Shape) -> dict:
 
 
 def _in_turn(cells, about: Shape, first: int) -> SiteLines:
-  """SiteLines [1, N, H, 1]: a cell for each head; the `first` ones are in the
-  first layer alone."""
-  check(
-    len(cells) <= about.heads,
-    f"bias.kind='grid' has {len(cells)} cells and model.num_heads="
-    f"{about.heads} one for each; choose more heads or a smaller bias.window",
-  )
-  order = np.arange(about.heads) % len(cells)
-  valid = np.ones((about.layers, about.heads), bool)
-  valid[1:, order < first] = False
+  """SiteLines [1, N, H, K]: cells and heads in turn, until all have had one;
+  the `first` cells are in the first layer alone."""
+  heads, layers = about.heads, about.layers
+  turn = np.arange(-(-max(len(cells), heads) // heads) * heads)
+  order = np.where(turn < max(len(cells), heads), turn % len(cells), -1)
+  order = order.reshape(-1, heads).T  # [H, K]
+  valid = np.broadcast_to(order >= 0, (layers, *order.shape)).copy()
+  valid[1:] &= order >= first
 
   def spread(found, kind=np.int32):
-    found = np.array(found, kind)[order][:, None]
-    return np.broadcast_to(found, (1, about.layers, *found.shape))
+    found = np.array(found, kind)[order]
+    return np.broadcast_to(found, (1, layers, *found.shape))
 
   segment, anchor, matrix, intercept = zip(*cells, strict=True)
   return SiteLines(
@@ -68,6 +53,6 @@ def _in_turn(cells, about: Shape, first: int) -> SiteLines:
     matrix=spread(matrix),
     intercept=spread(intercept),
     value=spread(np.zeros(len(cells)), np.float32),
-    valid=valid[None, ..., None],
-    transparent=np.zeros((1, about.layers, about.heads), bool),
+    valid=valid[None],
+    transparent=np.zeros((1, layers, heads), bool),
   )

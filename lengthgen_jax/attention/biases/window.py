@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lengthgen_jax.attention.biases.grid import grid
 from lengthgen_jax.attention.biases.scaffold import Shape
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.errors import check
@@ -18,7 +19,8 @@ def window(section, about: Shape) -> dict:
   segment the tokens of row i's own digit and w tokens on either side; a segment
   that advances two tokens per row (interleaved operands) opens two, and one
   that stays (the single digit of N×1) opens its last token and w to its left,
-  for every row. A decoder-only model has both in its self-attention.
+  for every row. A decoder-only model has both in its self-attention. Of grids
+  see biases.grid.
 
   Args:
     section: `window` is w; `sides` is "both" as the papers write, or
@@ -32,6 +34,8 @@ def window(section, about: Shape) -> dict:
   Raises:
     UsageError: outputs stand at no fixed place of the input.
   """
+  if about.axes > 1:
+    return grid(section.window, about)
   check(
     about.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"

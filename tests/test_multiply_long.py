@@ -1,0 +1,370 @@
+"""N digits times M: running sums, grids, their lines and what decodes them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain_tasks as plain
+import pytest
+import untrained
+
+from configs import base, multiply_long
+from lengthgen_jax.attention.biases.window import window
+from lengthgen_jax.attention.calibration import Condition
+from lengthgen_jax.attention.candidates import candidates, near
+from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
+from lengthgen_jax.config import build
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.models import decode
+from lengthgen_jax.runs import calibrate
+from lengthgen_jax.tasks import TASKS, data
+from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.task import Size
+from lengthgen_jax.trained import Model
+
+TASK = TASKS["multiply_long"]()
+A, B, TARGET, START = range(4)
+NO, ONE = np.zeros((2, 2), int), np.eye(2, dtype=int)
+J, K = np.diag([1, 0]), np.diag([0, 1])
+
+
+def typed(texts, kind="encoder_decoder", bound=None):
+  parsed = [TASK.parse(text) for text in texts]
+  width = TASK.padded(parsed[0][1])
+  return data.typed_batch(TASK, kind, parsed, width, bound or width)
+
+
+def digits(rng, n: int) -> str:
+  return "".join(map(str, rng.integers(0, 10, n)))
+
+
+# The task.
+
+
+@pytest.mark.parametrize("n, m", [(1, 1), (5, 2), (37, 61), (200, 200)])
+def test_running_sums_and_product_are_those_of_python(n, m):
+  rng = np.random.default_rng(n)
+  a = [digits(rng, n), "9" * n, "1".ljust(n, "0")]
+  b = [digits(rng, m), "9" * m, "0" * (m - 1) + "1"]
+  batch = typed([f"{x}*{y}" for x, y in zip(a, b, strict=True)])
+  for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
+    assert TASK.vocabulary.decode(ids) == plain.running_sums(x, y) + "&"
+    assert TASK.spoken(ids, (n, m)) == str(int(x) * int(y))
+
+
+def test_the_way_to_a_product_is_shown_if_asked():
+  (ids,) = np.asarray(typed(["123*456"]).target)
+  assert TASK.spoken(ids, (3, 3), True) == "738 688 560 -> 56088"
+  with pytest.raises(ValueError, match="wrote 12 digits .* not 10"):
+    TASK.spoken(ids, (4, 2))
+
+
+def test_rows_of_a_grid_meet_their_digits():
+  """Digit k of a and digit j of b; the row of `&` the operator."""
+  n, m = 4, 2
+  batch = typed(["1234*56"])
+  rows, keys = batch.rows, batch.source_keys
+  source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
+  own = [divmod(i, n + 1) for i in range(m * (n + 1) + 1)]
+  assert np.array_equal(rows.left[0], own)
+  assert np.array_equal(rows.right[0], [(m - j, n - k) for j, k in own])
+  # A key's coordinates are those of the token it holds.
+  assert np.array_equal(batch.keys.left[0, 1:], own[:-1])
+  for (j, k), row in zip(own, range(len(own)), strict=True):
+    for segment, wanted in ((A, "4321$"[k]), (B, "65*"[j])):
+      place = np.where(segment == A, [0, k], [j, 0])
+      at = (keys.segment[0] == segment) & (keys.right[0] == place).all(-1)
+      (key,) = np.flatnonzero(at)
+      assert source[key] == wanted, (row, segment)
+
+
+def test_training_goes_through_squares_and_rectangles():
+  config = multiply_long.get_config("window")
+  sizes = ((2, 2), (3, 3), (4, 4), (4, 3), (3, 4))
+  own = build.build(config).data[0]
+  assert own.widths == sizes
+  for turn, (n, m) in enumerate(sizes):
+    batch = own.sample(jax.random.key(0), 64, 0, turn)
+    assert (batch.weight.sum(axis=1) == m * (n + 1) + 1).all()
+    for i in (0, 63):
+      count = int(batch.items[i])
+      source = np.asarray(batch.source)[i, :count].tolist()
+      said = np.asarray(batch.target)[i, : m * (n + 1) + 1].tolist()
+      assert plain.words(TASK, said) == plain.plain_answer(TASK, source)
+      a, b = plain.operand_texts(TASK.vocabulary.decode(source))
+      assert (len(a), len(b)) == (n, m)
+  found = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
+  assert found[0] > 0  # leading zeros are among them
+
+
+@functools.cache
+def drawn(name: str, n: int, m: int) -> list:
+  """Operands' texts of a test set."""
+  size = Size(np.array([n, m]), np.array([n, m]), (n, m))
+  draw = lambda key: TASK.test_sets[name](TASK, key, size)
+  items = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 50))
+  text = lambda own, size: "".join(map(str, own[:size][::-1]))
+  return [(text(a, n), text(b, m)) for a, b in np.asarray(items).tolist()]
+
+
+def test_test_sets_are_what_they_say():
+  for a, b in drawn("equal", 5, 3):
+    assert len(str(int(a))) == 5 and len(str(int(b))) == 3
+  nines = drawn("nines", 5, 3)
+  assert {a for a, _ in nines} == {"99999"}
+  assert 10 < sum(b == "999" for _, b in nines) < 40
+  one = drawn("one", 5, 3)
+  assert all(sorted(x)[-1] == "1" and x.count("0") == len(x) - 1
+             for pair in one for x in pair)  # fmt: skip
+  assert len(set(one)) > 8
+  zeros = drawn("zeros", 60, 60)
+  inside = "".join(x[1:-1] for pair in zeros for x in pair)
+  assert 0.7 < inside.count("0") / len(inside) < 0.85
+  assert all(x[0] != "0" for pair in zeros for x in pair)
+
+
+def test_unequal_numbers_are_named_by_their_digits():
+  section = base.get_config("multiply_long").eval
+  section.multipliers = (3, 61)
+  found = TASK.variants("unequal", section, 61)
+  assert found == [("unequal_x3", (3,))]
+  assert TASK.operand_lengths(37, (61,)) == (37, 61)
+  assert TASK.operand_lengths(37, ()) == (37, 37)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+  "text, words",
+  [
+    ("*12", "lacks an operand"),
+    ("12*", "lacks an operand"),
+    ("12", "has 0 operators"),
+    ("1*2*3", "has 2 operators"),
+    ("12+3", "character '[+]'"),
+    ("", "empty line"),
+    (f"{'1' * 9000}*{'1' * 9000}", "9000 times 9000 digits take 81009001"),
+  ],
+)
+def test_bad_lines_are_answered_in_one(text, words):
+  error = Model(experiment(), {}, {}).answers([text])[0]
+  assert error.startswith("error: ")
+  assert words.replace("[+]", "+") in error and len(error) < 200
+
+
+@pytest.mark.parametrize(
+  "fields, words",
+  [
+    ({"data.width": "fixed"}, "data.width='fixed'"),
+    ({"data.numbers": "permutation"}, "data.numbers='permutation'"),
+    ({"data.widths": (2, 3)}, "data.widths: 3 is not data.train_length=2"),
+    ({"eval.lengths": (20000,)}, "eval.lengths: 20000 times 20000 digits"),
+  ],
+  ids=str,
+)
+def test_bad_fields_are_refused(fields, words):
+  with pytest.raises(UsageError, match=words):
+    untrained.experiment("multiply_long", fields=fields)
+
+
+# Lines.
+
+
+@functools.cache
+def experiment(kind="encoder_decoder"):
+  fields = {
+    "model.num_encoder_layers": 0,
+    "model.num_decoder_layers": 2,
+    "model.num_heads": 4,
+    "positions.kind": "none",
+    "bias.kind": "window",
+  }
+  return untrained.experiment("multiply_long", kind, fields)
+
+
+@functools.cache
+def model(kind="encoder_decoder"):
+  """Nobody trained it; it looks at near cells."""
+  built = experiment(kind)
+  config = untrained.config(
+    "multiply_long",
+    kind,
+    {"bias.kind": "window", "model.num_heads": 4}
+    | {"model.num_decoder_layers": 2},
+  )
+  scaffold = build.make_scaffold(config, built)
+  # Without constants: what is said shall hang on the keys.
+  params = jax.tree_util.tree_map_with_path(
+    lambda path, x: 0.0 * x if path[-1].key == "bias" else x,
+    untrained.params(built, seed=1),
+  )
+  return Model(built, of_seed(scaffold, 0), params)
+
+
+def test_the_scaffold_sees_what_a_digit_hangs_on():
+  """By gradient of nothing: by its open cells."""
+  own, batch = model(), typed(["1234*567"])
+  bias = {
+    site: np.asarray(lines.dense(rows, keys))[:, 0]
+    for site, lines, rows, keys in (
+      ("self", own.scaffold["self"], batch.rows, batch.keys),
+      ("cross", own.scaffold["cross"], batch.rows, batch.source_keys),
+    )
+  }
+  source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
+  said = {(j, k): 1 + 5 * j + k for j in range(3) for k in range(5)}
+  for row, (j, k) in enumerate([*said, (3, 0)]):
+    seen = {
+      source[i] for i in np.flatnonzero((bias["cross"][0, :, row] == 0).any(0))
+    }
+    wanted = {"4321$"[k], "765*"[j]} | ({"4321$"[k - 1]} if k else set())
+    assert seen == wanted
+    cells = [(j, k - 1), (j - 1, k + 1), (j - 1, k)]
+    keys = {said[cell] for cell in cells if cell in said}
+    own_row = bias["self"][:, :, row] == 0
+    assert set(np.flatnonzero(own_row[0].any(0))) == keys
+    assert not own_row[1].any()  # later a key is a state
+
+
+def test_fewer_heads_share_the_cells():
+  config = untrained.config("multiply_long", fields={"bias.kind": "window"})
+  lines = build.make_scaffold(config, build.build(config))["cross"]
+  assert lines.shape == (1, 1, 2) and lines.valid.sum() == 3
+
+
+PLANTED = {
+  "cross": [
+    (A, RIGHT, K, (0, 0)),
+    (A, RIGHT, K, (0, -1)),
+    (B, RIGHT, J, (0, 0)),
+  ],
+  "self": [
+    (TARGET, LEFT, ONE, (-1, 1)),
+    (TARGET, LEFT, ONE, (-1, 0)),
+    (TARGET, LEFT, ONE, (0, -1)),
+  ],
+}
+STRAY = {  # a fixed digit; the first digit of every row before
+  "cross": (A, RIGHT, NO, (0, 0)),
+  "self": (TARGET, LEFT, J, (-1, 0)),
+}
+
+
+class Fields:
+  """Lines as open_cells wants them."""
+
+  def __init__(self, line):
+    segment, anchor, matrix, c = line
+    make = lambda x: np.array(x, np.int32)[None, None, None]
+    self.row_segment, self.segment = make(TARGET), make(segment)
+    self.anchor, self.matrix, self.intercept = map(make, (anchor, matrix, c))
+
+
+def attention(lines, rows, keys, noise):
+  """[1, H, T, S]: a head for each line, and noise."""
+  found = [
+    np.asarray(open_cells(Fields(line), rows, keys))[0, 0, 0] for line in lines
+  ]
+  weights = np.stack(found) + 0.02 * noise.random((len(lines), 1, 1))
+  weights = weights + 0.05 * noise.random(weights.shape)
+  return (weights / weights.sum(-1, keepdims=True))[None].astype(np.float32)
+
+
+@pytest.mark.parametrize("site", ("cross", "self"))
+def test_planted_lines_of_two_axes_are_recovered(site):
+  """At every size, and no other; fixed live digits are left out."""
+  section = multiply_long.get_config("abc").calibration
+  noise, found = np.random.default_rng(0), []
+  lines = [*PLANTED[site], STRAY[site]]
+  for n, m in ((3, 3), (4, 3), (3, 4), (4, 4)):
+    batch = typed([f"{'1' * n}*{'1' * m}"])
+    keys = batch.keys if site == "self" else batch.source_keys
+    rows = jax.tree.map(np.asarray, batch.rows)
+    weights = attention(lines, rows, keys, noise)
+    found.append(Condition(weights, rows.left[0, :, 0] < m, rows, keys))
+  tested, verdict = calibrate.judge(section, TASK, found, site)
+  for head, wanted in enumerate(lines):
+    (kept,) = np.nonzero(verdict.keep[0, head])
+    told = [
+      (int(tested.segment[c]), int(tested.anchor[c]))
+      + (tested.matrix[c].tolist(), tuple(tested.intercept[c].tolist()))
+      for c in kept
+    ]
+    segment, anchor, matrix, c = wanted
+    planted = (segment, anchor, matrix.tolist(), c)
+    assert told == ([planted] if head < 3 else []), (site, head)
+
+
+def test_what_a_row_may_depend_on_is_near():
+  batch = jax.tree.map(np.asarray, typed(["111*111"]))
+  ends = {A, B}
+  tested = candidates(
+    batch.rows, batch.keys, TARGET, (0, 1), False, ends, (-1, 0, 1)
+  )
+  first, later = near(tested, batch.keys, TASK, 1)
+  kept = {
+    tuple(tested.intercept[c].tolist())
+    for c in np.flatnonzero(first & (tested.segment == TARGET))
+  }
+  wanted = {(0, c) for c in range(-2, 3)} | {(-1, c) for c in (-1, 0, 1)}
+  assert kept & {(j, k) for j in (-2, -1, 0) for k in range(-2, 1)} == {
+    cell for cell in wanted if cell[1] < 1
+  }
+  moved = later & (tested.segment == TARGET)
+  assert not tested.intercept[moved, 0].any()
+
+
+# Both families, and decoding.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_room_behind_a_grid_changes_no_exact_match(kind):
+  """Numbers of one size packed tight, and with PAD behind them."""
+  own = model(kind)
+  texts = ["12*345", "99*999", "10*100"]
+  tight, roomy = (typed(texts, kind, bound) for bound in (None, (4, 5)))
+  right, exact = map(np.asarray, own.hits(tight))
+  again, exact_again = map(np.asarray, own.hits(roomy))
+  assert roomy.target.shape > tight.target.shape
+  assert np.array_equal(exact, exact_again)
+  assert np.array_equal(right, again[:, : right.shape[1]])
+  assert 0 < right.mean() < 1
+
+
+def test_a_ring_of_rows_says_what_the_whole_cache_says():
+  own = model()
+  batch = typed(["314159*27182818", "999999*99999999"])
+  assert own.ring(batch) == (1, 7)  # a row of the grid
+  args = own.experiment, own.params, own.scaffold, batch, jnp.int32(57)
+  greedy = np.asarray(decode.greedy(*args, None))
+  assert np.array_equal(greedy, decode.stream(*args, None, own.ring(batch)))
+  assert len(np.unique(greedy)) > 2
+
+
+def test_rings_hold_lines_that_turn():
+  own, batch = model(), typed(["314159*271"])
+  lines = own.scaffold["self"]
+
+  def ring(matrix, c):
+    put = lambda old, new: np.broadcast_to(np.array(new, np.int32), old.shape)
+    made = lines._replace(
+      matrix=put(lines.matrix, matrix), intercept=put(lines.intercept, c)
+    )
+    return made.ring(TARGET, batch.rows)
+
+  assert ring(ONE, (-2, 0)) == (1, 14)
+  for matrix, c in ((J, (-1, 3)), (J, (0, 2)), (K, (0, 1)), (NO, (1, 2))):
+    first, recent = ring(matrix, c)
+    for row in range(21):  # row r has the cell r, key p + 1 holds cell p
+      place = matrix @ np.array(divmod(row, 7)) + np.array(c)
+      key = int(place @ [7, 1]) + 1
+      if place.min() >= 0 and place[1] < 7 and key <= row:
+        assert key < first or row - key < recent, (matrix, c, row)
+
+
+def test_windows_of_other_tasks_stay_lines_of_one_axis():
+  config = untrained.config("addition", fields={"bias.kind": "window"})
+  lines = build.make_scaffold(config, build.build(config))["cross"]
+  assert lines.matrix.shape[-1] == 1 and callable(window)
