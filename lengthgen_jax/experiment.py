@@ -87,9 +87,10 @@ class Experiment:
     what = f"{length} {self.task.unit}"
     return self.width(self.task.operand_lengths(length, how), what, advice)
 
-  def live(self, width: int):
+  def live(self, width):
     """How many places of a padded number may be other than zero."""
-    return width - (1 if self.fixed_width else self.task.slack)
+    slack = self.task.slack if self.task.axes == 1 else 0
+    return width - (1 if self.fixed_width else slack)
 
   def bound(self, width, scaffold: dict):
     """A static size for tests of a width: one program serves many of them."""

@@ -144,17 +144,18 @@ class Dense:
     longest: static bound of widths.
   """
 
-  def __init__(self, experiment, scaffold, params, longest: int):
+  def __init__(self, experiment, scaffold, params, longest):
     self.experiment, self.longest = experiment, longest
     head = experiment.task.name
     apply = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
     self._apply = jax.jit(apply)
 
-  def __call__(self, items, width: int):
+  def __call__(self, items, width):
     """(batch, logits [B, T, V]) of inputs [B, operands, W]."""
     task, kind = self.experiment.task, self.experiment.kind
-    live = self.experiment.live(width)
-    parsed = [(own, [live] * task.operands) for own in items]
+    live = self.experiment.live(np.asarray(width))
+    lengths = np.broadcast_to(live, task.operands)
+    parsed = [(own, lengths) for own in items]
     batch = data.typed_batch(task, kind, parsed, width, self.longest)
     return batch, np.asarray(self._apply(batch))
 

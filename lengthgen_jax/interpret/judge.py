@@ -122,7 +122,7 @@ def neighborhood(view, example) -> str:
   names = []
   tokens = {t.key for _, own in view.tokens for t in own if t.kind != "mark"}
   for kind, which, number in sorted(tokens):
-    name = "y" if kind == "said" else "ab"[which]
+    name = "y" if kind == "said" else "abs"[which]
     names.append(f"{name}{example.places[number]}" if number >= 0 else name)
   return ", ".join(names) or "nothing"
 

@@ -38,19 +38,21 @@ class Layout(NamedTuple):
 
   Attributes:
     width: W.
+    live: how many places may be other than zero.
     tokens: Token of every input by stack.
     cells: (stack, site, layer, row) -> ((key, bias by head), ...).
     rows: (position, place) of every output, the end token's place is W.
   """
 
   width: int
+  live: int
   tokens: dict
   cells: dict
   rows: list
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _numbers(experiment, scaffold, width, longest: int):
+def numbers(experiment, scaffold, width, longest):
   """A batch of one example at a width, and its dense biases."""
   task = experiment.task
   batch = data.test_batch(
@@ -70,13 +72,21 @@ def _numbers(experiment, scaffold, width, longest: int):
 
 def layout(experiment, scaffold, width: int, longest: int) -> Layout:
   """Tokens and open cells at a width, by the program's own biases."""
-  found = _numbers(experiment, scaffold, np.int32(width), longest)
+  found = numbers(experiment, scaffold, np.int32(width), longest)
   batch, biases = jax.tree.map(np.asarray, found)
   tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
   if batch.source is not None:
     right = experiment.model.config.positions.source_anchor == "right"
     own = batch.source, batch.source_keys
     tokens["encoder"] = _tokens(experiment, *own, right)
+  said = np.flatnonzero(batch.weight[0] > 0)
+  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
+  cells = opened(experiment, tokens, biases)
+  return Layout(width, experiment.live(width), tokens, cells, rows)
+
+
+def opened(experiment, tokens: dict, biases: dict) -> dict:
+  """The cells of a Layout."""
   cells = {}
   for site, values in biases.items():
     stack = "encoder" if site == "encoder" else "decoder"
@@ -88,9 +98,7 @@ def layout(experiment, scaffold, width: int, longest: int) -> Layout:
         cells[stack, site, n, row] = tuple(
           (int(key), tuple(own[:, row, key].tolist())) for key in open_keys
         )
-  said = np.flatnonzero(batch.weight[0] > 0)
-  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
-  return Layout(width, tokens, cells, rows)
+  return cells
 
 
 def depths(experiment) -> dict:

@@ -137,7 +137,7 @@ def view(experiment, tape: Tape, at: Layout, row: int, place: int):
     if nodes:  # nobody looks at an encoder that no row sees
       layers.append((stack, n, tuple(nodes)))
   tokens = {s: [at.tokens[s][i] for i in own] for s, own in inputs.items()}
-  steps, asked, places = _steps(experiment, tape, at.width, tokens, place)
+  steps, asked, places = _steps(tape, at, tokens, place)
   renamed = tuple(
     (s, tuple(t._replace(place=places.get(t.place, -1)) for t in own))
     for s, own in tokens.items()
@@ -154,10 +154,10 @@ def _seen(at: Layout, stack: str, n: int, i: int):
   return at.cells[stack, "self", n - 1, i], far
 
 
-def _steps(experiment, tape: Tape, width: int, tokens: dict, place: int):
+def _steps(tape: Tape, at: Layout, tokens: dict, place: int):
   """The places that matter, as steps; which column is asked; and the number of
   every place."""
-  live = experiment.live(width)
+  width, live = at.width, at.live
   reads, said = {}, set()
   for token in (*tokens["encoder"], *tokens["decoder"]):
     if token.kind == "given" and token.which not in tape.shared:

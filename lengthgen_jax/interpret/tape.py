@@ -51,10 +51,22 @@ class Tape:
     states = itertools.product(self.shared_values, task.states)
     symbols = list(itertools.product(range(task.base), repeat=len(self.long)))
     self.table = {  # state -> [(digits of the long operands, output, state)]
-      state: [(own, *self._step(state, own)) for own in symbols]
+      state: [
+        (own, *self._step(state, own))
+        for own in symbols
+        if self.possible(state, own)
+      ]
       for state in states
     }
     self.settles = self._settle()
+
+  def possible(self, state, digits) -> bool:
+    """Whether these digits can follow."""
+    return True
+
+  def ends(self, state, digits) -> bool:
+    """Whether these digits can be padding."""
+    return not any(digits)
 
   def begin(self, shared: int):
     """The states before the first place."""
@@ -76,14 +88,14 @@ class Tape:
           new
           for state in states
           for digits, _, new in self.table[state]
-          if i < step.live or not any(digits)
+          if i < step.live or self.ends(state, digits)
         }
         states = frozenset(found)
-      return [((), states)]
+      return [((), states)] if states else []
     found = {}
     for state in states:
       for digits, output, new in self.table[state]:
-        if step.zero and any(digits):
+        if step.zero and not self.ends(state, digits):
           continue
         seen = tuple(
           digit
@@ -134,7 +146,7 @@ class Tape:
       if rng is not None:
         rng.shuffle(moves)
       for state, own, output, new in moves:
-        if place >= live and any(own):
+        if place >= live and not self.ends(state, own):
           continue
         held = zip(self.long, own, strict=True)
         if any(digits.get((o, place), d) != d for o, d in held):
@@ -180,11 +192,12 @@ class Contexts:
   def _level(self, before, moves):
     """Numbers the sets of states that a step leads to."""
     after, table = {}, []
-    for states in before:
-      found = moves(states)
+    every = [moves(states) for states in before]  # none if nothing can follow
+    width = max(len(seen) for found in every for seen, _ in found)
+    for found in every:
       values = np.array([seen for seen, _ in found], np.uint8)
       new = [after.setdefault(s, len(after)) for _, s in found]
-      table.append((values.reshape(len(found), -1), np.array(new)))
+      table.append((values.reshape(len(found), width), np.array(new, int)))
     self._moves.append(table)
     return list(after)
 
@@ -192,7 +205,7 @@ class Contexts:
     """How many contexts end in each set of states."""
     counts = [1]
     for table in self._moves:
-      size = 1 + max(int(new.max()) for _, new in table)
+      size = 1 + max(int(new.max(initial=0)) for _, new in table)
       after = [0] * size
       for count, (_, new) in zip(counts, table, strict=True):
         for target in new:

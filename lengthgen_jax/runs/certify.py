@@ -18,7 +18,13 @@ from tqdm import tqdm
 import lengthgen_jax
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.errors import Interrupted
-from lengthgen_jax.interpret import certificate, conditions, judge, plots
+from lengthgen_jax.interpret import (
+  certificate,
+  conditions,
+  grids,
+  judge,
+  plots,
+)
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.results import records
 from lengthgen_jax.runs import evaluate, workdir
@@ -96,7 +102,9 @@ def _kept(own: dict, section, model: Model) -> bool:
 
 def _certificate(section, model: Model, folder) -> dict:
   """The certificate of one seed; `section` is config.certify."""
-  survey = certificate.survey(model.experiment, model.scaffold)
+  grid = model.experiment.task.axes > 1
+  survey_of = grids.survey if grid else certificate.survey
+  survey = survey_of(model.experiment, model.scaffold)
   largest = int(np.argmax([own.count for own in survey.contexts]))
   example = list(survey.views.values())[largest][0]
   met = judge.neighborhood(list(survey.views)[largest], example)
@@ -132,15 +140,18 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   experiment = model.experiment
   states = States(experiment, model.params, survey.tape)
   widths = [e.width for own in survey.views.values() for e in own]
-  dense = certificate.Dense(
-    experiment, model.scaffold, model.params, max(widths)
-  )
-  rounding, compared = certificate.rounding(states, survey, dense, model.seed)
+  grid = experiment.task.axes > 1
+  longest = (max(widths), grids.ROWS) if grid else max(widths)
+  dense = certificate.Dense(experiment, model.scaffold, model.params, longest)
+  measured = (grids if grid else certificate).rounding
+  rounding, compared = measured(states, survey, dense, model.seed)
   tallies = _count(exhaustive, model, survey, states, folder)
   cases = sum(tally.cases for tally in tallies)
   complete = cases == survey.cases
   survey = survey.narrowest(len(tallies))
-  more, again = judge.thinnest(survey, tallies, states, dense)
+  more, again = (0.0, 0)
+  if not grid:
+    more, again = judge.thinnest(survey, tallies, states, dense)
   rounding = max(rounding, more)
   found = {
     "cases": cases,
@@ -149,8 +160,12 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
     "margin": min(tally.margin for tally in tallies),
     "rounding": rounding,
     "rounding_rows": compared + again,
-    "counterexamples": judge.counterexamples(survey, tallies, dense, model),
-    "practice": judge.practice(survey, tallies, experiment, model.seed),
+    "counterexamples": grids.counterexamples(survey, tallies, model)
+    if grid
+    else judge.counterexamples(survey, tallies, dense, model),
+    "practice": {"failing": [], "thin": []}
+    if grid
+    else judge.practice(survey, tallies, experiment, model.seed),
     "widths": [min(widths), max(widths)],
     "views": [
       {"rows": judge.rows(own), "cases": t.cases, "wrong": t.wrong}

@@ -189,3 +189,44 @@ class MultiplyLong(NumberTask):
     product = "".join(own[0] for own in sums) + sums[-1][1:]
     said = [own[::-1].lstrip("0") or "0" for own in (*sums, product)]
     return " ".join([*said[:-1], "->", said[-1]]) if work else said[-1]
+
+
+class RunningSum:
+  """A row of the grid as a transducer: s // 10 + a·b of a digit b.
+
+  At place p it reads digit p - 1 of a and digit p of the row before, s, and
+  says digit p - 1 of the row; at place 0 it reads s alone. A sum before is
+  below 10·a, or 0; and every such sum is one, if b is long enough.
+
+  A state is BEFORE, or the carry and how s compares with 10·a so far: LESS,
+  NOTHING (both are 0), or neither.
+
+  Attributes:
+    first: whether there is no row before.
+  """
+
+  operands, base, shared = 3, 10, (1,)
+  neither, less, nothing = range(3)
+  begin = 30
+  states = range(31)
+
+  def __init__(self, first: bool, end: int):
+    self.first, self.end = first, end
+
+  def step(self, state, symbols):
+    a, b, s = symbols
+    if state == self.begin:
+      return self.neither if s else self.nothing, 0
+    carry, order = divmod(state, 3)
+    if a != s or order == self.nothing and a:
+      order = self.less if s < a else self.neither
+    total = s + a * b + carry
+    return 3 * (total // 10) + order, total % 10
+
+  def possible(self, state, digits) -> bool:
+    a, s = digits
+    return not (a and state == self.begin or s and self.first)
+
+  def ends(self, state, digits) -> bool:
+    """Whether zeros can follow for ever."""
+    return not any(digits) and state % 3 != self.neither
