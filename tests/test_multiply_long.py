@@ -12,7 +12,7 @@ import untrained
 from configs import base, multiply_long
 from lengthgen_jax.attention.biases.window import window
 from lengthgen_jax.attention.calibration import Condition
-from lengthgen_jax.attention.candidates import candidates, near
+from lengthgen_jax.attention.candidates import candidates, near, once
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
@@ -312,8 +312,14 @@ def test_what_a_row_may_depend_on_is_near():
   assert kept & {(j, k) for j in (-2, -1, 0) for k in range(-2, 1)} == {
     cell for cell in wanted if cell[1] < 1
   }
-  moved = later & (tested.segment == TARGET)
-  assert not tested.intercept[moved, 0].any()
+  assert np.array_equal(first, later | (tested.segment == START))
+  # Of earlier rows in the first layer that has any.
+  keep = np.broadcast_to(first, (3, 2, len(first))).copy()
+  up = (tested.segment == TARGET) & (tested.intercept[:, 0] < 0)
+  keep[0, :, up] = False
+  found = once(keep, tested, TASK)
+  assert np.array_equal(found[:2], keep[:2])
+  assert not found[2, :, up].any() and (found[2] == keep[2])[:, ~up].all()
 
 
 # Both families, and decoding.

@@ -102,8 +102,8 @@ def near(tested: Candidates, keys, task, reach: int):
   digits or outputs; outputs are at most `reach` rows back. The start token is a
   mark in the first layer alone: later its key is the state of the first row,
   which has seen live digits. On a grid outputs are at most `reach` cells away
-  to either side, and those of other rows are seen in the first layer alone; of
-  an operand along its rows a row sees its own digit.
+  to either side; operands are followed digit by digit from the right end, and
+  of one along the grid's rows only the own digit is seen.
 
   Args:
     tested: candidates of a task that is a transducer, or a grid.
@@ -123,8 +123,7 @@ def near(tested: Candidates, keys, task, reach: int):
     elif segment == task.target:
       own_row = not c[:-1].any()
       close = c[-1] >= -1 - reach if own_row else (abs(c) <= reach).all()
-      close &= not fixed
-      found.append((close, close and own_row))
+      found.append((close and not fixed,) * 2)
     elif fixed and operand:
       c = int(c[0])
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
@@ -132,8 +131,21 @@ def near(tested: Candidates, keys, task, reach: int):
       held = task.holds(int(segment), left, right)
       found.append((held is None or held[0] in task.shared,) * 2)
     else:
-      found.append((axes[-1] == task.axes - 1 or not c.any(),) * 2)
+      follows = anchor == RIGHT and matrix.max() == 1
+      follows &= axes[-1] == task.axes - 1 or not c.any()
+      found.append((task.axes == 1 or follows,) * 2)
   return np.array(found).T
+
+
+def once(keep, tested: Candidates, task):
+  """Kept lines [N, H, C] of a grid, those to outputs of earlier rows in the
+  first layer that has any: in a later one their keys have seen the rows before
+  those, and so on to the first."""
+  earlier = tested.intercept[:, :-1].any(axis=-1)
+  earlier &= tested.segment == task.target
+  has = (keep & earlier).any(axis=(1, 2))
+  later = np.arange(len(keep)) > np.argmax(has)
+  return keep & ~(later[:, None, None] & earlier)
 
 
 def phrase(line, names) -> str:

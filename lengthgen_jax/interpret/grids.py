@@ -16,7 +16,7 @@ import numpy as np
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.interpret import certificate, layout, locality
-from lengthgen_jax.interpret.tape import Contexts, Tape
+from lengthgen_jax.interpret.tape import Contexts, Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROWS = 3  # M of the grids that views are read off
@@ -61,6 +61,7 @@ def survey(experiment, scaffold) -> certificate.Survey:
         place = k + 1 if j < ROWS else at.width
         view, example = locality.view(experiment, tape, at, row, place)
         _check(view)
+        view = _ended(tape, view, example)
         views.setdefault(view, (tape, []))[1].append(example)
   contexts = [Contexts(tape, view.steps) for view, (tape, _) in views.items()]
   found = {view: examples for view, (_, examples) in views.items()}
@@ -90,6 +91,15 @@ def _tokens(experiment, batch, j: int) -> dict:
           kind = "given" if axis or right[0] == j else "far"
       found[stack].append(layout.Token(kind, which, place, 0))
   return found
+
+
+def _ended(tape: Tape, view, example):
+  """The view up to the end of the row, which not every sum before reaches."""
+  after = 1 + max(example.places, default=-1)
+  if after == example.width:
+    return view
+  rest = tape.shorten(Skip(example.width - 1 - after, 1))
+  return view._replace(steps=(*view.steps, rest))
 
 
 def _check(view) -> None:

@@ -120,7 +120,9 @@ def judge(section, task, conditions: list[calibration.Condition], site: str):
   if section.reach:
     near = candidates.near(tested, largest.keys, task, section.reach)
     layer = np.minimum(np.arange(len(verdict.keep)), 1)
-    verdict = verdict._replace(keep=verdict.keep & near[layer, None])
+    keep = verdict.keep & near[layer, None]
+    keep = candidates.once(keep, tested, task)
+    verdict = verdict._replace(keep=keep)
   return tested, verdict
 
 
