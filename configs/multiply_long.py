@@ -34,7 +34,7 @@ SHARED = {
 LINED = {
   "positions.kind": "none",
   "train.learning_rate": 3e-3,
-  "train.steps": 10000,
+  "train.steps": 6000,
   "train.target_exact_match": 2.0,
 }
 METHODS = {

@@ -308,10 +308,21 @@ def test_what_a_row_may_depend_on_is_near():
     tuple(tested.intercept[c].tolist())
     for c in np.flatnonzero(first & (tested.segment == TARGET))
   }
-  wanted = {(0, c) for c in range(-2, 3)} | {(-1, c) for c in (-1, 0, 1)}
-  assert kept & {(j, k) for j in (-2, -1, 0) for k in range(-2, 1)} == {
-    cell for cell in wanted if cell[1] < 1
-  }
+  assert kept == {(j, k) for j in (-1, 0, 1) for k in (-1, 0, 1)}
+  cross = candidates(
+    batch.rows, batch.source_keys, TARGET, (-1, 0, 1), False, ends
+  )
+  first_cross, _ = near(cross, batch.source_keys, TASK, 1)
+  moving = first_cross & cross.matrix.any((1, 2))
+  found = zip(
+    cross.segment[moving], cross.intercept[moving].tolist(), strict=True
+  )
+  assert sorted((int(s), *c) for s, c in found) == [
+    (A, 0, -1),
+    (A, 0, 0),
+    (A, 0, 1),
+    (B, 0, 0),
+  ]
   assert np.array_equal(first, later | (tested.segment == START))
   # Of earlier rows in the first layer that has any.
   keep = np.broadcast_to(first, (3, 2, len(first))).copy()

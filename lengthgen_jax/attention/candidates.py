@@ -102,8 +102,8 @@ def near(tested: Candidates, keys, task, reach: int):
   digits or outputs; outputs are at most `reach` rows back. The start token is a
   mark in the first layer alone: later its key is the state of the first row,
   which has seen live digits. On a grid outputs are at most `reach` cells away
-  to either side; operands are followed digit by digit from the right end, and
-  of one along the grid's rows only the own digit is seen.
+  along either axis, and so are digits of operands, which are followed from the
+  right end; of one along the grid's rows only the own digit is seen.
 
   Args:
     tested: candidates of a task that is a transducer, or a grid.
@@ -121,8 +121,9 @@ def near(tested: Candidates, keys, task, reach: int):
     if segment == task.target + 1:
       found.append((True, False))
     elif segment == task.target:
-      own_row = not c[:-1].any()
-      close = c[-1] >= -1 - reach if own_row else (abs(c) <= reach).all()
+      close = c[0] >= -1 - reach
+      if task.axes > 1:
+        close = (abs(c) <= reach).all()
       found.append((close and not fixed,) * 2)
     elif fixed and operand:
       c = int(c[0])
@@ -131,8 +132,8 @@ def near(tested: Candidates, keys, task, reach: int):
       held = task.holds(int(segment), left, right)
       found.append((held is None or held[0] in task.shared,) * 2)
     else:
-      follows = anchor == RIGHT and matrix.max() == 1
-      follows &= axes[-1] == task.axes - 1 or not c.any()
+      most = reach if axes[-1] == task.axes - 1 else 0
+      follows = anchor == RIGHT and matrix.max() == 1 and abs(c[0]) <= most
       found.append((task.axes == 1 or follows,) * 2)
   return np.array(found).T
 
