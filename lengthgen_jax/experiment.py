@@ -75,17 +75,16 @@ class Experiment:
     fixed = self.fixed_width or 0
     width = fixed or self.task.padded(lengths)
     why = f"{what} do not fit data.width=fixed with W={fixed};"
-    check(
-      max(lengths) < (fixed or 1 << 31), f"{why} {advice.format(fixed - 1)}"
-    )
+    fits = not fixed or max(lengths) < fixed
+    check(fits, f"{why} {advice.format(fixed - 1)}")
     self.check_positions(width, what)
     return width
 
   def test_width(self, length: int, how=()):
     """The same for a test length, as people count it, in a test set."""
+    lengths, what = self.task.operand_lengths(length, how), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
-    what = f"{length} {self.task.unit}"
-    return self.width(self.task.operand_lengths(length, how), what, advice)
+    return self.width(lengths, f"{length} {what}", advice)
 
   def live(self, width):
     """How many places of a padded number may be other than zero."""

@@ -3,9 +3,8 @@ numbers.
 
 A neighborhood is a list of steps over consecutive places, least significant
 first: places that are looked at (Place) and runs of places that are not
-(Skip). Its contexts are all values that its digits and outputs can have
-together. They are found by running the task's transducer over sets of states:
-digits that nobody looks at are any digits.
+(Skip). Its contexts are all values that its digits and outputs can have at
+once, found by running the transducer over sets of states.
 """
 
 import itertools
@@ -50,14 +49,13 @@ class Tape:
     self.shared_values = range(10) if self.shared else (0,)
     states = itertools.product(self.shared_values, task.states)
     symbols = list(itertools.product(range(task.base), repeat=len(self.long)))
-    self.table = {  # state -> [(digits of the long operands, output, state)]
-      state: [
-        (own, *self._step(state, own))
-        for own in symbols
-        if self.possible(state, own)
-      ]
-      for state in states
-    }
+    moves = lambda state: [
+      (own, *self._step(state, own))
+      for own in symbols
+      if self.possible(state, own)
+    ]
+    # state -> [(digits of the long operands, output, state)]
+    self.table = {state: moves(state) for state in states}
     self.settles = self._settle()
 
   def possible(self, state, digits) -> bool:
@@ -126,7 +124,7 @@ class Tape:
   def realize(
     self, shared: int, digits: dict, outputs: dict, size: int, live, rng=None
   ):
-    """Digits [operands, size] of an input, least significant first.
+    """Digits [operands, size] of an input, least significant first, or None.
 
     Args:
       shared: the digit that all places share.
@@ -135,9 +133,6 @@ class Tape:
       size: places.
       live: how many of them may be other than zero.
       rng: numpy Generator that chooses among such inputs; None: the first.
-
-    Returns:
-      Such an input, or None.
     """
     states, reached = {(shared, self.task.begin): None}, []
     for place in range(size):
