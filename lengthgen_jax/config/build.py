@@ -71,6 +71,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     encoder_layers=model.num_encoder_layers,
     heads=model.num_heads,
     strides=task.strides,
+    anchor=task.anchor,
     target=task.target,
     axes=task.axes,
     seeds=tuple(config.seeds),

@@ -41,6 +41,13 @@ class Tape:
 
   A state here is (the digit that all places share or 0, state of the task):
   N×1's digit is drawn once. Sets are frozensets.
+
+  Attributes:
+    task: whose it is; its `step` takes arrays.
+    shared, long: operands of one digit, and the others.
+    table: {state: [(digits of the long operands, output, next state)]}.
+    values: digits and outputs are below it.
+    settles: see `_settle`.
   """
 
   def __init__(self, task):
@@ -48,25 +55,32 @@ class Tape:
     self.shared = task.shared
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(10) if self.shared else (0,)
-    states = itertools.product(self.shared_values, task.states)
-    symbols = list(itertools.product(range(task.base), repeat=len(self.long)))
-    self.table = {  # state -> [(digits of the long operands, output, state)]
-      state: [(own, *self._step(state, own)) for own in symbols]
-      for state in states
-    }
+    self.table = self._table()
+    told = {told for own in self.table.values() for _, told, _ in own}
+    self.values = 1 + max(*told, task.base - 1, *self.shared_values)
     self.settles = self._settle()
 
   def begin(self, shared: int):
     """The states before the first place."""
     return frozenset({(shared, self.task.begin)})
 
-  def _step(self, state, digits):
-    """(output, next state) of a state and the long operands' digits."""
-    symbols = [state[0]] * self.task.operands
-    for operand, digit in zip(self.long, digits, strict=True):
-      symbols[operand] = digit
-    new, output = self.task.step(state[1], symbols)
-    return int(output), (state[0], int(new))
+  def _table(self) -> dict:
+    """{state: [(digits of the long operands, output, next state)]}."""
+    states = list(itertools.product(self.shared_values, self.task.states))
+    digits = list(
+      itertools.product(range(self.task.base), repeat=len(self.long))
+    )
+    # All pairs in one step, of arrays.
+    shared, now = np.repeat(np.array(states), len(digits), axis=0).T
+    symbols = [shared] * self.task.operands
+    for operand, own in zip(self.long, np.array(digits).T, strict=True):
+      symbols[operand] = np.tile(own, len(states))
+    new, told = (np.asarray(x).tolist() for x in self.task.step(now, symbols))
+    table = {state: [] for state in states}
+    pairs = itertools.product(states, digits)
+    for (state, own), output, after in zip(pairs, told, new, strict=True):
+      table[state].append((own, output, (state[0], after)))
+    return table
 
   def moves(self, states, step) -> list:
     """[(column values, states after it)] of a step, in ascending order."""
@@ -130,17 +144,19 @@ class Tape:
     states, reached = {(shared, self.task.begin): None}, []
     for place in range(size):
       after = {}
-      moves = [(s, *move) for s in states for move in self.table[s]]
+      given = [digits.get((operand, place)) for operand in self.long]
+      moves = [
+        (state, own, new)
+        for state in states
+        for own, output, new in self.table[state]
+        if outputs.get(place, output) == output
+        and (place < live or not any(own))
+        and all(d in (None, x) for d, x in zip(given, own, strict=True))
+      ]
       if rng is not None:
         rng.shuffle(moves)
-      for state, own, output, new in moves:
-        if place >= live and any(own):
-          continue
-        held = zip(self.long, own, strict=True)
-        if any(digits.get((o, place), d) != d for o, d in held):
-          continue
-        if outputs.get(place, output) == output:
-          after.setdefault(new, (state, own))
+      for state, own, new in moves:
+        after.setdefault(new, (state, own))
       states = after
       reached.append(after)
     found = np.full((self.task.operands, size), 0, np.int32)

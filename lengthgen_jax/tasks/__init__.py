@@ -2,9 +2,13 @@
 
 from lengthgen_jax.tasks import (
   addition,
+  copying,
+  dyck,
   increment,
+  modular,
   multiply,
   parity,
+  permutations,
   sorting,
   successor,
 )
@@ -17,6 +21,11 @@ TASKS = {
   "parity_classification": parity.ParityClassification,
   "sort": sorting.Sort,
   "increment": increment.Increment,
+  "modular": modular.Modular,
+  "permutations": permutations.Permutations,
+  "dyck": dyck.Dyck,
+  "copy": copying.Copy,
+  "reverse": copying.Reverse,
 }
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.

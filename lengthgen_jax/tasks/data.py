@@ -167,24 +167,29 @@ class DataSet:
     """The batch, its first `count` examples drawn from a set instead.
 
     Args:
-      batch: of the task, not ragged.
-      replay: "items" [n, operands, longest] and "count", how many of the n
-        there are.
+      batch: of the task's one bucket.
+      replay: "items" [n, operands, longest], "lengths" [n, operands] and
+        "count", how many of the n there are.
       key: of the draw.
       count: static.
       turn: as in `at`.
     """
-    widths = jnp.array(self.widths)
-    size = Size(None, widths[turn % len(widths)], self.longest(0))
+    widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
+    width = widths[turn % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make = lambda own: self.task.answered(own, size)
-    own = pack.batch(self.kind, self.task, make, replay["items"][index])
-    # Coordinates are those of all examples of a width.
-    names = ("inputs", "target", "weight", "items", "first", "source")
-    put = lambda old, new: old if old is None else old.at[:count].set(new)
-    return batch._replace(
-      **{name: put(getattr(batch, name), getattr(own, name)) for name in names}
-    )
+    make = lambda own, n: self.task.answered(own, Size(n, width, longest))
+    drawn = replay["items"][index], replay["lengths"][index]
+    own = pack.batch(self.kind, self.task, make, *drawn)
+    put = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
+    found = {}
+    for name, old, new in zip(batch._fields, batch, own, strict=True):
+      if name not in pack.PLACED:
+        found[name] = put(old, new)
+      elif self.task.ragged and old is not None:
+        # Others' coordinates are those of all examples of a width.
+        rest = put(old._replace(index=()), new._replace(index=()))
+        found[name] = rest._replace(index=old.index)
+    return batch._replace(**found)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))

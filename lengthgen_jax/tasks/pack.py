@@ -81,7 +81,9 @@ def _source_and_target(task, example: Example) -> Batch:
     first=jnp.asarray(example.given, jnp.int32),
     source=source.ids,
     source_keys=_at(source),
-    source_places=Places(source.right, source.digit, None, prompt.length[None]),
+    source_places=Places(
+      getattr(source, task.anchor), source.digit, None, prompt.length[None]
+    ),
   )
 
 
@@ -100,7 +102,9 @@ def _packed(task, example: Example) -> Batch:
     rows=_at(whole, said),
     keys=_at(whole, held),
     places=Places(
-      jnp.where(inside[:, None], whole.right[held], whole.left[said]),
+      jnp.where(
+        inside[:, None], getattr(whole, task.anchor)[held], whole.left[said]
+      ),
       jnp.where(inside, whole.digit[held], whole.digit[said]),
       None,
       whole.length[None],
