@@ -346,7 +346,7 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
       (40, 8, 3, 4),
     )
   ]
-  (axis,) = plots.by_repetition(found, None, "title").axes
+  (axis,) = plots.by_times(found, None, "title", "em", "repetition").axes
   assert curves(axis) == {
     "vanilla, 8 items, test set repeats_2 (1 of 3 seeds)": [(1, 10), (4, 20)],
     "vanilla, 9 items (1 of 3 seeds)": [(4, 30)],

@@ -226,6 +226,6 @@ def _check_tests(experiment: Experiment, section) -> None:
     check(
       experiment.task.variants(name, section, max(section.lengths)),
       f"eval.test_sets: {name} has nothing to test at"
-      f" eval.lengths={tuple(section.lengths)}; see eval.repeated_items and"
-      " eval.repetitions",
+      f" eval.lengths={tuple(section.lengths)}; see eval.repeated_items,"
+      " eval.repetitions and eval.multiplicities",
     )

@@ -92,6 +92,7 @@ INTEGERS = {
   "eval.lengths": 1,
   "eval.samples": 1,
   "eval.repetitions": 1,
+  "eval.multiplicities": 1,
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,

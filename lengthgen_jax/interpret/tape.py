@@ -42,12 +42,7 @@ class Tape:
   A state here is (the digit that all places share or 0, state of the task):
   N×1's digit is drawn once. Sets are frozensets.
 
-  Attributes:
-    task: whose it is; its `step` takes arrays.
-    shared, long: operands of one digit, and the others.
-    table: {state: [(digits of the long operands, output, next state)]}.
-    values: digits and outputs are below it.
-    settles: see `_settle`.
+  `values` is above all digits and outputs.
   """
 
   def __init__(self, task):
@@ -56,8 +51,8 @@ class Tape:
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(10) if self.shared else (0,)
     self.table = self._table()
-    told = {told for own in self.table.values() for _, told, _ in own}
-    self.values = 1 + max(*told, task.base - 1, *self.shared_values)
+    told = max(told for own in self.table.values() for _, told, _ in own)
+    self.values = 1 + max(told, task.base - 1, *self.shared_values)
     self.settles = self._settle()
 
   def begin(self, shared: int):
@@ -67,20 +62,23 @@ class Tape:
   def _table(self) -> dict:
     """{state: [(digits of the long operands, output, next state)]}."""
     states = list(itertools.product(self.shared_values, self.task.states))
-    digits = list(
-      itertools.product(range(self.task.base), repeat=len(self.long))
-    )
+    every = range(self.task.base)
+    digits = list(itertools.product(every, repeat=len(self.long)))
     # All pairs in one step, of arrays.
     shared, now = np.repeat(np.array(states), len(digits), axis=0).T
     symbols = [shared] * self.task.operands
     for operand, own in zip(self.long, np.array(digits).T, strict=True):
       symbols[operand] = np.tile(own, len(states))
-    new, told = (np.asarray(x).tolist() for x in self.task.step(now, symbols))
-    table = {state: [] for state in states}
-    pairs = itertools.product(states, digits)
-    for (state, own), output, after in zip(pairs, told, new, strict=True):
-      table[state].append((own, output, (state[0], after)))
-    return table
+    new, told = (
+      np.reshape(x, (len(states), -1)).tolist()
+      for x in self.task.step(now, symbols)
+    )
+    pairs = zip(states, new, strict=True)
+    after = [[(shared, x) for x in own] for (shared, _), own in pairs]
+    return {
+      state: list(zip(digits, *own, strict=True))
+      for state, *own in zip(states, told, after, strict=True)
+    }
 
   def moves(self, states, step) -> list:
     """[(column values, states after it)] of a step, in ascending order."""

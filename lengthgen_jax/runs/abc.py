@@ -96,9 +96,9 @@ def check_config(config: ConfigDict) -> None:
       " start again: set retrain.train.restarts=0",
     )
   check(
-    not (config.retrain.certify and len(first.data[0].lengths.buckets) > 1),
-    f"retrain.certify: trains again on inputs of one bucket, not of"
-    f" data.buckets={tuple(config.data.buckets)}; choose ()",
+    not (config.retrain.certify and len(second.data[0].lengths.buckets) > 1),
+    "retrain.certify: trains again on inputs of one bucket, not of"
+    f" retrain.data.buckets={tuple(later.data.buckets)}; choose ()",
   )
   try:
     first.task.parse(config.abc.example or first.task.usage)

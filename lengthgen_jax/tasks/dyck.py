@@ -25,8 +25,9 @@ def broken(task, key, size):
 
 
 def deep(task, key, size):
-  """Up to the bound and down to zero, again and again."""
-  place = jnp.arange(size.longest) % (2 * task.bound)
+  """Up to the bound and down to zero, again and again, from anywhere on."""
+  first = jax.random.randint(key, (), 0, 2 * task.bound)
+  place = (first + jnp.arange(size.longest)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
   return task.walk(jnp.where(place < task.bound, numbers, 1 - numbers))
 

@@ -37,6 +37,8 @@ class Sort(ItemTask):
     "sorted": sets.ascending,
     "reversed": sets.descending,
     "all_equal": sets.all_equal,
+    "multiplicity": sets.multiplicity,
+    "mean_multiplicity": sets.mean_multiplicity,
   }
 
   def __post_init__(self):
@@ -83,6 +85,12 @@ class Sort(ItemTask):
     return self.told(items, length, output, length)
 
   def variants(self, test_set, section, length):
+    if test_set.endswith("multiplicity"):
+      return [
+        (f"{test_set}_x{times}", (times,))
+        for times in section.multiplicities
+        if times <= length and sets.distinct(length, times) <= self.alphabet
+      ]
     if test_set != "repeats":
       return [(test_set, ())]
     # As many as there is room for: the longest prompts repeat the most.

@@ -81,8 +81,8 @@ class Task:
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
     delimiter: what follows the prompt in a decoder-only model.
-    strides: tokens of each segment that an output row advances (windows, lines);
-      () if outputs stand at no fixed place of the prompt.
+    strides: tokens of each segment that an output row advances (windows); () if
+      outputs stand at no fixed place of the prompt.
     anchor: the end of each segment that the first output row reads, "right"
       (numbers, from the least significant digit on) or "left".
     slack: places that `width=natural` puts before the longest operand.
