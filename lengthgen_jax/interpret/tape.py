@@ -40,9 +40,8 @@ class Tape:
   """A task's transducer over sets of states.
 
   A state here is (the digit that all places share or 0, state of the task):
-  N×1's digit is drawn once. Sets are frozensets.
-
-  `values` is above all digits and outputs.
+  N×1's digit is drawn once. Sets are frozensets. All digits and outputs are
+  below `values`.
   """
 
   def __init__(self, task):
@@ -51,8 +50,8 @@ class Tape:
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(10) if self.shared else (0,)
     self.table = self._table()
-    told = max(told for own in self.table.values() for _, told, _ in own)
-    self.values = 1 + max(told, task.base - 1, *self.shared_values)
+    outputs = max(told for own in self.table.values() for _, told, _ in own)
+    self.values = 1 + max(outputs, task.base - 1, *self.shared_values)
     self.settles = self._settle()
 
   def begin(self, shared: int):
@@ -69,10 +68,8 @@ class Tape:
     symbols = [shared] * self.task.operands
     for operand, own in zip(self.long, np.array(digits).T, strict=True):
       symbols[operand] = np.tile(own, len(states))
-    new, told = (
-      np.reshape(x, (len(states), -1)).tolist()
-      for x in self.task.step(now, symbols)
-    )
+    found = self.task.step(now, symbols)
+    new, told = (np.reshape(x, (len(states), -1)).tolist() for x in found)
     pairs = zip(states, new, strict=True)
     after = [[(shared, x) for x in own] for (shared, _), own in pairs]
     return {
@@ -126,7 +123,7 @@ class Tape:
   def realize(
     self, shared: int, digits: dict, outputs: dict, size: int, live, rng=None
   ):
-    """Digits [operands, size] of an input, least significant first.
+    """Digits [operands, size] of an input, in the order of reading, or None.
 
     Args:
       shared: the digit that all places share.
@@ -135,9 +132,6 @@ class Tape:
       size: places.
       live: how many of them may be other than zero.
       rng: numpy Generator that chooses among such inputs; None: the first.
-
-    Returns:
-      Such an input, or None.
     """
     states, reached = {(shared, self.task.begin): None}, []
     for place in range(size):
@@ -157,11 +151,11 @@ class Tape:
         after.setdefault(new, (state, own))
       states = after
       reached.append(after)
-    found = np.full((self.task.operands, size), 0, np.int32)
-    found[self.shared, 0] = shared
     if not states:
       return None
     state = next(iter(states))
+    found = np.zeros((self.task.operands, size), np.int32)
+    found[self.shared, 0] = shared
     for place in reversed(range(size)):
       state, own = reached[place][state]
       found[self.long, place] = own
