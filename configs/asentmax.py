@@ -83,6 +83,7 @@ ABC = {
   "retrain.train.steps": 500,
   "retrain.certify": True,
   "eval.lengths": (64, 128, 256, 512, 4096),
+  "eval.samples": (1000, 300, 300, 300, 20),
 }
 METHODS = {
   "rope": (ROPE, TASKS),

@@ -354,6 +354,17 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
   }
 
 
+def test_what_a_test_set_is_drawn_against(drawn):
+  found = [row(test_set=f"multiplicity_x{n}", unit="items") for n in (2, 4)]
+  (axis,) = plots.by_times(found, None, "title", "em", "multiplicity").axes
+  (points,) = curves(axis).values()
+  assert [x for x, _ in points] == [2, 4]
+  assert axis.get_xlabel() == "how often every value occurs"
+  names = "equal", "repeats_3x2", "multiplicity_x2", "mean_multiplicity_x2"
+  against = "length", "repetition", "multiplicity", "length"
+  assert tuple(map(plots.along, names)) == against
+
+
 def test_by_field_has_one_run_and_step_in_a_point(drawn):
   found = [
     one | {"size": size, "run": run, "config_hash": run}
