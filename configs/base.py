@@ -188,13 +188,17 @@ FIELDS = {
   "eval": {
     "lengths": (6, 10, 20, 60),  # decimal digits
     # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,
-    # reversed, all_equal; increment: uniform, nines
+    # reversed, all_equal, multiplicity, mean_multiplicity; increment: uniform,
+    # nines; modular, permutations: uniform, all_equal, lone; dyck: walks,
+    # broken, deep, uniform; copy, reverse: uniform, all_equal
     "test_sets": ("equal",),
     # repeats: this many distinct items, each this many times
     "repeated_items": 3,
     "repetitions": (1, 2, 4, 8),
     # multiply_long's unequal: digits of b beside those of a
     "multipliers": (3, 61),
+    # (mean_)multiplicity: how often every value that occurs does (on average)
+    "multiplicities": (1, 2, 4, 8, 16),
     # per length and seed: one number, or one for each length
     "samples": (1000,),
     "checkpoint": "last",  # last, best (by validation), or a step

@@ -1,5 +1,5 @@
 """Sorting with task hints:
-configs/sorting.py:HINT[,tempered][,repeats][,best][,paper]
+configs/sorting.py:HINT[,tempered][,repeats][,best][,grows][,paper]
 
 HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
          count and fill); gradient steps alternate between sorting and the hint
@@ -10,6 +10,8 @@ best     what goes furthest on two cores: temperature on the keys that a row
          sees, stretched at random, repeats, half of the lengths beyond 5
          (else 20 %) and 48 000 steps: 99 % at 50 items in ten minutes on one
          core; with --config.train.steps=96000, in 21, 99 % at 100
+grows    an alphabet of 128, of which test sequences use n/3 values, so that a
+         value occurs three times on average at every length
 paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
          steps; for an accelerator, not a laptop
 
@@ -28,7 +30,7 @@ HINTS = {
   "minimum": ("minimum",),
   "all": ("successor", "count", "fill"),
 }
-OPTIONS = ("tempered", "repeats", "best", "paper")
+OPTIONS = ("tempered", "repeats", "best", "grows", "paper")
 
 # A small decoder-only model without positions.
 DECODER_ONLY = {
@@ -60,6 +62,12 @@ PAPER = {
   "train.clip_norm": 0.0,
   "train.chunk": 100,
 }
+GROWS = {
+  "sort.alphabet": 128,
+  "eval.test_sets": ("mean_multiplicity",),
+  "eval.multiplicities": (3,),
+  "eval.lengths": (20, 50, 100, 200),
+}
 # What goes furthest on two cores.
 BEST = {
   "temperature.kind": "log_visible",
@@ -80,6 +88,8 @@ def get_config(preset: str = "none"):
     config.sort.repeat_share = 0.6
   if "best" in words:
     config.update_from_flattened_dict(BEST)
+  if "grows" in words:
+    config.update_from_flattened_dict(GROWS)
   if "paper" in words:
     config.update_from_flattened_dict(PAPER)
     config.sort.repeat_share = 0.1 if "repeats" in words else 0.0

@@ -38,7 +38,7 @@ def model(task, kind="encoder_decoder", aligned=False, encoder=0, more=()):
     "positions.kind": "none",
   }
   built = untrained.experiment(task, kind, fields | dict(more))
-  if task == "addition" and not aligned:
+  if task == "addition" and not aligned or built.task.ragged:
     return built, untrained.params(built)
   # The same numbers, but for the name of the task's head.
   params = model("addition", kind, False, encoder, more)[1]
@@ -140,15 +140,18 @@ def some_lines(built, seed: int) -> dict:
   return scaffold
 
 
-# Of each head: its own row and the one before, and a digit and its left one.
+# Of each head: its own row and the one before, and a digit and the next one.
 HEADS = {
   "self": ([Line(WHOLE, LEFT, 1, 0)], [Line(WHOLE, LEFT, 1, -1)]),
   "cross": ([Line(0, RIGHT, 1, 0)], [Line(0, RIGHT, 1, 1)]),
 }
 
 
-def by_head(site: str):
-  own = [one_seed(shared_lines(lines, 1)) for lines in HEADS[site]]
+def by_head(site: str, task):
+  end = LEFT if task.anchor == "left" else RIGHT
+  heads = [[line._replace(anchor=end) for line in own] for own in HEADS[site]]
+  heads = HEADS[site] if site == "self" else heads
+  own = [one_seed(shared_lines(lines, 1)) for lines in heads]
   join = lambda *x: np.concatenate(x, axis=1)
   return type(own[0])(*map(join, *own))
 
@@ -158,11 +161,12 @@ def small(task: str):
   """(Model, Survey, States, Dense, Tally of every view) of a random model that
   says what might be right: digits and the end."""
   built, params = model(task, more=(("model.num_decoder_layers", 1),))
-  head, words = f"logits_dense_{task}", np.arange(15)
+  head = f"logits_dense_{task}"
+  words = np.arange(built.model.config.vocab_size)
   likely = (words < built.task.base) | (words == built.task.end)
   biased = params[head] | {"bias": params[head]["bias"] + 3 * likely}
   params = params | {head: biased}
-  scaffold = {site: by_head(site) for site in HEADS}
+  scaffold = {site: by_head(site, built.task) for site in HEADS}
   survey = certificate.survey(built, scaffold)
   states = States(built, params, survey.tape, 64)
   tallies = []

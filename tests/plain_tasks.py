@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.tasks import HINTS, TASKS, pack
+from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.tasks.task import Example, Size
 
 LONGEST, WIDTH, BOUND = 7, 9, 12  # of examples: units, padding, static bound
@@ -118,6 +119,8 @@ def words(task, ids) -> list[str]:
   """Tokens as docstrings write them."""
   if hasattr(task, "vocabulary"):
     return list(task.vocabulary.decode(ids))
+  if isinstance(task, SequenceTask):
+    return task.symbols(ids)
   names = {task.delimiter: "⊥", task.delimiter + 1: "c"}
   return [names.get(t, str(t - task.of_digits)) for t in ids]
 
@@ -126,9 +129,11 @@ def ids(task, text: str) -> list[int]:
   """Tokens of what a docstring writes: `⊥`, `c`, or words that parse reads."""
   if hasattr(task, "vocabulary"):
     return task.vocabulary.encode(text)
-  names = {"⊥": [task.delimiter], "c": [task.delimiter + 1]}
+  names = {"⊥": task.delimiter, "c": task.delimiter + 1}
+  if isinstance(task, SequenceTask):
+    names = {name: token for token, name in enumerate(task.names)}
   read = lambda word: names[word] if word in names else task.parse(word)[0]
-  return [int(token) for word in text.split() for token in read(word)]
+  return [int(token) for word in text.split() for token in np.ravel(read(word))]
 
 
 def docstring_examples(kind) -> list[tuple[str, str]]:
@@ -215,6 +220,29 @@ def running_sums(a: str, b: str) -> str:
   return out
 
 
+def composed(words):
+  """Running products of permutations in one-line notation."""
+  state, out = sorted(words[0]), []
+  for word in words:
+    state = [state[int(k) - 1] for k in word]
+    out.append("".join(state))
+  return out
+
+
+def depths(brackets, bound=8):
+  stack, out = [], []
+  for bracket in brackets:
+    if stack is None or (bracket == ")" and not stack):
+      stack = None
+    elif bracket == ")":
+      stack.pop()
+    else:
+      stack.append(bracket)
+      stack = stack if len(stack) <= bound else None
+    out.append("invalid" if stack is None else str(len(stack)))
+  return out
+
+
 # Arithmetic: of the operands as texts. Others: of the prompt's numbers and what
 # was given of the output.
 ANSWERS = {
@@ -234,6 +262,13 @@ ANSWERS = {
   ),
   "increment": lambda items, given: plus_one(items),
   "increment_carry": lambda items, given: with_carries(items),
+  "modular": lambda items, given: [
+    str(sum(items[: i + 1]) % 7) for i in range(len(items))
+  ],
+  "permutations": lambda items, given: composed(list(map(str, items))),
+  "dyck": lambda items, given: depths(items),
+  "copy": lambda items, given: list(map(str, items)),
+  "reverse": lambda items, given: list(map(str, items[::-1])),
 }
 
 # What a person reads, of the same.
@@ -246,7 +281,17 @@ SPOKEN = {
   "parity_classification": lambda a: str(a.count("1") % 2),
   "sort": lambda items: " ".join(map(str, sorted(items))),
   "increment": lambda items: str(int("".join(map(str, items))) + 1),
+  "modular": lambda items: str(sum(items) % 7),
+  "permutations": lambda items: composed(list(map(str, items)))[-1],
+  "dyck": lambda items: depths(items)[-1],
+  "copy": lambda items: " ".join(map(str, items)),
+  "reverse": lambda items: " ".join(map(str, items[::-1])),
 }
+
+
+def numbers(found):
+  """Words as integers, where they are."""
+  return [int(word) if word.isdecimal() else word for word in found]
 
 
 def plain_answer(task, prompt, given=()) -> list[str]:
@@ -254,7 +299,7 @@ def plain_answer(task, prompt, given=()) -> list[str]:
   found = words(task, prompt)
   if found[0] == "$":
     return [*ANSWERS[task.name](*operand_texts("".join(found))), "&"]
-  return ANSWERS[task.name](list(map(int, found)), words(task, given))
+  return ANSWERS[task.name](numbers(found), words(task, given))
 
 
 def plain_speech(task, prompt) -> str:
@@ -262,4 +307,4 @@ def plain_speech(task, prompt) -> str:
   found = words(task, prompt)
   if found[0] == "$":
     return SPOKEN[task.name](*operand_texts("".join(found)))
-  return SPOKEN[task.name](list(map(int, found)))
+  return SPOKEN[task.name](numbers(found))

@@ -18,7 +18,7 @@ from lengthgen_jax.interpret.certificate import Tally
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.runs import certify
 
-LIVE = {"successor": (1, 2), "parity": (1, 5)}
+LIVE = {"successor": (1, 2), "parity": (1, 5), "modular": (1, 3)}
 
 
 def answered(dense, items, width: int):

@@ -213,9 +213,7 @@ WHERE = {
   "data.fixed_width": ({"data.width": "fixed", "eval.lengths": (6,)}),
   "data.short_share": {"data.short_longest": 3},
   "data.buckets": {"task": "sort"},
-  "sort": {"task": "sort"},
   "hints": {"task": "sort"},
-  "increment": {"task": "increment"},
   "mixing.kind": {"task": "sort", "hints": ("fill",)},
   "mixing.weights": {
     "task": "sort",
@@ -223,7 +221,7 @@ WHERE = {
     "mixing.kind": "weighted",
   },
   "bias": {"bias.kind": "window"},
-}
+} | {kind.section: {"task": task} for task, kind in TASKS.items()}
 # Other values, where nothing near the default can be.
 OTHER = {
   "data.width": "fixed",
@@ -241,6 +239,11 @@ OTHER = {
   "bias.kind": "window",
   "bias.closed": -5.0,
   "temperature.stretch": 2.0,
+  "modular.answer": "final",
+  "permutations.answer": "final",
+  "permutations.group": "S3",
+  "dyck.answer": "final",
+  "dyck.brackets": "[]",
 }
 BUILT = ("data", "hints", "mixing", "model", "positions", "temperature", "bias")
 BUILT += (*sorted({task.section for task in TASKS.values()}), "train")

@@ -24,6 +24,7 @@ from lengthgen_jax.models.config import NORMS
 from lengthgen_jax.results import measures
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.trained import Model
 
 SAMPLES = 24
@@ -41,9 +42,12 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-  """Every task in both families, every choice of the others at least once."""
+  """Every task in both families (sequences, which differ in a table alone: one
+  of each direction in one), every choice of the others at least once."""
   queues = [list(POSITIONS), list(TEMPERATURES), list(NORMS), list(BIASES)]
-  pairs = list(itertools.product(TASKS, KINDS))
+  own = [name for name in TASKS if not issubclass(TASKS[name], SequenceTask)]
+  few = zip(("dyck", "reverse"), KINDS, strict=True)
+  pairs = [*itertools.product(own, KINDS), *few]
   count = max(len(pairs), *map(len, queues))
   made = []
   for task, kind in itertools.islice(itertools.cycle(pairs), count):
@@ -112,7 +116,9 @@ def examples(case: Case, length: int = 3):
   model = make(case)
   experiment, task = model.experiment, model.experiment.task
   random, units = np.random.default_rng(0), task.units(length)
-  if task.ragged:
+  if isinstance(task, SequenceTask):
+    items = random.integers(0, task.base, (SAMPLES, 1, units))
+  elif task.ragged:
     items = random.integers(1, task.alphabet + 1, (SAMPLES, units))
   else:
     items = random.integers(0, task.base, (SAMPLES, task.operands, units))

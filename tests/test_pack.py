@@ -66,6 +66,11 @@ def places_of(form, i):
   )
 
 
+def end(form):
+  """From which end places of the prompt count, by number in a place."""
+  return {"left": 2, "right": 3}[FORMS[form].anchor]
+
+
 def two_sequences(form, i, source_size, size):
   """What an encoder-decoder is given."""
   prompt, output, given, pad, start, _ = places_of(form, i)
@@ -80,7 +85,7 @@ def two_sequences(form, i, source_size, size):
     "items": len(prompt),
     "first": given,
     "source": rest(prompt, source_size),
-    "source_place": [(own[3], not own[4]) for own in prompt],
+    "source_place": [(own[end(form)], not own[4]) for own in prompt],
     "source_size": len(prompt),
   }
 
@@ -97,7 +102,7 @@ def one_sequence(form, i, source_size, size):
     "said": whole_padded[1:],
     "weight": [float(row in scored) for row in range(total - 1)],
     # Of what is given, the token held; of what is said, the token to say.
-    "place": [(own[3], not own[4]) for own in prompt]
+    "place": [(own[end(form)], not own[4]) for own in prompt]
     + [(own[2], not own[4]) for own in output],
     "size": len(whole),
     "items": n,

@@ -160,17 +160,29 @@ def examples(batch) -> list:
   return [tuple(own) for own in np.concatenate(found, axis=1).tolist()]
 
 
+# Of a task: fields, inputs, and the bound of their items.
+SETS = {
+  "addition": ({"data.widths": (4, 5)}, ["99+99", "1+2", "55+45"], 5),
+  "modular": ({"data.train_length": 4}, ["6 6 1", "3", "5 4 0 2"], 4),
+}
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_a_share_of_a_batch_is_drawn_from_the_set(kind):
-  fields = {"data.widths": (4, 5)}
-  built = untrained.experiment("addition", kind, fields)
-  texts = ["99+99", "1+2", "55+45"]
-  junk = np.full((2, 2, 5), 7, np.int32)
-  items = [built.task.parse(text)[0] for text in texts]
-  items = [np.pad(own, [(0, 0), (0, 5 - own.shape[1])]) for own in items]
-  replay = {"items": np.concatenate([items, junk]), "count": np.int32(3)}
+@pytest.mark.parametrize("task", SETS)
+def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
+  fields, texts, bound = SETS[task]
+  built = untrained.experiment(task, kind, fields)
+  items, lengths = zip(*map(built.task.parse, texts), strict=True)
+  items = [np.pad(x, [(0, 0), (0, bound - x.shape[1])]) for x in items]
+  parsed = list(zip(items, lengths, strict=True))
+  junk = np.full((2, len(items[0]), bound), 6, np.int32)
+  replay = {
+    "items": np.concatenate([items, junk]).astype(np.int32),
+    "lengths": np.array([*lengths, lengths[0], lengths[0]], np.int32),
+    "count": np.int32(3),
+  }
   config = dataclasses.replace(
-    optimizer.TrainConfig(**untrained.config("addition", kind).train),
+    optimizer.TrainConfig(**untrained.config(task, kind).train),
     replay_share=0.3,
   )
   share, count = built.lessons[0][0], 9  # of 32
@@ -196,23 +208,25 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(kind):
   for step in (0, 1):
     plain = batch_of(1, step, None)
     mixed = batch_of(1, step, replay)
-    parsed = [(own, [2, 2]) for own in items]
-    own = data.typed_batch(built.task, kind, parsed, 4 + step, 5)
+    own = data.typed_batch(built.task, kind, parsed, 4 + step, bound)
     found, known = examples(mixed), set(examples(own))
     assert set(found[:count]) == known and len(known) == 3
     assert found[count:] == examples(plain)[count:]
     jax.tree.map(
       lambda x, y: np.testing.assert_array_equal(x[-1], y[-1]), mixed, plain
     )
+    # Where the tokens stand, each as where it was typed.
+    at = [examples(own).index(one) for one in found[:count]]
     for name in ("rows", "keys", "places", "weight", "items", "first"):
-      jax.tree.map(
-        np.testing.assert_array_equal,
-        getattr(mixed, name),
-        getattr(plain, name),
-      )
+      three = [jax.tree.leaves(getattr(x, name)) for x in (mixed, plain, own)]
+      for now, before, typed in zip(*three, strict=True):
+        each = len(now) == 32  # of every example, or of all
+        wanted = typed[np.array(at)] if each else before
+        np.testing.assert_array_equal(now[:count] if each else now, wanted)
     # A function of seed, step and set: nothing else, and of each.
     assert examples(batch_of(1, step, replay)) == found
-    other = replay | {"items": replay["items"][[1, 0, 2, 3, 4]]}
+    order = np.array([1, 0, 2, 3, 4])
+    other = replay | {n: replay[n][order] for n in ("items", "lengths")}
     for again in (
       batch_of(2, step, replay),
       batch_of(1, step + 2, replay),

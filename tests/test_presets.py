@@ -23,10 +23,12 @@ def subsets(words):
 
 
 def one_layer(experiment):
-  """The same with one layer, whose shapes stand for those of all."""
+  """The same with one layer and few tokens, whose shapes stand for those of
+  all."""
   config = dataclasses.replace(
     experiment.model.config,
     num_decoder_layers=1,
+    vocab_size=9,
     num_encoder_layers=min(experiment.model.config.num_encoder_layers, 1),
   )
   model = experiment.model.clone(config=config)

@@ -346,12 +346,23 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
       (40, 8, 3, 4),
     )
   ]
-  (axis,) = plots.by_repetition(found, None, "title").axes
+  (axis,) = plots.by_times(found, None, "title", "em", "repetition").axes
   assert curves(axis) == {
     "vanilla, 8 items, test set repeats_2 (1 of 3 seeds)": [(1, 10), (4, 20)],
     "vanilla, 9 items (1 of 3 seeds)": [(4, 30)],
     "vanilla, 8 items, test set repeats_3 (1 of 3 seeds)": [(4, 40)],
   }
+
+
+def test_what_a_test_set_is_drawn_against(drawn):
+  found = [row(test_set=f"multiplicity_x{n}", unit="items") for n in (2, 4)]
+  (axis,) = plots.by_times(found, None, "title", "em", "multiplicity").axes
+  (points,) = curves(axis).values()
+  assert [x for x, _ in points] == [2, 4]
+  assert axis.get_xlabel() == "how often every value occurs"
+  names = "equal", "repeats_3x2", "multiplicity_x2", "mean_multiplicity_x2"
+  against = "length", "repetition", "multiplicity", "length"
+  assert tuple(map(plots.along, names)) == against
 
 
 def test_by_field_has_one_run_and_step_in_a_point(drawn):

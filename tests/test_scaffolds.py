@@ -58,14 +58,16 @@ def windows(name, kind, fields, width, **bias):
   return built.task, {site: one_seed(own) for site, own in made.items()}
 
 
-def seen(task, row: int, right: int, segment: int, width: int, sides: str):
-  """Whether output `row` sees the token `right` places from an operand's end:
-  its own digit's tokens (the single digit is every row's) and w beside."""
+def seen(task, row: int, key, width: int, sides: str):
+  """Whether output `row` sees a token (segment, left, right): its own digit's
+  tokens (the single digit is every row's) and w beside."""
+  segment, left, right = key
+  place = (left if task.anchor == "left" else right)[0]
   stride = task.strides[segment]
   own = range(stride * row, stride * row + max(stride, 1))
   first = own[0] - width if stride else 0
   last = own[-1] + (width if sides == "both" else 0)
-  return first <= right <= last
+  return first <= place <= last
 
 
 @pytest.mark.parametrize("sides", ("both", "previous"))
@@ -84,7 +86,7 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   assert np.array_equal(bias[0, 0, 0] == 0, wanted)
   read = np.array(
     [
-      [seen(task, i, key[2][0], key[0], width, sides) for key in prompt]
+      [seen(task, i, key, width, sides) for key in prompt]
       for i in range(size + 1)
     ]
   )

@@ -4,13 +4,16 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+import plain_tasks as plain
 import pytest
 
-from lengthgen_jax.interpret.tape import Contexts, Place, Skip, Tape
+from lengthgen_jax.interpret.contexts import Contexts
+from lengthgen_jax.interpret.tape import Place, Skip, Tape
 from lengthgen_jax.tasks import TASKS
 
 # Live places for which all inputs are few.
 LIVE = {"successor": 4, "addition": 2, "multiply": 3, "parity": 9}
+LIVE |= {"dyck": 9}  # whose outputs are no items
 
 
 class Counter(NamedTuple):
@@ -31,6 +34,10 @@ def said(name: str, items):
   """Outputs [N, n] for digits [N, O, n], by integers; n is at most 12."""
   if name == "parity":
     return np.cumsum(items[:, 0], axis=1) % 2
+  if name == "dyck":
+    names = TASKS[name]().names
+    words = [plain.depths(["()"[x] for x in own]) for own in items[:, 0]]
+    return np.array([[names.index(word) for word in own] for own in words])
   powers = 10 ** np.arange(items.shape[-1], dtype=np.int64)
   values = (items * powers).sum(axis=-1)
   if name == "successor":

@@ -16,6 +16,7 @@ from configs import base
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
+from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.tasks.task import Size
 
 KINDS = {task.name: type(task) for task in FORMS.values()}
@@ -183,29 +184,37 @@ def symbols_of(task):
 
 @pytest.mark.parametrize("form", TRANSDUCERS)
 def test_states_are_all_that_occur(form):
-  task = MAIN[form]
-  step = lambda state, own: tuple(map(int, task.step(state, own)))
-  reached = set()
+  task, reached = MAIN[form], set()
+  outputs = getattr(task, "base", 10)
+  if isinstance(task, SequenceTask):  # they may have tokens of their own
+    outputs = len(task.names)
   for group in symbols_of(task):
-    found = {task.begin}
+    columns, found = np.array(group).T, {task.begin}
     while True:
-      new = {step(s, own)[0] for s in found for own in group} | found
-      if new == found:
+      steps = [task.step(s, columns) for s in found]
+      new, told = (set(np.ravel(x).tolist()) for x in zip(*steps, strict=True))
+      assert told <= set(range(outputs))
+      if new <= found:
         break
-      found = new
+      found |= new
     reached |= found
-    told = {step(s, own)[1] for s in found for own in group}
-    assert told <= set(range(getattr(task, "base", 10)))
   assert sorted(reached) == sorted(task.states)
 
 
 @pytest.mark.parametrize("form", TRANSDUCERS)
 def test_a_transducer_says_the_answer(form):
-  """Digit by digit, from the least significant on."""
+  """Digit by digit, from the least significant on; item by item."""
   task, example = MAIN[form], plain.drawn(form).example
   for i in range(COUNT):
     prompt, _, output = plain.parts(example, i)
     found = plain.words(task, prompt)
+    if isinstance(task, SequenceTask):
+      state, told = task.begin, []
+      for item in prompt if task.anchor == "left" else prompt[::-1]:
+        state, token = task.step(state, [item])
+        told.append(int(token))
+      assert told == output
+      continue
     if found[0] == "$":
       operands = plain.operand_texts("".join(found))
     else:

@@ -12,6 +12,7 @@ import pytest
 
 from configs import base
 from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.tasks.task import Size
 
 # A grid's examples grow with the square; they are in test_multiply_long.py.
@@ -24,7 +25,7 @@ LENGTHS = (1, 2, 6, NEAR, 60, FAR)  # as people count them
 def variants(task, test_set, length):
   """Further arguments of a test set at a length."""
   section = base.get_config(task.name).eval
-  section.repetitions = (1, 2)
+  section.repetitions, section.multiplicities = (1, 2), (3,)
   return [how for _, how in task.variants(test_set, section, length)]
 
 
@@ -156,6 +157,58 @@ def check_nines(task, lists, length):
   assert before >= set("12345678") or length == 1
 
 
+def check_multiplicity(task, lists, length, times):
+  for own in lists:
+    counts = sorted(collections.Counter(own).values())
+    assert counts[0] == (length % times or times)
+    assert set(counts[1:]) <= {times}
+  if length > 2 * times:
+    assert len({own.index(max(own)) for own in lists}) > 3  # shuffled
+
+
+def check_mean(task, lists, length, times):
+  most = -(-length // times)
+  distinct = [len(set(own)) for own in lists]
+  share = 1 - (1 - 1 / most) ** length  # of `most` values, those that are drawn
+  assert max(distinct) <= most
+  assert abs(np.mean(distinct) - share * most) < 0.1 * most
+  assert set().union(*lists) == set(range(1, task.alphabet + 1))
+
+
+# Of sequences: what their words are.
+
+
+def check_any(task, texts, length):
+  met = set(itertools.chain(*texts))
+  assert met <= set(task.names[: task.base])
+  assert len(met) > 0.5 * min(task.base, length * SAMPLES)
+
+
+def check_same(task, texts, length):
+  assert all(len(set(own)) == 1 for own in texts)
+  check_any(task, [own[:1] for own in texts], 1)
+
+
+def check_lone(task, texts, length):
+  others = [np.flatnonzero(np.array(own) != task.names[0]) for own in texts]
+  assert max(map(len, others)) == 1
+  places = np.concatenate(others)
+  assert length == 1 or places.max() >= length / 2 > places.min()
+
+
+def check_nested(task, texts, length):
+  met = set(itertools.chain(*(plain.depths(own, task.bound) for own in texts)))
+  assert "invalid" not in met
+  if length > 4 * task.bound:
+    assert met == set(map(str, range(task.bound + 1)))
+
+
+def check_broken(task, texts, length):
+  ends = [plain.depths(own, task.bound)[-1] for own in texts]
+  assert "invalid" in ends
+  assert length == 1 or len(set(ends)) > 1
+
+
 def in_order(order):
   def check_order(task, lists, length):
     assert all(items == order(items) for items in lists)
@@ -174,6 +227,16 @@ PROMISES = {
   "reversed": in_order(lambda items: sorted(items, reverse=True)),
   "all_equal": in_order(lambda items: items[:1] * len(items)),
   "nines": check_nines,
+  "multiplicity": check_multiplicity,
+  "mean_multiplicity": check_mean,
+}
+SEQUENCES = {
+  "uniform": check_any,
+  "all_equal": check_same,
+  "lone": check_lone,
+  "walks": check_nested,
+  "deep": check_nested,
+  "broken": check_broken,
 }
 
 
@@ -189,9 +252,11 @@ def test_sets_are_what_they_say(form, length):
       width = task.natural_width(units)
       assert {len(own[0]) for own in found} == {width}
     else:
-      found = [list(map(int, text)) for text in texts]
+      found = list(map(plain.numbers, texts))
       assert {len(items) for items in found} == {units}
-    if name in PROMISES:
+    if isinstance(task, SequenceTask):
+      SEQUENCES[name](task, texts, units)
+    elif name in PROMISES:
       PROMISES[name](task, found, units, *how)
 
 

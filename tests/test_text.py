@@ -38,6 +38,16 @@ BAD = {
   "parity_classification": {"012": "'2'"},
   "sort": {"5 x": "'x'", "0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},
   "increment": {"12a": "'a'", "-5": "'-'", "²": "²"},
+  "modular": {"3 7": "'7'", "-1": "-1", "3 x": "'x'", "²": "²"},
+  "permutations": {
+    "21345 11345": "'11345', which is no permutation of 12345",
+    "213": "no permutation",
+    "123456": "no permutation",
+    "abcde": "'abcde'",
+  },
+  "dyck": {"(()]": "']'", "( x": "'x'"},
+  "copy": {"5 x": "'x'", "0": "'0'", "33": "'33'"},
+  "reverse": {"5 x": "'x'"},
 }
 for name in TASKS:  # whatever it takes
   BAD.setdefault(name, {})

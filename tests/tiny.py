@@ -1,6 +1,7 @@
 """A run of seconds, for the tests: --config=tests/tiny.py[:PRESET]."""
 
 from configs import arithmetic, base, increment, sorting
+from lengthgen_jax.tasks import TASKS
 
 SEQUENCES = {"sort": sorting, "increment": increment}
 
@@ -50,7 +51,7 @@ def shrink(config):
   config.seeds = (0, 1)
   config.data.update(train_length=2, buckets=())
   config.sort.alphabet = 5
-  if config.task not in SEQUENCES:
+  if not TASKS[config.task].ragged:
     config.data.widths = (9,) if "parity" in config.task else (4,)
   if config.task == "multiply_long":  # its numbers fill their width
     config.data.widths = (2,)

@@ -142,7 +142,7 @@ def once(keep, tested: Candidates, task):
   """Kept lines [N, H, C] of a grid, those to outputs of earlier rows in the
   first layer that has any: in a later one their keys have seen the rows before
   those, and so on to the first."""
-  earlier = tested.intercept[:, :-1].any(axis=-1)
+  earlier = (tested.intercept[:, :-1] < 0).any(axis=-1)
   earlier &= tested.segment == task.target
   has = (keep & earlier).any(axis=(1, 2))
   later = np.arange(len(keep)) > np.argmax(has)

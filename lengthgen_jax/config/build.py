@@ -73,6 +73,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     encoder_layers=model.num_encoder_layers,
     heads=model.num_heads,
     strides=task.strides,
+    anchor=task.anchor,
     target=task.target,
     axes=task.axes,
     seeds=tuple(config.seeds),
@@ -244,7 +245,6 @@ def _check_tests(experiment: Experiment, section) -> None:
   for name in section.test_sets:
     check(
       task.variants(name, section, max(section.lengths)),
-      f"eval.test_sets: {name} has nothing to test at"
-      f" eval.lengths={tuple(section.lengths)}; see eval.repeated_items and"
-      " eval.repetitions",
+      f"eval.test_sets: {name} has nothing to test at eval.lengths="
+      f"{tuple(section.lengths)}; see the fields of eval that it has",
     )

@@ -97,6 +97,7 @@ INTEGERS = {
   "eval.repetitions": 1,
   "eval.multipliers": 1,
   "eval.precisions": 2,
+  "eval.multiplicities": 1,
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,

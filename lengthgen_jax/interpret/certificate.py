@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.interpret import locality
+from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Contexts, Tape
+from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data
 
 THIN = 32  # contexts with the smallest margins that are kept of each view

@@ -16,7 +16,8 @@ import numpy as np
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.interpret import certificate, layout, locality
-from lengthgen_jax.interpret.tape import Contexts, Skip, Tape
+from lengthgen_jax.interpret.contexts import Contexts
+from lengthgen_jax.interpret.tape import Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROWS = 3  # M of the grids that views are read off

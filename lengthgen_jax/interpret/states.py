@@ -85,7 +85,7 @@ class States:
     """{(stack, n, i): (table, numbers)} for the contexts of a chunk."""
     found, states, offset = {}, [], 0
     for i, node in nodes:
-      code = _code(contexts, columns[stack, n, i])
+      code = self._code(contexts, columns[stack, n, i])
       _, first, same = np.unique(code, return_index=True, return_inverse=True)
       states.append(self._states(stack, n, node, at, first)[: len(first)])
       found[stack, n, i] = offset + same
@@ -98,14 +98,15 @@ class States:
     for all contexts that there could be."""
     made, width = {}, len(view.columns(self.tape.shared))
     for stack, n, nodes in view.layers[:-1]:
-      sizes = [10 ** len(columns[stack, n, i]) for i, _ in nodes]
+      base = self.tape.values
+      sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
       if sum(sizes) > min(TABLE, 2 * count):
         return made
       states, starts = [], {}
       for (i, node), size in zip(nodes, sizes, strict=True):
         grid = np.zeros((size, width), np.uint8)
         for k, column in enumerate(reversed(columns[stack, n, i])):
-          grid[:, column] = np.arange(size) // 10**k % 10
+          grid[:, column] = np.arange(size) // base**k % base
         at = self._known(view, grid, columns, made)
         starts[i] = sum(map(len, states))
         states.append(self._states(stack, n, node, at, slice(None))[:size])
@@ -118,7 +119,7 @@ class States:
     at = self._start(view, contexts)
     for key, (table, starts) in made.items():
       for i, start in starts.items():
-        at[*key, i] = table, start + _code(contexts, columns[*key, i])
+        at[*key, i] = table, start + self._code(contexts, columns[*key, i])
     return at
 
   def _start(self, view: View, contexts) -> dict:
@@ -132,6 +133,13 @@ class States:
         number = np.broadcast_to(held, len(contexts)) + size * token.phase
         at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
     return at
+
+  def _code(self, contexts, columns):
+    """The columns' values as one number for each context."""
+    code = np.zeros(len(contexts), np.int64)
+    for column in columns:
+      code = self.tape.values * code + contexts[:, column]
+    return code
 
   def _columns(self, view: View) -> dict:
     """The columns that every state depends on, sorted."""
@@ -169,14 +177,6 @@ class States:
       numbers[site], biases[site] = _filled(found), bias
     seen = keys, numbers, biases
     return _block(config, self.params[name], start.states, _filled(own), *seen)
-
-
-def _code(contexts, columns):
-  """The columns' values as one number for each context."""
-  code = np.zeros(len(contexts), np.int64)
-  for column in columns:
-    code = 10 * code + contexts[:, column]
-  return code
 
 
 def _filled(array, sizes=ROWS):

@@ -43,10 +43,17 @@ def by_length(rows: list[dict], path, title: str, metric: str = "em"):
   return _finish(axis.figure, title, path, metric)
 
 
-def by_repetition(rows: list[dict], path, title: str, metric: str = "em"):
-  """EM or edit distance against how often a few items are repeated: a line per
-  method, conditions and length, median of seeds. Rows are those of test sets
-  `repeats_KxR`."""
+# Test sets that are drawn against the number R that ends their names.
+TIMES = {
+  "repetition": ("repeats_", "how often each of the repeated items occurs"),
+  "multiplicity": ("multiplicity_x", "how often every value occurs"),
+}
+
+
+def by_times(rows: list[dict], path, title: str, metric: str, what: str):
+  """EM or edit distance against how often items occur: a line per method,
+  conditions and length, median of seeds. Rows are those of test sets
+  `repeats_KxR` or `multiplicity_xR`, by `what` of TIMES."""
   apart = []
   for row in schema.of_metric(rows, metric):
     test_set, _, times = row["test_set"].rpartition("x")
@@ -56,11 +63,7 @@ def by_repetition(rows: list[dict], path, title: str, metric: str = "em"):
     )
   groups = schema.groups(apart, along=("times",))
   for axis, _, panel in _panels(apart, groups, "times", "metric"):
-    _dress(
-      axis,
-      [row["times"] for row in panel],
-      "how often each of the repeated items occurs",
-    )
+    _dress(axis, [row["times"] for row in panel], TIMES[what][1])
   return _finish(axis.figure, title, path, metric)
 
 
@@ -165,13 +168,16 @@ def _finish(figure, title: str, path, metric: str):
 NAMES = {
   ("em", "length"): "accuracy_by_length",
   ("em", "repetition"): "accuracy_by_repetition",
+  ("em", "multiplicity"): "accuracy_by_multiplicity",
   ("edit", "length"): "edit_distance_by_length",
   ("edit", "repetition"): "edit_distance_by_repetition",
+  ("edit", "multiplicity"): "edit_distance_by_multiplicity",
 }
 
 
 def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
-  """EM and edit distance, where measured, by length and by repetition.
+  """EM and edit distance, where measured, by length, by repetition and by
+  multiplicity.
 
   Args:
     rows: of one task.
@@ -184,14 +190,20 @@ def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
   """
   made = []
   for (metric, what), name in names.items():
-    repeated = what == "repetition"
     mine = [
       row
       for row in schema.of_metric(rows, metric)
-      if row["test_set"].startswith("repeats_") == repeated
+      if along(row["test_set"]) == what
     ]
     if mine:
-      draw = by_repetition if repeated else by_length
+      more = [what] * (what in TIMES)
+      draw = by_times if more else by_length
       path = pathlib.Path(folder) / f"{name}.png"
-      made.append(draw(mine, path, title, metric))
+      made.append(draw(mine, path, title, metric, *more))
   return made
+
+
+def along(test_set: str) -> str:
+  """What a test set is drawn against."""
+  found = (what for what in TIMES if test_set.startswith(TIMES[what][0]))
+  return next(found, "length")

@@ -25,8 +25,9 @@ NOT_MADE_BY = {
 def run(root: pathlib.Path) -> str:
   """Writes `root`/report.md and figures from all results.jsonl below it.
 
-  Figures are EM and (where it was measured) edit distance by length and by
-  repetition, and EM by every number in the configs that was varied.
+  Figures are EM and (where it was measured) edit distance by length, by
+  repetition and by multiplicity, and EM by every number in the configs that was
+  varied.
 
   Returns:
     The table, in Markdown.
@@ -56,14 +57,16 @@ def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
   names = {
     ("em", "length"): name,
     ("em", "repetition"): f"{name}_repetition",
+    ("em", "multiplicity"): f"{name}_multiplicity",
     ("edit", "length"): f"{name}_edit",
     ("edit", "repetition"): f"{name}_repetition_edit",
+    ("edit", "multiplicity"): f"{name}_multiplicity_edit",
   }
   figures.of_run(rows, root / "figures", title, names)
   exact = [
     row
     for row in schema.of_metric(rows, "em")
-    if not row["test_set"].startswith("repeats_")
+    if figures.along(row["test_set"]) == "length"
   ]
   fields = varied(root, exact)
   for field, values in fields.items():

@@ -100,6 +100,11 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
+  check(
+    not (config.retrain.certify and len(second.data[0].lengths.buckets) > 1),
+    "retrain.certify: trains again on inputs of one bucket, not of"
+    f" retrain.data.buckets={tuple(later.data.buckets)}; choose ()",
+  )
   try:
     first.task.parse(config.abc.example or first.task.usage)
   except ValueError as error:
@@ -154,6 +159,7 @@ def labels(experiment, site: str, keys) -> list[str]:
   """What stands at every key, like "a", "a4", "b1" (counted from the right end)
   and "y1" for the first output; a segment's mark has no number."""
   names = {"start": "^", "target": "y", "": ""}
+  forwards = experiment.task.anchor == "left"  # numbered so, without a mark
   found = []
   for segment, left, right in zip(
     np.asarray(keys.segment[0]),
@@ -162,8 +168,9 @@ def labels(experiment, site: str, keys) -> list[str]:
     strict=True,
   ):
     name = experiment.site_segments[site][segment]
-    number = left + 1 if name == "target" else right + 1
-    mark = segment < 0 or left == 0 and name != "target"
+    from_left = forwards or name == "target"
+    number = left + 1 if from_left else right + 1
+    mark = segment < 0 or left == 0 and not from_left
     found.append(names.get(name, name) + ("" if mark else str(number)))
   return found
 

@@ -35,9 +35,9 @@ def check_config(config: ConfigDict, experiment) -> None:
   """UsageError for a calibration that cannot be."""
   section, task = config.calibration, experiment.task
   check(
-    task.of_digits,
+    task.of_digits or task.strides,
     f"task={task.name!r}: its outputs stand at no fixed place of the input, so"
-    " there are no lines; calibrate tasks of digits",
+    " there are no lines; calibrate a task that says its answer place by place",
   )
   check(
     not section.reach

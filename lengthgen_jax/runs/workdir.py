@@ -194,16 +194,17 @@ def round_of(config: ConfigDict, run: loop.Run, folder) -> loop.Run:
   """
   practice = json.loads((folder / PRACTICE).read_text())
   seeds = tuple(map(int, practice))
-  task, longest = run.experiment.task, max(run.experiment.data[0].widths)
-  sets = []
+  task, longest = run.experiment.task, run.experiment.data[0].longest(0)
+  sets, lengths = [], []
   for own in practice.values():
     many = max(len(own["thin"]) // max(len(own["failing"]), 1), 1)
     texts = own["failing"] * many + own["thin"]  # as many of either
-    items = [task.parse(text)[0] for text in texts]
+    items, sizes = zip(*map(task.parse, texts), strict=True)
     pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
     sets.append(np.stack(list(map(pad, items))))
+    lengths.append(np.array(sizes, np.int32))
   size = max(map(len, sets))
-  fill = lambda x: np.pad(x, [(0, size - len(x)), (0, 0), (0, 0)])
+  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
   order = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
@@ -214,6 +215,7 @@ def round_of(config: ConfigDict, run: loop.Run, folder) -> loop.Run:
     folder=folder,
     replay={
       "items": np.stack(list(map(fill, sets))),
+      "lengths": np.stack(list(map(fill, lengths))),
       "count": np.array(list(map(len, sets)), np.int32),
     },
     train=dataclasses.replace(

@@ -2,10 +2,14 @@
 
 from lengthgen_jax.tasks import (
   addition,
+  copying,
+  dyck,
   increment,
+  modular,
   multiply,
   multiply_long,
   parity,
+  permutations,
   sorting,
   successor,
 )
@@ -19,6 +23,11 @@ TASKS = {
   "parity_classification": parity.ParityClassification,
   "sort": sorting.Sort,
   "increment": increment.Increment,
+  "modular": modular.Modular,
+  "permutations": permutations.Permutations,
+  "dyck": dyck.Dyck,
+  "copy": copying.Copy,
+  "reverse": copying.Reverse,
 }
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.

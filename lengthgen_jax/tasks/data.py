@@ -174,24 +174,29 @@ class DataSet:
     """The batch, its first `count` examples drawn from a set instead.
 
     Args:
-      batch: of the task, not ragged.
-      replay: "items" [n, operands, longest] and "count", how many of the n
-        there are.
+      batch: of the task's one bucket.
+      replay: "items" [n, operands, longest], "lengths" [n, operands] and
+        "count", how many of the n there are.
       key: of the draw.
       count: static.
       turn: as in `at`.
     """
-    widths = jnp.array(self.widths)
-    size = Size(None, widths[turn % len(widths)], self.longest(0))
+    widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
+    width = widths[turn % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make = lambda own: self.task.answered(own, size)
-    own = pack.batch(self.kind, self.task, make, replay["items"][index])
-    # Coordinates are those of all examples of a width.
-    names = ("inputs", "target", "weight", "items", "first", "source")
-    put = lambda old, new: old if old is None else old.at[:count].set(new)
-    return batch._replace(
-      **{name: put(getattr(batch, name), getattr(own, name)) for name in names}
-    )
+    make = lambda own, n: self.task.answered(own, Size(n, width, longest))
+    drawn = replay["items"][index], replay["lengths"][index]
+    own = pack.batch(self.kind, self.task, make, *drawn)
+    put = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
+    found = {}
+    for name, old, new in zip(batch._fields, batch, own, strict=True):
+      if name not in pack.PLACED:
+        found[name] = put(old, new)
+      elif self.task.ragged and old is not None:
+        # Others' coordinates are those of all examples of a width.
+        rest = put(old._replace(index=()), new._replace(index=()))
+        found[name] = rest._replace(index=old.index)
+    return batch._replace(**found)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
@@ -226,20 +231,16 @@ def typed_batch(task, kind: str, parsed: list, width, longest):
   """What persons typed, of one size, as a batch.
 
   Args:
-    task: a main task.
-    kind: the family.
+    task, kind: a main task and the family.
     parsed: (items, lengths) of `task.parse`.
     width: what operands are padded to.
     longest: static bound.
   """
-  items = [np.asarray(own, np.int32) for own, _ in parsed]
-  most = int(np.max(longest))
-  room = lambda x: [(0, 0)] * (x.ndim - 1) + [(0, most - x.shape[-1])]
-  items = np.stack([np.pad(own, room(own)) for own in items])
+  most, width = int(np.max(longest)), np.asarray(width, np.int32)
+  room = lambda x: [(0, 0)] * (np.ndim(x) - 1) + [(0, most - np.shape(x)[-1])]
+  items = np.stack([np.pad(own, room(own)) for own, _ in parsed])
   lengths = np.array([found for _, found in parsed], np.int32)
-  return _answered(
-    task, kind, items, lengths, np.asarray(width, np.int32), longest
-  )
+  return _answered(task, kind, items.astype(np.int32), lengths, width, longest)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 5))

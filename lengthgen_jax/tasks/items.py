@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.errors import shown
-from lengthgen_jax.tasks.task import Example, Task, expect
+from lengthgen_jax.tasks.task import Example, Task, below, expect
 
 BIG = 1 << 30  # sorts behind every item
 
@@ -89,6 +89,33 @@ def repeats(task, key, size, items: int, times: int):
   values = jax.random.permutation(few_key, task.alphabet) + 1
   few = jnp.repeat(values[:items], times)
   found = uniform(task, rest_key, size).at[: len(few)].set(few)
+  return shuffled(order_key, found, size)
+
+
+def multiplicity(task, key, size, times: int):
+  """Every value that occurs occurs `times` times, one of them maybe less
+  often; in random order."""
+  value_key, order_key = jax.random.split(key)
+  values = jax.random.permutation(value_key, task.alphabet) + 1
+  return shuffled(order_key, values[jnp.arange(size.longest) // times], size)
+
+
+def mean_multiplicity(task, key, size, times: int):
+  """Drawn uniformly from as many distinct values as make them occur `times`
+  times on average: an alphabet that grows with the length."""
+  value_key, pick_key = jax.random.split(key)
+  values = jax.random.permutation(value_key, task.alphabet) + 1
+  numbers = jax.random.uniform(pick_key, (size.longest,))
+  return values[below(numbers, distinct(size.lengths[0], times))]
+
+
+def distinct(length, times: int):
+  """How many values that is: the fewest that do not occur more often."""
+  return -(-length // times)
+
+
+def shuffled(key, items, size):
+  """The items that count in random order, the others behind them."""
   place = jnp.arange(size.longest)
-  order = jax.random.uniform(order_key, place.shape)
-  return found[jnp.argsort(order + (place >= size.lengths[0]))]
+  order = jax.random.uniform(key, place.shape)
+  return items[jnp.argsort(order + (place >= size.lengths[0]))]

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lengthgen_jax.errors import check, shown
 from lengthgen_jax.tasks.digits import exact
@@ -214,14 +215,15 @@ class RunningSum:
     self.first, self.end = first, end
 
   def step(self, state, symbols):
+    """(next state, digit), of arrays alike."""
     a, b, s = symbols
-    if state == self.begin:
-      return self.neither if s else self.nothing, 0
-    carry, order = divmod(state, 3)
-    if a != s or order == self.nothing and a:
-      order = self.less if s < a else self.neither
+    carry, order = np.divmod(state, 3)
+    told = (a != s) | (order == self.nothing) & (a > 0)
+    order = np.where(told, np.where(s < a, self.less, self.neither), order)
     total = s + a * b + carry
-    return 3 * (total // 10) + order, total % 10
+    first, empty = state == self.begin, np.where(s > 0, 0, 2)
+    after = np.where(first, empty, 3 * (total // 10) + order)
+    return after, np.where(first, 0, total % 10)
 
   def possible(self, state, digits) -> bool:
     a, s = digits

@@ -81,7 +81,7 @@ def _source_and_target(task, example: Example) -> Batch:
     first=jnp.asarray(example.given, jnp.int32),
     source=source.ids,
     source_keys=_at(source),
-    source_places=_placed(source, source.right, prompt.length),
+    source_places=_placed(source, getattr(source, task.anchor), prompt.length),
   )
 
 
@@ -105,7 +105,11 @@ def _packed(task, example: Example) -> Batch:
     weight=_scored(row - prompt.length, example),
     rows=_at(whole, said),
     keys=_at(whole, held),
-    places=_placed(own, jnp.where(first, own.right, own.left), whole.length),
+    places=_placed(
+      own,
+      jnp.where(first, getattr(own, task.anchor), own.left),
+      whole.length,
+    ),
     items=prompt.length,
     first=jnp.asarray(prompt.length + example.given, jnp.int32),
   )

@@ -8,7 +8,17 @@ import jax.numpy as jnp
 from lengthgen_jax.errors import check, check_share
 from lengthgen_jax.tasks import items as sets
 from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import below, ranks
+from lengthgen_jax.tasks.task import below
+
+
+def ranks(number):
+  """The place of each number in ascending order (a random permutation); by
+  comparison, because XLA compiles a sort for seconds."""
+  i = jnp.arange(number.shape[0])
+  first = (number < number[:, None]) | (
+    (number == number[:, None]) & (i < i[:, None])
+  )
+  return jnp.sum(first, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +47,8 @@ class Sort(ItemTask):
     "sorted": sets.ascending,
     "reversed": sets.descending,
     "all_equal": sets.all_equal,
+    "multiplicity": sets.multiplicity,
+    "mean_multiplicity": sets.mean_multiplicity,
   }
 
   def __post_init__(self):
@@ -83,6 +95,12 @@ class Sort(ItemTask):
     return self.told(items, length, output, length)
 
   def variants(self, test_set, section, length):
+    if test_set.endswith("multiplicity"):
+      return [
+        (f"{test_set}_x{times}", (times,))
+        for times in section.multiplicities
+        if times <= length and sets.distinct(length, times) <= self.alphabet
+      ]
     if test_set != "repeats":
       return [(test_set, ())]
     # As many as there is room for: the longest prompts repeat the most.

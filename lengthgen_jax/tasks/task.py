@@ -83,7 +83,11 @@ class Task:
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
     delimiter: what follows the prompt in a decoder-only model.
-    strides: tokens of each segment that an output row advances (windows).
+    strides: tokens of each segment that an output row advances (windows); () if
+      outputs stand at no fixed place of the prompt.
+    anchor: the end of each segment that the first output row reads, "right"
+      (numbers, from the least significant digit on) or "left".
+    slack: places that `width=natural` puts before the longest operand.
     usage: an example of what a person types.
   """
 
@@ -96,6 +100,8 @@ class Task:
   transducer: ClassVar[bool] = False
   end: ClassVar[int | None] = None
   strides: ClassVar[tuple[int, ...]] = ()
+  anchor: ClassVar[str] = "right"
+  slack: ClassVar[int] = 0
 
   # What a task defines.
 
@@ -217,16 +223,6 @@ def below(number, n):
   Numbers have 23 bits, so probabilities are exact to n/2^23.
   """
   return jnp.minimum((number * n).astype(jnp.int32), n - 1)
-
-
-def ranks(number):
-  """The place of each number in ascending order (a random permutation); by
-  comparison, because XLA compiles a sort for seconds."""
-  i = jnp.arange(number.shape[0])
-  first = (number < number[:, None]) | (
-    (number == number[:, None]) & (i < i[:, None])
-  )
-  return jnp.sum(first, axis=1)
 
 
 def expect(condition, message: str) -> None:

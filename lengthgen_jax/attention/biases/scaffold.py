@@ -46,7 +46,8 @@ class Shape:
     sites: those with a decoder's rows, and their segments' names.
     layers, encoder_layers, heads: N, and H.
     strides: tokens that one output row advances in each segment of the input
-      (0: stays).
+      (0: stays); () if outputs stand at no fixed place.
+    anchor: the end of those segments that the first row reads.
     target: number of the output's segment.
     axes: of the coordinates.
     seeds: of the run.
@@ -58,6 +59,7 @@ class Shape:
   encoder_layers: int
   heads: int
   strides: tuple[int, ...]
+  anchor: str
   target: int
   axes: int
   seeds: tuple[int, ...]

@@ -42,13 +42,14 @@ def window(section, about: Shape) -> dict:
     " input; choose none or file",
   )
   width, heads = section.window, about.heads
+  anchor = LEFT if about.anchor == "left" else RIGHT
   own = [Line(WHOLE, LEFT, 1, -k) for k in range(width + 1)]
   read = []
   for segment, stride in enumerate(about.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     read += [
-      Line(segment, RIGHT, stride, intercept, row_segment=about.target)
+      Line(segment, anchor, stride, intercept, row_segment=about.target)
       for intercept in range(first, max(stride, 1) + last)
     ]
   if "cross" not in about.sites:

@@ -1,0 +1,119 @@
+"""The protocol of ASEntmax: configs/asentmax.py:TASK[,METHOD][,paper]
+
+Sort, copy and reverse as in "Long-Context Generalization with Sparse Attention"
+(arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
+32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match.
+
+TASK     sort, copy, reverse
+METHOD   rope     softmax and rotary positions, their baseline (default)
+         ssmax    the same with scalable softmax, their other baseline
+         best     sort: what goes furthest on two cores (configs/sorting.py)
+         abc      copy, reverse: ABC, with --mode=abc
+paper    their sizes, steps and learning rates, for an accelerator; without it a
+         model and a budget for two cores
+
+  lengthgen --config=configs/asentmax.py:sort,best --workdir=W1
+  lengthgen --config=configs/asentmax.py:copy,abc --mode=abc --workdir=W2
+
+What is theirs and not here: entmax attention, its length-dependent scale, half
+of the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, an end token.
+"""
+
+from configs import base, sorting
+
+TASKS = ("sort", "copy", "reverse")
+PROTOCOL = {
+  "data.train_length": 64,
+  "data.shortest": 32,
+  "model.kind": "decoder_only",
+  "model.num_encoder_layers": 0,
+  "model.num_heads": 4,
+  "model.activation": "gelu",
+  "train.steps": 8000,
+  "train.batch_size": 32,
+  "train.warmup_steps": 500,
+  "train.chunk": 500,
+  "eval.test_sets": ("uniform",),
+  "eval.lengths": (64, 128, 256, 512),
+  "eval.samples": (1000, 300, 300, 300),
+}
+REVERSE = {"model.num_decoder_layers": 6}
+PAPER = {
+  "model.emb_dim": 256,
+  "model.mlp_dim": 1024,
+  "model.num_heads": 8,
+  "model.norm_kind": "rms",
+  "model.dense_bias": False,
+  "train.batch_size": 128,
+  "train.warmup_steps": 20_000,
+  "train.learning_rate": 4e-4,
+  "train.adam_b2": 0.99,
+  "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
+  "eval.samples": (1000,),
+}
+PAPER_BY_TASK = {
+  "sort": {"train.steps": 312_500, "data.size": 40_000_000},
+  "copy": {
+    "model.num_heads": 16,
+    "train.steps": 156_250,
+    "train.learning_rate": 1e-3,
+    "data.size": 20_000_000,
+  },
+  "reverse": {"train.steps": 234_375, "data.size": 30_000_000},
+}
+ROPE = {"positions.kind": "rope"}
+BEST = {
+  name: value
+  for name, value in sorting.BEST.items()
+  if name.startswith("temperature.")
+} | {
+  "positions.kind": "none",
+  "sort.repeat_share": 0.6,
+  "train.learning_rate": 3e-3,
+}
+ABC = {
+  "method": "vanilla",  # of the first stage; the second is "abc"
+  "positions.kind": "coordinates",
+  "data.shortest": 1,  # of the first stage
+  "train.target_exact_match": 0.995,
+  "calibration.lengths": (32, 48, 64),
+  "calibration.reach": 1,
+  "calibration.kappa_self": 2.0,
+  "retrain.data.shortest": 32,
+  "retrain.train.steps": 500,
+  "retrain.certify": True,
+  "eval.lengths": (64, 128, 256, 512, 4096),
+  "eval.samples": (1000, 300, 300, 300, 20),
+}
+METHODS = {
+  "rope": (ROPE, TASKS),
+  "ssmax": (ROPE | {"temperature.kind": "scalable"}, TASKS),
+  "best": (BEST, ("sort",)),
+  "abc": (ABC, ("copy", "reverse")),
+}
+OPTIONS = ("paper",)
+
+
+def get_config(preset: str = "sort"):
+  task, *words = preset.split(",")
+  methods = [word for word in words if word in METHODS]
+  if task not in TASKS:
+    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
+  if len(methods) > 1 or set(words) - {*METHODS, *OPTIONS}:
+    raise ValueError(
+      f"preset {preset!r}: after the task, name at most one method of"
+      f" {(*METHODS,)} and options of {OPTIONS}"
+    )
+  method = methods[0] if methods else "rope"
+  fields, tasks = METHODS[method]
+  if task not in tasks:
+    raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
+  changes = PROTOCOL | (REVERSE if task == "reverse" else {})
+  if task == "sort":  # no repetition data
+    changes |= {"sort.repeat_share": 0.0}
+  changes |= {"method": method} | fields
+  if "paper" in words:
+    changes |= PAPER | PAPER_BY_TASK[task]
+  config = base.get_config(task)
+  config.update_from_flattened_dict(changes)
+  return config

@@ -1,0 +1,91 @@
+"""State tracking: configs/states.py:TASK[,METHOD][,decoder_only][,final]
+
+TASK     modular (sums modulo 7), permutations (S5), dyck (depth of brackets);
+         --config.modular.p, permutations.group, dyck.brackets and dyck.bound
+         choose others
+METHOD   vanilla  sinusoidal positions (default)
+         abc      ABC, with --mode=abc: vanilla first, then calibrated
+decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of places
+final    the last state alone instead of every prefix's; no lines to find
+
+  lengthgen --config=configs/states.py:modular,abc --mode=abc --workdir=W1
+  lengthgen --config=configs/states.py:permutations,abc --mode=abc --workdir=W2
+  echo 21345 13245 | lengthgen --mode=predict --workdir=W2
+"""
+
+from configs import base
+
+TASKS = ("modular", "permutations", "dyck")
+
+VANILLA = {
+  "data.train_length": 20,
+  "model.num_encoder_layers": 0,
+  "model.num_decoder_layers": 1,
+  "train.steps": 2000,
+  "train.learning_rate": 3e-3,
+  "train.target_exact_match": 0.995,
+  "train.batch_size": 64,
+  "eval.lengths": (20, 60, 200, 2000),
+  "eval.samples": (1000, 299, 299, 299),
+}
+# A table of 14 400 products is found in short sequences, where attention that
+# looks everywhere still sees the item; of uniform lengths it is not.
+PERMUTATIONS = {
+  "model.emb_dim": 128,
+  "model.mlp_dim": 512,
+  "data.shortest": 2,
+  "data.short_longest": 4,
+  "data.buckets": (4, 20),
+  "train.steps": 4000,
+  "train.learning_rate": 2e-3,
+  "train.batch_size": 256,
+  "train.target_exact_match": 0.998,
+}
+BY_TASK = {"permutations": PERMUTATIONS}
+ABC = {
+  "method": "vanilla",  # of the first stage; the second is "abc"
+  "calibration.lengths": (10, 15, 20),
+  "calibration.reach": 1,
+  "retrain.certify": True,
+  "retrain.model.dropout_rate": 0.0,
+  "retrain.train.steps": 400,
+}
+ABC_PERMUTATIONS = {
+  "retrain.data.shortest": 1,
+  "retrain.data.short_longest": 0,
+  "retrain.data.buckets": (),
+  "retrain.train.batch_size": 64,
+  "retrain.train.learning_rate": 2e-3,
+  "retrain.train.steps": 1500,
+}
+ABC_BY_TASK = {"permutations": ABC_PERMUTATIONS}
+# The fields of every method, and what some tasks change of them.
+METHODS = {"vanilla": ({}, {}), "abc": (ABC, ABC_BY_TASK)}
+DECODER_ONLY = {
+  "model.kind": "decoder_only",
+  "positions.kind": "coordinates",
+}
+OPTIONS = ("decoder_only", "final")
+
+
+def get_config(preset: str = "modular"):
+  task, *words = preset.split(",")
+  methods = [word for word in words if word in METHODS]
+  if task not in TASKS:
+    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
+  if len(methods) > 1 or set(words) - {*METHODS, *OPTIONS}:
+    raise ValueError(
+      f"preset {preset!r}: after the task, name at most one method of"
+      f" {(*METHODS,)} and options of {OPTIONS}"
+    )
+  method = methods[0] if methods else "vanilla"
+  fields, by_task = METHODS[method]
+  changes = VANILLA | BY_TASK.get(task, {}) | {"method": method}
+  changes |= fields | by_task.get(task, {})
+  if "decoder_only" in words:
+    changes |= DECODER_ONLY
+  if "final" in words:
+    changes |= {f"{task}.answer": "final", "method": f"{method} final"}
+  config = base.get_config(task)
+  config.update_from_flattened_dict(changes)
+  return config

@@ -1,0 +1,69 @@
+"""The same items again, forwards and backwards."""
+
+import dataclasses
+from typing import ClassVar
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.tasks import sequences as sets
+from lengthgen_jax.tasks.sequences import SequenceTask
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy(SequenceTask):
+  """The items as they are, integers 1...V; a transducer of one state.
+
+  `5 3 9 3` -> `5 3 9 3`; `2 1` -> `2 1`.
+
+  Attributes:
+    alphabet: V.
+  """
+
+  alphabet: int = 32
+
+  name: ClassVar[str] = "copy"
+  section: ClassVar[str] = "copying"
+  test_sets: ClassVar[dict] = {
+    "uniform": sets.uniform,
+    "all_equal": sets.all_equal,
+  }
+  states: ClassVar[tuple[int, ...]] = (0,)
+
+  def __post_init__(self):
+    check(
+      self.alphabet >= 2,
+      f"copying.alphabet={self.alphabet}: must be at least 2",
+    )
+    self.check_tokens("alphabet")
+
+  @property
+  def base(self):
+    return self.alphabet
+
+  @property
+  def names(self):
+    return tuple(str(n + 1) for n in range(self.alphabet))
+
+  def step(self, state, symbols):
+    return state, symbols[0]
+
+  @property
+  def takes(self):
+    return f"numbers from 1 to {self.alphabet}"
+
+  @property
+  def usage(self):
+    return "5 3 9 3" if self.alphabet >= 9 else "2 1 2"
+
+
+class Reverse(Copy):
+  """The items from the last to the first.
+
+  `5 3 9 3` -> `3 9 3 5`; `2 1` -> `1 2`.
+  """
+
+  name = "reverse"
+  anchor = "right"
+
+  def parse(self, text):
+    items, lengths = super().parse(text)
+    return items[:, ::-1], lengths
