@@ -59,9 +59,10 @@ def get_config(preset: str = "10,1000"):
 def parsed(preset: str):
   """(alphabet, longest, options) of a preset."""
   *numbers, words = (*preset.split(",")[:2], preset.split(",")[2:])
-  if len(numbers) < 2 or not all(n.isdigit() for n in numbers):
+  if len(numbers) < 2 or not all(n.isdigit() and int(n) for n in numbers):
     raise ValueError(
-      f"preset {preset!r}: name two numbers, ALPHABET,LONGEST, like 10,1000"
+      f"preset {preset!r}: name two positive numbers, ALPHABET,LONGEST, like"
+      " 10,1000"
     )
   if set(words) - set(OPTIONS):
     raise ValueError(

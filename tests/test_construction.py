@@ -307,7 +307,7 @@ def test_every_preset_has_the_constructions_shape():
       experiment = built(preset)
       size = construction.places(alphabet).size
       limits.check_shape(experiment, size)
-  for preset in ("10", "a,b", "10,100,deep"):
+  for preset in ("10", "a,b", "10,0", "10,100,deep"):
     with pytest.raises(ValueError, match=preset):
       presets.get_config(preset)
 
