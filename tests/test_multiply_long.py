@@ -17,7 +17,7 @@ from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.models import decode
-from lengthgen_jax.runs import calibrate
+from lengthgen_jax.runs import abc, calibrate
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.tasks.task import Size
@@ -96,6 +96,22 @@ def test_training_goes_through_squares_and_rectangles():
       assert (len(a), len(b)) == (n, m)
   found = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
   assert found[0] > 0  # leading zeros are among them
+
+
+@pytest.mark.parametrize("words", ("", ",decoder_only"))
+@pytest.mark.parametrize("method", multiply_long.METHODS)
+def test_every_preset_builds(method, words):
+  """And the second stage of one with two; nothing is compiled."""
+  config = multiply_long.get_config(method + words)
+  built = build.build(config)
+  assert built.kind == ("decoder_only" if words else "encoder_decoder")
+  assert set(build.make_scaffold(config, built)) == (
+    set() if method != "window" else {"self"} if words else {"self", "cross"}
+  )
+  if method == "abc":
+    abc.check_config(config)
+  with pytest.raises(ValueError, match="name a method"):
+    multiply_long.get_config("windows" + words)
 
 
 @functools.cache
