@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import untrained
 from plain_lines import one_seed, random_lines
@@ -164,8 +165,10 @@ def small(task: str):
   head = f"logits_dense_{task}"
   words = np.arange(built.model.config.vocab_size)
   likely = (words < built.task.base) | (words == built.task.end)
-  biased = params[head] | {"bias": params[head]["bias"] + 3 * likely}
-  params = params | {head: biased}
+  # And says this or that.
+  own = {"kernel": 4.0 * params[head]["kernel"], "bias": 12.0 * likely}
+  own = jax.tree.map(jnp.float32, own)
+  params = params | {head: own}
   scaffold = {site: by_head(site, built.task) for site in HEADS}
   survey = certificate.survey(built, scaffold)
   states = States(built, params, survey.tape, 64)

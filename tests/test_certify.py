@@ -98,6 +98,14 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
   assert seen == {False, True}
 
 
+@pytest.mark.parametrize("task", LIVE)
+def test_values_have_a_code_of_their_own(task):
+  tape = small(task)[1].tape
+  values = np.indices((tape.values,) * 3).reshape(3, -1).T.astype(np.uint8)
+  code = States._code(types.SimpleNamespace(tape=tape), values, [0, 1, 2])
+  assert sorted(code) == list(range(len(values)))
+
+
 # Tallies.
 
 
