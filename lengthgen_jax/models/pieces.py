@@ -67,8 +67,10 @@ def total(loss, params, examples, count: int):
       found = jax.value_and_grad(piece)(params, i)
       return jax.tree.map(jnp.add, carry, found), None
 
-    nothing = jnp.float32(0.0), jax.tree.map(jnp.zeros_like, params)
-    return jax.lax.scan(one, nothing, jnp.arange(count))[0]
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+    start = jnp.zeros((), dtype), nothing
+    return jax.lax.scan(one, start, jnp.arange(count))[0]
 
   def backward(gradient, factor):
     return (jax.tree.map(lambda x: x * factor, gradient),)
