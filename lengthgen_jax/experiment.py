@@ -170,10 +170,9 @@ class Experiment:
 
   def followed(self, scaffold: dict):
     """`open_heads` of training, where lines make its steps faster."""
-    widths = self.data[0].widths
-    if not widths or not self.lined(scaffold):
-      return None
-    return scaffolds.followed(scaffold, self.site_sizes(min(widths)))
+    widths = self.data[0].widths if self.lined(scaffold) else ()
+    sizes = self.site_sizes(min(widths)) if widths else {}
+    return scaffolds.followed(scaffold, sizes)
 
   def sites(
     self, scaffold: dict, batch, decoding=False, open_heads=None, noise=None

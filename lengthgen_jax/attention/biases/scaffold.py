@@ -128,12 +128,14 @@ def followed(scaffold: dict, sizes: dict):
 
   Args:
     scaffold: lines [R, N or 1, H, K] by site.
-    sizes: rows and keys by site.
+    sizes: rows and keys by site; {} if lines are not all there is.
 
   Returns:
     (site, transparent heads by layer), the same for all seeds; None if they are
     not, or rows look up too many of the keys there are.
   """
+  if not sizes:
+    return None
   # With its gradient, a key looked up costs what a few of all do; on an
   # accelerator more, whose products are cheap (a guess: none was at hand).
   least = 4 if jax.default_backend() == "cpu" else 32
