@@ -13,9 +13,10 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
+from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import data, plan
+from lengthgen_jax.tasks import data, pack, plan
 
 MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
 
@@ -167,7 +168,15 @@ class Experiment:
       and all(own.lined for own in scaffold.values())
     )
 
-  def sites(self, scaffold: dict, batch, decoding=False, open_heads=None):
+  def followed(self, scaffold: dict):
+    """`open_heads` of training, where lines make its steps faster."""
+    widths = self.data[0].widths if self.lined(scaffold) else ()
+    sizes = self.site_sizes(min(widths)) if widths else {}
+    return scaffolds.followed(scaffold, sizes)
+
+  def sites(
+    self, scaffold: dict, batch, decoding=False, open_heads=None, noise=None
+  ):
     """Biases and sizes of a batch's rows, for one seed's scaffold.
 
     Args:
@@ -176,6 +185,7 @@ class Experiment:
       decoding: whether later inputs do not exist yet.
       open_heads: (site, transparent heads by layer): visits the keys on lines
         alone in all other heads. None: every pair of row and key.
+      noise: rng.Noise in training, which sizes are told with.
     """
     places = {"self": (batch.rows, batch.keys)}
     if batch.source is not None:
@@ -189,18 +199,8 @@ class Experiment:
       site: how(self.bias, scaffold, site, *where, last[site])
       for site, where in places.items()
     }
-    return Sites(biases, self._sizes(batch))
-
-  def _sizes(self, batch) -> dict:
-    """n of the softmax temperature: the prompt's tokens, or visible keys."""
     config = self.model.config.temperature
-    visible = batch.rows.index[None] + 1
-    items = batch.items[:, None]
-    if batch.source is None:
-      return {"self": temperature.sizes(config, items, visible)}
-    source = temperature.sizes(config, items, items)
-    own = temperature.sizes(config, visible, visible)
-    return {"self": own, "cross": source, "encoder": source}
+    return Sites(biases, temperature.by_site(config, batch, noise))
 
   # The model.
 
@@ -213,25 +213,25 @@ class Experiment:
     sites = self.sites({}, batch)
     return self.model.init(key, batch, sites, share.head)["params"]
 
-  def apply(self, params, scaffold, batch, head: str, key=None, **how):
+  def apply(self, params, scaffold, batch, head: str, noise=None, **how):
     """Teacher-forced logits [B, T, V] and activations; as in training (dropout,
-    random sizes and places) with a key. `how` as in `sites`."""
-    sites, noise = self.sites(scaffold, batch, **how), {}
-    if key is not None:
-      drop, place, size = jax.random.split(key, 3)
-      noise = {"dropout": drop, "positions": place}
-      config = self.model.config.temperature
-      sizes = temperature.jittered(config, sites.sizes, size, len(batch.inputs))
-      sites = sites._replace(sizes=sizes)
-    return self.model.apply(
-      {"params": params}, batch, sites, head, key is not None, rngs=noise
-    )
+    random sizes and places) with rng.Noise. `how` as in `sites`."""
+    sites = self.sites(scaffold, batch, noise=noise, **how)
+    return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(self, params, scaffold, batch, head: str, key):
+  def loss(self, params, scaffold, batch, head: str, key, open_heads=None):
     """Summed cross-entropy (nats) as in training, and how many tokens."""
-    logits, _ = self.apply(params, scaffold, batch, head, key)
-    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
-    return (loss * batch.weight).sum(), batch.weight.sum()
+    noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
+
+    def summed(params, own, noise):
+      args = scaffold, own, head, noise
+      logits, _ = self.apply(params, *args, open_heads=open_heads)
+      loss = optax.softmax_cross_entropy_with_integer_labels(logits, own.target)
+      return (loss * own.weight).sum()
+
+    count = pieces.count(self.model.config, batch, open_heads and scaffold)
+    some = lambda cut: (pack.take(batch, cut), noise.take(cut))
+    return pieces.total(summed, params, some, count), batch.weight.sum()
 
   def hits(self, params, scaffold, batch, head: str, **how):
     """Correct tokens [B, T] (True where nothing is scored) and exact match [B].

@@ -12,6 +12,7 @@ from lengthgen_jax.attention.positions.encoding import (
   sinusoid,
 )
 from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
 
 D, HEADS, SIZE = 16, 2, 9
 KEY = jax.random.key(1)
@@ -47,7 +48,8 @@ class Hooks:
 
   def embed(self, at, key=None, x=None):
     x = jnp.zeros((1, at.place.shape[1], D)) if x is None else x
-    return np.asarray(self.call("embed", x, at, key))
+    noise = None if key is None else Noise(key, jnp.arange(len(x)))
+    return np.asarray(self.call("embed", x, at, noise))
 
   def rotate(self, x, at):
     return np.asarray(self.call("rotate", x, at))

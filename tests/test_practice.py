@@ -198,7 +198,7 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
       data, sample = built.data, staticmethod(built.sample)
 
       @staticmethod
-      def loss(params, scaffold, batch, head, key):
+      def loss(params, scaffold, batch, head, key, open_heads):
         seen.append(batch)
         return 0.0, 1.0
 

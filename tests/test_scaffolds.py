@@ -1,5 +1,7 @@
 """Windows, and how a scaffold becomes the bias of a site."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from plain_lines import INF, one_seed, packed, places, tokens
 from lengthgen_jax.attention.biases import BIASES, scaffold
 from lengthgen_jax.attention.biases.scaffold import BiasConfig
 from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.attention.lines import LEFT, WHOLE, of_seed
 from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
@@ -249,3 +251,62 @@ def test_no_bias_of_the_registry_leaks(name):
     made = make_scaffold(config, untrained.experiment("addition", kind))
     assert set(made) <= sites and bool(made) == (name != "none")
     assert all(own.leak() is None for own in made.values())
+
+
+# Training along lines.
+
+
+def windowed(width: int, **fields):
+  """(experiment, scaffold) of an ABS run without positions."""
+  fields = {
+    "bias.kind": "window",
+    "model.num_encoder_layers": 0,
+    "positions.kind": "none",
+    "data.widths": (width,),
+  } | fields
+  config = untrained.config("addition", "encoder_decoder", fields)
+  built = untrained.experiment("addition", "encoder_decoder", fields)
+  return built, make_scaffold(config, built)
+
+
+def test_training_follows_lines_where_rows_see_few_of_many_keys():
+  built, scaffold = windowed(12)
+  heads = built.followed(scaffold)
+  assert dict(heads) == {"self": ((),), "cross": ((),)}
+  assert windowed(4)[0].followed(scaffold) is None  # five keys, six lines
+  assert built.followed({}) is None
+  told = windowed(12, **{"positions.kind": "alibi"})[0]
+  assert told.followed(scaffold) is None  # it adds to every pair
+  matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
+  assert built.followed(scaffold | {"cross": matrix}) is None
+
+
+def test_seeds_follow_lines_together():
+  """The same heads see everything in all seeds, or every pair is taken."""
+  built, scaffold = windowed(12)
+  copies = jax.tree.map(lambda x: np.concatenate([x, x]), scaffold)
+  one = np.array([[True, False]])
+  both = copies["cross"]._replace(transparent=np.stack([one, one]))
+  heads = built.followed(copies | {"cross": both})
+  assert dict(heads) == {"self": ((),), "cross": ((0,),)}
+  apart = copies["cross"]._replace(transparent=np.stack([one, ~one]))
+  assert built.followed(copies | {"cross": apart}) is None
+
+
+def test_a_step_along_lines_is_that_of_all_pairs():
+  """With dropout: the loss that training sees, and its gradient."""
+  built, scaffold = windowed(9, **{"model.dropout_rate": 0.3})
+  heads, own = built.followed(scaffold), of_seed(scaffold, 0)
+  params, key = untrained.params(built), jax.random.key(2)
+  batch = untrained.typed(built, "12+34", "99+1", "0+805", width=9)
+
+  @functools.partial(jax.jit, static_argnums=0)
+  def step(heads):
+    loss = lambda p: built.loss(p, own, batch, "addition", key, heads)[0]
+    return jax.value_and_grad(loss)(params)
+
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),
+    step(heads),
+    step(None),
+  )

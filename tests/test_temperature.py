@@ -11,6 +11,7 @@ import untrained
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES, TemperatureConfig
 from lengthgen_jax.models import decode
+from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.pack import KINDS
 
 SORTS = "5 3 4 3", "2 1"
@@ -101,7 +102,8 @@ def test_a_decoded_row_has_the_n_of_its_place(family):
 @functools.partial(jax.jit, static_argnums=0)
 def self_attention(built, params, batch, key=None):
   """Scores and weights of the first layer."""
-  _, acts = built.apply(params, {}, batch, built.task.name, key)
+  noise = None if key is None else Noise(key, jnp.arange(len(batch.inputs)))
+  _, acts = built.apply(params, {}, batch, built.task.name, noise)
   return acts["decoder"]["blocks"][0]["self"]
 
 
@@ -179,7 +181,8 @@ def test_jitter_reaches_every_site_and_is_another_for_every_key():
   }
   ratios = []
   for seed in range(2):
-    found = temperature.jittered(config, sizes, jax.random.key(seed), 8)
+    noise = Noise(jax.random.key(seed), jnp.arange(8))
+    found = temperature.jittered(config, sizes, noise)
     assert found["encoder"] is None
     ratio = found["self"] / sizes["self"]
     assert ratio.shape == (8, 6) and 0.1 <= ratio.min() < 1 < ratio.max() <= 10

@@ -86,7 +86,7 @@ class Toy:
     error = found - batch.x @ jnp.array(WANTED) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def loss(self, params, scaffold, batch, head, key):
+  def loss(self, params, scaffold, batch, head, key, open_heads=None):
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
@@ -97,7 +97,7 @@ class Toy:
     loss = (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
     return loss, jnp.float32(len(batch.x))
 
-  def hits(self, params, scaffold, batch, head):
+  def hits(self, params, scaffold, batch, head, open_heads=None):
     """Right within 0.5; in the second turn, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.turn % 2, 5.0, 0.5)

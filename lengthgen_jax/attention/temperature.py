@@ -87,7 +87,26 @@ def sizes(config: TemperatureConfig, items, visible):
   return n if n is None or config.stretch == 1.0 else n * config.stretch
 
 
-def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
+def by_site(config: TemperatureConfig, batch, noise=None) -> dict:
+  """n at every site of a batch's model: the prompt's tokens, or visible keys.
+
+  Args:
+    config: the temperature.
+    batch: its rows, items and source.
+    noise: rng.Noise in training.
+  """
+  visible = batch.rows.index[None] + 1
+  items = batch.items[:, None]
+  if batch.source is None:
+    found = {"self": sizes(config, items, visible)}
+  else:
+    source = sizes(config, items, items)
+    own = sizes(config, visible, visible)
+    found = {"self": own, "cross": source, "encoder": source}
+  return found if noise is None else jittered(config, found, noise)
+
+
+def jittered(config: TemperatureConfig, sizes: dict, noise) -> dict:
   """Sizes of every site as training tells them: n times a random factor.
 
   A factor for each example, log-uniform in 1/s...s with s = `config.stretch`,
@@ -98,12 +117,13 @@ def jittered(config: TemperatureConfig, sizes: dict, key, batch: int) -> dict:
   Args:
     config: the temperature.
     sizes: n by site, [B or 1, T or 1], or None.
-    key: of this batch alone.
-    batch: B.
+    noise: rng.Noise of the examples.
   """
   if config.stretch == 1.0:
     return sizes
-  draw = jax.random.uniform(key, (batch, 1), minval=-1.0, maxval=1.0)
+  draw = noise.of("stretch").each(
+    lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
+  )
   factor = jnp.exp(draw * jnp.log(config.stretch))
   return {k: None if n is None else n * factor for k, n in sizes.items()}
 

@@ -52,7 +52,6 @@ class DecoderOnly(nn.Module):
     config = self.config
     self.token_embedder = layers.embedding(config)
     self.positions = layers.position_encodings(config, self.sites)
-    self.dropout = nn.Dropout(config.dropout_rate)
     self.decoder = [
       layers.Block(config, cross="cross" in self.sites)
       for _ in range(config.num_decoder_layers)
@@ -63,11 +62,13 @@ class DecoderOnly(nn.Module):
       name: layers.logits_layer(config) for name in self.heads
     }
 
-  def embed(self, tokens, places, site: str, train: bool, key):
+  def embed(self, tokens, places, site: str, noise):
     """Token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
-    x = self.positions[site].embed(x, places, key)
-    return self.dropout(x, deterministic=not train)
+    # Both sides of an encoder-decoder get the same.
+    own = None if noise is None else noise.of("positions")
+    x = self.positions[site].embed(x, places, own)
+    return layers.dropout(self, site, x, noise)
 
   def every_token(self, site: str):
     """[1, T·V, D]: inputs of every token at every phase of a cyclic index, all
@@ -77,7 +78,7 @@ class DecoderOnly(nn.Module):
     index, tokens = jnp.divmod(jnp.arange(count), size)
     zero = jnp.zeros((1, count, 1), jnp.int32)
     places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
-    return self.embed(tokens[None], places, site, False, None)
+    return self.embed(tokens[None], places, site, None)
 
   def bias(self, sites: Sites, site: str, rows, keys):
     """A site's bias with what the position encoding adds to it."""
@@ -88,14 +89,12 @@ class DecoderOnly(nn.Module):
     added = encoding.bias(rows, keys, site == "self")
     return Dense(bias.values + added[None])
 
-  def encode(self, batch, sites: Sites, train=False, key=None):
+  def encode(self, batch, sites: Sites, noise=None):
     """(Memory, activations) of a batch's source; nothing without one."""
-    del batch, sites, train, key
+    del batch, sites, noise
     return Memory([None] * self.config.num_decoder_layers), {}
 
-  def decode(
-    self, batch, memory, sites, head, train=False, *, cache=None, key=None
-  ):
+  def decode(self, batch, memory, sites, head, noise=None, *, cache=None):
     """Logits [B, T, V] of one head for the rows of a batch.
 
     Args:
@@ -104,15 +103,14 @@ class DecoderOnly(nn.Module):
       memory: from `encode`.
       sites: biases and sizes of these rows.
       head: which task answers.
-      train: whether dropout is on.
+      noise: rng.Noise of these examples in training, else None.
       cache: per layer keys and values [B, L, H, K] of self-attention, into
         which the given rows are written; None means that they are all.
-      key: of what a position encoding draws in training.
 
     Returns:
       logits, the new cache (None without one), activations.
     """
-    x = self.embed(batch.inputs, batch.places, "self", train, key)
+    x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, at=batch.places)
     biases = {"self": self.bias(sites, "self", batch.rows, batch.keys)}
     if memory.keys is not None:
@@ -126,7 +124,7 @@ class DecoderOnly(nn.Module):
         new_cache.append(kv)
       key_values = {"self": kv, "cross": memory.key_values[n]}
       own = {site: bias.layer(n) for site, bias in biases.items()}
-      x, block_acts = block(x, rotate, key_values, own, sites.sizes, train)
+      x, block_acts = block(x, rotate, key_values, own, sites.sizes, noise)
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
       x = self.decoder_norm(x)
@@ -137,13 +135,11 @@ class DecoderOnly(nn.Module):
     logits = self.logits_dense[head](x)
     return logits, new_cache if cache is not None else None, acts
 
-  def __call__(self, batch, sites: Sites, head: str, train: bool = False):
+  def __call__(self, batch, sites: Sites, head: str, noise=None):
     """Teacher-forced logits [B, T, V] of one head, and activations: "decoder"
     and, in an encoder-decoder, "encoder"."""
-    draws = train and self.positions["self"].random
-    key = self.make_rng("positions") if draws else None
-    memory, encoder_acts = self.encode(batch, sites, train, key)
-    logits, _, acts = self.decode(batch, memory, sites, head, train, key=key)
+    memory, encoder_acts = self.encode(batch, sites, noise)
+    logits, _, acts = self.decode(batch, memory, sites, head, noise)
     return logits, {"encoder": encoder_acts, "decoder": acts}
 
 

@@ -22,11 +22,11 @@ class EncoderDecoder(DecoderOnly):
     if self.encoder and config.norm == "pre":
       self.encoder_norm = layers.normalization(config)
 
-  def encode(self, batch, sites: Sites, train=False, key=None):
+  def encode(self, batch, sites: Sites, noise=None):
     places = batch.source_places
     if self.config.positions.source_anchor == "right":
       places = places._replace(index=batch.source_keys.index_right())
-    x = self.embed(batch.source, places, "cross", train, key)
+    x = self.embed(batch.source, places, "cross", noise)
     rotate = partial(self.positions["cross"].rotate, at=places)
     acts = {"embeddings": x, "blocks": []}
     if self.encoder:
@@ -36,7 +36,7 @@ class EncoderDecoder(DecoderOnly):
       key_values = {"self": block.self_key_value(x, rotate)}
       size = {"self": sites.sizes["encoder"]}
       own = {"self": bias.layer(n)}
-      x, block_acts = block(x, rotate, key_values, own, size, train)
+      x, block_acts = block(x, rotate, key_values, own, size, noise)
       acts["blocks"].append(block_acts)
     if self.encoder and self.config.norm == "pre":
       x = self.encoder_norm(x)

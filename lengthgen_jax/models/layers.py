@@ -110,7 +110,6 @@ class Block(nn.Module):
     elif self.config.norm != "none":
       for name in names:
         setattr(self, self._norm_name(name), normalization(self.config))
-    self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def _norm_name(self, name: str) -> str:
     return f"{self.config.norm}_{name}_layer_norm"
@@ -121,8 +120,8 @@ class Block(nn.Module):
   def _enter(self, name: str, x):
     return self._normalize(name, x) if self.config.norm == "pre" else x
 
-  def _leave(self, name: str, x, update, train: bool):
-    x = x + self.dropout(update, deterministic=not train)
+  def _leave(self, name: str, x, update, noise):
+    x = x + dropout(self, name, update, noise)
     return self._normalize(name, x) if self.config.norm == "post" else x
 
   def self_key_value(self, x, rotate):
@@ -134,7 +133,7 @@ class Block(nn.Module):
     """Keys and values of this block's cross-attention."""
     return self.cross_attention.key_value(memory, rotate)
 
-  def __call__(self, x, rotate, key_values, biases, sizes, train: bool):
+  def __call__(self, x, rotate, key_values, biases, sizes, noise):
     """Applies the block.
 
     Args:
@@ -143,7 +142,7 @@ class Block(nn.Module):
       key_values: by site, "self" and, if there is a memory, "cross".
       biases: by site, of this layer.
       sizes: by site, n of the softmax temperature, or None.
-      train: whether dropout is on.
+      noise: of dropout, None outside of training.
 
     Returns:
       The residual stream and a dict of activations.
@@ -158,13 +157,31 @@ class Block(nn.Module):
         biases[site],
         sizes[site],
       )
-      x = self._leave(name, x, out, train)
+      x = self._leave(name, x, out, noise)
     acts["before_mlp"] = x
-    x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), train)
+    x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), noise)
     if self.config.norm == "block_end":
       x = self.block_end_layer_norm(x)
     acts["after_mlp"] = x
     return x, acts
+
+
+def dropout(module, name: str, x_BxLxD, noise):
+  """The inputs with a share `dropout_rate` of them set to 0, the rest scaled.
+
+  Args:
+    module: whose config holds the rate, and whose place in the model tells its
+      noise from others'.
+    name: tells apart the calls of one module.
+    x_BxLxD: inputs.
+    noise: rng.Noise, None outside of training.
+  """
+  rate = module.config.dropout_rate
+  if noise is None or not rate:
+    return x_BxLxD
+  own = noise.of("/".join(("dropout", *module.path, name)))
+  kept = own.kept(x_BxLxD.shape[1:], rate)
+  return jnp.where(kept, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
 
 
 def normalization(config: ModelConfig) -> nn.Module:

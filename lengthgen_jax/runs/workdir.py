@@ -45,6 +45,7 @@ def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
     report=report,
+    open_heads=experiment.followed(scaffold),
   )
 
 

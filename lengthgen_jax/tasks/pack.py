@@ -64,6 +64,22 @@ def batch(kind: str, task, make, *arguments) -> Batch:
   return found._replace(**{n: placed(getattr(found, n)) for n in PLACED})
 
 
+def take(batch: Batch, cut) -> Batch:
+  """Some examples of a batch: `cut` of every array with an entry for each; what
+  is the same for all, and an index, stays."""
+  examples = len(batch.inputs)
+
+  def of(name, own):
+    if own is None or name in PLACED and len(own[0]) != examples:
+      return own
+    if name not in PLACED:
+      return cut(own)
+    fields = own._asdict().items()
+    return own._replace(**{n: cut(x) for n, x in fields if n != "index"})
+
+  return Batch(*(of(*field) for field in batch._asdict().items()))
+
+
 def _source_and_target(task, example: Example) -> Batch:
   """The prompt is the source; the decoder begins with the start token."""
   prompt, output = example.prompt, example.output

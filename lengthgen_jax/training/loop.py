@@ -33,6 +33,7 @@ class Run:
     config: what a checkpoint says it was made with, a plain dict.
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
+    open_heads: of attention along lines; see Trainer.
   """
 
   experiment: object
@@ -45,10 +46,11 @@ class Run:
   config: dict
   report: Callable
   replay: dict | None = None
+  open_heads: tuple | None = None
 
   @property
   def trainer(self) -> Trainer:
-    return Trainer(self.experiment, self.train)
+    return Trainer(self.experiment, self.train, self.open_heads)
 
   @property
   def store(self) -> Checkpoints:

@@ -20,10 +20,12 @@ class Trainer:
   Attributes:
     experiment: tasks, data, model and plan.
     train: a TrainConfig.
+    open_heads: of attention along lines; None: every pair (Experiment.sites).
   """
 
   experiment: object
   train: optimizer.TrainConfig
+  open_heads: tuple | None = None
 
   @property
   def attempt_steps(self) -> int:
@@ -180,7 +182,8 @@ class Trainer:
         key = jax.random.fold_in(data_key, count)
         batch = experiment.data[0].replayed(batch, replay, key, count, turn)
       key = jax.random.fold_in(drop_key, part.bucket)
-      summed, count = experiment.loss(params, scaffold, batch, share.head, key)
+      args = scaffold, batch, share.head, key, self.open_heads
+      summed, count = experiment.loss(params, *args)
       total, weight = total + summed, weight + count
     return total / weight
 
@@ -193,7 +196,8 @@ class Trainer:
       """[B] of one head's examples of one width."""
       own = jax.random.fold_in(key, turn)
       batch = experiment.sample(own, head, part, turn, held_out=True)
-      return experiment.hits(params, scaffold, batch, head)[1]
+      how = {"open_heads": self.open_heads}
+      return experiment.hits(params, scaffold, batch, head, **how)[1]
 
     def one_turn(turn):
       found = [

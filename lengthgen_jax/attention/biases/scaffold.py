@@ -13,6 +13,7 @@ self-attention, and of cross-attention on `$0123`:
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -122,6 +123,35 @@ def total_gathered(
   if any(open_heads):
     rest = (causal(rows, keys) if hides else padding(keys))[None]
   return Gathered(values, index, rest, open_heads)
+
+
+def followed(scaffold: dict, sizes: dict):
+  """How training goes along lines, where that is faster than every pair.
+
+  Args:
+    scaffold: lines [R, N or 1, H, K] by site.
+    sizes: rows and keys by site; {} if lines are not all there is.
+
+  Returns:
+    (site, transparent heads by layer), the same for all seeds; None if they are
+    not, or rows look up too many of the keys there are.
+  """
+  if not sizes:
+    return None
+  # With its gradient, a key looked up costs what a few of all do; on an
+  # accelerator more, whose products are cheap (a guess: none was at hand).
+  least = 4 if jax.default_backend() == "cpu" else 32
+  looked_up = pairs = 0
+  for site, own in scaffold.items():
+    if (own.transparent != own.transparent[:1]).any():
+      return None
+    rows, keys = sizes[site]
+    looked_up += rows * own.value.shape[-1]
+    pairs += rows * keys
+  if pairs < least * looked_up:
+    return None
+  first = lambda own: own._replace(transparent=own.transparent[0])
+  return tuple((site, open_heads(first(x))) for site, x in scaffold.items())
 
 
 def open_heads(lines) -> tuple[tuple[int, ...], ...]:

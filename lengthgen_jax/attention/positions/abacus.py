@@ -23,11 +23,11 @@ class Abacus(PositionEncoding):
   marks = False  # whether tokens that are no digits have a place too
 
   @nn.compact
-  def embed(self, x_BxLxD, at, key):
+  def embed(self, x_BxLxD, at, noise):
     start = 0
-    if key is not None:
-      shape = (len(x_BxLxD), 1)
-      start = jax.random.randint(key, shape, 0, self.config.random_start)
+    if noise is not None:
+      limit = self.config.random_start
+      start = noise.each(lambda key: jax.random.randint(key, (1,), 0, limit))
     found = 0.0
     for axis in range(at.place.shape[-1]):
       embedding = table(self.config.table, self.features, f"axis_{axis}")

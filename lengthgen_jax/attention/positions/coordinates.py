@@ -18,7 +18,7 @@ class SinusoidalCoordinates(PositionEncoding):
   operands on different axes would otherwise be one set.
   """
 
-  def embed(self, x_BxLxD, at, key):
+  def embed(self, x_BxLxD, at, noise):
     axes = at.place.shape[-1]
     share = self.features // axes
     sizes = [share] * (axes - 1) + [self.features - share * (axes - 1)]

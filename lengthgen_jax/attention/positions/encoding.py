@@ -71,13 +71,13 @@ class PositionEncoding(nn.Module):
   # Whether `embed` draws in training.
   random: ClassVar[bool] = False
 
-  def embed(self, x_BxLxD, at, key):
+  def embed(self, x_BxLxD, at, noise):
     """The inputs with what tells their position.
 
     Args:
       x_BxLxD: token embeddings.
       at: Places of the L inputs.
-      key: PRNG key in training, None in tests; both sides of an
+      noise: rng.Noise in training, None in tests; both sides of an
         encoder-decoder get the same.
     """
     return x_BxLxD

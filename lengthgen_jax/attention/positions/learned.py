@@ -28,6 +28,6 @@ class Learned(PositionEncoding):
     rows = self.config.cyclic_period or self.config.table
     self.embedding = table(rows, self.features)
 
-  def embed(self, x_BxLxD, at, key):
+  def embed(self, x_BxLxD, at, noise):
     found = look_up(self.embedding, self.config.cyclic(at.index))
     return x_BxLxD + found.astype(x_BxLxD.dtype)

@@ -20,8 +20,8 @@ class Randomized(PositionEncoding):
   limited = "index"
   random = True
 
-  def embed(self, x_BxLxD, at, key):
-    key = jax.random.key(0) if key is None else key
+  def embed(self, x_BxLxD, at, noise):
+    key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
     # Of a random order of all positions, those of the first `size` numbers.
     rank = jnp.argsort(jnp.argsort(order))
