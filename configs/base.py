@@ -173,6 +173,25 @@ FIELDS = {
   "certify": {
     "max_cases": 1e9,  # more are refused
   },
+  # looking inside (--mode=probe)
+  "probe": {
+    # inputs to draw, as one types them; () = the papers', or an example
+    "inputs": (),
+    "random_inputs": 0,  # and so many random ones of the training length
+    "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
+    # names in lengthgen_jax/interpret/probes.py and pages.py; () = all that
+    # the model is for
+    "only": (),
+    "figures": (),
+    "lengths": (),  # () = those of eval.lengths up to 100
+    "samples": 128,  # inputs of each length
+    # of what is knocked out or patched; 0 = the training length
+    "causal_length": 0,
+    # activations of the inputs to keep, like decoder.blocks.0.before_mlp
+    "activations": (),
+    # also while training, after so many chunks each time; 0 = never
+    "every": 0,
+  },
   "eval": {
     "lengths": (6, 10, 20, 60),  # decimal digits
     # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,

@@ -18,6 +18,7 @@ from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import records
 from lengthgen_jax.runs.check_bias import check_bias
+from lengthgen_jax.runs.watch import watcher
 from lengthgen_jax.training import loop, optimizer
 
 PRACTICE = "practice.json"  # inputs of a round of certification, by seed
@@ -45,6 +46,8 @@ def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
     report=report,
+    watch=watcher(config.probe, config.calibration, experiment),
+    watch_every=config.probe.every,
   )
 
 

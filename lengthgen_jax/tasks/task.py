@@ -146,6 +146,11 @@ class Task:
     """Each token as people write it."""
     return [str(int(token)) for token in ids]
 
+  @property
+  def pictured(self) -> str:
+    """The input that the papers draw, or another example."""
+    return self.usage
+
   # Segments.
 
   @property

@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.errors import Interrupted, check
+from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.step import Trainer
+
+WATCHED = "watched.jsonl"  # what is logged of a run's states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Run:
     config: what a checkpoint says it was made with, a plain dict.
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
+    watch: function of the run and its states that returns rows, for a log.
+    watch_every: chunks between its calls.
   """
 
   experiment: object
@@ -45,6 +50,8 @@ class Run:
   config: dict
   report: Callable
   replay: dict | None = None
+  watch: Callable | None = None
+  watch_every: int = 1
 
   @property
   def trainer(self) -> Trainer:
@@ -130,6 +137,8 @@ class _Loop:
     self.done = self.status["done"].copy()
     self.saved = self.status["step"].tolist()
     self.log = Log(run.trainer, run.seeds, run.folder, self.saved)
+    self.watched = dict(zip(run.seeds, self.saved, strict=True))
+    records.drop_after(run.folder / WATCHED, self.watched)
 
   def go(self):
     """The final states."""
@@ -149,6 +158,8 @@ class _Loop:
         chunks += 1
         self._read()
         self.on_its_way = found
+        if run.watch and chunks % run.watch_every == 0:
+          self._watch()
         if chunks % run.save_every == 0 or stops:
           self._save()
         if stops:
@@ -158,6 +169,16 @@ class _Loop:
           )
       self._save()
     return self.states
+
+  def _watch(self) -> None:
+    """Logs what is seen of the seeds that moved."""
+    rows = [
+      row
+      for row in self.run.watch(self.run, self.states)
+      if row["step"] > self.watched[row["seed"]]
+    ]
+    self.watched |= {row["seed"]: row["step"] for row in rows}
+    records.append(self.run.folder / WATCHED, rows)
 
   def _read(self) -> None:
     """Logs the chunk on its way, says what became of its seeds, starts some
