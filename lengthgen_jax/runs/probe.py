@@ -62,6 +62,7 @@ def run(whole, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   words = summary(rows, drawn.seed)
   print("\n".join(words))
+  workdir.report(f"drawing {', '.join(figures)}")
   shown = pages.Shown(
     f"{stage.config.task}, {stage.config.method} ({name}), seed {drawn.seed},"
     f" step {drawn.step}",
@@ -87,19 +88,30 @@ def _inputs(how: ProbeConfig, model: Model, seed: int) -> list[Input]:
   inputs.
 
   Raises:
-    UsageError: one is no input of the task, or too long for a figure.
+    UsageError: one is no input of the task, or too long for the model or for a
+      figure.
   """
-  task, found = model.experiment.task, []
-  for text in how.inputs or (task.pictured,) * (not how.random_inputs):
+  experiment, task, found = model.experiment, model.experiment.task, []
+  for text in map(
+    str, how.inputs or (task.pictured,) * (not how.random_inputs)
+  ):
     try:
-      batch, lengths = model.typed(text), task.parse(text)[1]
+      longest = max(task.parse(text)[1])
     except ValueError as error:
       raise UsageError(f"probe.inputs: {error}") from error
-    found.append(Input(text, Seen(model, batch, 1, max(lengths))))
-  draw = partial(passes, model, model.experiment.train_length, 1, seed=seed)
+    what = f"probe.inputs: {longest} {task.unit}"
+    width = experiment.width(longest, what, "this model takes at most {}")
+    experiment.check_scaffold(width, model.scaffold)
+    found.append(Input(text, Seen(model, model.typed(text), 1, longest)))
   for number in range(how.random_inputs):
-    (seen,) = draw(first=number)
-    found.append(Input(f"random input {number + 1}", seen))
+    at = experiment.train_length
+    (seen,) = passes(model, at, 1, seed=seed, first=number)
+    own = seen.at
+    held = (
+      own.inputs[0, : own.items[0]] if own.source is None else own.source[0]
+    )
+    between = "" if task.of_digits else " "
+    found.append(Input(between.join(task.symbols(held)), seen))
   for own in found:
     check_size(own)
   return found

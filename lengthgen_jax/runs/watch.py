@@ -36,6 +36,7 @@ def passes(
   """
   experiment, task = model.experiment, model.experiment.task
   width, units = experiment.test_width(length), task.units(length)
+  experiment.check_scaffold(width, model.scaffold)
   longest = width if exact else experiment.bound(width, model.scaffold)
   config = experiment.model.config
   cells = sum(t * s for t, s in experiment.site_sizes(longest).values())
