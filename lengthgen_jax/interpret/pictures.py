@@ -76,9 +76,11 @@ def _live(seen: Seen, at):
   there = segment >= 0
   if there.sum() > LONGEST and seen.task.of_digits:
     target = segment == seen.task.target
-    place = np.where(target, left, right)
-    there &= (place <= seen.length) | (np.where(target, right, left) == 0)
-  return np.flatnonzero(there)
+    strides = np.array([*seen.task.strides, 1, 1])  # tokens of a place
+    place = right // np.maximum(strides[segment], 1)
+    there &= np.where(target, left, place) <= seen.length
+    there |= np.where(target, right, left) == 0
+  return np.flatnonzero(there & (segment >= 0))
 
 
 def check_size(own: Input) -> None:

@@ -55,7 +55,8 @@ def collect(section, model: Model, width: int, length, unsolved=False):
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
   # All samples of a condition have the same coordinates.
-  one = jax.tree.map(np.asarray, draw(width, length, 0, 1))
+  first = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
+  one = jax.tree.map(first, draw(width, length, 0, min(PASS, section.samples)))
   used = one.rows.segment[0] == task.target
   if section.rows == "length":
     limit = length or task.units(experiment.train_length)
