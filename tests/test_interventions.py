@@ -14,7 +14,7 @@ from plain_lines import one_seed
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.interpret import interventions
-from lengthgen_jax.interpret.activations import Seen
+from lengthgen_jax.interpret.activations import PLACES, Seen
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.trained import Model
 
@@ -115,9 +115,14 @@ def test_a_line_is_closed_in_a_head_in_a_layer_and_everywhere():
 
 @functools.cache
 def plain(kind: str) -> Seen:
+  """A model that does not always say the same."""
   built = untrained.experiment("addition", kind)
-  model = Model(built, {}, untrained.params(built))
-  return Seen(model, untrained.typed(built, *TEXTS), len(TEXTS), 2)
+  params, name = untrained.params(built), "logits_dense_addition"
+  batch = untrained.typed(built, *TEXTS)
+  usual = Model(built, {}, params).observe(batch)[0].mean(axis=(0, 1))
+  head = params[name] | {"bias": params[name]["bias"] - usual}
+  model = Model(built, {}, params | {name: head})
+  return Seen(model, batch, len(TEXTS), 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,20 +165,24 @@ def test_a_patched_embedding_is_another_token(kind):
     assert not np.allclose(acts[-1], met[-1], atol=1e-3)
 
 
-def test_the_last_residual_of_another_input_says_what_that_says():
+@pytest.mark.parametrize("place", PLACES)
+def test_the_last_residual_of_another_input_says_what_that_says(place):
+  """Nothing behind the last attention looks at another row."""
   seen = plain("encoder_decoder")
   edit = interventions.nothing(seen)
   met = interventions._run(seen, edit)[2]
   places = interventions.places(seen.experiment)
-  number = places.index(("after_mlp", 0))
+  number = places.index((place, 0))
   donors = [jnp.roll(x, 1, axis=0) for x in met]
-  right = interventions._run(
-    seen, edit._replace(donors=donors, place=number, row=1)
-  )[0]
   told = seen.logits.argmax(-1)
-  wanted = told == seen.at.target
-  wanted[:, 1] = np.roll(told[:, 1], 1) == seen.at.target[:, 1]
-  assert np.array_equal(right, wanted)
+  agreed = dataclasses.replace(seen, batch=seen.batch._replace(target=told))
+  for row in range(told.shape[1]):
+    here = edit._replace(donors=donors, place=number, row=row)
+    right = interventions._run(agreed, here)[0]
+    wanted = np.ones(told.shape, bool)
+    wanted[:, row] = np.roll(told[:, row], 1) == told[:, row]
+    assert np.array_equal(right, wanted)
+  assert (told != np.roll(told, 1, axis=0)).any()
 
 
 def test_rates_are_of_the_examples_that_count():

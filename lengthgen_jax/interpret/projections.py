@@ -1,5 +1,5 @@
 """Pictures of residuals in a model's own two bases, and of the bases (task
-hinting paper, figures 4.12 to 4.14)."""
+hinting paper, section 4 and figure 4.14)."""
 
 import numpy as np
 
