@@ -8,14 +8,15 @@ import dataclasses
 
 from ml_collections import ConfigDict, config_dict
 
+from configs import reading
 from lengthgen_jax.tasks import TASKS
 
 # What ABC's second stage has of its own: a field left None is the first's.
 STAGED = ("data", "model", "positions", "temperature", "bias", "train")
 CALIBRATED = ("bias.kind", "bias.file")  # there is no choice then
 
-# All fields but those of tasks.
-FIELDS = {
+# What a run is made of; the sections of tasks are what their files say.
+MADE_OF = {
   "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
   "method": "vanilla",  # a label for result rows and figures
   # what the command line changed of a preset, for the same; filled in
@@ -180,39 +181,8 @@ FIELDS = {
     "certify_learning_rate": 1e-3,
     "certify_share": 0.25,
   },
-  # proofs for every length (--mode=certify)
-  "certify": {
-    "max_cases": 1e9,  # more are refused
-    "exhaustive": True,  # False: only up to the narrowest cases that fail
-  },
-  "eval": {
-    "lengths": (6, 10, 20, 60),  # decimal digits
-    # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,
-    # reversed, all_equal, multiplicity, mean_multiplicity; increment: uniform,
-    # nines; modular, permutations: uniform, all_equal, lone; dyck: walks,
-    # broken, deep, uniform; copy, reverse: uniform, all_equal
-    "test_sets": ("equal",),
-    # repeats: this many distinct items, each this many times
-    "repeated_items": 3,
-    "repetitions": (1, 2, 4, 8),
-    # multiply_long's unequal: digits of b beside those of a
-    "multipliers": (3, 61),
-    # (mean_)multiplicity: how often every value that occurs does (on average)
-    "multiplicities": (1, 2, 4, 8, 16),
-    # per length and seed: one number, or one for each length
-    "samples": (1000,),
-    "checkpoint": "last",  # last, best (by validation), or a step
-    "seed": 0,  # of the test samples
-    # of a construction: significant bits of numbers, with each of which the
-    # longest lists that are sorted are found; () = not
-    "precisions": (),
-    # also decode freely: rows em_end_blind and edit
-    "free_running": False,
-    # predict: with the way there (multiply_long: the running sums)
-    "scratchpad": False,
-    "memory_mb": 0,  # attention scores at once; 0 = 16 on CPU, else 1024
-  },
 }
+FIELDS = MADE_OF | reading.FIELDS
 # Of the second stage's fields, those that are not the first's.
 RETRAIN = {
   "data.widths": (),

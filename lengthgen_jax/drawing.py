@@ -16,3 +16,32 @@ def save(figure, path) -> pathlib.Path:
   figure.savefig(path, dpi=150, bbox_inches="tight")
   plt.close(figure)
   return path
+
+
+def grid(canvas, rows: int, columns: int, size, margins, gaps=(0.1, 0.1)):
+  """Axes [rows, columns] on a figure or a part of one.
+
+  Args:
+    canvas: Figure or SubFigure.
+    rows, columns: how many.
+    size: (width, height) of the canvas in inches.
+    margins: (left, right, bottom, top) in inches.
+    gaps: between columns and between rows, in inches.
+  """
+  (width, height), (left, right, bottom, top) = size, margins
+  wide = (width - left - right - gaps[0] * (columns - 1)) / columns
+  high = (height - bottom - top - gaps[1] * (rows - 1)) / rows
+  place = {
+    "left": left / width,
+    "right": 1 - right / width,
+    "bottom": bottom / height,
+    "top": 1 - top / height,
+    "wspace": gaps[0] / wide,
+    "hspace": gaps[1] / high,
+  }
+  return canvas.subplots(rows, columns, squeeze=False, gridspec_kw=place)
+
+
+def title(canvas, size, text: str) -> None:
+  """A line above all axes."""
+  canvas.suptitle(text, fontsize=9, y=1 - 0.06 / size[1], va="top")

@@ -31,6 +31,8 @@ MODES = {
   "calibrate": "write the bias that a trained workdir's attention shows",
   "certify": "prove that a trained workdir is right at every length, or find"
   " inputs where it is not",
+  "probe": "look inside a trained workdir: attention, projections, what is"
+  " necessary; rows and figures",
   "report": "one table and figures of all results below --workdir",
 }
 
@@ -195,6 +197,7 @@ UNNAMED = {
   "seeds",
   "eval",
   "certify",
+  "probe",
   "checkpoint",
   "compile_cache",
   "method",

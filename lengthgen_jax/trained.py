@@ -181,14 +181,21 @@ class Model:
     found = [self.hits(batch)[1][:count] for batch, count in self.batches(test)]
     return float(np.concatenate(found).mean())
 
-  def attention(self, text: str):
-    """One input as a batch, and softmax weights by layer: {site: [H, T, S]}."""
+  def typed(self, text: str):
+    """One input as a batch."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
     own = experiment.fixed_width or task.padded(parsed[1])
     width = data.widest([own, *experiment.data[0].widths])
-    batch = data.typed_batch(task, experiment.kind, [parsed], width, width)
-    acts = _activations(experiment, self.params, self.scaffold, batch)
+    return data.typed_batch(task, experiment.kind, [parsed], width, width)
+
+  def observe(self, batch):
+    """Teacher-forced logits [B, T, V], and activations."""
+    return _observe(self.experiment, self.params, self.scaffold, batch)
+
+  def attention(self, text: str):
+    """One input as a batch, and softmax weights by layer: {site: [H, T, S]}."""
+    _, acts = self.observe(batch := self.typed(text))
     return batch, [
       {
         site: np.asarray(block[site]["weights"][0])
@@ -200,8 +207,8 @@ class Model:
 
 
 @partial(jax.jit, static_argnums=0)
-def _activations(experiment, params, scaffold, batch):
-  return experiment.apply(params, scaffold, batch, experiment.task.name)[1]
+def _observe(experiment, params, scaffold, batch):
+  return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
 _hits = jax.jit(

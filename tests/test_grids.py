@@ -7,8 +7,8 @@ from test_multiply_long import TARGET, TASK, model
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.interpret import certificate, grids, locality
-from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.contexts import Contexts
+from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Place
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.pack import KINDS

@@ -65,6 +65,33 @@ def test_report_joins_runs(sorting):
   }
 
 
+def test_probes_of_sorting(sorting):
+  workdir, _ = sorting
+  done = inside(
+    "--mode=probe",
+    f"--workdir={workdir}",
+    "--config.probe.samples=8",
+    "--config.probe.lengths=(3,4)",
+    "--config.probe.causal_length=3",
+    "--config.probe.random_inputs=1",
+    "--config.probe.only=('minimum','identity_lowered','intact','patched')",
+    "--config.probe.figures=('overview','tokens')",
+  )
+  assert done.returncode == 0, done.stderr
+  rows = records.read_results(workdir / "probes.jsonl")
+  places = [(row["metric"], row["length"]) for row in rows]
+  assert set(places) == {
+    *(("minimum", 3), ("minimum", 4), ("patched", 3), ("intact", 3)),
+    *(("identity_lowered", 3), ("identity_lowered", 4)),
+  }
+  # Three items, the delimiter and two outputs, at three places.
+  assert places.count(("patched", 3)) == 6 * 3
+  assert "⊥ shows the minimum, layer 0 before MLP" in done.stdout
+  names = {path.stem for path in (workdir / "figures/probes").iterdir()}
+  tokens = {f"token_{name}" for name in ("before", "delimiter", "after")}
+  assert names == {"overview"} | tokens
+
+
 def test_every_line_of_items_is_answered(sorting):
   workdir, _ = sorting
   asked = inside(

@@ -63,7 +63,12 @@ CERTIFIED = row() | {
 def test_every_condition_and_the_seeds_own_make_a_row_unique():
   assert set(schema.KEY) - set(schema.GROUP) == {"seed", "stopped_at"}
   assert set(schema.GROUP) - set(schema.KEY) == {"run"}
-  assert set(schema.KEY) == set(CONDITIONS) - {"seeds_asked"} | {"metric"}
+  inside = {"part", "layer", "head", "line"}  # of a model, in rows of probes
+  known = set(CONDITIONS) - {"seeds_asked"} | {"metric"} | inside
+  assert set(schema.KEY) == known
+  assert schema.key(row()) == schema.key(row(**dict.fromkeys(inside)))
+  for name in inside:
+    assert schema.key(row(**{name: 1})) != schema.key(row(**{name: 0}))
   assert schema.flaw(row()) == schema.flaw(CERTIFIED) == ""
 
 

@@ -290,3 +290,27 @@ def test_best_is_of_all_attempts(whole):
     assert np.float32(best) == states.best_em[r]
     first = min(step for step, em in own.items() if em == best)
     assert states.best_step[r] == first
+
+
+def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
+  """Also when it was cut off and went on."""
+  see = lambda run, states: [
+    {"step": int(step), "seed": seed, "value": seed}
+    for step, seed in zip(states.step, run.seeds, strict=True)
+  ]
+  run, _ = make_run(tmp_path, (FINE, BAD_LOSS, FINE))
+  run = dataclasses.replace(run, watch=see)
+  loop.train(run)
+  steps = lambda: [
+    [
+      row["step"]
+      for row in records.read(tmp_path / loop.WATCHED)
+      if row["seed"] == seed
+    ]
+    for seed in SEEDS
+  ]
+  found = steps()
+  assert found == [[20, 40, 60], [20, 40], [20, 40, 60]]
+  shutil.rmtree(tmp_path / "checkpoints" / "60")
+  loop.train(run)
+  assert steps() == found

@@ -59,7 +59,7 @@ NUMBERS = (
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
-    " bias.scale certify.max_cases retrain.certify_steps"
+    " bias.scale certify.max_cases probe.samples retrain.certify_steps"
     " retrain.certify_learning_rate",
   ),
   (
@@ -69,7 +69,8 @@ NUMBERS = (
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
     " train.steps initial.noise"
     " train.restarts eval.memory_mb data.size calibration.reach"
-    " retrain.certify_rounds",
+    " retrain.certify_rounds probe.every probe.random_inputs"
+    " probe.causal_length",
   ),
   (
     f"must be below {1 << 31} examples",
@@ -101,6 +102,7 @@ INTEGERS = {
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,
+  "probe.lengths": 1,
 }
 # Tuples that must hold something, and what is said if they do not.
 WANTED = {

@@ -79,6 +79,26 @@ def _labels(set_ticks, labels) -> None:
   set_ticks(range(len(labels)), labels, fontsize=4)
 
 
+def labels(experiment, site: str, keys) -> list[str]:
+  """What stands at every key, like "a", "a4", "b1" (counted from the right
+  end), "x1" for the first item of a list and "y1" for the first output; a
+  segment's mark has no number."""
+  names = {"start": "^", "target": "y", "items": "x", "": ""}
+  task, found = experiment.task, []
+  for segment, left, right in zip(
+    np.asarray(keys.segment[0]),
+    np.asarray(keys.left[0, :, 0]),
+    np.asarray(keys.right[0, :, 0]),
+    strict=True,
+  ):
+    name = experiment.site_segments[site][segment]
+    from_left = name == "target" or not task.of_digits
+    mark = segment < 0 or name == "start" or left == 0 and not from_left
+    number = left + 1 if from_left else right + 1
+    found.append(names.get(name, name) + ("" if mark else str(number)))
+  return found
+
+
 def margins(certificates: dict, edges, path, title: str) -> pathlib.Path:
   """How many cases have which margin, a panel per seed.
 

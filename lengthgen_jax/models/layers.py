@@ -124,6 +124,11 @@ class Block(nn.Module):
     x = x + dropout(self, name, update, noise)
     return self._normalize(name, x) if self.config.norm == "post" else x
 
+  def residual(self, name: str, x):
+    """The residual stream at a place named as in the activations; whoever wants
+    another one there intercepts this method."""
+    return x
+
   def self_key_value(self, x, rotate):
     """Keys and values of this block's self-attention."""
     inputs = self._enter("self_attention", x)
@@ -158,11 +163,11 @@ class Block(nn.Module):
         sizes[site],
       )
       x = self._leave(name, x, out, noise)
-    acts["before_mlp"] = x
+    x = acts["before_mlp"] = self.residual("before_mlp", x)
     x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), noise)
     if self.config.norm == "block_end":
       x = self.block_end_layer_norm(x)
-    acts["after_mlp"] = x
+    x = acts["after_mlp"] = self.residual("after_mlp", x)
     return x, acts
 
 

@@ -52,6 +52,12 @@ FIELDS = (
   Field("unit", key=True, group=True, heading="in"),  # what lengths count
   Field("metric", key=True, group=True),
   Field("position", key=True, group=True, heading="position"),
+  # Of probes: where inside a model (an attention site, or a place of the
+  # residual stream), and which line of a bias.
+  *(
+    Field(name, key=True, group=True, heading=name, optional=True)
+    for name in ("part", "layer", "head", "line")
+  ),
   Field("config_hash", key=True, group=True, heading="config"),
   Field("version", key=True, group=True, heading="version"),
   Field("seed", key=True, group=False, heading="seed"),
@@ -75,7 +81,7 @@ NEEDED = {field.name for field in FIELDS if not field.optional}
 
 def key(row: dict) -> tuple:
   """Rows with the same key are the same measurement."""
-  return tuple(row[name] for name in KEY)
+  return tuple(row.get(name) for name in KEY)
 
 
 def flaw(row) -> str:

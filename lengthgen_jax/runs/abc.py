@@ -135,7 +135,7 @@ def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
   attention = np.load(folder / "calibrate" / "attention.npz")
   for site in collect.sites(first.experiment):
     keys = batch.keys if site == "self" else batch.source_keys
-    names = labels(first.experiment, site, keys)
+    names = plots.labels(first.experiment, site, keys)
     made += [
       plots.matrices(
         np.asarray(biases[site].values)[:, 0],
@@ -153,26 +153,6 @@ def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
       ),
     ]
   return made + attention_figures(config, first, folder / "figures")
-
-
-def labels(experiment, site: str, keys) -> list[str]:
-  """What stands at every key, like "a", "a4", "b1" (counted from the right end)
-  and "y1" for the first output; a segment's mark has no number."""
-  names = {"start": "^", "target": "y", "": ""}
-  forwards = experiment.task.anchor == "left"  # numbered so, without a mark
-  found = []
-  for segment, left, right in zip(
-    np.asarray(keys.segment[0]),
-    np.asarray(keys.left[0, :, 0]),
-    np.asarray(keys.right[0, :, 0]),
-    strict=True,
-  ):
-    name = experiment.site_segments[site][segment]
-    from_left = forwards or name == "target"
-    number = left + 1 if from_left else right + 1
-    mark = segment < 0 or left == 0 and not from_left
-    found.append(names.get(name, name) + ("" if mark else str(number)))
-  return found
 
 
 def attention_figures(config: ConfigDict, first, folder) -> list:

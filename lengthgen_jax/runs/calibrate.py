@@ -4,15 +4,15 @@ import json
 import pathlib
 import time
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax.attention import calibration, candidates, lines
+from lengthgen_jax.attention import calibration, candidates
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.errors import check
 from lengthgen_jax.runs import collect, workdir
+from lengthgen_jax.runs.collect import judge
 from lengthgen_jax.trained import Model
 
 
@@ -90,40 +90,6 @@ def interpolated(config: ConfigDict, run) -> list[Model]:
     f" --config.abc.min_exact_match={max(top - 0.005, 0.0):.3f}",
   )
   return good
-
-
-def judge(section, task, conditions: list[calibration.Condition], site: str):
-  """Candidates of one site and the Verdict on them; `section` is
-  config.calibration."""
-  causal = site == "self"
-  largest = max(conditions, key=lambda c: c.attention.shape[3])
-  prompts = set(range(len(task.segments)))
-  tested = candidates.candidates(
-    largest.rows,
-    largest.keys,
-    task.target,
-    section.self_directions if causal else section.directions,
-    absolute=section.lines == "absolute",
-    ends=prompts if causal else prompts | {lines.WHOLE},
-    end_steps=section.directions,
-  )
-  rule = calibration.Rule(
-    line=section.line,
-    rule=section.rule,
-    threshold=section.kappa_self if causal else section.kappa,
-    statistics=section.statistics,
-    maximum=section.maximum,
-    min_cells=section.min_cells,
-  )
-  run = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  verdict = jax.device_get(run(conditions, tested, causal=causal, rule=rule))
-  if section.reach:
-    near = candidates.near(tested, largest.keys, task, section.reach)
-    layer = np.minimum(np.arange(len(verdict.keep)), 1)
-    keep = verdict.keep & near[layer, None]
-    keep = candidates.once(keep, tested, task)
-    verdict = verdict._replace(keep=keep)
-  return tested, verdict
 
 
 def calibrate(config: ConfigDict, models: list[Model], folder) -> None:

@@ -1,5 +1,7 @@
-"""Mean attention of a model under conditions of width and length."""
+"""Mean attention of a model under conditions of width and length, and what its
+lines are worth."""
 
+import copy
 from functools import partial, reduce
 
 import jax
@@ -7,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
-from lengthgen_jax.attention.calibration import Condition
+from lengthgen_jax.attention import candidates, lines
+from lengthgen_jax.attention.calibration import Condition, Rule, calibrate
 from lengthgen_jax.tasks import data, plan
 from lengthgen_jax.trained import Model
 
@@ -25,7 +28,7 @@ def conditions(section, experiment) -> list[tuple]:
   return [(w, n) for w in widths for n in lengths or [None]]
 
 
-def collect(section, model: Model, width, length):
+def collect(section, model: Model, width, length, unsolved=False):
   """What an interpolated model attends to under one condition.
 
   Args:
@@ -33,6 +36,7 @@ def collect(section, model: Model, width, length):
     model: an interpolated one.
     width: of the operands.
     length: units of every operand; None draws training examples.
+    unsolved: whether samples that are not solved count too.
 
   Returns:
     Of the samples that were solved, by site: a calibration.Condition, and the
@@ -44,9 +48,8 @@ def collect(section, model: Model, width, length):
   def sums(start: int) -> dict:
     count = min(PASS, section.samples - start)
     batch = draw(width, length, start, count)
-    return _sums(
-      experiment, model.params, model.scaffold, batch, section.quantity
-    )
+    own = model.params, model.scaffold
+    return _sums(experiment, *own, batch, section.quantity, unsolved)
 
   starts = range(0, section.samples, PASS)
   total = reduce(partial(jax.tree.map, jnp.add), map(sums, starts))
@@ -54,7 +57,8 @@ def collect(section, model: Model, width, length):
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
   # All samples of a condition have the same coordinates.
-  one = jax.tree.map(np.asarray, draw(width, length, 0, 1))
+  first = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
+  one = jax.tree.map(first, draw(width, length, 0, min(PASS, section.samples)))
   used = one.rows.segment[0] == task.target
   if section.rows == "length":
     limit = length or task.units(experiment.train_length)
@@ -100,12 +104,12 @@ def samples(experiment, seed: int, width, length, start, count):
   )
 
 
-@partial(jax.jit, static_argnums=(0, 4))
-def _sums(experiment, params, scaffold, batch, quantity):
+@partial(jax.jit, static_argnums=(0, 4, 5))
+def _sums(experiment, params, scaffold, batch, quantity, unsolved):
   """Sums over solved samples of attention and its square, per site."""
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  pick = jnp.all(right, axis=1).astype(jnp.float32)
+  pick = (jnp.all(right, axis=1) | unsolved).astype(jnp.float32)
   sums = {"solved": pick.sum()}
   for site in sites(experiment):
     blocks = acts["decoder"]["blocks"]
@@ -113,3 +117,62 @@ def _sums(experiment, params, scaffold, batch, quantity):
     sums[site] = jnp.einsum("nbhts,b->nhts", values, pick)
     sums[site + "_square"] = jnp.einsum("nbhts,b->nhts", values**2, pick)
   return sums
+
+
+def judge(
+  section, task, conditions: list[Condition], site: str, threshold=None
+):
+  """Candidates of one site and the Verdict on them; `section` is
+  config.calibration, whose κ a threshold takes the place of."""
+  causal = site == "self"
+  largest = max(conditions, key=lambda c: c.attention.shape[3])
+  prompts = set(range(len(task.segments)))
+  tested = candidates.candidates(
+    largest.rows,
+    largest.keys,
+    task.target,
+    section.self_directions if causal else section.directions,
+    absolute=section.lines == "absolute",
+    ends=prompts if causal else prompts | {lines.WHOLE},
+    end_steps=section.directions,
+  )
+  kappa = section.kappa_self if causal else section.kappa
+  rule = Rule(
+    line=section.line,
+    rule=section.rule,
+    threshold=kappa if threshold is None else threshold,
+    statistics=section.statistics,
+    maximum=section.maximum,
+    min_cells=section.min_cells,
+  )
+  run = jax.jit(calibrate, static_argnames=("causal", "rule"))
+  verdict = jax.device_get(run(conditions, tested, causal=causal, rule=rule))
+  if section.reach:
+    near = candidates.near(tested, largest.keys, task, section.reach)
+    layer = np.minimum(np.arange(len(verdict.keep)), 1)
+    keep = verdict.keep & near[layer, None]
+    keep = candidates.once(keep, tested, task)
+    verdict = verdict._replace(keep=keep)
+  return tested, verdict
+
+
+def strongest(section, model: Model, samples: int) -> dict:
+  """{site: (Candidates, Verdict)} of a model as it is, solved or not: the lines
+  that may be kept are all that are long enough, whatever their score. Where it
+  was trained at one width, two more tell an operand's ends apart."""
+  section = copy.deepcopy(section)
+  section.samples = samples
+  experiment = model.experiment
+  places = conditions(section, experiment)
+  if experiment.fixed_width is None and len({w for w, _ in places}) == 1:
+    places = [
+      (w + more, n)
+      for w, n in places
+      for more in range(1 + 2 * (n is not None))
+    ]
+  seen = [collect(section, model, *place, unsolved=True)[0] for place in places]
+  own = section, experiment.task
+  return {
+    site: judge(*own, [means[site] for means in seen], site, -np.inf)
+    for site in seen[0]
+  }

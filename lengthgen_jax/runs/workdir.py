@@ -18,6 +18,7 @@ from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import records
 from lengthgen_jax.runs.check_bias import check_bias
+from lengthgen_jax.runs.watch import watcher
 from lengthgen_jax.training import loop, optimizer
 
 PRACTICE = "practice.json"  # inputs of a round of certification, by seed
@@ -29,8 +30,7 @@ def report(line: str) -> None:
 
 
 def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
-  """A config as a run, its scaffold checked against its model; `say` is told
-  what is odd about the scaffold (nobody is if that was said before)."""
+  """A config as a run; `say` is told what is odd about its scaffold."""
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
@@ -46,6 +46,8 @@ def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
     config=json.loads(config.to_json_best_effort()),
     report=report,
     open_heads=experiment.followed(scaffold),
+    watch=watcher(config.probe, config.calibration, experiment),
+    watch_every=config.probe.every,
   )
 
 

@@ -14,6 +14,7 @@ class Addition(ArithmeticTask):
   operator = "+"
   operands = 2
   states = (0, 1)
+  pictured = "078114514+0241919810"
 
   def step(self, state, symbols):
     total = symbols[0] + symbols[1] + state

@@ -50,6 +50,7 @@ class Increment(ItemTask):
   states: ClassVar[tuple[int, ...]] = (0, 1)
   begin: ClassVar[int] = 1
   strides: ClassVar[tuple[int, ...]] = (1,)
+  shared: ClassVar[tuple[int, ...]] = ()
 
   def __post_init__(self):
     check_share("increment.nines_share", self.nines_share)
@@ -58,6 +59,10 @@ class Increment(ItemTask):
     """(next carry, output digit)."""
     total = symbols[0] + state
     return total // 10, total % 10
+
+  def holds(self, segment: int, left: int, right: int):
+    """(operand, place) of a prompt's token."""
+    return 0, right
 
   def draws(self, longest):
     return 2 + longest
@@ -90,6 +95,13 @@ class Increment(ItemTask):
     return jax.lax.scan(one, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
 
   usage = "1999"
+
+  def symbols(self, ids):
+    marks = super().symbols(ids)
+    return [
+      str(int(i) - 1) if 1 <= i <= 10 else m
+      for i, m in zip(ids, marks, strict=True)
+    ]
 
   def parse(self, text):
     wanted = f"increment takes digits like {self.usage}"

@@ -31,6 +31,10 @@ class ItemTask(Task):
     prompt = self.run(items, length, 0)
     return Example(prompt, self.run(output, size, self.target), given)
 
+  def symbols(self, ids):
+    marks = {self.pad: "@", self.delimiter: "⊥", self.delimiter + 1: "c"}
+    return [marks.get(int(token), str(int(token))) for token in ids]
+
   # Text: numbers with spaces between them.
 
   @property

@@ -61,6 +61,12 @@ class Sort(ItemTask):
     for name in ("repeat_share", "count_ties"):
       check_share(f"sort.{name}", getattr(self, name))
 
+  @property
+  def pictured(self):
+    """Five numbers, spread over the alphabet; the paper's are lost."""
+    parts = (0.55, 0.2, 0.85, 0.35, 0.7)
+    return " ".join(str(int(self.alphabet * part)) for part in parts)
+
   def draws(self, longest):
     return 2 + 2 * longest + self.alphabet
 

@@ -12,6 +12,7 @@ class Successor(ArithmeticTask):
   name = "successor"
   states = (0, 1)
   begin = 1
+  pictured = "03611451449241919819"
 
   def step(self, state, symbols):
     total = symbols[0] + state

@@ -83,8 +83,7 @@ class Task:
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
     delimiter: what follows the prompt in a decoder-only model.
-    strides: tokens of each segment that an output row advances (windows); () if
-      outputs stand at no fixed place of the prompt.
+    strides: tokens of each segment that an output row advances (windows), or ().
     anchor: the end of each segment that the first output row reads, "right"
       (numbers, from the least significant digit on) or "left".
     slack: places that `width=natural` puts before the longest operand.
@@ -171,6 +170,11 @@ class Task:
   def symbols(self, ids) -> list[str]:
     """Each token as people write it."""
     return [str(int(token)) for token in ids]
+
+  @property
+  def pictured(self) -> str:
+    """The input that the papers draw, or another example."""
+    return self.usage
 
   # Segments.
 

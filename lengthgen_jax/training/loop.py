@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.errors import Interrupted, check
+from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.step import Trainer
+
+WATCHED = "watched.jsonl"  # what is logged of a run's states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Run:
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
     open_heads: of attention along lines; see Trainer.
+    watch: function of the run and its states that returns rows, for a log.
+    watch_every: chunks between its calls.
   """
 
   experiment: object
@@ -47,6 +52,8 @@ class Run:
   report: Callable
   replay: dict | None = None
   open_heads: tuple | None = None
+  watch: Callable | None = None
+  watch_every: int = 1
 
   @property
   def trainer(self) -> Trainer:
@@ -133,6 +140,8 @@ class _Loop:
     steps = self.status["step"].tolist()
     self.saved = steps if store.steps() else None  # nothing yet
     self.log = Log(run.trainer, run.seeds, run.folder, steps)
+    self.watched = dict(zip(run.seeds, steps, strict=True))
+    records.drop_after(run.folder / WATCHED, self.watched)
 
   def go(self):
     """The final states."""
@@ -152,6 +161,8 @@ class _Loop:
         chunks += 1
         self._read()
         self.on_its_way = found
+        if run.watch and chunks % run.watch_every == 0:
+          self._watch()
         if chunks % run.save_every == 0 or stops:
           self._save()
         if stops:
@@ -161,6 +172,16 @@ class _Loop:
           )
       self._save()
     return self.states
+
+  def _watch(self) -> None:
+    """Logs what is seen of the seeds that moved."""
+    rows = [
+      row
+      for row in self.run.watch(self.run, self.states)
+      if row["step"] > self.watched[row["seed"]]
+    ]
+    self.watched |= {row["seed"]: row["step"] for row in rows}
+    records.append(self.run.folder / WATCHED, rows)
 
   def _read(self) -> None:
     """Logs the chunk on its way, says what became of its seeds, starts some
