@@ -83,7 +83,7 @@ class Task:
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
     delimiter: what follows the prompt in a decoder-only model.
-    strides: tokens of each segment that an output row advances (windows), or ().
+    strides: tokens of each segment that an output row advances, or ().
     anchor: the end of each segment that the first output row reads, "right"
       (numbers, from the least significant digit on) or "left".
     slack: places that `width=natural` puts before the longest operand.
