@@ -28,9 +28,10 @@ FIELDS = {
   },
   "eval": {
     "lengths": (6, 10, 20, 60),  # decimal digits
-    # arithmetic: equal, unequal, carry; sort: uniform, repeats, sorted,
-    # reversed, all_equal, multiplicity, mean_multiplicity; increment: uniform,
-    # nines; modular, permutations: uniform, all_equal, lone; dyck: walks,
+    # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
+    # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
+    # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
+    # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
     # broken, deep, uniform; copy, reverse: uniform, all_equal
     "test_sets": ("equal",),
     # repeats: this many distinct items, each this many times
@@ -40,6 +41,14 @@ FIELDS = {
     "multipliers": (3, 61),
     # (mean_)multiplicity: how often every value that occurs does (on average)
     "multiplicities": (1, 2, 4, 8, 16),
+    "chains": (1, 2, 4, 8, 16, 32),  # chain: places that a carry travels
+    # also test the task's hard and odd inputs, so many of each kind
+    "stress": False,
+    "stress_samples": 200,
+    # also find the longest length with exact match of at least 99 % (by the
+    # lower bound) on every test set, looking so far; 0 = do not
+    "frontier": 0,
+    "frontier_samples": 299,  # per length; 299 right of 299 are 99 %
     # per length and seed: one number, or one for each length
     "samples": (1000,),
     "checkpoint": "last",  # last, best (by validation), or a step

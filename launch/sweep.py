@@ -20,6 +20,7 @@ import itertools
 import pathlib
 import subprocess
 import sys
+import time
 
 
 def main() -> None:
@@ -38,20 +39,34 @@ def main() -> None:
   parser.add_argument("--mode", default="train")
   parser.add_argument("rest", nargs="*", help="flags for every run, after --")
   args = parser.parse_args()
-  failed = []
+  jobs = []
   for config, values in points(args.config, args.grid):
     workdir = args.root / name(config, values)
-    command = [sys.executable, "-m", "lengthgen_jax.main"]
-    command += [f"--config={config}", f"--workdir={workdir}"]
-    command += [f"--mode={args.mode}"]
-    command += [f"--config.{field}={value}" for field, value in values]
-    print(f"== {workdir}", flush=True)
-    if subprocess.run(command + args.rest).returncode:
-      failed.append(str(workdir))
+    words = [f"--config={config}", f"--workdir={workdir}"]
+    words += [f"--mode={args.mode}"]
+    words += [f"--config.{field}={value}" for field, value in values]
+    jobs.append((workdir, words + args.rest))
+  failed = [str(workdir) for workdir, code, _ in run(jobs) if code]
   report = [sys.executable, "-m", "lengthgen_jax.main", "--mode=report"]
   subprocess.run([*report, f"--workdir={args.root}"])
   if failed:
     sys.exit(f"failed: {', '.join(failed)}")
+
+
+def run(jobs):
+  """Runs (workdir, words after `lengthgen`) in turn; yields (workdir, exit
+  code, seconds) of each as it ends."""
+  for workdir, words in jobs:
+    print(f"== {workdir}", flush=True)
+    start = time.monotonic()
+    command = [sys.executable, "-m", "lengthgen_jax.main", *words]
+    process = subprocess.Popen(command)
+    try:
+      code = process.wait()
+    except KeyboardInterrupt:
+      process.wait()  # it saves first
+      raise
+    yield workdir, code, time.monotonic() - start
 
 
 def points(configs: list[str], grid: list[str]):

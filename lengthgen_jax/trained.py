@@ -31,6 +31,7 @@ class Test(NamedTuple):
     samples: how many were asked for.
     seed: of the samples.
     memory_mb: what attention may take at once, 0 for the usual.
+    count: how many of the samples count, None for all.
   """
 
   name: str
@@ -40,6 +41,7 @@ class Test(NamedTuple):
   samples: int
   seed: int = 0
   memory_mb: int = 0
+  count: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ class Model:
   def batches(self, test: Test):
     """Batches of a test, and how many of each count; the last one is filled up
     with its last example."""
-    samples = self.experiment.task.test_size(test.length, test.samples)
+    samples = test.samples if test.count is None else test.count
     passes = math.ceil(test.samples / self.pass_size(test))
     size = math.ceil(test.samples / passes)
     for start in range(0, samples, size):

@@ -22,14 +22,14 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 WORKDIR = "runs/quickstart"  # of the examples that read a trained workdir
 
 
-def blocks(language: str) -> list[str]:
-  return re.findall(rf"```{language}\n(.*?)```", TEXT, re.S)
+def blocks(language: str, text: str = TEXT) -> list[str]:
+  return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
-def commands(script: str) -> list[list[str]]:
-  """The words after `script` of every shell command."""
+def commands(script: str, text: str = TEXT) -> list[list[str]]:
+  """The words after `script` of every shell command of a text."""
   found = []
-  for block in blocks("bash"):
+  for block in blocks("bash", text):
     text = block.replace("\\\n", " ")
     for line in text.splitlines():
       lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")

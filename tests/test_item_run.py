@@ -44,9 +44,10 @@ def test_every_test_set_has_rows_and_figures(sorting):
   }
   assert found == wanted - {("repeats_3x2", 4)}
   names = {
-    f"{name}_by_{what}.png"
+    f"{name}_by_{what}.{form}"
     for name in ("accuracy", "edit_distance")
     for what in ("length", "repetition")
+    for form in ("png", "svg")
   }
   assert {path.name for path in (workdir / "figures").iterdir()} == names
 
@@ -56,12 +57,15 @@ def test_report_joins_runs(sorting):
   report = inside("--mode=report", f"--workdir={workdir.parent}")
   assert report.returncode == 0, report.stderr
   assert "repeats_3x2" in report.stdout and "| run |" in report.stdout
-  assert (workdir.parent / "report.md").read_text() == report.stdout
+  text = (workdir.parent / "report.md").read_text()
+  page = workdir.parent / "report.html"
+  assert report.stdout == f"{text}page: {page}\n" and page.exists()
   figures = {path.name for path in (workdir.parent / "figures").iterdir()}
   assert figures == {
-    f"sort_natural{what}{metric}.png"
+    f"sort_natural{what}{metric}.{form}"
     for what in ("", "_repetition")
     for metric in ("", "_edit")
+    for form in ("png", "svg")
   }
 
 

@@ -149,7 +149,10 @@ def test_attention_along_lines_takes_less_memory(model):
 
 
 def test_small_lengths_have_fewer_numbers(model):
-  found = measures.accuracy(model, USUAL._replace(length=1))
+  config = get_config()
+  config.eval.update(lengths=(1,), samples=(64,))
+  (test,) = evaluate.tests(config, model)
+  found = measures.accuracy(model, test)
   assert {row["metric"]: row["n"] for row in found} == {
     "em": 9,
     "token": 9 * 4,
@@ -212,7 +215,9 @@ def test_every_variant_of_a_test_set_is_a_test():
     ("repeats_2x1", 6),
     ("repeats_2x3", 6),  # which 4 items have no room for
   ]
-  assert tests[-1] == door.Test("repeats_2x3", "repeats", (2, 3), 6, 32, 5, 64)
+  assert tests[-1] == door.Test(
+    "repeats_2x3", "repeats", (2, 3), 6, 32, 5, 64, 32
+  )
 
 
 def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):

@@ -1,14 +1,11 @@
-"""Every preset of every config file, and every study, builds."""
+"""Every preset of every config file builds."""
 
 import ast
 import dataclasses
-import importlib
 import itertools
-import pathlib
 
 import jax
 import pytest
-from command import REPOSITORY
 from source import CONFIGS, TREES
 
 from configs import arithmetic, increment, quickstart, sorting
@@ -103,36 +100,3 @@ def test_every_config_file_says_how_to_run_it(path):
   text = ast.get_docstring(TREES[path])
   assert f"lengthgen --config=configs/{path.name}" in text
   assert "--workdir=" in text
-
-
-@pytest.fixture
-def launch(monkeypatch):
-  """(studies, sweep), the scripts as modules."""
-  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
-  return importlib.import_module("studies"), importlib.import_module("sweep")
-
-
-@pytest.mark.parametrize("paper", (False, True))
-def test_every_study_is_a_sweep_of_configs_that_build(paper, launch):
-  studies, sweep = launch
-  for study in studies.STUDIES:
-    words = [study, "--root=root", *["--paper"] * paper]
-    line = studies.parse([*words, "--", "--config.seeds=(0,)"])
-    end = line.index("--")
-    assert line[-1] == "--config.seeds=(0,)"
-    values = [word.partition("=") for word in line[2:end]]
-    chosen = [v for flag, _, v in values if flag == "--config"]
-    grids = [v for flag, _, v in values if flag == "--grid"]
-    points = list(sweep.points(chosen, grids))
-    assert len({sweep.name(*point) for point in points}) == len(points) > 2
-    for path, fields in points:
-      file, _, preset = path.partition(":")
-      files = {"sorting": sorting, "increment": increment}
-      config = files[pathlib.Path(file).stem].get_config(preset)
-      for field, value in fields:
-        *sections, last = field.split(".")
-        old = config
-        for section in sections:
-          old = old[section]
-        old[last] = type(old[last])(value)  # KeyError: no such field
-      build.build(config)

@@ -4,65 +4,19 @@ import json
 
 import numpy as np
 import pytest
+from rows import CERTIFIED, CONDITIONS, row, seeds
 from scipy import stats
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import figures as plots
 from lengthgen_jax.results import measures, records, report, schema, tables
 
-CONDITIONS = {
-  "task": "addition",
-  "method": "vanilla",
-  "stage": "train",
-  "family": "encoder_decoder",
-  "test_set": "equal",
-  "length": 6,
-  "bits": None,
-  "unit": "digits",
-  "position": None,
-  "width": "natural",
-  "slack": 2,
-  "train_length": 6,
-  "train_data": "endless",
-  "seed": 0,
-  "eval_seed": 0,
-  "seeds_asked": 1,
-  "step": 500,
-  "checkpoint": "last",
-  "stopped_at": -1,
-  "leak": False,
-  "config_hash": "0badcafe",
-  "version": "1",
-}
-
-
-def row(correct=100, **fields) -> dict:
-  """Exact match in % of 100 samples."""
-  made = CONDITIONS | measures.counted("em", correct, 100)
-  return made | {"seeds_asked": 3} | fields
-
-
-def seeds(*correct, **fields) -> list[dict]:
-  return [row(n, seed=i, **fields) for i, n in enumerate(correct)]
-
-
-CERTIFIED = row() | {
-  "metric": "certified",
-  "test_set": None,
-  "length": None,
-  "lower_bound": None,
-  "value": None,
-  "margin": 0.25,
-  "reason": "over budget",
-}
-
-
 # The vocabulary.
 
 
 def test_every_condition_and_the_seeds_own_make_a_row_unique():
   assert set(schema.KEY) - set(schema.GROUP) == {"seed", "stopped_at"}
-  assert set(schema.GROUP) - set(schema.KEY) == {"run"}
+  assert set(schema.GROUP) - set(schema.KEY) == {"run", "bound"}
   inside = {"part", "layer", "head", "line"}  # of a model, in rows of probes
   known = set(CONDITIONS) - {"seeds_asked"} | {"metric"} | inside
   assert set(schema.KEY) == known
@@ -213,8 +167,7 @@ def test_evaluations_at_two_steps_share_no_cell():
     ["step", "700", "equal", "median", "100.0"],
   ]
   assert len(lines) == 8
-  lines = tables.of_runs([one | {"run": "a"} for one in both]).splitlines()[2:]
-  cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+  _, *cells = tables.of_runs([one | {"run": "a"} for one in both])
   assert [cell[1] for cell in cells] == [
     f"vanilla, step {n}" for n in (500, 700)
   ]
@@ -231,15 +184,15 @@ def test_tables_say_how_many_of_the_seeds():
   one = tables.of_run(abc[:1])
   assert "median, 1 of 5 seeds" in one
   assert "median" not in tables.of_run([row(seeds_asked=1)])
-  lines = tables.of_runs(vanilla + abc).splitlines()
-  assert "| 2 of 5 |" in lines[2] and "abc (retrain)" in lines[2]
-  assert "| 5 |" in lines[3]
+  _, *lines = tables.of_runs(vanilla + abc)
+  assert "2 of 5" in lines[0] and "abc (retrain)" in lines[0]
+  assert "5" in lines[1]
 
 
 def test_a_cell_says_which_seeds_it_lacks():
   found = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
   found[-1]["value"] = None  # no result: neither a zero nor silent
-  assert tables.of_runs(found).splitlines()[2].endswith("50.0 [41.4] of 1 |")
+  assert tables.of_runs(found)[1][-1] == "50.0 [41.4] of 1"
 
 
 def test_columns_widen():
@@ -405,6 +358,8 @@ def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
   def save(figure, path):
     made[path.name] = [line.get_label() for line in figure.axes[0].get_lines()]
     plots.plt.close(figure)
+    records.write_text(path.with_name(f"{path.stem}.svg"), "<svg/>")
+    return path
 
   monkeypatch.setattr(plots, "save", save)
   runs = [("a", 0, 32), ("a", 9, 32), ("b", 0, 64), ("b", 9, 64)]
@@ -446,11 +401,12 @@ def test_report_names_what_else_differs(tmp_path):
 def test_report_writes_figures_and_needs_rows(tmp_path):
   with pytest.raises(UsageError, match="no results.jsonl with exact match"):
     report.run(tmp_path)
-  records.merge(tmp_path / "results.jsonl", [CERTIFIED])
+  make_run(tmp_path, ".", [CERTIFIED], {})
   with pytest.raises(UsageError, match="no results.jsonl with exact match"):
     report.run(tmp_path)
   repeats = [row(test_set=f"repeats_3x{n}") for n in (1, 2)]
-  records.merge(tmp_path / "results.jsonl", repeats)
+  make_run(tmp_path, ".", repeats, {})
   report.run(tmp_path)
   figures = {path.name for path in (tmp_path / "figures").iterdir()}
-  assert figures == {"addition_natural_repetition.png"}
+  name = "addition_natural_repetition"
+  assert figures == {f"{name}.png", f"{name}.svg"}

@@ -25,7 +25,7 @@ LENGTHS = (1, 2, 6, NEAR, 60, FAR)  # as people count them
 def variants(task, test_set, length):
   """Further arguments of a test set at a length."""
   section = base.get_config(task.name).eval
-  section.repetitions, section.multiplicities = (1, 2), (3,)
+  section.update(repetitions=(1, 2), multiplicities=(3,), chains=(2,))
   return [how for _, how in task.variants(test_set, section, length)]
 
 
@@ -127,6 +127,63 @@ def check_carry(task, operands, length):
     assert len({own[0] for own in values}) > 3 or one
 
 
+def check_one(digits):
+  """The one input: every operand's text by the length."""
+
+  def check_texts(task, operands, length):
+    (found,) = set(map(tuple, operands))
+    wanted = [digits(task, i, length) for i in range(task.operands)]
+    assert [text.lstrip("0") for text in found] == wanted
+
+  return check_texts
+
+
+def check_repeated(task, operands, length):
+  sizes = [length, 1 if task.short_operand else length][: task.operands]
+  for texts in operands:
+    for text, size in zip(texts, sizes, strict=True):
+      digits = text[len(text) - size :]
+      assert len(set(digits)) == 1 and digits[0] != "0"
+      assert not int(text[: len(text) - size] or "0")
+  pairs = {tuple(text[-1] for text in texts) for texts in operands}
+  assert len(pairs) == 1 if task.base == 2 else len(pairs) > 6
+
+
+def check_short(task, operands, length):
+  most = max(length // 10, 1)
+  found = [len(a.lstrip("0")) for a, *_ in operands]
+  assert max(found) <= most and min(found) > 0
+  assert max(found) > most / 2 and (len(set(found)) > 3 or most < 6)
+
+
+def carries_of(task, texts):
+  """What each place hands on, by plain Python."""
+  a, *others = (list(map(int, reversed(text))) for text in texts)
+  state, found = int(task.operands == 1 and task.base == 10), []
+  for i, digit in enumerate(a):
+    if task.base == 2:
+      state ^= digit
+    elif task.short_operand:
+      state = (digit * others[0][0] + state) // 10
+    else:
+      state = (digit + sum(b[i] for b in others) + state) // 10
+    found.append(state > 0)
+  return found
+
+
+def check_chain(task, operands, length, carries):
+  starts = set()
+  for texts in operands:
+    found = "".join("01"[one] for one in carries_of(task, texts))
+    if task.base == 2:  # the state of the last bit goes on in the padding
+      found = found[:length]
+    assert found.strip("0") == "1" * carries
+    assert task.base == 2 or is_long(task, texts, length)
+    starts.add(found.index("1"))
+  first = task.operands == 1 and task.base == 10
+  assert len(starts) == 1 if first or length == carries else len(starts) > 1
+
+
 # Of others: what the prompt's numbers are.
 
 
@@ -217,16 +274,36 @@ def in_order(order):
   return check_order
 
 
+def check_two_values(task, lists, length):
+  assert all(len(set(items)) <= 2 for items in lists)
+  both = [items for items in lists if len(set(items)) == 2]
+  assert len(both) > 30 or length == 1
+  assert len({tuple(sorted(set(items))) for items in both}) > 9 or length == 1
+
+
+def check_near_ties(task, lists, length):
+  assert {max(items) - min(items) for items in lists} <= {0, 1, 2}
+  assert set(itertools.chain(*lists)) == set(range(1, 10)) or length == 1
+
+
 PROMISES = {
   "equal": check_equal,
   "unequal": check_unequal,
   "carry": check_carry,
+  "chain": check_chain,
+  "zeros": check_one(lambda task, i, length: ""),
+  "nines": check_one(
+    lambda task, i, length: "1" if i else str(task.base - 1) * length
+  ),
+  "repeated": check_repeated,
+  "short": check_short,
   "uniform": check_uniform,
   "repeats": check_repeats,
   "sorted": in_order(sorted),
   "reversed": in_order(lambda items: sorted(items, reverse=True)),
   "all_equal": in_order(lambda items: items[:1] * len(items)),
-  "nines": check_nines,
+  "two_values": check_two_values,
+  "near_ties": check_near_ties,
   "multiplicity": check_multiplicity,
   "mean_multiplicity": check_mean,
 }
@@ -237,6 +314,16 @@ SEQUENCES = {
   "walks": check_nested,
   "deep": check_nested,
   "broken": check_broken,
+}
+# Of tasks by name, where a name means something else.
+OWN = {
+  "increment": {
+    "nines": check_nines,
+    "repeated": lambda task, lists, length: (
+      in_order(lambda items: items[:1] * len(items))(task, lists, length),
+      check_uniform(task, [items[:1] for items in lists], 1),
+    ),
+  }
 }
 
 
@@ -254,10 +341,11 @@ def test_sets_are_what_they_say(form, length):
     else:
       found = list(map(plain.numbers, texts))
       assert {len(items) for items in found} == {units}
+    promises = PROMISES | OWN.get(task.name, {})
     if isinstance(task, SequenceTask):
       SEQUENCES[name](task, texts, units)
-    elif name in PROMISES:
-      PROMISES[name](task, found, units, *how)
+    elif name in promises:
+      promises[name](task, found, units, *how)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -288,14 +376,14 @@ def test_draws_are_a_function_of_the_key(form):
   first, again, other = (drawn(form, NEAR, seed)[2] for seed in (0, 0, 1))
   assert np.array_equal(first, again)
   for name, a, b in zip(sampler(form)[1], first, other, strict=True):
-    if name[0] != "carry" or MAIN[form].name != "successor":  # the one 99...9
+    if name[0] not in MAIN[form].alone:
       assert not np.array_equal(a, b)
       assert len({own.tobytes() for own in a}) > 5
 
 
 def test_unequal_is_equal_where_there_is_one_long_operand():
   for form in ("multiply", "successor", "parity"):
-    equal, unequal, _ = drawn(form, 6)[2]
+    equal, unequal, *_ = drawn(form, 6)[2]
     assert np.array_equal(equal, unequal)
 
 

@@ -235,14 +235,14 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
 
 def _check_tests(experiment: Experiment, section) -> None:
   """UsageError if a length or a test set cannot be tested."""
-  task = experiment.task
-  try:
-    for length, name in itertools.product(section.lengths, section.test_sets):
+  task, fields = experiment.task, {section.frontier or 1: "frontier"}
+  fields |= dict.fromkeys(section.lengths, "lengths")
+  for name, length in itertools.product(section.test_sets, fields):
+    try:
       for _, how in task.variants(name, section, length):
         experiment.test_width(length, how)
-  except UsageError as error:
-    raise UsageError(f"eval.lengths: {error}") from error
-  for name in section.test_sets:
+    except UsageError as error:
+      raise UsageError(f"eval.{fields[length]}: {error}") from error
     check(
       task.variants(name, section, max(section.lengths)),
       f"eval.test_sets: {name} has nothing to test at eval.lengths="

@@ -59,7 +59,8 @@ NUMBERS = (
     " train.batch_size train.learning_rate train.chunk"
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
-    " bias.scale certify.max_cases probe.samples retrain.certify_steps"
+    " bias.scale certify.max_cases eval.stress_samples probe.samples"
+    " retrain.certify_steps"
     " retrain.certify_learning_rate",
   ),
   (
@@ -70,7 +71,12 @@ NUMBERS = (
     " train.steps initial.noise"
     " train.restarts eval.memory_mb data.size calibration.reach"
     " retrain.certify_rounds probe.every probe.random_inputs"
-    " probe.causal_length",
+    " probe.causal_length eval.frontier",
+  ),
+  (
+    "must be at least 299: fewer cannot prove 99 %",
+    lambda value: value >= 299,
+    "eval.frontier_samples",
   ),
   (
     f"must be below {1 << 31} examples",
@@ -99,6 +105,7 @@ INTEGERS = {
   "eval.multipliers": 1,
   "eval.precisions": 2,
   "eval.multiplicities": 1,
+  "eval.chains": 1,
   "data.widths": 1,
   "data.buckets": 1,
   "calibration.lengths": 1,

@@ -83,7 +83,7 @@ def labels(experiment, site: str, keys) -> list[str]:
   """What stands at every key, like "a", "a4", "b1" (counted from the right
   end), "x1" for the first item of a list and "y1" for the first output; a
   segment's mark has no number."""
-  names = {"start": "^", "target": "y", "items": "x", "": ""}
+  names = {"start": "^", "target": "y", "items": "x", "pairs": "p", "": ""}
   task, found = experiment.task, []
   for segment, left, right in zip(
     np.asarray(keys.segment[0]),

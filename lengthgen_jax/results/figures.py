@@ -1,11 +1,13 @@
 """Figures of result rows."""
 
+import functools
 import pathlib
 
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
-from lengthgen_jax.results import schema
+from lengthgen_jax.errors import check
+from lengthgen_jax.results import schema, squares
 
 # Of a metric: what its axis says, and its range.
 AXES = {
@@ -50,7 +52,7 @@ TIMES = {
 }
 
 
-def by_times(rows: list[dict], path, title: str, metric: str, what: str):
+def by_times(rows: list[dict], path, title: str, metric="em", what=""):
   """EM or edit distance against how often items occur: a line per method,
   conditions and length, median of seeds. Rows are those of test sets
   `repeats_KxR` or `multiplicity_xR`, by `what` of TIMES."""
@@ -90,6 +92,7 @@ def _panels(rows: list[dict], groups, x: str, by: str):
   Yields:
     (axis, value, the panel's rows).
   """
+  check(rows, squares.NOTHING)
   values = sorted({row[by] for row in rows})
   size = (1.5 + 4.2 * len(values), 3.8)
   _, axes = plt.subplots(1, len(values), figsize=size, squeeze=False)
@@ -169,19 +172,34 @@ NAMES = {
   ("em", "length"): "accuracy_by_length",
   ("em", "repetition"): "accuracy_by_repetition",
   ("em", "multiplicity"): "accuracy_by_multiplicity",
+  ("em", "test_set"): "accuracy_on_hard_inputs",
   ("edit", "length"): "edit_distance_by_length",
   ("edit", "repetition"): "edit_distance_by_repetition",
   ("edit", "multiplicity"): "edit_distance_by_multiplicity",
 }
+DRAW = {
+  "length": by_length,
+  "repetition": functools.partial(by_times, what="repetition"),
+  "multiplicity": functools.partial(by_times, what="multiplicity"),
+  "test_set": squares.by_test_set,
+}
+
+
+def against(row: dict) -> str:
+  """What a row is drawn against."""
+  for what, (start, _) in TIMES.items():
+    if row["test_set"].startswith(start):
+      return what
+  return "test_set" if row.get("stress") else "length"
 
 
 def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
-  """EM and edit distance, where measured, by length, by repetition and by
-  multiplicity.
+  """EM and edit distance, where measured, by length, by repetition, by
+  multiplicity and on hard inputs.
 
   Args:
     rows: of one task.
-    folder: where the PNGs go.
+    folder: where the figures go.
     title: of every figure.
     names: of the files, as in NAMES.
 
@@ -190,20 +208,8 @@ def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
   """
   made = []
   for (metric, what), name in names.items():
-    mine = [
-      row
-      for row in schema.of_metric(rows, metric)
-      if along(row["test_set"]) == what
-    ]
+    mine = [r for r in schema.of_metric(rows, metric) if against(r) == what]
     if mine:
-      more = [what] * (what in TIMES)
-      draw = by_times if more else by_length
       path = pathlib.Path(folder) / f"{name}.png"
-      made.append(draw(mine, path, title, metric, *more))
+      made.append(DRAW[what](mine, path, title, metric))
   return made
-
-
-def along(test_set: str) -> str:
-  """What a test set is drawn against."""
-  found = (what for what in TIMES if test_set.startswith(TIMES[what][0]))
-  return next(found, "length")

@@ -59,6 +59,87 @@ def free_running(model, test) -> list[dict]:
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
+def frontier(model, test, rows: list[dict]) -> dict:
+  """The longest length up to which exact match is at least COMPLETE, by its
+  lower bound at every length that was tried; 0 if there is none.
+
+  Lengths are doubled from the training length on until one fails, then the
+  interval is halved. Where exact match is not monotone, the first failure
+  that was seen counts.
+
+  Args:
+    model: as in `accuracy`.
+    test: its length is how far to look, its samples those of every length.
+    rows: what is known: exact match of the same samples or more of them counts
+      and is not measured again.
+
+  Returns:
+    A row without its conditions; the value is a length.
+  """
+  tried = {
+    row["length"]: (row["correct"], row["n"])
+    for row in rows
+    if row["metric"] == "em"
+    and row["test_set"] == test.name
+    and row["n"] >= test.samples
+    and row["length"] <= test.length
+  }
+
+  def holds(length: int) -> bool:
+    if length not in tried:
+      tried[length] = _first_wrong(model, test._replace(length=length))
+    return lower_bound(*tried[length]) >= COMPLETE
+
+  found = longest_before(
+    holds, model.experiment.train_length, test.length, list(tried)
+  )
+  row = measured("frontier", found, test.samples)
+  counts = [[n, *map(int, tried[n])] for n in sorted(tried)]
+  return row | {"bound": test.length, "tried": counts}
+
+
+COMPLETE = 0.99  # exact match of complete generalization (ABS paper, section 2)
+
+
+def _first_wrong(model, test) -> tuple[int, int]:
+  """(correct, n) of a test, which ends with the first batch in which so many
+  are wrong that COMPLETE is out of reach."""
+  correct = n = 0
+  for batch, count in model.batches(test):
+    correct += int(np.asarray(model.hits(batch)[1])[:count].sum())
+    n += count
+    if lower_bound(test.samples - n + correct, test.samples) < COMPLETE:
+      break
+  return correct, n
+
+
+def longest_before(holds, first: int, bound: int, known) -> int:
+  """The last length before the first one that does not hold.
+
+  Args:
+    holds: says of a length whether it does.
+    first: where to begin.
+    bound: the last length that is asked for.
+    known: lengths whose answer costs nothing.
+  """
+  asked, rungs = {n: holds(n) for n in known}, [min(first, bound)]
+  while rungs[-1] < bound:
+    rungs.append(min(2 * rungs[-1], bound))
+  for length in rungs:
+    if all(asked[n] for n in asked if n < length):
+      asked[length] = holds(length)
+  high = min([n for n in asked if not asked[n]], default=bound + 1)
+  low = max([n for n in asked if n < high], default=0)
+  while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if holds(middle) else (low, middle)
+  return low
+
+
+# Of a test set at all lengths: (model, test, rows) -> row.
+OVER_LENGTHS = {"frontier": frontier}
+
+
 def _number(tokens, end: int) -> list[int]:
   """Digits of a reversed number without end tokens and leading zeros."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")

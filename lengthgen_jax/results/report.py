@@ -1,12 +1,19 @@
-"""Results of many workdirs as one table and figures."""
+"""Results of many workdirs: tables, figures and a page, and what is missing."""
 
 import json
 import pathlib
 
 from flax.traverse_util import flatten_dict
 
-from lengthgen_jax.errors import check
-from lengthgen_jax.results import figures, records, schema, tables
+from lengthgen_jax.errors import check, reading
+from lengthgen_jax.results import (
+  figures,
+  formats,
+  page,
+  records,
+  schema,
+  tables,
+)
 
 # Parts of a config that say how a run was tested, saved or called; the others
 # say how it was made.
@@ -23,50 +30,103 @@ NOT_MADE_BY = {
 
 
 def run(root: pathlib.Path) -> str:
-  """Writes `root`/report.md and figures from all results.jsonl below it.
+  """Writes a report of all results.jsonl below `root`.
 
-  Figures are EM and (where it was measured) edit distance by length, by
-  repetition and by multiplicity, and EM by every number in the configs that was
-  varied.
+  report.md, report.tex and report.csv are the tables, report.html is a page
+  that needs nothing else. Figures are EM and (where it was measured) edit
+  distance by length, by repetition and by multiplicity, and EM by every number
+  in the configs that was varied.
 
   Returns:
-    The table, in Markdown.
+    The tables, in Markdown.
 
   Raises:
-    UsageError: there are no results, or a file is of another version.
+    UsageError: there are no results, a file is of another version, or a
+      run's config is not beside it.
   """
-  rows = [
-    row | {"run": str(file.parent.relative_to(root))}
-    for file in sorted(root.rglob("results.jsonl"))
-    for row in records.read_results(file)
-  ]
+  rows, configs = read(root)
   exact = schema.of_metric(rows, "em")
   check(exact, f"--workdir={root}: no results.jsonl with exact match below it")
-  text = tables.of_runs(exact)
+  said = missing(rows, configs)
+  edits = schema.of_metric(rows, "edit")
+  grids = [tables.of_runs(rows)]
+  parts = [formats.markdown(grids[0])]
+  if edits:
+    grids.append(tables.of_runs(rows, "edit"))
+    parts += ["Edit distance, % of the output:", formats.markdown(grids[-1])]
+  parts += [f"Missing: {line}." for line in said]
+  text = "\n\n".join(parts)
   records.write_text(root / "report.md", text + "\n")
-  drawn = {}
-  for row in exact + schema.of_metric(rows, "edit"):
-    drawn.setdefault((row["task"], row["width"]), []).append(row)
-  for (task, width), mine in sorted(drawn.items()):
-    _figures(root, mine, f"{task}, width={width}", f"{task}_{width}")
+  latex = [formats.latex(grid, len(tables.NAMES)) for grid in grids]
+  records.write_text(root / "report.tex", "\n\n".join(latex) + "\n")
+  records.write_text(root / "report.csv", formats.numbers(rows))
+  drawn, apart = [], {}
+  for row in exact + edits:
+    apart.setdefault((row["task"], row["width"]), []).append(row)
+  for (task, width), mine in sorted(apart.items()):
+    drawn += draw(root, mine, f"{task}, width={width}", f"{task}_{width}")
+  html = page.page(f"Results below {root.name}", rows, said, drawn)
+  records.write_text(root / "report.html", html)
   return text
 
 
-def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
-  """The figures of one task and width."""
+def read(root: pathlib.Path) -> tuple[list[dict], dict]:
+  """Rows of all runs below a folder, which name their run, and {run: config},
+  those without results too; UsageError as in `run`."""
+  rows, found = [], sorted(root.rglob("results.jsonl"))
+  for file in found:
+    own = records.read_results(file)
+    name = str(file.parent.relative_to(root))
+    rows += [row | {"run": name} for row in own]
+  for file in found:
+    path = file.with_name("config.json")
+    check(
+      path.exists(), f"{file}: no config.json beside it says how it was made"
+    )
+  configs = {}
+  for file in sorted(root.rglob("config.json")):
+    with reading(f"{file}: cannot be read"):
+      configs[str(file.parent.relative_to(root))] = json.loads(file.read_text())
+  return rows, configs
+
+
+def missing(rows: list[dict], configs: dict) -> list[str]:
+  """What was asked for and is not there, a line for each run."""
+  said = []
+  for run, config in configs.items():
+    own = [r for r in schema.of_metric(rows, "em") if r["run"] == run]
+    if not own:
+      said.append(f"{run} has no results yet")
+      continue
+    asked = set(config.get("seeds", ()))
+    for stage in sorted({row["stage"] for row in own}):
+      there = {row["seed"] for row in own if row["stage"] == stage}
+      if asked - there:
+        seeds = ", ".join(map(str, sorted(asked - there)))
+        said.append(f"{run} ({stage}) lacks seeds {seeds}")
+    lengths = set(config.get("eval", {}).get("lengths", ()))
+    lengths = sorted(lengths - {row["length"] for row in own})
+    if lengths:
+      said.append(f"{run} lacks lengths {', '.join(map(str, lengths))}")
+  return said
+
+
+def draw(root: pathlib.Path, rows: list[dict], title: str, name: str) -> list:
+  """The figures of one task and width; their paths."""
   names = {
     ("em", "length"): name,
     ("em", "repetition"): f"{name}_repetition",
     ("em", "multiplicity"): f"{name}_multiplicity",
+    ("em", "test_set"): f"{name}_hard",
     ("edit", "length"): f"{name}_edit",
     ("edit", "repetition"): f"{name}_repetition_edit",
     ("edit", "multiplicity"): f"{name}_multiplicity_edit",
   }
-  figures.of_run(rows, root / "figures", title, names)
+  drawn = figures.of_run(rows, root / "figures", title, names)
   exact = [
     row
     for row in schema.of_metric(rows, "em")
-    if figures.along(row["test_set"]) == "length"
+    if figures.against(row) == "length"
   ]
   fields = varied(root, exact)
   for field, values in fields.items():
@@ -77,7 +137,8 @@ def _figures(root: pathlib.Path, rows: list[dict], title: str, name: str):
       mine = [row for row in there if row["test_set"] == test_set]
       path = root / "figures" / f"{name}_{test_set}_by_{field}.png"
       heading = f"{title}, test set: {test_set}"
-      figures.by_field(mine, path, heading, field)
+      drawn.append(figures.by_field(mine, path, heading, field))
+  return drawn
 
 
 def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:

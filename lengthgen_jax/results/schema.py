@@ -13,6 +13,8 @@ the one place that knows this.
 
 from typing import NamedTuple
 
+from lengthgen_jax.errors import check
+
 
 class Field(NamedTuple):
   """A field of a row.
@@ -60,6 +62,8 @@ FIELDS = (
   ),
   Field("config_hash", key=True, group=True, heading="config"),
   Field("version", key=True, group=True, heading="version"),
+  # How far a frontier was looked for.
+  Field("bound", key=False, group=True, heading="up to", optional=True),
   Field("seed", key=True, group=False, heading="seed"),
   Field("stopped_at", key=True, group=False),
   Field("seeds_asked", key=False, group=False),  # how many, successful or not
@@ -67,9 +71,13 @@ FIELDS = (
   Field("value", key=False, group=False),
   Field("lower_bound", key=False, group=False),
   Field("n", key=False, group=False),
+  # Whether eval.stress asked for the test set.
+  Field("stress", key=False, group=False, optional=True),
   Field("correct", key=False, group=False, optional=True),
   Field("teacher_forced", key=False, group=False, optional=True),
   Field("by_position", key=False, group=False, optional=True),
+  # Of a frontier: [length, correct, n] of every length that was tried.
+  Field("tried", key=False, group=False, optional=True),
   Field("margin", key=False, group=False, optional=True),  # of `certified`
   Field("reason", key=False, group=False, optional=True),  # of the same
 )
@@ -104,6 +112,16 @@ def of_metric(rows: list[dict], metric: str) -> list[dict]:
 def values(rows: list[dict], field: str) -> str:
   """A field's values in rows, "natural" or "fixed or natural"."""
   return " or ".join(sorted({str(row[field]) for row in rows}))
+
+
+# What a frontier row shares with the exact match of the same models.
+ALIKE = [f for f in GROUP if f not in ("metric", "length", "bits", "bound")]
+
+
+def model(row: dict) -> tuple:
+  """Which models, on which test set, a row is about, whatever was measured."""
+  own = ("step",) if row["checkpoint"] == "best" else ()
+  return tuple(None if f in own else row.get(f) for f in ALIKE)
 
 
 PROVED = ("config_hash", "stage", "checkpoint", "step", "seed")
@@ -157,6 +175,18 @@ class Group(NamedTuple):
     counts = [(len(seeds), run[-1]) for run, seeds in runs.items()]
     found, asked = min(counts, key=lambda count: count[0] - count[1])
     return f"{found} of {asked}" if found < asked else str(found)
+
+
+def only_group(rows: list[dict], what: str) -> Group:
+  """The one line that rows are.
+
+  Raises:
+    UsageError: they are of different conditions; the message tells them apart.
+  """
+  found = groups(rows)
+  names = "; ".join(group.name for group in found)
+  check(len(found) == 1, f"{what}: rows of different conditions: {names}")
+  return found[0]
 
 
 def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):

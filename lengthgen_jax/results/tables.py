@@ -1,51 +1,47 @@
-"""Exact match as text: one run on the screen, many runs in Markdown."""
+"""Exact match as text: one run on the screen, many runs in a grid."""
 
-import numpy as np
-
-from lengthgen_jax.results.schema import (
-  Group,
-  for_all,
-  groups,
-  of_metric,
-  proved,
-  values,
-)
+from lengthgen_jax.results import summary
+from lengthgen_jax.results.schema import values
 
 
 def of_run(rows: list[dict]) -> str:
   """Exact match by length: a line per method, test set and seed, and the
   median of the seeds, which says "k of R seeds" where R were asked for. ∀
-  stands beside a seed that is certified right at every length."""
-  exact, models = of_metric(rows, "em"), proved(rows)
-  if not exact:
+  stands beside a seed that is certified right at every length; the frontier,
+  where it was measured, in the last column. Hard inputs have the median
+  alone."""
+  found = summary.lines(rows, shown=("test_set",))
+  if not found:
     return "no exact match was measured"
+  exact = [row for line in found for row in line.group.rows]
   bits = {row["length"]: row["bits"] for row in exact}
   lengths = sorted(bits)
   unit, head = values(exact, "unit"), list(map(str, lengths))
   if any(bits.values()):
     unit, head = f"{unit} (bits)", [f"{n} ({bits[n]})" for n in lengths]
-  lines = [["method", "test set", "seed", *head]]
-  for group in groups(exact, shown=("test_set",)):
-    names = [group.name, group.rows[0]["test_set"]]
-    for seed in sorted({row["seed"] for row in group.rows}):
-      mine = [row for row in group.rows if row["seed"] == seed]
-      cells = [
-        _median(own) + "".join(map(_bound, own))
-        for own in _split(mine, lengths)
-      ]
-      lines.append([*names, str(seed) + for_all(mine, models), *cells])
-    if group.seeds != "1":
-      of = f", {group.seeds} seeds" if " of " in group.seeds else ""
-      cells = map(_median, _split(group.rows, lengths))
-      of += for_all(group.rows, models)
-      lines.append([*names, "median" + of, *cells])
+  ahead = any(line.frontier for line in found)
+  grid = [["method", "test set", "seed", *head, *["frontier"] * ahead]]
+  for line in found:
+    names = [line.about[name] for name in ("method", "test_set")]
+    alone = line.seeds == "1" or not line.stress
+    for seed in line.numbers if alone else ():
+      own = line.of_seed(seed)
+      cells = [_one(own.cells.get(n)) for n in lengths]
+      cells += [frontier(own)] * ahead
+      grid.append([*names, str(seed) + own.proved, *cells])
+    if line.seeds != "1":
+      of = f", {line.seeds} seeds" if " of " in line.seeds else ""
+      cells = [_median(line.cells.get(n)) for n in lengths]
+      cells += [frontier(line)] * ahead
+      grid.append([*names, "median" + of + line.proved, *cells])
   return "\n".join(
     [
       f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
       " brackets the one-sided 95 % lower bound",
       f"{_trained(exact)}, width={values(exact, 'width')}, strict (every output"
-      " token counted)" + ("; ∀: proved for every input" if models else ""),
-      *_aligned(lines),
+      " token counted)"
+      + ("; ∀: proved for every input" if found[0].models else ""),
+      *_aligned(grid),
     ]
   )
 
@@ -56,20 +52,16 @@ def _trained(rows: list[dict]) -> str:
   return f"trained on lengths up to {values(rows, 'train_length')}"
 
 
-def _split(rows: list[dict], lengths) -> list[list[dict]]:
-  """The rows of each length."""
-  return [[row for row in rows if row["length"] == n] for n in lengths]
+def _median(own: summary.Cell | None) -> str:
+  return f"{100 * own.median:.1f}" if own else "-"
 
 
-def _median(rows: list[dict]) -> str:
-  """Of the seeds, a row each; "-" if there is none."""
-  seeds = [row["value"] for row in rows]
-  return f"{100 * np.median(seeds):.1f}" if rows else "-"
+def _one(own: summary.Cell | None) -> str:
+  return _median(own) + (_bound(own) if own else "")
 
 
-def _bound(row: dict) -> str:
-  bound = row["lower_bound"]
-  return "" if bound is None else f" [{100 * bound:.1f}]"
+def _bound(own: summary.Cell) -> str:
+  return "" if own.bound is None else f" [{100 * own.bound:.1f}]"
 
 
 def _aligned(lines: list[list[str]]) -> list[str]:
@@ -86,42 +78,52 @@ def _aligned(lines: list[list[str]]) -> list[str]:
 NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 
 
-def of_runs(rows: list[dict]) -> str:
-  """Markdown: the median of seeds and, below 100 %, the worst seed.
+def of_runs(rows: list[dict], metric: str = "em") -> list[list[str]]:
+  """A head and lines of cells: the median of seeds and the worst seed where it
+  differs.
 
   A cell also holds the worst seed's one-sided 95 % lower bound in brackets,
   and the number of its seeds where it is not that of the line. Rows of
   different conditions or runs never share a line; rows may name their `run`.
-  ∀ says how many of the seeds are certified right at every length.
+  ∀ says how many of the seeds are certified right at every length. The
+  frontier, where it was measured, is the last column.
   """
-  exact, models = of_metric(rows, "em"), proved(rows)
-  lengths = sorted({row["length"] for row in exact})
+  found = summary.ordered(summary.lines(rows, metric))
+  lengths = sorted({n for line in found for n in line.cells})
+  ahead = metric == "em" and any(line.frontier for line in found)
   head = [name.replace("_", " ") for name in NAMES]
-  lines = [[*head, *map(str, lengths)], ["---"] * (len(head) + len(lengths))]
-  shown = ("task", "test_set", "width", "run")
-  for group in sorted(groups(exact, shown=shown), key=_order):
-    seeds = group.seeds + for_all(group.rows, models)
-    about = group.rows[0] | {"method": group.name, "seeds": seeds}
-    names = [str(about.get(name, "")) for name in NAMES]
-    seeds = len({row["seed"] for row in group.rows})
-    cells = [_cell(own, seeds) for own in _split(group.rows, lengths)]
-    lines.append(names + cells)
-  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+  grid = [[*head, *map(str, lengths), *["frontier"] * ahead]]
+  for line in found:
+    names = [str(line.about[name]) for name in NAMES]
+    names[-1] += line.proved
+    seeds = len(line.numbers)
+    cells = [cell(line.cells.get(n), seeds) for n in lengths]
+    cells += [frontier(line)] * ahead
+    grid.append(names + cells)
+  return grid
 
 
-def _order(group: Group) -> tuple:
-  names = ("task", "method", "stage", "test_set", "width", "run")
-  return *(str(group.rows[0].get(n)) for n in names), group.rows[0]["step"]
-
-
-def _cell(rows: list[dict], seeds: int) -> str:
+def cell(own: summary.Cell | None, seeds: int) -> str:
   """Of one line at one length; `seeds` are the line's."""
-  if not rows:
+  if own is None:
     return "–"
-  text = _median(rows)
-  median = np.median([row["value"] for row in rows])
-  worst = min(rows, key=lambda row: row["value"])
-  if len(rows) > 1 and worst["value"] < 0.9995 * median:
-    text += f" (worst {100 * worst['value']:.1f})"
-  text += _bound(worst)
-  return text if len(rows) == seeds else f"{text} of {len(rows)}"
+  text = f"{100 * own.median:.1f}"
+  if own.seeds > 1 and abs(own.worst - own.median) > 0.0005 * own.median:
+    text += f" (worst {100 * own.worst:.1f})"
+  text += _bound(own)
+  return text if own.seeds == seeds else f"{text} of {own.seeds}"
+
+
+def frontier(line: summary.Line) -> str:
+  """The longest length with exact match of at least 99 %: the median of seeds
+  and the worst; "≥" where nothing failed as far as was looked; ∀ where every
+  seed is proved right."""
+  own = line.frontier
+  if line.proved == " ∀":
+    return "∀"
+  if own is None:
+    return "–"
+  reached = "≥ " if own.median == own.limit else ""
+  worst = f" (worst {own.worst:g})" if own.worst < own.median else ""
+  of = f" of {own.seeds}" if own.seeds < len(line.numbers) else ""
+  return f"{reached}{own.median:g}{worst}{of}"

@@ -131,28 +131,49 @@ def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
   model, made = workdir.load(second, "last")[0], []
   width, length = collect.conditions(config.calibration, first.experiment)[-1]
   batch = collect.samples(first.experiment, model.seed, width, length, 0, 1)
-  biases = second.experiment.sites(model.scaffold, batch).biases
+  made += bias_figures(model, batch, folder / "figures", f"W={width}")
   attention = np.load(folder / "calibrate" / "attention.npz")
   for site in collect.sites(first.experiment):
     keys = batch.keys if site == "self" else batch.source_keys
-    names = plots.labels(first.experiment, site, keys)
-    made += [
-      plots.matrices(
-        np.asarray(biases[site].values)[:, 0],
-        folder / "figures" / f"bias_{site}.png",
-        f"calibrated {site}-attention bias, seed {model.seed}, W={width}"
-        " (white: closed; each head its own scale)",
-        names,
-      ),
+    made.append(
       plots.matrices(
         attention[f"{site}_{model.seed}"],
         folder / "figures" / f"attention_mean_{site}.png",
         f"mean {site}-attention {config.calibration.quantity} of the"
         f" interpolated model, seed {model.seed}",
-        names,
-      ),
-    ]
+        plots.labels(first.experiment, site, keys),
+      )
+    )
   return made + attention_figures(config, first, folder / "figures")
+
+
+def bias_figures(model, batch, folder, where: str) -> list:
+  """The bias of a model's scaffold at a batch's rows and keys, by site."""
+  biases = model.experiment.sites(model.scaffold, batch).biases
+  return [
+    plots.matrices(
+      np.asarray(biases[site].values)[:, 0],
+      folder / f"bias_{site}.png",
+      f"{site}-attention bias, seed {model.seed}, {where} (white: closed; each"
+      " head its own scale)",
+      plots.labels(
+        model.experiment,
+        site,
+        batch.keys if site == "self" else batch.source_keys,
+      ),
+    )
+    for site in collect.sites(model.experiment)
+    if site in model.scaffold
+  ]
+
+
+def window_figures(model, length: int, folder: pathlib.Path) -> list:
+  """The bias of a windowed model (ABS paper, figure 3) at a length."""
+  experiment = model.experiment
+  width, units = experiment.test_width(length), experiment.task.units(length)
+  batch = collect.samples(experiment, model.seed, width, units, 0, 1)
+  where = f"{length} {experiment.task.unit}"
+  return bias_figures(model, batch, folder / "figures", where)
 
 
 def attention_figures(config: ConfigDict, first, folder) -> list:

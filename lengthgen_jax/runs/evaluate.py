@@ -32,12 +32,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       rows += certified(folder, models, stage.name)
   print(tables.of_run(rows))
   title = f"{config.task}, width={config.data.width}"
-  if workdir.is_pipeline(folder):
-    from lengthgen_jax.runs import abc
+  from lengthgen_jax.runs import abc
 
+  if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
     print(abc.training_times(folder))
     more = abc.draw(config, folder, *(own.runs[0] for own in stages[:2]))
+  elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
+    more = abc.window_figures(models[0], config.data.train_length, folder)
   if config.eval.precisions:
     more.append(precisions(config, folder, models[0].experiment))
   drawn = figures.of_run(rows, folder / "figures", title) + more
@@ -106,42 +108,95 @@ def evaluate(
     The rows of this evaluation.
   """
   records.read_results(folder / "results.jsonl")  # refused now, not later
-  names = list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
   rows = []
   for model in models:
     base = row_base(config, model, stage, asked)
-    for test in tests(config, model, longest):
-      clock = time.perf_counter()
-      found = [
-        row for name in names for row in measures.MEASURES[name](model, test)
-      ]
-      bits = model.experiment.task.bits(test.length)
-      where = {"test_set": test.name, "length": test.length, "bits": bits}
-      rows += [base | where | row for row in found]
-      exact = next(row for row in found if row["metric"] == "em")
-      speed = exact["n"] / (time.perf_counter() - clock)
-      workdir.report(
-        f"seed {model.seed}, {test.name}, {test.length} {base['unit']}: EM"
-        f" {100 * exact['value']:.1f} % of {exact['n']} ({speed:.0f} samples/s"
-        " with compilation)"
-      )
+    own = [
+      base | row
+      for test in tests(config, model, longest)
+      for row in measured(config, model, test)
+    ]
+    rows += own
+    rows += [base | row for row in frontiers(config, model, own, longest)]
   records.merge(folder / "results.jsonl", rows)
   return rows
+
+
+def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
+  """Rows of a test without the model's conditions; says how it went."""
+  names = list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
+  clock, task = time.perf_counter(), model.experiment.task
+  found = [
+    row for name in names for row in measures.MEASURES[name](model, test)
+  ]
+  exact = next(row for row in found if row["metric"] == "em")
+  speed = exact["n"] / (time.perf_counter() - clock)
+  workdir.report(
+    f"seed {model.seed}, {test.name}, {test.length} {task.unit}: EM"
+    f" {100 * exact['value']:.1f} % of {exact['n']} ({speed:.0f} samples/s"
+    " with compilation)"
+  )
+  bits = task.bits(test.length)
+  where = {"test_set": test.name, "length": test.length, "bits": bits}
+  if test.test_set not in config.eval.test_sets:
+    where["stress"] = True
+  return [where | row for row in found]
+
+
+def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
+  """Rows of the frontier on every test set, where it was asked for."""
+  section, found = config.eval, []
+  if not section.frontier:
+    return []
+  bound = int(min(section.frontier, longest))
+  for test in _tests(config, model, section.test_sets, [bound]):
+    if test.name not in section.test_sets:  # they differ by length
+      continue
+    test = test._replace(samples=section.frontier_samples, count=None)
+    row = measures.OVER_LENGTHS["frontier"](model, test, rows)
+    found.append({"test_set": test.name, "length": None, "bits": None} | row)
+    workdir.report(
+      f"seed {model.seed}, {test.name}: exact match of at least"
+      f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
+      f" {model.experiment.task.unit} (looked up to {bound})"
+    )
+  return found
 
 
 def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
   """Every Test that `eval` asks for up to the longest length."""
   section, task = config.eval, model.experiment.task
-  asked = list(
+  lengths = [n for n in section.lengths if n <= longest]
+  hard = [name for name in task.stress if name not in section.test_sets]
+  return [
+    *_tests(config, model, section.test_sets, lengths),
+    *(_tests(config, model, hard, lengths) if section.stress else ()),
+  ]
+
+
+def _tests(config: ConfigDict, model: Model, names, lengths):
+  """Tests of some test sets at some lengths."""
+  section, task = config.eval, model.experiment.task
+  count = dict(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
   )
-  return [
-    Test(name, test_set, how, length, count, section.seed, section.memory_mb)
-    for test_set in section.test_sets
-    for length, count in asked
-    if length <= longest
-    for name, how in task.variants(test_set, section, length)
-  ]
+  for test_set in names:
+    for length in lengths:
+      samples = count.get(length, 1)
+      if test_set not in section.test_sets:
+        samples = min(samples, section.stress_samples)
+      there = task.test_size(length, samples)
+      for name, how in task.variants(test_set, section, length):
+        yield Test(
+          name,
+          test_set,
+          how,
+          length,
+          samples,
+          section.seed,
+          section.memory_mb,
+          1 if test_set in task.alone else there,
+        )
 
 
 def row_base(config: ConfigDict, model: Model, stage: str, asked: int) -> dict:

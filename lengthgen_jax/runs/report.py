@@ -1,4 +1,4 @@
-"""--mode=report: one table and figures of all results below a folder."""
+"""--mode=report: tables, figures and a page of all results below a folder."""
 
 import pathlib
 
@@ -6,6 +6,7 @@ from lengthgen_jax.results import report
 
 
 def run(_, workdir: pathlib.Path) -> int:
-  """Writes the report and prints its table; there need be no config."""
+  """Writes the report and prints its tables; there need be no config."""
   print(report.run(workdir))
+  print(f"page: {workdir / 'report.html'}")
   return 0

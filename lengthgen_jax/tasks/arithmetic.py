@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.tasks import digits
+from lengthgen_jax.tasks import digits, stress
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Example, Size, below, join
 
@@ -39,6 +39,7 @@ class ArithmeticTask(NumberTask):
     "equal": digits.equal,
     "unequal": digits.unequal,
     "carry": digits.carry_chain,
+    **stress.SETS,
   }
   transducer: ClassVar[bool] = True
 
@@ -76,6 +77,19 @@ class ArithmeticTask(NumberTask):
   def test_size(self, length, samples):
     """min(10^L - 10^(L-1), samples), the papers' size of a test set."""
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
+
+  # Test sets.
+
+  @property
+  def stress(self):
+    return stress.names(self)
+
+  @property
+  def alone(self):
+    return stress.alone(self)
+
+  def variants(self, test_set, section, length):
+    return stress.variants(test_set, section, self.units(length))
 
   # Segments.
 

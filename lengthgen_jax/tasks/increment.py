@@ -26,6 +26,12 @@ def nines(task, key, size):
   return jnp.where(place < run, 10, uniform(task, digit_key, size))
 
 
+def repeated(task, key, size):
+  """One digit everywhere, 0 apart."""
+  digit = jax.random.randint(key, (), 2, task.alphabet + 1)
+  return jnp.broadcast_to(digit, (size.longest,))
+
+
 @dataclasses.dataclass(frozen=True)
 class Increment(ItemTask):
   """A number plus one, least significant digit first, one digit more.
@@ -44,7 +50,12 @@ class Increment(ItemTask):
   name: ClassVar[str] = "increment"
   section: ClassVar[str] = "increment"
   unit: ClassVar[str] = "digits"
-  test_sets: ClassVar[dict] = {"uniform": uniform, "nines": nines}
+  test_sets: ClassVar[dict] = {
+    "uniform": uniform,
+    "nines": nines,
+    "repeated": repeated,
+  }
+  stress = ("nines", "repeated")
   of_digits: ClassVar[bool] = True
   alphabet: ClassVar[int] = 10
   states: ClassVar[tuple[int, ...]] = (0, 1)

@@ -86,6 +86,24 @@ def all_equal(task, key, size):
   return jnp.broadcast_to(uniform(task, key, size)[0], (size.longest,))
 
 
+def two_values(task, key, size):
+  """Two distinct values in random order."""
+  draw, alphabet = jax.random.uniform(key, (size.longest + 1, 2)), task.alphabet
+  one = below(draw[0, 0], alphabet)
+  other = (one + 1 + below(draw[0, 1], alphabet - 1)) % alphabet
+  return jnp.where(draw[1:, 0] < 0.5, one, other) + 1
+
+
+def near_ties(task, key, size):
+  """Three consecutive values, so that many items are equal or nearly so."""
+  draw, few = (
+    jax.random.uniform(key, (size.longest + 1,)),
+    min(3, task.alphabet),
+  )
+  first = below(draw[0], task.alphabet - few + 1)
+  return first + below(draw[1:], few) + 1
+
+
 def repeats(task, key, size, items: int, times: int):
   """`items` distinct values, each `times` times, and uniform ones, shuffled
   (task hinting paper, section 6)."""

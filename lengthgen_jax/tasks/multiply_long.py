@@ -76,6 +76,7 @@ class MultiplyLong(NumberTask):
     "one": one,
     "zeros": zeros,
   }
+  stress = ("nines", "one", "zeros")
 
   # Sizes.
 

@@ -49,6 +49,10 @@ class SequenceTask(Task):
   def strides(self):
     return (1,)
 
+  @property
+  def stress(self):
+    return tuple(self.test_sets)[1:]
+
   @functools.cached_property
   def delimiter(self):
     return len(self.names)

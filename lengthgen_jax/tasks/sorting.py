@@ -49,7 +49,10 @@ class Sort(ItemTask):
     "all_equal": sets.all_equal,
     "multiplicity": sets.multiplicity,
     "mean_multiplicity": sets.mean_multiplicity,
+    "two_values": sets.two_values,
+    "near_ties": sets.near_ties,
   }
+  stress = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
 
   def __post_init__(self):
     for name, most in (("alphabet", 1 << 16), ("count_gap", 1 << 31)):

@@ -71,14 +71,14 @@ class Task:
     unit: what lengths count.
     segments: tuple of names of the prompt's segments.
     test_sets: dict of functions by name, (task, key, size, *how) -> items.
+    stress: names of those with hard or odd inputs.
+    alone: names of those with one input of each length.
     operands: numbers that an example has.
     axes: of the coordinates, 2 for grids.
     along: of a grid, the axis of each of the prompt's segments.
-    ragged: whether examples of a batch differ in length; otherwise they are
-      padded to one width.
+    ragged: whether examples of a batch differ in length, or have one width.
     of_digits: whether segments are numbers, least significant digit last.
-    transducer: whether outputs are those of a transducer over places, so that
-      a model of it can be certified; see arithmetic.
+    transducer: whether one says what is right; see arithmetic.
     end: id that closes an output, None if its length is known.
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
@@ -101,6 +101,8 @@ class Task:
   strides: ClassVar[tuple[int, ...]] = ()
   anchor: ClassVar[str] = "right"
   slack: ClassVar[int] = 0
+  stress: ClassVar[tuple[str, ...]] = ()
+  alone: ClassVar[tuple[str, ...]] = ()
 
   # What a task defines.
 
@@ -152,8 +154,7 @@ class Task:
     return samples
 
   def variants(self, test_set: str, section, length: int) -> list:
-    """(row's name, further arguments) of a test set; `section` is
-    config.eval."""
+    """(row's name, further arguments) of each; `section` is config.eval."""
     return [(test_set, ())]
 
   def parse(self, text: str):
@@ -163,8 +164,7 @@ class Task:
     """An output as people write it; ValueError with one line if it is none."""
 
   def spoken(self, ids, lengths, work=False) -> str:
-    """`render` of an answer to operands of some lengths; `work`: with the way
-    there, where there is one."""
+    """`render`, given the operands' lengths; `work`: with the way there."""
     return self.render(ids)
 
   def symbols(self, ids) -> list[str]:

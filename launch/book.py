@@ -1,0 +1,117 @@
+"""Pages of kept rows: one for each table, an index, and all rows as HTML."""
+
+import pathlib
+
+import made
+import papers
+
+from lengthgen_jax.results import (
+  formats,
+  gallery,
+  page,
+  pages,
+  records,
+  schema,
+)
+
+ALL = "report.html"
+
+
+def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
+  """Writes what kept rows say.
+
+  Args:
+    results: folder of the pages.
+    found: (made, rows) by run.
+
+  Returns:
+    Paths of the pages, the index first.
+  """
+  changed, written, index = {}, [], [["table", "cpu", "paper", "what"]]
+  for size in papers.SIZES:
+    for name in papers.TABLES:
+      for run in papers.runs(name, size).values():
+        if run.name in found and run.name not in changed:
+          saved = found[run.name][0]["config"]
+          changed[run.name] = made.changed(run, saved)
+  for name, table in papers.TABLES.items():
+    line = [name]
+    for size in papers.SIZES:
+      runs = papers.runs(name, size)
+      done = sum(run in found for run in runs)
+      path = results / f"{name}{'' if size == 'cpu' else '_paper'}.md"
+      wanted = runs and (done or size == "cpu")
+      if wanted:
+        text = text_of(name, size, found, changed, results)
+        records.write_text(path, text)
+        written.append(path)
+      of = f"{done} of {len(runs)} runs" if runs else ""
+      line.append(f"[{of}]({path.name})" if wanted else of)
+    index.append([*line, table.title])
+  rows = [row for _, own in found.values() for row in own]
+  if schema.of_metric(rows, "em"):
+    records.write_text(results / ALL, page.page("Kept results", rows))
+    written.append(results / ALL)
+  first = results / "README.md"
+  records.write_text(first, INDEX.format(table=formats.markdown(index)))
+  return [first, *written]
+
+
+INDEX = """# Results
+
+Tables and figures of the papers, each made by one command, with the papers'
+numbers beside ours. The rows behind every number are in [rows](rows), with the
+whole config, the machine, the day and the time; [all of them](report.html) are
+a page that sorts and filters. `cpu` is sized for two cores, `paper` for an
+accelerator.
+
+{table}
+
+```bash
+python launch/tables.py abs --plan
+python launch/tables.py abs
+python launch/tables.py --check parity-window_cpi
+python launch/tables.py --pages
+```
+
+The first line says how long a table takes, the second makes what is missing of
+it, the third makes one row again and compares, the last one makes these pages
+of the rows.
+"""
+
+
+def entries(name: str, size: str) -> list[pages.Entry]:
+  """The rows of a table as its page wants them."""
+  table, runs = papers.TABLES[name], papers.runs(name, size)
+  made_of = lambda row: papers.run(row, table, size).name
+  return [
+    pages.Entry(
+      task=row.task,
+      model=row.model,
+      run=made_of(row),
+      stage=row.stage,
+      paper=row.paper,
+      expect=row.expect if size == "cpu" else {},
+      value=row.value,
+      command=runs[made_of(row)].words(),
+    )
+    for row in table.rows
+    if size in row.sizes
+  ]
+
+
+def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
+  """A table's page; draws its figures."""
+  table, own = papers.TABLES[name], entries(name, size)
+  start = name if size == "cpu" else f"{name}_paper"
+  drawn = gallery.draw(start, own, found, results / "figures", table.along)
+  drawn = [(text, path.relative_to(results)) for text, path in drawn]
+  for text, run, path in table.figures:
+    file = pathlib.Path("figures") / run / pathlib.Path(path).name
+    if (results / file).exists():
+      drawn.append((text, file))
+  flag = "" if size == "cpu" else " --size=paper"
+  about = f"{table.about}\n\n`python launch/tables.py {name}{flag}` makes it."
+  return pages.page(
+    table.title, about, own, found, drawn=drawn, changed=changed
+  )

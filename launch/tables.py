@@ -1,0 +1,206 @@
+"""Fills the papers' tables, each by its name.
+
+  python launch/tables.py abs
+  python launch/tables.py sorting hints --size=paper
+  python launch/tables.py abc --plan
+  python launch/tables.py --check parity-window_cpi addition-abc
+  python launch/tables.py --pages
+
+A table's runs are those of launch/papers.py. Each has a workdir below --root;
+one that was cut off is taken up where it is, so the same command goes on after
+a stop. Rows of runs that are done are kept in --results, one file each, and not
+made again; its pages are made of them. --size=paper is for an accelerator.
+
+--check makes runs that are kept again and compares: the same to the last bit
+where machine, versions and program are the same; elsewhere within the range of
+the kept seeds, or both at 99 % or more, or both at 1 % or less.
+"""
+
+import argparse
+import difflib
+import pathlib
+import shutil
+import sys
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
+
+import made  # noqa: E402
+import papers  # noqa: E402
+import sweep  # noqa: E402
+
+from lengthgen_jax.errors import UsageError, check  # noqa: E402
+from lengthgen_jax.results import kept, records  # noqa: E402
+
+
+class Parser(argparse.ArgumentParser):
+  """Says what is wrong in one line."""
+
+  def error(self, message):
+    raise UsageError(message)
+
+
+def main(words=None) -> int:
+  """Runs a command line; returns the exit code."""
+  try:
+    args = parse(sys.argv[1:] if words is None else words)
+    if args.check:
+      return check_runs(args)
+    if not args.pages:
+      code = fill(args)
+      if code or args.plan or args.flags:
+        return code
+    write_pages(args)
+    return 0
+  except UsageError as error:
+    print(f"tables: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print("stopped; the same command goes on from here", file=sys.stderr)
+    return 130
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+  parser = Parser(
+    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+  )
+  add = parser.add_argument
+  add("tables", nargs="*", metavar="TABLE", help=", ".join(papers.TABLES))
+  add("--size", choices=papers.SIZES, default="cpu")
+  add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
+  add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
+  add("--plan", action="store_true", help="say what there is to do, no more")
+  add("--pages", action="store_true", help="make the pages of what is kept")
+  add("--check", nargs="+", metavar="ROW", help="make kept runs again")
+  usage = parser.format_usage().removeprefix("usage: ").strip()
+  parser.usage = (
+    f"{usage} [-- FLAG ...]\n\nFLAGs are for every run, whose rows are not kept"
+  )
+  end = words.index("--") if "--" in words else len(words)
+  args = parser.parse_args(words[:end])
+  args.flags = words[end + 1 :]
+  for name in args.tables:
+    known = ", ".join(papers.TABLES)
+    check(name in papers.TABLES, f"no table {name!r}: choose of {known}")
+  asked = args.tables or args.pages or args.check
+  check(asked, f"name a table: {', '.join(papers.TABLES)}")
+  return args
+
+
+# Runs.
+
+
+def fill(args) -> int:
+  """Makes what a table lacks; says how long that will take, and how far it
+  is."""
+  runs = {}
+  for name in args.tables:
+    runs |= papers.runs(name, args.size)
+  found = kept.read_all(args.results / "rows")
+  todo = list(runs.values()) if args.flags else []
+  for run in () if args.flags else runs.values():
+    if run.name not in found:
+      todo.append(run)
+    elif changed := made.changed(run, found[run.name][0]["config"]):
+      print(f"{run.name} is made again: {changed}")
+      todo.append(run)
+  print(plan(runs, todo, found), flush=True)
+  if args.plan or not todo:
+    return 0
+  return make(args, todo, found)
+
+
+def make(args, todo: list, found: dict) -> int:
+  """Makes runs one after the other; returns the exit code."""
+  root, failed, started = args.root / args.size, [], time.monotonic()
+  about = None if args.flags else made.here()
+  jobs = {root / run.name: run for run in todo}
+  for workdir, run in jobs.items() if not args.flags else ():
+    made.set_aside(run, workdir)
+  commands = [(w, run.words(w) + args.flags) for w, run in jobs.items()]
+  for number, (workdir, code, seconds) in enumerate(sweep.run(commands), 1):
+    run = jobs[workdir]
+    made.add_seconds(workdir, seconds)
+    if code:
+      failed.append(run.name)
+    elif not args.flags:
+      made.keep(run, workdir, args.results, about)
+      made.keep_figures(papers.TABLES, run, workdir, args.results)
+    left = plan({}, todo[number:], found)
+    spent = made.duration(time.monotonic() - started)
+    print(f"== {number} of {len(todo)} in {spent}: {run.name}; {left}")
+  if list(root.rglob("results.jsonl")):
+    from lengthgen_jax.results import report
+
+    print(report.run(root))
+  check(
+    not failed, f"failed: {', '.join(failed)}; the same command tries again"
+  )
+  return 0
+
+
+def plan(runs: dict, todo: list, found: dict) -> str:
+  """How much there is to do."""
+  times = {}
+  for run in todo:
+    times[run.name] = papers.SECONDS.get(run.name)
+    if run.name in found and found[run.name][0]["seconds"]:
+      times[run.name] = found[run.name][0]["seconds"]
+  known = [seconds for seconds in times.values() if seconds]
+  unknown = len(times) - len(known)
+  about = f"about {made.duration(sum(known))}"
+  if unknown and known:
+    about += f" for {len(known)}, {unknown} were never timed"
+  elif unknown:
+    about = "never timed"
+  about = f"{len(todo)} to do ({about})" if todo else "nothing left to do"
+  return f"{len(runs)} runs, {about}" if runs else about
+
+
+# Checks.
+
+
+def check_runs(args) -> int:
+  """Makes kept runs again and says what differs."""
+  runs = {}
+  for size in papers.SIZES:
+    for name in papers.TABLES:
+      runs |= papers.runs(name, size)
+  found, wrong = kept.read_all(args.results / "rows"), False
+  for name in args.check:
+    near = difflib.get_close_matches(name, runs, 3, 0.3)
+    check(name in runs, f"no row {name!r}: close are {', '.join(near)}")
+    check(name in found, f"no rows of {name} are kept in {args.results}")
+  for name in args.check:
+    workdir = args.root / "check" / name
+    if (workdir / "checked").exists():  # an earlier check
+      shutil.rmtree(workdir)
+    head, rows = found[name]
+    command = runs[name].words(workdir) + args.flags
+    for _, code, _ in sweep.run([(workdir, command)]):
+      check(code == 0, f"{name} failed; its workdir is {workdir}")
+    same = not made.elsewhere(head)
+    again = records.read_results(workdir / "results.jsonl")
+    said = kept.differences(rows, again, same)
+    wrong |= bool(said)
+    how = "to the bit" if same else f"in range ({made.elsewhere(head)})"
+    print(f"{name}: {'differs' if said else 'agrees'}, compared {how}")
+    print("".join(f"  {line}\n" for line in said), end="", flush=True)
+    records.write_text(workdir / "checked", "\n".join(said))
+  return int(wrong)
+
+
+# Pages.
+
+
+def write_pages(args) -> None:
+  """Makes pages of all kept rows, and says which."""
+  import book
+
+  for path in book.write(args.results, kept.read_all(args.results / "rows")):
+    print(path)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

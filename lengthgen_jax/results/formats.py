@@ -1,0 +1,76 @@
+"""The same grid as Markdown and LaTeX; the numbers behind it as CSV."""
+
+import csv
+import io
+
+from lengthgen_jax.results import summary
+
+
+def markdown(grid: list[list[str]]) -> str:
+  """A table of a head and lines of cells."""
+  safe = [[cell.replace("|", "\\|") for cell in line] for line in grid]
+  lines = [safe[0], ["---"] * len(grid[0]), *safe[1:]]
+  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+  "\\": "\\textbackslash{}",
+  "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}",
+  "|": "\\textbar{}",
+  "<": "\\textless{}",
+  ">": "\\textgreater{}",
+  "–": "--",
+  "∀": "$\\forall$",
+  "≥": "$\\geq$",
+  "×": "$\\times$",
+  "⊥": "$\\bot$",
+  "·": "$\\cdot$",
+}
+
+
+def latex(grid: list[list[str]], names: int) -> str:
+  """The same for \\usepackage{booktabs}: `names` columns on the left, numbers
+  on the right."""
+  line = lambda cells: " & ".join(map(_escaped, cells)) + r" \\"
+  return "\n".join(
+    [
+      rf"\begin{{tabular}}{{{'l' * names}{'r' * (len(grid[0]) - names)}}}",
+      r"\toprule",
+      line(grid[0]),
+      r"\midrule",
+      *map(line, grid[1:]),
+      r"\bottomrule",
+      r"\end{tabular}",
+    ]
+  )
+
+
+def _escaped(text: str) -> str:
+  return "".join(LATEX.get(c, c) for c in text)
+
+
+NAMES = ("task", "method", "test_set", "width", "run", "unit")
+COLUMNS = (
+  *("metric", *NAMES, "asked", "certified", "length", "bits"),
+  *summary.Cell._fields,
+)
+
+
+def numbers(rows: list[dict], metrics=("em", "edit")) -> str:
+  """CSV: a line for every cell, with its numbers in full (shares of 1, and
+  lengths for metric `frontier`); nothing stands where nothing is known."""
+  out = io.StringIO()
+  table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+  table.writeheader()
+  for metric in metrics:
+    for line in summary.ordered(summary.lines(rows, metric)):
+      about = {name: line.about[name] for name in NAMES}
+      about["asked"] = max(row["seeds_asked"] for row in line.group.rows)
+      about["certified"] = line.proved.strip()
+      for length, own in line.cells.items():
+        where = {"length": length, "bits": line.bits[length]}
+        table.writerow({"metric": metric} | about | where | own._asdict())
+      if metric == "em" and line.frontier:
+        table.writerow({"metric": "frontier"} | about | line.frontier._asdict())
+  return out.getvalue()

@@ -1,0 +1,178 @@
+"""Rows of a run that are kept in the repository: compact, with all that a
+stranger needs to make them again.
+
+A file has a head, which says how the rows were made, and a line for all rows of
+a stage, seed and metric: what they share, and the rest as a table.
+"""
+
+import pathlib
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.results import records, schema
+
+METRICS = ("em", "edit", "frontier", "certified")
+# What a head must say.
+MADE = {
+  "run": "name of the run",
+  "command": "words after `lengthgen`, without the workdir",
+  "config": "the whole config",
+  "machine": "processor, cores and device",
+  "date": "day on which it ended",
+  "seconds": "that it took, None if nobody measured",
+  "versions": "of lengthgen_jax and of what it runs on",
+  "source": "hash of the program that trained it, None if unknown",
+}
+
+
+def keep(path, rows: list[dict], made: dict) -> None:
+  """Writes a run's rows.
+
+  Args:
+    path: of the file.
+    rows: of a results.jsonl; those of other metrics than METRICS are left out.
+    made: what MADE asks for.
+
+  Raises:
+    UsageError: there is no exact match, or something names an absolute path.
+  """
+  assert set(made) == set(MADE), set(made) ^ set(MADE)
+  rows = [row for row in rows if row["metric"] in METRICS]
+  check(
+    schema.of_metric(rows, "em"), f"{path}: there is no exact match to keep"
+  )
+  lines = [made]
+  for group in _groups(rows):
+    alike = _shared(group)
+    names = [name for name in group[0] if name not in alike]
+    table = [[row[name] for name in names] for row in group]
+    lines.append({"shared": alike, "columns": names, "rows": table})
+  for text in _texts(lines):
+    check(not text.startswith("/"), f"{path}: {text} is no path of others")
+  records.write(path, lines)
+
+
+def _groups(rows: list[dict]) -> list[list[dict]]:
+  """Rows with the same fields that share most of them."""
+  found = {}
+  for row in rows:
+    key = row["stage"], row["metric"], row["seed"], tuple(sorted(row))
+    found.setdefault(key, []).append(row)
+  return list(found.values())
+
+
+def _shared(group: list[dict]) -> dict:
+  first = group[0]
+  return {
+    name: first[name]
+    for name in first
+    if all(row[name] == first[name] for row in group)
+  }
+
+
+def _texts(value):
+  """All words in a structure, values of `field=value` apart."""
+  if isinstance(value, str):
+    yield from (word.rpartition("=")[2] for word in value.split())
+  elif isinstance(value, dict):
+    yield from _texts(list(value.values()))
+  elif isinstance(value, list | tuple):
+    for one in value:
+      yield from _texts(one)
+
+
+def read(path) -> tuple[dict, list[dict]]:
+  """(what MADE asks for, rows) of a file.
+
+  Raises:
+    UsageError: it is none of this version.
+  """
+  head, *groups = records.read(path) or [{}]
+  lacking = set(MADE) - set(head if isinstance(head, dict) else ())
+  other = "another version wrote it"
+  check(
+    not lacking, f"{path}: its head lacks {', '.join(sorted(lacking))}; {other}"
+  )
+  rows = []
+  for i, group in enumerate(groups, 2):
+    whole = isinstance(group, dict) and {"shared", "columns", "rows"} == set(
+      group
+    )
+    check(whole, f"{path}: line {i} holds no rows; {other}")
+    for values in group["rows"]:
+      row = group["shared"] | dict(zip(group["columns"], values, strict=False))
+      flaw = schema.flaw(row)
+      check(not flaw, f"{path}: a row of line {i} {flaw}; {other}")
+      rows.append(row)
+  return head, rows
+
+
+def read_all(folder) -> dict:
+  """{run: (made, rows)} of a folder; rows name their run."""
+  found = {}
+  for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
+    made, rows = read(path)
+    found[made["run"]] = made, [row | {"run": made["run"]} for row in rows]
+  return found
+
+
+# Whether a run that was made again says the same.
+
+CERTAIN, NEVER = 0.99, 0.01
+
+
+def differences(old: list[dict], new: list[dict], exact: bool) -> list[str]:
+  """What differs between a run's kept rows and those of making it again, a
+  line each.
+
+  Args:
+    old: kept rows of all seeds.
+    new: those of the same run, made again.
+    exact: whether every row must be the same (same machine and versions).
+      Otherwise a seed's exact match must lie within the kept seeds' range, or
+      both at 99 % or more, or both at 1 % or less.
+  """
+  said, there = [], {_place(row): row for row in schema.of_metric(new, "em")}
+  if exact:
+    for row in schema.of_metric(old, "em"):
+      again = there.get(_place(row))
+      if again is None:
+        said.append(f"{_name(row)} is missing")
+      elif (again["correct"], again["n"]) != (row["correct"], row["n"]):
+        said.append(
+          f"{_name(row)}: {row['correct']} of {row['n']} are kept,"
+          f" {again['correct']} of {again['n']} now"
+        )
+    return said
+  ranges = {}
+  for row in schema.of_metric(old, "em"):
+    ranges.setdefault(_place(row)[1:], []).append(row["value"])
+  found = {_place(row)[1:] for row in there.values()}
+  for place in ranges:
+    if place not in found:
+      said.append(f"{', '.join(map(str, place))} is missing")
+  for row in there.values():
+    kept = ranges.get(_place(row)[1:])
+    if kept and not agrees(row["value"], min(kept), max(kept)):
+      value, low, high = (100 * x for x in (row["value"], min(kept), max(kept)))
+      off = max(low - value, value - high)
+      said.append(
+        f"{_name(row)}: {value:.1f} % is {off:.1f} outside of the kept seeds'"
+        f" {low:.1f} to {high:.1f} %"
+      )
+  return said
+
+
+def agrees(value: float, low: float, high: float) -> bool:
+  """Whether a value is that of seeds from `low` to `high`, see above."""
+  alike = min(value, low) >= CERTAIN or max(value, high) <= NEVER
+  return low <= value <= high or alike
+
+
+def _place(row: dict) -> tuple:
+  """What a row of exact match is about, its seed first."""
+  return row["seed"], row["stage"], row["test_set"], row["length"]
+
+
+def _name(row: dict) -> str:
+  seed, stage, test_set, length = _place(row)
+  return f"seed {seed}, {stage}, {test_set}, {length} {row['unit']}"

@@ -1,0 +1,49 @@
+"""Result rows that nobody measured, for tests of what is made of rows."""
+
+from lengthgen_jax.results import measures
+
+CONDITIONS = {
+  "task": "addition",
+  "method": "vanilla",
+  "stage": "train",
+  "family": "encoder_decoder",
+  "test_set": "equal",
+  "length": 6,
+  "bits": None,
+  "unit": "digits",
+  "position": None,
+  "width": "natural",
+  "slack": 2,
+  "train_length": 6,
+  "train_data": "endless",
+  "seed": 0,
+  "eval_seed": 0,
+  "seeds_asked": 1,
+  "step": 500,
+  "checkpoint": "last",
+  "stopped_at": -1,
+  "leak": False,
+  "config_hash": "0badcafe",
+  "version": "1",
+}
+
+
+def row(correct=100, **fields) -> dict:
+  """Exact match in % of 100 samples."""
+  made = CONDITIONS | measures.counted("em", correct, 100)
+  return made | {"seeds_asked": 3} | fields
+
+
+def seeds(*correct, **fields) -> list[dict]:
+  return [row(n, seed=i, **fields) for i, n in enumerate(correct)]
+
+
+def without_length(metric: str, value, **fields) -> dict:
+  """A row of the frontier or of a certificate."""
+  nothing = dict.fromkeys(("length", "lower_bound", "correct"))
+  return row() | nothing | {"metric": metric, "value": value} | fields
+
+
+CERTIFIED = without_length(
+  "certified", None, test_set=None, margin=0.25, reason="over budget"
+)

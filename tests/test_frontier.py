@@ -1,0 +1,173 @@
+"""The longest length that is right, and hard inputs: asked for by a field."""
+
+import json
+from types import SimpleNamespace
+
+import command
+import numpy as np
+import pytest
+import untrained
+
+from lengthgen_jax import trained as door
+from lengthgen_jax.config.build import build
+from lengthgen_jax.results import measures, records, schema
+from lengthgen_jax.runs import evaluate
+from lengthgen_jax.trained import Model
+
+
+class Planted:
+  """A model whose exact match is a function of the length alone."""
+
+  def __init__(self, exact_match, train_length=6):
+    self.exact_match = exact_match
+    self.experiment = SimpleNamespace(train_length=train_length)
+    self.tested = []
+
+  def batches(self, test):
+    right = round(self.exact_match(test.length) * test.samples)
+    whole = np.arange(test.samples) < right
+    self.tested.append(test.length)
+    for start in range(0, test.samples, 100):
+      own = whole[start : start + 100]
+      yield SimpleNamespace(whole=own), len(own)
+
+  def hits(self, batch):
+    return None, batch.whole
+
+
+def planted(exact_match, bound=100, samples=300, rows=(), **how):
+  model = Planted(exact_match, **how)
+  test = door.Test("equal", "equal", (), bound, samples)
+  return measures.frontier(model, test, list(rows)), model.tested
+
+
+@pytest.mark.parametrize(
+  "last, bound, wanted",
+  [(37, 100, 37), (6, 100, 6), (5, 100, 5), (0, 100, 0), (99, 100, 99)]
+  + [(100, 100, 100), (900, 100, 100), (900, 4, 4), (3, 4, 3), (24, 999, 24)],
+)
+def test_the_frontier_of_a_curve_that_falls_once_is_found(last, bound, wanted):
+  row, tested = planted(lambda n: 1.0 if n <= last else 0.5, bound)
+  assert row["value"] == wanted and row["bound"] == bound
+  assert len(tested) == len(set(tested)) <= 14
+  assert max(tested) <= min(bound, 2 * max(wanted, 6))  # long ones are dear
+  # What the number rests on: it held here, and the next one did not.
+  held = {n: measures.lower_bound(c, k) >= 0.99 for n, c, k in row["tried"]}
+  assert held.get(wanted, wanted == 0)
+  assert wanted == bound or not held[wanted + 1]
+
+
+def test_it_is_the_lower_bound_that_must_reach_99_percent():
+  enough = planted(lambda n: 1.0, samples=299)[0]
+  assert enough["value"] == 100 and enough["n"] == 299
+  short = planted(lambda n: 1.0, samples=298)[0]
+  assert short["value"] == 0  # 298 of 298 prove 98.99 %
+  assert planted(lambda n: 0.994, samples=1000)[0]["value"] == 0
+  assert planted(lambda n: 0.997, samples=1000)[0]["value"] == 100
+
+
+def test_the_first_failure_counts_where_a_curve_is_not_monotone():
+  dips = lambda *lengths: lambda n: 0.2 if n in lengths else 1.0
+  row, _ = planted(dips(24))
+  assert row["value"] == 23
+  known = lambda length, correct: {
+    "metric": "em",
+    "test_set": "equal",
+    "length": length,
+    "correct": correct,
+    "n": 1000,
+  }
+  row, tested = planted(dips(20), rows=[known(20, 200), known(60, 1000)])
+  assert row["value"] == 19 and not {20, 60} & set(tested)
+  assert [20, 200, 1000] in row["tried"]
+  # Too few samples, or others, say nothing.
+  few = known(20, 0) | {"n": 100}
+  other = known(20, 0) | {"test_set": "unequal"}
+  assert planted(lambda n: 1.0, rows=[few, other])[0]["value"] == 100
+
+
+def test_hopeless_lengths_are_given_up_early():
+  row, _ = planted(lambda n: 0.0, bound=12)
+  assert row["value"] == 0
+  assert all(n == 100 for *_, n in row["tried"])  # one batch of three
+
+
+def test_a_bound_is_a_condition():
+  base = {"metric": "frontier", "value": 6.0, "seed": 0}
+  rows = [
+    dict.fromkeys(schema.NEEDED, "") | base | {"bound": n, "seeds_asked": 1}
+    for n in (60, 200)
+  ]
+  assert len(schema.groups(rows)) == 2
+
+
+def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
+  """Of a half trained model it lies below the training length."""
+  for name in ("config.json", "checkpoints"):
+    (tmp_path / name).symlink_to(trained / name)
+  fields = ["--config.eval.frontier=5", "--config.eval.samples=(64,)"]
+  fields += ["--config.eval.memory_mb=64"]
+  done = command.inside(
+    command.TINY, f"--workdir={tmp_path}", "--mode=evaluate", *fields
+  )
+  assert done.returncode == 0, done.stderr
+  rows = [
+    row
+    for row in records.read_results(tmp_path / "results.jsonl")
+    if row["metric"] == "frontier"
+  ]
+  assert [row["seed"] for row in rows] == [0, 1]
+  for row in rows:
+    assert row["value"] < 2 and row["bound"] == 5 and row["length"] is None
+    assert all(length <= 5 for length, *_ in row["tried"])
+  json.dumps(rows)
+  assert "looked up to 5" in done.stderr
+
+
+def test_hard_inputs_are_tested_when_asked():
+  config = untrained.config("addition")
+  config.eval.update(
+    lengths=(3, 20), samples=(1000,), stress_samples=50, chains=(2, 8)
+  )
+  model = Model(build(config), {}, {})
+  assert {t.name for t in evaluate.tests(config, model)} == {"equal"}
+  config.eval.stress = True
+  tests = list(evaluate.tests(config, model))
+  names = {(t.name, t.length) for t in tests}
+  assert {("chain_2", 3), ("chain_2", 20), ("chain_8", 20)} <= names
+  assert ("chain_8", 3) not in names  # no room for it
+  sets = {t.test_set for t in tests}
+  assert sets == set(model.experiment.task.test_sets)
+  for test in tests:
+    lone = test.test_set in ("zeros", "nines")
+    usual = test.test_set == "equal"
+    assert test.samples == (1000 if usual else 50)
+    most = 900 if test.length == 3 else 1000
+    assert test.count == (1 if lone else min(test.samples, most))
+
+
+@pytest.mark.parametrize("task", ("successor", "multiply", "parity"))
+def test_hard_inputs_that_are_others_by_name_are_left_out(task):
+  model = Model(build(untrained.config(task)), {}, {})
+  own = set(model.experiment.task.stress)
+  assert not own & {"equal", "unequal", "nines"} and "carry" in own
+
+
+@pytest.mark.parametrize(
+  "fields, words",
+  [
+    ({"eval.frontier_samples": 298}, ("eval.frontier_samples=298", "299")),
+    ({"eval.frontier": -1}, ("eval.frontier=-1", "negative")),
+    (
+      {"eval.frontier": 99, "data.width": "fixed", "data.fixed_width": 12}
+      | {"data.widths": ()},
+      ("eval.frontier", "do not fit"),
+    ),
+    ({"eval.chains": (0,)}, ("eval.chains=(0,)",)),
+    ({"eval.test_sets": ("chain",), "eval.chains": (9,)}, ("eval.chains",)),
+  ],
+)
+def test_bad_fields_are_one_line(fields, words, tmp_path):
+  line = command.refused("train", untrained.config(fields=fields), tmp_path)
+  for word in words:
+    assert word in line

@@ -1,0 +1,383 @@
+"""The papers' tables: one list, and runs, rows, pages and checks made of it."""
+
+import importlib
+import itertools
+import json
+import re
+
+import command
+import pytest
+import test_docs
+from command import REPOSITORY
+from rows import CERTIFIED, row, seeds, without_length
+
+from lengthgen_jax import main
+from lengthgen_jax.config import build
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.results import kept, pages, records, schema
+from lengthgen_jax.runs import abc
+
+DOCS = REPOSITORY / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def launch():
+  """(papers, tables, made, book, sweep), the scripts as modules."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(REPOSITORY / "launch"))
+    names = ("papers", "tables", "made", "book", "sweep")
+    yield [importlib.import_module(name) for name in names]
+
+
+def all_runs(papers):
+  """Every run of the list, by name, once for each table and size."""
+  for size, name in itertools.product(papers.SIZES, papers.TABLES):
+    yield from papers.runs(name, size).values()
+
+
+# The list.
+
+
+def test_every_run_of_both_sizes_builds(launch):
+  """Its command parses and its experiment can be made; nothing is compiled."""
+  papers, _, made, *_ = launch
+  seen, sizes = {}, set()
+  for run in all_runs(papers):
+    assert seen.setdefault(run.name, run) == run  # shared, never by accident
+  for run in seen.values():
+    config = made.config(run)
+    own = main.load_config(str(REPOSITORY / run.config))
+    own.update_from_flattened_dict(run.fields)
+    experiment = build.build(own)
+    if run.mode == "abc":
+      abc.check_config(own)
+    paper = "paper" in run.name.split("-")
+    sizes.add((experiment.model.config.emb_dim, paper))
+    assert json.loads(json.dumps(config)) == config
+    assert "/" not in run.name and " " not in run.name
+  assert {size for size, paper in sizes if paper} == {128, 512, 1024}
+  assert {size for size, paper in sizes if not paper} == {64}
+  assert len(seen) > 150
+  assert set(papers.SECONDS) <= set(seen)
+
+
+@pytest.mark.parametrize("name", ["addition-abc", "sort-none-data.size=10000"])
+def test_a_runs_words_are_its_config(launch, name):
+  papers, _, made, *_ = launch
+  run = next(run for run in all_runs(papers) if run.name == name)
+  with command.parsed(*run.words("runs/x")) as (mode, config):
+    assert mode == run.mode
+    assert json.loads(config.to_json_best_effort()) == made.config(run)
+
+
+def test_the_tables_are_the_papers(launch):
+  papers, *_ = launch
+  assert len(papers.TABLES["abs"].rows) == 23
+  wanted = "abs abc ablation sorting data depth hints temperature positions"
+  wanted += " repeats robustness increment"
+  assert set(wanted.split()) <= set(papers.TABLES)
+  quoted = {
+    (one.task, one.model): one.paper for one in papers.TABLES["abs"].rows
+  }
+  assert quoted["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
+  for table in papers.TABLES.values():
+    for one in table.rows:
+      for least, most in one.expect.values():
+        assert 0 <= least < most <= 100
+    names = {run.name for run in all_runs(papers)}
+    assert {run for _, run, _ in table.figures} <= names
+    assert table.along == "" or any(one.value for one in table.rows)
+
+
+# Rows that are kept.
+
+HEAD = {
+  "run": "addition-abc",
+  "command": ["--config=x"],
+  "config": {"train": {"steps": 5}},
+  "machine": "an abacus, 2 cores",
+  "date": "2026-11-22",
+  "seconds": 90,
+  "versions": {"lengthgen_jax": "1"},
+  "source": "0123456789ab",
+}
+
+
+def test_kept_rows_are_the_rows(tmp_path):
+  rows = [one for n in range(9) for one in seeds(100, 90, n, length=n)]
+  rows.append(CERTIFIED)
+  other = row(metric="token")
+  path = tmp_path / "a.jsonl"
+  kept.keep(path, [*rows, other], HEAD)
+  made, again = kept.read(path)
+  order = lambda found: sorted(found, key=lambda one: str(schema.key(one)))
+  assert made == HEAD and order(again) == order(rows)
+  size = len(path.read_text())
+  records.write(tmp_path / "whole.jsonl", rows)
+  assert size < 0.3 * len((tmp_path / "whole.jsonl").read_text())
+
+
+@pytest.mark.parametrize(
+  "head, rows, words",
+  [
+    (HEAD | {"command": ["--config=/root/x"]}, seeds(1), "/root/x"),
+    (HEAD, seeds(1, method="a bias.file=/tmp/b.npz"), "/tmp/b.npz"),
+    (HEAD, [CERTIFIED], "no exact match"),
+  ],
+)
+def test_no_path_and_nothing_empty_is_kept(head, rows, words, tmp_path):
+  with pytest.raises(UsageError, match=words):
+    kept.keep(tmp_path / "a.jsonl", rows, head)
+
+
+def test_kept_rows_of_another_version_are_one_line(tmp_path):
+  path = tmp_path / "a.jsonl"
+  kept.keep(path, seeds(1, 2), HEAD)
+  head, *rows = records.read(path)
+  lacking = {name: x for name, x in head.items() if name != "config"}
+  for lines in ([], [lacking, *rows], [head, {"colour": 1}], [[1], *rows]):
+    records.write(path, lines)
+    with pytest.raises(UsageError, match="another version wrote it") as error:
+      kept.read(path)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_what_was_made_again_is_compared():
+  old = [*seeds(100, 99, 100), *seeds(30, 40, 50, length=60)]
+  old += seeds(0, 0, 1, length=200)
+  assert kept.differences(old, old, exact=True) == []
+  assert kept.differences(old, old, exact=False) == []
+  new = [*seeds(99, 100, 99), *seeds(50, 31, 40, length=60)]
+  new += seeds(1, 0, 0, length=200)
+  assert kept.differences(old, new, exact=False) == []
+  said = kept.differences(old, new, exact=True)
+  assert len(said) == 8 and "100 of 100 are kept, 99 of 100 now" in said[0]
+  off = [*seeds(98, 100, 99), *seeds(50, 31, 57, length=60)]
+  assert kept.differences(old, off, exact=False) == [
+    "train, equal, 200 is missing",
+    "seed 0, train, equal, 6 digits: 98.0 % is 1.0 outside of the kept seeds'"
+    " 99.0 to 100.0 %",
+    "seed 2, train, equal, 60 digits: 57.0 % is 7.0 outside of the kept seeds'"
+    " 30.0 to 50.0 %",
+  ]
+  # 99 % or more is 99 % or more; a range below is not.
+  assert kept.agrees(1.0, 0.99, 0.995) and not kept.agrees(1.0, 0.9, 0.995)
+  assert kept.agrees(0.0, 0.005, 0.01) and not kept.agrees(0.0, 0.005, 0.02)
+
+
+# Pages.
+
+
+def entry(**fields) -> pages.Entry:
+  usual = {"task": "addition", "model": "ABC", "run": "a", "stage": "train"}
+  usual |= {"paper": {}, "expect": {}, "value": None, "command": ["--x=1"]}
+  return pages.Entry(**usual | fields)
+
+
+def test_a_page_sets_ours_beside_the_papers():
+  rows = [*seeds(100, 90, 95), *seeds(100, 100, 100, length=60, n=50)]
+  rows += [
+    without_length("frontier", 9.0, seed=s, bound=60, tried=[])
+    for s in range(3)
+  ]
+  found = {"a": (HEAD | {"run": "a"}, [one | {"run": "a"} for one in rows])}
+  entries = [
+    entry(paper={6: 99.5, 20: "?"}, expect={6: (96, 100), 60: (99, 100)}),
+    entry(model="other", run="b", paper={60: 1}),
+  ]
+  text = pages.page("Title", "About.", entries, found)
+  lines = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in text.splitlines()
+    if line.startswith("|")
+  ]
+  assert lines[0][2:6] == ["", "6", "20", "60"]
+  assert lines[2] == [
+    *("addition", "ABC", "paper", "99.5", "?", "", "", "", "", "", "")
+  ]
+  assert lines[3] == [
+    *("addition", "ABC", "**ours**", "95.0 (90.0) [83.6]", "–"),
+    *("100.0 [97.0]", "9", "3", "100 (50 at 60)", "natural"),
+    "no: 6: 95.0 not in 96–100",
+  ]
+  assert lines[5][2:8] == ["ours", "–", "–", "–", "", "not run yet"]
+  assert "1 of 2 runs have not been made yet: `b`" in text
+  assert "lengthgen --x=1" in text and "an abacus, 2 cores" in text
+
+
+def test_a_page_refuses_mixed_conditions():
+  rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, slack=3)]
+  with pytest.raises(UsageError, match="a, train, equal: rows of different"):
+    pages.page("T", "A", [entry()], {"a": (HEAD, rows)})
+
+
+def shown(text: str) -> str:
+  """A page but for its figures, which are not drawn again; what an HTML page
+  shows."""
+  if text.startswith("<"):
+    return re.search(r'id="data">(.*?)</script>', text, re.S)[1]
+  return re.sub(r"(## Figures\n\n)?!\[.*\n\n", "", text)
+
+
+def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
+  """Text for text; figures are there, as PNG and SVG."""
+  *_, book, _ = launch
+  found = kept.read_all(DOCS / "rows")
+  with pytest.MonkeyPatch.context() as patch:
+    drawn = []
+
+    def draw(name, entries, rows, folder, along):
+      return drawn.append(name) or []
+
+    patch.setattr(book.gallery, "draw", draw)
+    (tmp_path / "figures").symlink_to(DOCS / "figures")
+    again = book.write(tmp_path, found)
+  assert drawn
+  names = {path.name for path in again}
+  assert names == {path.name for path in DOCS.glob("*.*")}
+  for path in again:
+    text = (DOCS / path.name).read_text()
+    for name in re.findall(r"\]\((figures/[^)]*)\)", text):
+      assert (DOCS / name).exists(), name
+      assert (DOCS / name).with_suffix(".svg").exists() or "=" in name
+    assert shown(text) == shown(path.read_text()), path.name
+
+
+def test_commands_of_the_pages_parse_and_are_those_of_the_list(launch):
+  papers, *_ = launch
+  listed = {tuple(run.words()) for run in all_runs(papers)}
+  seen = set()
+  for path in DOCS.glob("*.md"):
+    for words in test_docs.commands("lengthgen", path.read_text()):
+      seen.add(tuple(words))
+  assert seen and seen <= listed
+  for words in sorted(seen)[:: len(seen) // 5]:  # they build, see above
+    test_docs.check_command(words)
+
+
+def test_kept_numbers_are_on_the_pages():
+  """Every median of a usual test set, as the page's cell has it."""
+  for path in (DOCS / "rows").glob("*.jsonl"):
+    _, rows = kept.read(path)
+    assert all(schema.flaw(one) == "" for one in rows)
+    assert "/tmp" not in path.read_text() and "/root" not in path.read_text()
+
+
+# The command.
+
+
+def test_bad_input_is_one_line(launch, capsys, tmp_path):
+  _, tables, *_ = launch
+  for words, wanted in (
+    (["nope"], "no table 'nope'"),
+    ([], "name a table: abs"),
+    (["abs", "--size=huge"], "invalid choice: 'huge'"),
+    (["abs", "--sise=cpu"], "unrecognized arguments"),
+    (["--check", "parity-windo"], "close are parity-window"),
+    (["--check", "sort-all", f"--results={tmp_path}"], "no rows of sort-all"),
+  ):
+    assert tables.main(words) == 1
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("tables: ") and wanted in line and not said.out
+
+
+def test_commands_of_the_index_parse(launch):
+  _, tables, *_ = launch
+  lines = test_docs.commands("python", (DOCS / "README.md").read_text())
+  assert len(lines) > 3
+  for script, *words in lines:
+    assert script == "launch/tables.py"
+    args = tables.parse(words)
+    assert args.tables or args.check or args.pages
+
+
+def test_flags_reach_every_run_and_a_failure_is_said(
+  launch, monkeypatch, capsys, tmp_path
+):
+  papers, tables, _, _, sweep = launch
+  seen = []
+
+  def run(jobs):
+    for workdir, words in jobs:
+      seen.append(words)
+      yield workdir, int("count" in workdir.name), 1.0
+
+  monkeypatch.setattr(sweep, "run", run)
+  flag = "--config.train.steps=3"
+  where = [f"--root={tmp_path / 'runs'}", f"--results={tmp_path / 'docs'}"]
+  assert tables.main(["hints", *where, "--", flag]) == 1
+  said = capsys.readouterr()
+  assert len(seen) == 7 and all(words[-1] == flag for words in seen)
+  assert said.err == (
+    "tables: failed: sort-count; the same command tries again\n"
+  )
+  assert "== 7 of 7" in said.out and not (tmp_path / "docs").exists()
+
+
+TINY = {"seeds": (0, 1), "eval.lengths": (2,), "eval.samples": (64,)}
+
+
+@pytest.fixture
+def tiny_table(launch, monkeypatch):
+  """One table of one run, the one of the fixture `trained`, and runs in this
+  process."""
+  papers, tables, made, book, sweep = launch
+  own = papers.Row(
+    "addition", "+w=1", "tests/tiny.py:addition,window_cpi", {6: 100}
+  )
+  table = papers.Table("Tiny", "About.", [own], {"cpu": (0, 1), "paper": (0,)})
+  monkeypatch.setattr(papers, "TABLES", {"tiny": table})
+  monkeypatch.setattr(papers, "tests", lambda preset, size: TINY)
+  monkeypatch.setattr(papers, "SECONDS", {})
+  monkeypatch.setattr(made, "source", lambda: "a")
+
+  def run(jobs):
+    for workdir, words in jobs:
+      done = command.inside(*words)
+      yield workdir, done.returncode, 7.0
+
+  monkeypatch.setattr(sweep, "run", run)
+  return launch
+
+
+def test_a_table_is_filled_kept_skipped_and_checked(
+  tiny_table, tmp_path, capsys, monkeypatch
+):
+  papers, tables, made, *_ = tiny_table
+  where = [f"--root={tmp_path / 'runs'}", f"--results={tmp_path / 'docs'}"]
+  assert tables.main(["tiny", "--plan", *where]) == 0
+  assert "1 runs, 1 to do (never timed)" in capsys.readouterr().out
+  assert tables.main(["tiny", *where]) == 0
+  said = capsys.readouterr().out
+  assert "1 of 1" in said and str(tmp_path / "docs" / "tiny.md") in said
+  name = "addition-window_cpi"
+  head, rows = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
+  assert head["seconds"] == 7 and head["source"] == "a"
+  assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
+  median = sum(100 * one["value"] for one in rows) / 2
+  assert f"{median:.1f}" in (tmp_path / "docs" / "tiny.md").read_text()
+  # Again: nothing to do. After a change of the preset: made again.
+  assert tables.main(["tiny", *where]) == 0
+  assert "nothing left to do" in capsys.readouterr().out
+  other = monkeypatch.context()
+  with other as patch:
+    patch.setattr(papers, "tests", lambda p, s: TINY | {"train.steps": 601})
+    assert tables.main(["tiny", "--plan", *where]) == 0
+    said = capsys.readouterr().out
+    assert "made again: train.steps=600, now 601" in said
+    assert "about 7 s" in said
+    (run,) = papers.runs("tiny", "cpu").values()
+    workdir = tmp_path / "runs" / "cpu" / name
+    made.set_aside(run, workdir)  # what is there is of the earlier config
+    assert not workdir.exists() and workdir.with_name(f"{name}.old0").exists()
+  # A stranger's check: the same to the bit, or not.
+  assert tables.main(["--check", name, *where]) == 0
+  assert f"{name}: agrees, compared to the bit" in capsys.readouterr().out
+  head["machine"] = "elsewhere"
+  planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]
+  kept.keep(tmp_path / "docs" / "rows" / f"{name}.jsonl", planted, head)
+  assert tables.main(["--check", name, *where]) == 1
+  said = capsys.readouterr().out
+  assert "differs, compared in range (another machine)" in said
+  assert "outside of the kept seeds' 98.4 to 98.4 %" in said
