@@ -28,10 +28,9 @@ class Test(NamedTuple):
     test_set: in the task's test_sets.
     how: its further arguments.
     length: as people count it.
-    samples: how many were asked for.
+    samples, count: how many there are, and how many count (None: all).
     seed: of the samples.
     memory_mb: what attention may take at once, 0 for the usual.
-    count: how many of the samples count, None for all.
   """
 
   name: str
@@ -91,8 +90,7 @@ class Model:
     return own.ring(experiment.task.target, batch.rows) if streams else None
 
   def batches(self, test: Test):
-    """Batches of a test, and how many of each count; the last one is filled up
-    with its last example."""
+    """Batches of a test, and how many of each count; the last is filled up."""
     samples = test.samples if test.count is None else test.count
     passes = math.ceil(test.samples / self.pass_size(test))
     size = math.ceil(test.samples / passes)

@@ -320,7 +320,9 @@ def test_what_a_test_set_is_drawn_against(drawn):
   assert axis.get_xlabel() == "how often every value occurs"
   names = "equal", "repeats_3x2", "multiplicity_x2", "mean_multiplicity_x2"
   against = "length", "repetition", "multiplicity", "length"
-  assert tuple(map(plots.along, names)) == against
+  found = [plots.against(row(test_set=name)) for name in names]
+  assert tuple(found) == against
+  assert plots.against(row(test_set="chain_2", stress=True)) == "test_set"
 
 
 def test_by_field_has_one_run_and_step_in_a_point(drawn):
