@@ -27,7 +27,8 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
   Returns:
     Paths of the pages, the index first.
   """
-  changed, written, index = {}, [], [["table", "cpu", "paper", "what"]]
+  changed, written, missing = {}, [], []
+  index = [["table", "cpu", "paper", "what"]]
   for size in papers.SIZES:
     for name in papers.TABLES:
       for run in papers.runs(name, size).values():
@@ -46,11 +47,13 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
         records.write_text(path, text)
         written.append(path)
       of = f"{done} of {len(runs)} runs" if runs else ""
+      if done < len(runs):
+        missing.append(f"{name} ({size}): {of} have been made")
       line.append(f"[{of}]({path.name})" if wanted else of)
     index.append([*line, table.title])
   rows = [row for _, own in found.values() for row in own]
   if schema.of_metric(rows, "em"):
-    records.write_text(results / ALL, page.page("Kept results", rows))
+    records.write_text(results / ALL, page.page("Kept results", rows, missing))
     written.append(results / ALL)
   first = results / "README.md"
   records.write_text(first, INDEX.format(table=formats.markdown(index)))
