@@ -68,17 +68,18 @@ def elsewhere(head: dict) -> str:
   return ", ".join(said)
 
 
-def config(run) -> dict:
+def config(run):
   """The whole config of a run as it would be made today."""
   preset = main.load_config(str(REPOSITORY / run.config))
   preset.update_from_flattened_dict(run.fields)
-  return json.loads(preset.to_json_best_effort())
+  return preset
 
 
 def changed(run, saved: dict) -> str:
   """What differs between today's config of a run and a saved one; fields that
   one of them lacks do not count."""
-  now, before = (flatten_dict(one, sep=".") for one in (config(run), saved))
+  today = json.loads(config(run).to_json_best_effort())
+  now, before = (flatten_dict(one, sep=".") for one in (today, saved))
   said = [
     f"{name}={before[name]}, now {now[name]}"
     for name in before
