@@ -10,7 +10,7 @@ decoder_only  prompt and running sums in one sequence
   lengthgen --config=configs/multiply_long.py:abc --mode=abc --workdir=W
   echo 123456789*987654321 | lengthgen --mode=predict --workdir=W
 
-About 25 minutes a seed on one core (abc).
+About 5 minutes of one core for the vanilla model, 10 for 12 000 steps more.
 """
 
 from configs import base
@@ -30,11 +30,11 @@ SHARED = {
   "eval.lengths": (4, 6, 10, 20, 40, 100),
   "eval.samples": (1000, 1000, 1000, 500, 100, 20),
 }
-# Rare digit contexts are what takes so long.
+# Half of them fit 4x4, but not the rare contexts that long numbers meet.
 LINED = {
   "positions.kind": "none",
   "train.learning_rate": 3e-3,
-  "train.steps": 6000,
+  "train.steps": 12000,
   "train.target_exact_match": 2.0,
 }
 METHODS = {
