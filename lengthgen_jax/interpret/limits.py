@@ -3,6 +3,7 @@
 Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p apart above
 1/2, and attention sums weights in float32 whatever the others are.
 copies="share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
+Beyond, it is for roundings to decide (against 65).
 Adding N weights up to 1/2 one by one, each time off by up to 2^-26, errs by
 N 2^-26 < 1/(8N) up to N = 2 896.
 copies="difference" needs no p: equal weights are added and then taken away, so

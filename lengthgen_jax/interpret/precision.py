@@ -35,10 +35,16 @@ def rows(experiment, precisions, most: int) -> list[dict]:
 
 
 def longest(holds, most: int) -> int:
-  """The last n up to `most` before holds(n) fails, by bisection; 0 if none."""
-  good, bad = 0, 1
-  while bad <= most and holds(bad):
-    good, bad = bad, min(2 * bad, most) if bad < most else most + 1
+  """The last n up to `most` before holds(n) fails, 0 if it never holds: two
+  numbers an octave are tried, then bisection. Numbers beyond may hold again,
+  where roundings happen to help."""
+  octaves = np.arange(0, np.log2(most) + 0.5, 0.5)
+  good, bad = 0, most + 1
+  for n in sorted({*np.rint(2**octaves).astype(int).tolist(), most}):
+    if n <= most and not holds(n):
+      bad = n
+      break
+    good = min(n, most)
   while bad - good > 1:
     middle = (good + bad) // 2
     good, bad = (middle, bad) if holds(middle) else (good, middle)
