@@ -37,6 +37,7 @@ def model(task, kind="encoder_decoder", aligned=False, encoder=0, more=()):
     "model.num_decoder_layers": 2,
     "model.num_encoder_layers": encoder,
     "positions.kind": "none",
+    "model.dropout_rate": 0.1,  # of training alone
   }
   built = untrained.experiment(task, kind, fields | dict(more))
   if task == "addition" and not aligned or built.task.ragged:

@@ -223,7 +223,7 @@ def _block(config: ModelConfig, params, states, own, keys, numbers, biases):
     {site: near(site) for site in keys},
     {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
-    False,
+    None,
   )
   return found[:, 0]
 

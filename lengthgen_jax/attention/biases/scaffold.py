@@ -48,11 +48,11 @@ class Shape:
     layers, encoder_layers, heads: N, and H.
     strides: tokens that one output row advances in each segment of the input
       (0: stays); () if outputs stand at no fixed place.
-    anchor: the end of those segments that the first row reads.
     target: number of the output's segment.
     axes: of the coordinates.
     seeds: of the run.
     along: of a grid, the axis of each of the input's segments.
+    anchor: the end of the input's segments that the first row reads.
   """
 
   sites: dict[str, tuple[str, ...]]
@@ -60,11 +60,11 @@ class Shape:
   encoder_layers: int
   heads: int
   strides: tuple[int, ...]
-  anchor: str
   target: int
   axes: int
   seeds: tuple[int, ...]
   along: tuple[int, ...] = ()
+  anchor: str = "right"
 
 
 def causal(rows, keys):
