@@ -48,3 +48,13 @@ def grid(canvas, rows: int, columns: int, size, margins, gaps=(0.1, 0.1)):
 def title(canvas, size, text: str) -> None:
   """A line above all axes."""
   canvas.suptitle(text, fontsize=9, y=1 - 0.06 / size[1], va="top")
+
+
+def scale(canvas, size, image, margins, label: str) -> None:
+  """A color bar in the right margin."""
+  left, right, bottom, top = margins
+  high = 1 - (bottom + top) / size[1]
+  place = [1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], high]
+  bar = canvas.colorbar(image, cax=canvas.add_axes(place))
+  bar.ax.tick_params(labelsize=5)
+  bar.set_label(label, fontsize=6)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lengthgen_jax.drawing import grid, title
+from lengthgen_jax.drawing import grid, scale, title
 
 
 def of_metric(rows: list[dict], metric: str, **fields) -> list[dict]:
@@ -108,18 +108,38 @@ def lines(canvas, size, rows: list[dict], enough: list[dict], intact: dict):
 
 # Patching.
 
+MANY = 40  # rows or outputs beyond which those that matter for nothing are cut
 
-def patches_size(rows: list[dict]) -> tuple:
+
+def maps(rows: list[dict], intact: dict) -> tuple:
+  """Of every place, how often each output is right with a row of another
+  input: ([(title, part, row numbers, values [rows, outputs])], outputs)."""
+  whole, found = np.array(intact["by_position"]), []
   parts = dict.fromkeys((row["part"], row["layer"]) for row in rows)
-  outputs = len(rows[0]["by_position"])
-  most = 1 + max(row["position"] for row in rows)
-  wide, high = max(0.1 * outputs, 1.2), max(0.1 * most, 1.4)
-  return 0.9 + len(parts) * (wide + 0.5), 0.95 + high
+  for part, layer in parts:
+    own = of_metric(rows, "patched", part=part, layer=layer)
+    values = np.array([row["by_position"] for row in own])
+    found.append((where(own[0]), part, values))
+  matters = [values < whole for _, _, values in found]
+  outputs = np.arange(len(whole))
+  if len(outputs) > MANY:
+    outputs = np.flatnonzero(np.concatenate(matters).any(axis=0))
+  shown = []
+  for (words, part, values), own in zip(found, matters, strict=True):
+    kept = own.any(axis=1) | (len(values) <= MANY)
+    shown.append((words, part, np.flatnonzero(kept), values[kept][:, outputs]))
+  return shown, outputs
+
+
+def patches_size(rows: list[dict], intact: dict) -> tuple:
+  shown, outputs = maps(rows, intact)
+  wide = max(0.1 * len(outputs), 1.2)
+  high = max(1.4, *(0.1 * len(numbers) for _, _, numbers, _ in shown))
+  return 0.9 + len(shown) * (wide + 0.5), 0.95 + high
 
 
 def patches(canvas, size, rows: list[dict], names: dict, intact: dict) -> None:
-  """Which outputs a residual matters for: how often each is still right with
-  one row of another input.
+  """Which outputs a residual matters for.
 
   Args:
     canvas, size: to draw on.
@@ -127,23 +147,19 @@ def patches(canvas, size, rows: list[dict], names: dict, intact: dict) -> None:
     names: of the rows of "source", of all others (None), and of "outputs".
     intact: the row of the model as it is.
   """
-  parts = list(dict.fromkeys((row["part"], row["layer"]) for row in rows))
+  shown, outputs = maps(rows, intact)
+  labels = [names["outputs"][t] for t in outputs]
   margins, gaps = (0.4, 0.5, 0.45, 0.65), (0.5, 0.1)
-  axes = grid(canvas, 1, len(parts), size, margins, gaps)[0]
-  for axis, (part, layer) in zip(axes, parts, strict=True):
-    own = of_metric(rows, "patched", part=part, layer=layer)
-    values = np.array([row["by_position"] for row in own])
+  axes = grid(canvas, 1, len(shown), size, margins, gaps)[0]
+  for axis, (words, part, numbers, values) in zip(axes, shown, strict=True):
     image = axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1, aspect="auto")
-    axis.set_title(where(own[0]), fontsize=7, pad=3)
-    labels = names.get(part, names[None])[: len(own)]
-    axis.set_yticks(range(len(labels)), labels, fontsize=4.5)
-    axis.set_xticks(range(values.shape[1]), names["outputs"], fontsize=4.5)
+    axis.set_title(words, fontsize=7, pad=3)
+    own = [names.get(part, names[None])[row] for row in numbers]
+    axis.set_yticks(range(len(own)), own, fontsize=4.5)
+    axis.set_xticks(range(len(labels)), labels, fontsize=4.5)
     axis.tick_params(length=1, pad=1)
     axis.tick_params(axis="x", rotation=90)
-  place = [1 - 0.38 / size[0], 0.45 / size[1], 0.08 / size[0], 0]
-  place[3] = 1 - 1.1 / size[1]
-  bar = canvas.colorbar(image, cax=canvas.add_axes(place))
-  bar.ax.tick_params(labelsize=5)
+  scale(canvas, size, image, (*margins[:3], 0.65), "share still right")
   canvas.supxlabel("output", fontsize=7, y=0.04 / size[1], va="bottom")
   canvas.supylabel("row that is another input's", fontsize=7, x=0.04 / size[0])
   words = "how often outputs are right with one residual of another input"

@@ -153,7 +153,7 @@ def patches(shown: Shown):
   if rows and intact:
     more = {"names": shown.names, "intact": intact[0]}
     draw = partial(charts.patches, rows=rows, **more)
-    yield Page("patched", charts.patches_size(rows), draw)
+    yield Page("patched", charts.patches_size(rows, intact[0]), draw)
 
 
 # At a glance.

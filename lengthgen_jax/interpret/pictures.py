@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lengthgen_jax.drawing import grid, title
+from lengthgen_jax.drawing import grid, scale, title
 from lengthgen_jax.errors import check
 from lengthgen_jax.interpret.activations import Seen
 
 LONGEST = 64  # tokens of a sequence that labels can be read of
+MANY = 40  # beyond which leading zeros are cut
 
 
 class Input(NamedTuple):
@@ -74,7 +75,7 @@ def _live(seen: Seen, at):
   there are too many."""
   segment, left, right = at.segment[0], at.left[0, :, 0], at.right[0, :, 0]
   there = segment >= 0
-  if there.sum() > LONGEST and seen.task.of_digits:
+  if there.sum() > MANY and seen.task.of_digits:
     target = segment == seen.task.target
     strides = np.array([*seen.task.strides, 1, 1])  # tokens of a place
     place = right // np.maximum(strides[segment], 1)
@@ -123,23 +124,13 @@ def attention(canvas, size, own: Input, site: str) -> None:
     ticks(axis.set_yticks, rows if h == 0 else [])
     axis.tick_params(length=1, pad=1)
     axis.spines[:].set_color("0.8")
-  scale(canvas, size, image, margins)
+  scale(canvas, size, image, margins, "attention weight")
   canvas.supxlabel(
     "key: the token it holds", fontsize=7, y=0.05 / size[1], va="bottom"
   )
   beside = "row: the token it " + ("holds" if holds else "must say")
   canvas.supylabel(beside, fontsize=7, x=0.05 / size[0], ha="left")
   title(canvas, size, f"{site}-attention on {own.text}")
-
-
-def scale(canvas, size, image, margins, label="attention weight") -> None:
-  """A color bar in the right margin."""
-  left, right, bottom, top = margins
-  high = 1 - (bottom + top) / size[1]
-  place = [1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], high]
-  bar = canvas.colorbar(image, cax=canvas.add_axes(place))
-  bar.ax.tick_params(labelsize=5)
-  bar.set_label(label, fontsize=6)
 
 
 def ticks(set_ticks, labels, size: float = 5) -> None:

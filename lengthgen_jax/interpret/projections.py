@@ -3,9 +3,9 @@ hinting paper, section 4 and figure 4.14)."""
 
 import numpy as np
 
-from lengthgen_jax.drawing import grid, title
+from lengthgen_jax.drawing import grid, scale, title
 from lengthgen_jax.interpret.activations import PLACES, Seen, angles, tokens
-from lengthgen_jax.interpret.pictures import Input, scale, ticks
+from lengthgen_jax.interpret.pictures import Input, ticks
 
 ROWS = 12  # positions of a page
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
