@@ -27,7 +27,7 @@ def lined(closed=False) -> Seen:
   second head has none."""
   fields = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
   built = untrained.experiment("addition", "encoder_decoder", fields)
-  scaffold = {site: by_head(site) for site in ("self", "cross")}
+  scaffold = {site: by_head(site, built.task) for site in ("self", "cross")}
   if closed:
     valid = np.array(scaffold["cross"].valid)
     valid[:, 1] = False

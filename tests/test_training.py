@@ -261,9 +261,9 @@ def test_every_head_part_step_and_seed_has_noise_of_its_own():
   drawn = []
 
   class Recording(toy.Toy):
-    def loss(self, params, scaffold, batch, head, key):
+    def loss(self, params, scaffold, batch, head, key, *more):
       drawn.append(tuple(jax.random.key_data(key).tolist()))
-      return super().loss(params, scaffold, batch, head, key)
+      return super().loss(params, scaffold, batch, head, key, *more)
 
   experiment = Recording()
   trainer = toy.Trainer(experiment, toy.train_config())

@@ -246,5 +246,5 @@ def _check_tests(experiment: Experiment, section) -> None:
     check(
       task.variants(name, section, max(section.lengths)),
       f"eval.test_sets: {name} has nothing to test at eval.lengths="
-      f"{tuple(section.lengths)}; see the fields of eval that it has",
+      f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items",
     )

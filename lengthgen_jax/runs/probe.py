@@ -96,11 +96,12 @@ def _inputs(how: ProbeConfig, model: Model, seed: int) -> list[Input]:
     str, how.inputs or (task.pictured,) * (not how.random_inputs)
   ):
     try:
-      longest = max(task.parse(text)[1])
+      lengths = task.parse(text)[1]
     except ValueError as error:
       raise UsageError(f"probe.inputs: {error}") from error
+    longest = max(lengths)
     what = f"probe.inputs: {longest} {task.unit}"
-    width = experiment.width(longest, what, "this model takes at most {}")
+    width = experiment.width(lengths, what, "this model takes at most {}")
     experiment.check_scaffold(width, model.scaffold)
     found.append(Input(text, Seen(model, model.typed(text), 1, longest)))
   for number in range(how.random_inputs):

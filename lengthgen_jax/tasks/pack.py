@@ -74,8 +74,8 @@ def take(batch: Batch, cut) -> Batch:
       return own
     if name not in PLACED:
       return cut(own)
-    fields = own._asdict().items()
-    return own._replace(**{n: cut(x) for n, x in fields if n != "index"})
+    cuts = {n: x for n, x in own._asdict().items() if n != "index"}
+    return own._replace(**jax.tree.map(cut, cuts))
 
   return Batch(*(of(*field) for field in batch._asdict().items()))
 
