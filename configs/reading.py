@@ -26,6 +26,14 @@ FIELDS = {
     # also while training, after so many chunks each time; 0 = never
     "every": 0,
   },
+  # timing (--mode=bench)
+  "bench": {
+    "only": (),  # names in lengthgen_jax/runs/benches.py; () = all
+    "repeats": 5,  # goes of each case, of which the median counts
+    "budget": 900.0,  # seconds; what would take longer is left out
+    "lengths": (60, 200, 1000, 3000, 10_000),  # decimal digits
+    "threads": (1, 2),  # of the comparison with PyTorch
+  },
   "eval": {
     "lengths": (6, 10, 20, 60),  # decimal digits
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;

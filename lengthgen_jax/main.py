@@ -33,6 +33,7 @@ MODES = {
   " inputs where it is not",
   "probe": "look inside a trained workdir: attention, projections, what is"
   " necessary; rows and figures",
+  "bench": "time this program on this device",
   "report": "one table and figures of all results below --workdir",
 }
 
@@ -198,6 +199,7 @@ UNNAMED = {
   "eval",
   "certify",
   "probe",
+  "bench",
   "checkpoint",
   "compile_cache",
   "method",

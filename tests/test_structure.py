@@ -24,9 +24,10 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"training", "configs"},
   "training": {"errors", "rng", "results"},
   "results": {"errors", "drawing"},
+  "bench": {"drawing"},
   "interpret": {"drawing", "coordinates", "errors"}
   | {"tasks", "attention", "models"},
-  "runs": TO_RUN,
+  "runs": TO_RUN | {"bench", "configs"},
   "main": {"errors", "runs"},
   "__init__": {"runs"},
   "configs": {"tasks"},
@@ -36,6 +37,9 @@ ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("configs", "tasks"): {"lengthgen_jax.tasks.TASKS"},
   ("config", "configs"): {"configs.base"},
+  ("runs", "configs"): {
+    f"configs.{name}" for name in ("arithmetic", "quickstart", "sorting")
+  },
 }
 
 

@@ -60,6 +60,7 @@ NUMBERS = (
     " train.validation_samples checkpoint.every checkpoint.keep data.shortest"
     " positions.random_start eval.repeated_items calibration.samples"
     " bias.scale certify.max_cases eval.stress_samples probe.samples"
+    " bench.repeats bench.budget"
     " retrain.certify_steps"
     " retrain.certify_learning_rate",
   ),
@@ -110,6 +111,8 @@ INTEGERS = {
   "data.buckets": 1,
   "calibration.lengths": 1,
   "probe.lengths": 1,
+  "bench.lengths": 1,
+  "bench.threads": 1,
 }
 # Tuples that must hold something, and what is said if they do not.
 WANTED = {

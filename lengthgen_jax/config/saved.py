@@ -14,7 +14,7 @@ from configs import base
 from lengthgen_jax.errors import UsageError, check, reading
 
 # Sections that may change between training a workdir and reading it again.
-READING_FIELDS = ("eval", "certify", "probe", "compile_cache")
+READING_FIELDS = ("eval", "certify", "probe", "bench", "compile_cache")
 
 
 def get_config(path: str) -> ConfigDict:
