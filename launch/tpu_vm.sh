@@ -1,35 +1,142 @@
 #!/usr/bin/env bash
-# Creates a TPU VM (if there is none of that name), installs the last commit on
-# it, runs one lengthgen command and copies the workdir back:
-#   launch/tpu_vm.sh NAME ZONE TYPE WORKDIR -- --config=... [--mode=...]
-# A run uses one chip, so a single-host TYPE such as v5litepod-1 is what it
-# takes. The VM stays, and costs, until it is deleted:
-#   gcloud compute tpus tpu-vm delete NAME --zone=ZONE
+# Runs one lengthgen command on all workers of a TPU slice, until it is done:
+#   launch/tpu_vm.sh [OPTIONS] NAME ZONE TYPE WORKDIR -- --config=... [--mode=...]
+# Creates the slice if there is none of that name, installs the last commit on
+# every worker, runs, and brings the workdir back. If the slice is preempted it
+# is created again and the run goes on: from its last checkpoint in the bucket,
+# or, without one, from the workdir as it was here.
+#   --bucket=NAME/PATH  where the workdir is, mounted on every worker: what a
+#                       slice of several workers needs
+#   --spot              preemptible, at a lower price
+#   --version=IMAGE     of the machine (tpu-ubuntu2204-base)
+#   --attempts=N        how often the slice may be created (20)
+#   --delete            deletes the slice in the end; else it stays, and costs
+#   --dry-run           prints the commands and runs none of them
 # Not yet tried on a TPU.
 set -euo pipefail
-if [ $# -lt 6 ] || [ "$5" != "--" ]; then
-  echo "usage: $0 NAME ZONE TYPE WORKDIR -- LENGTHGEN_FLAGS" >&2
+usage() {
+  sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
   exit 2
-fi
+}
+
+bucket='' spot='' version=tpu-ubuntu2204-base attempts=20 delete='' dry=''
+while [ $# -gt 0 ] && [ "${1#--}" != "$1" ]; do
+  case $1 in
+  --bucket=?*) bucket=${1#*=} ;;
+  --spot) spot=--spot ;;
+  --version=?*) version=${1#*=} ;;
+  --attempts=?*) attempts=${1#*=} ;;
+  --delete) delete=1 ;;
+  --dry-run) dry=1 ;;
+  *) usage ;;
+  esac
+  shift
+done
+[ $# -ge 6 ] && [ "$5" = "--" ] || usage
 name=$1 zone=$2 type=$3 workdir=$4
 shift 5
 root=$(cd "$(dirname "$0")/.." && pwd)
 archive=$(mktemp --suffix=.tar.gz)
 trap 'rm -f "$archive"' EXIT
-on_vm="gcloud compute tpus tpu-vm"
-$on_vm describe "$name" --zone="$zone" >/dev/null 2>&1 ||
-  $on_vm create "$name" --zone="$zone" \
-    --accelerator-type="$type" --version=tpu-ubuntu2204-base
-git -C "$root" archive --format=tar.gz HEAD >"$archive"
-$on_vm scp "$archive" "$name":lengthgen.tar.gz --zone="$zone" --worker=0
+tpu=(gcloud compute tpus tpu-vm)
 flags=$(printf '%q ' "$@")
-# The image has Python 3.10; uv brings a newer one.
-$on_vm ssh "$name" --zone="$zone" --worker=0 --command="
-  set -e; mkdir -p lengthgen && tar xzf lengthgen.tar.gz -C lengthgen
-  cd lengthgen && python3 -m pip install -q --user uv
-  [ -d .venv ] || python3 -m uv venv -q --python 3.11 .venv
-  python3 -m uv pip install -q -e '.[tpu]'
-  .venv/bin/lengthgen $flags --workdir=run"
-mkdir -p "$workdir"
-$on_vm scp --recurse "$name":lengthgen/run/. "$workdir" \
-  --zone="$zone" --worker=0
+
+say() { # a command, then runs it
+  echo "+$(printf ' %q' "$@")" >&2
+  [ -n "$dry" ] || "$@"
+}
+
+state() { # READY, PREEMPTED, ...; nothing if there is no slice
+  "${tpu[@]}" describe "$name" --zone="$zone" --format='value(state)' \
+    2>/dev/null || true
+}
+
+workers() {
+  "${tpu[@]}" describe "$name" --zone="$zone" \
+    --format='value(networkEndpoints[].ipAddress)' | tr ';' '\n' | wc -l
+}
+
+on_all() { # runs a line of shell on every worker
+  say "${tpu[@]}" ssh "$name" --zone="$zone" --worker=all --command="$1"
+}
+
+create() { # sets fresh if the slice is new
+  local now=''
+  fresh=''
+  [ -n "$dry" ] || now=$(state)
+  case $now in
+  READY) return ;;
+  '') ;;
+  *) say "${tpu[@]}" delete "$name" --zone="$zone" --quiet ;;
+  esac
+  say "${tpu[@]}" create "$name" --zone="$zone" \
+    --accelerator-type="$type" --version="$version" ${spot:+"$spot"}
+  fresh=1
+}
+
+install() {
+  say git -C "$root" archive --format=tar.gz --output="$archive" HEAD
+  say "${tpu[@]}" scp "$archive" "$name:lengthgen.tar.gz" --zone="$zone" \
+    --worker=all
+  # The image has Python 3.10; uv brings a newer one.
+  on_all "set -e
+mkdir -p lengthgen && tar xzf lengthgen.tar.gz -C lengthgen
+cd lengthgen && python3 -m pip install -q --user uv
+[ -d .venv ] || python3 -m uv venv -q --python 3.11 .venv
+python3 -m uv pip install -q -e '.[tpu]'"
+  if [ -n "$bucket" ]; then
+    on_all "set -e
+keys=/usr/share/keyrings/cloud.google.asc packages=https://packages.cloud.google.com/apt
+command -v gcsfuse >/dev/null || {
+  curl -fsSL \$packages/doc/apt-key.gpg | sudo tee \$keys >/dev/null
+  echo \"deb [signed-by=\$keys] \$packages gcsfuse-\$(lsb_release -cs) main\" |
+    sudo tee /etc/apt/sources.list.d/gcsfuse.list
+  sudo apt-get update -q && sudo apt-get install -qy gcsfuse; }
+mkdir -p bucket
+mountpoint -q bucket ||
+  gcsfuse --implicit-dirs --only-dir=${bucket#*/} ${bucket%%/*} bucket"
+  elif [ -n "$fresh" ] && [ -d "$workdir" ]; then
+    say "${tpu[@]}" scp --recurse "$workdir" "$name:lengthgen/run" \
+      --zone="$zone" --worker=all
+  fi
+}
+
+bring_back() {
+  say mkdir -p "$workdir"
+  if [ -n "$bucket" ]; then
+    say gcloud storage rsync --recursive "gs://$bucket" "$workdir"
+  else
+    say "${tpu[@]}" scp --recurse "$name:lengthgen/run/." "$workdir" \
+      --zone="$zone" --worker=0
+  fi
+}
+
+for attempt in $(seq "$attempts"); do
+  create
+  count=1
+  [ -z "$bucket" ] || count=2 # a dry run reckons with several then
+  [ -n "$dry" ] || count=$(workers)
+  if [ "$count" -gt 1 ] && [ -z "$bucket" ]; then
+    echo "$0: $name has $count workers, which share a workdir: name one with" \
+      "--bucket=NAME/PATH" >&2
+    exit 2
+  fi
+  install
+  command="cd lengthgen && .venv/bin/lengthgen $flags"
+  command+="--workdir=$([ -n "$bucket" ] && echo ../bucket || echo run)"
+  [ "$count" = 1 ] || command+=' --multihost'
+  code=0
+  on_all "$command" || code=$?
+  if [ "$code" = 0 ]; then
+    bring_back
+    [ -z "$delete" ] || say "${tpu[@]}" delete "$name" --zone="$zone" --quiet
+    exit 0
+  fi
+  now=$(state)
+  if [ "$now" = READY ]; then # the command failed, not the slice
+    bring_back || true
+    exit "$code"
+  fi
+  echo "$0: $name is ${now:-gone}, attempt $attempt of $attempts" >&2
+done
+exit 1

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs one lengthgen command on a machine with GPUs that ssh reaches:
+#   launch/gpu.sh [--dry-run] HOST WORKDIR -- --config=... [--mode=...]
+# Copies the last commit and the workdir (if there is one) to lengthgen/ there,
+# installs, runs on all GPUs, and brings the workdir back, also when the command
+# fails or is interrupted: then the same line goes on. Needs rsync on both ends.
+# With HOST "-" it runs here, in .venv_gpu.
+#   --dry-run  prints the commands and runs none of them
+set -euo pipefail
+usage() {
+  sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+}
+
+dry=''
+if [ "${1:-}" = --dry-run ]; then
+  dry=1
+  shift
+fi
+[ $# -ge 4 ] && [ "$3" = "--" ] || usage
+host=$1 workdir=$(realpath -m "$2")
+shift 3
+root=$(cd "$(dirname "$0")/.." && pwd)
+flags=$(printf '%q ' "$@")
+
+say() { # a command, then runs it
+  echo "+$(printf ' %q' "$@")" >&2
+  [ -n "$dry" ] || "$@"
+}
+
+if [ "$host" = - ]; then
+  cd "$root"
+  [ -d .venv_gpu ] || say python3 -m venv .venv_gpu
+  say .venv_gpu/bin/pip install -q -e '.[cuda]'
+  say .venv_gpu/bin/lengthgen "$@" --workdir="$workdir"
+  exit
+fi
+
+archive=$(mktemp --suffix=.tar.gz)
+trap 'rm -f "$archive"' EXIT
+place=lengthgen/run_$(basename "$workdir")
+say git -C "$root" archive --format=tar.gz --output="$archive" HEAD
+say rsync -q "$archive" "$host:lengthgen.tar.gz"
+say ssh "$host" "set -e
+mkdir -p $(printf '%q' "$place") && tar xzf lengthgen.tar.gz -C lengthgen
+cd lengthgen && { [ -d .venv ] || python3 -m venv .venv; }
+.venv/bin/pip install -q -e '.[cuda]'"
+[ ! -d "$workdir" ] || say rsync -a "$workdir/" "$host:$place/"
+code=0
+# A terminal of its own, so that Ctrl-C reaches the command, which then saves.
+say ssh -t "$host" "cd lengthgen &&
+.venv/bin/lengthgen $flags --workdir=$(printf '%q' "${place#*/}")" || code=$?
+say mkdir -p "$workdir"
+say rsync -a "$host:$place/" "$workdir/"
+exit "$code"
