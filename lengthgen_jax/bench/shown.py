@@ -61,9 +61,9 @@ def ratios(rows: list[dict]) -> list[str]:
   found = []
   groups = {}
   for row in rows:
-    key = row["bench"], row["length"], row["threads"]
+    key = row["bench"], row["length"], row["threads"], bool(row["steps"])
     groups.setdefault(key, []).append(row)
-  for (name, length, _), (first, *others) in groups.items():
+  for (name, length, *_), (first, *others) in groups.items():
     for own in others:
       where = "" if length is None else f" at {length}"
       first_time, time = (
