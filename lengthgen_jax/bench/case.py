@@ -13,6 +13,8 @@ import numpy as np
 from lengthgen_jax.bench import device
 from lengthgen_jax.bench.cost import Cost, cost
 
+GB = 1 << 30
+
 
 @dataclasses.dataclass
 class Case:
@@ -84,7 +86,11 @@ class Ready:
 
 
 def prepare(case: Case) -> Ready:
-  """Compiles a case, and runs it once."""
+  """Compiles a case, and runs it once.
+
+  Raises:
+    MemoryError: it needs more than there is.
+  """
   with on_threads(case.threads):
     clock = time.perf_counter()
     if not case.arguments:
@@ -96,6 +102,9 @@ def prepare(case: Case) -> Ready:
     if size is not None:
       memory = size.temp_size_in_bytes + size.argument_size_in_bytes
       memory += size.output_size_in_bytes - size.alias_size_in_bytes
+    free = device.free_memory()
+    if memory > free:
+      raise MemoryError(f"needs {memory / GB:.0f} GB, {free / GB:.0f} free")
     go = lambda: jax.block_until_ready(compiled(*case.arguments))
     go()
     return Ready(case, go, seconds, memory)

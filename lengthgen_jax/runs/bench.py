@@ -30,11 +30,12 @@ def run(whole, folder: pathlib.Path) -> int:
     check_choice("bench.only", name, BENCHES)
   made = workdir.prepare(whole, folder)
   own = Subject(made.experiment, made.train, made.scaffold)
+  path = folder / "bench.json"
+  save = lambda found: records.write_text(path, json.dumps(found, indent=1))
   with fresh_programs():
-    found = measured(names, own, whole.bench)
-  records.write_text(folder / "bench.json", json.dumps(found, indent=1) + "\n")
+    found = measured(names, own, whole.bench, save)
   print(shown.table(found))
-  print(f"rows: {folder / 'bench.json'}")
+  print(f"rows: {path}")
   if figure := shown.by_length(found, folder / "figures" / "bench.png"):
     print(f"figure: {figure}")
   return 0
@@ -52,10 +53,11 @@ def fresh_programs():
     jax.config.update(name, before)
 
 
-def measured(names, own: Subject, section) -> dict:
-  """What bench.json holds: the device, "rows", and "skipped" by title."""
+def measured(names, own: Subject, section, save) -> dict:
+  """What bench.json holds: the device, "rows", and "skipped" by title; saved
+  after every group."""
   clock = time.perf_counter()
-  about = device.about()
+  about = {"version": lengthgen_jax.__version__} | device.about()
   if about["load"] > 0.5 * about["cpus"]:
     workdir.report(
       f"the machine is busy (load {about['load']:.1f}, {about['cpus']} CPUs):"
@@ -72,20 +74,19 @@ def measured(names, own: Subject, section) -> dict:
     f" bench.budget={section.budget:.0f} s ends it"
   )
   rows = []
+  found = about | {"rows": rows, "skipped": skipped}
+  save(found)
   for group in groups:
     left = section.budget - (time.perf_counter() - clock)
-    kept, own_skipped = fitting(group, guess, left)
-    skipped |= own_skipped
+    kept, too_much = fitting(group, guess, left)
     start, expected = time.perf_counter(), sum(guess(*pair) for pair in kept)
-    found, own_skipped = timed(kept, section)
-    skipped |= own_skipped
-    rows += found
+    more, failed = timed(kept, section)
+    rows += more
+    skipped |= too_much | failed
+    save(found)
     if kept:
       guess.learn(expected, time.perf_counter() - start)
-  for title, reason in skipped.items():
-    workdir.report(f"left out: {title}: {reason}")
-  version = {"version": lengthgen_jax.__version__}
-  return version | about | {"rows": rows, "skipped": skipped}
+  return found
 
 
 def plan(names, setting: Setting) -> tuple[list, dict]:
