@@ -212,7 +212,12 @@ class Crew:
           workdir.mkdir(parents=True, exist_ok=True)
           log = opened.enter_context(open(workdir / "log.txt", "a"))
           how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        process = subprocess.Popen(placed(words, place), **how)
+        try:
+          process = subprocess.Popen(placed(words, place), **how)
+        except OSError as error:  # no ssh, no taskset
+          print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
+          self.done.put((workdir, 127, 0.0))
+          continue
         self.running.add(process)
       code = process.wait()
       self.running.discard(process)
@@ -223,9 +228,10 @@ class Crew:
     told to unless they were interrupted."""
     with self.lock:
       self.waiting.clear()
-    for process in list(self.running):
-      if not interrupted:
-        process.terminate()
+    running = list(self.running)
+    for process in running if not interrupted else ():
+      process.terminate()
+    for process in running:
       process.wait()
 
 

@@ -206,16 +206,48 @@ def test_a_sweep_spreads_points_and_leaves_out_what_is_done(
     [f"--config.x.y={n}", "--config.seeds=(0, 1)"] for n in (1, 2, 3)
   ]
   assert not list(tmp_path.iterdir())
-  commands = list(sweep.commands(sweep.parse(words[1:])))
-  workdir, command = commands[1]
+  jobs = list(sweep.jobs(sweep.parse(words[1:])))
+  workdir, own = jobs[1]
   workdir.mkdir()
-  sweep.end(workdir, command)
+  sweep.end(workdir, own)
   sweep.main()
   out = capsys.readouterr().out
   assert f"{workdir} is done" in out and out.count("CUDA_VISIBLE") == 2
   monkeypatch.setattr(sys, "argv", [*words, "--config.eval.seed=1"])
-  sweep.main()  # another command is not done
+  sweep.main()  # another job is not done
   assert capsys.readouterr().out.count("CUDA_VISIBLE") == 3
+
+
+def test_a_sweep_remembers_what_ended_well(sweep, tmp_path, monkeypatch):
+  """And says what failed; the report is of all."""
+  monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CODE))
+  words = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=0,1"]
+  monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
+  with pytest.raises(SystemExit) as left:
+    sweep.main()
+  good, bad = (workdir for workdir, _ in sweep.jobs(sweep.parse(words)))
+  assert left.value.code == f"failed: {bad}"
+  assert (good / sweep.ENDED).exists() and not (bad / sweep.ENDED).exists()
+  told = (tmp_path / "calls").read_text().splitlines()
+  assert [x.split()[0] for x in told] == ["--config=c.py:a"] * 2 + [
+    "--mode=report"
+  ]
+  with pytest.raises(SystemExit):
+    sweep.main()
+  told = (tmp_path / "calls").read_text().splitlines()[3:]
+  assert len(told) == 2 and "--config.x.y=1" in told[0]
+
+
+# Says what it was told beside the root of its workdir; 1 of the grid fails.
+CODE = """
+import pathlib, sys
+(path,) = [x.partition("=")[2] for x in sys.argv if "--workdir" in x]
+path, one = pathlib.Path(path), "--config.x.y=1" in sys.argv
+root = path if "--mode=report" in sys.argv else path.parent
+if root != path: path.mkdir(exist_ok=True)
+with open(root / "calls", "a") as log: print(*sys.argv[1:], file=log)
+sys.exit(one)
+"""
 
 
 @pytest.mark.parametrize("device", ("gpu:0", "cuda", "cuda:x"))
@@ -238,7 +270,7 @@ sys.exit(own.name == "bad")
 
 
 @pytest.mark.skipif(not shutil.which("taskset"), reason="keeps to a core")
-def test_a_crew_runs_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
+def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
   tools = tmp_path / "tools"
   tools.mkdir()
   text = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\n"
@@ -246,20 +278,29 @@ def test_a_crew_runs_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
   (tools / "ssh").write_text(text)
   (tools / "ssh").chmod(0o755)
   monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+  monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", MEET))
   names = ("one", "two", "bad")
   began = [str(tmp_path / name) for name in names]
-  todo = [
-    (tmp_path / f"run_{name}", [sys.executable, "-c", MEET, own, *began])
+  jobs = [
+    (tmp_path / f"run_{name}", [own, *began])
     for name, own in zip(names, began, strict=True)
   ]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
   places = [("", core), *sweep.slots((core,), ("first", "second"))]
-  assert sweep.Crew(todo, places).work() == [tmp_path / "run_bad"]
-  logs = [(workdir / "log.txt").read_text().split() for workdir, _ in todo]
+  codes = {workdir: code for workdir, code, _ in sweep.run(jobs, places)}
+  assert codes == {workdir: workdir.name == "run_bad" for workdir, _ in jobs}
+  logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
   assert {log[0] for log in logs} == {"cpu"}
   assert {log[1] for log in logs} == {"None", "first", "second"}
   assert {log[2] for log in logs} == {os.getcwd()}
-  assert [sweep.ended(*point) for point in todo] == [True, True, False]
+
+
+def test_a_place_without_its_tool_fails_and_does_not_hang(
+  sweep, tmp_path, monkeypatch
+):
+  monkeypatch.setenv("PATH", str(tmp_path))
+  ((_, code, _),) = sweep.run([(tmp_path / "a", [])], [("host", "")])
+  assert code == 127
 
 
 def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path):
@@ -269,13 +310,15 @@ def test_a_sweep_that_is_stopped_stops_its_runs(tmp_path):
 import pathlib, signal, sys
 sys.path.insert(0, {str(REPOSITORY / "launch")!r})
 import sweep
-run = [sys.executable, "-c", "import os, time;"
-  "open({str(child)!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
-todo = [(pathlib.Path({str(tmp_path)!r}, str(n)), run) for n in range(3)]
+run = "import os, time; open({str(child)!r}, 'w').write(str(os.getpid()))"
+sweep.LENGTHGEN = (sys.executable, "-c", run + "; time.sleep(60)")
+jobs = [(pathlib.Path({str(tmp_path)!r}, str(n)), []) for n in range(3)]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-sweep.Crew(todo, [("", "")]).work()
+list(sweep.run(jobs))
 """
-  process = subprocess.Popen([sys.executable, "-c", code])
+  process = subprocess.Popen(
+    [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+  )
   while not (child.exists() and child.read_text()):
     assert process.poll() is None
     time.sleep(0.02)
@@ -283,4 +326,4 @@ sweep.Crew(todo, [("", "")]).work()
   assert process.wait(timeout=30) == 143
   with pytest.raises(ProcessLookupError):
     os.kill(int(child.read_text()), 0)
-  assert not (tmp_path / "1").exists()
+  assert process.stdout.read().splitlines() == [f"== {tmp_path / '0'}"]
