@@ -25,9 +25,7 @@ SHARE = 0.2  # of the time, what one group may go on repeating for
 
 def run(whole, folder: pathlib.Path) -> int:
   """Times what `whole`.bench asks for; returns the exit code."""
-  names = tuple(whole.bench.only) or tuple(BENCHES)
-  for name in names:
-    check_choice("bench.only", name, BENCHES)
+  names = chosen(whole.bench)
   made = workdir.prepare(whole, folder)
   own = Subject(made.experiment, made.train, made.scaffold)
   path = folder / "bench.json"
@@ -39,6 +37,13 @@ def run(whole, folder: pathlib.Path) -> int:
   if figure := shown.by_length(found, folder / "figures" / "bench.png"):
     print(f"figure: {figure}")
   return 0
+
+
+def chosen(section) -> tuple[str, ...]:
+  """Names of benches to time."""
+  for name in section.only:
+    check_choice("bench.only", name, BENCHES)
+  return tuple(section.only) or tuple(BENCHES)
 
 
 @contextlib.contextmanager
