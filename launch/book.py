@@ -5,9 +5,11 @@ import pathlib
 import made
 import papers
 
+from lengthgen_jax.interpret import compared
 from lengthgen_jax.results import (
   formats,
   gallery,
+  kept,
   page,
   pages,
   records,
@@ -51,7 +53,9 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
         missing.append(f"{name} ({size}): {of} have been made")
       line.append(f"[{of}]({path.name})" if wanted else of)
     index.append([*line, table.title])
-  rows = [row for _, own in found.values() for row in own]
+  rows = [
+    row for _, own in found.values() for row in own if not kept.is_probe(row)
+  ]
   if schema.of_metric(rows, "em"):
     records.write_text(results / ALL, page.page("Kept results", rows, missing))
     written.append(results / ALL)
@@ -113,8 +117,24 @@ def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
     file = pathlib.Path("figures") / run / pathlib.Path(path).name
     if (results / file).exists():
       drawn.append((text, file))
+  inside = {}
+  for entry in own if table.probes else ():
+    rows = found.get(entry.run, ({}, []))[1]
+    rows = [row for row in rows if kept.is_probe(row) and row["head"] is None]
+    if rows:
+      inside[entry.model] = rows
+  more = []
+  if inside:
+    path = results / "figures" / f"{start}_probes.png"
+    compared.figure(inside, path, "what models do inside")
+    drawn.insert(0, ("probes against length", path.relative_to(results)))
+    more = [PROBES, formats.markdown(compared.table(inside))]
   flag = "" if size == "cpu" else " --size=paper"
   about = f"{table.about}\n\n`python launch/tables.py {name}{flag}` makes it."
-  return pages.page(
-    table.title, about, own, found, drawn=drawn, changed=changed
-  )
+  more = {"drawn": drawn, "changed": changed, "more": more}
+  return pages.page(table.title, about, own, found, **more)
+
+
+PROBES = """## Inside
+
+Rates in %: median of the seeds (lowest seed), by length."""

@@ -112,7 +112,10 @@ def keep(
     "date": datetime.date.today().isoformat(),
     "seconds": seconds and round(seconds),
   }
+  # Of a run that was kept before, all is as it was.
+  head |= {name: about[name] for name in kept.MADE if name in about}
   rows = records.read_results(workdir / "results.jsonl")
+  rows += records.read_results(workdir / "probes.jsonl")
   kept.keep(results / "rows" / f"{run.name}.jsonl", rows, head)
 
 

@@ -44,6 +44,8 @@ class Table(NamedTuple):
     seeds: by size.
     along: a numeric config field that its figure is drawn against.
     figures: (caption, run, path in its workdir) of figures that are kept.
+    probes: fields of the `--mode=probe` that follows every run; its rows are
+      kept too; {} if there is none.
   """
 
   title: str
@@ -52,6 +54,7 @@ class Table(NamedTuple):
   seeds: dict = {"cpu": (0, 1, 2), "paper": (0,)}
   along: str = ""
   figures: tuple = ()
+  probes: dict = {}
 
 
 class Run(NamedTuple):
@@ -74,9 +77,8 @@ class Run(NamedTuple):
   def words(self, workdir=None) -> list[str]:
     """The command's flags; its workdir is the usual one if none is given."""
     workdir = workdir or f"runs/tables/{self.size}/{self.name}"
-    own = [f"--config.{name}={value}" for name, value in self.fields.items()]
-    own = [word.replace(" ", "") for word in own]
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
+    own = words(self.fields)
     return [f"--config={self.config}", *mode, f"--workdir={workdir}", *own]
 
 
@@ -88,6 +90,8 @@ def run(row: Row, table: Table, size: str) -> Run:
     preset = ["increment", *preset]
   elif "sorting" in config:
     preset = ["sort", *preset]
+  elif "construction" in config:
+    preset = ["sort", "construction", *preset]
   value = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
   words = [f"{name}={value(x)}" for name, x in row.fields.items()]
   mode = "abc" if "abc" in preset else "train"
@@ -101,6 +105,9 @@ def tests(preset: list[str], size: str) -> dict:
     return {"eval.frontier": 1000 if "abc" in preset else 100}
   if preset[0] == "sort":
     fields = {"eval.frontier": 100, "eval.stress": True}
+    if "construction" in preset:
+      fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
+      fields["eval.test_sets"] = ("uniform",)
     if "repeats" in preset:
       fields["eval.test_sets"] = ("uniform", "repeats")
     return fields
@@ -115,6 +122,22 @@ def tests(preset: list[str], size: str) -> dict:
   fields = {"eval.lengths": lengths, "eval.samples": samples}
   fields |= {"eval.frontier": far}
   return fields | ({"eval.stress": True} if scaffolded else {})
+
+
+def words(fields: dict) -> list[str]:
+  """Fields of a config as flags."""
+  own = [f"--config.{name}={value}" for name, value in fields.items()]
+  return [word.replace(" ", "") for word in own]
+
+
+def probes(names: list[str], size: str) -> dict[str, dict]:
+  """{run: fields of its probes} of those runs of some tables that have any."""
+  return {
+    run: TABLES[name].probes
+    for name in names
+    if TABLES[name].probes
+    for run in runs(name, size)
+  }
 
 
 def runs(name: str, size: str) -> dict[str, Run]:
@@ -401,6 +424,67 @@ CARRY += [
   )
 ]
 
+# What the paper looks at inside (section 4.2), each against length.
+CLAIMS = {
+  "probe.only": (
+    "minimum",
+    "identity_successor",
+    "copy",
+    "identity_removed",
+    "identity_lowered",
+  ),
+  "probe.figures": ("by_length", "tokens"),
+  "probe.lengths": (5, 10, 20, 50, 100),
+  "probe.samples": 1000,
+}
+PROJECTIONS = tuple(
+  (
+    f"What {words} shows on the encoder's and the decoder's basis, best recipe",
+    "sort-none-best",
+    f"figures/probes/token_{name}.png",
+  )
+  for name, words in (
+    ("before", "a token before ⊥"),
+    ("delimiter", "⊥"),
+    ("after", "the same token after ⊥"),
+  )
+)
+CONSTRUCTION = "configs/construction.py:10,100"
+THEOREM = [
+  Row("sorting", model, CONSTRUCTION, {}, expect, fields, sizes=("cpu",))
+  for model, expect, fields in (
+    ("construction", {100: ALL}, {}),
+    ("noise of 0.001", {100: NONE}, {"initial.noise": 0.001}),
+    (
+      "noise, then trained",
+      {20: ALL},
+      {
+        "initial.noise": 0.001,
+        "train.steps": 2000,
+        "train.learning_rate": 1e-4,
+      },
+    ),
+    (
+      "trained without noise",
+      {20: ALL},
+      {"train.steps": 2000, "train.learning_rate": 1e-4},
+    ),
+    (
+      "from scratch",
+      {},
+      {"initial.kind": "random", "train.steps": 16_000},
+    ),
+  )
+]
+THEOREM.append(
+  sorting(
+    "from scratch, the presets' model",
+    "none,tempered",
+    fields={"sort.alphabet": 10},
+    sizes=("cpu",),
+  )
+)
+
 ATTENTION = (
   (
     "Attention of the vanilla model's last decoder layer on"
@@ -492,6 +576,27 @@ TABLES = {
     " hint half of them on it). Of the paper's numbers its text keeps one: 92.6"
     " at 100 items.",
     SORT,
+  ),
+  "inside": Table(
+    "Sorting: what the models do inside (task hinting paper, section 4.2)",
+    "The paper's account of a trained model: the first attention layer puts"
+    " the minimum at `⊥`, the last one identity and successor at every output"
+    " token, tokens copy themselves throughout, and the last MLP takes the"
+    " identity away. Rates over 1 000 lists; a residual shows the token whose"
+    " vector it has the greatest inner product with. Where the paper looks:"
+    " the minimum in layer 0 before MLP, the rest as named.",
+    [STANDARD, SUCCESSOR, TEMPERED, BEST._replace(sizes=("cpu",))],
+    figures=PROJECTIONS,
+    probes=CLAIMS,
+  ),
+  "theorem": Table(
+    "Theorem 5.1 as a point to start from (task hinting paper, appendix A)",
+    "The construction for ten items and up to 100 of them; with normal noise"
+    " on its parameters; trained on, with and without noise, on up to 20 items;"
+    " and the same tempered model from random parameters. Does training find"
+    " the construction's mechanism, and does it stay there?",
+    THEOREM,
+    probes=CLAIMS,
   ),
   "hints": Table(
     "Sorting: which hint (task hinting paper, figure 3.11)",

@@ -22,6 +22,8 @@ import pathlib
 import shutil
 import sys
 import time
+from functools import partial
+from typing import NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
@@ -91,45 +93,83 @@ def parse(words: list[str]) -> argparse.Namespace:
 # Runs.
 
 
+class Job(NamedTuple):
+  """What a run lacks.
+
+  Attributes:
+    run: a papers.Run.
+    head: of its kept rows, if only probes are missing.
+    probes: fields of the `--mode=probe` that follows, {} for none.
+  """
+
+  run: papers.Run
+  head: dict | None = None
+  probes: dict = {}
+
+  def calls(self, workdir: pathlib.Path, flags: list[str]) -> list[list[str]]:
+    """Words after `lengthgen` of every call."""
+    # The workdir of a run that is kept may be elsewhere.
+    whole = self.head is None or not workdir.exists()
+    made = [self.run.words(workdir) + flags] if whole else []
+    if self.probes:
+      words = papers.words(self.probes)
+      made.append(["--mode=probe", f"--workdir={workdir}", *words])
+    return made
+
+
 def fill(args) -> int:
   """Makes what a table lacks; says how long that will take, and how far it
   is."""
-  runs = {}
+  runs, todo = {}, []
   for name in args.tables:
     runs |= papers.runs(name, args.size)
   found = kept.read_all(args.results / "rows")
-  todo = list(runs.values()) if args.flags else []
-  for run in () if args.flags else runs.values():
-    if run.name not in found:
-      todo.append(run)
-    elif changed := made.changed(run, found[run.name][0]["config"]):
-      print(f"{run.name} is made again: {changed}")
-      todo.append(run)
-  print(plan(runs, todo, found), flush=True)
+  probes = papers.probes(args.tables, args.size)
+  for name, run in runs.items():
+    own = {} if args.flags else probes.get(name, {})
+    head, rows = found.get(name, (None, []))
+    changed = made.changed(run, head["config"]) if head else ""
+    if args.flags or changed or not head:
+      todo.append(Job(run, probes=own))
+    elif own and not kept.probed(rows):
+      todo.append(Job(run, head, own))
+    if changed and not args.flags:
+      print(f"{name} is made again: {changed}")
+  left = partial(plan, found=found)
+  print(left([job.run for job in todo], len(runs)), flush=True)
   if args.plan or not todo:
     return 0
-  return make(args, todo, found)
+  return make(args, todo, left)
 
 
-def make(args, todo: list, found: dict) -> int:
+def make(args, todo: list[Job], left) -> int:
   """Makes runs one after the other; returns the exit code."""
-  root, failed, started = args.root / args.size, [], time.monotonic()
-  about = None if args.flags else made.here()
-  jobs = {root / run.name: run for run in todo}
-  for workdir, run in jobs.items() if not args.flags else ():
-    made.set_aside(run, workdir)
-  commands = [(w, run.words(w) + args.flags) for w, run in jobs.items()]
-  for number, (workdir, code, seconds) in enumerate(sweep.run(commands), 1):
-    run = jobs[workdir]
-    made.add_seconds(workdir, seconds)
+  root, failed, started = args.root / args.size, {}, time.monotonic()
+  about, steps, calls = None if args.flags else made.here(), [], []
+  for job in todo:
+    workdir = root / job.run.name
+    if not args.flags:
+      made.set_aside(job.run, workdir)
+    own = job.calls(workdir, args.flags)
+    calls += [(workdir, words) for words in own]
+    steps += [(job, words is own[-1]) for words in own]
+  number = 0
+  for (job, ends), (workdir, code, seconds) in zip(
+    steps, sweep.run(calls), strict=True
+  ):
+    name = job.run.name
+    if job.head is None:
+      made.add_seconds(workdir, seconds)
     if code:
-      failed.append(run.name)
-    elif not args.flags:
-      made.keep(run, workdir, args.results, about)
-      made.keep_figures(papers.TABLES, run, workdir, args.results)
-    left = plan({}, todo[number:], found)
-    spent = made.duration(time.monotonic() - started)
-    print(f"== {number} of {len(todo)} in {spent}: {run.name}; {left}")
+      failed[name] = code
+    elif ends and not args.flags:
+      made.keep(job.run, workdir, args.results, job.head or about)
+      made.keep_figures(papers.TABLES, job.run, workdir, args.results)
+    if ends:
+      number += 1
+      spent = made.duration(time.monotonic() - started)
+      more = left([other.run for other in todo[number:]])
+      print(f"== {number} of {len(todo)} in {spent}: {name}; {more}")
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 
@@ -140,8 +180,8 @@ def make(args, todo: list, found: dict) -> int:
   return 0
 
 
-def plan(runs: dict, todo: list, found: dict) -> str:
-  """How much there is to do."""
+def plan(todo: list, of: int = 0, *, found: dict) -> str:
+  """How much there is to do, of so many runs."""
   times = {}
   for run in todo:
     times[run.name] = papers.SECONDS.get(run.name)
@@ -155,7 +195,7 @@ def plan(runs: dict, todo: list, found: dict) -> str:
   elif unknown:
     about = "never timed"
   about = f"{len(todo)} to do ({about})" if todo else "nothing left to do"
-  return f"{len(runs)} runs, {about}" if runs else about
+  return f"{of} runs, {about}" if of else about
 
 
 # Checks.

@@ -12,6 +12,7 @@ from rows import CERTIFIED, row, seeds, without_length
 
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.interpret import compared
 from lengthgen_jax.results import kept, pages, records, schema
 from lengthgen_jax.runs import abc
 
@@ -51,7 +52,7 @@ def test_every_run_of_both_sizes_builds(launch):
     sizes.add((experiment.model.config.emb_dim, paper))
     assert "/" not in run.name and " " not in run.name
   assert {size for size, paper in sizes if paper} == {128, 512, 1024}
-  assert {size for size, paper in sizes if not paper} == {64}
+  assert {size for size, paper in sizes if not paper} == {32, 64}
   assert len(seen) > 150
   assert set(papers.SECONDS) <= set(seen)
 
@@ -227,6 +228,7 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
       return drawn.append(name) or []
 
     patch.setattr(book.gallery, "draw", draw)
+    patch.setattr(book.compared, "figure", lambda *_: None)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
     again = book.write(tmp_path, found)
   assert drawn
@@ -315,16 +317,25 @@ def test_flags_reach_every_run_and_a_failure_is_said(
 TINY = {"seeds": (0, 1), "eval.lengths": (2,), "eval.samples": (64,)}
 
 
+PROBES = {
+  "probe.only": ("intact", "without_head"),
+  "probe.samples": 32,
+  "probe.figures": ("heads",),
+}
+
+
 @pytest.fixture
 def tiny_table(launch, monkeypatch):
   """One table of one run, the one of the fixture `trained`, and runs in this
   process."""
-  papers, tables, made, book, sweep = launch
+  papers, _, made, _, sweep = launch
   own = papers.Row(
     "addition", "+w=1", "tests/tiny.py:addition,window_cpi", {6: 100}
   )
   table = papers.Table("Tiny", "About.", [own], {"cpu": (0, 1), "paper": (0,)})
-  monkeypatch.setattr(papers, "TABLES", {"tiny": table})
+  probed = table._replace(probes=PROBES)
+  tables = {"tiny": table, "probed": probed}
+  monkeypatch.setattr(papers, "TABLES", tables)
   monkeypatch.setattr(papers, "tests", lambda preset, size: TINY)
   monkeypatch.setattr(papers, "SECONDS", {})
   monkeypatch.setattr(made, "source", lambda: "a")
@@ -354,6 +365,15 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
   median = sum(100 * one["value"] for one in rows) / 2
   assert f"{median:.1f}" in (tmp_path / "docs" / "tiny.md").read_text()
+  # A table that looks inside asks for the probes alone.
+  assert tables.main(["probed", *where]) == 0
+  assert "1 of 1" in capsys.readouterr().out
+  again, more = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
+  assert again == head and [x for x in more if not kept.is_probe(x)] == rows
+  intact = [x["value"] for x in schema.of_metric(more, "intact")]
+  cell = compared.table({"ours": schema.of_metric(more, "intact")})[1][2]
+  assert len(intact) == 2 and cell.startswith(f"{50 * sum(intact):.1f}")
+  assert cell in (tmp_path / "docs" / "probed.md").read_text()
   # Again: nothing to do. After a change of the preset: made again.
   assert tables.main(["tiny", *where]) == 0
   assert "nothing left to do" in capsys.readouterr().out

@@ -29,14 +29,14 @@ def keep(path, rows: list[dict], made: dict) -> None:
 
   Args:
     path: of the file.
-    rows: of a results.jsonl; those of other metrics than METRICS are left out.
+    rows: of a results.jsonl, those of METRICS, and of a probes.jsonl.
     made: what MADE asks for.
 
   Raises:
     UsageError: there is no exact match, or something names an absolute path.
   """
   assert set(made) == set(MADE), set(made) ^ set(MADE)
-  rows = [row for row in rows if row["metric"] in METRICS]
+  rows = [row for row in rows if row["metric"] in METRICS or is_probe(row)]
   check(
     schema.of_metric(rows, "em"), f"{path}: there is no exact match to keep"
   )
@@ -49,6 +49,15 @@ def keep(path, rows: list[dict], made: dict) -> None:
   for text in _texts(lines):
     check(not text.startswith("/"), f"{path}: {text} is no path of others")
   records.write(path, lines)
+
+
+def is_probe(row: dict) -> bool:
+  """Whether a row says what a model does inside."""
+  return "part" in row
+
+
+def probed(rows: list[dict]) -> bool:
+  return any(map(is_probe, rows))
 
 
 def _groups(rows: list[dict]) -> list[list[dict]]:

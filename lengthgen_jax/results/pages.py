@@ -45,8 +45,8 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
     entries: its rows, of one size.
     kept: (made, rows) by run, those of runs that are not done left out.
     **more: `drawn`, paths of figures relative to the page with their captions;
-      `changed`, by run what differs between its config and today's;
-      `heading`, of the section.
+      `changed`, by run what differs between its config and today's; `more`,
+      paragraphs before the figures.
 
   Returns:
     Markdown.
@@ -68,6 +68,7 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
   hard = stress(found)
   if len(hard) > 1:
     parts += ["## Hard and odd inputs", HARD, formats.markdown(hard)]
+  parts += more.get("more", ())
   drawn = more.get("drawn", ())
   if drawn:
     parts.append("## Figures")
