@@ -61,7 +61,7 @@ ABC = {
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
   "calibration.reach": 1,
-  "retrain.certify": True,
+  "practice.rounds": 3,
   "eval.lengths": (6, 10, 20, 60, 200, 1000),
   "eval.samples": (1000, 1000, 1000, 1000, 300, 100),
 }
@@ -79,7 +79,7 @@ ABC_BY_TASK = {
   "successor": {"retrain.train.steps": 250},
   "parity": ABC_PARITY,
   "parity_classification": ABC_PARITY
-  | {"calibration.reach": 0, "retrain.certify": False},
+  | {"calibration.reach": 0, "practice.rounds": 0},
 }
 
 # The fields of every method, and what some tasks change of them.
@@ -104,7 +104,7 @@ FIXED = {
   "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,
   "calibration.reach": 0,
-  "retrain.certify": False,
+  "practice.rounds": 0,
   "retrain.train.steps": 1500,
   "eval.lengths": (6, 10, 20, 60),
   "eval.samples": (1000,),

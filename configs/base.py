@@ -173,13 +173,14 @@ MADE_OF = {
   # sections in STAGED
   "retrain": {
     "start": "fresh",  # parameters: fresh, interpolated
-    # certify after retraining; train those that are wrong on inputs of
-    # training length on which they are (a share of every batch), again
-    "certify": False,
-    "certify_rounds": 3,  # at most
-    "certify_steps": 300,
-    "certify_learning_rate": 1e-3,
-    "certify_share": 0.25,
+  },
+  # after training (of abc: of the second stage) certify, train what is wrong on
+  # inputs of training length on which it is, and certify again
+  "practice": {
+    "rounds": 0,  # at most; 0 = neither is done
+    "steps": 300,  # of a round
+    "learning_rate": 1e-3,
+    "share": 0.25,  # of every batch
   },
 }
 FIELDS = MADE_OF | reading.FIELDS

@@ -31,8 +31,8 @@ SMALL = (
   "retrain.train.steps=60",
   "retrain.train.warmup_steps=10",
   "retrain.train.restarts=0",
-  "retrain.certify_rounds=1",
-  "retrain.certify_steps=40",
+  "practice.rounds=1",
+  "practice.steps=40",
   "eval.lengths=(4,)",
 )
 PIPELINE = (

@@ -14,8 +14,11 @@ from configs import construction as presets
 from lengthgen_jax.attention.kernel import Dense, attend
 from lengthgen_jax.config import build
 from lengthgen_jax.interpret import construction, limits, precision
+from lengthgen_jax.interpret.activations import Seen
+from lengthgen_jax.interpret.probes import PROBES, measured
 from lengthgen_jax.runs import train, workdir
 from lengthgen_jax.tasks import data
+from lengthgen_jax.trained import Model
 
 Q, N = 4, 12
 # Every list of up to three items, and some of N: all equal, in order, in
@@ -137,23 +140,67 @@ BROKEN = {
   "tokens behind the delimiter": ("decoder_0", "mlp", "wo", 2),
   "equal tokens": ("decoder_1", "self_attention", "query", 0),
   "the successor": ("decoder_1", "self_attention", "query", 1),
+  "an item's vector": ("token_embedder", "embedding", 3),
   "what is taken away": ("decoder_1", "mlp", "wi", PLACES.output[1]),
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_it_sorts_no_more_without_one_of_its_parts(what, seen):
-  """A head's kernel, or the MLP's column of the second item, set to zero."""
-  batch, _, params = seen
-  block, part, layer, index = BROKEN[what]
-  broken = copy.deepcopy(jax.tree.map(np.array, params))
-  kernel = broken[block][part][layer]["kernel"]
+def broken(params, what: str):
+  """A head's kernel, the MLP's column of the second item, or a token's vector
+  set to zero."""
+  block, *path, index = BROKEN[what]
+  found = copy.deepcopy(jax.tree.map(np.array, params))
+  kernel, layer = found[block], path[-1]
+  for name in path:
+    kernel = kernel[name]
+  kernel = kernel["kernel"] if isinstance(kernel, dict) else kernel
   at = {"query": np.s_[:, index], "value": np.s_[:, index]}
   place = at.get(layer, np.s_[index])
   assert np.abs(kernel[place]).max() > 0
   kernel[place] = 0
-  right, _ = exact(built("4,12"), broken, batch)
+  return found
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_it_sorts_no_more_without_one_of_its_parts(what, seen):
+  batch, _, params = seen
+  right, _ = exact(built("4,12"), broken(params, what), batch)
   assert right.mean() < 0.9
+
+
+# Probes.
+
+CLAIMED = {  # probe: which of its places the theorem is about, and what breaks
+  "minimum": (0, "copies and minimum"),
+  "copy": (0, "an item's vector"),
+  "identity_successor": (0, "the successor"),
+  "identity_removed": (-1, "what is taken away"),
+  "identity_lowered": (0, "what is taken away"),
+}
+
+
+def probed(params) -> dict:
+  """The rate of each probe where the theorem claims it, on random lists without
+  the item that nothing at all would show."""
+  model = Model(built("4,12"), {}, params)
+  items = np.maximum(RANDOM, 2)
+  seen = Seen(model, packed(model.experiment, items), len(items), N)
+  found = measured({name: PROBES[name] for name in CLAIMED}, [seen])
+  return {
+    name: list(own.values())[CLAIMED[name][0]].value
+    for name, own in found.items()
+  }
+
+
+def test_probes_find_what_the_theorem_claims():
+  params = construction.parameters(built("4,12"), N)
+  assert probed(params) == dict.fromkeys(CLAIMED, 1.0)
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+def test_probes_notice_a_broken_construction(name, seen):
+  rates = probed(broken(seen[-1], CLAIMED[name][1]))
+  assert rates[name] < 0.9, rates
 
 
 # Precision.

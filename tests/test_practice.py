@@ -7,19 +7,16 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import changed
 from plain_lines import one_seed, random_lines
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.candidates import Candidates, near
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
 from lengthgen_jax.attention.matrices import SiteMatrix
-from lengthgen_jax.config import stages
-from lengthgen_jax.config.saved import leaves
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.interpret.conditions import check_local
-from lengthgen_jax.runs import workdir
+from lengthgen_jax.runs import practice
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.step import Trainer
@@ -252,18 +249,18 @@ def a_run(folder, scaffold) -> loop.Run:
 
 
 def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
-  practice = {
+  inputs = {
     "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
     "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},
   }
   folder = tmp_path / "certify_1"
   folder.mkdir()
-  (folder / workdir.PRACTICE).write_text(json.dumps(practice))
+  (folder / practice.INPUTS).write_text(json.dumps(inputs))
   lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
-  config = untrained.config()
-  config.retrain.update(certify_steps=7, certify_share=0.5)
+  section = untrained.config().practice
+  section.update(steps=7, share=0.5)
   run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
-  found = workdir.round_of(config, run, folder)
+  found = practice.round_of(section, run, folder)
   assert found.seeds == (7, 3) and found.folder == folder
   for name, own in found.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])
@@ -277,25 +274,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert not items[1, 3:].any() and not items[..., 2:].any()
   train = found.train
   assert (train.steps, train.replay_share) == (7, 0.5)
-  assert train.learning_rate == config.retrain.certify_learning_rate
+  assert train.learning_rate == section.learning_rate
   assert train.warmup_steps == 7 and train.restarts == 0
   assert train.target_exact_match > 1  # trains to the end
   assert run.replay is None and run.train.replay_share == 0
-
-
-def test_fields_of_certification_stay_out_of_the_second_stage():
-  numbers = ("rounds=9", "steps=77", "learning_rate=0.5", "share=0.75")
-  fields = [f"retrain.certify_{number}" for number in numbers]
-  plain, other = (
-    stages.retrain_config(
-      changed(*assignments, preset="successor,abc"), (0,), None
-    )
-    for assignments in (
-      ["retrain.certify=False"],
-      ["retrain.certify=True", *fields],
-    )
-  )
-  plain, other = dict(leaves(plain)), dict(leaves(other))
-  differ = {name for name in plain | other if plain[name] != other[name]}
-  assert len(differ) == 5
-  assert all(name.startswith("retrain.certify") for name in differ)

@@ -61,8 +61,7 @@ NUMBERS = (
     " positions.random_start eval.repeated_items calibration.samples"
     " bias.scale certify.max_cases eval.stress_samples probe.samples"
     " bench.repeats bench.budget"
-    " retrain.certify_steps"
-    " retrain.certify_learning_rate",
+    " practice.steps practice.learning_rate",
   ),
   (
     "must not be negative",
@@ -71,7 +70,7 @@ NUMBERS = (
     " bias.window train.warmup_steps train.clip_norm train.weight_decay"
     " train.steps initial.noise"
     " train.restarts eval.memory_mb data.size calibration.reach"
-    " retrain.certify_rounds probe.every probe.random_inputs"
+    " practice.rounds probe.every probe.random_inputs"
     " probe.causal_length eval.frontier",
   ),
   (
@@ -87,7 +86,7 @@ NUMBERS = (
   (
     "must be in [0, 1]",
     lambda value: 0.0 <= value <= 1.0,
-    "data.short_share calibration.min_cells retrain.certify_share",
+    "data.short_share calibration.min_cells practice.share",
   ),
   (
     "must be in [0, 1)",

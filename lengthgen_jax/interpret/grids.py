@@ -22,6 +22,7 @@ from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
+DRAWN, CHUNK = 1 << 18, 1 << 12  # inputs to look for failures among, at a time
 
 
 class RowTape(Tape):
@@ -151,6 +152,28 @@ def _contexts(tape: Tape, view, example, items, batch):
       row = 2 if kind == "said" else which // 2
       found.append(values[row, :, example.places[number]])
   return np.stack(found, axis=1).astype(np.uint8)
+
+
+def practice(experiment, scaffold, params, seed: int) -> dict:
+  """{"failing", "thin"}: random products of the largest training size that
+  fail, as people type them; as few as there are among DRAWN, or, if there are
+  none, among four times as many."""
+  size = experiment.data[0].longest(0)
+  dense = certificate.Dense(experiment, scaffold, params, size)
+  random, found, drawn = np.random.default_rng(seed), [], 0
+  while drawn < DRAWN or (not found and drawn < 4 * DRAWN):
+    items = random.integers(0, 10, (CHUNK, 2, max(size))).astype(np.int32)
+    batch, logits = dense(items, size)
+    right = logits.argmax(-1) == np.asarray(batch.target)
+    exact = (right | (np.asarray(batch.weight) == 0)).all(axis=1)
+    for own in items[~exact].tolist():
+      a, b = (
+        "".join(map(str, digits[n - 1 :: -1]))
+        for digits, n in zip(own, size, strict=True)
+      )
+      found.append(f"{a}*{b}")
+    drawn += CHUNK
+  return {"failing": found, "thin": []}
 
 
 def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.interpret import certificate
 from lengthgen_jax.interpret.states import States
 
@@ -132,3 +133,19 @@ def rows(examples) -> str:
   more = len(examples) - 1
   text = f"row {first.place} at W={first.width}"
   return text + (f" and {more} more up to W={last.width}" if more else "")
+
+
+def lines(model) -> dict:
+  """The lines of every site, layer and head of a model in words."""
+  found = {}
+  for site, own in model.scaffold.items():
+    names = model.experiment.site_segments[site]
+    layers, heads, count = np.shape(own.valid)
+    for n in range(layers):
+      for h in range(heads):
+        found[f"{site} layer {n} head {h}"] = [
+          phrase([np.asarray(x)[n, h, k] for x in own[:5]], names)
+          for k in range(count)
+          if own.valid[n, h, k]
+        ]
+  return found

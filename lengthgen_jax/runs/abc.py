@@ -6,7 +6,6 @@ W/interpolate (a vanilla model), W/calibrate (its attention as lines), W/retrain
 inputs that a certificate found wrong).
 """
 
-import json
 import pathlib
 
 import numpy as np
@@ -16,7 +15,7 @@ from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import calibrate, certify, collect, evaluate, workdir
+from lengthgen_jax.runs import calibrate, collect, evaluate, rounds, workdir
 from lengthgen_jax.training import loop
 
 
@@ -38,41 +37,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if config.retrain.start == "interpolated":
     initial = [m.params for m in models if m.seed in second.seeds]
   loop.train(second, initial)
-  if config.retrain.certify:
-    certify_and_practice(config, folder, second)
+  rounds.run(config.practice.rounds, config, folder)
   return evaluate.run(config, folder)
-
-
-def certify_and_practice(config: ConfigDict, folder: pathlib.Path, run) -> None:
-  """Certifies the retrained models, trains those that are wrong on inputs on
-  which they are, and certifies them again."""
-  asked = len(config.seeds)
-  try:
-    certify.check_local(workdir.trainings(config, folder)[-1].models())
-  except UsageError as reason:  # the other stages stand all the same
-    workdir.report(f"no certificate: {reason}")
-    return
-  for number in range(1, config.retrain.certify_rounds + 1):
-    own = folder / f"certify_{number}"
-    if not (own / workdir.PRACTICE).exists():
-      stage = workdir.trainings(config, folder)[-1]
-      practice = {
-        seed: found["practice"]
-        for seed, found in certify.certify(stage, folder, asked).items()
-        if found["value"] == 0 and found["practice"]["failing"]
-      }
-      if not practice:
-        return
-      records.write_text(own / workdir.PRACTICE, json.dumps(practice, indent=1))
-    later = workdir.round_of(config, run, own)
-    stage = workdir.trainings(config, folder, number - 1)[-1]
-    initial = {model.seed: model.params for model in stage.models()}
-    workdir.report(
-      f"certification, round {number}: training on what fails, seeds"
-      f" {', '.join(map(str, later.seeds))}"
-    )
-    loop.train(later, [initial[seed] for seed in later.seeds])
-  certify.certify(workdir.trainings(config, folder)[-1], folder, asked)
 
 
 def check_config(config: ConfigDict) -> None:
@@ -100,11 +66,7 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  check(
-    not (config.retrain.certify and len(second.data[0].lengths.buckets) > 1),
-    "retrain.certify: trains again on inputs of one bucket, not of"
-    f" retrain.data.buckets={tuple(later.data.buckets)}; choose ()",
-  )
+  rounds.check_config(later)
   try:
     first.task.parse(config.abc.example or first.task.usage)
   except ValueError as error:

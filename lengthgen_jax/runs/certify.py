@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 import lengthgen_jax
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.interpret import (
   certificate,
@@ -121,7 +120,7 @@ def _certificate(section, model: Model, folder) -> dict:
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
     "views": [],
-    "lines": _lines(model),
+    "lines": judge.lines(model),
     "checksum": certificate.checksum(model.params),
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -163,9 +162,7 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
     "counterexamples": grids.counterexamples(survey, tallies, model)
     if grid
     else judge.counterexamples(survey, tallies, dense, model),
-    "practice": {"failing": [], "thin": []}
-    if grid
-    else judge.practice(survey, tallies, experiment, model.seed),
+    "practice": _practice(survey, tallies, model),
     "widths": [min(widths), max(widths)],
     "views": [
       {"rows": judge.rows(own), "cases": t.cases, "wrong": t.wrong}
@@ -179,21 +176,14 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   return found | judge.verdict(experiment, found, exact)
 
 
-def _lines(model: Model) -> dict:
-  """The lines of every site, layer and head in words."""
-  found = {}
-  for site, own in model.scaffold.items():
-    names = model.experiment.site_segments[site]
-    layers, heads, count = np.shape(own.valid)
-    for n in range(layers):
-      for h in range(heads):
-        lines = [
-          phrase([np.asarray(x)[n, h, k] for x in own[:5]], names)
-          for k in range(count)
-          if own.valid[n, h, k]
-        ]
-        found[f"{site} layer {n} head {h}"] = lines
-  return found
+def _practice(survey, tallies, model: Model) -> dict:
+  """Inputs to train on, if any context is wrong."""
+  own, seed = model.experiment, model.seed
+  if not any(tally.wrong for tally in tallies):
+    return {"failing": [], "thin": []}
+  if own.task.axes > 1:
+    return grids.practice(own, model.scaffold, model.params, seed)
+  return judge.practice(survey, tallies, own, seed)
 
 
 def _count(exhaustive, model: Model, survey, states: States, folder) -> list:

@@ -1,4 +1,4 @@
-"""--mode=train: train, then evaluate."""
+"""--mode=train: train, practice if that is asked for, evaluate."""
 
 import pathlib
 
@@ -8,16 +8,18 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
 from lengthgen_jax.interpret import construction
-from lengthgen_jax.runs import evaluate, workdir
+from lengthgen_jax.runs import evaluate, rounds, workdir
 from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains the workdir's run; returns the exit code."""
+  rounds.check_config(config)
   made = workdir.prepare(config, folder, workdir.report)
   initial = initial_parameters(config, made)
   workdir.open_workdir(config, folder, "train")
   loop.train(made, initial)
+  rounds.run(config.practice.rounds, config, folder)
   return evaluate.run(config, folder)
 
 

@@ -7,8 +7,6 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
@@ -17,11 +15,10 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import records
+from lengthgen_jax.runs import practice
 from lengthgen_jax.runs.check_bias import check_bias
 from lengthgen_jax.runs.watch import watcher
 from lengthgen_jax.training import loop, optimizer
-
-PRACTICE = "practice.json"  # inputs of a round of certification, by seed
 
 
 def report(line: str) -> None:
@@ -129,7 +126,7 @@ class Stage(NamedTuple):
   """What was trained in a workdir, in one of its stages.
 
   Attributes:
-    name: "train", or "interpolate", "retrain" and "certify".
+    name: "train", or "interpolate" and "retrain"; then "certify".
     config: the whole config of the stage.
     runs: of two, the later one has the seeds that were trained on.
   """
@@ -164,73 +161,27 @@ def trainings(
     UsageError: it was not trained with this config.
   """
   check_trained(config, workdir)
-  if not is_pipeline(workdir):
-    return [Stage("train", config, (prepare(config, workdir),))]
-  first = prepare(config, workdir / "interpolate")
-  new, second = retrained(config, workdir)
-  found = [
-    Stage("interpolate", config, (first,)),
-    Stage("retrain", new, (second,)),
-  ]
+  if is_pipeline(workdir):
+    first = prepare(config, workdir / "interpolate")
+    new, last = retrained(config, workdir)
+    found = [Stage("interpolate", config, (first,))]
+    found.append(Stage("retrain", new, (last,)))
+  else:
+    new, last = config, prepare(config, workdir)
+    found = [Stage("train", new, (last,))]
   later = [
-    round_of(config, second, path.parent)
+    practice.round_of(config.practice, last, path.parent)
     for path in sorted(
-      workdir.glob(f"certify_*/{PRACTICE}"),
+      workdir.glob(f"certify_*/{practice.INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
   if later:
     new = copy.deepcopy(new)
-    new.method = "abc+certify"
-    found.append(Stage("certify", new, (second, *later)))
+    new.method += "+certify"
+    found.append(Stage("certify", new, (last, *later)))
   return found
-
-
-def round_of(config: ConfigDict, run: loop.Run, folder) -> loop.Run:
-  """Training on inputs that a certificate found wrong, after `run`.
-
-  Args:
-    config: of the workdir.
-    run: the retraining.
-    folder: of the round, with the inputs of every seed that it trains.
-  """
-  practice = json.loads((folder / PRACTICE).read_text())
-  seeds = tuple(map(int, practice))
-  task, longest = run.experiment.task, run.experiment.data[0].longest(0)
-  sets, lengths = [], []
-  for own in practice.values():
-    many = max(len(own["thin"]) // max(len(own["failing"]), 1), 1)
-    texts = own["failing"] * many + own["thin"]  # as many of either
-    items, sizes = zip(*map(task.parse, texts), strict=True)
-    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
-    sets.append(np.stack(list(map(pad, items))))
-    lengths.append(np.array(sizes, np.int32))
-  size = max(map(len, sets))
-  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
-  order = [run.seeds.index(seed) for seed in seeds]
-  return dataclasses.replace(
-    run,
-    seeds=seeds,
-    scaffold=jax.tree.map(
-      lambda x: x[order] if len(x) > 1 else x, run.scaffold
-    ),
-    folder=folder,
-    replay={
-      "items": np.stack(list(map(fill, sets))),
-      "lengths": np.stack(list(map(fill, lengths))),
-      "count": np.array(list(map(len, sets)), np.int32),
-    },
-    train=dataclasses.replace(
-      run.train,
-      steps=config.retrain.certify_steps,
-      learning_rate=config.retrain.certify_learning_rate,
-      replay_share=config.retrain.certify_share,
-      warmup_steps=min(20, config.retrain.certify_steps),
-      restarts=0,
-      target_exact_match=2.0,
-    ),
-  )
 
 
 def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:

@@ -122,15 +122,14 @@ class MultiplyLong(NumberTask):
 
   def example(self, numbers, size):
     """Uniform digits, leading zeros among them."""
-    drawn = below(numbers.reshape(2, -1), 10)
-    width = jnp.broadcast_to(size.width, 2)[:, None]
-    inside = jnp.arange(drawn.shape[1]) < width
-    return self.answered(jnp.where(inside, drawn, 0), size)
+    return self.answered(below(numbers.reshape(2, -1), 10), size)
 
   def answered(self, items, size) -> Example:
-    """Of operands' digits [2, longest], least significant first."""
-    room = self.room(size.longest)
-    n, m = jnp.broadcast_to(size.width, 2)
+    """Of operands' digits [2, longest], least significant first; those beyond
+    the width are left out."""
+    room, width = self.room(size.longest), jnp.broadcast_to(size.width, 2)
+    inside = jnp.arange(items.shape[1]) < width[:, None]
+    items, (n, m) = jnp.where(inside, items, 0), width
     a, b = items[:1, : room[0]], items[1:, : room[1]]
     prompt = join(
       self.number(a, n, "$", 0, self.along[0]),

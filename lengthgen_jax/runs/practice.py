@@ -1,0 +1,58 @@
+"""A round of practice: training on inputs that a certificate found wrong."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+
+from lengthgen_jax.training import loop
+
+INPUTS = "practice.json"  # of a round, by seed
+
+
+def round_of(section, run: loop.Run, folder) -> loop.Run:
+  """Training on inputs that a certificate found wrong, after `run`.
+
+  Args:
+    section: config.practice.
+    run: what was trained before any round.
+    folder: of the round, with the inputs of every seed that it trains.
+  """
+  practice = json.loads((folder / INPUTS).read_text())
+  seeds = tuple(map(int, practice))
+  task = run.experiment.task
+  longest = int(np.max(run.experiment.data[0].longest(0)))
+  sets, lengths = [], []
+  for own in practice.values():
+    many = max(len(own["thin"]) // max(len(own["failing"]), 1), 1)
+    texts = own["failing"] * many + own["thin"]  # as many of either
+    items, sizes = zip(*map(task.parse, texts), strict=True)
+    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
+    sets.append(np.stack(list(map(pad, items))))
+    lengths.append(np.array(sizes, np.int32))
+  size = max(map(len, sets))
+  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
+  order = [run.seeds.index(seed) for seed in seeds]
+  return dataclasses.replace(
+    run,
+    seeds=seeds,
+    scaffold=jax.tree.map(
+      lambda x: x[order] if len(x) > 1 else x, run.scaffold
+    ),
+    folder=folder,
+    replay={
+      "items": np.stack(list(map(fill, sets))),
+      "lengths": np.stack(list(map(fill, lengths))),
+      "count": np.array(list(map(len, sets)), np.int32),
+    },
+    train=dataclasses.replace(
+      run.train,
+      steps=section.steps,
+      learning_rate=section.learning_rate,
+      replay_share=section.share,
+      warmup_steps=min(20, section.steps),
+      restarts=0,
+      target_exact_match=2.0,
+    ),
+  )
