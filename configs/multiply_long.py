@@ -38,7 +38,12 @@ LINED = {
   "train.target_exact_match": 2.0,
 }
 # ... and those that 12 000 steps did not meet, if a certificate finds any.
-PRACTICE = {"practice.rounds": 6, "certify.exhaustive": False}
+PRACTICE = {
+  "practice.rounds": 6,
+  "practice.steps": 1000,
+  "practice.learning_rate": 3e-4,
+  "certify.exhaustive": False,
+}
 METHODS = {
   "vanilla": {},
   "window": LINED | PRACTICE | {"bias.kind": "window"},

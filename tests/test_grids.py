@@ -112,3 +112,41 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   bad = own.scaffold | {"self": lines._replace(valid=lines.valid | up)}
   with pytest.raises(UsageError, match="beyond the row before"):
     grids.survey(own.experiment, bad)
+
+
+def test_practice_is_what_fails_and_what_is_right_by_little(monkeypatch):
+  """Of a model that nobody trained, and as if it were right in some inputs."""
+  own = model()
+  monkeypatch.setattr(grids, "DRAWN", 64)
+  monkeypatch.setattr(grids, "CHUNK", 32)
+  monkeypatch.setattr(grids, "THIN", 3)
+  args = own.experiment, own.scaffold, own.params, 0
+  found = grids.practice(*args)
+  assert len(found["failing"]) == 64 and not found["thin"]
+  n, m = own.experiment.data[0].longest(0)
+  for text in found["failing"]:
+    a, b = text.split("*")
+    assert (len(a), len(b)) == (n, m)
+  assert not own.hits(own.typed(found["failing"][0]))[1].all()
+  # The least leads of right inputs, over all chunks.
+  leads = np.random.default_rng(1).permutation(64) - 1.0
+  chunks = iter(np.split(leads, 2))
+  monkeypatch.setattr(grids, "_margins", lambda *_: next(chunks))
+  monkeypatch.setattr(grids, "_product", lambda own, _: str(own.tolist()))
+  drawn = np.random.default_rng(0).integers(0, 10, (64, 2, n)).tolist()
+  texts = [str(drawn[i]) for i in np.argsort(leads)]
+  again = grids.practice(*args)
+  assert sorted(again["failing"]) == sorted(texts[:2])  # -1 and 0
+  assert again["thin"] == texts[2:5]
+
+
+def test_margins_are_leads_of_what_is_scored():
+  batch = model().typed("12*34")
+  shape = (*batch.target.shape, TASK.vocab_size)
+  logits = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  leads = []
+  for row, token in zip(logits[0], batch.target[0].tolist(), strict=True):
+    leads.append(row[token] - np.delete(row, token).max())
+  scored = np.asarray(batch.weight[0]) > 0
+  least = np.array(leads)[scored].min()
+  np.testing.assert_allclose(grids._margins(batch, logits), [least], rtol=1e-6)

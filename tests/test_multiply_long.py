@@ -53,6 +53,16 @@ def test_running_sums_and_product_are_those_of_python(n, m):
     assert TASK.spoken(ids, (n, m)) == str(int(x) * int(y))
 
 
+def test_digits_beyond_the_width_are_left_out():
+  """Longer inputs that are practiced on at a smaller size."""
+  items = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+  size = Size(jnp.array([2, 2]), jnp.array([2, 2]), (4, 4))
+  told = TASK.answered(items, size)
+  short = TASK.answered(items.at[:, 2:].set(0), size)
+  assert jax.tree.all(jax.tree.map(jnp.array_equal, told, short))
+  assert int(told.output.length) == 7
+
+
 def test_the_way_to_a_product_is_shown_if_asked():
   (ids,) = np.asarray(typed(["123*456"]).target)
   assert TASK.spoken(ids, (3, 3), True) == "738 688 560 -> 56088"

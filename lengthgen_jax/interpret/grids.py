@@ -23,6 +23,7 @@ from lengthgen_jax.tasks.multiply_long import RunningSum
 ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
 DRAWN, CHUNK = 1 << 18, 1 << 12  # inputs to look for failures among, at a time
+THIN = 512  # inputs that are right by little to practice on
 
 
 class RowTape(Tape):
@@ -155,25 +156,43 @@ def _contexts(tape: Tape, view, example, items, batch):
 
 
 def practice(experiment, scaffold, params, seed: int) -> dict:
-  """{"failing", "thin"}: random products of the largest training size that
-  fail, as people type them; as few as there are among DRAWN, or, if there are
-  none, among four times as many."""
+  """{"failing", "thin"}: random products of the largest training size, as
+  people type them: all that fail among DRAWN (or, if none does, among four
+  times as many), and the THIN that are right by least."""
   size = experiment.data[0].longest(0)
   dense = certificate.Dense(experiment, scaffold, params, size)
-  random, found, drawn = np.random.default_rng(seed), [], 0
-  while drawn < DRAWN or (not found and drawn < 4 * DRAWN):
+  random, drawn, failing = np.random.default_rng(seed), 0, []
+  thin = {}  # margin by text
+  while drawn < DRAWN or (not failing and drawn < 4 * DRAWN):
     items = random.integers(0, 10, (CHUNK, 2, max(size))).astype(np.int32)
-    batch, logits = dense(items, size)
-    right = logits.argmax(-1) == np.asarray(batch.target)
-    exact = (right | (np.asarray(batch.weight) == 0)).all(axis=1)
-    for own in items[~exact].tolist():
-      a, b = (
-        "".join(map(str, digits[n - 1 :: -1]))
-        for digits, n in zip(own, size, strict=True)
-      )
-      found.append(f"{a}*{b}")
+    margins = _margins(*dense(items, size))
+    order = np.argsort(margins, kind="stable")
+    wrong = int((margins <= 0).sum())
+    failing += [_product(items[i], size) for i in order[:wrong]]
+    for i in order[wrong : wrong + THIN]:
+      thin[_product(items[i], size)] = float(margins[i])
+    thin = dict(sorted(thin.items(), key=lambda own: own[1])[:THIN])
     drawn += CHUNK
-  return {"failing": found, "thin": []}
+  return {"failing": failing, "thin": list(thin)}
+
+
+def _margins(batch, logits):
+  """[B] least lead of a right token over the others, of all that is scored."""
+  target = np.asarray(batch.target)[..., None]
+  right = np.take_along_axis(logits, target, axis=-1)[..., 0]
+  others = logits.copy()
+  np.put_along_axis(others, target, -np.inf, axis=-1)
+  lead = right - others.max(axis=-1)
+  return np.where(np.asarray(batch.weight) > 0, lead, np.inf).min(axis=1)
+
+
+def _product(digits, size) -> str:
+  """Digits [2, longest], least significant first, as people type them."""
+  a, b = (
+    "".join(map(str, own[n - 1 :: -1]))
+    for own, n in zip(digits.tolist(), size, strict=True)
+  )
+  return f"{a}*{b}"
 
 
 def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:
