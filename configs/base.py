@@ -22,6 +22,9 @@ MADE_OF = {
   # what the command line changed of a preset, for the same; filled in
   "overrides": (),
   "seeds": (0,),  # trained together, one result row each
+  # devices along seeds and along data, like (2, 4); () = as many seeds as
+  # divide the devices, and the batch over the rest
+  "mesh": (),
   # folder of compiled programs, for the next run to start at once; "" = none
   "compile_cache": "~/.cache/lengthgen_jax",
   "data": {
@@ -68,7 +71,8 @@ MADE_OF = {
     "dense_bias": True,  # biases of dense layers
     "activation": "relu",  # relu, gelu
     "dropout_rate": 0.0,
-    "dtype": "float32",  # of activations: float32, bfloat16
+    # of activations: float32, bfloat16; float64, of parameters too
+    "dtype": "float32",
     # of matrix products: default, high, highest (CPUs know one)
     "precision": "highest",
   },

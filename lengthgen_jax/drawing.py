@@ -9,14 +9,18 @@ matplotlib.rcParams["svg.hashsalt"] = "lengthgen_jax"  # the same names again
 
 from matplotlib import pyplot as plt  # noqa: E402
 
+from lengthgen_jax import hosts  # noqa: E402
+
 
 def save(figure, path) -> pathlib.Path:
-  """Writes a figure as PNG, and as SVG beside it, and forgets it."""
+  """Writes a figure as PNG, and as SVG beside it, and forgets it; of several
+  hosts the first one writes."""
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  figure.savefig(path, dpi=150, bbox_inches="tight")
-  vector = path.with_name(f"{path.stem}.svg")
-  figure.savefig(vector, bbox_inches="tight", metadata={"Date": None})
+  if hosts.first():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    vector = path.with_name(f"{path.stem}.svg")
+    figure.savefig(vector, bbox_inches="tight", metadata={"Date": None})
   plt.close(figure)
   return path
 

@@ -33,6 +33,15 @@ def check_share(field: str, value) -> None:
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
+def no_memory(error: Exception) -> str:
+  """What to say of an error if memory was too small, else ""."""
+  text = str(error)
+  if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
+    return ""
+  first = (text.splitlines() or ["out of memory"])[0]
+  return f"{first} Lower train.batch_size or, in tests, eval.memory_mb"
+
+
 def shown(text: str) -> str:
   """What a person typed, quoted and shortened."""
   return _SHORT.repr(text)

@@ -174,9 +174,7 @@ class Experiment:
     sizes = self.site_sizes(min(widths)) if widths else {}
     return scaffolds.followed(scaffold, sizes)
 
-  def sites(
-    self, scaffold: dict, batch, decoding=False, open_heads=None, noise=None
-  ):
+  def sites(self, scaffold, batch, decoding=False, open_heads=None, noise=None):
     """Biases and sizes of a batch's rows, for one seed's scaffold.
 
     Args:
@@ -206,12 +204,12 @@ class Experiment:
 
   def init(self, seed, attempt=0):
     """Fresh parameters of a seed for its n-th attempt; both may be traced."""
-    share = self.lessons[0][0]
-    one = plan.Part(share.parts[0].bucket, 1)
-    batch = self.sample(jax.random.key(0), share.head, one)
+    head, _, (part, *_) = self.lessons[0][0]
+    batch = self.sample(jax.random.key(0), head, part._replace(count=1))
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
-    sites = self.sites({}, batch)
-    return self.model.init(key, batch, sites, share.head)["params"]
+    params = self.model.init(key, batch, self.sites({}, batch), head)["params"]
+    own = jnp.promote_types(jnp.float32, self.model.config.dtype)
+    return jax.tree.map(lambda x: x.astype(own), params)
 
   def apply(self, params, scaffold, batch, head: str, noise=None, **how):
     """Teacher-forced logits [B, T, V] and activations; as in training (dropout,
@@ -219,7 +217,7 @@ class Experiment:
     sites = self.sites(scaffold, batch, noise=noise, **how)
     return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(self, params, scaffold, batch, head: str, key, open_heads=None):
+  def loss(self, params, scaffold, batch, head, key, open_heads=None, shards=1):
     """Summed cross-entropy (nats) as in training, and how many tokens."""
     noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
 
@@ -229,7 +227,8 @@ class Experiment:
       loss = optax.softmax_cross_entropy_with_integer_labels(logits, own.target)
       return (loss * own.weight).sum()
 
-    count = pieces.count(self.model.config, batch, open_heads and scaffold)
+    lines = open_heads and scaffold
+    count = pieces.count(self.model.config, batch, lines, shards)
     some = lambda cut: (pack.take(batch, cut), noise.take(cut))
     return pieces.total(summed, params, some, count), batch.weight.sum()
 

@@ -20,7 +20,8 @@ import sys
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from lengthgen_jax.errors import Interrupted, UsageError, check
+from lengthgen_jax import multihost
+from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
 
 # Each is a file of runs/.
 MODES = {
@@ -61,7 +62,7 @@ _INPUT = flags.DEFINE_string(
 
 def run() -> None:
   """The console script."""
-  for name in ("config", "workdir", "mode", "input"):
+  for name in ("config", "workdir", "mode", "input", *multihost.FLAGS):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
   sys.modules["__main__"].__doc__ = __doc__
   app.run(main, flags_parser=parse_flags)
@@ -156,6 +157,10 @@ def main(argv) -> None:
     sys.exit(1)
   except KeyboardInterrupt:  # outside of training, which saves first
     sys.exit(130)
+  except Exception as error:
+    if line := no_memory(error):
+      fail(line, 1)
+    raise
 
 
 def dispatch(
@@ -174,7 +179,8 @@ def dispatch(
     keep_programs(config.compile_cache)
   run = importlib.import_module(f"lengthgen_jax.runs.{mode}").run
   more = (source,) if mode == "predict" else ()
-  return run(config, pathlib.Path(workdir), *more)
+  with multihost.joined(mode):
+    return run(config, pathlib.Path(workdir), *more)
 
 
 def keep_programs(folder: str) -> None:
@@ -202,6 +208,7 @@ UNNAMED = {
   "bench",
   "checkpoint",
   "compile_cache",
+  "mesh",
   "method",
   "overrides",
   "train.chunk",

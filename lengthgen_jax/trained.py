@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax import answer
+from lengthgen_jax import answer, memory
 from lengthgen_jax.attention.biases.scaffold import open_heads
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import data
+from lengthgen_jax.training.mesh import ONE, Mesh
 
 LONG = 1 << 16  # rows beyond which outputs are decoded, where rows are few
-LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
 
 
 class Test(NamedTuple):
@@ -56,6 +56,7 @@ class Model:
     stopped_at: step at which the seed was frozen, -1 if it was not.
     diverged: whether it became non-finite.
     em: best validation exact match.
+    mesh: the devices that batches are split over.
   """
 
   experiment: Experiment
@@ -66,6 +67,7 @@ class Model:
   stopped_at: int = -1
   diverged: bool = False
   em: float = 0.0
+  mesh: Mesh = ONE
 
   @property
   def open_heads(self) -> tuple | None:
@@ -102,30 +104,18 @@ class Model:
       yield batch, min(size, samples - start)
 
   def pass_size(self, test: Test) -> int:
-    """Examples per pass, so that attention stays within test.memory_mb.
-
-    Counts scores, logits and weights of one layer's sites in float32; along
-    lines, what stands on a few keys.
-    """
-    experiment, task = self.experiment, self.experiment.task
+    """Examples per pass, so that attention stays within test.memory_mb on each
+    device; UsageError if not even one can."""
+    experiment = self.experiment
     width = experiment.test_width(test.length, test.how)
     width = experiment.bound(width, self.scaffold)
-    config = experiment.model.config
-    sources, rows = task.prompt_size(width), task.output_size(width)
-    if experiment.kind == "decoder_only":
-      sources, rows = 0, sources + rows
-    cells = max(
-      rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
-    )
-    per_sample = 3 * 4 * config.num_heads * cells
-    heads = self.open_heads
-    if heads is not None:
-      most = max(len(own) for _, layers in heads for own in layers)
-      per_sample = per_sample * most // config.num_heads
-      per_sample += 4 * config.emb_dim * rows * LINED_KEYS
+    per_example = memory.of_example(experiment, width, self.open_heads)
+    what = f"{test.length} {experiment.task.unit}"
+    memory.check_pass(per_example, test.memory_mb, what)
     # What fits a CPU's cache is twice as fast as what fits its memory.
     usual = 16 if jax.default_backend() == "cpu" else 1024
-    return max(((test.memory_mb or usual) << 20) // per_sample, 1)
+    most = ((test.memory_mb or usual) << 20) // per_example
+    return max(most, 1) * self.mesh.count
 
   def hits(self, batch):
     """Right tokens [B, T] and exact match [B] of a batch of the main task.
@@ -136,8 +126,8 @@ class Model:
     """
     long = batch.inputs.shape[1] > LONG and self.ring(batch)
     if not self.experiment.bias.allow_leak and not long:
-      args = self.experiment, self.params, self.scaffold, batch
-      return _hits(*args, self.experiment.task.name, open_heads=self.open_heads)
+      args = self.params, self.scaffold, batch
+      return _hits(self.mesh, self.experiment, self.open_heads, *args)
     scored = np.asarray(batch.weight) > 0
     wanted = np.asarray(batch.target)[scored].reshape(len(scored), -1)
     told = self.greedy(batch, stop=None)[:, : wanted.shape[1]]
@@ -148,12 +138,9 @@ class Model:
   def greedy(self, batch, stop):
     """Outputs [B, T] of greedy decoding; see decode.greedy."""
     outputs = int(np.asarray(batch.weight).sum(axis=1).max())
-    args = self.experiment, self.params, self.scaffold, batch
-    args += jnp.int32(outputs), stop
-    ring = self.ring(batch)
-    if ring:
-      return np.asarray(decode.stream(*args, ring))
-    return np.asarray(decode.greedy(*args))
+    how = self.mesh, self.experiment, stop, self.ring(batch)
+    args = self.params, self.scaffold, batch, jnp.int32(outputs)
+    return np.asarray(_greedy(*how, *args))
 
   # From Python: what people ask.
 
@@ -211,19 +198,25 @@ def _observe(experiment, params, scaffold, batch):
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
-_hits = jax.jit(
-  Experiment.hits, static_argnums=(0, 4), static_argnames="open_heads"
-)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _hits(mesh: Mesh, experiment, open_heads, params, scaffold, batch):
+  args = params, scaffold, mesh.split(batch), experiment.task.name
+  return mesh.whole(experiment.hits(*args, open_heads=open_heads))
 
 
-def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:
-  """A Model for every seed of a run's states.
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _greedy(mesh: Mesh, experiment, stop, ring, params, scaffold, batch, count):
+  args = experiment, params, scaffold, mesh.split(batch), count, stop
+  told = decode.stream(*args, ring) if ring else decode.greedy(*args)
+  return mesh.whole(told)
+
+
+def models(run, states, checkpoint: str) -> list[Model]:
+  """A Model for every seed of a run, to be asked on all its devices.
 
   Args:
-    experiment: what was trained.
-    scaffold: with a leading axis R or 1.
-    seeds: R of them.
-    states: [R, ...].
+    run: experiment, scaffold, seeds and mesh: a loop.Run.
+    states: its [R, ...].
     checkpoint: "best" takes the best parameters by validation.
   """
   best = checkpoint == "best"
@@ -231,16 +224,17 @@ def models(experiment, scaffold, seeds, states, checkpoint: str) -> list[Model]:
   step = int(states.step.max())
   return [
     Model(
-      experiment,
-      of_seed(scaffold, r),
+      run.experiment,
+      of_seed(run.scaffold, r),
       jax.tree.map(lambda x, r=r: x[r], params),
       seed=int(seed),
       step=int(states.best_step[r]) if best else step,
       stopped_at=int(states.stopped_at[r]),
       diverged=bool(states.diverged[r]),
       em=max(float(states.best_em[r]), 0.0),
+      mesh=run.mesh.flat,
     )
-    for r, seed in enumerate(seeds)
+    for r, seed in enumerate(run.seeds)
   ]
 
 

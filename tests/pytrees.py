@@ -23,3 +23,10 @@ def copied(tree):
 
 def is_finite(tree) -> bool:
   return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
+
+
+def far(left, right) -> float:
+  """The greatest difference of two pytrees of numbers."""
+  number = lambda x: np.asarray(x, float)
+  apart = lambda x, y: float(np.abs(number(x) - number(y)).max())
+  return max(jax.tree.leaves(jax.tree.map(apart, left, right)))

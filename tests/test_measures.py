@@ -229,9 +229,7 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
   found = {}
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
-    models = door.models(
-      trained_run.experiment, trained_run.scaffold, (0, 1), states, checkpoint
-    )
+    models = door.models(trained_run, states, checkpoint)
     rows = evaluate.evaluate(config, models, tmp_path, "train", 3)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}

@@ -171,15 +171,14 @@ def test_activations_have_one_schema_and_the_models_dtype(dtype):
     fields = {"model.dtype": dtype, "temperature.kind": "scalable"}
     built = untrained.experiment("addition", kind, fields)
     batch = untrained.typed(built, "12+34")
-    logits, acts = jax.eval_shape(
-      lambda built=built, batch=batch: built.apply(
-        built.init(0), {}, batch, "addition"
-      )
-    )
-    assert logits.dtype == jnp.float32
+    told = lambda own, batch: own.apply(own.init(0), {}, batch, "addition")
+    with jax.enable_x64(dtype == "float64"):
+      logits, acts = jax.eval_shape(functools.partial(told, built), batch)
+    wide = jnp.promote_types(jnp.float32, dtype)
+    assert logits.dtype == wide
     for path, x in jax.tree_util.tree_leaves_with_path(acts):
       inside = path[-1].key in ("scores", "weights")
-      assert x.dtype == ("float32" if inside else dtype), path
+      assert x.dtype == (wide if inside else dtype), path
     found[kind] = acts
   pair, alone = (found[kind] for kind in KINDS)
   assert alone["encoder"] == {}

@@ -107,7 +107,7 @@ def test_a_step_is_the_same_in_pieces(task, monkeypatch):
 
   counts = []
 
-  def counted(config, batch, lines):
+  def counted(config, batch, lines, shards):
     counts.append(len(batch.inputs))
     return count
 

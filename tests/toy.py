@@ -86,7 +86,7 @@ class Toy:
     error = found - batch.x @ jnp.array(WANTED) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def loss(self, params, scaffold, batch, head, key, open_heads=None):
+  def loss(self, params, scaffold, batch, head, key, open_heads=None, shards=1):
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)

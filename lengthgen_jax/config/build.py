@@ -35,6 +35,7 @@ def build(config: ConfigDict) -> Experiment:
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
+  held_out = plan.parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=sets,
     kind=kind,
@@ -47,12 +48,7 @@ def build(config: ConfigDict) -> Experiment:
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(
-      plan.Share(
-        head, 1.0, plan.parts(lengths, config.train.validation_samples)
-      )
-      for head in heads
-    ),
+    validation=tuple(plan.Share(head, 1.0, held_out) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )

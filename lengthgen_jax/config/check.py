@@ -112,6 +112,7 @@ INTEGERS = {
   "probe.lengths": 1,
   "bench.lengths": 1,
   "bench.threads": 1,
+  "mesh": 1,
 }
 # Tuples that must hold something, and what is said if they do not.
 WANTED = {
@@ -161,6 +162,11 @@ def check_fields(config: ConfigDict) -> None:
     f"seeds={tuple(config.seeds)}: name every seed once",
   )
   _check_initial(config)
+  check(
+    len(config.mesh) in (0, 2),
+    f"mesh={tuple(config.mesh)}: devices along seeds and along data, like"
+    " (2, 4); or ()",
+  )
   _check_eval(config)
   _check_heads(config)
 

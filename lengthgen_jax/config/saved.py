@@ -14,7 +14,14 @@ from configs import base
 from lengthgen_jax.errors import UsageError, check, reading
 
 # Sections that may change between training a workdir and reading it again.
-READING_FIELDS = ("eval", "certify", "probe", "bench", "compile_cache")
+READING_FIELDS = (
+  "eval",
+  "certify",
+  "probe",
+  "bench",
+  "compile_cache",
+  "mesh",
+)
 
 
 def get_config(path: str) -> ConfigDict:
@@ -33,6 +40,7 @@ def get_config(path: str) -> ConfigDict:
       raise UsageError(f"{other} this one has no field {name}") from error
     except TypeError as error:
       raise UsageError(f"{other} {name} cannot be {value!r}") from error
+  config.mesh = ()  # was of the devices there
   return config
 
 

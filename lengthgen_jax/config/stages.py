@@ -27,5 +27,7 @@ def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
     "method": "abc",
     "seeds": tuple(seeds),
   }
+  if config.mesh and len(seeds) % config.mesh[0]:
+    changes["mesh"] = ()  # asked for when there were more seeds
   config.update_from_flattened_dict(changes)
   return config

@@ -21,6 +21,7 @@ from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data
+from lengthgen_jax.training.mesh import ONE
 
 THIN = 32  # contexts with the smallest margins that are kept of each view
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
@@ -143,13 +144,14 @@ class Dense:
   Attributes:
     experiment, scaffold, params: of one seed.
     longest: static bound of widths.
+    mesh: the devices that inputs are split over.
   """
 
-  def __init__(self, experiment, scaffold, params, longest):
+  def __init__(self, experiment, scaffold, params, longest, *, mesh=ONE):
     self.experiment, self.longest = experiment, longest
     head = experiment.task.name
-    apply = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(apply)
+    told = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
+    self._apply = jax.jit(lambda batch: mesh.whole(told(mesh.split(batch))))
 
   def __call__(self, items, width):
     """(batch, logits [B, T, V]) of inputs [B, operands, W]."""

@@ -19,6 +19,7 @@ from lengthgen_jax.interpret import certificate, layout, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.tape import Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
+from lengthgen_jax.training.mesh import ONE
 
 ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
@@ -155,12 +156,12 @@ def _contexts(tape: Tape, view, example, items, batch):
   return np.stack(found, axis=1).astype(np.uint8)
 
 
-def practice(experiment, scaffold, params, seed: int) -> dict:
+def practice(experiment, scaffold, params, seed: int, *, mesh=ONE) -> dict:
   """{"failing", "thin"}: random products of the largest training size, as
   people type them: all that fail among DRAWN (or, if none does, among four
   times as many), and the THIN that are right by least."""
   size = experiment.data[0].longest(0)
-  dense = certificate.Dense(experiment, scaffold, params, size)
+  dense = certificate.Dense(experiment, scaffold, params, size, mesh=mesh)
   random, drawn, failing = np.random.default_rng(seed), 0, []
   thin = {}  # margin by text
   while drawn < DRAWN or (not failing and drawn < 4 * DRAWN):

@@ -14,6 +14,7 @@ from lengthgen_jax.attention.kernel import CLOSED, Dense
 from lengthgen_jax.interpret.locality import View
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
+from lengthgen_jax.training.mesh import ONE, Mesh
 
 PASS = 1 << 15  # contexts at once
 TABLE = 1 << 17  # rows of tables that are made once for all contexts
@@ -45,10 +46,13 @@ class States:
     model, params, head: of one seed, and the main task's.
     tape: of that task.
     size: contexts at once.
+    mesh: the devices that they are split over.
   """
 
-  def __init__(self, experiment, params, tape, size: int = PASS):
-    self.model, self.params = experiment.model, params
+  def __init__(
+    self, experiment, params, tape, size: int = PASS, *, mesh: Mesh = ONE
+  ):
+    self.model, self.params, self.mesh = experiment.model, params, mesh
     self.head, self.tape, self.size = experiment.task.name, tape, size
     self.inputs = {
       stack: Table(_inputs(self.model, params, site))
@@ -176,7 +180,8 @@ class States:
       keys[site] = table.key_value(config, self.params, name, site)
       numbers[site], biases[site] = _filled(found), bias
     seen = keys, numbers, biases
-    return _block(config, self.params[name], start.states, _filled(own), *seen)
+    args = self.params[name], start.states, _filled(own), *seen
+    return _block(self.mesh, config, *args)
 
 
 def _filled(array, sizes=ROWS):
@@ -212,9 +217,12 @@ def _key_value(config: ModelConfig, params, norm, states, site: str):
   return jax.tree.map(lambda x: x[0], found)
 
 
-@partial(jax.jit, static_argnums=0)
-def _block(config: ModelConfig, params, states, own, keys, numbers, biases):
-  """States [B, D] after a block, each row with keys of its own."""
+@partial(jax.jit, static_argnums=(0, 1))
+def _block(mesh: Mesh, config: ModelConfig, params, states, own, *seen):
+  """States [B, D] after a block of rows `own` [B] of `states`; `seen` are keys
+  and values, numbers [B, K] of those that a row sees, and biases, by site."""
+  keys, numbers, biases = seen
+  own, numbers = mesh.split((own, numbers))
   near = lambda site: tuple(x[numbers[site]] for x in keys[site])
   found, _ = Block(config, cross="cross" in keys).apply(
     {"params": params},
@@ -225,7 +233,7 @@ def _block(config: ModelConfig, params, states, own, keys, numbers, biases):
     dict.fromkeys(keys),
     None,
   )
-  return found[:, 0]
+  return mesh.whole(found[:, 0])
 
 
 @partial(jax.jit, static_argnums=(0, 1))

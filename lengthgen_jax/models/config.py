@@ -8,7 +8,7 @@ from lengthgen_jax.attention.temperature import TemperatureConfig
 NORMS = ("pre", "post", "block_end", "none")
 NORM_KINDS = ("layer", "rms")
 ACTIVATIONS = ("relu", "gelu")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float64")
 PRECISIONS = ("default", "high", "highest")
 
 
@@ -28,7 +28,8 @@ class ModelConfig:
     dense_bias: whether dense layers add a bias (T5's do not).
     activation: "relu" or "gelu".
     dropout_rate: on embeddings and on every sublayer's output.
-    dtype: of activations; parameters, scores and softmax stay float32.
+    dtype: of activations; parameters, scores, softmax and logits are float32 at
+      least.
     precision: of matrix products; below "highest" GPUs and TPUs round the
       factors of float32 products.
     learned_bias_scale: whether each attention learns a factor on its bias.

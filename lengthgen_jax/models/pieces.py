@@ -13,13 +13,14 @@ from lengthgen_jax.models.config import ModelConfig
 CACHE = 3 << 20  # bytes of activations that stand side by side
 
 
-def count(config: ModelConfig, batch, lines: dict | None) -> int:
+def count(config: ModelConfig, batch, lines: dict | None, shards=1) -> int:
   """How many pieces of equal size a batch is best taken in.
 
   Args:
     config: of the model.
     batch: a Batch of B examples.
     lines: by site, of a model that attends along them; None: to everything.
+    shards: parts on devices of their own, of the batch and of every piece.
 
   Returns:
     A divisor of B; 1 on an accelerator.
@@ -33,9 +34,10 @@ def count(config: ModelConfig, batch, lines: dict | None) -> int:
     seen = most * (1 + 4 * config.head_dim)
   # The widest of what a block writes: attention, and the MLP inside.
   each = 4 * rows * (config.num_heads * seen + config.mlp_dim)
-  divisors = [n for n in range(1, examples + 1) if examples % n == 0]
-  fitting = (n for n in divisors if examples // n * each <= CACHE)
-  return next(fitting, examples)
+  own = examples // shards if examples % shards == 0 else 1
+  divisors = [n for n in range(1, own + 1) if own % n == 0]
+  fitting = (n for n in divisors if own // n * each <= CACHE)
+  return next(fitting, own)
 
 
 def total(loss, params, examples, count: int):

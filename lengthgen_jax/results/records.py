@@ -1,9 +1,11 @@
-"""JSON lines: metrics while training, results of evaluation."""
+"""JSON lines: metrics while training, results of evaluation; of several hosts
+the first one writes."""
 
 import json
 import os
 import pathlib
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import check
 from lengthgen_jax.results import schema
 
@@ -44,6 +46,8 @@ def write(path, rows: list[dict]) -> None:
 
 def write_text(path, text: str) -> None:
   """Replaces a file in one move."""
+  if not hosts.first():
+    return
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(path.name + ".new")
@@ -53,6 +57,8 @@ def write_text(path, text: str) -> None:
 
 def append(path, rows: list[dict]) -> None:
   """Adds rows at the end of a log."""
+  if not hosts.first():
+    return
   with open(path, "a") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -11,6 +11,7 @@ import pathlib
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts, memory
 from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.interpret import plots
@@ -27,11 +28,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """
   check_config(config)
   first = workdir.prepare(config, folder / "interpolate", workdir.report)
+  memory.check_training(first)
+  evaluate.check_memory(config, first, longest=config.abc.vanilla_longest)
   workdir.open_workdir(config, folder, "abc")
   loop.train(first)
   models = calibrate.interpolated(config, first)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
+  hosts.meet("calibrated")
   _, second = workdir.retrained(config, folder)
   initial = None
   if config.retrain.start == "interpolated":

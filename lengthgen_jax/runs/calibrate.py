@@ -8,6 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
+from lengthgen_jax import hosts
 from lengthgen_jax.attention import calibration, candidates
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.errors import check
@@ -135,10 +136,11 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
     "conditions": collect.conditions(config.calibration, experiment),
     "calibration": json.loads(section.to_json_best_effort()),
   }
-  folder.mkdir(parents=True, exist_ok=True)
-  np.savez_compressed(folder / "attention.npz", **attention)
-  # Last, and in one go: where there is a bias, calibration is done.
-  file.save(folder / "bias.npz", bias, about)
+  if hosts.first():
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(folder / "attention.npz", **attention)
+    # Last, and in one go: where there is a bias, calibration is done.
+    file.save(folder / "bias.npz", bias, about)
   seconds = time.perf_counter() - clock
   workdir.report(
     f"calibrated {len(kept)} of {len(models)} seeds in {seconds:.0f} s"

@@ -16,18 +16,14 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 import lengthgen_jax
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import Interrupted
-from lengthgen_jax.interpret import (
-  certificate,
-  conditions,
-  grids,
-  judge,
-  plots,
-)
+from lengthgen_jax.interpret import certificate, conditions, grids, judge, plots
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.results import records
 from lengthgen_jax.runs import evaluate, workdir
 from lengthgen_jax.trained import Model
+from lengthgen_jax.training.mesh import Vote
 from lengthgen_jax.training.progress import stop_signals
 
 PARTIAL = "certificate_partial.json"
@@ -136,12 +132,13 @@ def _certificate(section, model: Model, folder) -> dict:
 
 def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   """What all cases say, or those up to the narrowest that fail."""
-  experiment = model.experiment
-  states = States(experiment, model.params, survey.tape)
+  experiment, mesh = model.experiment, model.mesh
+  states = States(experiment, model.params, survey.tape, mesh=mesh)
   widths = [e.width for own in survey.views.values() for e in own]
   grid = experiment.task.axes > 1
   longest = (max(widths), grids.ROWS) if grid else max(widths)
-  dense = certificate.Dense(experiment, model.scaffold, model.params, longest)
+  args = experiment, model.scaffold, model.params, longest
+  dense = certificate.Dense(*args, mesh=mesh)
   measured = (grids if grid else certificate).rounding
   rounding, compared = measured(states, survey, dense, model.seed)
   tallies = _count(exhaustive, model, survey, states, folder)
@@ -182,7 +179,8 @@ def _practice(survey, tallies, model: Model) -> dict:
   if not any(tally.wrong for tally in tallies):
     return {"failing": [], "thin": []}
   if own.task.axes > 1:
-    return grids.practice(own, model.scaffold, model.params, seed)
+    args = own, model.scaffold, model.params, seed
+    return grids.practice(*args, mesh=model.mesh)
   return judge.practice(survey, tallies, own, seed)
 
 
@@ -196,13 +194,14 @@ def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
     before = {"key": key, "tallies": [], "chunks": 0}
   tallies = [certificate.Tally(**own) for own in before["tallies"]]
   start, chunks = len(tallies) - 1, before["chunks"]
-  saved = time.monotonic()
+  saved, vote = time.monotonic(), Vote(model.mesh)
   bar = tqdm(
     total=survey.cases,
     initial=sum(t.cases for t in tallies),
     unit="case",
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
+    disable=not hosts.first(),
     desc=f"seed {model.seed}",
   )
 
@@ -223,16 +222,18 @@ def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
         states, view, contexts, tally, chunks
       ):
         chunks += 1
+        stop = vote(bool(stops))
         bar.update(count)
         bar.set_postfix_str(
           f"smallest margin {min(t.margin for t in tallies):.3g}", refresh=False
         )
-        if stops or time.monotonic() - saved > SAVE_SECONDS:
+        if stop or time.monotonic() - saved > SAVE_SECONDS:
           save()
           saved = time.monotonic()
-        if stops:
+        if stop:
+          done = sum(t.cases for t in tallies)
           raise Interrupted(
-            f"stopped after {bar.n:,} of {survey.cases:,} cases, kept; the same"
+            f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
         if tally.wrong and not exhaustive:

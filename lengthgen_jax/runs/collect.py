@@ -48,8 +48,8 @@ def collect(section, model: Model, width, length, unsolved=False):
   def sums(start: int) -> dict:
     count = min(PASS, section.samples - start)
     batch = draw(width, length, start, count)
-    own = model.params, model.scaffold
-    return _sums(experiment, *own, batch, section.quantity, unsolved)
+    args = model.params, model.scaffold, batch, unsolved
+    return _sums(model.mesh, experiment, section.quantity, *args)
 
   starts = range(0, section.samples, PASS)
   total = reduce(partial(jax.tree.map, jnp.add), map(sums, starts))
@@ -104,9 +104,10 @@ def samples(experiment, seed: int, width, length, start, count):
   )
 
 
-@partial(jax.jit, static_argnums=(0, 4, 5))
-def _sums(experiment, params, scaffold, batch, quantity, unsolved):
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _sums(mesh, experiment, quantity, params, scaffold, batch, unsolved):
   """Sums over solved samples of attention and its square, per site."""
+  batch = mesh.split(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
   pick = (jnp.all(right, axis=1) | unsolved).astype(jnp.float32)
@@ -116,7 +117,7 @@ def _sums(experiment, params, scaffold, batch, quantity, unsolved):
     values = jnp.stack([block[site][quantity] for block in blocks])
     sums[site] = jnp.einsum("nbhts,b->nhts", values, pick)
     sums[site + "_square"] = jnp.einsum("nbhts,b->nhts", values**2, pick)
-  return sums
+  return mesh.whole(sums)
 
 
 def judge(

@@ -8,6 +8,7 @@ import time
 from ml_collections import ConfigDict
 
 import lengthgen_jax
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.saved import config_hash
 from lengthgen_jax.interpret import certificate, plots, precision
 from lengthgen_jax.results import figures, measures, records, tables
@@ -120,6 +121,18 @@ def evaluate(
     rows += [base | row for row in frontiers(config, model, own, longest)]
   records.merge(folder / "results.jsonl", rows)
   return rows
+
+
+def check_memory(config: ConfigDict, run, longest: float = float("inf")):
+  """UsageError for a test of a run's models that no device can hold."""
+  section = config.eval
+  model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
+  far = [min(section.frontier, longest)] if section.frontier else []
+  for test in (
+    *tests(config, model, longest),
+    *_tests(config, model, section.test_sets, far),
+  ):
+    model.pass_size(test)
 
 
 def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:

@@ -55,4 +55,5 @@ def round_of(section, run: loop.Run, folder) -> loop.Run:
       restarts=0,
       target_exact_match=2.0,
     ),
+    mesh=run.mesh.fit(len(seeds), run.train.batch_size),
   )

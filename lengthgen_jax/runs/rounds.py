@@ -7,6 +7,7 @@ with the inputs that it trains on.
 import json
 import pathlib
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.results import records
 from lengthgen_jax.runs import certify, practice, workdir
@@ -52,6 +53,7 @@ def run(most: int, whole, folder: pathlib.Path) -> None:
       if not inputs:
         return
       records.write_text(own / practice.INPUTS, json.dumps(inputs, indent=1))
+    hosts.meet("certified")
     stage = last(number - 1)
     later = practice.round_of(whole.practice, stage.runs[0], own)
     initial = {model.seed: model.params for model in stage.models()}

@@ -6,7 +6,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 from ml_collections import ConfigDict
 
-from lengthgen_jax import rng
+from lengthgen_jax import memory, rng
 from lengthgen_jax.interpret import construction
 from lengthgen_jax.runs import evaluate, rounds, workdir
 from lengthgen_jax.training import loop
@@ -17,6 +17,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   rounds.check_config(config)
   made = workdir.prepare(config, folder, workdir.report)
   initial = initial_parameters(config, made)
+  memory.check_training(made)
+  evaluate.check_memory(config, made)
   workdir.open_workdir(config, folder, "train")
   loop.train(made, initial)
   rounds.run(config.practice.rounds, config, folder)

@@ -89,9 +89,7 @@ def watcher(section, calibration, experiment):
 def _rows(probes: dict, calibration, samples: int, run, states) -> list[dict]:
   """What probes find in every seed of a run's states."""
   rows = []
-  for model in models(
-    run.experiment, run.scaffold, run.seeds, states, checkpoint="last"
-  ):
+  for model in models(run, states, checkpoint="last"):
     r = run.seeds.index(model.seed)
     lines = partial(collect.strongest, calibration, model, samples)
     seen = passes(model, run.experiment.train_length, samples, lines=lines)

@@ -7,10 +7,11 @@ import pathlib
 import sys
 from typing import NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from lengthgen_jax import trained
+from lengthgen_jax import hosts, trained
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import check, reading
@@ -18,16 +19,19 @@ from lengthgen_jax.results import records
 from lengthgen_jax.runs import practice
 from lengthgen_jax.runs.check_bias import check_bias
 from lengthgen_jax.runs.watch import watcher
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop, mesh, optimizer
 
 
 def report(line: str) -> None:
-  """A line on standard error, above a progress bar if there is one."""
-  tqdm.write(line, file=sys.stderr)
+  """A line on standard error, above a progress bar, from the first host."""
+  if hosts.first():
+    tqdm.write(line, file=sys.stderr)
 
 
 def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
   """A config as a run; `say` is told what is odd about its scaffold."""
+  if "float64" in (config.model.dtype, config.retrain.model.dtype):
+    jax.config.update("jax_enable_x64", True)  # all stages': of one process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
@@ -45,15 +49,14 @@ def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
     open_heads=experiment.followed(scaffold),
     watch=watcher(config.probe, config.calibration, experiment),
     watch_every=config.probe.every,
+    mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
 
 
 def load(run: loop.Run, checkpoint) -> list[trained.Model]:
   """The models of a trained run, one of each seed."""
-  states = loop.load(run, str(checkpoint))
-  return trained.models(
-    run.experiment, run.scaffold, run.seeds, states, str(checkpoint)
-  )
+  checkpoint = str(checkpoint)
+  return trained.models(run, loop.load(run, checkpoint), checkpoint)
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -191,10 +194,9 @@ def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
 
 def open_model(folder, seed: int | None = None) -> trained.Model:
   """The model of a workdir; see lengthgen_jax.load."""
-  folder = pathlib.Path(folder)
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
-  models = {model.seed: model for model in answering(config, folder)}
+  models = {m.seed: m for m in answering(config, pathlib.Path(folder))}
   if seed is None:
     return trained.best(list(models.values()))
   check(seed in models, f"{folder} has seeds {tuple(models)}, none of {seed}")

@@ -138,7 +138,8 @@ class DataSet:
     def make(index):
       # One draw an example: many small ones take long to compile.
       count = task.operands + task.draws(longest)
-      numbers = jax.random.uniform(jax.random.fold_in(root, index), (count,))
+      key = jax.random.fold_in(root, index)
+      numbers = jax.random.uniform(key, (count,), jnp.float32)
       first, rest = numbers[: task.operands], numbers[task.operands :]
       if self.numbers == "permutation":
         size = Size(first, width, longest)
@@ -159,8 +160,7 @@ class DataSet:
     return digits.permuted(jnp.minimum(index, high - 1), self.seed)
 
   def sample(self, key, count: int, bucket: int, turn=0, held_out=False):
-    """A batch of `count` examples of a bucket, drawn uniformly with
-    replacement.
+    """`count` examples of a bucket, drawn uniformly with replacement.
 
     Held-out examples come from another, endless stream.
     """
@@ -222,7 +222,7 @@ def test_batch(
   def make(index):
     one = jax.random.fold_in(key, index)
     items = task.test_sets[test_set](task, one, size, *how)
-    return task.answered(items, size)
+    return task.answered(items.astype(jnp.int32), size)
 
   return pack.batch(kind, task, make, index_B)
 

@@ -40,7 +40,7 @@ class NumberTask(Task):
     count, longest = items.shape
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
-    first = jnp.array(self.vocabulary.encode(marks))
+    first = jnp.array(self.vocabulary.encode(marks), jnp.int32)
     ids = items[place % count, digit].at[:count].set(first)
     return self.run(ids, count * (width + 1), segment, axis, marks=count)
 

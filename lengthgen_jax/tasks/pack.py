@@ -59,7 +59,7 @@ def batch(kind: str, task, make, *arguments) -> Batch:
     if own is None:
       return None
     own = own if task.ragged else jax.tree.map(lambda x: x[None], own)
-    return own._replace(index=jnp.arange(own[0].shape[1]))
+    return own._replace(index=jnp.arange(own[0].shape[1], dtype=jnp.int32))
 
   return found._replace(**{n: placed(getattr(found, n)) for n in PLACED})
 

@@ -7,23 +7,27 @@ import shutil
 import zlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import check
 
 
 class Checkpoints:
   """The checkpoints of one run: folder/{step}, the newest `keep` of them.
 
-  A step holds `arrays` (Orbax), `meta.json` (config, shape and dtype of every
-  leaf) and `checksums.json` (of all these files). It is written as
-  `.{step}.writing` and renamed when whole: a step that shows is whole.
+  A step holds `arrays` (Orbax), `meta.json` (config, seeds, shape and dtype of
+  every leaf) and `checksums.json` (of all these files). It is written as
+  `.{step}.writing` and renamed when whole: a step that shows is whole. Of
+  several hosts each writes its shards of the arrays, the first one the rest.
   """
 
-  def __init__(self, folder, keep: int = 2):
+  def __init__(self, folder, keep: int = 2, seeds=()):
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
+    self.seeds = list(map(int, seeds))  # whose states these are
     self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
     self._writes = []  # one in flight, or none
 
@@ -36,9 +40,13 @@ class Checkpoints:
     """Copies a pytree of jax arrays (none empty) and returns; they are written
     in the background. Raises what stopped the write before."""
     self._finish_write()
-    # np.asarray may be a view of a buffer that the caller's next step reuses.
-    arrays = {k: np.array(x) for k, x in named(jax.device_get(state)).items()}
-    meta = json.dumps({"config": config, "leaves": forms(arrays)})
+    # Copies: the caller's next step reuses the buffers.
+    if hosts.several():
+      arrays = named(jax.tree.map(jnp.copy, state))
+    else:
+      arrays = {k: np.array(x) for k, x in named(jax.device_get(state)).items()}
+    meta = {"config": config, "seeds": self.seeds, "leaves": forms(arrays)}
+    meta = json.dumps(meta)
     self._writes.append(self._thread.submit(self._write, step, arrays, meta))
 
   def restore(self, abstract, step=None, report=print, repair=False):
@@ -52,10 +60,21 @@ class Checkpoints:
         a killed run left half written.
 
     Raises:
-      UsageError: a named step is missing or damaged, or the structure differs.
+      UsageError: a named step is missing or damaged, or seeds or structure
+        differ.
     """
     # An error of theirs is for save() or close() to raise.
     concurrent.futures.wait(self._writes)
+    mends = repair and hosts.first()
+    if repair and not mends:
+      hosts.meet("checkpoints")  # the first host has moved what is damaged
+    newest = self._sound(step, report, mends)
+    if mends:
+      hosts.meet("checkpoints")
+    return newest, None if newest is None else self._load(newest, abstract)
+
+  def _sound(self, step, report, repair: bool) -> int | None:
+    """The newest step (or the given one) whose files are sound."""
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -66,14 +85,14 @@ class Checkpoints:
     for newest in reversed(steps) if step is None else [step]:
       reason = damage(self.folder / str(newest))
       if not reason:
-        return newest, self._load(newest, abstract)
+        return newest
       line = f"checkpoint {newest} in {self.folder} is damaged ({reason})"
       check(step is None, f"eval.checkpoint={step}: {line}; {choices}")
       if repair:
         line += f"; moved to {self._move_aside(newest)}"
       before = "using the one before" if newest > steps[0] else "none is left"
       report(f"{line}; {before}")
-    return None, None
+    return None
 
   def close(self) -> None:
     """Waits for writes in flight and raises their error."""
@@ -85,12 +104,23 @@ class Checkpoints:
       self._writes.pop().result()
 
   def _write(self, step: int, arrays: dict, meta: str) -> None:
-    self._remove_leftovers()
     place = self.folder / f".{step}.writing"
-    place.mkdir(parents=True)
-    with ocp.StandardCheckpointer() as checkpointer:
+    if hosts.first():
+      self._remove_leftovers()
+      place.mkdir(parents=True)
+    # By name, the processes wait for each other beside the devices' work.
+    processes = set(range(jax.process_count())) if hosts.several() else None
+    together = ocp.options.MultiprocessingOptions(active_processes=processes)
+    with ocp.StandardCheckpointer(
+      multiprocessing_options=together
+    ) as checkpointer:
       checkpointer.save(place / "arrays", arrays)
       checkpointer.wait_until_finished()  # raises what went wrong
+    if hosts.first():
+      self._publish(step, place, meta)
+
+  def _publish(self, step: int, place: pathlib.Path, meta: str) -> None:
+    """Makes a step of what all hosts have written; removes the oldest."""
     (place / "meta.json").write_text(meta)
     sums = {name: checksum(path) for name, path in files(place).items()}
     (place / "checksums.json").write_text(json.dumps(sums))
@@ -114,17 +144,28 @@ class Checkpoints:
     """The state of a step whose files are sound."""
     place = self.folder / str(step)
     leaves = named(abstract)
-    saved = json.loads((place / "meta.json").read_text())["leaves"]
-    wrong = differences(forms(leaves), saved)
+    saved = json.loads((place / "meta.json").read_text())
+    seeds = saved.get("seeds", self.seeds)
+    check(
+      seeds == self.seeds or not self.seeds,
+      f"checkpoint {step} in {self.folder} is of seeds {seeds} and not of"
+      f" {self.seeds}",
+    )
+    wrong = differences(forms(leaves), saved["leaves"])
     names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
     check(
       not wrong,
       f"checkpoint {step} in {self.folder} has another structure: {names}",
     )
+    # As numbers, or each host its shards, whoever wrote them.
+    target = {
+      name: leaf if sharding(leaf) else np.empty(leaf.shape, leaf.dtype)
+      for name, leaf in leaves.items()
+    }
     with ocp.StandardCheckpointer() as checkpointer:
-      arrays = checkpointer.restore(place / "arrays")
+      arrays = checkpointer.restore(place / "arrays", target)
     state = [
-      jax.device_put(arrays[name], getattr(leaf, "sharding", None))
+      arrays[name] if sharding(leaf) else jax.device_put(arrays[name])
       for name, leaf in leaves.items()
     ]
     return jax.tree.unflatten(jax.tree.structure(abstract), state)
@@ -136,6 +177,11 @@ class Checkpoints:
     while (target := aside / f"{step}.{number}").exists():
       number += 1
     return (self.folder / str(step)).rename(target)
+
+
+def sharding(leaf):
+  """Where an abstract leaf is to be, None if it does not say."""
+  return getattr(leaf, "sharding", None)
 
 
 def named(tree) -> dict:

@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
+from lengthgen_jax.training.mesh import ONE, Mesh, Vote
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.step import Trainer
@@ -39,6 +41,7 @@ class Run:
     open_heads: of attention along lines; see Trainer.
     watch: function of the run and its states that returns rows, for a log.
     watch_every: chunks between its calls.
+    mesh: the devices.
   """
 
   experiment: object
@@ -54,14 +57,15 @@ class Run:
   open_heads: tuple | None = None
   watch: Callable | None = None
   watch_every: int = 1
+  mesh: Mesh = ONE
 
   @property
   def trainer(self) -> Trainer:
-    return Trainer(self.experiment, self.train, self.open_heads)
+    return Trainer(self.experiment, self.train, self.open_heads, self.mesh)
 
   @property
   def store(self) -> Checkpoints:
-    return Checkpoints(self.folder / "checkpoints", self.keep)
+    return Checkpoints(self.folder / "checkpoints", self.keep, self.seeds)
 
   @property
   def seed_R(self):
@@ -89,15 +93,20 @@ def train(run: Run, initial=None):
     UsageError: a checkpoint is another run's.
   """
   with contextlib.closing(run.store) as store:
-    step, states = store.restore(run.abstract, report=run.report, repair=True)
+    abstract = run.mesh.of_seeds(run.abstract)
+    step, states = store.restore(abstract, report=run.report, repair=True)
     if states is not None:
       run.report(f"resumed at step {step}")
     else:
       states = many.init(run.trainer, run.seed_R)
       if initial is not None:
-        params = jax.tree.map(lambda *x: jnp.stack(x), *initial)
+        stack = lambda own, *x: jnp.stack(x).astype(own.dtype)
+        params = jax.tree.map(stack, states.params, *initial)
         states = states.replace(params=params)
-    return _Loop(run, states, store).go()
+      states = run.mesh.place(states)
+    states = _Loop(run, states, store).go()
+  hosts.meet("trained")
+  return states
 
 
 def load(run: Run, checkpoint: str):
@@ -132,9 +141,9 @@ class _Loop:
 
   def __init__(self, run: Run, states, store: Checkpoints):
     self.run, self.states, self.store = run, states, store
-    self.seeds = run.seed_R
-    self.on_its_way = None
-    self.status = jax.device_get(many.status(states))
+    self.seeds, self.on_its_way = run.seed_R, None
+    self.stops = Vote(run.mesh)
+    self.status = jax.device_get(many.status(run.mesh, states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
     steps = self.status["step"].tolist()
@@ -163,9 +172,10 @@ class _Loop:
         self.on_its_way = found
         if run.watch and chunks % run.watch_every == 0:
           self._watch()
-        if chunks % run.save_every == 0 or stops:
+        stop = self.stops(bool(stops))
+        if chunks % run.save_every == 0 or stop:
           self._save()
-        if stops:
+        if stop:
           raise Interrupted(
             f"stopped at step {self.status['step'].max()} of"
             f" {run.train.steps}, saved; the same command goes on from there"
@@ -177,7 +187,7 @@ class _Loop:
     """Logs what is seen of the seeds that moved."""
     rows = [
       row
-      for row in self.run.watch(self.run, self.states)
+      for row in self.run.watch(self.run, self.run.mesh.read(self.states))
       if row["step"] > self.watched[row["seed"]]
     ]
     self.watched |= {row["seed"]: row["step"] for row in rows}
@@ -234,7 +244,7 @@ class _Loop:
   def _save(self) -> None:
     """Reads what is on its way and saves, unless no seed has moved since."""
     self._read()
-    steps = self.states.step.tolist()
+    steps = self.status["step"].tolist()
     if steps != self.saved:
       self.store.save(max(steps), self.states, self.run.config)
       self.saved = steps

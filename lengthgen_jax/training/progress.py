@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+from lengthgen_jax import hosts
 from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
 
@@ -30,7 +31,7 @@ def stop_signals():
 
 
 class Log:
-  """Progress bar, metrics.jsonl and TensorBoard."""
+  """Progress bar, metrics.jsonl and TensorBoard, of the first host."""
 
   def __init__(self, trainer, seeds, folder: pathlib.Path, steps):
     """Opens the log of a run.
@@ -51,7 +52,8 @@ class Log:
     self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
     step = max(steps)
-    self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+    board, writes = str(folder / "tensorboard"), hosts.first()
+    self.board = SummaryWriter(board, purge_step=step, write_to_disk=writes)
     self.bar = tqdm(
       total=self.attempt_steps,
       initial=step,
@@ -59,6 +61,7 @@ class Log:
       desc=folder.name,
       file=sys.stderr,
       dynamic_ncols=True,
+      disable=not writes,
     )
     self.rate = optimizer.schedule(trainer.train)
     self.clock = time.perf_counter()

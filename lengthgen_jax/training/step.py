@@ -10,6 +10,7 @@ import optax
 from lengthgen_jax import rng
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training import state as states
+from lengthgen_jax.training.mesh import ONE, Mesh
 from lengthgen_jax.training.state import TrainState
 
 
@@ -21,11 +22,13 @@ class Trainer:
     experiment: tasks, data, model and plan.
     train: a TrainConfig.
     open_heads: of attention along lines; None: every pair (Experiment.sites).
+    mesh: the devices.
   """
 
   experiment: object
   train: optimizer.TrainConfig
   open_heads: tuple | None = None
+  mesh: Mesh = ONE
 
   @property
   def attempt_steps(self) -> int:
@@ -78,8 +81,9 @@ class Trainer:
     """
     lessons = len(self.experiment.lessons)
     left = (state.begun + self.attempt_steps - state.step) // lessons
-    nothing = jnp.full(len(self.experiment.heads), jnp.nan, jnp.float32)
-    skip = lambda state: (state, {"loss": nothing, "em": nothing})
+    nothing = jnp.full(len(self.experiment.heads), jnp.nan)
+    nothing = {"loss": nothing, "em": nothing.astype(jnp.float32)}
+    skip = lambda state: (state, nothing)
     rounds = jnp.minimum(rounds, left)
     train = lambda state: self._train(state, seed, scaffold, replay, rounds)
     return jax.lax.cond(state.done, skip, train, state)
@@ -181,9 +185,10 @@ class Trainer:
         count = int(self.train.replay_share * part.count)
         key = jax.random.fold_in(data_key, count)
         batch = experiment.data[0].replayed(batch, replay, key, count, turn)
+      batch = self.mesh.split(batch)
       key = jax.random.fold_in(drop_key, part.bucket)
       args = scaffold, batch, share.head, key, self.open_heads
-      summed, count = experiment.loss(params, *args)
+      summed, count = experiment.loss(params, *args, self.mesh.shape[1])
       total, weight = total + summed, weight + count
     return total / weight
 
@@ -196,12 +201,15 @@ class Trainer:
       """[B] of one head's examples of one width."""
       own = jax.random.fold_in(key, turn)
       batch = experiment.sample(own, head, part, turn, held_out=True)
+      batch = self.mesh.split(batch)
       how = {"open_heads": self.open_heads}
       return experiment.hits(params, scaffold, batch, head, **how)[1]
 
     def one_turn(turn):
       found = [
-        jnp.concatenate([exact(turn, head, part) for part in parts]).mean()
+        jnp.concatenate([exact(turn, head, part) for part in parts]).mean(
+          dtype=jnp.float32
+        )
         for head, _, parts in experiment.validation
       ]
       return jnp.stack(found)

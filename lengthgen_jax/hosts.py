@@ -1,0 +1,176 @@
+"""Several hosts, one program: which one this is, and where they meet.
+
+Every host runs the same program and the same compiled functions in the same
+order, each on its part of the arrays. The first one alone writes files and
+talks; what it writes, the others read: they share the workdir's file system.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
+
+HEARTBEAT = 30  # seconds without a sign of life: a process counts as lost
+LOST = (
+  f"another process ended, or gave no sign of life for {HEARTBEAT} s; the same"
+  " command on all hosts goes on from the last checkpoint"
+)
+
+_count, _own = 1, 0  # processes, and which one this is
+
+
+def several() -> bool:
+  """Whether the program runs in more than one process."""
+  return _count > 1
+
+
+def first() -> bool:
+  """Whether this is the process that writes and talks."""
+  return _own == 0
+
+
+def meet(name: str) -> None:
+  """Waits until every process is here: what the first one wrote is there."""
+  if several():
+    from jax.experimental import multihost_utils
+
+    multihost_utils.sync_global_devices(name)
+
+
+@contextlib.contextmanager
+def joined(coordinator, processes, process, seconds: int):
+  """Inside, this process is one of several; however another one ends, this one
+  ends with a line.
+
+  Args:
+    coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
+      knows this and the next two.
+    processes: how many there are.
+    process: which one this is.
+    seconds: that the others are waited for at the start.
+
+  Raises:
+    UsageError: something is missing, or the cluster does not know it.
+  """
+  _check(coordinator, processes, process)
+  where = f"--coordinator={coordinator}" if coordinator else "the coordinator"
+  end = _End(
+    f"{where} did not answer within {seconds} s, or not all processes came"
+    " (--connect_timeout)"
+  )
+  try:
+    _connect(coordinator, processes, process, seconds)
+    end.line = LOST
+    yield
+    meet("end")
+  except Interrupted:  # they all were, at the same place
+    meet("end")
+    raise
+  except BaseException as error:
+    end.of(error)
+  finally:
+    os.unlink(end.log)
+
+
+def _check(coordinator, processes, process) -> None:
+  """UsageError for flags that cannot be."""
+  told = [x is not None for x in (coordinator, processes, process)]
+  check(
+    all(told) or not any(told),
+    "--coordinator, --processes and --process go together: name all three, or"
+    " none on a TPU slice or under SLURM",
+  )
+  if coordinator is None:
+    return
+  host, _, port = coordinator.rpartition(":")
+  check(
+    host and port.isdigit() and int(port) < 1 << 16,
+    f"--coordinator={coordinator}: must be HOST:PORT, like 10.0.0.1:1234",
+  )
+  check(
+    0 <= process < processes,
+    f"--process={process}: must be from 0 to {processes - 1}, below"
+    f" --processes={processes}",
+  )
+
+
+def _connect(coordinator, processes, process, seconds: int) -> None:
+  """Makes this process one of several."""
+  global _count, _own
+  import jax
+
+  # It would keep SIGTERM to itself.
+  jax.config.update("jax_enable_preemption_service", False)
+  try:
+    jax.distributed.initialize(
+      coordinator,
+      processes,
+      process,
+      initialization_timeout=seconds,
+      heartbeat_timeout_seconds=HEARTBEAT,
+    )
+  except ValueError as error:
+    raise UsageError(
+      "--multihost: no TPU slice and no SLURM here that names the hosts: name"
+      " --coordinator, --processes and --process"
+    ) from error
+  except RuntimeError as error:
+    reason = str(error).splitlines()[0]
+    raise UsageError(f"--coordinator={coordinator}: {reason}") from error
+  _count, _own = jax.process_count(), jax.process_index()
+  if not first():
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+class _End:
+  """How a process ends if another one does: with `line`.
+
+  JAX's runtime aborts the process then, after pages on standard error. Those go
+  to a file, and a line is said before the end. (Its callback for this takes no
+  Python function: jaxlib 0.10.)
+  """
+
+  def __init__(self, line: str):
+    self.line = line
+    number, self.log = tempfile.mkstemp(".log", "lengthgen_process_")
+    self._standard_error = os.dup(2)
+    sys.stdout.flush(), sys.stderr.flush()
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    os.dup2(number, 1), os.dup2(number, 2)
+    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: self.lost())
+    ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
+
+  def of(self, error: BaseException) -> None:
+    """Ends this process for an error; the others hear of it."""
+    if isinstance(error, KeyboardInterrupt):
+      os._exit(130)
+    text = no_memory(error) or str(error)
+    if isinstance(error, UsageError):
+      time.sleep(2 * (several() and first()))  # let the others say the same
+    elif not no_memory(error):
+      text = "".join(traceback.format_exception(error))
+      # The runtime's, of whatever class, say how they are: "UNKNOWN: ..."
+      if re.match("[A-Z_]+: ", str(error)):
+        os.write(2, text.encode())
+        self.lost()
+    os.unlink(self.log)
+    self._say(text)
+
+  def lost(self) -> None:
+    """Ends this process because another one has ended."""
+    bar = "\n" if several() and first() else ""
+    self._say(f"{self.line} (log: {self.log})", bar)
+
+  def _say(self, line: str, before="") -> None:
+    """Ends this process with a line, without the runtime's goodbyes: they wait
+    for the others."""
+    os.write(self._standard_error, f"{before}lengthgen: {line}\n".encode())
+    os._exit(1)

@@ -1,0 +1,125 @@
+"""What attention and training take, and what a device has; in bytes."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+
+from lengthgen_jax.errors import check
+
+LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
+
+
+def of_device() -> int:
+  """A device's memory; of several on one CPU, each one's share."""
+  found = jax.local_devices()[0].memory_stats() or {}
+  pages = os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
+  return found.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def of_example(experiment, width: int, open_heads) -> int:
+  """Scores, logits and weights of one layer's sites in float32, of one example;
+  along lines, what stands on a few keys.
+
+  Args:
+    experiment: whose model it is.
+    width: what the operands are padded to.
+    open_heads: see trained.Model.open_heads.
+  """
+  task, config = experiment.task, experiment.model.config
+  sources, rows = task.prompt_size(width), task.output_size(width)
+  if experiment.kind == "decoder_only":
+    sources, rows = 0, sources + rows
+  cells = max(
+    rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
+  )
+  found = 3 * 4 * config.num_heads * cells
+  if open_heads is not None:
+    most = max(len(own) for _, layers in open_heads for own in layers)
+    found = found * most // config.num_heads
+    found += 4 * config.emb_dim * rows * LINED_KEYS
+  return found
+
+
+def check_pass(per_example: int, memory_mb: int, what: str) -> None:
+  """UsageError if a test cannot fit a device, whatever the batch: one of the
+  three arrays of `of_example` must.
+
+  Args:
+    per_example: from of_example.
+    memory_mb: config.eval.memory_mb.
+    what: is tested, in words.
+  """
+  limit = of_device()
+  check(
+    memory_mb << 20 <= limit,
+    f"eval.memory_mb={memory_mb}: a device has {limit >> 20}, choose less",
+  )
+  least = per_example // 3
+  check(
+    least <= limit,
+    f"eval.lengths: attention to one example of {what} takes at least"
+    f" {_gib(least)}, and a device has {_gib(limit)}; choose shorter ones",
+  )
+
+
+def check_training(run) -> None:
+  """UsageError if training cannot fit a device, by the least that it takes: the
+  states, a batch, and what the backward pass of a gradient step needs.
+
+  Args:
+    run: a loop.Run.
+  """
+  seeds, data = run.mesh.shape
+  own = len(run.seeds) // seeds
+  states = _size(run.abstract) // seeds
+  at_once = own if run.train.seed_axis == "vmap" else 1
+  kept = at_once * _of_step(run.experiment, run.open_heads is not None) // data
+  limit = of_device()
+  advice = "train.batch_size"
+  if at_once > 1:
+    advice += ", or choose train.seed_axis='loop'"
+  if states > kept:
+    advice = "model.emb_dim or the number of seeds"
+  check(
+    states + kept <= limit,
+    f"training takes at least {_gib(states + kept)} on each device, which"
+    f" has {_gib(limit)}: lower {advice}",
+  )
+
+
+def _of_step(experiment, lined: bool) -> int:
+  """What one seed's gradient step needs: a batch and, of what the backward pass
+  takes at once (models.pieces), the inputs of dense layers and, where attention
+  visits every key, its weights in float32."""
+  config, models = experiment.model.config, experiment.data
+  depth = {"encoder": config.num_encoder_layers}
+  wide = config.mlp_dim + 3 * config.emb_dim  # attention's two, the MLP's two
+  wide *= jnp.dtype(config.dtype).itemsize
+  heads = 0 if lined else 4 * config.num_heads
+  key = jax.eval_shape(lambda: jax.random.key(0))
+
+  def of_part(head: str, part) -> int:
+    batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
+    width = models[experiment.heads.index(head)].longest(part.bucket)
+    at_once = 1 if jax.default_backend() == "cpu" else part.count
+    return _size(batch) + at_once * sum(
+      depth.get(site, config.num_decoder_layers)
+      * rows
+      * (heads * keys + wide * (site != "cross"))
+      for site, (rows, keys) in experiment.site_sizes(width).items()
+    )
+
+  return max(
+    sum(of_part(share.head, part) for share in lesson for part in share.parts)
+    for lesson in experiment.lessons
+  )
+
+
+def _size(tree) -> int:
+  """Of all arrays of a pytree."""
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def _gib(size: int) -> str:
+  return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,47 @@
+"""The flags of a run on several hosts."""
+
+import contextlib
+
+from absl import flags
+
+from lengthgen_jax import hosts
+from lengthgen_jax.errors import check
+
+_MULTIHOST = flags.DEFINE_bool(
+  "multihost",
+  False,
+  "Run as one of several processes, on a TPU slice or under SLURM; elsewhere"
+  " name --coordinator, --processes and --process too.",
+)
+_COORDINATOR = flags.DEFINE_string(
+  "coordinator", None, "multihost: HOST:PORT of the first process."
+)
+_PROCESSES = flags.DEFINE_integer(
+  "processes", None, "multihost: how many there are.", lower_bound=1
+)
+_PROCESS = flags.DEFINE_integer(
+  "process", None, "multihost: which one this is, from 0."
+)
+_CONNECT = flags.DEFINE_integer(
+  "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
+)
+FLAGS = ("multihost", "coordinator", "processes", "process", "connect_timeout")
+MODES = ("train", "abc", "evaluate", "calibrate", "certify")
+
+
+def joined(mode: str):
+  """Inside, this process is one of several, if the flags say so.
+
+  Raises:
+    UsageError: a flag is missing, too much, or cannot be.
+  """
+  which = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
+  if not _MULTIHOST.value:
+    named = [x is not None for x in which]
+    check(
+      not any(named),
+      "--coordinator, --processes and --process are for --multihost",
+    )
+    return contextlib.nullcontext()
+  check(mode in MODES, f"--multihost is for --mode: {', '.join(MODES)}")
+  return hosts.joined(*which, _CONNECT.value)

@@ -1,0 +1,247 @@
+"""Seeds and examples split over devices change results by rounding alone."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import untrained
+from command import REPOSITORY, changed, refused
+from pytrees import far
+from tiny import get_config
+from toy_runs import toy_run
+
+from lengthgen_jax import trained
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.config import build, saved, stages
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.runs import collect, workdir
+from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training.mesh import ONE
+from lengthgen_jax.training.step import Trainer
+
+DEVICES = 8
+
+
+@pytest.fixture(scope="module")
+def run_on_eight(tmp_path_factory):
+  """Folder of a toy's run on eight devices."""
+  return tmp_path_factory.mktemp("eight") / "run"
+
+
+@pytest.fixture(scope="module")
+def eight(run_on_eight):
+  """What eight_devices.py found."""
+  flag = f"--xla_force_host_platform_device_count={DEVICES}"
+  path = [str(REPOSITORY), str(REPOSITORY / "tests")]
+  env = os.environ | {"XLA_FLAGS": flag, "PYTHONPATH": os.pathsep.join(path)}
+  script = str(REPOSITORY / "tests" / "eight_devices.py")
+  command = [sys.executable, script, str(run_on_eight)]
+  done = subprocess.run(command, env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+# On eight devices.
+
+
+def test_a_model_trained_on_eight_devices_has_the_parameters_of_one(eight):
+  """50 steps in float64, with dropout, validation and seeds in turn; and could
+  be on accelerators."""
+  found = eight["models"]
+  assert found["dtypes"] == ["float64"]
+  assert found["params"] < 1e-8
+  assert found["losses"] < 1e-10
+  assert found["lowered"] == ["cuda", "tpu", DEVICES]
+
+
+def test_every_leaf_of_the_states_is_split_over_seeds(eight):
+  assert eight["models"]["unsplit"] == eight["toys"]["unsplit"] == []
+
+
+def test_every_device_has_its_share_of_the_batch_alone(eight):
+  """In the compiled program, as pieces that fit its cache."""
+  found = eight["models"]
+  assert found["pieces (1, 1)"] == 8 and found["pieces (2, 4)"] == 2
+  assert found["batches (1, 1)"] > 300
+  assert found["batches (2, 4)"] < 20 and found["shares (2, 4)"] > 1000
+
+
+def test_tests_and_calibration_are_the_same_on_eight_devices(eight):
+  """Of 13 examples, which eight devices do not divide."""
+  found = eight["models"]["asked"]
+  assert found["devices"] == DEVICES and found["whole"]
+  assert found["hits"] == 0 and 0 < found["right"] < 1
+  assert found["sums"] < 1e-10 and found["solved"] == 6
+
+
+def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(eight):
+  """Two runs with attempts and checkpoints, seeds in turn and side by side."""
+  assert eight["toys"]["compiled"] == 2
+  assert eight["toys"]["apart"] < 1e-4
+
+
+def test_a_run_goes_on_on_another_number_of_devices(
+  eight, run_on_eight, tmp_path
+):
+  whole = loop.load(toy_run(run_on_eight), "last")
+  folder = tmp_path / "run"
+  shutil.copytree(run_on_eight, folder)
+  for step in (60, 80, 100, 120):
+    shutil.rmtree(folder / "checkpoints" / str(step))
+  states = loop.train(toy_run(folder))
+  assert states.step.tolist() == whole.step.tolist() == [60, 80, 60, 120]
+  assert far(states, whole) < 1e-4
+  assert {x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(states)}
+
+
+# The choice of a mesh, as if there were more devices.
+
+
+@pytest.mark.parametrize(
+  ("devices", "seeds", "batch", "wanted"),
+  [
+    (1, 5, 128, (1, 1)),
+    (8, 1, 128, (1, 8)),
+    (8, 2, 128, (2, 4)),
+    (8, 16, 128, (8, 1)),
+    (8, 6, 36, (2, 4)),
+    (6, 4, 128, (2, 1)),  # three do not divide the batch
+    (4, 3, 9, (1, 1)),
+  ],
+)
+def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
+  devices, seeds, batch, wanted
+):
+  assert mesh._usual(devices, seeds, batch) == wanted
+
+
+@pytest.mark.parametrize(
+  ("assignments", "words"),
+  [
+    (("mesh=(3, 1)",), ("mesh=(3, 1): 3 does not divide the 2 seeds",)),
+    (
+      ("mesh=(1, 5)",),
+      ("mesh=(1, 5): 5 does not divide train.batch_size=32", "(1, 1), or ()"),
+    ),
+    (("mesh=(2, 4)",), ("mesh=(2, 4): 8 does not divide the 1 devices",)),
+    (("mesh=(2,)",), ("mesh=(2,): devices along seeds and along data",)),
+    (("mesh=(0, 1)",), ("mesh=(0, 1): must be integers from 1 on",)),
+    (
+      ("train.batch_size=2000000000",),
+      ("training takes at least ", "GiB on each device", "train.batch_size"),
+    ),
+    (
+      ("train.batch_size=2000000000", "train.seed_axis='vmap'"),
+      ("or choose train.seed_axis='loop'",),
+    ),
+    (
+      ("model.mlp_dim=10000000000",),
+      (
+        "training takes at least ",
+        "lower model.emb_dim or the number of seeds",
+      ),
+    ),
+    (
+      ("eval.lengths=(2, 1000000)",),
+      ("eval.lengths: attention to one example of 1000000 digits takes", "GiB"),
+    ),
+    (
+      ("eval.memory_mb=100000000",),
+      ("eval.memory_mb=100000000: a device has",),
+    ),
+  ],
+)
+def test_what_devices_cannot_hold_is_said_before_anything_is_compiled(
+  assignments, words, tmp_path
+):
+  config = changed(*assignments, preset="addition,vanilla")
+  line = refused("train", config, tmp_path / "run")
+  assert all(word in line for word in words), line
+  assert not (tmp_path / "run").exists()
+
+
+def test_a_test_may_take_its_memory_on_every_device():
+  one = trained.Model(untrained.experiment(), {}, {})
+  test = trained.Test("equal", "equal", (), 60, 10**9)
+  three = mesh.Mesh(Grid(np.empty((1, 3))))
+  many_more = dataclasses.replace(one, mesh=three).pass_size(test)
+  assert many_more == 3 * one.pass_size(test) > 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Grid:
+  """Of devices, in shape alone."""
+
+  devices: np.ndarray
+
+
+def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():
+  """As in retraining, when a seed did not interpolate."""
+  config = changed("mesh=(2, 1)", "seeds=(0, 1)")
+  assert stages.retrain_config(config, (0, 1), None).mesh == (2, 1)
+  assert stages.retrain_config(config, (1,), None).mesh == ()
+  assert ONE.fit(1, 7) is ONE.fit(3, 7) is ONE
+
+
+def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
+  """It may be resumed and read on other devices."""
+  config = changed("mesh=(1, 1)")
+  workdir.open_workdir(config, tmp_path, "train")
+  found = saved.saved_config(tmp_path)
+  assert found.mesh == () and not saved.differences(config, found)
+  assert saved.config_hash(config) == saved.config_hash(found)
+
+
+def test_a_checkpoint_of_other_seeds_is_refused(tmp_path):
+  run = toy_run(tmp_path / "run", steps=20)
+  loop.train(run)
+  other = dataclasses.replace(run, seeds=(3, 1, 4, 6))
+  for use in (loop.train, lambda run: loop.load(run, "last")):
+    with pytest.raises(UsageError) as refusal:
+      use(other)
+    line = str(refusal.value)
+    assert line.endswith("is of seeds [3, 1, 4, 5] and not of [3, 1, 4, 6]")
+
+
+# Devices that are not here.
+
+
+def lowers(function, *args) -> bool:
+  """Whether a function of shapes lowers for GPUs and for TPUs."""
+  platforms = ("cuda", "tpu")
+  found = jax.export.export(jax.jit(function), platforms=platforms)(*args)
+  return found.platforms == platforms and bool(found.mlir_module_serialized)
+
+
+def test_training_tests_calibration_and_decoding_lower_for_accelerators():
+  config = get_config("addition,window_cpi")
+  built = build.build(config)
+  scaffold = build.make_scaffold(config, built)
+  trainer = Trainer(built, optimizer.TrainConfig(**config.train))
+  seeds = jnp.array(tuple(config.seeds))
+  states = jax.eval_shape(partial(many.init, trainer), seeds)
+  rounds = jnp.int32(3)
+  assert lowers(partial(many.chunk, trainer), states, seeds, scaffold, rounds)
+  shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  own = of_seed(scaffold, 0)
+  batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)
+  asked = jax.tree.map(shape, states.params), own, jax.eval_shape(batch)
+  model = trained.Model(built, own, {})
+  kept = model.ring(batch())
+  assert model.open_heads and kept
+  for heads in (None, model.open_heads):
+    assert lowers(partial(trained._hits, ONE, built, heads), *asked)
+  for ring in (None, kept):
+    told = partial(trained._greedy, ONE, built, built.task.end, ring)
+    assert lowers(told, *asked, rounds)
+  sums = partial(collect._sums, ONE, built, "weights")
+  assert lowers(sums, *asked, False)

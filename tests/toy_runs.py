@@ -1,0 +1,30 @@
+"""Runs of a toy on a mesh of devices."""
+
+import toy
+
+from lengthgen_jax.training import loop, mesh
+
+SEEDS = (3, 1, 4, 5)
+FATES = (toy.FINE, toy.BAD_START, toy.FINE, toy.HOPELESS)
+ENDLESS = 10**8  # steps
+
+
+def toy_run(folder, shape=(1, 1), steps=60, save_every=1, fates=FATES):
+  """A loop.Run of four seeds, of which two start again."""
+  return loop.Run(
+    experiment=toy.Toy(),
+    train=toy.train_config(
+      steps=steps,
+      target_exact_match=2.0,
+      restarts=1,
+      restart_below=0.6,
+    ),
+    seeds=SEEDS,
+    scaffold=toy.scaffold(*fates),
+    folder=folder,
+    save_every=save_every,
+    keep=9,
+    config={},
+    report=lambda line: None,
+    mesh=mesh.make(shape, SEEDS, 16),
+  )
