@@ -21,6 +21,8 @@ FIELDS = {
     "samples": 128,  # inputs of each length
     # of what is knocked out or patched; 0 = the training length
     "causal_length": 0,
+    # train the best seed again without each line of its bias in turn
+    "retrain": False,
     # activations of the inputs to keep, like decoder.blocks.0.before_mlp
     "activations": (),
     # also while training, after so many chunks each time; 0 = never

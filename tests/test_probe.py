@@ -1,18 +1,21 @@
 """--mode=probe: rows, figures, what is watched while a model trains, and one
 line for every mistake."""
 
+import dataclasses
 import shutil
 
 import numpy as np
 import pytest
 from command import TINY, changed, inside, refused
 
+from lengthgen_jax.interpret import interventions
 from lengthgen_jax.interpret.pages import FIGURES, Page
 from lengthgen_jax.interpret.probes import PROBES
 from lengthgen_jax.interpret.shelves import shelved
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import watch
+from lengthgen_jax.runs import watch, without
 from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.training import loop
 
 FEW = "--config.probe.samples=12"
 # Of an adder with lines; of the strongest line see what is watched, below.
@@ -119,6 +122,41 @@ def test_what_is_watched_is_the_strongest_line_of_every_head(
 
 def test_nobody_watches_unless_asked(trained_run):
   assert trained_run.watch is None
+
+
+# Trained again.
+
+
+def test_a_model_is_trained_again_without_each_line(
+  trained_run, trained_models, tmp_path, monkeypatch
+):
+  """Of the second seed; the line is closed in every head, and nothing else."""
+  model = trained_models[1]
+  found = interventions.lines(model)
+  everywhere = [at for at in found if at[1] is None and at[2] is None]
+  few = {at: found[at] for at in (everywhere[0], everywhere[-1])}
+  other = next(at for at in found if at[2] is not None)
+  monkeypatch.setattr(
+    interventions, "lines", lambda _: few | {other: found[other]}
+  )
+  train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
+  run, runs = dataclasses.replace(trained_run, train=train), []
+  monkeypatch.setattr(
+    loop, "train", lambda own, go=loop.train: runs.append(own) or go(own)
+  )
+  see = {"length": 2, "samples": 8}
+  means = list(without.retrained(run, tmp_path, model, see))
+  assert [(m.part, m.line, m.count) for m in means] == [
+    (site, words, 8) for site, _, _, words in few
+  ]
+  for own, (site, *_), cells in zip(runs, few, few.values(), strict=True):
+    assert own.seeds == (1,) and own.folder.parent == tmp_path / "without"
+    for name, lines in own.scaffold.items():
+      was = np.asarray(model.scaffold[name].valid)
+      lost = np.argwhere(was & ~np.asarray(lines.valid)[0]).tolist()
+      wanted = sorted(map(list, cells)) if name == site else []
+      assert lost == wanted and not (np.asarray(lines.valid)[0] & ~was).any()
+  assert len({own.folder for own in runs}) == 2
 
 
 # Mistakes.

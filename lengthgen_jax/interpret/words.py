@@ -85,6 +85,9 @@ def _lines(rows: list[dict]):
       for row in of_metric(everywhere, "without_line", part=part, line=line)
     }
     cells = "".join(at.get(seed, f"{'-':>7}") for seed in seeds)
+    for row in of_metric(rows, "retrained_without_line", part=part, line=line):
+      again = f"{100 * row['value']:.1f}"
+      cells += f"; seed {row['seed']} trained without it: {again}"
     yield f"{f'  {part}, {line}':<58}{cells}"
   enough = of_metric(rows, "enough_lines")
   if closed and enough:

@@ -12,14 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from lengthgen_jax.errors import UsageError, check_choice
+from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.interpret import pages, plots
 from lengthgen_jax.interpret.activations import Seen, activation
 from lengthgen_jax.interpret.pictures import Input, check_size
-from lengthgen_jax.interpret.probes import PROBES, chosen, measured
+from lengthgen_jax.interpret.probes import LINES, PROBES, chosen, measured
 from lengthgen_jax.interpret.words import summary
 from lengthgen_jax.results import measures, records
-from lengthgen_jax.runs import collect, evaluate, workdir
+from lengthgen_jax.runs import collect, evaluate, without, workdir
 from lengthgen_jax.runs.watch import passes
 from lengthgen_jax.trained import Model, best
 from lengthgen_jax.training.loop import WATCHED
@@ -39,6 +39,7 @@ class ProbeConfig:
   lengths: tuple
   samples: int
   causal_length: int
+  retrain: bool
   activations: tuple
   every: int
 
@@ -59,6 +60,9 @@ def run(whole, folder: pathlib.Path) -> int:
   rows = []
   for model in models:
     rows += _rows(stage, model, how, probes, len(whole.seeds))
+  if how.retrain:
+    check(LINES.holds(drawn), f"probe.retrain is for {LINES.words}")
+    rows += _retrained(stage, folder, drawn, how, len(whole.seeds))
   records.merge(folder / "probes.jsonl", rows)
   words = summary(rows, drawn.seed)
   print("\n".join(words))
@@ -160,6 +164,18 @@ def _rows(stage, model: Model, how: ProbeConfig, probes: dict, asked: int):
       f" {seconds:.0f} s so far"
     )
   return rows
+
+
+def _retrained(stage, folder, model: Model, how: ProbeConfig, asked: int):
+  """Rows of models that were trained without a line."""
+  config, task = stage.config, model.experiment.task
+  length = how.causal_length or model.experiment.train_length
+  base = evaluate.row_base(config, model, stage.name, asked)
+  base |= {"length": length, "bits": task.bits(length)}
+  base["test_set"] = next(iter(task.test_sets))
+  see = {"length": length, "samples": how.samples, "seed": config.eval.seed}
+  found = without.retrained(stage.runs[0], folder, model, see)
+  return [base | _row("retrained_without_line", mean) for mean in found]
 
 
 def _row(metric: str, mean) -> dict:
