@@ -144,7 +144,7 @@ def test_python_of_the_pages_runs(text, request, capsys):
 
 def test_what_the_pages_add_is_all_there_is_to_add(tmp_path):
   """Its files and registry lines in a copy of the project, where its test line
-  covers the new task, and those of models the new encoding."""
+  covers the new task, and others the new encoding and the new probe."""
   for folder in ("lengthgen_jax", "configs", "tests", "docs"):
     shutil.copytree(REPOSITORY / folder, tmp_path / folder)
   shutil.copy(REPOSITORY / "README.md", tmp_path)
@@ -159,15 +159,15 @@ def test_what_the_pages_add_is_all_there_is_to_add(tmp_path):
   (words,) = [w for w in commands("python") if ADDED[0] in w]
   assert words[:2] == ["-m", "pytest"]
   words[words.index(ADDED[0])] = " or ".join(ADDED)
-  words += ["tests/test_models.py"]
+  words += ["tests/test_models.py", "tests/test_interventions.py"]
   words += ["tests/test_docs.py::test_commands_of_the_pages_parse"]
   done = subprocess.run(
-    [sys.executable, *words, "-p", "no:cacheprovider"],
+    [sys.executable, *words, "-v", "-p", "no:cacheprovider"],
     cwd=tmp_path,
     env=os.environ | {"PYTHONPATH": str(tmp_path)},
     capture_output=True,
     text=True,
   )
   assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-  found = int(re.search(r"(\d+) passed", done.stdout).group(1))
-  assert found > 20
+  assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 20
+  assert "test_interventions" in done.stdout  # -v names what has run

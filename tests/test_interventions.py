@@ -15,6 +15,7 @@ from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.interpret import interventions
 from lengthgen_jax.interpret.activations import PLACES, Seen
+from lengthgen_jax.interpret.probes import ALL, PROBES
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.trained import Model
 
@@ -221,3 +222,14 @@ def test_one_program_serves_all_edits():
     assert list(probe(seen))
   assert list(interventions.without_line(seen))
   assert interventions._hits._cache_size() - before <= 1
+
+
+@pytest.mark.parametrize(
+  "name", [n for n, p in PROBES.items() if p.need is ALL]
+)
+def test_probes_of_every_model_say_something_of_every_example(name):
+  """A place is named once, and a mean is of examples or of their parts."""
+  means = list(PROBES[name].of(lined()))
+  assert means and len({mean.where for mean in means}) == len(means)
+  for mean in means:
+    assert mean.count and np.isfinite(mean.value)
