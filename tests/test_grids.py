@@ -1,5 +1,7 @@
 """Certificates of running sums: a row depends on what they say it does."""
 
+import types
+
 import numpy as np
 import plain_tasks as plain
 import pytest
@@ -10,6 +12,7 @@ from lengthgen_jax.interpret import certificate, grids, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Place
+from lengthgen_jax.tasks import data
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.pack import KINDS
 
@@ -114,39 +117,40 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
     grids.survey(own.experiment, bad)
 
 
-def test_practice_is_what_fails_and_what_is_right_by_little(monkeypatch):
-  """Of a model that nobody trained, and as if it were right in some inputs."""
-  own = model()
-  monkeypatch.setattr(grids, "DRAWN", 64)
-  monkeypatch.setattr(grids, "CHUNK", 32)
-  monkeypatch.setattr(grids, "THIN", 3)
-  args = own.experiment, own.scaffold, own.params, 0
-  found = grids.practice(*args)
-  assert len(found["failing"]) == 64 and not found["thin"]
-  n, m = own.experiment.data[0].longest(0)
-  for text in found["failing"]:
-    a, b = text.split("*")
-    assert (len(a), len(b)) == (n, m)
-  assert not own.hits(own.typed(found["failing"][0]))[1].all()
-  # The least leads of right inputs, over all chunks.
-  leads = np.random.default_rng(1).permutation(64) - 1.0
-  chunks = iter(np.split(leads, 2))
-  monkeypatch.setattr(grids, "_margins", lambda *_: next(chunks))
-  monkeypatch.setattr(grids, "_product", lambda own, _: str(own.tolist()))
-  drawn = np.random.default_rng(0).integers(0, 10, (64, 2, n)).tolist()
-  texts = [str(drawn[i]) for i in np.argsort(leads)]
-  again = grids.practice(*args)
-  assert sorted(again["failing"]) == sorted(texts[:2])  # -1 and 0
-  assert again["thin"] == texts[2:5]
-
-
-def test_margins_are_leads_of_what_is_scored():
-  batch = model().typed("12*34")
-  shape = (*batch.target.shape, TASK.vocab_size)
-  logits = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-  leads = []
-  for row, token in zip(logits[0], batch.target[0].tolist(), strict=True):
-    leads.append(row[token] - np.delete(row, token).max())
-  scored = np.asarray(batch.weight[0]) > 0
-  least = np.array(leads)[scored].min()
-  np.testing.assert_allclose(grids._margins(batch, logits), [least], rtol=1e-6)
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_to_practice_on_have_the_contexts(kind, monkeypatch):
+  """And are of training sizes: failing ones several times."""
+  monkeypatch.setattr(locality, "widths", lambda *_: range(4, 6))
+  own, random = model(kind), np.random.default_rng(0)
+  survey = grids.survey(own.experiment, own.scaffold)
+  tallies, wanted = [], {}
+  for view, examples in survey.views.items():
+    example = examples[0]
+    n = example.width - 2
+    items = random.integers(0, 10, (2, 2, n if n > 3 else 3)).astype(np.int32)
+    items[:, 0, n:], items[:, 1, 3:] = 0, 0
+    pairs = [(one, [n, 3]) for one in items]
+    batch = data.typed_batch(TASK, kind, pairs, (n, 3), (n, 3))
+    contexts = grids._contexts(survey.tape, view, example, items, batch)
+    thin = [[-1.0, contexts[0].tolist()], [2.0, contexts[1].tolist()]]
+    tallies.append(certificate.Tally(thin=thin))
+    for context in contexts:
+      found = grids.products(
+        *(survey.tape, view, example, context, own.experiment, random)
+      )
+      if len(wanted) < 40 and found:
+        pairs = [TASK.parse(text) for text in found[:3]]
+        batch = data.typed_batch(TASK, kind, pairs, (n, 3), (n, 3))
+        again = np.stack([np.pad(x, [(0, 0), (0, 9)]) for x, _ in pairs])
+        told = grids._contexts(survey.tape, view, example, again, batch)
+        assert (told == context).all()
+        wanted[view] = True
+  assert len(wanted) > 5
+  trained = lambda n: types.SimpleNamespace(
+    kind=kind, task=TASK, data=[types.SimpleNamespace(longest=lambda _: (n, n))]
+  )
+  inputs = grids.practice(survey, tallies, trained(4), 0)
+  assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0
+  for text in inputs["failing"] + inputs["thin"]:
+    assert max(map(len, text.split("*"))) <= 4
+  assert not any(grids.practice(survey, tallies, trained(3), 0).values())

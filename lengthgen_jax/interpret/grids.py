@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.interpret import certificate, layout, locality
+from lengthgen_jax.interpret import certificate, judge, layout, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.tape import Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
@@ -23,8 +23,7 @@ from lengthgen_jax.training.mesh import ONE
 
 ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
-DRAWN, CHUNK = 1 << 18, 1 << 12  # inputs to look for failures among, at a time
-THIN = 512  # inputs that are right by little to practice on
+TRIED = 20_000  # products that are tried to meet a context
 
 
 class RowTape(Tape):
@@ -156,44 +155,54 @@ def _contexts(tape: Tape, view, example, items, batch):
   return np.stack(found, axis=1).astype(np.uint8)
 
 
-def practice(experiment, scaffold, params, seed: int, *, mesh=ONE) -> dict:
-  """{"failing", "thin"}: random products of the largest training size, as
-  people type them: all that fail among DRAWN (or, if none does, among four
-  times as many), and the THIN that are right by least."""
-  size = experiment.data[0].longest(0)
-  dense = certificate.Dense(experiment, scaffold, params, size, mesh=mesh)
-  random, drawn, failing = np.random.default_rng(seed), 0, []
-  thin = {}  # margin by text
-  while drawn < DRAWN or (not failing and drawn < 4 * DRAWN):
-    items = random.integers(0, 10, (CHUNK, 2, max(size))).astype(np.int32)
-    margins = _margins(*dense(items, size))
-    order = np.argsort(margins, kind="stable")
-    wrong = int((margins <= 0).sum())
-    failing += [_product(items[i], size) for i in order[:wrong]]
-    for i in order[wrong : wrong + THIN]:
-      thin[_product(items[i], size)] = float(margins[i])
-    thin = dict(sorted(thin.items(), key=lambda own: own[1])[:THIN])
-    drawn += CHUNK
-  return {"failing": failing, "thin": list(thin)}
-
-
-def _margins(batch, logits):
-  """[B] least lead of a right token over the others, of all that is scored."""
-  target = np.asarray(batch.target)[..., None]
-  right = np.take_along_axis(logits, target, axis=-1)[..., 0]
-  others = logits.copy()
-  np.put_along_axis(others, target, -np.inf, axis=-1)
-  lead = right - others.max(axis=-1)
-  return np.where(np.asarray(batch.weight) > 0, lead, np.inf).min(axis=1)
-
-
-def _product(digits, size) -> str:
-  """Digits [2, longest], least significant first, as people type them."""
-  a, b = (
-    "".join(map(str, own[n - 1 :: -1]))
-    for own, n in zip(digits.tolist(), size, strict=True)
+def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:
+  """As judge.practice: products of training sizes."""
+  random, (longest, _) = (
+    np.random.default_rng(seed),
+    experiment.data[0].longest(0),
   )
-  return f"{a}*{b}"
+  inputs = {"failing": [], "thin": []}
+  for (view, examples), tally in zip(found.views.items(), tallies, strict=True):
+    within = [e for e in examples if e.width - 2 <= longest]
+    for margin, context in tally.thin if within else ():
+      example = max(within, key=lambda e: e.width)
+      own = products(found.tape, view, example, context, experiment, random)
+      if margin <= 0:
+        inputs["failing"] += own[: judge.VARIANTS]
+      else:
+        inputs["thin"] += own[:1]
+  return inputs
+
+
+def products(tape: Tape, view, example, context, experiment, random) -> list:
+  """Products, as people type them, whose running sums have a context: the
+  digits that it names, others at random, and those that fit."""
+  n, task = example.width - 2, experiment.task
+  j = example.row // (n + 1)
+  if experiment.kind == "decoder_only":
+    j = (example.row - task.prompt_size((n, ROWS))) // (n + 1)
+  a, b = (random.integers(0, 10, (TRIED, size)) for size in (n, ROWS))
+  wanted = []
+  for (kind, which, number), column in view.columns(tape.shared).items():
+    if number < 0:
+      b[:, min(j, ROWS - 1)] = context[column]
+    elif kind == "said":
+      wanted.append((j, example.places[number] - 1, context[column]))
+    elif which // 2:
+      wanted.append((j - 1, example.places[number], context[column]))
+    elif 0 < example.places[number] <= n:
+      a[:, example.places[number] - 1] = context[column]
+  number = (a * 10 ** np.arange(n)).sum(axis=1)
+  sums = [number * b[:, 0]]
+  for k in range(1, ROWS):
+    sums.append(sums[-1] // 10 + number * b[:, k])
+  fits = np.ones(TRIED, bool)
+  for row, place, digit in wanted:
+    own = sums[row] if 0 <= row < ROWS else np.zeros(TRIED, int)
+    fits &= own // 10 ** max(place, 0) % 10 == digit
+  text = lambda digits: "".join(map(str, digits[::-1]))
+  pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
+  return [f"{text(one)}*{text(other)}" for one, other in pairs]
 
 
 def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:

@@ -159,7 +159,9 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
     "counterexamples": grids.counterexamples(survey, tallies, model)
     if grid
     else judge.counterexamples(survey, tallies, dense, model),
-    "practice": _practice(survey, tallies, model),
+    "practice": (grids if grid else judge).practice(
+      survey, tallies, experiment, model.seed
+    ),
     "widths": [min(widths), max(widths)],
     "views": [
       {"rows": judge.rows(own), "cases": t.cases, "wrong": t.wrong}
@@ -171,17 +173,6 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
     survey, tallies, model, judge.THICK * rounding
   )
   return found | judge.verdict(experiment, found, exact)
-
-
-def _practice(survey, tallies, model: Model) -> dict:
-  """Inputs to train on, if any context is wrong."""
-  own, seed = model.experiment, model.seed
-  if not any(tally.wrong for tally in tallies):
-    return {"failing": [], "thin": []}
-  if own.task.axes > 1:
-    args = own, model.scaffold, model.params, seed
-    return grids.practice(*args, mesh=model.mesh)
-  return judge.practice(survey, tallies, own, seed)
 
 
 def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
