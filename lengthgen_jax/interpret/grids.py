@@ -156,17 +156,17 @@ def _contexts(tape: Tape, view, example, items, batch):
 
 
 def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:
-  """As judge.practice: products of training sizes."""
-  random, (longest, _) = (
-    np.random.default_rng(seed),
-    experiment.data[0].longest(0),
-  )
+  """As judge.practice: products of the largest training size."""
+  random = np.random.default_rng(seed)
+  longest, rows = experiment.data[0].longest(0)
   inputs = {"failing": [], "thin": []}
-  for (view, examples), tally in zip(found.views.items(), tallies, strict=True):
+  for contexts, (view, examples), tally in zip(
+    found.contexts, found.views.items(), tallies, strict=True
+  ):
     within = [e for e in examples if e.width - 2 <= longest]
     for margin, context in tally.thin if within else ():
       example = max(within, key=lambda e: e.width)
-      own = products(found.tape, view, example, context, experiment, random)
+      own = products(contexts.tape, view, example, context, rows, random)
       if margin <= 0:
         inputs["failing"] += own[: judge.VARIANTS]
       else:
@@ -174,32 +174,35 @@ def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:
   return inputs
 
 
-def products(tape: Tape, view, example, context, experiment, random) -> list:
-  """Products, as people type them, whose running sums have a context: the
-  digits that it names, others at random, and those that fit."""
-  n, task = example.width - 2, experiment.task
-  j = example.row // (n + 1)
-  if experiment.kind == "decoder_only":
-    j = (example.row - task.prompt_size((n, ROWS))) // (n + 1)
-  a, b = (random.integers(0, 10, (TRIED, size)) for size in (n, ROWS))
+def products(tape: Tape, view, example, context, rows: int, random) -> list:
+  """Products with so many digits of b, as people type them, whose running sums
+  have a context: the digits that it names, others at random, those that fit.
+
+  It is in the first row, or in the last one, which has most sums before it, or
+  at the end.
+  """
+  n, at = example.width - 2, rows - 1 + (view.asked is None)
+  at = 0 if tape.task.first else at
+  a, b = (random.integers(0, 10, (TRIED, size)) for size in (n, rows))
   wanted = []
   for (kind, which, number), column in view.columns(tape.shared).items():
+    place = example.places[number] if number >= 0 else 0
     if number < 0:
-      b[:, min(j, ROWS - 1)] = context[column]
+      b[:, min(at, rows - 1)] = context[column]
     elif kind == "said":
-      wanted.append((j, example.places[number] - 1, context[column]))
-    elif which // 2:
-      wanted.append((j - 1, example.places[number], context[column]))
-    elif 0 < example.places[number] <= n:
-      a[:, example.places[number] - 1] = context[column]
+      wanted.append((at, place - 1, context[column]))
+    elif which:
+      wanted.append((at - 1, place, context[column]))
+    elif 0 < place <= n:
+      a[:, place - 1] = context[column]
   number = (a * 10 ** np.arange(n)).sum(axis=1)
-  sums = [number * b[:, 0]]
-  for k in range(1, ROWS):
+  sums = [0 * number]
+  for k in range(rows):
     sums.append(sums[-1] // 10 + number * b[:, k])
   fits = np.ones(TRIED, bool)
   for row, place, digit in wanted:
-    own = sums[row] if 0 <= row < ROWS else np.zeros(TRIED, int)
-    fits &= own // 10 ** max(place, 0) % 10 == digit
+    if 0 <= row < rows:
+      fits &= sums[row + 1] // 10**place % 10 == digit
   text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
   return [f"{text(one)}*{text(other)}" for one, other in pairs]
