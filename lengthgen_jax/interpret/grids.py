@@ -19,7 +19,6 @@ from lengthgen_jax.interpret import certificate, judge, layout, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.tape import Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
-from lengthgen_jax.training.mesh import ONE
 
 ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
