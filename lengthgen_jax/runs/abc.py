@@ -70,7 +70,7 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  rounds.check_config(later)
+  rounds.check_config(later, "retrain.")
   try:
     first.task.parse(config.abc.example or first.task.usage)
   except ValueError as error:

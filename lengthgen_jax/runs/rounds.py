@@ -14,13 +14,14 @@ from lengthgen_jax.runs import certify, practice, workdir
 from lengthgen_jax.training import loop
 
 
-def check_config(whole) -> None:
-  """UsageError if the last stage of a config has no such rounds."""
+def check_config(whole, stage: str = "") -> None:
+  """UsageError if the config of a stage, whose fields begin so, has no such
+  rounds."""
   buckets = tuple(whole.data.buckets)
   check(
     not whole.practice.rounds or len(buckets) < 2,
     "practice.rounds: trains again on inputs of one bucket, not of"
-    f" data.buckets={buckets}; choose ()",
+    f" {stage}data.buckets={buckets}; choose ()",
   )
 
 
