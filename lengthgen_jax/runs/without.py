@@ -60,4 +60,5 @@ def _closed(run: loop.Run, seed: int, site: str, cells, folder) -> loop.Run:
     keep=1,
     open_heads=run.experiment.followed(scaffold),
     watch=None,
+    mesh=run.mesh.fit(1, run.train.batch_size),
   )
