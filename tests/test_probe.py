@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import untrained
 from command import TINY, changed, inside, refused
 
 from lengthgen_jax.interpret import interventions
@@ -15,6 +16,8 @@ from lengthgen_jax.interpret.shelves import shelved
 from lengthgen_jax.results import records
 from lengthgen_jax.runs import watch, without
 from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.trained import Model
 from lengthgen_jax.training import loop
 
 FEW = "--config.probe.samples=12"
@@ -98,6 +101,16 @@ def test_activations_are_had_by_asking_for_them(probed, trained_models):
   np.testing.assert_allclose(
     found["0.decoder.blocks.0.before_mlp"], wanted, atol=1e-5
   )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_inputs_are_made_for_every_task(task):
+  built = untrained.experiment(task, "encoder_decoder")
+  model = Model(built, {}, {})
+  length = built.train_length
+  (seen,) = watch.passes(model, length, 3, exact=False)
+  assert seen.count == len(seen.batch.inputs) == 3
+  assert seen.length == built.task.units(length)
 
 
 # While training.

@@ -54,7 +54,7 @@ def passes(
       key,
       jnp.asarray(index),
       units,
-      width,
+      np.asarray(width, np.int32),
       longest,
       (),
     )
