@@ -196,7 +196,7 @@ def keep_programs(folder: str) -> None:
     name = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = pathlib.Path(folder).expanduser() / name
     jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 # Fields and sections of a config that make no other method of a run.
