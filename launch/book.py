@@ -2,8 +2,9 @@
 
 import pathlib
 
+import listed
 import made
-import papers
+from table import SIZES
 
 from lengthgen_jax.interpret import compared
 from lengthgen_jax.results import (
@@ -31,16 +32,16 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
   """
   changed, written, missing = {}, [], []
   index = [["table", "cpu", "paper", "what"]]
-  for size in papers.SIZES:
-    for name in papers.TABLES:
-      for run in papers.runs(name, size).values():
+  for size in SIZES:
+    for name in listed.TABLES:
+      for run in listed.runs(name, size).values():
         if run.name in found and run.name not in changed:
           saved = found[run.name][0]["config"]
           changed[run.name] = made.changed(run, saved)
-  for name, table in papers.TABLES.items():
+  for name, table in listed.TABLES.items():
     line = [name]
-    for size in papers.SIZES:
-      runs = papers.runs(name, size)
+    for size in SIZES:
+      runs = listed.runs(name, size)
       done = sum(run in found for run in runs)
       path = results / f"{name}{'' if size == 'cpu' else '_paper'}.md"
       wanted = runs and (done or size == "cpu")
@@ -66,8 +67,8 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
 
 INDEX = """# Results
 
-Tables and figures of the papers, each made by one command, with the papers'
-numbers beside ours. The rows behind every number are in [rows](rows), with the
+Tables and figures of the papers, and what lies beyond them, each made by one
+command, with published numbers beside ours. The rows behind every number are in [rows](rows), with the
 whole config, the machine, the day and the time; [all of them](report.html) are
 a page that sorts and filters. `cpu` is sized for two cores, `paper` for an
 accelerator.
@@ -89,8 +90,8 @@ of the rows.
 
 def entries(name: str, size: str) -> list[pages.Entry]:
   """The rows of a table as its page wants them."""
-  table, runs = papers.TABLES[name], papers.runs(name, size)
-  made_of = lambda row: papers.run(row, table, size).name
+  table, runs = listed.TABLES[name], listed.runs(name, size)
+  made_of = lambda row: listed.run(row, table, size).name
   return [
     pages.Entry(
       task=row.task,
@@ -109,7 +110,7 @@ def entries(name: str, size: str) -> list[pages.Entry]:
 
 def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
   """A table's page; draws its figures."""
-  table, own = papers.TABLES[name], entries(name, size)
+  table, own = listed.TABLES[name], entries(name, size)
   start = name if size == "cpu" else f"{name}_paper"
   drawn = gallery.draw(start, own, found, results / "figures", table.along)
   drawn = [(text, path.relative_to(results)) for text, path in drawn]

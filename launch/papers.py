@@ -1,161 +1,10 @@
 """Every table and figure of the two papers, as data: which runs fill it, what
-the papers have there, and what is expected of ours.
+the papers have there, and what is expected of ours."""
 
-launch/tables.py makes runs, checks and pages of this list and of nothing else.
-"""
-
-from typing import NamedTuple
-
-SIZES = ("cpu", "paper")
-
-
-class Row(NamedTuple):
-  """A row of a table: one stage of one run.
-
-  Attributes:
-    task, model: as the paper calls them.
-    config: FILE:PRESET of the run on two cores; the paper's has `,paper`.
-    paper: what the paper has, in %, by length; text where it is no number.
-    expect: least and most of our median seed on two cores, in %, by length.
-    fields: what else the config says, but for how it is tested.
-    stage: "train", or the stage of a pipeline.
-    sizes: at which the row is there.
-    value: of the field that the table's figure is drawn against.
-  """
-
-  task: str
-  model: str
-  config: str
-  paper: dict = {}
-  expect: dict = {}
-  fields: dict = {}
-  stage: str = "train"
-  sizes: tuple = SIZES
-  value: float | None = None
-
-
-class Table(NamedTuple):
-  """Rows that belong together.
-
-  Attributes:
-    title: of its page.
-    about: what the paper says, and what is ours, in a paragraph.
-    rows: in the paper's order.
-    seeds: by size.
-    along: a numeric config field that its figure is drawn against.
-    figures: (caption, run, path in its workdir) of figures that are kept.
-    probes: fields of the `--mode=probe` that follows every run; its rows are
-      kept too; {} if there is none.
-  """
-
-  title: str
-  about: str
-  rows: list
-  seeds: dict = {"cpu": (0, 1, 2), "paper": (0,)}
-  along: str = ""
-  figures: tuple = ()
-  probes: dict = {}
-
-
-class Run(NamedTuple):
-  """One command.
-
-  Attributes:
-    name: of its workdir.
-    config: FILE:PRESET.
-    mode: train or abc.
-    fields: {field: value} of its overrides.
-    size: "cpu" or "paper".
-  """
-
-  name: str
-  config: str
-  mode: str
-  fields: dict
-  size: str
-
-  def words(self, workdir=None) -> list[str]:
-    """The command's flags; its workdir is the usual one if none is given."""
-    workdir = workdir or f"runs/tables/{self.size}/{self.name}"
-    mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
-    own = words(self.fields)
-    return [f"--config={self.config}", *mode, f"--workdir={workdir}", *own]
-
-
-def run(row: Row, table: Table, size: str) -> Run:
-  """The run that a row is a part of. Rows of several tables may share one."""
-  config = row.config + (",paper" if size == "paper" else "")
-  preset = config.partition(":")[2].split(",")
-  if "increment" in config:
-    preset = ["increment", *preset]
-  elif "sorting" in config:
-    preset = ["sort", *preset]
-  elif "construction" in config:
-    preset = ["sort", "construction", *preset]
-  value = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
-  words = [f"{name}={value(x)}" for name, x in row.fields.items()]
-  mode = "abc" if "abc" in preset else "train"
-  fields = {"seeds": table.seeds[size]} | row.fields | tests(preset, size)
-  return Run("-".join([*preset, *words]), config, mode, fields, size)
-
-
-def tests(preset: list[str], size: str) -> dict:
-  """How a run is tested, which its preset alone decides."""
-  if preset[0] == "increment":
-    return {"eval.frontier": 1000 if "abc" in preset else 100}
-  if preset[0] == "sort":
-    fields = {"eval.frontier": 100, "eval.stress": True}
-    if "construction" in preset:
-      fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
-      fields["eval.test_sets"] = ("uniform",)
-    if "repeats" in preset:
-      fields["eval.test_sets"] = ("uniform", "repeats")
-    return fields
-  lengths, samples, far = (6, 10, 15, 20, 60), (1000,) * 5, 60
-  scaffolded = "abc" in preset or any("window" in word for word in preset)
-  if scaffolded and size == "cpu" and "fixed" not in preset:
-    lengths, samples, far = (*lengths, 200), (*samples, 200), 200
-    if "abc" in preset:
-      lengths, samples, far = (*lengths, 1000), (*samples, 100), 1000
-  if size == "paper":
-    samples = (10000,)  # the papers'
-  fields = {"eval.lengths": lengths, "eval.samples": samples}
-  fields |= {"eval.frontier": far}
-  return fields | ({"eval.stress": True} if scaffolded else {})
-
-
-def words(fields: dict) -> list[str]:
-  """Fields of a config as flags."""
-  own = [f"--config.{name}={value}" for name, value in fields.items()]
-  return [word.replace(" ", "") for word in own]
-
-
-def probes(names: list[str], size: str) -> dict[str, dict]:
-  """{run: fields of its probes} of those runs of some tables that have any."""
-  return {
-    run: TABLES[name].probes
-    for name in names
-    if TABLES[name].probes
-    for run in runs(name, size)
-  }
-
-
-def runs(name: str, size: str) -> dict[str, Run]:
-  """The runs of a table by name."""
-  table = TABLES[name]
-  found = [run(row, table, size) for row in table.rows if size in row.sizes]
-  return {own.name: own for own in found}
-
-
-# The rows.
+from table import ALL, FIVE, NONE, SIZES, Row, Table, by_length
 
 ARITHMETIC, SORTING = "configs/arithmetic.py:", "configs/sorting.py:"
 INCREMENT = "configs/increment.py:"
-NONE, ALL = (0, 1), (99, 100)  # of exact match, in %
-
-
-def by_length(*values, lengths=(6, 10, 15, 20, 60)) -> dict:
-  return dict(zip(lengths, values, strict=True))
 
 
 LONG = {10: NONE, 20: NONE, 60: NONE}
@@ -527,7 +376,6 @@ WINDOWS = tuple(
   )
   for site in ("cross", "self")
 )
-FIVE = {"cpu": (0, 1, 2, 3, 4), "paper": (0,)}
 TABLES = {
   "abs": Table(
     "Attention bias scaffolding (ABS paper, table 1)",
@@ -644,25 +492,4 @@ TABLES = {
     " numbers are lost in the text that we have.",
     CARRY,
   ),
-}
-
-# Seconds that the training of all seeds took on two cores beside other jobs,
-# where it was ever timed; for runs of which no rows are kept.
-SECONDS = {
-  "addition-window_cpi": 82,
-  "multiply-window_cpi": 194,
-  "parity-window_cpi": 73,
-  "successor-window_cpi": 159,
-  "addition-abc": 507,
-  "multiply-abc": 1151,
-  "parity-abc": 488,
-  "successor-abc": 181,
-  f"addition-abc-fixed-abc.example={EXAMPLES['addition']}": 2500,
-  f"successor-abc-fixed-abc.example={EXAMPLES['successor']}": 640,
-  "multiply-abc-fixed": 1440,
-  "sort-none-best": 6900,
-  "increment-none": 165,
-  "increment-carry": 290,
-  "increment-none-tempered": 165,
-  "increment-carry-tempered": 275,
 }

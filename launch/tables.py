@@ -1,4 +1,4 @@
-"""Fills the papers' tables, each by its name.
+"""Fills the papers' tables and those beyond them, each by its name.
 
   python launch/tables.py abs
   python launch/tables.py sorting hints --size=paper
@@ -6,7 +6,7 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A table's runs are those of launch/papers.py. Each has a workdir below --root;
+A table's runs are those of launch/listed.py. Each has a workdir below --root;
 one that was cut off is taken up where it is, so the same command goes on after
 a stop. Rows of runs that are done are kept in --results, one file each, and not
 made again; its pages are made of them. --size=paper is for an accelerator.
@@ -28,9 +28,10 @@ from typing import NamedTuple
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 
+import listed  # noqa: E402
 import made  # noqa: E402
-import papers  # noqa: E402
 import sweep  # noqa: E402
+from table import SIZES  # noqa: E402
 
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
 from lengthgen_jax.results import kept, records  # noqa: E402
@@ -68,8 +69,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
-  add("tables", nargs="*", metavar="TABLE", help=", ".join(papers.TABLES))
-  add("--size", choices=papers.SIZES, default="cpu")
+  add("tables", nargs="*", metavar="TABLE", help=", ".join(listed.TABLES))
+  add("--size", choices=SIZES, default="cpu")
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
   add("--plan", action="store_true", help="say what there is to do, no more")
@@ -83,10 +84,10 @@ def parse(words: list[str]) -> argparse.Namespace:
   args = parser.parse_args(words[:end])
   args.flags = words[end + 1 :]
   for name in args.tables:
-    known = ", ".join(papers.TABLES)
-    check(name in papers.TABLES, f"no table {name!r}: choose of {known}")
+    known = ", ".join(listed.TABLES)
+    check(name in listed.TABLES, f"no table {name!r}: choose of {known}")
   asked = args.tables or args.pages or args.check
-  check(asked, f"name a table: {', '.join(papers.TABLES)}")
+  check(asked, f"name a table: {', '.join(listed.TABLES)}")
   return args
 
 
@@ -97,12 +98,12 @@ class Job(NamedTuple):
   """What a run lacks.
 
   Attributes:
-    run: a papers.Run.
+    run: a listed.Run.
     head: of its kept rows, if only probes are missing.
     probes: fields of the `--mode=probe` that follows, {} for none.
   """
 
-  run: papers.Run
+  run: listed.Run
   head: dict | None = None
   probes: dict = {}
 
@@ -112,7 +113,7 @@ class Job(NamedTuple):
     whole = self.head is None or not workdir.exists()
     made = [self.run.words(workdir) + flags] if whole else []
     if self.probes:
-      words = papers.words(self.probes)
+      words = listed.words(self.probes)
       made.append(["--mode=probe", f"--workdir={workdir}", *words])
     return made
 
@@ -122,9 +123,9 @@ def fill(args) -> int:
   is."""
   runs, todo = {}, []
   for name in args.tables:
-    runs |= papers.runs(name, args.size)
+    runs |= listed.runs(name, args.size)
   found = kept.read_all(args.results / "rows")
-  probes = papers.probes(args.tables, args.size)
+  probes = listed.probes(args.tables, args.size)
   for name, run in runs.items():
     own = {} if args.flags else probes.get(name, {})
     head, rows = found.get(name, (None, []))
@@ -164,7 +165,7 @@ def make(args, todo: list[Job], left) -> int:
       failed[name] = code
     elif ends and not args.flags:
       made.keep(job.run, workdir, args.results, job.head or about)
-      made.keep_figures(papers.TABLES, job.run, workdir, args.results)
+      made.keep_figures(listed.TABLES, job.run, workdir, args.results)
     if ends:
       number += 1
       spent = made.duration(time.monotonic() - started)
@@ -184,7 +185,7 @@ def plan(todo: list, of: int = 0, *, found: dict) -> str:
   """How much there is to do, of so many runs."""
   times = {}
   for run in todo:
-    times[run.name] = papers.SECONDS.get(run.name)
+    times[run.name] = listed.SECONDS.get(run.name)
     if run.name in found and found[run.name][0]["seconds"]:
       times[run.name] = found[run.name][0]["seconds"]
   known = [seconds for seconds in times.values() if seconds]
@@ -204,9 +205,9 @@ def plan(todo: list, of: int = 0, *, found: dict) -> str:
 def check_runs(args) -> int:
   """Makes kept runs again and says what differs."""
   runs = {}
-  for size in papers.SIZES:
-    for name in papers.TABLES:
-      runs |= papers.runs(name, size)
+  for size in SIZES:
+    for name in listed.TABLES:
+      runs |= listed.runs(name, size)
   found, wrong = kept.read_all(args.results / "rows"), False
   for name in args.check:
     near = difflib.get_close_matches(name, runs, 3, 0.3)

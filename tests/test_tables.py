@@ -21,17 +21,17 @@ DOCS = REPOSITORY / "docs" / "results"
 
 @pytest.fixture(scope="module")
 def launch():
-  """(papers, tables, made, book, sweep), the scripts as modules."""
+  """(listed, tables, made, book, sweep), the scripts as modules."""
   with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(REPOSITORY / "launch"))
-    names = ("papers", "tables", "made", "book", "sweep")
+    names = ("listed", "tables", "made", "book", "sweep")
     yield [importlib.import_module(name) for name in names]
 
 
-def all_runs(papers):
+def all_runs(listed):
   """Every run of the list, by name, once for each table and size."""
-  for size, name in itertools.product(papers.SIZES, papers.TABLES):
-    yield from papers.runs(name, size).values()
+  for size, name in itertools.product(("cpu", "paper"), listed.TABLES):
+    yield from listed.runs(name, size).values()
 
 
 # The list.
@@ -39,9 +39,9 @@ def all_runs(papers):
 
 def test_every_run_of_both_sizes_builds(launch):
   """Its command parses and its experiment can be made; nothing is compiled."""
-  papers, _, made, *_ = launch
+  listed, _, made, *_ = launch
   seen, sizes = {}, set()
-  for run in all_runs(papers):
+  for run in all_runs(listed):
     assert seen.setdefault(run.name, run) == run  # shared, never by accident
   for run in seen.values():
     config = made.config(run)
@@ -52,15 +52,15 @@ def test_every_run_of_both_sizes_builds(launch):
     sizes.add((experiment.model.config.emb_dim, paper))
     assert "/" not in run.name and " " not in run.name
   assert {size for size, paper in sizes if paper} == {128, 512, 1024}
-  assert {size for size, paper in sizes if not paper} == {32, 64}
+  assert {size for size, paper in sizes if not paper} == {32, 64, 128}
   assert len(seen) > 150
-  assert set(papers.SECONDS) <= set(seen)
+  assert set(listed.SECONDS) <= set(seen)
 
 
 @pytest.mark.parametrize("name", ["addition-abc", "sort-none-data.size=10000"])
 def test_a_runs_words_are_its_config(launch, name):
-  papers, _, made, *_ = launch
-  run = next(run for run in all_runs(papers) if run.name == name)
+  listed, _, made, *_ = launch
+  run = next(run for run in all_runs(listed) if run.name == name)
   with command.parsed(*run.words("runs/x")) as (mode, config):
     assert mode == run.mode
     assert config.to_json_best_effort() == (
@@ -69,20 +69,20 @@ def test_a_runs_words_are_its_config(launch, name):
 
 
 def test_the_tables_are_the_papers(launch):
-  papers, *_ = launch
-  assert len(papers.TABLES["abs"].rows) == 23
+  listed, *_ = launch
+  assert len(listed.TABLES["abs"].rows) == 23
   wanted = "abs abc ablation sorting data depth hints temperature positions"
   wanted += " repeats robustness increment"
-  assert set(wanted.split()) <= set(papers.TABLES)
+  assert set(wanted.split()) <= set(listed.TABLES)
   quoted = {
-    (one.task, one.model): one.paper for one in papers.TABLES["abs"].rows
+    (one.task, one.model): one.paper for one in listed.TABLES["abs"].rows
   }
   assert quoted["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
-  for table in papers.TABLES.values():
+  for table in listed.TABLES.values():
     for one in table.rows:
       for least, most in one.expect.values():
         assert 0 <= least < most <= 100
-    names = {run.name for run in all_runs(papers)}
+    names = {run.name for run in all_runs(listed)}
     assert {run for _, run, _ in table.figures} <= names
     assert table.along == "" or any(one.value for one in table.rows)
 
@@ -243,8 +243,8 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
 
 
 def test_commands_of_the_pages_parse_and_are_those_of_the_list(launch):
-  papers, *_ = launch
-  listed = {tuple(run.words()) for run in all_runs(papers)}
+  listed, *_ = launch
+  listed = {tuple(run.words()) for run in all_runs(listed)}
   seen = set()
   for path in DOCS.glob("*.md"):
     for words in test_docs.commands("lengthgen", path.read_text()):
@@ -294,7 +294,7 @@ def test_commands_of_the_index_parse(launch):
 def test_flags_reach_every_run_and_a_failure_is_said(
   launch, monkeypatch, capsys, tmp_path
 ):
-  papers, tables, _, _, sweep = launch
+  listed, tables, _, _, sweep = launch
   seen = []
 
   def run(jobs):
@@ -328,16 +328,16 @@ PROBES = {
 def tiny_table(launch, monkeypatch):
   """One table of one run, the one of the fixture `trained`, and runs in this
   process."""
-  papers, _, made, _, sweep = launch
-  own = papers.Row(
+  listed, _, made, _, sweep = launch
+  own = listed.Row(
     "addition", "+w=1", "tests/tiny.py:addition,window_cpi", {6: 100}
   )
-  table = papers.Table("Tiny", "About.", [own], {"cpu": (0, 1), "paper": (0,)})
+  table = listed.Table("Tiny", "About.", [own], {"cpu": (0, 1), "paper": (0,)})
   probed = table._replace(probes=PROBES)
   tables = {"tiny": table, "probed": probed}
-  monkeypatch.setattr(papers, "TABLES", tables)
-  monkeypatch.setattr(papers, "tests", lambda preset, size: TINY)
-  monkeypatch.setattr(papers, "SECONDS", {})
+  monkeypatch.setattr(listed, "TABLES", tables)
+  monkeypatch.setattr(listed, "tests", lambda preset, size: TINY)
+  monkeypatch.setattr(listed, "SECONDS", {})
   monkeypatch.setattr(made, "source", lambda: "a")
 
   def run(jobs):
@@ -352,7 +352,7 @@ def tiny_table(launch, monkeypatch):
 def test_a_table_is_filled_kept_skipped_and_checked(
   tiny_table, tmp_path, capsys, monkeypatch
 ):
-  papers, tables, made, *_ = tiny_table
+  listed, tables, made, *_ = tiny_table
   where = [f"--root={tmp_path / 'runs'}", f"--results={tmp_path / 'docs'}"]
   assert tables.main(["tiny", "--plan", *where]) == 0
   assert "1 runs, 1 to do (never timed)" in capsys.readouterr().out
@@ -379,12 +379,12 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   assert "nothing left to do" in capsys.readouterr().out
   other = monkeypatch.context()
   with other as patch:
-    patch.setattr(papers, "tests", lambda p, s: TINY | {"train.steps": 601})
+    patch.setattr(listed, "tests", lambda p, s: TINY | {"train.steps": 601})
     assert tables.main(["tiny", "--plan", *where]) == 0
     said = capsys.readouterr().out
     assert "made again: train.steps=600, now 601" in said
     assert "about 7 s" in said
-    (run,) = papers.runs("tiny", "cpu").values()
+    (run,) = listed.runs("tiny", "cpu").values()
     workdir = tmp_path / "runs" / "cpu" / name
     made.set_aside(run, workdir)  # what is there is of the earlier config
     assert not workdir.exists() and workdir.with_name(f"{name}.old0").exists()

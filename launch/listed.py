@@ -1,0 +1,148 @@
+"""Every table there is, and the runs that fill it.
+
+launch/tables.py makes runs, checks and pages of this list and of nothing else.
+"""
+
+import pathlib
+from typing import NamedTuple
+
+import beyond
+import papers
+from table import Row, Table
+
+TABLES = papers.TABLES | beyond.TABLES
+# What the names of a config file's runs begin with, if not with its preset.
+PREFIX = {
+  "increment": ["increment"],
+  "sorting": ["sort"],
+  "construction": ["sort", "construction"],
+  "multiply_long": ["multiply_long"],
+  "asentmax": ["asentmax"],
+}
+STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
+# How runs are tested whose names begin so.
+BY_KIND = {
+  "multiply_long": {
+    "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
+    "eval.lengths": (4, 6, 10, 20, 37, 40, 100),
+    "eval.samples": (1000, 1000, 1000, 500, 100, 100, 20),
+    "eval.frontier": 40,
+  },
+  "modular": STATES,
+  "permutations": STATES,
+  "dyck": STATES,
+  "asentmax": {"eval.frontier": 512},
+}
+
+
+class Run(NamedTuple):
+  """One command.
+
+  Attributes:
+    name: of its workdir.
+    config: FILE:PRESET.
+    mode: train or abc.
+    fields: {field: value} of its overrides.
+    size: "cpu" or "paper".
+  """
+
+  name: str
+  config: str
+  mode: str
+  fields: dict
+  size: str
+
+  def words(self, workdir=None) -> list[str]:
+    """The command's flags; its workdir is the usual one if none is given."""
+    workdir = workdir or f"runs/tables/{self.size}/{self.name}"
+    mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
+    own = words(self.fields)
+    return [f"--config={self.config}", *mode, f"--workdir={workdir}", *own]
+
+
+def run(row: Row, table: Table, size: str) -> Run:
+  """The run that a row is a part of. Rows of several tables may share one."""
+  config = row.config + (",paper" if size == "paper" else "")
+  file, _, preset = config.partition(":")
+  stem = pathlib.Path(file).stem
+  preset = [*PREFIX.get(stem, ()), *preset.split(",")]
+  value = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
+  words = [f"{name}={value(x)}" for name, x in row.fields.items()]
+  mode = "abc" if "abc" in preset else "train"
+  fields = {"seeds": table.seeds[size]} | row.fields | tests(preset, size)
+  return Run("-".join([*preset, *words]), config, mode, fields, size)
+
+
+def tests(preset: list[str], size: str) -> dict:
+  """How a run is tested, which its preset alone decides."""
+  kind = preset[0]
+  if kind in BY_KIND:
+    return BY_KIND[kind]
+  if kind == "increment":
+    return {"eval.frontier": 1000 if "abc" in preset else 100}
+  if kind == "sort":
+    fields = {"eval.frontier": 100, "eval.stress": True}
+    if "construction" in preset:
+      fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
+      fields["eval.test_sets"] = ("uniform",)
+    if "repeats" in preset:
+      fields["eval.test_sets"] = ("uniform", "repeats")
+    return fields
+  lengths, samples, far = (6, 10, 15, 20, 60), (1000,) * 5, 60
+  scaffolded = "abc" in preset or any("window" in word for word in preset)
+  if scaffolded and size == "cpu" and "fixed" not in preset:
+    lengths, samples, far = (*lengths, 200), (*samples, 200), 200
+    if "abc" in preset:
+      lengths, samples, far = (*lengths, 1000), (*samples, 100), 1000
+  if size == "paper":
+    samples = (10000,)  # the papers'
+  fields = {"eval.lengths": lengths, "eval.samples": samples}
+  if "decoder_only" in preset:
+    fields["eval.samples"] = (1000, 1000, 1000, 1000, 299, 299, 299)
+  fields |= {"eval.frontier": far}
+  return fields | ({"eval.stress": True} if scaffolded else {})
+
+
+def words(fields: dict) -> list[str]:
+  """Fields of a config as flags."""
+  own = [f"--config.{name}={value}" for name, value in fields.items()]
+  return [word.replace(" ", "") for word in own]
+
+
+def probes(names: list[str], size: str) -> dict[str, dict]:
+  """{run: fields of its probes} of those runs of some tables that have any."""
+  return {
+    run: TABLES[name].probes
+    for name in names
+    if TABLES[name].probes
+    for run in runs(name, size)
+  }
+
+
+def runs(name: str, size: str) -> dict[str, Run]:
+  """The runs of a table by name."""
+  table = TABLES[name]
+  found = [run(row, table, size) for row in table.rows if size in row.sizes]
+  return {own.name: own for own in found}
+
+
+# Seconds that the training of all seeds took on two cores beside other jobs,
+# where it was ever timed; for runs of which no rows are kept.
+SECONDS = {
+  "addition-window_cpi": 82,
+  "multiply-window_cpi": 194,
+  "parity-window_cpi": 73,
+  "successor-window_cpi": 159,
+  "addition-abc": 507,
+  "multiply-abc": 1151,
+  "parity-abc": 488,
+  "successor-abc": 181,
+  f"addition-abc-fixed-abc.example={papers.EXAMPLES['addition']}": 2500,
+  f"successor-abc-fixed-abc.example={papers.EXAMPLES['successor']}": 640,
+  "multiply-abc-fixed": 1440,
+  "sort-none-best": 6900,
+  "increment-none": 165,
+  "increment-carry": 290,
+  "increment-none-tempered": 165,
+  "increment-carry-tempered": 275,
+}
