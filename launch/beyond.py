@@ -1,5 +1,7 @@
 """What neither paper has, as data: the same methods where nobody took them."""
 
+from typing import NamedTuple
+
 from table import ALL, FIVE, NONE, Row, Table
 
 STAGES = {
@@ -106,4 +108,58 @@ TABLES = {
     " ours; our models are much smaller (64 against 256) and have seen less.",
     COPYING,
   ),
+}
+
+
+class Published(NamedTuple):
+  """A mark of others: where it is from, and lengths in our units."""
+
+  task: str
+  who: str
+  trained: int
+  tested: int
+  exact: float | None
+
+
+# As the papers say, who call many of them approximate.
+PUBLISHED = [
+  Published("successor", "ABS, ABC", 6, 60, 100),
+  Published("addition", "ABS, T=3", 6, 60, 100),
+  Published("addition", "ABC", 6, 60, 99.8),
+  Published("addition", "Abacus, looped (2405.17399)", 20, 100, 99.1),
+  Published("addition", "position coupling (2405.20671)", 30, 200, 95),
+  Published("addition", "FIRE, hints, best of 10 (2402.09371)", 40, 100, 98),
+  Published("N×1", "ABS, ABC", 6, 60, 100),
+  Published("N×1", "Turing programs (2407.03310)", 50, 100, 97),
+  Published("parity", "ABS", 6, 60, 100),
+  Published("N×M", "bi-level coupling, 20×15 (2410.15787)", 10, 20, None),
+  Published("sorting", "task hinting", 20, 100, 92.6),
+  Published("sort", "ASEntmax (2506.16640)", 64, 128, 100),
+  Published("sort", "ASEntmax", 64, 256, 79.7),
+  Published("copy", "ASEntmax", 64, 4096, 86.6),
+  Published("reverse", "ASEntmax", 64, 512, 56.7),
+]
+# Runs that stand for a task, and the method that is said there.
+REACH = {
+  "successor-abc": ("successor", "ABC"),
+  "successor-abc-decoder_only": ("successor", "ABC, one sequence"),
+  "addition-window_cpi": ("addition", "ABS, T=3"),
+  "addition-abc": ("addition", "ABC"),
+  "addition-abc-decoder_only": ("addition", "ABC, one sequence"),
+  "multiply-window_cpi": ("N×1", "ABS, T=3"),
+  "multiply-abc": ("N×1", "ABC"),
+  "multiply-abc-decoder_only": ("N×1", "ABC, one sequence"),
+  "parity-window_cpi": ("parity", "ABS, T=3"),
+  "parity-abc": ("parity", "ABC"),
+  "parity-abc-decoder_only": ("parity", "ABC, one sequence"),
+  "multiply_long-window": ("N×M", "window"),
+  "multiply_long-abc": ("N×M", "ABC"),
+  "increment-none-abc": ("increment", "ABC, one sequence"),
+  "sort-none-best": ("sorting", "best"),
+  "asentmax-sort-best": ("sort", "best"),
+  "asentmax-copy-abc": ("copy", "ABC"),
+  "asentmax-reverse-abc": ("reverse", "ABC"),
+  "modular-abc": ("sums mod 7", "ABC"),
+  "permutations-abc": ("S5", "ABC"),
+  "dyck-abc": ("Dyck", "ABC"),
 }
