@@ -3,12 +3,15 @@
 launch/tables.py makes runs, checks and pages of this list and of nothing else.
 """
 
+import difflib
 import pathlib
 from typing import NamedTuple
 
 import beyond
 import papers
 from table import Row, Table
+
+from lengthgen_jax.errors import check
 
 TABLES = papers.TABLES | beyond.TABLES
 # What the names of a config file's runs begin with, if not with its preset.
@@ -109,21 +112,34 @@ def words(fields: dict) -> list[str]:
   return [word.replace(" ", "") for word in own]
 
 
-def probes(names: list[str], size: str) -> dict[str, dict]:
-  """{run: fields of its probes} of those runs of some tables that have any."""
-  return {
-    run: TABLES[name].probes
-    for name in names
-    if TABLES[name].probes
-    for run in runs(name, size)
-  }
-
-
 def runs(name: str, size: str) -> dict[str, Run]:
   """The runs of a table by name."""
   table = TABLES[name]
   found = [run(row, table, size) for row in table.rows if size in row.sizes]
   return {own.name: own for own in found}
+
+
+def chosen(names: list[str], size: str) -> dict[str, tuple]:
+  """{run: (Run, fields of its probes)} of tables, or of runs by their names.
+
+  Raises:
+    UsageError: a name is none of these.
+  """
+  found, of_tables, every = {}, {}, {}
+  for name, table in TABLES.items():
+    own = {run: (x, table.probes) for run, x in runs(name, size).items()}
+    every |= {run: x for run, x in own.items() if run not in every or x[1]}
+    of_tables[name] = own
+  for name in names:
+    near = ", ".join(difflib.get_close_matches(name, every, 3, 0.3))
+    check(
+      name in TABLES or name in every,
+      f"no table {name!r}: choose of {', '.join(TABLES)}"
+      + (f"; or a run, like {near}" if near else ""),
+    )
+    more = of_tables[name] if name in TABLES else {name: every[name]}
+    found |= {run: x for run, x in more.items() if run not in found or x[1]}
+  return found
 
 
 # Seconds that the training of all seeds took on two cores beside other jobs,

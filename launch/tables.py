@@ -2,14 +2,16 @@
 
   python launch/tables.py abs
   python launch/tables.py sorting hints --size=paper
+  python launch/tables.py addition-abc
   python launch/tables.py abc --plan
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A table's runs are those of launch/listed.py. Each has a workdir below --root;
-one that was cut off is taken up where it is, so the same command goes on after
-a stop. Rows of runs that are done are kept in --results, one file each, and not
-made again; its pages are made of them. --size=paper is for an accelerator.
+A table's runs are those of launch/listed.py; one alone is made by its name. Each
+has a workdir below --root; one that was cut off is taken up where it is, so the
+same command goes on after a stop. Rows of runs that are done are kept in
+--results, one file each, and not made again; its pages are made of them.
+--size=paper is for an accelerator.
 
 --check makes runs that are kept again and compares: the same to the last bit
 where machine, versions and program are the same; elsewhere within the range of
@@ -83,9 +85,7 @@ def parse(words: list[str]) -> argparse.Namespace:
   end = words.index("--") if "--" in words else len(words)
   args = parser.parse_args(words[:end])
   args.flags = words[end + 1 :]
-  for name in args.tables:
-    known = ", ".join(listed.TABLES)
-    check(name in listed.TABLES, f"no table {name!r}: choose of {known}")
+  listed.chosen(args.tables, args.size)
   asked = args.tables or args.pages or args.check
   check(asked, f"name a table: {', '.join(listed.TABLES)}")
   return args
@@ -121,13 +121,10 @@ class Job(NamedTuple):
 def fill(args) -> int:
   """Makes what a table lacks; says how long that will take, and how far it
   is."""
-  runs, todo = {}, []
-  for name in args.tables:
-    runs |= listed.runs(name, args.size)
+  runs, todo = listed.chosen(args.tables, args.size), []
   found = kept.read_all(args.results / "rows")
-  probes = listed.probes(args.tables, args.size)
-  for name, run in runs.items():
-    own = {} if args.flags else probes.get(name, {})
+  for name, (run, probes) in runs.items():
+    own = {} if args.flags else probes
     head, rows = found.get(name, (None, []))
     changed = made.changed(run, head["config"]) if head else ""
     if args.flags or changed or not head:
