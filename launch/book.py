@@ -63,30 +63,43 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
     records.write_text(results / ALL, page.page("Kept results", rows, missing))
     written.append(results / ALL)
   first = results / "README.md"
-  text = INDEX.format(table=formats.markdown(index), **far(results, found))
+  text = INDEX.format(table=formats.markdown(index), far=far(results, found))
   records.write_text(first, text)
   return [first, *written]
 
 
-def far(results: pathlib.Path, found: dict) -> dict:
-  """{"reach", "figure"}: how far ours and others go; draws the figure."""
+def far(results: pathlib.Path, found: dict) -> str:
+  """How far ours and others go, as a section with a figure; "" where nothing
+  was measured."""
   ours = []
   for run, (task, who) in beyond.REACH.items():
     ours += reach.farthest(task, who, found.get(run, ({}, []))[1])
+  if not ours:
+    return ""
   units = {mark.task: mark.unit for mark in ours}
-  tasks = {*units}
   published = [
     reach.Mark(*own, units[own.task])
     for own in beyond.PUBLISHED
-    if own.task in tasks
+    if own.task in units
   ]
   path = results / "figures" / "reach.png"
-  reach.figure(ours, published, path, "test length against training length")
-  grid = reach.table(ours, published)
-  return {
-    "reach": formats.markdown(grid),
-    "figure": path.relative_to(results),
-  }
+  reach.figure(ours, published, path, "how far tests go beyond training")
+  table = formats.markdown(reach.table(ours, published))
+  return FAR.format(figure=path.relative_to(results), table=table)
+
+
+FAR = """
+## How far
+
+The longest test length at which, as at all shorter ones, the median seed is
+right in at least 99 % of its samples, of a run's last stage (∀: so many of the
+seeds are proved right at every length); published marks at the lengths and with
+the exact match that their authors give.
+
+![test length against training length]({figure})
+
+{table}
+"""
 
 
 INDEX = """# Results
@@ -109,19 +122,7 @@ python launch/tables.py --pages
 The first line says how long a table takes, the second makes what is missing of
 it, the third makes one row again and compares, the last one makes these pages
 of the rows.
-
-## How far
-
-The longest test length at which, as at all shorter ones, the median seed is
-right in at least 99 % of its samples, of a run's last stage (∀: so many of the
-seeds are proved right at every length); published marks at the lengths and with
-the exact match that their authors give. Lines: one, ten and a hundred times the
-training length. Filled: ours.
-
-![test length against training length]({figure})
-
-{reach}
-"""
+{far}"""
 
 
 def entries(name: str, size: str) -> list[pages.Entry]:

@@ -7,9 +7,9 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A table's runs are those of launch/listed.py; one alone is made by its name. Each
-has a workdir below --root; one that was cut off is taken up where it is, so the
-same command goes on after a stop. Rows of runs that are done are kept in
+A table's runs are those of launch/listed.py; one alone is made by its name.
+Each has a workdir below --root; one that was cut off is taken up where it is,
+so the same command goes on after a stop. Rows of runs that are done are kept in
 --results, one file each, and not made again; its pages are made of them.
 --size=paper is for an accelerator.
 

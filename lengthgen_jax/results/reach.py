@@ -7,7 +7,6 @@ from lengthgen_jax.results import schema, summary
 
 STAGES = ("certify", "retrain", "train")  # the last one of a run counts
 RIGHT = 0.99
-FACTORS = (1, 10, 100)
 
 
 class Mark(NamedTuple):
@@ -68,56 +67,37 @@ def farthest(task: str, who: str, rows: list[dict]) -> list[Mark]:
 
 
 def figure(ours: list[Mark], published: list[Mark], path, title: str):
-  """Test length against training length, a panel for each task: ours filled,
-  published marks hollow with their exact match beside them. Returns the path.
-  """
-  tasks = list(dict.fromkeys(mark.task for mark in (*ours, *published)))
-  columns = min(4, len(tasks))
-  rows = -(-len(tasks) // columns)
-  size = 3.3 * columns, 3.0 * rows
-  drawn, axes = plt.subplots(
-    *(rows, columns), figsize=size, squeeze=False, layout="constrained"
-  )
-  for axis in axes.flat[len(tasks) :]:
-    axis.axis("off")
-  for axis, task in zip(axes.flat, tasks, strict=False):
-    own = [mark for mark in ours if mark.task == task]
-    others = [mark for mark in published if mark.task == task]
-    _panel(axis, own, others)
-    axis.set_title(task, fontsize=9)
-  drawn.suptitle(title, fontsize=10)
+  """A bar from training to test length for every mark, by task: ours dark,
+  published ones gray, with the factor and the exact match. Returns the path."""
+  tasks = dict.fromkeys(mark.task for mark in (*ours, *published))
+  lines, ticks, names = 0, [], []
+  count = len(ours) + len(published) + len(tasks)
+  drawn, axis = plt.subplots(figsize=(9, 0.8 + 0.21 * count))
+  for task in tasks:
+    for mark in (*ours, *published):
+      if mark.task == task:
+        color = "C0" if mark in ours else "0.6"
+        ends = [mark.trained, mark.tested]
+        axis.plot(ends, [-lines] * 2, color=color, linewidth=2)
+        axis.plot(*(ends[1], -lines, "o"), color=color, markersize=5)
+        proved = ", ∀" if "∀" in mark.seeds else ""
+        factor = f"{mark.tested / mark.trained:.3g}×"
+        text = f"{factor}, {_percent(mark)}{proved}"
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+        axis.annotate(text, (ends[1], -lines), (6, 0), **place)
+        ticks.append(-lines)
+        names.append(f"{task}: {mark.who}")
+        lines += 1
+    lines += 1
+  axis.set_yticks(ticks, names, fontsize=7)
+  units = schema.values([mark._asdict() for mark in ours], "unit")
+  axis.set_xlabel(f"from the longest in training to the test ({units})")
+  far = max(mark.tested for mark in (*ours, *published))
+  axis.set(xscale="log", xlim=(None, 8 * far), ylim=(1 - lines, 1))
+  axis.grid(axis="x", color="0.92")
+  axis.set_axisbelow(True)
+  axis.set_title(title, fontsize=10)
   return save(drawn, path)
-
-
-def _panel(axis, ours, published) -> None:
-  both = [*ours, *published]
-  low = min(mark.trained for mark in both) / 2
-  high = max(mark.trained for mark in both) * 2
-  for factor in FACTORS:
-    ends = [low, high], [low * factor, high * factor]
-    axis.plot(*ends, color="0.85", linewidth=1, zorder=0)
-    text = f"{factor}×"
-    axis.annotate(text, (low, low * factor), fontsize=6, color="0.5")
-  styles = (published, {"facecolors": "none", "edgecolors": "0.3"}), (ours, {})
-  for marks, style in styles:
-    for mark in marks:
-      axis.scatter(mark.trained, mark.tested, 26, zorder=2, **style)
-      text = mark.who
-      if mark.exact is None or mark.exact < 99.95:
-        text += f", {_percent(mark)}"
-      axis.annotate(
-        text,
-        (mark.trained, mark.tested),
-        (4, 3),
-        textcoords="offset points",
-        fontsize=6,
-      )
-  axis.set(xscale="log", yscale="log", xlim=(low, high * 4))
-  axis.set_ylim(low, 3 * max(mark.tested for mark in both))
-  unit = both[0].unit
-  axis.set_xlabel(f"trained up to ({unit})", fontsize=7)
-  axis.set_ylabel(f"tested at ({unit})", fontsize=7)
-  axis.tick_params(labelsize=6)
 
 
 def table(ours: list[Mark], published: list[Mark]) -> list[list[str]]:
