@@ -297,6 +297,19 @@ def test_runs_of_nines_are_as_frequent_as_asked():
   assert set(digits[:, 1]) == set(range(10))
 
 
+def test_successors_are_asked_of_items_that_occur_once():
+  task = plain.made(KINDS["sort_successor"], alphabet=4, asks_single=True)
+  found = sampler(task, 6)(0, 5, 4000)
+  items, asked = found.prompt.ids[:, :5], found.output.ids[:, :1]
+  times = (items == asked).sum(axis=1)
+  lone = [1 in collections.Counter(row).values() for row in items.tolist()]
+  lone = np.array(lone)
+  assert 0.1 < lone.mean() < 0.99
+  assert (times[lone] == 1).all() and (times[~lone] > 1).all()
+  place = (items == asked)[lone].argmax(axis=1)
+  assert (abs(np.bincount(place, minlength=5) / lone.sum() - 0.2) < 0.04).all()
+
+
 def test_hints_ask_about_any_item_and_give_any_part():
   task = plain.made(KINDS["sort_successor"], repeat_share=0.0)
   found = sampler(task, 4)(0, 4, 4000)

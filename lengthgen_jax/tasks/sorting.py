@@ -32,12 +32,15 @@ class Sort(ItemTask):
     repeat_share: part of the examples that draw from few distinct values.
     count_gap: count hint: most by which one number outnumbers the other.
     count_ties: count hint: part of the even lengths at which they tie.
+    asks_single: successor hint: ask for items that occur once (if any does),
+      after which sorting has the same token (ours).
   """
 
   alphabet: int = 32
   repeat_share: float = 0.1
   count_gap: int = 3
   count_ties: float = 0.5
+  asks_single: bool = False
 
   name: ClassVar[str] = "sort"
   section: ClassVar[str] = "sort"
@@ -126,6 +129,10 @@ class OneOutput(Sort):
 
   given = 0  # 1 if the item that is asked about comes first
 
+  def ask(self, items, inside, number):
+    """An item, by a uniform random number."""
+    return items[below(number, inside.sum())]
+
   def reply(self, items, inside, asked):
     """The output token."""
 
@@ -136,7 +143,7 @@ class OneOutput(Sort):
     length = size.lengths[0]
     items = self.draw_items(numbers[1:], length, size.longest)
     inside = jnp.arange(size.longest) < length
-    asked = items[below(numbers[0], length)]
+    asked = self.ask(items, inside, numbers[0])
     told = self.reply(items, inside, asked)
     output = jnp.stack([asked, told][1 - self.given :])
     return self.told(items, length, output, 1 + self.given, self.given)
@@ -150,6 +157,14 @@ class SuccessorHint(OneOutput):
 
   name = "sort_successor"
   given = 1
+
+  def ask(self, items, inside, number):
+    if not self.asks_single:
+      return super().ask(items, inside, number)
+    same = (items[:, None] == items) & inside
+    single = inside & (same.sum(axis=1) == 1)
+    among = jnp.where(single.any(), single, inside)
+    return items[jnp.argmax(jnp.cumsum(among) > below(number, among.sum()))]
 
   def reply(self, items, inside, asked):
     # `⊥` is greater than every item.
