@@ -11,6 +11,7 @@ from lengthgen_jax.tasks import (
   parity,
   permutations,
   sorting,
+  sorting_hints,
   successor,
 )
 
@@ -33,11 +34,11 @@ TASKS = {
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.
 HINTS = {
   "sort": {
-    "successor": sorting.SuccessorHint,
-    "count": sorting.CountHint,
-    "fill": sorting.FillHint,
-    "predecessor": sorting.PredecessorHint,
-    "minimum": sorting.MinimumHint,
+    "successor": sorting_hints.SuccessorHint,
+    "count": sorting_hints.CountHint,
+    "fill": sorting_hints.FillHint,
+    "predecessor": sorting_hints.PredecessorHint,
+    "minimum": sorting_hints.MinimumHint,
   },
   "increment": {"carry": increment.CarryHint},
 }
