@@ -28,6 +28,7 @@ from functools import partial
 from typing import NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+RESULTS, README = REPOSITORY / "docs" / "results", REPOSITORY / "README.md"
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 
 import listed  # noqa: E402
@@ -74,7 +75,7 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("tables", nargs="*", metavar="TABLE", help=", ".join(listed.TABLES))
   add("--size", choices=SIZES, default="cpu")
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
-  add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
+  add("--results", type=pathlib.Path, default=RESULTS)
   add("--plan", action="store_true", help="say what there is to do, no more")
   add("--pages", action="store_true", help="make the pages of what is kept")
   add("--check", nargs="+", metavar="ROW", help="make kept runs again")
@@ -235,9 +236,15 @@ def check_runs(args) -> int:
 def write_pages(args) -> None:
   """Makes pages of all kept rows, and says which."""
   import book
+  import headline
 
-  for path in book.write(args.results, kept.read_all(args.results / "rows")):
+  found = kept.read_all(args.results / "rows")
+  for path in book.write(args.results, found):
     print(path)
+  if args.results == RESULTS:
+    text = README.read_text()
+    records.write_text(README, headline.put(text, found))
+    print(README)
 
 
 if __name__ == "__main__":

@@ -229,6 +229,7 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
 
     patch.setattr(book.gallery, "draw", draw)
     patch.setattr(book.compared, "figure", lambda *_: None)
+    patch.setattr(book.reach, "figure", lambda *_: None)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
     again = book.write(tmp_path, found)
   assert drawn
@@ -240,6 +241,26 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
       assert (DOCS / name).exists(), name
       assert (DOCS / name).with_suffix(".svg").exists() or "=" in name
     assert shown(text) == shown(path.read_text()), path.name
+
+
+def test_the_readmes_tables_are_those_of_committed_rows(launch):
+  headline = importlib.import_module("headline")
+  text = (REPOSITORY / "README.md").read_text()
+  found = kept.read_all(DOCS / "rows")
+  assert headline.put(text, found) == text
+  names = {run.name for run in all_runs(launch[0])}
+  for part in headline.PARTS:
+    assert {run for _, _, run, _ in part.lines} <= names
+  # A number of the rows is where a reader looks for it.
+  line = next(x for x in text.splitlines() if x.startswith("| addition | van"))
+  exact = [
+    row["value"]
+    for row in found["addition-abc"][1]
+    if (row["stage"], row["length"], row["metric"], row.get("test_set"))
+    == ("interpolate", 6, "em", "equal")
+  ]
+  median, worst = sorted(exact)[2], min(exact)
+  assert f" {100 * median:.1f} ({100 * worst:.1f}) " in line
 
 
 def test_commands_of_the_pages_parse_and_are_those_of_the_list(launch):

@@ -1,0 +1,134 @@
+"""README's tables: a few rows of those that are kept."""
+
+from typing import NamedTuple
+
+from lengthgen_jax.results import reach, schema, summary
+
+
+class Part(NamedTuple):
+  """A table.
+
+  Attributes:
+    title: heading of its first column.
+    lengths: its columns.
+    lines: (what, method, run, stage) of each; stage "" is the run's last.
+    test_set: "" for the first one of a run.
+  """
+
+  title: str
+  lengths: tuple
+  lines: list
+  test_set: str = ""
+
+
+DIGITS = (6, 10, 20, 60, 200, 1000)
+PARTS = (
+  Part(
+    "digits in training: 6 (parity: 20 bits)",
+    DIGITS,
+    [
+      ("addition", "vanilla", "addition-abc", "interpolate"),
+      ("addition", "**ABC**", "addition-abc", ""),
+      ("successor", "**ABC**", "successor-abc", ""),
+      ("N×1", "**ABC**", "multiply-abc", ""),
+      ("parity", "**ABC**", "parity-abc", ""),
+      ("addition", "ABS (+w=1 +T=3)", "addition-window_cpi", ""),
+      ("N×1", "ABS (+w=1 +T=3)", "multiply-window_cpi", ""),
+      ("parity", "ABS (+w=1 +T=3)", "parity-window_cpi", ""),
+      ("addition, one sequence", "**ABC**", "addition-abc-decoder_only", ""),
+      ("successor, one sequence", "**ABC**", "successor-abc-decoder_only", ""),
+      ("N×1, one sequence", "**ABC**", "multiply-abc-decoder_only", ""),
+      ("parity, one sequence", "**ABC**", "parity-abc-decoder_only", ""),
+    ],
+  ),
+  Part(
+    "N×M, 4×4 in training",
+    (4, 10, 20, 40, 100),
+    [
+      ("N×N", "vanilla", "multiply_long-abc", "interpolate"),
+      ("N×N", "**ABC**", "multiply_long-abc", ""),
+      ("N×N", "window by hand", "multiply_long-window", ""),
+    ],
+  ),
+  Part(
+    "sorting, 20 items in training",
+    (20, 30, 50, 100),
+    [
+      ("alphabet 32", "standard, 16 000 steps", "sort-none", ""),
+      ("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered", ""),
+      ("alphabet 32", "**best**, 48 000 steps", "sort-none-best", ""),
+    ],
+  ),
+  Part(
+    "increment, 10 digits in training",
+    (10, 20, 100, 1000),
+    [
+      ("runs of 9s", "tempered", "increment-none-tempered", ""),
+      ("runs of 9s", "**ABC**, one sequence", "increment-none-abc", ""),
+    ],
+    "nines",
+  ),
+  Part(
+    "states, 20 items in training",
+    (20, 60, 200, 2000),
+    [
+      ("S5, every prefix", "vanilla", "permutations-abc", "interpolate"),
+      ("S5, every prefix", "**ABC**", "permutations-abc", ""),
+      ("sums mod 7", "**ABC**", "modular-abc", ""),
+      ("Dyck, depth 8", "**ABC**", "dyck-abc", ""),
+    ],
+  ),
+)
+START = "<!-- tables: python launch/tables.py --pages -->\n"
+END = "<!-- end of tables -->\n"
+
+
+def put(text: str, found: dict) -> str:
+  """README's text with the tables of kept rows between its two marks."""
+  before, _, rest = text.partition(START)
+  _, _, after = rest.partition(END)
+  tables = "\n".join(own for part in PARTS if (own := table(part, found)))
+  return f"{before}{START}\n{tables}\n{END}{after}"
+
+
+def table(part: Part, found: dict) -> str:
+  """A part as Markdown; lines of runs that are not kept are left out."""
+  lengths = [f"{n:,}".replace(",", " ") for n in part.lengths]
+  head = [part.title, "method", "seeds", *lengths, "∀"]
+  lines = [head, ["---"] * len(head)]
+  for what, method, run, stage in part.lines:
+    line = of_run(found.get(run, ({}, []))[1], stage, part.test_set)
+    if line is not None:
+      cells = [cell(line.cells.get(n)) for n in part.lengths]
+      proved = len({r["seed"] for r in line.group.rows if proves(r, line)})
+      lines.append([what, method, line.seeds, *cells, f"{proved or ''}"])
+  text = "".join(f"| {' | '.join(own)} |\n" for own in lines)
+  return text if len(lines) > 2 else ""
+
+
+def of_run(rows: list[dict], stage: str, test_set: str):
+  """The line of a stage, "" for the last, and a test set; None without any."""
+  stages = (stage,) if stage else reach.STAGES
+  exact = [r for r in schema.of_metric(rows, "em") if not r.get("stress")]
+  stage = next((s for s in stages if any(r["stage"] == s for r in exact)), "")
+  own = [row for row in exact if row["stage"] == stage]
+  if not own:
+    return None
+  name = test_set or own[0]["test_set"]
+  own = [row for row in own if row["test_set"] == name]
+  proofs = [row for row in rows if row["metric"] == "certified"]
+  return summary.lines(own + proofs)[0] if own else None
+
+
+def proves(row: dict, line: summary.Line) -> bool:
+  """Whether a row's model is proved right."""
+  return bool(schema.for_all([row], line.models))
+
+
+def cell(own: summary.Cell | None) -> str:
+  """Median and, where it differs, worst seed, in %."""
+  if own is None:
+    return "–"
+  say = lambda value: f"{100 * value:.1f}".removesuffix(".0")
+  worst = "" if own.worst == own.median else f" ({say(own.worst)})"
+  return say(own.median) + worst
