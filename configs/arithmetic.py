@@ -1,5 +1,5 @@
-"""Arithmetic: configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed]
-[,paper|released]
+"""Arithmetic:
+configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed][,paper|...]
 
 TASK     successor, addition, multiply, parity, parity_classification
 METHOD   vanilla         sinusoidal positions, natural operand order (default)
@@ -14,6 +14,8 @@ fixed    one width for training and test, as in the papers (61 digits), and
          the papers' absolute lines
 paper    the papers' hyper-parameters (implies fixed): model size 128, six
          decoder layers, learning rate 1e-5; for an accelerator, not a laptop
+paper_model  the same model at one width with batch, learning rate, steps and
+         calibration for two cores
 released the hyper-parameters and the calibration of the released ABC program
          (implies fixed); its leak is a field of its own, bias.allow_leak
 
@@ -135,14 +137,6 @@ PAPER = {
   "train.clip_norm": 0.0,
   "train.target_exact_match": 1.0,
   "train.chunk": 512,
-  "calibration.lengths": (),
-  "calibration.rows": "all",
-  "calibration.kappa": 4.5,
-  "calibration.kappa_self": 0.87,
-  "calibration.maximum": "direction",
-  "calibration.min_cells": 0.0,
-  "calibration.layers": "last",
-  "calibration.empty_heads": "transparent",
   "retrain.model.num_encoder_layers": 1,
   "retrain.model.dropout_rate": 0.3,
   "retrain.train.steps": 256 * 1792 // 10,
@@ -151,6 +145,31 @@ PAPER = {
   "retrain.train.restarts": 0,
   "eval.lengths": (6, 10, 15, 20, 60),
   "eval.samples": (10000,),
+}
+PAPER_CALIBRATION = {
+  "calibration.lengths": (),
+  "calibration.rows": "all",
+  "calibration.kappa": 4.5,
+  "calibration.kappa_self": 0.87,
+  "calibration.maximum": "direction",
+  "calibration.min_cells": 0.0,
+  "calibration.layers": "last",
+  "calibration.empty_heads": "transparent",
+}
+# Two hours of two cores; calibration as in FIXED.
+PAPER_MODEL = {
+  "train.steps": 6000,
+  "train.batch_size": 32,
+  "train.learning_rate": 5e-4,
+  "train.warmup_steps": 500,
+  "train.schedule": "cosine",
+  "train.clip_norm": 1.0,
+  "train.target_exact_match": 0.99,
+  "train.chunk": 100,
+  "retrain.train.steps": 3000,
+  "retrain.train.learning_rate": 5e-4,
+  "retrain.train.warmup_steps": 300,
+  "eval.samples": (1000,),
 }
 # What the released ABC program does where it differs from its paper.
 RELEASED = {
@@ -169,7 +188,12 @@ RELEASED = {
   "eval.samples": (51,),
   "eval.free_running": True,
 }
-OPTIONS = ("decoder_only", "fixed", "paper", "released")
+PAPERS = {
+  "paper": PAPER_CALIBRATION,
+  "paper_model": PAPER_MODEL,
+  "released": PAPER_CALIBRATION | RELEASED,
+}
+OPTIONS = ("decoder_only", "fixed", *PAPERS)
 
 # One sequence. With sinusoids of the index it does not interpolate.
 DECODER_ONLY = {
@@ -198,15 +222,13 @@ def get_config(preset: str = "addition"):
   config = base.get_config(task)
   if "decoder_only" in words:
     changes |= DECODER_ONLY
-  if {"fixed", "paper", "released"} & set(words):
+  if {"fixed", *PAPERS} & set(words):
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
-  if {"paper", "released"} & set(words):
-    changes |= PAPER
+  for word in PAPERS.keys() & set(words):
+    changes |= PAPER | PAPERS[word]
     place = changes.get("positions.kind", config.positions.kind)
     changes["retrain.positions.kind"] = place
     if (method, task) == ("rope", "addition"):
       changes["model.emb_dim"] = 512
-  if "released" in words:
-    changes |= RELEASED
   config.update_from_flattened_dict(changes)
   return config

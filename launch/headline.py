@@ -43,7 +43,7 @@ PARTS = (
   ),
   Part(
     "N×M, 4×4 in training",
-    (4, 10, 20, 40, 100),
+    (4, 6, 10, 20, 40, 100),
     [
       ("N×N", "vanilla", "multiply_long-abc", "interpolate"),
       ("N×N", "**ABC**", "multiply_long-abc", ""),
