@@ -290,6 +290,7 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
   _, tables, *_ = launch
   for words, wanted in (
     (["nope"], "no table 'nope'"),
+    (["addition-ab", "--plan"], "or a run, like addition-abc"),
     ([], "name a table: abs"),
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
@@ -300,6 +301,20 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
     assert line.startswith("tables: ") and wanted in line and not said.out
+
+
+def test_a_run_is_chosen_by_its_name(launch):
+  """Alone, and with the probes of the table that asks for them."""
+  listed, *_ = launch
+  for name in ("addition-abc", "sort-none-best"):
+    (found,) = listed.chosen([name], "cpu").items()
+    assert found[0] == found[1][0].name == name
+  assert found[1][1] == listed.TABLES["inside"].probes
+  (alone,) = listed.chosen(["sorting"], "cpu").keys() & {"sort-none-best"}
+  assert listed.chosen(["sorting"], "cpu")[alone][1] == {}
+  both = listed.chosen(["sorting", "inside"], "cpu")
+  assert both[alone][1] and both["sort-none"][1]
+  assert listed.chosen(["products"], "paper") == {}
 
 
 def test_commands_of_the_index_parse(launch):
