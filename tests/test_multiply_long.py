@@ -11,8 +11,8 @@ import untrained
 
 from configs import base, multiply_long
 from lengthgen_jax.attention.biases.window import window
-from lengthgen_jax.attention.calibration import Condition
-from lengthgen_jax.attention.candidates import candidates, near, once
+from lengthgen_jax.attention.calibration import Condition, Verdict
+from lengthgen_jax.attention.candidates import candidates, first, near
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
@@ -329,10 +329,10 @@ def test_what_a_row_may_depend_on_is_near():
   tested = candidates(
     batch.rows, batch.keys, TARGET, (0, 1), False, ends, (-1, 0, 1)
   )
-  first, later = near(tested, batch.keys, TASK, 1)
+  early, later = near(tested, batch.keys, TASK, 1)
   kept = {
     tuple(tested.intercept[c].tolist())
-    for c in np.flatnonzero(first & (tested.segment == TARGET))
+    for c in np.flatnonzero(early & (tested.segment == TARGET))
   }
   assert kept == {(j, k) for j in (-1, 0, 1) for k in (-1, 0, 1)}
   cross = candidates(
@@ -349,14 +349,35 @@ def test_what_a_row_may_depend_on_is_near():
     (A, 0, 1),
     (B, 0, 0),
   ]
-  assert np.array_equal(first, later | (tested.segment == START))
-  # Of earlier rows in the first layer that has any.
-  keep = np.broadcast_to(first, (3, 2, len(first))).copy()
-  up = (tested.segment == TARGET) & (tested.intercept[:, 0] < 0)
-  keep[0, :, up] = False
-  found = once(keep, tested, TASK)
-  assert np.array_equal(found[:2], keep[:2])
-  assert not found[2, :, up].any() and (found[2] == keep[2])[:, ~up].all()
+  assert np.array_equal(early, later | (tested.segment == START))
+
+
+def test_lines_to_outputs_are_read_in_the_first_layer():
+  """Of the heads that have them where any first has; other lines stay."""
+  batch = jax.tree.map(np.asarray, typed(["111*111"]))
+  tested = candidates(
+    batch.rows, batch.keys, TARGET, (0, 1), False, {A, B}, (-1, 0, 1)
+  )
+  shape = 3, 2, len(tested.segment)
+  random = np.random.default_rng(0)
+  keep = random.random(shape) < 0.4
+  outputs = np.flatnonzero(tested.segment == TARGET)
+  late, never = outputs[:2]
+  keep[0, :, late], keep[1, :, late] = False, [True, False]
+  keep[:, :, never] = False
+  score = random.random(shape)
+  verdict = Verdict(score, score, score, keep)
+  found = first(verdict, tested, TASK)
+  others = tested.segment != TARGET
+  assert np.array_equal(found.keep[..., others], keep[..., others])
+  assert not found.keep[1:, :, ~others].any()
+  for c in outputs:
+    has = [n for n in range(3) if keep[n, :, c].any()]
+    n = has[0] if has else 0
+    assert np.array_equal(found.keep[0, :, c], keep[n, :, c])
+    assert np.array_equal(found.score[0, :, c], score[n, :, c])
+  assert found.keep[0, :, late].tolist() == [True, False]
+  assert not found.keep[0, :, never].any()
 
 
 # Both families, and decoding.

@@ -138,15 +138,20 @@ def near(tested: Candidates, keys, task, reach: int):
   return np.array(found).T
 
 
-def once(keep, tested: Candidates, task):
-  """Kept lines [N, H, C] of a grid, those to outputs of earlier rows in the
-  first layer that has any: in a later one their keys have seen the rows before
-  those, and so on to the first."""
-  earlier = (tested.intercept[:, :-1] < 0).any(axis=-1)
-  earlier &= tested.segment == task.target
-  has = (keep & earlier).any(axis=(1, 2))
-  later = np.arange(len(keep)) > np.argmax(has)
-  return keep & ~(later[:, None, None] & earlier)
+def first(verdict, tested: Candidates, task):
+  """A Verdict on a grid's lines, those to outputs in the first layer: of the
+  heads that have them in the first layer in which any has. In a later one their
+  keys have seen the cells before those, and so on to the start."""
+  outputs = tested.segment == task.target
+  layer = np.argmax(verdict.keep.any(axis=1), axis=0)  # of each line
+  found = []
+  for of in verdict:
+    moved = np.array(of)
+    moved[0] = np.where(outputs, of[layer, :, np.arange(len(layer))].T, of[0])
+    found.append(moved)
+  found = type(verdict)(*found)
+  found.keep[1:] &= ~outputs
+  return found
 
 
 def phrase(line, names) -> str:

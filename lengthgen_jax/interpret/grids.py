@@ -108,9 +108,9 @@ def _check(view) -> None:
   kinds = {token.kind for _, own in view.tokens for token in own}
   check(
     "far" not in kinds,
-    "certify: a row of running sums meets digits beyond the row before and its"
-    " own digit of b; lines to earlier rows must be in the first layer alone"
-    " and one row back (calibration.reach=1)",
+    "a row of running sums meets digits beyond the row before and its own digit"
+    " of b; lines to outputs must be in the first layer alone and at most one"
+    " cell away (calibration.reach=1)",
   )
 
 

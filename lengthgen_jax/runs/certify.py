@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts
-from lengthgen_jax.errors import Interrupted
+from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.interpret import certificate, conditions, grids, judge, plots
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.results import records
@@ -99,18 +99,9 @@ def _certificate(section, model: Model, folder) -> dict:
   """The certificate of one seed; `section` is config.certify."""
   grid = model.experiment.task.axes > 1
   survey_of = grids.survey if grid else certificate.survey
-  survey = survey_of(model.experiment, model.scaffold)
-  largest = int(np.argmax([own.count for own in survey.contexts]))
-  example = list(survey.views.values())[largest][0]
-  met = judge.neighborhood(list(survey.views)[largest], example)
-  cost = f"{survey.cases:,} cases in {len(survey.views)} views"
   found = {
     "value": None,
-    "verdict": f"not tried: {cost}, more than certify.max_cases="
-    f"{section.max_cases:.3g}; most are of row {example.place} at"
-    f" W={example.width}, which depends on {met}; fewer lines would help"
-    " (calibration.reach)",
-    "cases": survey.cases,
+    "cases": 0,
     "complete": False,
     "margin": None,
     "counterexamples": [],
@@ -121,8 +112,23 @@ def _certificate(section, model: Model, folder) -> dict:
     "step": model.step,
     "version": lengthgen_jax.__version__,
   }
+  try:
+    survey = survey_of(model.experiment, model.scaffold)
+  except UsageError as reason:  # the other seeds may do
+    return found | {"verdict": f"not tried: {reason}"}
+  largest = int(np.argmax([own.count for own in survey.contexts]))
+  example = list(survey.views.values())[largest][0]
+  met = judge.neighborhood(list(survey.views)[largest], example)
+  cost = f"{survey.cases:,} cases in {len(survey.views)} views"
+  found["cases"] = survey.cases
   if survey.cases > section.max_cases:
-    return found
+    verdict = (
+      f"not tried: {cost}, more than certify.max_cases="
+      f"{section.max_cases:.3g}; most are of row {example.place} at"
+      f" W={example.width}, which depends on {met}; fewer lines would help"
+      " (calibration.reach)"
+    )
+    return found | {"verdict": verdict}
   workdir.report(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
     f" two cores); a row depends on at most {met}"

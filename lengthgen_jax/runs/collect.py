@@ -151,9 +151,9 @@ def judge(
   if section.reach:
     near = candidates.near(tested, largest.keys, task, section.reach)
     layer = np.minimum(np.arange(len(verdict.keep)), 1)
-    keep = verdict.keep & near[layer, None]
-    keep = candidates.once(keep, tested, task)
-    verdict = verdict._replace(keep=keep)
+    verdict = verdict._replace(keep=verdict.keep & near[layer, None])
+    if task.axes > 1:
+      verdict = candidates.first(verdict, tested, task)
   return tested, verdict
 
 
