@@ -1,5 +1,6 @@
 """Certificates of running sums: a row depends on what they say it does."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -12,6 +13,7 @@ from lengthgen_jax.interpret import certificate, grids, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Place
+from lengthgen_jax.runs import certify
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.pack import KINDS
 
@@ -118,6 +120,9 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   bad = own.scaffold | {"self": lines._replace(valid=lines.valid | up)}
   with pytest.raises(UsageError, match="beyond the row before"):
     grids.survey(own.experiment, bad)
+  other = dataclasses.replace(own, scaffold=bad)
+  found = certify._certificate(None, other, None)  # other seeds may do
+  assert found["value"] is None and found["verdict"].startswith("not tried: a")
 
 
 def test_products_to_practice_on_have_the_contexts(surveyed):
