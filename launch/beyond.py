@@ -47,11 +47,14 @@ ONE_SEQUENCE = [
 GRIDS = "configs/multiply_long.py:"
 PRODUCTS = [
   Row(
-    *("N×M", model, GRIDS + "window", {}, dict.fromkeys((10, 20, 100), ALL)),
+    *("N×M", model, GRIDS + "window", {}, dict.fromkeys(lengths, ALL)),
     stage=stage,
     sizes=("cpu",),
   )
-  for stage, model in (("train", "window"), ("certify", "window, certified"))
+  for stage, model, lengths in (
+    ("train", "window", (10, 20)),
+    ("certify", "window, certified", (10, 20, 40, 100)),
+  )
 ] + abc_rows("N×M", GRIDS + "abc", lengths=(10, 20, 100))
 STATES = [
   *abc_rows("sums mod 7", "configs/states.py:modular,abc", (), (200, 2000)),
