@@ -211,10 +211,11 @@ def get_config(preset: str = "addition"):
   methods = [word for word in words if word in METHODS]
   if task not in TASKS:
     raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
-  if len(methods) > 1 or set(words) - {*METHODS, *OPTIONS}:
+  sizes = [word for word in words if word in PAPERS]
+  if max(len(methods), len(sizes)) > 1 or {*words} - {*METHODS, *OPTIONS}:
     raise ValueError(
       f"preset {preset!r}: after the task, name at most one method of"
-      f" {(*METHODS,)} and options of {OPTIONS}"
+      f" {(*METHODS,)}, and options of {OPTIONS}, at most one of {(*PAPERS,)}"
     )
   method = methods[0] if methods else "vanilla"
   fields, by_task = METHODS[method]
@@ -222,9 +223,9 @@ def get_config(preset: str = "addition"):
   config = base.get_config(task)
   if "decoder_only" in words:
     changes |= DECODER_ONLY
-  if {"fixed", *PAPERS} & set(words):
+  if "fixed" in words or sizes:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
-  for word in PAPERS.keys() & set(words):
+  for word in sizes:
     changes |= PAPER | PAPERS[word]
     place = changes.get("positions.kind", config.positions.kind)
     changes["retrain.positions.kind"] = place
