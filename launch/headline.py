@@ -97,27 +97,13 @@ def table(part: Part, found: dict) -> str:
   head = [part.title, "method", "seeds", *lengths, "∀"]
   lines = [head, ["---"] * len(head)]
   for what, method, run, stage in part.lines:
-    line = of_run(found.get(run, ({}, []))[1], stage, part.test_set)
+    line = reach.last(found.get(run, ({}, []))[1], stage, part.test_set)
     if line is not None:
       cells = [cell(line.cells.get(n)) for n in part.lengths]
       proved = len({r["seed"] for r in line.group.rows if proves(r, line)})
       lines.append([what, method, line.seeds, *cells, f"{proved or ''}"])
   text = "".join(f"| {' | '.join(own)} |\n" for own in lines)
   return text if len(lines) > 2 else ""
-
-
-def of_run(rows: list[dict], stage: str, test_set: str):
-  """The line of a stage, "" for the last, and a test set; None without any."""
-  stages = (stage,) if stage else reach.STAGES
-  exact = [r for r in schema.of_metric(rows, "em") if not r.get("stress")]
-  stage = next((s for s in stages if any(r["stage"] == s for r in exact)), "")
-  own = [row for row in exact if row["stage"] == stage]
-  if not own:
-    return None
-  name = test_set or own[0]["test_set"]
-  own = [row for row in own if row["test_set"] == name]
-  proofs = [row for row in rows if row["metric"] == "certified"]
-  return summary.lines(own + proofs)[0] if own else None
 
 
 def proves(row: dict, line: summary.Line) -> bool:

@@ -13,7 +13,7 @@ class Mark(NamedTuple):
   """A length to which something was trained, and one at which it was tested.
 
   Attributes:
-    task: what a panel is called.
+    task: marks of one stand together.
     who: method and where it is from.
     trained, tested: lengths.
     exact: exact match there, in %; None if it was not said.
@@ -32,25 +32,33 @@ class Mark(NamedTuple):
   n: int = 0
 
 
+def last(rows: list[dict], stage: str = "", test_set: str = ""):
+  """The summary.Line of a run's stage and test set, None without any; "" is the
+  last stage, and the test set that comes first."""
+  exact = [row for row in schema.of_metric(rows, "em") if not row.get("stress")]
+  stages = (stage,) if stage else STAGES
+  stage = next((s for s in stages if any(r["stage"] == s for r in exact)), None)
+  own = [row for row in exact if row["stage"] == stage]
+  name = test_set or (own[0]["test_set"] if own else "")
+  own = [row for row in own if row["test_set"] == name]
+  proofs = [row for row in rows if row["metric"] == "certified"]
+  return summary.lines(own + proofs)[0] if own else None
+
+
 def farthest(task: str, who: str, rows: list[dict]) -> list[Mark]:
   """Where a run's last stage ends to be right: the longest test length at
   which, as at all shorter ones, the median seed has 99 % exact match.
 
   Args:
     task, who: as the mark calls them.
-    rows: of a run; the test set that comes first in them counts.
+    rows: of a run.
 
   Returns:
     One mark, or none where nothing was measured or nothing is right.
   """
-  exact = [row for row in schema.of_metric(rows, "em") if not row.get("stress")]
-  stage = next((s for s in STAGES if any(r["stage"] == s for r in exact)), None)
-  own = [row for row in exact if row["stage"] == stage]
-  own = [row for row in own if row["test_set"] == own[0]["test_set"]]
-  if not own:
+  line = last(rows)
+  if line is None:
     return []
-  proofs = [r for r in rows if r["metric"] == "certified"]
-  line = summary.lines(own + [r for r in proofs if r["stage"] == stage])[0]
   found = None
   for length, cell in line.cells.items():
     if cell.median < RIGHT:
@@ -59,7 +67,8 @@ def farthest(task: str, who: str, rows: list[dict]) -> list[Mark]:
   if found is None:
     return []
   length, cell = found
-  trained, unit = own[0]["train_length"], own[0]["unit"]
+  about = line.group.rows[0]
+  trained, unit = about["train_length"], about["unit"]
   seeds = f"{line.seeds}{line.proved}"
   return [
     Mark(task, who, trained, length, 100 * cell.median, unit, seeds, cell.n)
