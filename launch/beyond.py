@@ -2,13 +2,7 @@
 
 from typing import NamedTuple
 
-from table import ALL, FIVE, NONE, Row, Table
-
-STAGES = {
-  "interpolate": "vanilla",
-  "retrain": "ABC",
-  "certify": "ABC, certified",
-}
+from table import ALL, FIVE, NONE, Row, Table, pipeline
 
 
 def abc_rows(task, config, paper=(), lengths=(), seen=NONE) -> list[Row]:
@@ -20,15 +14,11 @@ def abc_rows(task, config, paper=(), lengths=(), seen=NONE) -> list[Row]:
     lengths: at which the calibrated model should be right.
     seen: least and most of the vanilla model there.
   """
-  return [
-    Row(
-      *(task, model, config, dict(paper) if stage == "retrain" else {}),
-      dict.fromkeys(lengths, seen if stage == "interpolate" else ALL),
-      stage=stage,
-      sizes=("cpu",),
-    )
-    for stage, model in STAGES.items()
-  ]
+  right = dict.fromkeys(lengths, ALL)
+  expect = {"retrain": right, "certify": right}
+  expect["interpolate"] = dict.fromkeys(lengths, seen)
+  quoted = {"retrain": dict(paper)}
+  return pipeline(task, config, quoted, expect, sizes=("cpu",))
 
 
 ONE_SEQUENCE = [

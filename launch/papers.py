@@ -1,7 +1,7 @@
 """Every table and figure of the two papers, as data: which runs fill it, what
 the papers have there, and what is expected of ours."""
 
-from table import ALL, FIVE, NONE, SIZES, Row, Table, by_length
+from table import ALL, FIVE, NONE, SIZES, Row, Table, by_length, pipeline
 
 ARITHMETIC, SORTING = "configs/arithmetic.py:", "configs/sorting.py:"
 INCREMENT = "configs/increment.py:"
@@ -82,31 +82,18 @@ ABS_FIXED = [
 
 
 def abc_rows(task, preset, paper, **fields) -> list[Row]:
-  """The stages of one pipeline."""
+  """The stages of one pipeline; at one width nothing is certified."""
+  at = 6, 10, 20, 60
+  quoted = {"retrain": by_length(*paper, lengths=at)}
+  if task != "parity":
+    quoted["interpolate"] = by_length(100, 0, 0, 0, lengths=at)
+  right = {60: (95, 100)}
+  expect = {"interpolate": LONG, "retrain": right, "certify": right}
+  stages = ["interpolate", "retrain", "certify"]
+  if {"fixed", "paper_model"} & {*preset.split(",")}:
+    stages.remove("certify")
   config = ARITHMETIC + preset
-  quoted = by_length(*paper, lengths=(6, 10, 20, 60))
-  stages = (
-    (
-      "vanilla",
-      "interpolate",
-      by_length(100, 0, 0, 0, lengths=(6, 10, 20, 60)),
-    ),
-    ("ABC", "retrain", quoted),
-    ("ABC, certified", "certify", {}),
-  )
-  return [
-    Row(
-      task,
-      model,
-      config,
-      own if task != "parity" or stage != "interpolate" else {},
-      LONG if stage == "interpolate" else {60: (95, 100)},
-      fields,
-      stage,
-    )
-    for model, stage, own in stages
-    if stage != "certify" or "fixed" not in preset
-  ]
+  return pipeline(task, config, quoted, expect, stages, fields=fields)
 
 
 ABC = [

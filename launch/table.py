@@ -57,3 +57,23 @@ class Table(NamedTuple):
 
 def by_length(*values, lengths=(6, 10, 15, 20, 60)) -> dict:
   return dict(zip(lengths, values, strict=True))
+
+
+STAGES = {
+  "interpolate": "vanilla",
+  "retrain": "ABC",
+  "certify": "ABC, certified",
+}
+
+
+def pipeline(task, config, paper, expect, stages=(*STAGES,), **more):
+  """A Row for each stage of --mode=abc; `paper` and `expect` are by stage."""
+  return [
+    Row(
+      *(task, STAGES[stage], config),
+      *(paper.get(stage, {}), expect.get(stage, {})),
+      stage=stage,
+      **more,
+    )
+    for stage in stages
+  ]
