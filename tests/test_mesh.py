@@ -42,7 +42,8 @@ def eight(run_on_eight):
   """What eight_devices.py found."""
   flag = f"--xla_force_host_platform_device_count={DEVICES}"
   path = [str(REPOSITORY), str(REPOSITORY / "tests")]
-  env = os.environ | {"XLA_FLAGS": flag, "PYTHONPATH": os.pathsep.join(path)}
+  own = {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}"}
+  env = os.environ | own | {"PYTHONPATH": os.pathsep.join(path)}
   script = str(REPOSITORY / "tests" / "eight_devices.py")
   command = [sys.executable, script, str(run_on_eight)]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
