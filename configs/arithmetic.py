@@ -204,6 +204,14 @@ DECODER_ONLY = {
   # Outputs and operands compete in one softmax, so lines stand out from more.
   "calibration.kappa_self": 2.0,
 }
+DECODER_ONLY_BY_TASK = {
+  "successor": {
+    # A single head may tell both digits that matter: sharp attention would
+    # drop one of them, and no gradient bring it back.
+    "retrain.train.weight_decay": 1.0,
+    "retrain.train.steps": 400,
+  }
+}
 
 
 def get_config(preset: str = "addition"):
@@ -222,7 +230,7 @@ def get_config(preset: str = "addition"):
   changes = {"method": method} | fields | by_task.get(task, {})
   config = base.get_config(task)
   if "decoder_only" in words:
-    changes |= DECODER_ONLY
+    changes |= DECODER_ONLY | DECODER_ONLY_BY_TASK.get(task, {})
   if "fixed" in words or sizes:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for word in sizes:
