@@ -136,6 +136,27 @@ def test_evaluation_fields_may_differ(trained, tmp_path):
   assert json.loads(config)["eval"]["lengths"] == [2]
 
 
+def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
+  trained_models, tmp_path, capsys
+):
+  """And has its rows in both stages."""
+  one, other = trained_models
+  trained = dataclasses.replace(other, params=one.params, step=other.step + 1)
+  known, found = {}, []
+  for stage, models in ("train", [one, other]), ("certify", [one, trained]):
+    how = get_config(), models, tmp_path, stage, 2
+    found.append(evaluate.evaluate(*how, known=known))
+  told = capsys.readouterr().err
+  assert told.count("seed 0, equal") == 1 and told.count("seed 1, equal") == 2
+  before, after = ([r for r in rows if r["seed"] == 0] for rows in found)
+  assert after == [row | {"stage": "certify"} for row in before]
+  assert [r["step"] for r in found[1] if r["seed"]] == [trained.step] * 3
+  ones, others = (
+    [r["value"] for r in found[1] if r["seed"] == n] for n in (0, 1)
+  )
+  assert ones == others
+
+
 def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   config = get_config()
   config.bias.allow_leak = True

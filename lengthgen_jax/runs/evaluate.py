@@ -20,7 +20,7 @@ CERTIFICATE = "certificate.json"  # by seed
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates what was trained, prints the table, draws the figures."""
-  rows, more = [], []
+  rows, more, known = [], [], {}
   stages = workdir.trainings(config, folder)
   for stage in stages:
     vanilla = stage.name == "interpolate"
@@ -28,7 +28,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     if min(config.eval.lengths) <= longest:
       models, asked = stage.models(), len(config.seeds)
       rows += evaluate(
-        stage.config, models, folder, stage.name, asked, longest=longest
+        *(stage.config, models, folder, stage.name, asked),
+        longest=longest,
+        known=known,
       )
       rows += certified(folder, models, stage.name)
   print(tables.of_run(rows))
@@ -94,6 +96,7 @@ def evaluate(
   asked: int,
   *,
   longest: float = float("inf"),
+  known: dict | None = None,
 ) -> list[dict]:
   """Evaluates every seed, merges the rows into `folder`/results.jsonl.
 
@@ -104,21 +107,25 @@ def evaluate(
     stage: "train", or the stage of a pipeline that trained the parameters.
     asked: how many seeds the run was asked for.
     longest: greater lengths are left out.
+    known: what was measured so far, by parameters; grows. A later stage leaves
+      seeds as they are that need no practice.
 
   Returns:
     The rows of this evaluation.
   """
   records.read_results(folder / "results.jsonl")  # refused now, not later
-  rows = []
+  rows, known = [], {} if known is None else known
   for model in models:
     base = row_base(config, model, stage, asked)
-    own = [
-      base | row
-      for test in tests(config, model, longest)
-      for row in measured(config, model, test)
-    ]
-    rows += own
-    rows += [base | row for row in frontiers(config, model, own, longest)]
+    key = model.seed, certificate.checksum(model.params)
+    if key not in known:
+      own = [
+        row
+        for test in tests(config, model, longest)
+        for row in measured(config, model, test)
+      ]
+      known[key] = own + frontiers(config, model, own, longest)
+    rows += [base | row for row in known[key]]
   records.merge(folder / "results.jsonl", rows)
   return rows
 
