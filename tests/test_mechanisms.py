@@ -19,7 +19,11 @@ from lengthgen_jax.trained import Model
 
 V = 9
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
-SORTING = [n for n, own in PROBES.items() if own.need.words.endswith("sort")]
+SORTING = [
+  n
+  for n, own in PROBES.items()
+  if own.need.words.endswith("sort") and not n.startswith("copies")
+]
 
 
 class ByHand:
@@ -118,6 +122,28 @@ def test_probes_notice_what_is_broken(name):
 def test_what_the_last_mlp_adds_to_the_identity_is_noticed():
   assert found(ByHand(stay=0.1))["identity_lowered"] == 1.0
   assert found(ByHand(stay=2.0))["identity_lowered"] < 0.5
+
+
+def test_copies_are_those_given_and_those_said():
+  """Of a head that sees all keys alike, and one that sees its own token."""
+  model, n = ByHand(), len(LISTS[0])
+  size = model.batch.inputs.shape[1]
+  even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]
+  weights = np.broadcast_to([even, np.eye(size)], (len(LISTS), 2, size, size))
+  acts = {"decoder": {"blocks": [{"self": {"weights": weights}}]}}
+  model.observe = lambda batch: (None, acts)
+  seen = Seen(model, model.batch, len(LISTS), n)
+  given, said = [], []
+  for items in LISTS:
+    for t, item in enumerate(sorted(items)[:-1]):
+      seen_keys = n + t + 2  # the prompt, ⊥, outputs up to its own
+      given.append(items.count(item) / seen_keys)
+      said.append(sorted(items)[: t + 1].count(item) / seen_keys)
+  evenly, own = mechanisms.copies_given(seen)
+  assert evenly.value == pytest.approx(np.mean(given)) and own.value == 0
+  evenly, own = mechanisms.copies_said(seen)
+  assert evenly.value == pytest.approx(np.mean(said)) and own.value == 1
+  assert (own.part, own.layer, own.head) == ("self", 0, 1)
 
 
 def test_outputs_that_count_are_those_with_a_successor():
