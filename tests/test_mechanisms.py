@@ -9,7 +9,7 @@ import pytest
 import untrained
 
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import mechanisms
+from lengthgen_jax.interpret import attending, mechanisms
 from lengthgen_jax.interpret.activations import Seen, activation, angles, names
 from lengthgen_jax.interpret.probes import PROBES, chosen, measured
 from lengthgen_jax.tasks import data
@@ -20,9 +20,7 @@ from lengthgen_jax.trained import Model
 V = 9
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
 SORTING = [
-  n
-  for n, own in PROBES.items()
-  if own.need.words.endswith("sort") and not n.startswith("copies")
+  n for n, p in PROBES.items() if p.of.__module__ == mechanisms.__name__
 ]
 
 
@@ -139,9 +137,9 @@ def test_copies_are_those_given_and_those_said():
       seen_keys = n + t + 2  # the prompt, ⊥, outputs up to its own
       given.append(items.count(item) / seen_keys)
       said.append(sorted(items)[: t + 1].count(item) / seen_keys)
-  evenly, own = mechanisms.copies_given(seen)
+  evenly, own = attending.copies_given(seen)
   assert evenly.value == pytest.approx(np.mean(given)) and own.value == 0
-  evenly, own = mechanisms.copies_said(seen)
+  evenly, own = attending.copies_said(seen)
   assert evenly.value == pytest.approx(np.mean(said)) and own.value == 1
   assert (own.part, own.layer, own.head) == ("self", 0, 1)
 

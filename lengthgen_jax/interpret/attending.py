@@ -1,7 +1,8 @@
-"""Where a model of numbers looks: shares, entropies, its strongest lines.
+"""Where a model looks: shares, entropies, its strongest lines.
 
-Rows are those of the answer's digits that have digits of the operands beside
-them; `&` and leading zeros are left out. Heads that see nothing are too.
+In models of numbers rows are those of the answer's digits that have digits of
+the operands beside them; `&` and leading zeros are left out. Heads that see
+nothing are too.
 """
 
 import numpy as np
@@ -41,6 +42,27 @@ def strongest_line(seen: Seen):
       c = int(score[n, h].argmax())
       words = phrase([column[c] for column in tested], names)
       yield Mean(score[n, h, c], 1, site, int(n), int(h), words)
+
+
+def copies_given(seen: Seen):
+  """Where sorting reads the count from: the share of attention, in rows that
+  hold outputs, on the row's item in the prompt."""
+  yield from _copies(seen, slice(seen.length))
+
+
+def copies_said(seen: Seen):
+  """The same on the row's item among the outputs, itself included."""
+  yield from _copies(seen, slice(seen.length + 1, 2 * seen.length))
+
+
+def _copies(seen: Seen, keys: slice):
+  """Shares on keys that hold what the row holds."""
+  rows = slice(seen.length + 1, 2 * seen.length)
+  held = np.asarray(seen.at.inputs[: seen.count])
+  same = held[:, None, rows, None] == held[:, None, None, keys]
+  for site, layer, weights in seen.attention():
+    w = weights[:, :, rows]
+    yield from _by_head((w[..., keys] * same).sum(axis=-1), w, site, layer)
 
 
 def _shares(seen: Seen, wanted, first: int = 0):

@@ -72,29 +72,7 @@ def identity_lowered(seen: Seen):
   yield rate((gaps[1] < gaps[0])[counted], "after_mlp", layer)
 
 
-def copies_given(seen: Seen):
-  """Where the count is read from: the share of every head's attention, in rows
-  that hold outputs, on the row's item in the prompt."""
-  yield from _copies(seen, slice(seen.length))
-
-
-def copies_said(seen: Seen):
-  """The same on the row's item among the outputs, itself included."""
-  yield from _copies(seen, slice(seen.length + 1, 2 * seen.length))
-
-
 # What they share.
-
-
-def _copies(seen: Seen, keys: slice):
-  rows = slice(seen.length + 1, 2 * seen.length)
-  held = np.asarray(seen.at.inputs[: seen.count])
-  same = held[:, None, rows, None] == held[:, None, None, keys]
-  for site, layer, weights in seen.attention():
-    share = (weights[:, :, rows, keys] * same).sum(axis=-1)  # [B, H, T]
-    for head in range(share.shape[1]):
-      own = share[:, head].mean(axis=-1)
-      yield Mean(own.sum(), len(own), site, layer, head)
 
 
 def lists(seen: Seen):

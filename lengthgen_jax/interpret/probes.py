@@ -83,10 +83,10 @@ PROBES = {
     True,
   ),
   "copies_given": Probe(
-    mechanisms.copies_given, SORTING, "attention on copies given", True
+    attending.copies_given, SORTING, "attention on copies given", True
   ),
   "copies_said": Probe(
-    mechanisms.copies_said, SORTING, "attention on copies said", True
+    attending.copies_said, SORTING, "attention on copies said", True
   ),
   "attention_own": Probe(
     attending.own_digits, DIGITS, "attention on own digits", True
