@@ -51,6 +51,7 @@ PAPER = {
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
 }
+ALL_STEPS = {"train.target_exact_match": 2.0}  # as theirs; never reached
 PAPER_BY_TASK = {
   "sort": {"train.steps": 312_500, "data.size": 40_000_000},
   "copy": {
@@ -61,7 +62,7 @@ PAPER_BY_TASK = {
   },
   "reverse": {"train.steps": 234_375, "data.size": 30_000_000},
 }
-ROPE = {"positions.kind": "rope"}
+ROPE = {"positions.kind": "rope", "train.target_exact_match": 0.995}
 BEST = {
   name: value
   for name, value in sorting.BEST.items()
@@ -114,6 +115,8 @@ def get_config(preset: str = "sort"):
   changes |= {"method": method} | fields
   if "paper" in words:
     changes |= PAPER | PAPER_BY_TASK[task]
+    if method != "abc":
+      changes |= ALL_STEPS
   config = base.get_config(task)
   config.update_from_flattened_dict(changes)
   return config

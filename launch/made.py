@@ -21,6 +21,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 # Parts of a config that do not say how a run was trained.
 TESTED = ("eval.", "certify.", "checkpoint.", "compile_cache", "overrides")
+# Of a pipeline: those that do not say how its first stage was.
+LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 
 
 def here() -> dict:
@@ -75,15 +77,15 @@ def config(run):
   return preset
 
 
-def changed(run, saved: dict) -> str:
+def changed(run, saved: dict, aside: tuple = TESTED) -> str:
   """What differs between today's config of a run and a saved one; fields that
-  one of them lacks do not count."""
+  one of them lacks, or whose names begin as those `aside`, do not count."""
   today = json.loads(config(run).to_json_best_effort())
   now, before = (flatten_dict(one, sep=".") for one in (today, saved))
   said = [
     f"{name}={before[name]}, now {now[name]}"
     for name in before
-    if name in now and now[name] != before[name] and not name.startswith(TESTED)
+    if name in now and now[name] != before[name] and not name.startswith(aside)
   ]
   return "; ".join(said)
 
@@ -94,6 +96,27 @@ def set_aside(run, workdir: pathlib.Path) -> None:
   if path.exists() and changed(run, json.loads(path.read_text())):
     number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
     workdir.rename(workdir.with_name(f"{workdir.name}.old{number}"))
+
+
+def share(run, workdir: pathlib.Path) -> None:
+  """Begins a pipeline with the first stage of one beside it that differs in
+  later ones alone, if there is one that is past it."""
+  if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
+    return
+  for other in sorted(workdir.parent.iterdir()):
+    path, first = other / "config.json", other / "interpolate"
+    if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
+      continue
+    if not changed(run, json.loads(path.read_text()), LATER):
+      part = workdir / "part"  # of a copy that may be cut off
+      shutil.copytree(first, part)
+      part.rename(workdir / first.name)
+      took = {
+        x["step"]: x["seconds"] for x in records.read(first / "metrics.jsonl")
+      }
+      add_seconds(workdir, sum(took.values()))  # as if it had made it
+      print(f"== {run.name} begins with the first stage of {other.name}")
+      return
 
 
 def keep(

@@ -144,31 +144,26 @@ def fill(args) -> int:
 def make(args, todo: list[Job], left) -> int:
   """Makes runs one after the other; returns the exit code."""
   root, failed, started = args.root / args.size, {}, time.monotonic()
-  about, steps, calls = None if args.flags else made.here(), [], []
-  for job in todo:
-    workdir = root / job.run.name
+  about = None if args.flags else made.here()
+  for number, job in enumerate(todo, 1):
+    name, bad = job.run.name, 0
+    workdir = root / name
     if not args.flags:
       made.set_aside(job.run, workdir)
-    own = job.calls(workdir, args.flags)
-    calls += [(workdir, words) for words in own]
-    steps += [(job, words is own[-1]) for words in own]
-  number = 0
-  for (job, ends), (workdir, code, seconds) in zip(
-    steps, sweep.run(calls), strict=True
-  ):
-    name = job.run.name
-    if job.head is None:
-      made.add_seconds(workdir, seconds)
-    if code:
-      failed[name] = code
-    elif ends and not args.flags:
+      made.share(job.run, workdir)
+    calls = job.calls(workdir, args.flags)
+    for _, code, seconds in sweep.run((workdir, words) for words in calls):
+      bad = bad or code
+      if job.head is None:
+        made.add_seconds(workdir, seconds)
+    if bad:
+      failed[name] = bad
+    elif not args.flags:
       made.keep(job.run, workdir, args.results, job.head or about)
       made.keep_figures(listed.TABLES, job.run, workdir, args.results)
-    if ends:
-      number += 1
-      spent = made.duration(time.monotonic() - started)
-      more = left([other.run for other in todo[number:]])
-      print(f"== {number} of {len(todo)} in {spent}: {name}; {more}")
+    spent = made.duration(time.monotonic() - started)
+    more = left([other.run for other in todo[number:]])
+    print(f"== {number} of {len(todo)} in {spent}: {name}; {more}", flush=True)
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 

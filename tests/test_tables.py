@@ -350,6 +350,33 @@ def test_flags_reach_every_run_and_a_failure_is_said(
   assert "== 7 of 7" in said.out and not (tmp_path / "docs").exists()
 
 
+def test_a_pipeline_begins_with_the_first_stage_of_another(launch, tmp_path):
+  listed, _, made, *_ = launch
+  first, *others = listed.runs("ablation", "cpu").values()
+  source = tmp_path / first.name
+  (source / "interpolate").mkdir(parents=True)
+  steps = [{"step": 9, "seed": seed, "seconds": 2.0} for seed in (0, 1)]
+  records.write(source / "interpolate" / "metrics.jsonl", steps)
+  (source / "config.json").write_text(made.config(first).to_json_best_effort())
+  made.share(others[0], tmp_path / others[0].name)
+  assert not (tmp_path / others[0].name).exists()  # it is not past it
+  (source / "calibrate").mkdir()
+  (source / "calibrate" / "bias.npz").touch()
+  for run in others:
+    workdir = tmp_path / run.name
+    made.share(run, workdir)
+    copied = records.read(workdir / "interpolate" / "metrics.jsonl")
+    assert list(copied) == steps
+    assert [x["seconds"] for x in records.read(workdir / "wall.jsonl")] == [2.0]
+    assert not {"config.json", "part"} & {x.name for x in workdir.iterdir()}
+  (parity,) = listed.chosen(["parity-abc"], "cpu").values()
+  more = first._replace(fields=first.fields | {"seeds": (0, 1)})
+  wider = first._replace(fields=first.fields | {"model.emb_dim": 32})
+  for run in (parity[0], more, wider, first._replace(mode="train")):
+    made.share(run, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 TINY = {"seeds": (0, 1), "eval.lengths": (2,), "eval.samples": (64,)}
 
 
