@@ -150,7 +150,13 @@ def _dress(axis, values, label: str, heading="", log=True) -> None:
   if log:
     axis.set_xscale("log")
   values = sorted(set(values))
-  axis.set_xticks(values, [f"{n:g}" for n in values])
+  at = np.log(values) if log else np.array(values)
+  names, last = [], -np.inf
+  for value, place in zip(values, at, strict=True):
+    apart = place - last >= 0.05 * (at[-1] - at[0])  # else they would overlap
+    names.append(f"{value:g}" if apart else "")
+    last = place if apart else last
+  axis.set_xticks(values, names)
   axis.minorticks_off()
   axis.set_xlabel(label)
   axis.set_title(heading, fontsize=10)
