@@ -78,7 +78,12 @@ ABC_BY_TASK = {
     "retrain.train.learning_rate": 5e-3,
     "retrain.train.steps": 900,
   },
-  "successor": {"retrain.train.steps": 250},
+  "successor": {
+    # A single head may tell both digits that matter: sharp attention would
+    # drop one of them, and no gradient bring it back.
+    "retrain.train.weight_decay": 1.0,
+    "retrain.train.steps": 400,
+  },
   "parity": ABC_PARITY,
   "parity_classification": ABC_PARITY
   | {"calibration.reach": 0, "practice.rounds": 0},
@@ -142,6 +147,7 @@ PAPER = {
   "retrain.train.steps": 256 * 1792 // 10,
   "retrain.train.learning_rate": 1e-5,
   "retrain.train.warmup_steps": 0,
+  "retrain.train.weight_decay": 0.0,
   "retrain.train.restarts": 0,
   "eval.lengths": (6, 10, 15, 20, 60),
   "eval.samples": (10000,),
@@ -204,14 +210,6 @@ DECODER_ONLY = {
   # Outputs and operands compete in one softmax, so lines stand out from more.
   "calibration.kappa_self": 2.0,
 }
-DECODER_ONLY_BY_TASK = {
-  "successor": {
-    # A single head may tell both digits that matter: sharp attention would
-    # drop one of them, and no gradient bring it back.
-    "retrain.train.weight_decay": 1.0,
-    "retrain.train.steps": 400,
-  }
-}
 
 
 def get_config(preset: str = "addition"):
@@ -230,7 +228,7 @@ def get_config(preset: str = "addition"):
   changes = {"method": method} | fields | by_task.get(task, {})
   config = base.get_config(task)
   if "decoder_only" in words:
-    changes |= DECODER_ONLY | DECODER_ONLY_BY_TASK.get(task, {})
+    changes |= DECODER_ONLY
   if "fixed" in words or sizes:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for word in sizes:
