@@ -212,42 +212,50 @@ def browse(root, tmp_path, hash="", script="") -> str:
   return done.stdout
 
 
-def cells(dom: str) -> list[list[str]]:
-  """Text of the table's body."""
-  body = re.search(r"<tbody>(.*?)</tbody>", dom, re.S)[1]
+def cells(dom: str) -> list[dict[str, str]]:
+  """Text of the table's lines, by column."""
+  head, body = re.search(
+    r"<thead>(.*?)<tbody>(.*?)</tbody>", dom, re.S
+  ).groups()
   strip = lambda html: re.sub(r"<[^>]*>", "", html).replace("&amp;", "&")
-  return [
-    [strip(cell) for cell in re.findall(r"<td.*?>(.*?)</td>", line, re.S)]
-    for line in re.findall(r"<tr>(.*?)</tr>", body, re.S)
-  ]
+  names = list(map(strip, re.findall(r"<th .*?>(.*?)</th>", head, re.S)))
+  lines = re.findall(r"<tr>(.*?)</tr>", body, re.S)
+  find = lambda line: re.findall(r"<td.*?>(.*?)</td>", line, re.S)
+  return [dict(zip(names, map(strip, find(x)), strict=True)) for x in lines]
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
 def test_a_browser_shows_sorts_filters_and_answers_the_mouse(root, tmp_path):
   dom = browse(root, tmp_path)
   found = cells(dom)
-  assert [line[4] for line in found] == ["b_&_%", "a"]  # without hard inputs
-  assert found[1][-3:] == ["55.0 (12.0) [7.1]", "0.0 [0.0]", "5 (0)"]
-  assert found[0][-1] == "∀" and found[0][5] == "2 of 3 ∀"
+  assert [x["run"] for x in found] == ["b_&_%", "a"]  # without hard inputs
+  assert [found[1][x] for x in ("6", "60", "frontier")] == [
+    *("55.0 (12.0) [7.1]", "0.0 [0.0]", "5 (0)")
+  ]
+  assert found[0]["frontier"] == "∀" and found[0]["seed"] == "2 of 3 ∀"
   assert dom.count("<circle") == 4 and "c has no results yet" in dom
   # By the address: hard inputs, one seed, sorted by the longest length.
   dom = browse(root, tmp_path, "test+set=all&seed=1&sort=6&order=down")
-  assert [line[6].split()[0] for line in cells(dom)] == ["100.0", "12.0"]
+  found = cells(dom)
+  assert [x["6"].split()[0] for x in found] == ["100.0", "12.0"]
+  assert "seed" not in found[0]  # the filter says it
   dom = browse(root, tmp_path, "test+set=all")
-  assert [line[2] for line in cells(dom)] == ["equal", "equal", "zeros"]
+  found = [x["test set"] for x in cells(dom)]
+  assert found == ["equal", "equal", "zeros"]
   # By hand: a filter, a heading, a point.
   script = """
     const box = document.querySelector("select[name=run]");
     box.value = "a"; box.onchange();
     setTimeout(() => {
-      document.querySelector("th:last-child").click();
+      const heads = [...document.querySelectorAll("th")];
+      heads.find(x => x.textContent === "frontier").click();
       setTimeout(() => {
         const dot = document.querySelectorAll("circle")[0];
         dot.dispatchEvent(new Event("mouseenter"));
       }, 50);
     }, 50);"""
   dom = browse(root, tmp_path, script=script)
-  assert [line[4] for line in cells(dom)] == ["a"]
+  assert len(cells(dom)) == 1 and "run" not in cells(dom)[0]
   assert re.search(r'aria-sort="ascending"[^>]*>frontier', dom)
   tip = re.search(r'id="tip"[^>]*>(.*?)</div>', dom, re.S)[1]
   for words in ("length 6 digits", "median 55.0 %", "lower bound", "n = 100"):

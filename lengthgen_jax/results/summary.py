@@ -48,7 +48,8 @@ class Line(NamedTuple):
     """What a reader sees beside the numbers."""
     first = self.group.rows[0]
     names = {name: first.get(name, "") for name in (*SHOWN, "unit")}
-    return names | {"method": self.group.name, "seeds": self.seeds}
+    own = {"method": self.group.name, "seeds": self.seeds}
+    return names | own | {"trained": first["train_length"]}
 
   @property
   def seeds(self) -> str:
