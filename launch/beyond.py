@@ -46,6 +46,9 @@ PRODUCTS = [
     ("certify", "window, certified", (10, 20, 40, 100)),
   )
 ] + abc_rows("N×M", GRIDS + "abc", lengths=(10, 20, 100))
+PRODUCTS += abc_rows(
+  "N×M, one sequence", GRIDS + "abc,decoder_only", lengths=(10, 20, 100)
+)
 STATES = [
   *abc_rows("sums mod 7", "configs/states.py:modular,abc", (), (200, 2000)),
   *abc_rows("S5", "configs/states.py:permutations,abc", (), (200, 2000)),
