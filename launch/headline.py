@@ -33,6 +33,7 @@ PARTS = (
       ("N×1", "**ABC**", "multiply-abc", ""),
       ("parity", "**ABC**", "parity-abc", ""),
       ("addition", "ABS (+w=1 +T=3)", "addition-window_cpi", ""),
+      ("successor", "ABS (+w=1 +T=3)", "successor-window_cpi", ""),
       ("N×1", "ABS (+w=1 +T=3)", "multiply-window_cpi", ""),
       ("parity", "ABS (+w=1 +T=3)", "parity-window_cpi", ""),
       ("addition, one sequence", "**ABC**", "addition-abc-decoder_only", ""),
@@ -48,6 +49,7 @@ PARTS = (
       ("N×N", "vanilla", "multiply_long-abc", "interpolate"),
       ("N×N", "**ABC**", "multiply_long-abc", ""),
       ("N×N", "window by hand", "multiply_long-window", ""),
+      ("N×N, one sequence", "**ABC**", "multiply_long-abc-decoder_only", ""),
     ],
   ),
   Part(
@@ -57,6 +59,18 @@ PARTS = (
       ("alphabet 32", "standard, 16 000 steps", "sort-none", ""),
       ("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered", ""),
       ("alphabet 32", "**best**, 48 000 steps", "sort-none-best", ""),
+    ],
+  ),
+  Part(
+    "32 to 64 items in training, as ASEntmax",
+    (64, 128, 256, 512, 4096),
+    [
+      ("sort, alphabet 32", "RoPE", "asentmax-sort-rope", ""),
+      ("sort, alphabet 32", "**best**", "asentmax-sort-best", ""),
+      ("copy", "RoPE", "asentmax-copy-rope", ""),
+      ("copy", "**ABC**", "asentmax-copy-abc", ""),
+      ("reverse", "RoPE", "asentmax-reverse-rope", ""),
+      ("reverse", "**ABC**", "asentmax-reverse-abc", ""),
     ],
   ),
   Part(
