@@ -213,17 +213,10 @@ DECODER_ONLY = {
 
 
 def get_config(preset: str = "addition"):
-  task, *words = preset.split(",")
-  methods = [word for word in words if word in METHODS]
-  if task not in TASKS:
-    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
+  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   sizes = [word for word in words if word in PAPERS]
-  if max(len(methods), len(sizes)) > 1 or {*words} - {*METHODS, *OPTIONS}:
-    raise ValueError(
-      f"preset {preset!r}: after the task, name at most one method of"
-      f" {(*METHODS,)}, and options of {OPTIONS}, at most one of {(*PAPERS,)}"
-    )
-  method = methods[0] if methods else "vanilla"
+  if len(sizes) > 1:
+    raise ValueError(f"preset {preset!r}: name at most one of {(*PAPERS,)}")
   fields, by_task = METHODS[method]
   changes = {"method": method} | fields | by_task.get(task, {})
   config = base.get_config(task)

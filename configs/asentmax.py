@@ -96,16 +96,7 @@ OPTIONS = ("paper",)
 
 
 def get_config(preset: str = "sort"):
-  task, *words = preset.split(",")
-  methods = [word for word in words if word in METHODS]
-  if task not in TASKS:
-    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
-  if len(methods) > 1 or set(words) - {*METHODS, *OPTIONS}:
-    raise ValueError(
-      f"preset {preset!r}: after the task, name at most one method of"
-      f" {(*METHODS,)} and options of {OPTIONS}"
-    )
-  method = methods[0] if methods else "rope"
+  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   fields, tasks = METHODS[method]
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")

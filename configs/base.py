@@ -219,3 +219,26 @@ def get_config(task: str = "addition") -> ConfigDict:
     }
   config.retrain.update_from_flattened_dict(RETRAIN)
   return config
+
+
+def parsed(preset: str, tasks, methods, options) -> tuple[str, str, list[str]]:
+  """(task, method, options) of TASK[,METHOD][,OPTION...].
+
+  Args:
+    preset: as it is typed.
+    tasks, methods, options: what may be named; the first method is the usual.
+
+  Raises:
+    ValueError: something else is named, or two methods.
+  """
+  task, *words = preset.split(",")
+  if task not in tasks:
+    raise ValueError(f"preset {preset!r}: task {task!r} is none of {tasks}")
+  named = [word for word in words if word in methods]
+  own = [word for word in words if word in options]
+  if len(named) > 1 or len(named) + len(own) < len(words):
+    raise ValueError(
+      f"preset {preset!r}: after the task, name at most one method of"
+      f" {(*methods,)} and options of {options}"
+    )
+  return task, *(named or [*methods][:1]), own

@@ -69,16 +69,7 @@ OPTIONS = ("decoder_only", "final")
 
 
 def get_config(preset: str = "modular"):
-  task, *words = preset.split(",")
-  methods = [word for word in words if word in METHODS]
-  if task not in TASKS:
-    raise ValueError(f"preset {preset!r}: task {task!r} is none of {TASKS}")
-  if len(methods) > 1 or set(words) - {*METHODS, *OPTIONS}:
-    raise ValueError(
-      f"preset {preset!r}: after the task, name at most one method of"
-      f" {(*METHODS,)} and options of {OPTIONS}"
-    )
-  method = methods[0] if methods else "vanilla"
+  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   fields, by_task = METHODS[method]
   changes = VANILLA | BY_TASK.get(task, {}) | {"method": method}
   changes |= fields | by_task.get(task, {})
