@@ -448,8 +448,7 @@ TABLES = {
   ),
   "ablation": Table(
     "What the switches of calibration cost",
-    "Addition at natural width, one switch changed at a time, five seeds, of"
-    " the same interpolated models.",
+    "Addition at natural width, one switch changed at a time, five seeds.",
     ABLATION,
     FIVE,
   ),
