@@ -9,7 +9,8 @@
 
 A table's runs are those of launch/listed.py; one alone is made by its name.
 Each has a workdir below --root; one that was cut off is taken up where it is,
-so the same command goes on after a stop. Rows of runs that are done are kept in
+so the same command goes on after a stop. A pipeline begins with the first stage
+of one beside it that has the same. Rows of runs that are done are kept in
 --results, one file each, and not made again; its pages are made of them.
 --size=paper is for an accelerator.
 
