@@ -77,6 +77,7 @@ ABC = {
   "positions.kind": "coordinates",
   "data.shortest": 1,  # of the first stage
   "train.target_exact_match": 0.995,
+  "abc.vanilla_longest": 256,
   "calibration.lengths": (32, 48, 64),
   "calibration.reach": 1,
   "calibration.kappa_self": 2.0,

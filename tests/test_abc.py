@@ -31,7 +31,7 @@ SMALL = (
   "retrain.train.steps=60",
   "retrain.train.warmup_steps=10",
   "retrain.train.restarts=0",
-  "practice.rounds=1",
+  "practice.rounds=2",
   "practice.steps=40",
   "eval.lengths=(4,)",
 )
@@ -159,7 +159,8 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
 def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   workdir, done = whole
   found = json.loads((workdir / "certificate.json").read_text())
-  practice = json.loads((workdir / "certify_1" / "practice.json").read_text())
+  rounds = [workdir / f"certify_{number}" / "practice.json" for number in (1, 2)]
+  practice, last = (json.loads(path.read_text()) for path in rounds)
   rows = records.read(workdir / "results.jsonl")
   certified = [row for row in rows if row["metric"] == "certified"]
   # Trained for so short a time no seed is right, before or after.
@@ -167,10 +168,13 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   for row in certified:
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
-  assert [row["stage"] for row in certified].count("certify") == 2
+  assert [row["stage"] for row in certified].count("certify") == 4
   for seed, own in practice.items():
     assert own["failing"]
     assert all(len(text) <= 2 for text in own["failing"] + own["thin"])
+    # What failed before is practiced on again.
+    more = len(last[seed]["failing"]) - len(own["failing"])
+    assert more > 0 and last[seed]["failing"][more:] == own["failing"]
     told = found[seed]["counterexamples"]
     model = lengthgen_jax.load(workdir, int(seed))
     for text, answer in zip(told[:8], model.answers(told[:8]), strict=True):
@@ -229,9 +233,9 @@ def test_modes_read_the_retrained_model(whole):
   )
   assert len(told.stdout.splitlines()) == 3
   assert told.stdout.splitlines()[1].startswith("error: ")
-  assert "step 100 " in told.stderr and told.returncode == 1
+  assert "step 140 " in told.stderr and told.returncode == 1
   model = lengthgen_jax.load(workdir)
-  assert model.step == 100
+  assert model.step == 140
   assert model.answers(["12", "x", "12345678"]) == told.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
   arrays, meta = file.read(workdirs.bias_path(workdir))
