@@ -72,12 +72,13 @@ def run(row: Row, table: Table, size: str) -> Run:
   value = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
   words = [f"{name}={value(x)}" for name, x in row.fields.items()]
   mode = "abc" if "abc" in preset else "train"
-  fields = {"seeds": table.seeds[size]} | row.fields | tests(preset, size)
+  tested = tests(preset, size, bool(row.fields))
+  fields = {"seeds": table.seeds[size]} | row.fields | tested
   return Run("-".join([*preset, *words]), config, mode, fields, size)
 
 
-def tests(preset: list[str], size: str) -> dict:
-  """How a run is tested, which its preset alone decides."""
+def tests(preset: list[str], size: str, varied: bool) -> dict:
+  """How a run is tested, which its preset decides, and if it varies that."""
   kind = preset[0]
   if kind in BY_KIND:
     return BY_KIND[kind]
@@ -93,7 +94,8 @@ def tests(preset: list[str], size: str) -> dict:
     return fields
   lengths, samples, far = (6, 10, 15, 20, 60), (1000,) * 5, 60
   scaffolded = "abc" in preset or any("window" in word for word in preset)
-  if scaffolded and size == "cpu" and not {"fixed", "paper_model"} & {*preset}:
+  usual = not varied and not {"fixed", "paper_model"} & {*preset}
+  if scaffolded and size == "cpu" and usual:
     lengths, samples, far = (*lengths, 200), (*samples, 200), 200
     if "abc" in preset:
       lengths, samples, far = (*lengths, 1000), (*samples, 100), 1000
@@ -103,7 +105,11 @@ def tests(preset: list[str], size: str) -> dict:
   if "decoder_only" in preset:
     fields["eval.samples"] = (1000, 1000, 1000, 1000, 299, 299, 299)
   fields |= {"eval.frontier": far}
-  return fields | ({"eval.stress": True} if scaffolded else {})
+  if scaffolded and usual:
+    fields["eval.stress"] = True
+  if "abc" in preset and varied:
+    fields["certify.max_cases"] = 3e7  # two or three minutes a seed
+  return fields
 
 
 def words(fields: dict) -> list[str]:
