@@ -25,6 +25,9 @@ TESTED = ("eval.", "certify.", "checkpoint.", "compile_cache", "overrides")
 LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 
 
+LENDER = "lent_by"  # file of a first stage that another run has made
+
+
 def here() -> dict:
   """Machine, versions and program, as a kept head says them."""
   device = "import jax; print(jax.devices()[0].device_kind)"
@@ -110,6 +113,8 @@ def share(run, workdir: pathlib.Path) -> None:
     if not changed(run, json.loads(path.read_text()), LATER):
       part = workdir / "part"  # of a copy that may be cut off
       shutil.copytree(first, part)
+      if not (part / LENDER).exists():  # else that one has lent it itself
+        records.write_text(part / LENDER, other.name.partition(".old")[0])
       part.rename(workdir / first.name)
       took = {
         x["step"]: x["seconds"] for x in records.read(first / "metrics.jsonl")
@@ -126,7 +131,7 @@ def keep(
   saved = json.loads((workdir / "config.json").read_text())
   leaves = flatten_dict(saved, sep=".").items()
   own = unflatten_dict({n: x for n, x in leaves if x is not None}, sep=".")
-  times = workdir / "wall.jsonl"
+  times, lender = workdir / "wall.jsonl", workdir / "interpolate" / LENDER
   seconds = sum(row["seconds"] for row in records.read(times)) or None
   head = about | {
     "run": run.name,
@@ -134,6 +139,7 @@ def keep(
     "config": own,
     "date": datetime.date.today().isoformat(),
     "seconds": seconds and round(seconds),
+    "first_stage": lender.read_text() if lender.exists() else None,
   }
   # Of a run that was kept before, all is as it was.
   head |= {name: about[name] for name in kept.MADE if name in about}

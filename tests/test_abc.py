@@ -159,7 +159,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
 def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   workdir, done = whole
   found = json.loads((workdir / "certificate.json").read_text())
-  rounds = [workdir / f"certify_{number}" / "practice.json" for number in (1, 2)]
+  rounds = [workdir / f"certify_{n}" / "practice.json" for n in (1, 2)]
   practice, last = (json.loads(path.read_text()) for path in rounds)
   rows = records.read(workdir / "results.jsonl")
   certified = [row for row in rows if row["metric"] == "certified"]

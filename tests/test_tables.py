@@ -98,6 +98,7 @@ HEAD = {
   "seconds": 90,
   "versions": {"lengthgen_jax": "1"},
   "source": "0123456789ab",
+  "first_stage": None,
 }
 
 
@@ -369,6 +370,7 @@ def test_a_pipeline_begins_with_the_first_stage_of_another(launch, tmp_path):
     assert list(copied) == steps
     assert [x["seconds"] for x in records.read(workdir / "wall.jsonl")] == [2.0]
     assert not {"config.json", "part"} & {x.name for x in workdir.iterdir()}
+    assert (workdir / "interpolate" / made.LENDER).read_text() == first.name
   (parity,) = listed.chosen(["parity-abc"], "cpu").values()
   more = first._replace(fields=first.fields | {"seeds": (0, 1)})
   wider = first._replace(fields=first.fields | {"model.emb_dim": 32})
@@ -399,7 +401,7 @@ def tiny_table(launch, monkeypatch):
   probed = table._replace(probes=PROBES)
   tables = {"tiny": table, "probed": probed}
   monkeypatch.setattr(listed, "TABLES", tables)
-  monkeypatch.setattr(listed, "tests", lambda preset, size: TINY)
+  monkeypatch.setattr(listed, "tests", lambda preset, size, varied: TINY)
   monkeypatch.setattr(listed, "SECONDS", {})
   monkeypatch.setattr(made, "source", lambda: "a")
 

@@ -21,6 +21,7 @@ MADE = {
   "seconds": "that it took, None if nobody measured",
   "versions": "of lengthgen_jax and of what it runs on",
   "source": "hash of the program that trained it, None if unknown",
+  "first_stage": "run, maybe of an earlier program, that lent it, else None",
 }
 
 

@@ -182,6 +182,13 @@ def stress(found: list) -> list[list[str]]:
 EARLIER = "trained by an earlier program, tested by this one"
 
 
+def _reused(head: dict) -> str:
+  """What of a kept run is older than the run."""
+  if head["first_stage"]:
+    return f"first stage of {head['first_stage']}"
+  return "" if head["source"] else EARLIER
+
+
 def commands(runs: dict, kept: dict, changed: dict) -> list[str]:
   """How every run is made, and how those that are kept were."""
   lines = [shlex.join(["lengthgen", *own.command]) for own in runs.values()]
@@ -199,7 +206,7 @@ def commands(runs: dict, kept: dict, changed: dict) -> list[str]:
         head["machine"],
         head["date"],
         ", ".join(f"{n} {x}" for n, x in head["versions"].items()),
-        changed.get(name) or ("" if head["source"] else EARLIER),
+        changed.get(name) or _reused(head),
       ]
     )
   return [*parts, formats.markdown(made)] if len(made) > 1 else parts
