@@ -401,7 +401,7 @@ def tiny_table(launch, monkeypatch):
   probed = table._replace(probes=PROBES)
   tables = {"tiny": table, "probed": probed}
   monkeypatch.setattr(listed, "TABLES", tables)
-  monkeypatch.setattr(listed, "tests", lambda preset, size, varied: TINY)
+  monkeypatch.setattr(listed, "tests", lambda *_: TINY)
   monkeypatch.setattr(listed, "SECONDS", {})
   monkeypatch.setattr(made, "source", lambda: "a")
 
