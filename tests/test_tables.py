@@ -444,7 +444,7 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   assert "nothing left to do" in capsys.readouterr().out
   other = monkeypatch.context()
   with other as patch:
-    patch.setattr(listed, "tests", lambda p, s: TINY | {"train.steps": 601})
+    patch.setattr(listed, "tests", lambda *_: TINY | {"train.steps": 601})
     assert tables.main(["tiny", "--plan", *where]) == 0
     said = capsys.readouterr().out
     assert "made again: train.steps=600, now 601" in said
