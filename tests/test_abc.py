@@ -168,7 +168,8 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   for row in certified:
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
-  assert [row["stage"] for row in certified].count("certify") == 4
+  steps = [row["step"] for row in certified if row["stage"] == "certify"]
+  assert sorted(steps) == [60, 60, 100, 100, 140, 140]
   for seed, own in practice.items():
     assert own["failing"]
     assert all(len(text) <= 2 for text in own["failing"] + own["thin"])
@@ -183,6 +184,25 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
     assert f"the shortest: {told[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
   assert figure.stat().st_size > 5000
+
+
+def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
+  workdir = tmp_path / "copy"
+  shutil.copytree(whole[0], workdir)
+  assert "practice has not mended seeds 0, 1" in whole[1].stderr
+  path = workdir / "unmended.json"
+  assert json.loads(path.read_text()) == [0, 1]
+  stages = workdirs.trainings(saved.saved_config(workdir), workdir)
+  first, last = (
+    {model.seed: model for model in workdirs.load(run, "last")}
+    for run in (stages[-1].runs[0], stages[-1].runs[-1])
+  )
+  equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
+  path.write_text("[0]")
+  equal(finals(workdir), {0: first[0].params, 1: last[1].params})
+  assert [model.step for model in stages[-1].models()] == [60, 60]
+  path.unlink()
+  equal(finals(workdir), {seed: last[seed].params for seed in (0, 1)})
 
 
 def test_what_cannot_be_certified_is_evaluated_all_the_same(
@@ -233,9 +253,9 @@ def test_modes_read_the_retrained_model(whole):
   )
   assert len(told.stdout.splitlines()) == 3
   assert told.stdout.splitlines()[1].startswith("error: ")
-  assert "step 140 " in told.stderr and told.returncode == 1
+  assert "step 60 " in told.stderr and told.returncode == 1
   model = lengthgen_jax.load(workdir)
-  assert model.step == 140
+  assert model.step == 60
   assert model.answers(["12", "x", "12345678"]) == told.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
   arrays, meta = file.read(workdirs.bias_path(workdir))

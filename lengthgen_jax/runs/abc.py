@@ -8,6 +8,7 @@ inputs that a certificate found wrong).
 
 import pathlib
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -115,7 +116,7 @@ def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
 
 def bias_figures(model, batch, folder, where: str) -> list:
   """The bias of a model's scaffold at a batch's rows and keys, by site."""
-  biases = model.experiment.sites(model.scaffold, batch).biases
+  biases = jax.jit(model.experiment.sites)(model.scaffold, batch).biases
   return [
     plots.matrices(
       np.asarray(biases[site].values)[:, 0],

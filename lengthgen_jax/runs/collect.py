@@ -52,7 +52,9 @@ def collect(section, model: Model, width, length, unsolved=False):
     return _sums(model.mesh, experiment, section.quantity, *args)
 
   starts = range(0, section.samples, PASS)
-  total = reduce(partial(jax.tree.map, jnp.add), map(sums, starts))
+  # Small arrays of every shape: a program for each operation costs more.
+  parts = jax.device_get(list(map(sums, starts)))
+  total = reduce(partial(jax.tree.map, np.add), parts)
   solved = float(total["solved"])
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
@@ -71,7 +73,7 @@ def collect(section, model: Model, width, length, unsolved=False):
     variance = total[site + "_square"] / max(solved, 1.0) - mean**2
     keys = one.keys if site == "self" else one.source_keys
     means[site] = Condition(scale * mean, used, one.rows, keys)
-    deviations[site] = scale * jnp.sqrt(jnp.maximum(variance, 0.0))
+    deviations[site] = scale * np.sqrt(np.maximum(variance, 0.0))
   return means, deviations, 100 * solved / section.samples
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from lengthgen_jax.training import loop
 
 INPUTS = "practice.json"  # of a round, by seed
+UNMENDED = "unmended.json"  # seeds that are wrong after all rounds
 
 
 def round_of(section, run: loop.Run, folder) -> loop.Run:

@@ -1,7 +1,8 @@
 """Rounds of practice: what a certificate finds wrong is trained on.
 
 W/certify_1 and so on are the rounds of a workdir of --mode=train or abc, each
-with the inputs that it trains on.
+with the inputs that it trains on. W/unmended.json has the seeds that are wrong
+after the last one; they answer as they were before the first.
 """
 
 import json
@@ -36,24 +37,42 @@ def run(most: int, whole, folder: pathlib.Path) -> None:
   """
   if not most:
     return
-  asked = len(whole.seeds)
   last = lambda rounds=None: workdir.trainings(whole, folder, rounds)[-1]
   try:
     certify.check_local(last().models())
   except UsageError as reason:  # what was trained stands all the same
     workdir.report(f"no certificate: {reason}")
     return
+  path = folder / practice.UNMENDED
+  if not path.exists():
+    wrong = _practice(most, whole, folder, last)
+    if not wrong:
+      return
+    records.write_text(path, json.dumps(wrong))
+    hosts.meet("practiced")
+    seeds = ", ".join(map(str, wrong))
+    workdir.report(f"practice has not mended seeds {seeds}: left as they were")
+  certify.certify(last(), folder, len(whole.seeds))
+
+
+def _practice(most: int, whole, folder: pathlib.Path, last) -> list[int]:
+  """As run; returns the seeds that are wrong after all rounds they had.
+
+  Args:
+    last: rounds -> Stage, what was trained in so many.
+  """
   seen = {}  # inputs of the rounds before, by seed
-  for number in range(1, most + 1):
+  for number in range(1, most + 2):
     own = folder / f"certify_{number}"
     if not (own / practice.INPUTS).exists():
+      found = certify.certify(last(number - 1), folder, len(whole.seeds))
       inputs = {
-        seed: found["practice"]
-        for seed, found in certify.certify(last(), folder, asked).items()
-        if found["value"] == 0 and found["practice"]["failing"]
+        seed: one["practice"]
+        for seed, one in found.items()
+        if one["value"] == 0 and one["practice"]["failing"]
       }
-      if not inputs:
-        return
+      if not inputs or number > most:
+        return [int(seed) for seed in seen if found[seed]["value"] == 0]
       # Lest a round move the error: what failed before fails again.
       for seed in seen.keys() & inputs.keys():
         inputs[seed]["failing"] += seen[seed]["failing"]
@@ -68,4 +87,3 @@ def run(most: int, whole, folder: pathlib.Path) -> None:
       f" {', '.join(map(str, later.seeds))}"
     )
     loop.train(later, [initial[seed] for seed in later.seeds])
-  certify.certify(last(), folder, asked)

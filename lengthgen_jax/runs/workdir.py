@@ -132,22 +132,24 @@ class Stage(NamedTuple):
     name: "train", or "interpolate" and "retrain"; then "certify".
     config: the whole config of the stage.
     runs: of two, the later one has the seeds that were trained on.
+    unmended: seeds of which the first run alone counts.
   """
 
   name: str
   config: ConfigDict
   runs: tuple[loop.Run, ...]
+  unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
-    """One of each seed; their step is that of all runs together."""
-    found, step = {}, 0
-    for run in self.runs:
-      models = load(run, self.config.eval.checkpoint)
-      step += max(model.step for model in models)
-      found |= {model.seed: model for model in models}
-    if len(self.runs) == 1:
-      return list(found.values())
-    return [dataclasses.replace(m, step=step) for m in found.values()]
+    """One of each seed; its step is that of all runs that it had."""
+    first, *later = self.runs
+    checkpoint = self.config.eval.checkpoint
+    found = {model.seed: model for model in load(first, checkpoint)}
+    for model in (own for run in later for own in load(run, checkpoint)):
+      if model.seed not in self.unmended:
+        step = found[model.seed].step + model.step
+        found[model.seed] = dataclasses.replace(model, step=step)
+    return list(found.values())
 
 
 def trainings(
@@ -158,7 +160,7 @@ def trainings(
   Args:
     config: the workdir's.
     workdir: where.
-    rounds: of certification that count; None: all.
+    rounds: of certification that count; None: all that mended a seed.
 
   Raises:
     UsageError: it was not trained with this config.
@@ -183,7 +185,10 @@ def trainings(
   if later:
     new = copy.deepcopy(new)
     new.method += "+certify"
-    found.append(Stage("certify", new, (last, *later)))
+    path, unmended = workdir / practice.UNMENDED, ()
+    if rounds is None and path.exists():
+      unmended = tuple(json.loads(path.read_text()))
+    found.append(Stage("certify", new, (last, *later), unmended))
   return found
 
 
