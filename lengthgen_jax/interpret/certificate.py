@@ -10,6 +10,7 @@ dense path, and the lemma.
 import dataclasses
 import hashlib
 import itertools
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,10 +21,11 @@ from lengthgen_jax.interpret import locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Tape
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import data, pack
 from lengthgen_jax.training.mesh import ONE
 
-THIN = 32  # contexts with the smallest margins that are kept of each view
+THIN = 32  # contexts of a view with the smallest margins, which are kept
+PASS = 32  # inputs that the whole model is shown at once
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 DENSE_ROWS = 100_000  # rows whose logits are held against the dense path
 
@@ -129,13 +131,11 @@ def inputs_of(survey: Survey, view, example, context, live: int, rng=None):
 
 
 def inputs(survey: Survey, view, example, tally: Tally, dense: "Dense"):
-  """Digits [THIN, operands, W] of inputs that have a tally's thinnest contexts
-  at an example, the last one repeated."""
+  """Digits [n, operands, W] of inputs that have a tally's thinnest contexts at
+  an example."""
   live = dense.experiment.live(example.width)
-  found = [
-    inputs_of(survey, view, example, context, live) for _, context in tally.thin
-  ]
-  return np.stack(found + found[-1:] * (THIN - len(found)))
+  made = lambda own: inputs_of(survey, view, example, own, live)
+  return np.stack([made(own) for _, own in tally.thin])
 
 
 class Dense:
@@ -154,13 +154,18 @@ class Dense:
     self._apply = jax.jit(lambda batch: mesh.whole(told(mesh.split(batch))))
 
   def __call__(self, items, width):
-    """(batch, logits [B, T, V]) of inputs [B, operands, W]."""
-    task, kind = self.experiment.task, self.experiment.kind
+    """(batch, logits [B, T, V]) of inputs [B, operands, W], a few at a time:
+    one program for all, whose arrays fit a CPU's cache."""
+    task, kind, count = self.experiment.task, self.experiment.kind, len(items)
     live = self.experiment.live(np.asarray(width))
     lengths = np.broadcast_to(live, task.operands)
-    parsed = [(own, lengths) for own in items]
-    batch = data.typed_batch(task, kind, parsed, width, self.longest)
-    return batch, np.asarray(self._apply(batch))
+    filled = np.concatenate([items, items[-1:].repeat(-count % PASS, 0)])
+    parsed = [(own, lengths) for own in filled]
+    made = data.typed_batch(task, kind, parsed, width, self.longest)
+    some = partial(pack.take, jax.device_get(made))
+    starts = range(0, count, PASS)
+    logits = [self._apply(some(lambda x, n=n: x[n : n + PASS])) for n in starts]
+    return some(lambda x: x[:count]), np.concatenate(logits)[:count]
 
 
 def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
@@ -168,11 +173,9 @@ def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
   tables and the dense path, on random inputs of every width surveyed."""
   found = {}
   at = {e[:2]: (v, e) for v, own in survey.views.items() for e in own}
-  sizes = sorted({width for width, _ in at})
   count = -(-DENSE_ROWS // len(at))
-  count = 1 << max(count - 1, 0).bit_length()
   generator = np.random.default_rng(seed)
-  for width in sizes:
+  for width in sorted({width for width, _ in at}):
     items = _random_inputs(generator, dense.experiment, count, width)
     batch, logits = dense(items, width)
     for row in (row for own, row in at if own == width):
@@ -212,7 +215,6 @@ def _random_inputs(generator, experiment, count: int, width: int):
   """Digits [count, operands, W]: a third of them uniform, a third near the
   base's ends, a third with long carries."""
   task = experiment.task
-  live = experiment.live(width)
   shape = (count, task.operands, width)
   items = generator.integers(0, task.base, shape)
   ends = (task.base - generator.integers(0, 2, shape)) % task.base
@@ -223,7 +225,7 @@ def _random_inputs(generator, experiment, count: int, width: int):
   flip = generator.random(shape) < 0.1
   carries = np.where(flip, items, carries)
   items = np.choose(kind, [items, ends, carries])
-  items[:, :, live:] = 0
+  items[:, :, experiment.live(width) :] = 0
   for operand in task.shared:
     items[:, operand, 1:] = 0
   return items.astype(np.int32)

@@ -50,7 +50,7 @@ def thinnest(survey, tallies, states: States, dense) -> tuple:
     contexts = contexts.reshape(len(tally.thin), -1)
     _, logits = dense(found, examples[0].width)
     told = states.logits(view, contexts)
-    gap = np.abs(told - logits[: len(told), examples[0].row]).max()
+    gap = np.abs(told - logits[:, examples[0].row]).max()
     most, rows = max(most, float(gap)), rows + len(told)
   return most, rows
 
@@ -68,7 +68,7 @@ def counterexamples(survey, tallies, dense, model) -> list[str]:
     batch, _ = dense(items, width)
     exact = np.asarray(model.hits(batch)[1])
     live = model.experiment.live(width)
-    for own, right, (margin, _) in zip(items, exact, tally.thin, strict=False):
+    for own, right, (margin, _) in zip(items, exact, tally.thin, strict=True):
       if margin <= 0 and not right:
         found[task.typed(own, live)] = width
   return sorted(found, key=lambda text: (len(text), text))

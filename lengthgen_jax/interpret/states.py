@@ -109,8 +109,9 @@ class States:
       states, starts = [], {}
       for (i, node), size in zip(nodes, sizes, strict=True):
         grid = np.zeros((size, width), np.uint8)
-        for k, column in enumerate(reversed(columns[stack, n, i])):
-          grid[:, column] = np.arange(size) // base**k % base
+        shape = (base,) * len(columns[stack, n, i])
+        values = np.indices(shape, np.uint8).reshape(len(shape), size)
+        grid[:, columns[stack, n, i]] = values.T
         at = self._known(view, grid, columns, made)
         starts[i] = sum(map(len, states))
         states.append(self._states(stack, n, node, at, slice(None))[:size])
