@@ -440,9 +440,10 @@ TABLES = {
   ),
   "paper_model": Table(
     "Addition with the papers' model, on two cores",
-    "Model size 128, six decoder layers, eight heads, dropout 0.3, layer norm"
-    " after the residual, one width of 61 digits, integers below 2^20, as in"
-    " the papers; batch, learning rate and number of steps are ours. One seed.",
+    "Model size 128, six decoder layers, eight heads, layer norm after the"
+    " residual, one width of 61 digits, as in the papers; numbers (of uniformly"
+    " drawn lengths), dropout 0.1, batch, learning rate and number of steps are"
+    " ours. One seed.",
     PAPER_MODEL,
     {"cpu": (0,), "paper": (0,)},
   ),
