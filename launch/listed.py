@@ -5,6 +5,7 @@ launch/tables.py makes runs, checks and pages of this list and of nothing else.
 
 import difflib
 import pathlib
+import statistics
 from typing import NamedTuple
 
 import beyond
@@ -148,23 +149,22 @@ def chosen(names: list[str], size: str) -> dict[str, tuple]:
   return found
 
 
-# Seconds that the training of all seeds took on two cores beside other jobs,
-# where it was ever timed; for runs of which no rows are kept.
-SECONDS = {
-  "addition-window_cpi": 82,
-  "multiply-window_cpi": 194,
-  "parity-window_cpi": 73,
-  "successor-window_cpi": 159,
-  "addition-abc": 507,
-  "multiply-abc": 1151,
-  "parity-abc": 488,
-  "successor-abc": 181,
-  f"addition-abc-fixed-abc.example={papers.EXAMPLES['addition']}": 2500,
-  f"successor-abc-fixed-abc.example={papers.EXAMPLES['successor']}": 640,
-  "multiply-abc-fixed": 1440,
-  "sort-none-best": 6900,
-  "increment-none": 165,
-  "increment-carry": 290,
-  "increment-none-tempered": 165,
-  "increment-carry-tempered": 275,
-}
+def seconds(run: Run, heads: dict) -> float | None:
+  """How long a run takes: as it did, or as runs of the same preset did (their
+  median), for as many seeds and steps; None where none was timed.
+
+  Args:
+    run: to be made.
+    heads: of kept rows, by run.
+  """
+  timed = {name: own for name, own in heads.items() if own["seconds"]}
+  if run.name in timed:
+    return timed[run.name]["seconds"]
+  found = []
+  for own in timed.values():
+    if own["command"][0] == f"--config={run.config}":
+      seeds, steps = own["config"]["seeds"], own["config"]["train"]["steps"]
+      ratio = len(run.fields["seeds"]) / len(seeds)
+      ratio *= run.fields.get("train.steps", steps) / steps
+      found.append(ratio * own["seconds"])
+  return statistics.median(found) if found else None

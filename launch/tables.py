@@ -177,12 +177,9 @@ def make(args, todo: list[Job], left) -> int:
 
 def plan(todo: list, of: int = 0, *, found: dict) -> str:
   """How much there is to do, of so many runs."""
-  times = {}
-  for run in todo:
-    times[run.name] = listed.SECONDS.get(run.name)
-    if run.name in found and found[run.name][0]["seconds"]:
-      times[run.name] = found[run.name][0]["seconds"]
-  known = [seconds for seconds in times.values() if seconds]
+  heads = {name: head for name, (head, _) in found.items()}
+  times = [listed.seconds(run, heads) for run in todo]
+  known = [seconds for seconds in times if seconds]
   unknown = len(times) - len(known)
   about = f"about {made.duration(sum(known))}"
   if unknown and known:

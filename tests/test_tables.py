@@ -54,7 +54,32 @@ def test_every_run_of_both_sizes_builds(launch):
   assert {size for size, paper in sizes if paper} == {128, 512, 1024}
   assert {size for size, paper in sizes if not paper} == {32, 64, 128}
   assert len(seen) > 150
-  assert set(listed.SECONDS) <= set(seen)
+
+
+def test_how_long_a_run_takes_is_what_its_like_took(launch):
+  listed, *_ = launch
+
+  def head(preset, seconds, steps=100, seeds=(0, 1)):
+    config = {"seeds": list(seeds), "train": {"steps": steps}}
+    command = [f"--config=a.py:{preset}", "--workdir=w"]
+    return {"command": command, "config": config, "seconds": seconds}
+
+  def run(name, **fields):
+    fields = {"seeds": (0, 1)} | fields
+    return listed.Run(name, "a.py:x", "train", fields, "cpu")
+
+  heads = {
+    "mine": head("x", 50),
+    "long": head("x", 90, steps=300),
+    "wide": head("x", 100, seeds=(0, 1, 2, 3)),
+    "untimed": head("x", None),
+    "other": head("x,y", 7),
+  }
+  assert listed.seconds(run("mine"), heads) == 50
+  assert listed.seconds(run("new"), heads) == 50  # of 50, 30 and 50
+  assert listed.seconds(run("new", **{"train.steps": 300}), heads) == 150
+  assert listed.seconds(run("untimed", seeds=(0,)), heads) == 25
+  assert listed.seconds(run("new")._replace(config="a.py:z"), heads) is None
 
 
 @pytest.mark.parametrize("name", ["addition-abc", "sort-none-data.size=10000"])
@@ -402,7 +427,6 @@ def tiny_table(launch, monkeypatch):
   tables = {"tiny": table, "probed": probed}
   monkeypatch.setattr(listed, "TABLES", tables)
   monkeypatch.setattr(listed, "tests", lambda *_: TINY)
-  monkeypatch.setattr(listed, "SECONDS", {})
   monkeypatch.setattr(made, "source", lambda: "a")
 
   def run(jobs):
