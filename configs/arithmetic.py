@@ -173,7 +173,7 @@ PAPER_MODEL = {
   "train.warmup_steps": 500,
   "train.schedule": "cosine",
   "train.clip_norm": 1.0,
-  "train.target_exact_match": 0.998,
+  "train.target_exact_match": 2.0,
   "train.chunk": 100,
   "retrain.model.dropout_rate": 0.1,
   "retrain.train.steps": 2000,
