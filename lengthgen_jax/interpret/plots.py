@@ -6,9 +6,12 @@ import numpy as np
 
 from lengthgen_jax.drawing import plt, save
 
+WIDEST = 14.0  # inches of panels side by side
+
 
 def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
-  """A grid of matrices [N, H, T, S], a row of panels per layer.
+  """A grid of matrices [N, H, T, S], a row of panels per layer; of one layer,
+  in rows of four.
 
   Args:
     values: each panel is scaled to its own finite range; -inf stays white.
@@ -18,25 +21,33 @@ def matrices(values, path, title: str, columns=None, rows=None) -> pathlib.Path:
     rows: labels of the T rows.
   """
   layers, heads, height, width = values.shape
-  size = min(max(width / 11, 1.3), 4.0)
+  across = 4 if layers == 1 and heads % 4 == 0 else heads
+  lines = layers * heads // across
+  size = min(max(width / 11, 1.3), 4.0, WIDEST / across)
   figure, axes = plt.subplots(
-    layers,
-    heads,
-    figsize=(size * heads + 0.4, (size * height / width + 0.45) * layers + 0.6),
+    lines,
+    across,
+    figsize=(
+      size * across + 0.4,
+      (size * height / width + 0.45) * lines + 0.6,
+    ),
     squeeze=False,
   )
-  for (n, h), axis in np.ndenumerate(axes):
+  for axis, (n, h) in zip(axes.flat, np.ndindex(layers, heads), strict=True):
     panel = np.where(np.isfinite(values[n, h]), values[n, h], np.nan)
     axis.imshow(panel, cmap="viridis", aspect="auto", **_range(panel))
     layer = f"layer {n} " if layers > 1 else ""
     axis.set_title(f"{layer}head {h}", fontsize=6, pad=2)
-    _labels(axis.set_xticks, columns if n == layers - 1 else None)
-    _labels(axis.set_yticks, rows if h == 0 else None)
+    place = axis.get_subplotspec()
+    below = columns if place.is_last_row() else None
+    upright = all(len(label) < 2 for label in below or ())
+    _labels(axis.set_xticks, below, 0 if upright else 90)
+    _labels(axis.set_yticks, rows if place.is_first_col() else None)
     axis.spines[:].set_color("0.7")
   figure.suptitle(title, fontsize=9)
   figure.supxlabel("key", fontsize=8)
   figure.supylabel("output row", fontsize=8)
-  figure.tight_layout(rect=(0.01, 0.01, 1, 1))
+  figure.tight_layout(rect=(0.02, 0.01, 1, 1))
   return save(figure, path)
 
 
@@ -73,10 +84,10 @@ def _range(panel) -> dict:
   return {"vmin": low - (1.0 if low == high else 0.0), "vmax": high}
 
 
-def _labels(set_ticks, labels) -> None:
+def _labels(set_ticks, labels, rotation=0) -> None:
   if labels is None or len(labels) > 45:
     labels = []
-  set_ticks(range(len(labels)), labels, fontsize=4)
+  set_ticks(range(len(labels)), labels, fontsize=4, rotation=rotation)
 
 
 def labels(experiment, site: str, keys) -> list[str]:
