@@ -250,13 +250,13 @@ def test_sums_of_a_million_weights_cancel():
   """What differences are limited by."""
   n = 1_000_003
   assert n < limits.most_items("bfloat16", "difference") < 2 * n
-  value = np.ones((1, 2 * n, 1, 1), np.float32)
-  value[:, n:] = -1
+  value = np.ones((1, 1, 2 * n, 1), np.float32)
+  value[:, :, n:] = -1
 
   @jax.jit
   def difference(bias, value):
     key = jnp.ones_like(value)
-    query = key[:, :1]
+    query = key[:, :, :1]
     return attend(query, key, value, Dense(bias), None, "highest")[0].squeeze()
 
   bias = np.zeros((1, 1, 1, 2 * n), np.float32)

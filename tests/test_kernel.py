@@ -31,23 +31,23 @@ def normal(seed, *shape):
 def softmax_reference(query, key, value, bias, tau):
   """Plain attention in float64, one row and head at a time."""
   query, key, value = (x.astype(np.float64) for x in (query, key, value))
-  batch, rows, heads, size = query.shape
+  batch, heads, rows, size = query.shape
   context = np.zeros(query.shape)
-  weights = np.zeros((batch, heads, rows, key.shape[1]))
+  weights = np.zeros((batch, heads, rows, key.shape[2]))
   for b, t, h in np.ndindex(batch, rows, heads):
-    logits = tau[b, h, t] * (key[b, :, h] @ query[b, t, h]) / np.sqrt(size)
+    logits = tau[b, h, t] * (key[b, h] @ query[b, h, t]) / np.sqrt(size)
     logits = logits + bias[h, t]
     if logits.max() > -INF:
       exp = np.exp(logits - logits.max())
       weights[b, h, t] = exp / exp.sum()
-    context[b, t, h] = weights[b, h, t] @ value[b, :, h]
+    context[b, h, t] = weights[b, h, t] @ value[b, h]
   return context, weights
 
 
 @pytest.mark.parametrize("scale", (1.0, 100.0))
 def test_attention_is_a_plain_softmax(scale):
-  query, key = scale * normal(0, 2, 5, 3, 4), normal(1, 2, 7, 3, 4)
-  value, tau = normal(2, 2, 7, 3, 4), 1 + normal(5, 2, 3, 5, 1) ** 2
+  query, key = scale * normal(0, 2, 3, 5, 4), normal(1, 2, 3, 7, 4)
+  value, tau = normal(2, 2, 3, 7, 4), 1 + normal(5, 2, 3, 5, 1) ** 2
   bias = normal(3, 3, 5, 7)
   bias[normal(4, 3, 5, 7) > 0.5] = -INF
   bias[1, 2] = -INF
@@ -55,7 +55,7 @@ def test_attention_is_a_plain_softmax(scale):
   expected, weights = softmax_reference(query, key, value, bias, tau[..., 0])
   np.testing.assert_allclose(acts["weights"], weights, atol=1e-5 * scale)
   np.testing.assert_allclose(context, expected, atol=2e-5 * scale)
-  scores = tau * np.einsum("bthk,bshk->bhts", query, key) / 2  # sqrt(4)
+  scores = tau * np.einsum("bhtk,bhsk->bhts", query, key) / 2  # sqrt(4)
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-3, atol=1e-3)
   assert np.all(np.asarray(acts["weights"])[:, bias == -INF] == 0)
   plain = run(query, key, value, Dense(bias[None]), None)[1]
@@ -76,12 +76,12 @@ def closed_rows(form: str):
 
 @pytest.mark.parametrize("form", ("dense", "gathered"))
 def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
-  arrays = normal(0, 1, 3, 2, 4), normal(1, 1, 5, 2, 4), normal(2, 1, 5, 2, 4)
+  arrays = normal(0, 1, 2, 3, 4), normal(1, 1, 2, 5, 4), normal(2, 1, 2, 5, 4)
 
   def weighted(query, key, value, bias, weight_T):
     out, acts = attend(query, key, value, bias, None, "highest")
     direction = jnp.cos(jnp.arange(4.0))
-    return jnp.einsum("bthk,t,k->", out, weight_T, direction), (out, acts)
+    return jnp.einsum("bhtk,t,k->", out, weight_T, direction), (out, acts)
 
   # Gradients of floats alone: a Gathered bias holds keys too.
   bias = closed_rows(form)
@@ -94,9 +94,9 @@ def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
     return jax.grad(told, argnums=(0, 1, 2, 3), has_aux=True)(*arrays, values)
 
   found, (context, acts) = gradients(arrays, bias.values, np.eye(3)[1])
-  assert np.all(np.asarray(context)[:, 1] == 0)
+  assert np.all(np.asarray(context)[:, :, 1] == 0)
   assert np.all(np.asarray(acts["weights"])[:, :, 1] == 0)
-  assert np.all(np.asarray(context)[:, 0] != 0)
+  assert np.all(np.asarray(context)[:, :, 0] != 0)
   assert all(np.all(np.asarray(gradient) == 0) for gradient in found)
   for gradient in gradients(arrays, bias.values, np.ones(3))[0]:
     assert np.all(np.isfinite(gradient)) and np.any(np.asarray(gradient) != 0)
@@ -104,14 +104,14 @@ def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
 
 def test_bfloat16_keeps_float32_weights_and_scores():
   """The temperature multiplies float32 scores, not rounded ones."""
-  query, key, value = (jnp.bfloat16(normal(i, 1, 6, 2, 16)) for i in range(3))
+  query, key, value = (jnp.bfloat16(normal(i, 1, 2, 6, 16)) for i in range(3))
   tau = jnp.full((1, 1, 1, 1), 1.2345678)
   context, acts = run(query, key, value, Dense(jnp.zeros((1, 2, 6, 6))), tau)
   assert context.dtype == jnp.bfloat16
   assert acts["weights"].dtype == acts["scores"].dtype == jnp.float32
   np.testing.assert_allclose(acts["weights"].sum(-1), 1.0, rtol=1e-6)
   exact = [np.asarray(x, np.float64) for x in (query, key)]
-  scores = 1.2345678 * np.einsum("bthk,bshk->bhts", *exact) / 4
+  scores = 1.2345678 * np.einsum("bhtk,bhsk->bhts", *exact) / 4
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-4, atol=1e-5)
 
 

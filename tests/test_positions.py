@@ -89,7 +89,7 @@ def changed(kind: str, what: str) -> bool:
   """Whether any hook tells an order of `what` from the usual one."""
   hooks, order = Hooks(kind), np.array([3, 1, 0, 2, 4, 5, 8, 7, 6])
   usual, other = standing(), standing(**{what: order})
-  x = normal(0, 1, SIZE, HEADS, D // HEADS)
+  x = normal(0, 1, HEADS, SIZE, D // HEADS)
   pairs = [
     (hooks.embed(usual), hooks.embed(other)),
     (hooks.rotate(x, usual), hooks.rotate(x, other)),
@@ -110,7 +110,7 @@ def test_an_encoding_tells_index_or_place(kind):
 
 def test_none_changes_nothing():
   hooks, at = Hooks("none"), standing()
-  x, heads = normal(0, 1, SIZE, D), normal(0, 1, SIZE, HEADS, D // HEADS)
+  x, heads = normal(0, 1, SIZE, D), normal(0, 1, HEADS, SIZE, D // HEADS)
   assert np.array_equal(hooks.embed(at, KEY, x), x)
   assert np.array_equal(hooks.rotate(heads, at), heads)
   assert hooks.module.bias(None, None, True) is None
@@ -119,7 +119,7 @@ def test_none_changes_nothing():
 
 @pytest.mark.parametrize("kind", ("sinusoidal", "learned", "rope"))
 def test_a_cyclic_index_is_the_same_a_period_later(kind):
-  x = normal(0, 1, SIZE, HEADS, D // HEADS)
+  x = normal(0, 1, HEADS, SIZE, D // HEADS)
   plain, cyclic = Hooks(kind), Hooks(kind, cyclic_period=3)
   say = lambda hooks, index: np.stack(
     [
@@ -147,17 +147,17 @@ def test_sinusoids_tell_indices_apart():
 
 def test_rope_scores_depend_on_the_difference_alone():
   hooks = Hooks("rope")
-  query, key = (normal(i, 1, SIZE, HEADS, 8) for i in range(2))
+  query, key = (normal(i, 1, HEADS, SIZE, 8) for i in range(2))
 
   def scores(row_shift, key_shift):
     rows = hooks.rotate(query, standing(np.arange(SIZE) + row_shift))
     keys = hooks.rotate(key, standing(np.arange(SIZE) + key_shift))
-    return np.einsum("bthk,bshk->bhts", rows, keys)
+    return np.einsum("bhtk,bhsk->bhts", rows, keys)
 
   np.testing.assert_allclose(scores(37, 37), scores(0, 0), atol=1e-4)
   assert np.abs(scores(0, 1) - scores(0, 0)).max() > 0.1
   turned = hooks.rotate(query, standing())
-  np.testing.assert_allclose(turned[:, 0], query[:, 0], atol=1e-6)
+  np.testing.assert_allclose(turned[:, :, 0], query[:, :, 0], atol=1e-6)
   np.testing.assert_allclose(
     np.linalg.norm(turned, axis=-1), np.linalg.norm(query, axis=-1), rtol=1e-5
   )

@@ -24,14 +24,14 @@ class Dense(struct.PyTreeNode):
   """
 
   values: jax.Array
-  equations: ClassVar = ("bthk,bshk->bhts", "bhts,bshk->bthk")
+  equations: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
 
   def layer(self, n: int) -> "Dense":
     return Dense(self.values[n if len(self.values) > 1 else 0])
 
-  def near(self, x_BxSxHxK):
+  def near(self, x_BxHxSxK):
     """Keys or values as `equations` want them."""
-    return x_BxSxHxK
+    return x_BxHxSxK
 
   def parts(self, heads: int):
     """(heads, bias) of heads that are treated alike."""
@@ -55,7 +55,7 @@ class Gathered(struct.PyTreeNode):
   open_heads: tuple[tuple[int, ...], ...] = struct.field(
     pytree_node=False, default=((),)
   )
-  equations: ClassVar = ("bthk,bhtgk->bhtg", "bhtg,bhtgk->bthk")
+  equations: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
 
   def layer(self, n: int) -> "Gathered":
     take = lambda x: x[n if len(x) > 1 else 0]
@@ -66,11 +66,11 @@ class Gathered(struct.PyTreeNode):
       (take(self.open_heads),),
     )
 
-  def near(self, x_BxSxHxK):
+  def near(self, x_BxHxSxK):
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
-      return x_BxSxHxK[:, self.index[0], heads]
-    return jax.vmap(lambda x, i: x[i, heads])(x_BxSxHxK, self.index)
+      return x_BxHxSxK[:, heads, self.index[0]]
+    return jax.vmap(lambda x, i: x[heads, i])(x_BxHxSxK, self.index)
 
   def parts(self, heads: int):
     dense = np.array(self.open_heads[0], int)
@@ -82,37 +82,37 @@ class Gathered(struct.PyTreeNode):
     return found if len(lined) else found[1:]
 
 
-def attend(query_BxTxHxK, key_BxSxHxK, value_BxSxHxK, bias, tau, precision):
+def attend(query_BxHxTxK, key_BxHxSxK, value_BxHxSxK, bias, tau, precision):
   """softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside.
 
   A row whose keys are all closed (bias -inf) has zero weights and so a zero
   context vector; its gradients are zero too.
 
   Args:
-    query_BxTxHxK: queries of T rows.
-    key_BxSxHxK: keys.
-    value_BxSxHxK: values.
+    query_BxHxTxK: queries of T rows.
+    key_BxHxSxK: keys.
+    value_BxHxSxK: values.
     bias: Dense or Gathered of one layer: causal, padding and scaffold terms.
     tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
     precision: of the matrix products.
 
   Returns:
-    context [B, T, H, K] in the dtype of `value`, and a dict of "weights" [B, H,
+    context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
     T, S or G] and "scores" of the same shape, the scaled products before bias;
     the dict is empty where heads are treated in two ways.
   """
-  query = query_BxTxHxK * query_BxTxHxK.shape[-1] ** -0.5
-  parts = bias.parts(query.shape[2])
+  query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
+  parts = bias.parts(query.shape[1])
   if len(parts) == 1:
     bias = parts[0][1]
-    return _attend(query, key_BxSxHxK, value_BxSxHxK, bias, tau, precision)
+    return _attend(query, key_BxHxSxK, value_BxHxSxK, bias, tau, precision)
   found, order = [], np.concatenate([heads for heads, _ in parts])
   for heads, part in parts:
-    pick = lambda x, heads=heads: x[:, :, heads]
+    pick = lambda x, heads=heads: x[:, heads]
     own = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
-    inputs = map(pick, (query, key_BxSxHxK, value_BxSxHxK))
+    inputs = map(pick, (query, key_BxHxSxK, value_BxHxSxK))
     found.append(_attend(*inputs, part, own, precision)[0])
-  context = jnp.concatenate(found, axis=2)[:, :, np.argsort(order)]
+  context = jnp.concatenate(found, axis=1)[:, np.argsort(order)]
   return context, {}
 
 

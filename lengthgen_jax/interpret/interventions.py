@@ -213,9 +213,9 @@ def _edited(order, edit: Edit, met: dict, call, args, kwargs, context):
   if path[-1:] == ("out",):
     stack, _, layer = path[0].partition("_")
     site = "encoder" if stack == "encoder" else path[1].partition("_")[0]
-    factors = edit.heads[site][int(layer)][:, None]
-    (context_BxTxHxK,) = args
-    args = (context_BxTxHxK * factors.astype(context_BxTxHxK.dtype),)
+    factors = edit.heads[site][int(layer)][:, None, None]
+    (context_BxHxTxK,) = args
+    args = (context_BxHxTxK * factors.astype(context_BxHxTxK.dtype),)
   found = call(*args, **kwargs)
   place = _place(path, method, args)
   if place not in order:

@@ -30,7 +30,7 @@ class Table:
     self.key_values = {}
 
   def key_value(self, config: ModelConfig, params, name: str, site: str):
-    """Keys and values [R, H, K] for a block's site."""
+    """Keys and values [H, R, K] for a block's site."""
     if (name, site) not in self.key_values:
       norm = params.get("encoder_norm") if site == "cross" else None
       self.key_values[name, site] = _key_value(
@@ -207,7 +207,7 @@ _unrotated = lambda x: x  # what positions do to queries and keys: nothing
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _key_value(config: ModelConfig, params, norm, states, site: str):
-  """Keys and values [R, H, K] of a block's site."""
+  """Keys and values [H, R, K] of a block's site."""
   block = Block(config, cross="cross_attention" in params)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)
@@ -224,7 +224,9 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, own, *seen):
   and values, numbers [B, K] of those that a row sees, and biases, by site."""
   keys, numbers, biases = seen
   own, numbers = mesh.split((own, numbers))
-  near = lambda site: tuple(x[numbers[site]] for x in keys[site])
+  near = lambda site: tuple(
+    x[:, numbers[site]].swapaxes(0, 1) for x in keys[site]
+  )
   found, _ = Block(config, cross="cross" in keys).apply(
     {"params": params},
     states[own][:, None],

@@ -104,7 +104,7 @@ class DecoderOnly(nn.Module):
       sites: biases and sizes of these rows.
       head: which task answers.
       noise: rng.Noise of these examples in training, else None.
-      cache: per layer keys and values [B, L, H, K] of self-attention, into
+      cache: per layer keys and values [B, H, L, K] of self-attention, into
         which the given rows are written; None means that they are all.
 
     Returns:
@@ -144,7 +144,7 @@ class DecoderOnly(nn.Module):
 
 
 def empty_cache(config: ModelConfig, batch: int, rows: int) -> list:
-  """Keys and values [B, rows, H, K] of every decoder layer, all zero."""
-  shape = (batch, rows, config.num_heads, config.head_dim)
+  """Keys and values [B, H, rows, K] of every decoder layer, all zero."""
+  shape = (batch, config.num_heads, rows, config.head_dim)
   empty = jnp.zeros(shape, config.dtype)
   return [(empty, empty)] * config.num_decoder_layers

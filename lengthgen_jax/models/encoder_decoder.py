@@ -44,7 +44,7 @@ class EncoderDecoder(DecoderOnly):
     return Memory(key_values, batch.source_keys), acts
 
   def token_memory(self):
-    """Keys and values [1, T·V, H, K] by layer of every token: all that an
+    """Keys and values [1, H, T·V, K] by layer of every token: all that an
     identity encoder can leave where `every_token` is all there is."""
     x, unrotated = self.every_token("cross"), lambda x: x
     return [block.cross_key_value(x, unrotated) for block in self.decoder]

@@ -82,9 +82,9 @@ class PositionEncoding(nn.Module):
     """
     return x_BxLxD
 
-  def rotate(self, x_BxLxHxK, at):
+  def rotate(self, x_BxHxLxK, at):
     """Queries or keys with what tells their position."""
-    return x_BxLxHxK
+    return x_BxHxLxK
 
   def bias(self, rows, keys, causal: bool):
     """[B or 1, H, T, S] to add to the scores, from Coordinates; None if there

@@ -12,11 +12,11 @@ class Rope(PositionEncoding):
   source's.
   """
 
-  def rotate(self, x_BxLxHxK, at):
-    half = x_BxLxHxK.shape[-1] // 2
+  def rotate(self, x_BxHxLxK, at):
+    half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
-    angle = self.config.cyclic(at.index)[..., None, None] * rates
+    angle = self.config.cyclic(at.index)[..., None, :, None] * rates
     sin, cos = jnp.sin(angle), jnp.cos(angle)
-    first, second = x_BxLxHxK[..., :half], x_BxLxHxK[..., half:]
+    first, second = x_BxHxLxK[..., :half], x_BxHxLxK[..., half:]
     turned = [first * cos - second * sin, second * cos + first * sin]
-    return jnp.concatenate(turned, axis=-1).astype(x_BxLxHxK.dtype)
+    return jnp.concatenate(turned, axis=-1).astype(x_BxHxLxK.dtype)
