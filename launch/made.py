@@ -16,6 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lengthgen_jax import __version__, main
 from lengthgen_jax.results import kept, records
+from lengthgen_jax.runs import abc
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -116,10 +117,8 @@ def share(run, workdir: pathlib.Path) -> None:
       if not (part / LENDER).exists():  # else that one has lent it itself
         records.write_text(part / LENDER, other.name.partition(".old")[0])
       part.rename(workdir / first.name)
-      took = {
-        x["step"]: x["seconds"] for x in records.read(first / "metrics.jsonl")
-      }
-      add_seconds(workdir, sum(took.values()))  # as if it had made it
+      # As if it had made it.
+      add_seconds(workdir, abc.seconds(first / "metrics.jsonl"))
       print(f"== {run.name} begins with the first stage of {other.name}")
       return
 
@@ -131,14 +130,13 @@ def keep(
   saved = json.loads((workdir / "config.json").read_text())
   leaves = flatten_dict(saved, sep=".").items()
   own = unflatten_dict({n: x for n, x in leaves if x is not None}, sep=".")
-  times, lender = workdir / "wall.jsonl", workdir / "interpolate" / LENDER
-  seconds = sum(row["seconds"] for row in records.read(times)) or None
+  lender, seconds = workdir / "interpolate" / LENDER, took(workdir)
   head = about | {
     "run": run.name,
     "command": run.words(),
     "config": own,
     "date": datetime.date.today().isoformat(),
-    "seconds": seconds and round(seconds),
+    "seconds": round(seconds) or None,
     "first_stage": lender.read_text() if lender.exists() else None,
   }
   # Of a run that was kept before, all is as it was.
@@ -163,6 +161,13 @@ def add_seconds(workdir: pathlib.Path, seconds: float) -> None:
   """Notes what a call of a run took; a run that was cut off has several."""
   if workdir.is_dir():
     records.append(workdir / "wall.jsonl", [{"seconds": round(seconds, 1)}])
+
+
+def took(workdir: pathlib.Path) -> float:
+  """Seconds of a run: of its calls, but at least of its gradient steps, since a
+  call that was killed has noted none."""
+  calls = sum(row["seconds"] for row in records.read(workdir / "wall.jsonl"))
+  return max(calls, sum(map(abc.seconds, workdir.rglob("metrics.jsonl"))))
 
 
 def duration(seconds: float) -> str:

@@ -394,6 +394,14 @@ def test_a_pipeline_begins_with_the_first_stage_of_another(launch, tmp_path):
     copied = records.read(workdir / "interpolate" / "metrics.jsonl")
     assert list(copied) == steps
     assert [x["seconds"] for x in records.read(workdir / "wall.jsonl")] == [2.0]
+    # A call that was killed has left its steps alone; one that ended, its time.
+    assert made.took(workdir) == 2.0
+    own = [{"step": step, "seed": 0, "seconds": 4.0} for step in (5, 9)]
+    (workdir / "retrain").mkdir()
+    records.write(workdir / "retrain" / "metrics.jsonl", own)
+    assert made.took(workdir) == 10.0
+    made.add_seconds(workdir, 9.0)
+    assert made.took(workdir) == 11.0
     assert not {"config.json", "part"} & {x.name for x in workdir.iterdir()}
     assert (workdir / "interpolate" / made.LENDER).read_text() == first.name
   (parity,) = listed.chosen(["parity-abc"], "cpu").values()
@@ -432,7 +440,7 @@ def tiny_table(launch, monkeypatch):
   def run(jobs):
     for workdir, words in jobs:
       done = command.inside(*words)
-      yield workdir, done.returncode, 7.0
+      yield workdir, done.returncode, 7000.0
 
   monkeypatch.setattr(sweep, "run", run)
   return launch
@@ -450,7 +458,7 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   assert "1 of 1" in said and str(tmp_path / "docs" / "tiny.md") in said
   name = "addition-window_cpi"
   head, rows = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
-  assert head["seconds"] == 7 and head["source"] == "a"
+  assert head["seconds"] == 7000 and head["source"] == "a"
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
   median = sum(100 * one["value"] for one in rows) / 2
   assert f"{median:.1f}" in (tmp_path / "docs" / "tiny.md").read_text()
@@ -472,7 +480,7 @@ def test_a_table_is_filled_kept_skipped_and_checked(
     assert tables.main(["tiny", "--plan", *where]) == 0
     said = capsys.readouterr().out
     assert "made again: train.steps=600, now 601" in said
-    assert "about 7 s" in said
+    assert "about 1 h 56 min" in said
     (run,) = listed.runs("tiny", "cpu").values()
     workdir = tmp_path / "runs" / "cpu" / name
     made.set_aside(run, workdir)  # what is there is of the earlier config

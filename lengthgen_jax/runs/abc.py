@@ -78,14 +78,18 @@ def check_config(config: ConfigDict) -> None:
     raise UsageError(f"abc.example: {error}") from error
 
 
+def seconds(log: pathlib.Path) -> float:
+  """What the gradient steps of a training took, all calls that it needed."""
+  return sum(
+    {row["step"]: row["seconds"] for row in records.read(log)}.values()
+  )
+
+
 def training_times(folder: pathlib.Path) -> str:
   """Seconds that both trainings took, all seeds together, and their ratio."""
   first, second = (
-    sum({row["step"]: row["seconds"] for row in records.read(log)}.values())
-    for log in (
-      folder / "interpolate" / "metrics.jsonl",
-      folder / "retrain" / "metrics.jsonl",
-    )
+    seconds(folder / stage / "metrics.jsonl")
+    for stage in ("interpolate", "retrain")
   )
   return (
     f"training: interpolation {first:.0f} s, retraining {second:.0f} s"
