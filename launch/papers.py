@@ -504,8 +504,8 @@ TABLES = {
   ),
   "data": Table(
     "Sorting: how much data (task hinting paper, figures 3.3 and 3.5)",
-    "Sizes of the finite set; with a hint, half of it is the hint's, and on two"
-    " cores twice the steps.",
+    "Sizes of the finite set (0: never the same example again); with a hint,"
+    " half of it is the hint's, and on two cores twice the steps.",
     DATA,
     along="data.size",
   ),
