@@ -59,6 +59,10 @@ PARTS = (
       ("alphabet 32", "standard, 16 000 steps", "sort-none", ""),
       ("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered", ""),
       ("alphabet 32", "**best**, 48 000 steps", "sort-none-best", ""),
+      (
+        *("alphabet 32", "**best**, 96 000 steps"),
+        *("sort-none-best-train.steps=96000", ""),
+      ),
     ],
   ),
   Part(
