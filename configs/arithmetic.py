@@ -162,7 +162,7 @@ PAPER_CALIBRATION = {
   "calibration.layers": "last",
   "calibration.empty_heads": "transparent",
 }
-# Two hours of two cores; calibration as in FIXED. The papers' numbers, nearly
+# An hour or more of one core; calibration as in FIXED. The papers' numbers, nearly
 # all of six or seven digits, and their dropout do not begin to fit in that.
 PAPER_MODEL = {
   "data.numbers": "lengths",

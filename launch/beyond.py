@@ -103,6 +103,7 @@ TABLES = {
     "32 symbols, trained on 32 to 64 of them. Their best rows stand beside"
     " ours; our models are much smaller (64 against 256) and have seen less.",
     COPYING,
+    source="ASEntmax",
   ),
 }
 

@@ -113,15 +113,16 @@ two cores, `paper` for an accelerator.
 {table}
 
 ```bash
-python launch/tables.py abs --plan
-python launch/tables.py abs
+python launch/tables.py data --plan
+python launch/tables.py data
 python launch/tables.py --check parity-window_cpi
 python launch/tables.py --pages
 ```
 
-The first line says how long a table takes, the second makes what is missing of
-it, the third makes one row again and compares, the last one makes these pages
-of the rows.
+The first line says what is missing of a table here and about how long that
+takes, the second makes it (with `--results=DIR` all of it, kept in another
+folder), the third makes one row again and compares, the last one makes these
+pages of the rows.
 {far}"""
 
 
@@ -168,8 +169,12 @@ def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
     drawn.insert(0, ("probes against length", path.relative_to(results)))
     more = [PROBES, formats.markdown(compared.table(inside))]
   flag = "" if size == "cpu" else " --size=paper"
-  about = f"{table.about}\n\n`python launch/tables.py {name}{flag}` makes it."
+  about = (
+    f"{table.about}\n\nMade by `python launch/tables.py {name}{flag}`, which"
+    " skips runs whose rows are kept here; `--results=DIR` begins anew."
+  )
   more = {"drawn": drawn, "changed": changed, "more": more}
+  more["source"] = table.source
   return pages.page(table.title, about, own, found, **more)
 
 

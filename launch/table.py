@@ -44,6 +44,7 @@ class Table(NamedTuple):
     figures: (caption, run, path in its workdir) of figures that are kept.
     probes: fields of the `--mode=probe` that follows every run; its rows are
       kept too; {} if there is none.
+    source: whose numbers stand beside ours.
   """
 
   title: str
@@ -53,6 +54,7 @@ class Table(NamedTuple):
   along: str = ""
   figures: tuple = ()
   probes: dict = {}
+  source: str = "paper"
 
 
 def by_length(*values, lengths=(6, 10, 15, 20, 60)) -> dict:

@@ -16,15 +16,6 @@ AXES = {
 }
 MARKERS = "os^vDPX*"
 STYLES = ("-", "--", ":")  # after every ten colors
-# Conditions that another value of a config field brings with it.
-BY_CONFIG = (
-  "run",
-  "config_hash",
-  "step",
-  "slack",
-  "train_length",
-  "train_data",
-)
 
 
 def by_length(rows: list[dict], path, title: str, metric: str = "em"):
@@ -73,7 +64,7 @@ def by_field(rows: list[dict], path, title: str, field: str):
   """EM against a config field, which rows hold by its name: a line per method
   and conditions, median of a run's seeds, one panel per test length."""
   rows = schema.of_metric(rows, "em")
-  groups = schema.groups(rows, (field, "length"), ("bits", *BY_CONFIG))
+  groups = schema.groups(rows, (field, "length"), ("bits", *schema.BY_CONFIG))
   values = [row[field] for row in rows]
   for axis, length, panel in _panels(rows, groups, field, "length"):
     heading = f"test length: {length} {schema.values(panel, 'unit')}"

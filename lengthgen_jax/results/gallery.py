@@ -2,7 +2,9 @@
 
 import pathlib
 
-from lengthgen_jax.results import figures, schema
+from lengthgen_jax.results import figures, schema, squares
+
+LINES = 12  # that one figure can tell apart
 
 
 def draw(name: str, entries: list, kept: dict, folder, along="") -> list:
@@ -35,6 +37,11 @@ def draw(name: str, entries: list, kept: dict, folder, along="") -> list:
       (metric, what): f"{start}_{metric}_by_{what}"
       for metric, what in figures.NAMES
     }
+    if len({row["method"] for row in rows}) > LINES:
+      del names["em", "length"]
+      usual = [row for row in rows if figures.against(row) == "length"]
+      path = pathlib.Path(folder) / f"{start}_em_by_model.png"
+      made.append(squares.by_method(usual, path, title))
     made += figures.of_run(rows, folder, title, names)
     exact = [
       row | {"method": row["method"].partition(f", {short(along)}=")[0]}

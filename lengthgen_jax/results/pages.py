@@ -3,7 +3,7 @@
 import shlex
 from typing import NamedTuple
 
-from lengthgen_jax.results import formats, schema, summary, tables
+from lengthgen_jax.results import formats, proofs, schema, summary, tables
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,9 @@ HOW = (
   " median of the seeds, (worst seed where it differs), [one-sided 95 % lower"
   " bound of the worst]; n samples per seed and length. Frontier: the longest"
   " length with at least 99 % by the lower bound, ≥ where nothing failed as far"
-  " as was looked, ∀ where every seed is proved right at every length."
+  " as was looked, ∀ where every seed is proved right at every length. As"
+  " expected: whether the median is in the range that earlier runs of this"
+  " program let us expect, which need not be the paper's."
 )
 
 
@@ -44,7 +46,8 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
     title, about: of the table.
     entries: its rows, of one size.
     kept: (made, rows) by run, those of runs that are not done left out.
-    **more: `drawn`, paths of figures relative to the page with their captions;
+    **more: `source`, whose the quoted numbers are, "paper" if it is not said;
+      `drawn`, paths of figures relative to the page with their captions;
       `changed`, by run what differs between its config and today's; `more`,
       paragraphs before the figures.
 
@@ -56,7 +59,7 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
   """
   found = [(entry, lines_of(entry, kept)) for entry in entries]
   parts = [f"# {title}", about, HOW]
-  parts += [formats.markdown(grid(found))]
+  parts += [formats.markdown(grid(found, more.get("source", "paper")))]
   done = {entry.run for entry, lines in found if lines}
   runs = {entry.run: entry for entry in entries}
   missing = [name for name in runs if name not in done]
@@ -67,7 +70,11 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
     )
   hard = stress(found)
   if len(hard) > 1:
-    parts += ["## Hard and odd inputs", HARD, formats.markdown(hard)]
+    about = hard_sets({line[2] for line in hard[1:]})
+    parts += ["## Hard and odd inputs", about, formats.markdown(hard)]
+  proved = proofs.grid([(e, kept.get(e.run, ({}, []))[1]) for e in entries])
+  if len(proved) > 1:
+    parts += ["## Certificates", proofs.ABOUT, formats.markdown(proved)]
   parts += more.get("more", ())
   drawn = more.get("drawn", ())
   if drawn:
@@ -77,13 +84,34 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
   return "\n\n".join(parts) + "\n"
 
 
-HARD = (
-  "Exact match in %, median (worst seed): `chain_K` one carry that travels K"
-  " places; `carry` the longest chain; `nines` 99…9+1; `zeros` 0+0; `short`"
-  " numbers of up to a tenth of the length; `repeated` one digit each. Sorting:"
-  " items all equal, of two values, of three neighboring ones, in order, in"
-  " reverse."
-)
+HARD = {
+  "chain_": "one carry that travels so many places",
+  "carry": "the longest chain of carries",
+  "nines": "99…9+1",
+  "zeros": "0+0",
+  "short": "numbers of up to a tenth of the length",
+  "repeated": "one digit each",
+  "unequal": "operands of unequal lengths",
+  "all_equal": "all items equal",
+  "two_values": "items of two values",
+  "near_ties": "of three neighboring ones",
+  "sorted": "in order",
+  "reversed": "in reverse",
+  "lone": "one item among such as change nothing",
+  "deep": "brackets up to the bound and down to zero",
+  "broken": "one bracket another than in well-nested ones",
+  "uniform": "brackets at random",
+}
+
+
+def hard_sets(names: set) -> str:
+  """What a page says of its test sets."""
+  said = [
+    f"`{name}` {text}"
+    for name, text in HARD.items()
+    if any(other.startswith(name) for other in names)
+  ]
+  return f"Exact match in %, median (worst seed): {', '.join(said)}."
 
 
 def lines_of(entry: Entry, kept: dict) -> list[summary.Line]:
@@ -100,8 +128,8 @@ def lines_of(entry: Entry, kept: dict) -> list[summary.Line]:
   return found
 
 
-def grid(found: list) -> list[list[str]]:
-  """The papers' numbers and ours, a line for each."""
+def grid(found: list, source: str) -> list[list[str]]:
+  """The numbers of others, whose `source` says, and ours, a line for each."""
   done = {entry.run for entry, lines in found if lines}
   shown = [line for _, lines in found for line in lines if not line.stress]
   lengths = {n for line in shown for n in line.cells}
@@ -121,7 +149,7 @@ def grid(found: list) -> list[list[str]]:
   for entry, lines in found:
     names = [entry.task, entry.model]
     if entry.paper:
-      add(names, "paper", [f"{entry.paper.get(n, '')}" for n in lengths])
+      add(names, source, [f"{entry.paper.get(n, '')}" for n in lengths])
     ours = [line for line in lines if not line.stress]
     if not ours:
       why = "not needed" if entry.stage == "certify" else "no rows"

@@ -89,7 +89,8 @@ def figure(ours: list[Mark], published: list[Mark], path, title: str):
         ends = [mark.trained, mark.tested]
         axis.plot(ends, [-lines] * 2, color=color, linewidth=2)
         axis.plot(*(ends[1], -lines, "o"), color=color, markersize=5)
-        proved = ", ∀" if "∀" in mark.seeds else ""
+        _, some, which = mark.seeds.partition("∀")  # "∀ 1 of 3" or "∀"
+        proved = f", {some}{which}" if some else ""
         factor = f"{mark.tested / mark.trained:.3g}×"
         text = f"{factor}, {_percent(mark)}{proved}"
         place = {"textcoords": "offset points", "va": "center", "fontsize": 7}
@@ -102,6 +103,10 @@ def figure(ours: list[Mark], published: list[Mark], path, title: str):
   units = schema.values([mark._asdict() for mark in ours], "unit")
   axis.set_xlabel(f"from the longest in training to the test ({units})")
   far = max(mark.tested for mark in (*ours, *published))
+  for color, whose in (("C0", "ours"), ("0.6", "published")):
+    axis.plot([], [], "o-", color=color, label=whose)
+  about = "∀: seeds proved right at every length"
+  axis.legend(title=about, loc="center right", fontsize=8, title_fontsize=8)
   axis.set(xscale="log", xlim=(None, 8 * far), ylim=(1 - lines, 1))
   axis.grid(axis="x", color="0.92")
   axis.set_axisbelow(True)

@@ -84,6 +84,8 @@ FIELDS = (
 KEY = tuple(field.name for field in FIELDS if field.key)
 GROUP = tuple(field.name for field in FIELDS if field.group)
 HEADINGS = {field.name: field.heading for field in FIELDS}
+# Conditions that another value of a config field brings with it.
+BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
 NEEDED = {field.name for field in FIELDS if not field.optional}
 
 

@@ -13,9 +13,24 @@ def by_test_set(rows: list[dict], path, title: str, metric: str = "em"):
   """EM on every test set at every length, median of seeds: a panel per method
   and conditions."""
   rows = schema.of_metric(rows, metric)
-  check(rows, NOTHING)
   groups = schema.groups(rows, along=("test_set", "length"))
-  sets = list(dict.fromkeys(row["test_set"] for row in rows))
+  return _draw(rows, groups, path, title, "test_set")
+
+
+def by_method(rows: list[dict], path, title: str):
+  """EM of every method at every length, median of seeds: a panel per test set
+  and conditions, for more methods than lines could tell apart."""
+  rows = schema.of_metric(rows, "em")
+  along, free = ("method", "length"), ("bits", *schema.BY_CONFIG)
+  groups = schema.groups(rows, along, free)
+  groups = [g._replace(name=g.rows[0]["test_set"]) for g in groups]
+  return _draw(rows, groups, path, title, "method")
+
+
+def _draw(rows: list[dict], groups, path, title: str, by: str):
+  """A panel for each group: values of the field `by` against lengths."""
+  check(rows, NOTHING)
+  sets = list(dict.fromkeys(row[by] for row in rows))
   lengths = sorted({row["length"] for row in rows})
   columns = min(len(groups), 4)
   down = -(-len(groups) // columns)
@@ -31,7 +46,7 @@ def by_test_set(rows: list[dict], path, title: str, metric: str = "em"):
   for axis, group in zip(axes.flat, groups, strict=False):
     found = {}
     for row in group.rows:
-      place = sets.index(row["test_set"]), lengths.index(row["length"])
+      place = sets.index(row[by]), lengths.index(row["length"])
       found.setdefault(place, []).append(100 * row["value"])
     cells = np.full((len(sets), len(lengths)), np.nan)
     for place, values in found.items():
