@@ -162,8 +162,9 @@ PAPER_CALIBRATION = {
   "calibration.layers": "last",
   "calibration.empty_heads": "transparent",
 }
-# An hour or more of one core; calibration as in FIXED. The papers' numbers, nearly
-# all of six or seven digits, and their dropout do not begin to fit in that.
+# An hour or more of one core; calibration as in FIXED. The papers' numbers,
+# nearly all of six or seven digits, and their dropout do not begin to fit in
+# that.
 PAPER_MODEL = {
   "data.numbers": "lengths",
   "model.dropout_rate": 0.1,

@@ -26,6 +26,7 @@ TESTED = ("eval.", "certify.", "checkpoint.", "compile_cache", "overrides")
 LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 
 
+DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef
 LENDER = "lent_by"  # file of a first stage that another run has made
 
 
@@ -51,13 +52,16 @@ def here() -> dict:
 
 
 def source() -> str:
-  """Twelve hex digits of the program that makes numbers, comments and the rest
-  of results/ aside."""
+  """Twelve hex digits of the program that makes numbers, words about it and the
+  rest of results/ aside."""
   digest = hashlib.sha256()
   for folder in ("lengthgen_jax", "configs"):
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
       if path.parent.name != "results" or path.stem == "measures":
         tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+          if isinstance(node, DESCRIBED) and ast.get_docstring(node):
+            node.body[0].value.value = ""
         digest.update(f"{path.name} {ast.dump(tree)}".encode())
   return digest.hexdigest()[:12]
 

@@ -41,6 +41,7 @@ def test_the_figure_and_the_table_have_every_mark(tmp_path):
   assert path.stat().st_size > 10_000
   drawn = path.with_suffix(".svg").read_text()
   assert drawn.count("clip-path") > 6
+  assert "published" in drawn
   head, *grid = reach.table(ours, others)
   assert [line[:2] for line in grid] == [
     ["addition", "**ours**"],

@@ -13,7 +13,7 @@ from rows import CERTIFIED, row, seeds, without_length
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.interpret import compared
-from lengthgen_jax.results import kept, pages, records, schema
+from lengthgen_jax.results import kept, pages, records, schema, squares
 from lengthgen_jax.runs import abc
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -166,6 +166,21 @@ def test_kept_rows_of_another_version_are_one_line(tmp_path):
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
+def test_another_program_is_other_code_not_other_words(
+  launch, tmp_path, monkeypatch
+):
+  made, file = launch[2], tmp_path / "lengthgen_jax" / "one.py"
+  monkeypatch.setattr(made, "REPOSITORY", tmp_path)
+  file.parent.mkdir()
+  texts = (
+    '"""Words."""\ndef f():\n  """More."""\n  return "x"',
+    '"""Other."""\ndef f():  # words\n  """words."""\n  return "x"',
+    '"""Words."""\ndef f():\n  """More."""\n  return "y"',
+  )
+  found = [(file.write_text(text), made.source())[1] for text in texts]
+  assert found[0] == found[1] != found[2]
+
+
 def test_what_was_made_again_is_compared():
   old = [*seeds(100, 99, 100), *seeds(30, 40, 50, length=60)]
   old += seeds(0, 0, 1, length=200)
@@ -227,6 +242,51 @@ def test_a_page_sets_ours_beside_the_papers():
   assert lines[5][2:8] == ["ours", "–", "–", "–", "", "not run yet"]
   assert "1 of 2 runs have not been made yet: `b`" in text
   assert "lengthgen --x=1" in text and "an abacus, 2 cores" in text
+
+
+def test_a_page_says_what_certificates_found():
+  """The last round's, the seeds that are wrong and where."""
+  wrong = "wrong on 3 of 9 cases, the shortest: 8*9; smallest margin -0.1"
+  proofs = [
+    (0, 0, {"seed": 0, "margin": -0.1, "reason": wrong, "step": 300}),
+    (1, 12, {"seed": 0, "margin": 2.5, "step": 600}),
+    (0, 9, {"seed": 1, "margin": -0.4, "reason": wrong, "step": 300}),
+    (0, 1000, {"seed": 2, "margin": None, "reason": "too large"}),
+  ]
+  rows = [
+    without_length("certified", value, n=n, **{"reason": "right"} | more)
+    for value, n, more in proofs
+  ]
+  found = {"a": (HEAD, [*seeds(90, 90, 90, step=600), *rows])}
+  entries = [entry(), entry(run="b"), entry(stage="retrain")]
+  text = pages.page("T", "A", entries, found, source="others")
+  (line,) = [line for line in text.splitlines() if "8*9" in line]
+  assert [cell.strip() for cell in line.strip("|").split("|")] == [
+    *("addition", "ABC", "1 of 3", "9 to 1,000", "-0.40 to 2.50"),
+    "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
+  ]
+  assert "## Certificates" not in pages.page("T", "A", entries[1:], found)
+
+
+def test_a_page_explains_the_hard_inputs_that_it_shows():
+  hard = seeds(90, 90, 90, test_set="chain_2", stress=True)
+  found = {"a": (HEAD, [*seeds(100, 100, 100), *hard])}
+  text = pages.page("T", "A", [entry(paper={6: 7})], found, source="others")
+  assert "`chain_` one carry" in text and "`zeros`" not in text
+  assert "| addition | ABC | others | 7 |" in text
+
+
+def test_many_methods_are_squares(monkeypatch):
+  monkeypatch.setattr(squares, "save", lambda figure, path: figure)
+  rows = [
+    one | {"method": f"m{i}", "run": f"{i}", "config_hash": f"{i}"}
+    for i in range(15)
+    for one in (row(i, length=6), row(2 * i, length=60))
+  ]
+  (axis,) = squares.by_method(rows, None, "title").axes
+  assert [t.get_text() for t in axis.texts][:4] == ["0", "0", "1", "2"]
+  assert [t.get_text() for t in axis.get_yticklabels()][-1] == "m14"
+  squares.plt.close("all")
 
 
 def test_a_page_refuses_mixed_conditions():
