@@ -138,7 +138,9 @@ MADE_OF = {
     # again from other parameters, this often
     "restarts": 0,
     "restart_below": 0.99,
-    "seed_axis": "loop",  # seeds in one step: vmap, or loop over them
+    # seeds in one step: loop over them, or vmap, where rounding depends on
+    # which seeds still train (so a resumed run may end in other last bits)
+    "seed_axis": "loop",
   },
   "checkpoint": {
     "every": 4,  # chunks between checkpoints

@@ -85,6 +85,7 @@ class Model:
       heads is not None
       and not any(own for _, layers in heads for own in layers)
       and experiment.kind == "encoder_decoder"
+      and not experiment.bias.allow_leak
       and config.positions.placeless
       and config.temperature.kind == "none"
     )
@@ -172,8 +173,10 @@ class Model:
     """One input as a batch."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    own = experiment.fixed_width or task.padded(parsed[1])
+    what = f"{max(parsed[1])} {task.unit}"
+    own = experiment.width(parsed[1], what, "this model takes at most {}")
     width = data.widest([own, *experiment.data[0].widths])
+    experiment.check_scaffold(width, self.scaffold)
     return data.typed_batch(task, experiment.kind, [parsed], width, width)
 
   def observe(self, batch):

@@ -399,12 +399,23 @@ def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
     ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
     ("retrain.train.learning_rate=1e999", "learning_rate=inf"),
     ("abc.example='12a'", "abc.example: '12a'"),
+    ("retrain.model.num_heads=4", "from head to head, so it must be as"),
+    ("retrain.model.kind='decoder_only'", "retrain.model.kind='decoder_only'"),
   ],
 )
 def test_mistakes_show_before_any_training(assignment, words, tmp_path):
   config = changed(*SMALL, assignment, preset="successor,abc")
   assert words in refused("abc", config, tmp_path / "run")
   assert not (tmp_path / "run").exists()
+
+
+def test_an_example_that_does_not_fit_shows_before_any_training():
+  config = changed(preset="successor,abc,fixed")
+  config.abc.example = "1" * 60
+  abc.check_config(config)
+  config.abc.example = "1" * 61
+  with pytest.raises(UsageError, match="abc.example: 61 digits .* at most 60"):
+    abc.check_config(config)
 
 
 def test_interpolated_start_cannot_start_again(tmp_path):

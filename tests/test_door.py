@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import untrained
 
 import lengthgen_jax
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import records
+from lengthgen_jax.trained import Model
 
 
 def test_model_that_is_loaded_measures_as_the_command_did(
@@ -45,3 +47,12 @@ def test_loading_what_is_not_there_is_refused(trained, tmp_path):
     lengthgen_jax.load(trained, seed=7)
   with pytest.raises(ValueError, match="takes digits"):
     lengthgen_jax.load(trained).attention("what")
+
+
+def test_a_text_that_does_not_fit_is_refused():
+  fixed = {"data.width": "fixed", "data.fixed_width": 8}
+  built = untrained.experiment(fields=fixed)
+  own = Model(built, {}, untrained.params(built))
+  assert own.typed("1234567+1").source.shape[1] > 8
+  with pytest.raises(UsageError, match="at most 7"):
+    own.attention("12345678+1")

@@ -68,6 +68,13 @@ def local(task="addition", scaffold=(), fields=()):
       {"fields": {"positions.kind": "alibi", "positions.cyclic_period": 3}},
       ("positions.", "cyclic"),
     ),
+    (
+      {
+        "task": "multiply_long",
+        "fields": {"positions.kind": "learned", "positions.cyclic_period": 3},
+      },
+      ("running sums", "positions.kind=none"),
+    ),
     ({"fields": {"temperature.kind": "log_items"}}, ("temperature.kind=none",)),
     ({"fields": {"bias.closed": -5.0}}, ("bias.closed=-1e9",)),
     ({"fields": {"bias.allow_leak": True}}, ("bias.allow_leak=False",)),

@@ -118,6 +118,16 @@ def test_bad_automata_are_refused_in_one_line(field, value):
   assert BAD[field, value] in message
 
 
+@pytest.mark.parametrize(
+  "fields",
+  [{"brackets": "()[]", "bound": 200}, {"p": 10**9}, {"alphabet": 10**9}],
+)
+def test_too_many_tokens_are_refused_before_any_is_made(fields):
+  task = "dyck" if "bound" in fields else "modular" if "p" in fields else "copy"
+  with pytest.raises(UsageError, match="at most 250 are told apart"):
+    TASKS[task](**fields)
+
+
 def test_practice_is_for_one_bucket():
   config = states.get_config("permutations,abc")
   abc.check_config(config)

@@ -314,3 +314,11 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
   shutil.rmtree(tmp_path / "checkpoints" / "60")
   loop.train(run)
   assert steps() == found
+  for folder in (tmp_path / "checkpoints", tmp_path / loop.WATCHED):
+    shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+  run = dataclasses.replace(run, watch_every=3)
+  loop.train(run)
+  assert steps() == [[60], [40], [60]]
+  shutil.rmtree(tmp_path / "checkpoints" / "60")
+  loop.train(run)  # one chunk, which is the third
+  assert steps() == [[60], [40], [60]]

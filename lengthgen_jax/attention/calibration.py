@@ -124,7 +124,7 @@ def _measure(condition: Condition, lines: Candidates, causal: bool, rule: Rule):
   cells = open_cells(one_head, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
   flat = attention.reshape(*attention.shape[:2], -1)
-  total = jnp.einsum("nhx,cx->nhc", flat, on_line)
+  total = jnp.einsum("nhx,cx->nhc", flat, on_line, precision="highest")
   count = on_line.sum(axis=1)
   mean = total / jnp.maximum(count, 1.0)
   strength = total if rule.line == "sum" else mean

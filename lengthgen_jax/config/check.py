@@ -84,6 +84,11 @@ NUMBERS = (
     "data.size",
   ),
   (
+    f"must be from 0 to {(1 << 31) - 1}",
+    lambda value: 0 <= value < 1 << 31,
+    "data.seed eval.seed",
+  ),
+  (
     "must be in [0, 1]",
     lambda value: 0.0 <= value <= 1.0,
     "data.short_share calibration.min_cells practice.share",

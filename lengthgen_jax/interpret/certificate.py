@@ -186,7 +186,7 @@ def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
   for view, parts in found.items():
     contexts, wanted = map(np.concatenate, zip(*parts, strict=True))
     told = states.logits(view, contexts)
-    most = max(most, float(np.abs(told - wanted).max()))
+    most = float(np.maximum(most, np.abs(told - wanted).max()))  # NaN stays
     rows += len(contexts)
   return most, rows
 
@@ -231,10 +231,10 @@ def _random_inputs(generator, experiment, count: int, width: int):
   return items.astype(np.int32)
 
 
-def checksum(params) -> str:
-  """Of parameters, by value."""
-  digest = hashlib.sha256()
-  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+def checksum(model) -> str:
+  """Of a model's parameters and scaffold, by value."""
+  digest, both = hashlib.sha256(), (model.params, model.scaffold)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(both):
     digest.update(jax.tree_util.keystr(path).encode())
     digest.update(np.ascontiguousarray(leaf).tobytes())
   return digest.hexdigest()[:16]

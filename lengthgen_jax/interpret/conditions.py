@@ -50,6 +50,11 @@ def check_local(experiment, scaffold) -> None:
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
   check(
+    task.axes == 1 or config.positions.kind == "none",
+    "certify: running sums with a cyclic index are not covered by the proof;"
+    " train with positions.kind=none",
+  )
+  check(
     experiment.kind == "encoder_decoder" or 2 not in task.strides,
     "certify: a decoder-only model reads aligned operands two tokens a digit,"
     " which the proof does not cover; choose arithmetic.aligned=False",

@@ -130,7 +130,8 @@ def rounding(states, found: certificate.Survey, dense, seed: int) -> tuple:
         contexts = _contexts(found.tape, view, example, items, batch)
         told = states.logits(view, contexts)
         gap = np.abs(told - logits[:, example.row]).max()
-        most, rows = max(most, float(gap)), rows + len(told)
+        most = float(np.maximum(most, gap))
+        rows += len(told)
   return most, rows
 
 

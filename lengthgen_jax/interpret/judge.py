@@ -18,7 +18,8 @@ def verdict(experiment, found: dict, exact: float) -> dict:
   every = f"operands of up to {width - 1} places" if width else "every length"
   cases, margin = f"{found['cases']:,} cases", found["margin"]
   noise = f"rounding at most {found['rounding']:.1g}"
-  if found["wrong"]:
+  sure = SURE * found["rounding"]
+  if found["wrong"] and (found["counterexamples"] or margin < -sure):
     cases = cases if found["complete"] else f"the first {cases}"
     shortest = ", ".join(found["counterexamples"][:3]) or "none of them typed"
     return {
@@ -26,11 +27,11 @@ def verdict(experiment, found: dict, exact: float) -> dict:
       "verdict": f"wrong on {found['wrong']:,} of {cases}, the shortest:"
       f" {shortest}; smallest margin {margin:.3g}, {noise}",
     }
-  if min(margin, exact) < SURE * found["rounding"]:
+  if not min(margin, exact) >= sure:  # whatever is not a number
     return {
       "value": None,
-      "verdict": f"undecided: {cases}, none wrong, but the smallest margin"
-      f" {margin:.3g} is too close to the {noise}",
+      "verdict": f"undecided: {cases}, no input is known to fail, but the"
+      f" smallest margin {margin:.3g} is too close to the {noise}",
     }
   return {
     "value": 1,
@@ -51,7 +52,8 @@ def thinnest(survey, tallies, states: States, dense) -> tuple:
     _, logits = dense(found, examples[0].width)
     told = states.logits(view, contexts)
     gap = np.abs(told - logits[:, examples[0].row]).max()
-    most, rows = max(most, float(gap)), rows + len(told)
+    most = float(np.maximum(most, gap))
+    rows += len(told)
   return most, rows
 
 

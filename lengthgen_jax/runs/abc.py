@@ -60,6 +60,14 @@ def check_config(config: ConfigDict) -> None:
     second = build.build(later)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
+  each = ["num_decoder_layers"] * (config.calibration.layers == "each")
+  for name in ("kind", "num_heads", *each):
+    before, after = config.model[name], later.model[name]
+    check(
+      before == after or name in each and before == 1,
+      f"retrain.model.{name}={after!r}: lines go from head to head, so it must"
+      f" be as in the first stage, {before!r}",
+    )
   if config.retrain.start == "interpolated":
     check(
       first.model == second.model,
@@ -73,9 +81,11 @@ def check_config(config: ConfigDict) -> None:
     )
   rounds.check_config(later, "retrain.")
   try:
-    first.task.parse(config.abc.example or first.task.usage)
+    _, lengths = first.task.parse(config.abc.example or first.task.usage)
   except ValueError as error:
     raise UsageError(f"abc.example: {error}") from error
+  what = f"abc.example: {max(lengths)} {first.task.unit}"
+  first.width(lengths, what, "choose one of at most {}")
 
 
 def seconds(log: pathlib.Path) -> float:

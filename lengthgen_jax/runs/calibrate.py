@@ -106,10 +106,10 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   """
   clock = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
-  kept, attention = {}, {}
+  kept, attention, scores = {}, {}, []
   for model in models:
     judged, shown = judge_seed(config, model)
-    best = max(verdict.score.max() for _, verdict in judged.values())
+    scores += [verdict.score.max() for _, verdict in judged.values()]
     if any(verdict.keep.any() for _, verdict in judged.values()):
       kept[model.seed] = judged
       attention |= shown
@@ -118,7 +118,8 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   check(
     kept,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
-    f" (the best score is {best:.2f}); lower it, or train longer",
+    f" (the best score is {max(scores):.2f}, of lines that calibration.reach"
+    " and calibration.min_cells rule out too); lower it, or train longer",
   )
   bias = {
     site: calibration.compact(

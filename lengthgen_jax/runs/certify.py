@@ -90,7 +90,7 @@ def check_local(models: list[Model]) -> None:
 
 def _kept(own: dict, section, model: Model) -> bool:
   """Whether a certificate of before says all that is asked."""
-  same = own.get("checksum") == certificate.checksum(model.params)
+  same = own.get("checksum") == certificate.checksum(model)
   enough = own.get("complete") or (own.get("views") and not section.exhaustive)
   return bool(same and enough)
 
@@ -108,7 +108,7 @@ def _certificate(section, model: Model, folder) -> dict:
     "practice": {"failing": [], "thin": []},
     "views": [],
     "lines": judge.lines(model),
-    "checksum": certificate.checksum(model.params),
+    "checksum": certificate.checksum(model),
     "step": model.step,
     "version": lengthgen_jax.__version__,
   }
@@ -154,7 +154,7 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   more, again = (0.0, 0)
   if not grid:
     more, again = judge.thinnest(survey, tallies, states, dense)
-  rounding = max(rounding, more)
+  rounding = float(np.maximum(rounding, more))  # NaN stays
   found = {
     "cases": cases,
     "complete": complete,
@@ -185,7 +185,7 @@ def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
   """A Tally of every view, or of those up to the first that fails; goes on
   where an earlier call was cut off."""
   path = folder / PARTIAL
-  key = [certificate.checksum(model.params), survey.cases, states.size]
+  key = [certificate.checksum(model), survey.cases, states.size]
   before = json.loads(path.read_text()) if path.exists() else {}
   if before.get("key") != key:
     before = {"key": key, "tallies": [], "chunks": 0}

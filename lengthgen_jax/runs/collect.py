@@ -117,8 +117,9 @@ def _sums(mesh, experiment, quantity, params, scaffold, batch, unsolved):
   for site in sites(experiment):
     blocks = acts["decoder"]["blocks"]
     values = jnp.stack([block[site][quantity] for block in blocks])
-    sums[site] = jnp.einsum("nbhts,b->nhts", values, pick)
-    sums[site + "_square"] = jnp.einsum("nbhts,b->nhts", values**2, pick)
+    summed = partial(jnp.einsum, "nbhts,b->nhts", precision="highest")
+    sums[site] = summed(values, pick)
+    sums[site + "_square"] = summed(values**2, pick)
   return mesh.whole(sums)
 
 

@@ -79,7 +79,7 @@ def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
       and row["step"] == model.step
     ]
     checksum = found.get(str(model.seed), {}).get("checksum")
-    if checksum == certificate.checksum(model.params):
+    if checksum == certificate.checksum(model):
       kept += own
     elif any(row["value"] for row in own):
       workdir.report(
@@ -117,7 +117,7 @@ def evaluate(
   rows, known = [], {} if known is None else known
   for model in models:
     base = row_base(config, model, stage, asked)
-    key = model.seed, certificate.checksum(model.params)
+    key = model.seed, certificate.checksum(model)
     if key not in known:
       own = [
         row

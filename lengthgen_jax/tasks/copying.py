@@ -33,7 +33,7 @@ class Copy(SequenceTask):
       self.alphabet >= 2,
       f"copying.alphabet={self.alphabet}: must be at least 2",
     )
-    self.check_tokens("alphabet")
+    self.check_tokens("alphabet", self.alphabet)
 
   @property
   def base(self):

@@ -80,7 +80,7 @@ class Dyck(StateTask):
       f"dyck.bound={self.bound}: must be from 1 to {sets.TOKENS}",
     )
     check_share("dyck.broken_share", self.broken_share)
-    self.check_tokens("bound")
+    self.check_tokens("bound", self.base + self.stacks + 1)
 
   @property
   def kinds(self) -> int:

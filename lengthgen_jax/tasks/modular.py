@@ -33,7 +33,7 @@ class Modular(StateTask):
   def __post_init__(self):
     super().__post_init__()
     check(self.p >= 2, f"modular.p={self.p}: a modulus must be at least 2")
-    self.check_tokens("p")
+    self.check_tokens("p", self.p)
 
   @property
   def base(self):

@@ -69,9 +69,8 @@ class SequenceTask(Task):
   def vocab_size(self):
     return self.delimiter + 2
 
-  def check_tokens(self, field: str) -> None:
-    """UsageError if there are more tokens than a certificate can tell."""
-    count = len(self.names)
+  def check_tokens(self, field: str, count: int) -> None:
+    """UsageError if `count` tokens are more than a certificate can tell."""
     check(
       count <= TOKENS,
       f"{self.section}.{field}={getattr(self, field)!r}: makes {count} tokens,"

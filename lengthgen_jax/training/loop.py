@@ -154,7 +154,8 @@ class _Loop:
 
   def go(self):
     """The final states."""
-    run, chunks = self.run, 0
+    run = self.run
+    chunks = int(self.status["step"].max()) // run.trainer.chunk_steps
     self._restart()
     with stop_signals() as stops, contextlib.closing(self.log):
       while not self.done.all():
@@ -237,9 +238,8 @@ class _Loop:
         " to the last finite ones (try a lower train.learning_rate)"
       )
     elif step >= 0:
-      self.run.report(
-        f"seed {seed}: target reached at step {step} (EM {em:.1f} %)"
-      )
+      words = f"target reached at step {step} (EM {em:.1f} %)"
+      self.run.report(f"seed {seed}: {words}")
 
   def _save(self) -> None:
     """Reads what is on its way and saves, unless no seed has moved since."""

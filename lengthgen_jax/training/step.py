@@ -41,6 +41,10 @@ class Trainer:
     """Rounds of a chunk."""
     return max(self.train.chunk // len(self.experiment.lessons), 1)
 
+  @property
+  def chunk_steps(self) -> int:
+    return self.rounds * len(self.experiment.lessons)
+
   def init(self, seed, attempt=0) -> TrainState:
     """The state before the first step, with an attempt's parameters."""
     params = self.experiment.init(seed, attempt)

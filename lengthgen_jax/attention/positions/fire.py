@@ -22,8 +22,9 @@ class Fire(PositionEncoding):
   def setup(self):
     self.rate = self.param("rate", nn.initializers.constant(0.1), ())
     self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())
-    self.hidden = nn.Dense(WIDTH)
-    self.out = nn.Dense(self.heads)
+    # Exact on every device: a rounded place is another place.
+    self.hidden = nn.Dense(WIDTH, precision="highest")
+    self.out = nn.Dense(self.heads, precision="highest")
 
   def bias(self, rows, keys, causal):
     relative = keys.index - rows.index[:, None]
