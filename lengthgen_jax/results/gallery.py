@@ -4,7 +4,7 @@ import pathlib
 
 from lengthgen_jax.results import figures, schema, squares
 
-LINES = 12  # that one figure can tell apart
+LINES = 8  # that one figure can tell apart
 
 
 def draw(name: str, entries: list, kept: dict, folder, along="") -> list:
@@ -38,7 +38,7 @@ def draw(name: str, entries: list, kept: dict, folder, along="") -> list:
       for metric, what in figures.NAMES
     }
     if len({row["method"] for row in rows}) > LINES:
-      del names["em", "length"]
+      del names["em", "length"], names["edit", "length"]
       usual = [row for row in rows if figures.against(row) == "length"]
       path = pathlib.Path(folder) / f"{start}_em_by_model.png"
       made.append(squares.by_method(usual, path, title))
