@@ -113,8 +113,8 @@ two cores, `paper` for an accelerator.
 {table}
 
 ```bash
-python launch/tables.py data --plan
-python launch/tables.py data
+python launch/tables.py products --plan
+python launch/tables.py products
 python launch/tables.py --check parity-window_cpi
 python launch/tables.py --pages
 ```
