@@ -164,7 +164,9 @@ def seconds(run: Run, heads: dict) -> float | None:
   for own in timed.values():
     if own["command"][0] == f"--config={run.config}":
       seeds, steps = own["config"]["seeds"], own["config"]["train"]["steps"]
-      ratio = len(run.fields["seeds"]) / len(seeds)
-      ratio *= run.fields.get("train.steps", steps) / steps
-      found.append(ratio * own["seconds"])
+      wanted = run.fields.get("train.steps", steps)
+      if steps or not wanted:  # what was not trained says nothing of training
+        ratio = len(run.fields["seeds"]) / len(seeds)
+        ratio *= wanted / steps if steps else 1
+        found.append(ratio * own["seconds"])
   return statistics.median(found) if found else None

@@ -15,13 +15,14 @@ import sys
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lengthgen_jax import __version__, main
+from lengthgen_jax.config.saved import READING_FIELDS
 from lengthgen_jax.results import kept, records
 from lengthgen_jax.runs import abc
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 # Parts of a config that do not say how a run was trained.
-TESTED = ("eval.", "certify.", "checkpoint.", "compile_cache", "overrides")
+TESTED = (*READING_FIELDS, "checkpoint", "overrides")
 # Of a pipeline: those that do not say how its first stage was.
 LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 
@@ -156,6 +157,8 @@ def keep_figures(tables: dict, run, workdir, results: pathlib.Path) -> None:
     for _, name, path in table.figures:
       for suffix in (".png", ".svg") if name == run.name else ():
         file = (workdir / path).with_suffix(suffix)
+        if not file.exists():  # of probes, which another table asks for
+          continue
         target = results / "figures" / name / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)

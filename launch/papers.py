@@ -124,6 +124,7 @@ ABC_FIXED = [
     **{"abc.example": EXAMPLES["addition"]},
   ),
   *abc_rows("N×1", "multiply,abc,fixed", (100,) * 4),
+  *abc_rows("parity", "parity,abc,fixed", ("not solved",) * 4),
 ]
 ABC_FIXED = [row._replace(sizes=("cpu",)) for row in ABC_FIXED]
 # One switch of those in which the papers and their program differ from the

@@ -53,6 +53,8 @@ def main(words=None) -> int:
   try:
     args = parse(sys.argv[1:] if words is None else words)
     if args.check:
+      alone = not (args.tables or args.plan or args.pages)
+      check(alone, "--check stands alone, without tables, --plan or --pages")
       return check_runs(args)
     if not args.pages:
       code = fill(args)
@@ -109,11 +111,13 @@ class Job(NamedTuple):
   head: dict | None = None
   probes: dict = {}
 
+  def trains(self, workdir: pathlib.Path) -> bool:
+    """Whether it is made whole; the workdir of a kept run may be elsewhere."""
+    return self.head is None or not (workdir / "results.jsonl").exists()
+
   def calls(self, workdir: pathlib.Path, flags: list[str]) -> list[list[str]]:
     """Words after `lengthgen` of every call."""
-    # The workdir of a run that is kept may be elsewhere.
-    whole = self.head is None or not workdir.exists()
-    made = [self.run.words(workdir) + flags] if whole else []
+    made = [self.run.words(workdir) + flags] if self.trains(workdir) else []
     if self.probes:
       words = listed.words(self.probes)
       made.append(["--mode=probe", f"--workdir={workdir}", *words])
@@ -144,7 +148,9 @@ def fill(args) -> int:
 
 def make(args, todo: list[Job], left) -> int:
   """Makes runs one after the other; returns the exit code."""
-  root, failed, started = args.root / args.size, {}, time.monotonic()
+  # With flags it is another run, whose rows must not meet those of the list.
+  root = args.root / ("flags" if args.flags else args.size)
+  failed, started = {}, time.monotonic()
   about = None if args.flags else made.here()
   for number, job in enumerate(todo, 1):
     name, bad = job.run.name, 0
@@ -152,15 +158,18 @@ def make(args, todo: list[Job], left) -> int:
     if not args.flags:
       made.set_aside(job.run, workdir)
       made.share(job.run, workdir)
-    calls = job.calls(workdir, args.flags)
-    for _, code, seconds in sweep.run((workdir, words) for words in calls):
-      bad = bad or code
-      if job.head is None:
-        made.add_seconds(workdir, seconds)
+    head = about if job.trains(workdir) else job.head
+    for words in job.calls(workdir, args.flags):
+      for _, code, seconds in sweep.run([(workdir, words)]):
+        bad = code
+        if head is about:
+          made.add_seconds(workdir, seconds)
+      if bad:
+        break
     if bad:
       failed[name] = bad
     elif not args.flags:
-      made.keep(job.run, workdir, args.results, job.head or about)
+      made.keep(job.run, workdir, args.results, head)
       made.keep_figures(listed.TABLES, job.run, workdir, args.results)
     spent = made.duration(time.monotonic() - started)
     more = left([other.run for other in todo[number:]])

@@ -78,6 +78,29 @@ def test_a_torn_line_ends_a_log(tmp_path):
   records.drop_after(path, {0: 1, 1: 2})  # seeds may be at different steps
   assert records.read(path) == [rows[0], rows[1], rows[3]]
   assert records.read(tmp_path / "none") == []
+  path.write_text(path.read_text() + '{"st')
+  records.append(path, [{"step": 3, "seed": 0}])
+  assert records.read(path) == [
+    rows[0],
+    rows[1],
+    rows[3],
+    {"step": 3, "seed": 0},
+  ]
+
+
+def test_a_damaged_line_loses_none_of_the_others(tmp_path):
+  path = tmp_path / "results.jsonl"
+  records.write(path, seeds(1, 2, 3))
+  lines = path.read_text().splitlines()
+  text = "\n".join([lines[0], "<<<<<<< HEAD", *lines[1:], ""])
+  path.write_text(text)
+  for use in (records.read, lambda path: records.merge(path, [row(4)])):
+    with pytest.raises(UsageError, match="line 2 is damaged"):
+      use(path)
+  assert path.read_text() == text
+  path.write_bytes(b"\xff\xfe")
+  with pytest.raises(UsageError, match="cannot be read"):
+    records.read(path)
 
 
 # Groups.

@@ -199,6 +199,10 @@ def test_what_was_made_again_is_compared():
     "seed 2, train, equal, 60 digits: 57.0 % is 7.0 outside of the kept seeds'"
     " 30.0 to 50.0 %",
   ]
+  fewer = [one for one in old if one["seed"] < 2]
+  assert kept.differences(old, fewer, exact=False) == [
+    f"train, equal, {n}: 1 of 3 seeds are missing" for n in (6, 60, 200)
+  ]
   # 99 % or more is 99 % or more; a range below is not.
   assert kept.agrees(1.0, 0.99, 0.995) and not kept.agrees(1.0, 0.9, 0.995)
   assert kept.agrees(0.0, 0.005, 0.01) and not kept.agrees(0.0, 0.005, 0.02)
@@ -251,7 +255,7 @@ def test_a_page_says_what_certificates_found():
     (0, 0, {"seed": 0, "margin": -0.1, "reason": wrong, "step": 300}),
     (1, 12, {"seed": 0, "margin": 2.5, "step": 600}),
     (0, 9, {"seed": 1, "margin": -0.4, "reason": wrong, "step": 300}),
-    (0, 1000, {"seed": 2, "margin": None, "reason": "too large"}),
+    (None, 1000, {"seed": 2, "margin": None, "reason": "too large"}),
   ]
   rows = [
     without_length("certified", value, n=n, **{"reason": "right"} | more)
@@ -266,6 +270,21 @@ def test_a_page_says_what_certificates_found():
     "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
   ]
   assert "## Certificates" not in pages.page("T", "A", entries[1:], found)
+
+
+def test_what_was_not_tested_is_not_as_expected():
+  found = {"a": (HEAD, seeds(100, 100, 100))}
+  text = pages.page("T", "A", [entry(expect={60: (99, 100)})], found)
+  assert "| not tested |" in text and "| yes |" not in text
+
+
+def test_a_proof_is_of_the_run_that_has_it():
+  proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
+  lines = schema.proved([proof | {"run": "a"}])
+  own = [row(seeds_asked=1)]
+  of_run = lambda name: [one | {"run": name} for one in own]
+  assert schema.for_all(of_run("a"), lines) == " ∀"
+  assert schema.for_all(of_run("b"), lines) == ""
 
 
 def test_a_page_explains_the_hard_inputs_that_it_shows():
@@ -361,15 +380,41 @@ def test_commands_of_the_pages_parse_and_are_those_of_the_list(launch):
     test_docs.check_command(words)
 
 
-def test_kept_numbers_are_on_the_pages():
-  """Every median of a usual test set, as the page's cell has it."""
+def test_kept_rows_name_no_machines_folders():
   for path in (DOCS / "rows").glob("*.jsonl"):
-    _, rows = kept.read(path)
-    assert all(schema.flaw(one) == "" for one in rows)
     assert "/tmp" not in path.read_text() and "/root" not in path.read_text()
 
 
 # The command.
+
+
+def test_a_kept_run_is_made_whole_where_its_results_are_not(launch, tmp_path):
+  listed, tables, *_ = launch
+  run, probes = listed.chosen(["inside"], "cpu")["sort-none-best"]
+  job = tables.Job(run, {"run": run.name}, probes)
+  assert probes and job.trains(tmp_path / "none")
+  (tmp_path / "checkpoints").mkdir()  # it was cut off
+  assert job.trains(tmp_path) and len(job.calls(tmp_path, [])) == 2
+  (tmp_path / "results.jsonl").touch()
+  assert not job.trains(tmp_path) and len(job.calls(tmp_path, [])) == 1
+  assert tables.Job(run).trains(tmp_path)
+
+
+def test_figures_of_probes_that_nobody_made_are_left_out(launch, tmp_path):
+  listed, _, made, *_ = launch
+  run, _ = listed.chosen(["sorting"], "cpu")["sort-none-best"]
+  made.keep_figures(listed.TABLES, run, tmp_path, tmp_path / "results")
+  assert not (tmp_path / "results").exists()
+
+
+def test_what_was_never_trained_times_no_training(launch):
+  listed, *_ = launch
+  runs = list(listed.runs("theorem", "cpu").values())[:3]
+  own = {"train": {"steps": 0}, "seeds": (0, 1, 2)}
+  command = [f"--config={runs[0].config}"]
+  head = {"config": own, "seconds": 20, "command": command}
+  told = [listed.seconds(run, {runs[0].name: head}) for run in runs]
+  assert told == [20, 20, None]
 
 
 def test_bad_input_is_one_line(launch, capsys, tmp_path):
@@ -378,6 +423,8 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
     (["nope"], "no table 'nope'"),
     (["addition-ab", "--plan"], "or a run, like addition-abc"),
     ([], "name a table: abs"),
+    (["--check", "parity-abc", "--plan"], "--check stands alone"),
+    (["abs", "--check", "parity-abc"], "--check stands alone"),
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
     (["--check", "parity-windo"], "close are parity-window"),

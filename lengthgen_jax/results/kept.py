@@ -156,10 +156,13 @@ def differences(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   ranges = {}
   for row in schema.of_metric(old, "em"):
     ranges.setdefault(_place(row)[1:], []).append(row["value"])
-  found = {_place(row)[1:] for row in there.values()}
-  for place in ranges:
-    if place not in found:
-      said.append(f"{', '.join(map(str, place))} is missing")
+  found = [_place(row)[1:] for row in there.values()]
+  for place, values in ranges.items():
+    where, lacks = ", ".join(map(str, place)), len(values) - found.count(place)
+    if lacks == len(values):
+      said.append(f"{where} is missing")
+    elif lacks > 0:
+      said.append(f"{where}: {lacks} of {len(values)} seeds are missing")
   for row in there.values():
     kept = ranges.get(_place(row)[1:])
     if kept and not agrees(row["value"], min(kept), max(kept)):

@@ -6,19 +6,24 @@ import os
 import pathlib
 
 from lengthgen_jax import hosts
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import schema
 
 
 def read(path) -> list[dict]:
-  """Rows of a JSON-lines file; a torn last line is left out."""
+  """Rows of a JSON-lines file; a torn last line is left out.
+
+  Raises:
+    UsageError: another line is none, or the file cannot be read.
+  """
   path, rows = pathlib.Path(path), []
-  lines = path.read_text().splitlines() if path.exists() else []
-  for line in lines:
+  with reading(f"{path}: cannot be read"):
+    lines = path.read_text().splitlines() if path.exists() else []
+  for i, line in enumerate(lines, 1):
     try:
       rows.append(json.loads(line))
     except json.JSONDecodeError:
-      break
+      check(i == len(lines), f"{path}: line {i} is damaged; mend or remove it")
   return rows
 
 
@@ -59,6 +64,10 @@ def append(path, rows: list[dict]) -> None:
   """Adds rows at the end of a log."""
   if not hosts.first():
     return
+  path = pathlib.Path(path)
+  text = path.read_text() if path.exists() else ""
+  if text and not text.endswith("\n"):  # a call was cut off in a line
+    write(path, read(path))
   with open(path, "a") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))
 

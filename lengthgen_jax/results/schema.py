@@ -126,13 +126,13 @@ def model(row: dict) -> tuple:
   return tuple(None if f in own else row.get(f) for f in ALIKE)
 
 
-PROVED = ("config_hash", "stage", "checkpoint", "step", "seed")
+PROVED = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
 
 
 def proved(rows: list[dict]) -> set:
   """Models, by PROVED, whose certificate says that they are right."""
   return {
-    tuple(row[field] for field in PROVED)
+    tuple(row.get(field) for field in PROVED)
     for row in of_metric(rows, "certified")
     if row["value"] == 1
   }
@@ -141,7 +141,7 @@ def proved(rows: list[dict]) -> set:
 def for_all(rows: list[dict], models: set) -> str:
   """ " ∀" if the models of all rows are among those proved, " ∀ k of R" if some
   are, "" if none is."""
-  own = {tuple(row[field] for field in PROVED) for row in rows}
+  own = {tuple(row.get(field) for field in PROVED) for row in rows}
   count = len(own & models)
   if not count:
     return ""
