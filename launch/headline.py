@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from lengthgen_jax.results import reach, schema, summary
+from lengthgen_jax.errors import check
+from lengthgen_jax.results import reach, schema, summary, tables
 
 
 class Part(NamedTuple):
@@ -103,8 +104,9 @@ END = "<!-- end of tables -->\n"
 
 def put(text: str, found: dict) -> str:
   """README's text with the tables of kept rows between its two marks."""
-  before, _, rest = text.partition(START)
-  _, _, after = rest.partition(END)
+  before, start, rest = text.partition(START)
+  _, end, after = rest.partition(END)
+  check(start and end, f"README.md: has no {(start and END or START).strip()}")
   tables = "\n".join(own for part in PARTS if (own := table(part, found)))
   return f"{before}{START}\n{tables}\n{END}{after}"
 
@@ -133,6 +135,5 @@ def cell(own: summary.Cell | None) -> str:
   """Median and, where it differs, worst seed, in %."""
   if own is None:
     return "–"
-  say = lambda value: f"{100 * value:.1f}".removesuffix(".0")
-  worst = "" if own.worst == own.median else f" ({say(own.worst)})"
-  return say(own.median) + worst
+  say = lambda value: tables.percent(value).removesuffix(".0")
+  return tables.with_worst(own, say)

@@ -448,8 +448,9 @@ TABLES = {
   "abc_fixed": Table(
     "Attention bias calibration at one width (ABC paper, table 3, figures 10"
     " and 11)",
-    "The papers' protocol: every operand padded to 61 digits, absolute lines,"
-    " κ = 4.5.",
+    "The papers' protocol: every operand padded to 61 digits (parity: 201"
+    " bits), absolute lines, κ = 4.5. The papers' vanilla model did not"
+    " interpolate parity.",
     ABC_FIXED,
     figures=ATTENTION,
   ),

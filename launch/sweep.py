@@ -105,8 +105,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def jobs(args: argparse.Namespace):
   """(workdir, words after `lengthgen`) of every point."""
+  several = len({config.partition(":")[0] for config in args.config}) > 1
   for config, values in points(args.config, args.grid):
-    workdir = args.root / name(config, values)
+    workdir = args.root / name(config, values, several)
     words = [f"--config={config}", f"--workdir={workdir}"]
     words += [f"--mode={args.mode}"]
     words += [f"--config.{field}={value}" for field, value in values]
@@ -124,10 +125,11 @@ def points(configs: list[str], grid: list[str]):
       yield config, values
 
 
-def name(config: str, values) -> str:
-  """A folder name that tells the point."""
+def name(config: str, values, several: bool) -> str:
+  """A folder name that tells the point, its file too if there are several."""
   path, _, preset = config.partition(":")
-  words = [preset.replace(",", "-") or pathlib.Path(path).stem]
+  words = [pathlib.Path(path).stem] if several or not preset else []
+  words += [preset.replace(",", "-")] if preset else []
   words += [f"{field.rpartition('.')[2]}={value}" for field, value in values]
   return "-".join(words)
 

@@ -20,9 +20,7 @@ the kept seeds, or both at 99 % or more, or both at 1 % or less.
 """
 
 import argparse
-import difflib
 import pathlib
-import shutil
 import sys
 import time
 from functools import partial
@@ -35,6 +33,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 import listed  # noqa: E402
 import made  # noqa: E402
 import sweep  # noqa: E402
+import verify  # noqa: E402
 from table import SIZES  # noqa: E402
 
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
@@ -53,9 +52,11 @@ def main(words=None) -> int:
   try:
     args = parse(sys.argv[1:] if words is None else words)
     if args.check:
-      alone = not (args.tables or args.plan or args.pages)
-      check(alone, "--check stands alone, without tables, --plan or --pages")
-      return check_runs(args)
+      alone = not (args.tables or args.plan or args.pages or args.flags)
+      check(
+        alone, "--check stands alone, without tables, --plan, --pages or flags"
+      )
+      return verify.run(args.check, args.results, args.root / "check")
     if not args.pages:
       code = fill(args)
       if code or args.plan or args.flags:
@@ -115,9 +116,9 @@ class Job(NamedTuple):
     """Whether it is made whole; the workdir of a kept run may be elsewhere."""
     return self.head is None or not (workdir / "results.jsonl").exists()
 
-  def calls(self, workdir: pathlib.Path, flags: list[str]) -> list[list[str]]:
+  def calls(self, workdir: pathlib.Path, trains: bool, flags) -> list:
     """Words after `lengthgen` of every call."""
-    made = [self.run.words(workdir) + flags] if self.trains(workdir) else []
+    made = [self.run.words(workdir) + flags] if trains else []
     if self.probes:
       words = listed.words(self.probes)
       made.append(["--mode=probe", f"--workdir={workdir}", *words])
@@ -150,24 +151,23 @@ def make(args, todo: list[Job], left) -> int:
   """Makes runs one after the other; returns the exit code."""
   # With flags it is another run, whose rows must not meet those of the list.
   root = args.root / ("flags" if args.flags else args.size)
-  failed, started = {}, time.monotonic()
+  failed, started = [], time.monotonic()
   about = None if args.flags else made.here()
   for number, job in enumerate(todo, 1):
-    name, bad = job.run.name, 0
+    name, code = job.run.name, 0
     workdir = root / name
     if not args.flags:
       made.set_aside(job.run, workdir)
       made.share(job.run, workdir)
     head = about if job.trains(workdir) else job.head
-    for words in job.calls(workdir, args.flags):
-      for _, code, seconds in sweep.run([(workdir, words)]):
-        bad = code
-        if head is about:
-          made.add_seconds(workdir, seconds)
-      if bad:
+    for words in job.calls(workdir, head is about, args.flags):
+      [(_, code, seconds)] = sweep.run([(workdir, words)])
+      if head is about:
+        made.add_seconds(workdir, seconds)
+      if code:
         break
-    if bad:
-      failed[name] = bad
+    if code:
+      failed.append(name)
     elif not args.flags:
       made.keep(job.run, workdir, args.results, head)
       made.keep_figures(listed.TABLES, job.run, workdir, args.results)
@@ -197,39 +197,6 @@ def plan(todo: list, of: int = 0, *, found: dict) -> str:
     about = "never timed"
   about = f"{len(todo)} to do ({about})" if todo else "nothing left to do"
   return f"{of} runs, {about}" if of else about
-
-
-# Checks.
-
-
-def check_runs(args) -> int:
-  """Makes kept runs again and says what differs."""
-  runs = {}
-  for size in SIZES:
-    for name in listed.TABLES:
-      runs |= listed.runs(name, size)
-  found, wrong = kept.read_all(args.results / "rows"), False
-  for name in args.check:
-    near = difflib.get_close_matches(name, runs, 3, 0.3)
-    check(name in runs, f"no row {name!r}: close are {', '.join(near)}")
-    check(name in found, f"no rows of {name} are kept in {args.results}")
-  for name in args.check:
-    workdir = args.root / "check" / name
-    if (workdir / "checked").exists():  # an earlier check
-      shutil.rmtree(workdir)
-    head, rows = found[name]
-    command = runs[name].words(workdir) + args.flags
-    for _, code, _ in sweep.run([(workdir, command)]):
-      check(code == 0, f"{name} failed; its workdir is {workdir}")
-    same = not made.elsewhere(head)
-    again = records.read_results(workdir / "results.jsonl")
-    said = kept.differences(rows, again, same)
-    wrong |= bool(said)
-    how = "to the bit" if same else f"in range ({made.elsewhere(head)})"
-    print(f"{name}: {'differs' if said else 'agrees'}, compared {how}")
-    print("".join(f"  {line}\n" for line in said), end="", flush=True)
-    records.write_text(workdir / "checked", "\n".join(said))
-  return int(wrong)
 
 
 # Pages.

@@ -107,6 +107,7 @@ def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
     (tmp_path / name).symlink_to(trained / name)
   fields = ["--config.eval.frontier=5", "--config.eval.samples=(64,)"]
   fields += ["--config.eval.memory_mb=64"]
+  fields += ["--config.eval.test_sets=('equal','nines')"]
   done = command.inside(
     command.TINY, f"--workdir={tmp_path}", "--mode=evaluate", *fields
   )
@@ -116,7 +117,11 @@ def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
     for row in records.read_results(tmp_path / "results.jsonl")
     if row["metric"] == "frontier"
   ]
-  assert [row["seed"] for row in rows] == [0, 1]
+  # 99…9+1 is one input: no sample.
+  assert [(r["seed"], r["test_set"]) for r in rows] == [
+    (0, "equal"),
+    (1, "equal"),
+  ]
   for row in rows:
     assert row["value"] < 2 and row["bound"] == 5 and row["length"] is None
     assert all(length <= 5 for length, *_ in row["tried"])

@@ -218,6 +218,15 @@ def test_a_sweep_spreads_points_and_leaves_out_what_is_done(
   assert capsys.readouterr().out.count("CUDA_VISIBLE") == 3
 
 
+def test_points_of_two_files_have_two_workdirs(sweep, tmp_path):
+  args = [f"--root={tmp_path}", "--config=a.py:x", "--config=b.py:x"]
+  names = [path.name for path, _ in sweep.jobs(sweep.parse(args))]
+  assert names == ["a-x", "b-x"]
+  args = [f"--root={tmp_path}", "--config=a.py:x,y", "--config=a.py"]
+  names = [path.name for path, _ in sweep.jobs(sweep.parse(args))]
+  assert names == ["x-y", "a"]
+
+
 def test_a_sweep_remembers_what_ended_well(sweep, tmp_path, monkeypatch):
   """And says what failed; the report is of all."""
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CODE))

@@ -290,9 +290,10 @@ def test_rows_without_a_config_are_one_line(tmp_path):
   with pytest.raises(UsageError, match="no config.json beside it") as error:
     report.run(tmp_path)
   assert "\n" not in str(error.value)
-  records.write_text(tmp_path / "run" / "config.json", "{")
-  with pytest.raises(UsageError, match="config.json: cannot be read"):
-    report.run(tmp_path)
+  for text in ("{", "[]", '{"eval": 3}', '{"seeds": 3}'):
+    records.write_text(tmp_path / "run" / "config.json", text)
+    with pytest.raises(UsageError, match="config.json: cannot be read"):
+      report.run(tmp_path)
 
 
 @pytest.mark.parametrize("draw", figures.DRAW.values())

@@ -355,14 +355,15 @@ def test_by_field_has_one_run_and_step_in_a_point(drawn):
       (1, "a", seeds(10, 20, 30, step=500)),
       (9, "b", seeds(40, 50, 60, step=700)),
       (9, "b", seeds(70, 90, step=800)),  # trained on
-      (9, "c", seeds(0, 0, 0, step=300)),  # made like b
+      (9, "c", seeds(0, 0, step=300)),  # made like b, of fewer seeds
       (20, "d", seeds(5, 5, 5, version="2")),
     )
     for one in ones
   ]
   (axis,) = plots.by_field(found, None, "title", "size").axes
   assert curves(axis) == {
-    "vanilla, version 1": [(1, 20), (9, 0)],  # the last run at a point
+    # The last run at a point.
+    "vanilla, version 1 (2 of 3 seeds)": [(1, 20), (9, 0)],
     "vanilla, version 2": [(20, 5)],
   }
   assert axis.get_title() == "test length: 6 digits"
@@ -416,7 +417,7 @@ def test_report_names_what_else_differs(tmp_path):
     config = {"sequences": {"size": size}, "bias": {"kind": kind}}
     make_run(tmp_path, str(i), [row()], config)
     found.append(row(run=str(i)))
-  fields = report.varied(tmp_path, found)
+  fields = report.varied(report.read(tmp_path)[1], found)
   assert set(fields) == {"bias.kind", "sequences.size"}
   alone = report._alone(found, fields, "sequences.size")
   names = ["vanilla, kind=a", "vanilla, kind=b"]

@@ -13,7 +13,14 @@ from rows import CERTIFIED, row, seeds, without_length
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.interpret import compared
-from lengthgen_jax.results import kept, pages, records, schema, squares
+from lengthgen_jax.results import (
+  again,
+  kept,
+  pages,
+  records,
+  schema,
+  squares,
+)
 from lengthgen_jax.runs import abc
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -133,9 +140,9 @@ def test_kept_rows_are_the_rows(tmp_path):
   other = row(metric="token")
   path = tmp_path / "a.jsonl"
   kept.keep(path, [*rows, other], HEAD)
-  made, again = kept.read(path)
-  order = lambda found: sorted(found, key=lambda one: str(schema.key(one)))
-  assert made == HEAD and order(again) == order(rows)
+  made, found = kept.read(path)
+  order = lambda some: sorted(some, key=lambda one: str(schema.key(one)))
+  assert made == HEAD and order(found) == order(rows)
   size = len(path.read_text())
   records.write(tmp_path / "whole.jsonl", rows)
   assert size < 0.3 * len((tmp_path / "whole.jsonl").read_text())
@@ -159,7 +166,18 @@ def test_kept_rows_of_another_version_are_one_line(tmp_path):
   kept.keep(path, seeds(1, 2), HEAD)
   head, *rows = records.read(path)
   lacking = {name: x for name, x in head.items() if name != "config"}
-  for lines in ([], [lacking, *rows], [head, {"colour": 1}], [[1], *rows]):
+  whole, values = rows[0], rows[0]["rows"]
+  others = [
+    {"colour": 1},
+    3,
+    whole | {"rows": 3},
+    whole | {"rows": [[1, *one] for one in values]},
+    whole | {"shared": whole["shared"] | {"n": "ten"}},
+  ]
+  for lines in (
+    *([], [lacking, *rows], [[1], *rows]),
+    *([head, other] for other in others),
+  ):
     records.write(path, lines)
     with pytest.raises(UsageError, match="another version wrote it") as error:
       kept.read(path)
@@ -184,15 +202,18 @@ def test_another_program_is_other_code_not_other_words(
 def test_what_was_made_again_is_compared():
   old = [*seeds(100, 99, 100), *seeds(30, 40, 50, length=60)]
   old += seeds(0, 0, 1, length=200)
-  assert kept.differences(old, old, exact=True) == []
-  assert kept.differences(old, old, exact=False) == []
+  assert again.differences(old, old, exact=True) == []
+  assert again.differences(old, old, exact=False) == []
   new = [*seeds(99, 100, 99), *seeds(50, 31, 40, length=60)]
   new += seeds(1, 0, 0, length=200)
-  assert kept.differences(old, new, exact=False) == []
-  said = kept.differences(old, new, exact=True)
-  assert len(said) == 8 and "100 of 100 are kept, 99 of 100 now" in said[0]
+  assert again.differences(old, new, exact=False) == []
+  said = again.differences(old, new, exact=True)
+  assert len(said) == 8 and "100 of 100 is kept, 99 of 100 now" in said[0]
+  ahead, wrong = row(metric="frontier", value=9.0), CERTIFIED | {"value": 0}
+  assert again.differences([ahead], [ahead | {"value": 8.0}], exact=True)
+  assert again.differences([CERTIFIED], [wrong], exact=True)
   off = [*seeds(98, 100, 99), *seeds(50, 31, 57, length=60)]
-  assert kept.differences(old, off, exact=False) == [
+  assert again.differences(old, off, exact=False) == [
     "train, equal, 200 is missing",
     "seed 0, train, equal, 6 digits: 98.0 % is 1.0 outside of the kept seeds'"
     " 99.0 to 100.0 %",
@@ -200,12 +221,12 @@ def test_what_was_made_again_is_compared():
     " 30.0 to 50.0 %",
   ]
   fewer = [one for one in old if one["seed"] < 2]
-  assert kept.differences(old, fewer, exact=False) == [
+  assert again.differences(old, fewer, exact=False) == [
     f"train, equal, {n}: 1 of 3 seeds are missing" for n in (6, 60, 200)
   ]
   # 99 % or more is 99 % or more; a range below is not.
-  assert kept.agrees(1.0, 0.99, 0.995) and not kept.agrees(1.0, 0.9, 0.995)
-  assert kept.agrees(0.0, 0.005, 0.01) and not kept.agrees(0.0, 0.005, 0.02)
+  assert again.agrees(1.0, 0.99, 0.995) and not again.agrees(1.0, 0.9, 0.995)
+  assert again.agrees(0.0, 0.005, 0.01) and not again.agrees(0.0, 0.005, 0.02)
 
 
 # Pages.
@@ -336,11 +357,11 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
     patch.setattr(book.compared, "figure", lambda *_: None)
     patch.setattr(book.reach, "figure", lambda *_: None)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
-    again = book.write(tmp_path, found)
+    written = book.write(tmp_path, found)
   assert drawn
-  names = {path.name for path in again}
+  names = {path.name for path in written}
   assert names == {path.name for path in DOCS.glob("*.*")}
-  for path in again:
+  for path in written:
     text = (DOCS / path.name).read_text()
     for name in re.findall(r"\]\((figures/[^)]*)\)", text):
       assert (DOCS / name).exists(), name
@@ -353,6 +374,8 @@ def test_the_readmes_tables_are_those_of_committed_rows(launch):
   text = (REPOSITORY / "README.md").read_text()
   found = kept.read_all(DOCS / "rows")
   assert headline.put(text, found) == text
+  with pytest.raises(UsageError, match="has no <!-- end of tables"):
+    headline.put(text.replace(headline.END, ""), found)
   names = {run.name for run in all_runs(launch[0])}
   for part in headline.PARTS:
     assert {run for _, _, run, _ in part.lines} <= names
@@ -394,9 +417,9 @@ def test_a_kept_run_is_made_whole_where_its_results_are_not(launch, tmp_path):
   job = tables.Job(run, {"run": run.name}, probes)
   assert probes and job.trains(tmp_path / "none")
   (tmp_path / "checkpoints").mkdir()  # it was cut off
-  assert job.trains(tmp_path) and len(job.calls(tmp_path, [])) == 2
+  assert job.trains(tmp_path) and len(job.calls(tmp_path, True, [])) == 2
   (tmp_path / "results.jsonl").touch()
-  assert not job.trains(tmp_path) and len(job.calls(tmp_path, [])) == 1
+  assert not job.trains(tmp_path) and len(job.calls(tmp_path, False, [])) == 1
   assert tables.Job(run).trains(tmp_path)
 
 
@@ -423,8 +446,8 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
     (["nope"], "no table 'nope'"),
     (["addition-ab", "--plan"], "or a run, like addition-abc"),
     ([], "name a table: abs"),
-    (["--check", "parity-abc", "--plan"], "--check stands alone"),
-    (["abs", "--check", "parity-abc"], "--check stands alone"),
+    (["--check", "parity-abc", "--plan"], "--check takes no tables"),
+    (["abs", "--check", "parity-abc"], "--check takes no tables"),
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
     (["--check", "parity-windo"], "close are parity-window"),
@@ -572,8 +595,8 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   # A table that looks inside asks for the probes alone.
   assert tables.main(["probed", *where]) == 0
   assert "1 of 1" in capsys.readouterr().out
-  again, more = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
-  assert again == head and [x for x in more if not kept.is_probe(x)] == rows
+  old, more = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
+  assert old == head and [x for x in more if not kept.is_probe(x)] == rows
   intact = [x["value"] for x in schema.of_metric(more, "intact")]
   cell = compared.table({"ours": schema.of_metric(more, "intact")})[1][2]
   assert len(intact) == 2 and cell.startswith(f"{50 * sum(intact):.1f}")

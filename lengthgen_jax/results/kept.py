@@ -7,7 +7,7 @@ a stage, seed and metric: what they share, and the rest as a table.
 
 import pathlib
 
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.results import records, schema
 
 METRICS = ("em", "edit", "frontier", "certified")
@@ -104,15 +104,18 @@ def read(path) -> tuple[dict, list[dict]]:
   )
   rows = []
   for i, group in enumerate(groups, 2):
-    whole = isinstance(group, dict) and {"shared", "columns", "rows"} == set(
-      group
-    )
-    check(whole, f"{path}: line {i} holds no rows; {other}")
-    for values in group["rows"]:
-      row = group["shared"] | dict(zip(group["columns"], values, strict=False))
+    try:
+      shared, columns = group["shared"], group["columns"]
+      own = [
+        shared | dict(zip(columns, values, strict=True))
+        for values in group["rows"]
+      ]
+    except (KeyError, TypeError, ValueError) as error:
+      raise UsageError(f"{path}: line {i} holds no rows; {other}") from error
+    for row in own:
       flaw = schema.flaw(row)
       check(not flaw, f"{path}: a row of line {i} {flaw}; {other}")
-      rows.append(row)
+    rows += own
   return head, rows
 
 
@@ -123,69 +126,3 @@ def read_all(folder) -> dict:
     made, rows = read(path)
     found[made["run"]] = made, [row | {"run": made["run"]} for row in rows]
   return found
-
-
-# Whether a run that was made again says the same.
-
-CERTAIN, NEVER = 0.99, 0.01
-
-
-def differences(old: list[dict], new: list[dict], exact: bool) -> list[str]:
-  """What differs between a run's kept rows and those of making it again, a
-  line each.
-
-  Args:
-    old: kept rows of all seeds.
-    new: those of the same run, made again.
-    exact: whether every row must be the same (same machine and versions).
-      Otherwise a seed's exact match must lie within the kept seeds' range, or
-      both at 99 % or more, or both at 1 % or less.
-  """
-  said, there = [], {_place(row): row for row in schema.of_metric(new, "em")}
-  if exact:
-    for row in schema.of_metric(old, "em"):
-      again = there.get(_place(row))
-      if again is None:
-        said.append(f"{_name(row)} is missing")
-      elif (again["correct"], again["n"]) != (row["correct"], row["n"]):
-        said.append(
-          f"{_name(row)}: {row['correct']} of {row['n']} are kept,"
-          f" {again['correct']} of {again['n']} now"
-        )
-    return said
-  ranges = {}
-  for row in schema.of_metric(old, "em"):
-    ranges.setdefault(_place(row)[1:], []).append(row["value"])
-  found = [_place(row)[1:] for row in there.values()]
-  for place, values in ranges.items():
-    where, lacks = ", ".join(map(str, place)), len(values) - found.count(place)
-    if lacks == len(values):
-      said.append(f"{where} is missing")
-    elif lacks > 0:
-      said.append(f"{where}: {lacks} of {len(values)} seeds are missing")
-  for row in there.values():
-    kept = ranges.get(_place(row)[1:])
-    if kept and not agrees(row["value"], min(kept), max(kept)):
-      value, low, high = (100 * x for x in (row["value"], min(kept), max(kept)))
-      off = max(low - value, value - high)
-      said.append(
-        f"{_name(row)}: {value:.1f} % is {off:.1f} outside of the kept seeds'"
-        f" {low:.1f} to {high:.1f} %"
-      )
-  return said
-
-
-def agrees(value: float, low: float, high: float) -> bool:
-  """Whether a value is that of seeds from `low` to `high`, see above."""
-  alike = min(value, low) >= CERTAIN or max(value, high) <= NEVER
-  return low <= value <= high or alike
-
-
-def _place(row: dict) -> tuple:
-  """What a row of exact match is about, its seed first."""
-  return row["seed"], row["stage"], row["test_set"], row["length"]
-
-
-def _name(row: dict) -> str:
-  seed, stage, test_set, length = _place(row)
-  return f"seed {seed}, {stage}, {test_set}, {length} {row['unit']}"

@@ -136,10 +136,6 @@ def longest_before(holds, first: int, bound: int, known) -> int:
   return low
 
 
-# Of a test set at all lengths: (model, test, rows) -> row.
-OVER_LENGTHS = {"frontier": frontier}
-
-
 def _number(tokens, end: int) -> list[int]:
   """Digits of a reversed number without end tokens and leading zeros."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")

@@ -158,10 +158,7 @@ def grid(found: list, source: str) -> list[list[str]]:
     for line in ours:
       own = [*names, *[line.about["test_set"]] * space]
       seeds = len(line.numbers)
-      cells = [
-        tables.cell(line.cells.get(n), seeds).replace("worst ", "")
-        for n in lengths
-      ]
+      cells = [tables.cell(line.cells.get(n), seeds, "") for n in lengths]
       seeds = line.seeds + line.proved
       samples = count(line.cells)
       expected = verdict(entry.expect, line) if line is ours[0] else ""
@@ -198,13 +195,8 @@ def stress(found: list) -> list[list[str]]:
   lengths = sorted({n for _, line in shown for n in line.cells})
   made = [["task", "model", "test set", *map(str, lengths)]]
   for entry, line in shown:
-    cells = []
-    for n in lengths:
-      cell = line.cells.get(n)
-      text = f"{100 * cell.median:.1f}" if cell else ""
-      if cell and abs(cell.worst - cell.median) > 5e-4:
-        text += f" ({100 * cell.worst:.1f})"
-      cells.append(text)
+    there = [line.cells.get(n) for n in lengths]
+    cells = [tables.with_worst(cell) if cell else "" for cell in there]
     made.append([entry.task, entry.model, line.about["test_set"], *cells])
   return made
 

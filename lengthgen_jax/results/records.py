@@ -65,8 +65,10 @@ def append(path, rows: list[dict]) -> None:
   if not hosts.first():
     return
   path = pathlib.Path(path)
-  text = path.read_text() if path.exists() else ""
-  if text and not text.endswith("\n"):  # a call was cut off in a line
+  with open(path, "ab+") as file:
+    file.seek(max(file.tell() - 1, 0))
+    torn = file.read() not in (b"", b"\n")
+  if torn:  # a call was cut off in a line
     write(path, read(path))
   with open(path, "a") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))

@@ -5,7 +5,7 @@ import pathlib
 
 from flax.traverse_util import flatten_dict
 
-from lengthgen_jax.errors import check, reading
+from lengthgen_jax.errors import UsageError, check, reading
 from lengthgen_jax.results import (
   figures,
   formats,
@@ -67,7 +67,8 @@ def run(root: pathlib.Path) -> str:
   for row in exact + edits:
     apart.setdefault((row["task"], row["width"]), []).append(row)
   for (task, width), mine in sorted(apart.items()):
-    drawn += draw(root, mine, f"{task}, width={width}", f"{task}_{width}")
+    title, name = f"{task}, width={width}", f"{task}_{width}"
+    drawn += draw(root / "figures", mine, configs, title, name)
   html = page.page(f"Results below {root.name}", rows, said, drawn)
   records.write_text(root / "report.html", html)
   return text
@@ -89,8 +90,19 @@ def read(root: pathlib.Path) -> tuple[list[dict], dict]:
   configs = {}
   for file in sorted(root.rglob("config.json")):
     with reading(f"{file}: cannot be read"):
-      configs[str(file.parent.relative_to(root))] = json.loads(file.read_text())
+      config = json.loads(file.read_text())
+    try:
+      asked(config)
+    except (AttributeError, TypeError) as error:
+      raise UsageError(f"{file}: cannot be read (it is no config)") from error
+    configs[str(file.parent.relative_to(root))] = config
   return rows, configs
+
+
+def asked(config: dict) -> tuple[set, set]:
+  """(seeds, test lengths) of a saved config."""
+  lengths = config.get("eval", {}).get("lengths", ())
+  return set(config.get("seeds", ())), set(lengths)
 
 
 def missing(rows: list[dict], configs: dict) -> list[str]:
@@ -101,20 +113,21 @@ def missing(rows: list[dict], configs: dict) -> list[str]:
     if not own:
       said.append(f"{run} has no results yet")
       continue
-    asked = set(config.get("seeds", ()))
+    seeds, lengths = asked(config)
     for stage in sorted({row["stage"] for row in own}):
       there = {row["seed"] for row in own if row["stage"] == stage}
-      if asked - there:
-        seeds = ", ".join(map(str, sorted(asked - there)))
-        said.append(f"{run} ({stage}) lacks seeds {seeds}")
-    lengths = set(config.get("eval", {}).get("lengths", ()))
+      if seeds - there:
+        text = ", ".join(map(str, sorted(seeds - there)))
+        said.append(f"{run} ({stage}) lacks seeds {text}")
     lengths = sorted(lengths - {row["length"] for row in own})
     if lengths:
       said.append(f"{run} lacks lengths {', '.join(map(str, lengths))}")
   return said
 
 
-def draw(root: pathlib.Path, rows: list[dict], title: str, name: str) -> list:
+def draw(
+  folder: pathlib.Path, rows: list[dict], configs: dict, title: str, name: str
+) -> list:
   """The figures of one task and width; their paths."""
   names = {
     ("em", "length"): name,
@@ -125,20 +138,20 @@ def draw(root: pathlib.Path, rows: list[dict], title: str, name: str) -> list:
     ("edit", "repetition"): f"{name}_repetition_edit",
     ("edit", "multiplicity"): f"{name}_multiplicity_edit",
   }
-  drawn = figures.of_run(rows, root / "figures", title, names)
+  drawn = figures.of_run(rows, folder, title, names)
   exact = [
     row
     for row in schema.of_metric(rows, "em")
     if figures.against(row) == "length"
   ]
-  fields = varied(root, exact)
+  fields = varied(configs, exact)
   for field, values in fields.items():
     if not {type(value) for value in values.values()} <= {int, float}:
       continue
     there = _alone(exact, fields, field)
     for test_set in sorted({row["test_set"] for row in there}):
       mine = [row for row in there if row["test_set"] == test_set]
-      path = root / "figures" / f"{name}_{test_set}_by_{field}.png"
+      path = folder / f"{name}_{test_set}_by_{field}.png"
       heading = f"{title}, test set: {test_set}"
       drawn.append(figures.by_field(mine, path, heading, field))
   return drawn
@@ -165,12 +178,12 @@ def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
   ]
 
 
-def varied(root: pathlib.Path, rows: list[dict]) -> dict:
+def varied(configs: dict, rows: list[dict]) -> dict:
   """{field: {run: value}} of what differs between runs of a method."""
   methods = {row["run"]: row["method"] for row in rows}
   found = {}
   for run in methods:
-    for field, value in _made_by(root / run / "config.json").items():
+    for field, value in _made_by(configs[run]).items():
       found.setdefault(field, {})[run] = value
   return {
     field: value
@@ -181,10 +194,8 @@ def varied(root: pathlib.Path, rows: list[dict]) -> dict:
   }
 
 
-def _made_by(file: pathlib.Path) -> dict:
-  """{section.field: value} of a saved config, lists as text; nothing if there
-  is none."""
-  config = json.loads(file.read_text()) if file.exists() else {}
+def _made_by(config: dict) -> dict:
+  """{section.field: value} of a saved config, lists as text."""
   made = {name: config[name] for name in config if name not in NOT_MADE_BY}
   return {
     field: str(value) if isinstance(value, list) else value

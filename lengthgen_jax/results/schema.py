@@ -11,6 +11,7 @@ either; a seed that was evaluated again counts once, as it was last. `groups` is
 the one place that knows this.
 """
 
+from numbers import Number
 from typing import NamedTuple
 
 from lengthgen_jax.errors import check
@@ -86,6 +87,7 @@ GROUP = tuple(field.name for field in FIELDS if field.group)
 HEADINGS = {field.name: field.heading for field in FIELDS}
 # Conditions that another value of a config field brings with it.
 BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
+NUMBERS = "value", "lower_bound", "n"
 NEEDED = {field.name for field in FIELDS if not field.optional}
 
 
@@ -100,8 +102,10 @@ def flaw(row) -> str:
     return "is no object"
   if missing := sorted(NEEDED - set(row)):
     return f"lacks {', '.join(missing)}"
-  unknown = sorted(set(row) - set(HEADINGS))
-  return f"has unknown {', '.join(unknown)}" if unknown else ""
+  if unknown := sorted(set(row) - set(HEADINGS)):
+    return f"has unknown {', '.join(unknown)}"
+  odd = [name for name in NUMBERS if not isinstance(row[name], Number | None)]
+  return f"has {odd[0]}={row[odd[0]]!r}, which is no number" if odd else ""
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:
@@ -122,8 +126,7 @@ ALIKE = [f for f in GROUP if f not in ("metric", "length", "bits", "bound")]
 
 def model(row: dict) -> tuple:
   """Which models, on which test set, a row is about, whatever was measured."""
-  own = ("step",) if row["checkpoint"] == "best" else ()
-  return tuple(None if f in own else row.get(f) for f in ALIKE)
+  return _condition(row, ALIKE)
 
 
 PROVED = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
@@ -203,17 +206,16 @@ def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
 
   Returns:
     [Group], in the order of the rows. Rows of a line at one place agree in all
-    other conditions and have one row a seed, the last one. Names differ
-    wherever `shown` fields do not.
+    other conditions, free ones too (the last row's), and have one row a seed,
+    the last one. Names differ wherever `shown` fields do not.
   """
   held = [field for field in GROUP if field not in (*along, *free)]
-  lines, texts = {}, {}
+  lines, texts, last = {}, {}, {}
   for row in rows:
-    # Of the best checkpoint the step is the seed's own.
-    own = ("step",) if row["checkpoint"] == "best" else ()
-    condition = tuple(None if f in own else row.get(f) for f in held)
+    condition = _condition(row, held)
     place = tuple(row[field] for field in along)
     lines.setdefault(condition, {})[place, row["seed"]] = row
+    last[condition, place] = _condition(row, free)
     texts[condition] = name(row), *(row.get(field) for field in shown)
   found = []
   for condition, at in lines.items():
@@ -223,5 +225,17 @@ def groups(rows: list[dict], along=("length",), free=("bits",), shown=()):
       if len({c[i] for c in alike}) > 1:
         text += f", {HEADINGS[field]} {condition[i]}".replace("  ", " ")
         alike = [c for c in alike if c[i] == condition[i]]
-    found.append(Group(text, list(at.values())))
+    own = [
+      row
+      for (place, _), row in at.items()
+      if _condition(row, free) == last[condition, place]
+    ]
+    found.append(Group(text, own))
   return found
+
+
+def _condition(row: dict, fields) -> tuple:
+  """A row's values of fields; of the best checkpoint the step is the seed's
+  own and none."""
+  own = ("step",) if row["checkpoint"] == "best" else ()
+  return tuple(None if f in own else row.get(f) for f in fields)

@@ -53,7 +53,7 @@ def _trained(rows: list[dict]) -> str:
 
 
 def _median(own: summary.Cell | None) -> str:
-  return f"{100 * own.median:.1f}" if own else "-"
+  return percent(own.median) if own else "-"
 
 
 def _one(own: summary.Cell | None) -> str:
@@ -61,7 +61,7 @@ def _one(own: summary.Cell | None) -> str:
 
 
 def _bound(own: summary.Cell) -> str:
-  return "" if own.bound is None else f" [{100 * own.bound:.1f}]"
+  return "" if own.bound is None else f" [{percent(own.bound)}]"
 
 
 def _aligned(lines: list[list[str]]) -> list[str]:
@@ -103,15 +103,23 @@ def of_runs(rows: list[dict], metric: str = "em") -> list[list[str]]:
   return grid
 
 
-def cell(own: summary.Cell | None, seeds: int) -> str:
-  """Of one line at one length; `seeds` are the line's."""
+def cell(own: summary.Cell | None, seeds: int, word: str = "worst ") -> str:
+  """Of one line at one length; `seeds` are the line's, `word` stands before the
+  worst one."""
   if own is None:
     return "–"
-  text = f"{100 * own.median:.1f}"
-  if own.seeds > 1 and abs(own.worst - own.median) > 0.0005 * own.median:
-    text += f" (worst {100 * own.worst:.1f})"
-  text += _bound(own)
+  text = with_worst(own, word=word) + _bound(own)
   return text if own.seeds == seeds else f"{text} of {own.seeds}"
+
+
+def percent(value: float) -> str:
+  return f"{100 * value:.1f}"
+
+
+def with_worst(own: summary.Cell, say=percent, word: str = "") -> str:
+  """The median and, where it reads otherwise, the worst seed in parentheses."""
+  median, worst = say(own.median), say(own.worst)
+  return median if worst == median else f"{median} ({word}{worst})"
 
 
 def frontier(line: summary.Line) -> str:

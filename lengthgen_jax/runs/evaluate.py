@@ -164,16 +164,18 @@ def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
 
 
 def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
-  """Rows of the frontier on every test set, where it was asked for."""
+  """Rows of the frontier on every test set with samples, where asked for."""
   section, found = config.eval, []
+  alone = model.experiment.task.alone
   if not section.frontier:
     return []
   bound = int(min(section.frontier, longest))
   for test in _tests(config, model, section.test_sets, [bound]):
-    if test.name not in section.test_sets:  # they differ by length
+    # Sets that differ by length, or of one input, have no such length.
+    if test.name not in section.test_sets or test.name in alone:
       continue
     test = test._replace(samples=section.frontier_samples, count=None)
-    row = measures.OVER_LENGTHS["frontier"](model, test, rows)
+    row = measures.frontier(model, test, rows)
     found.append({"test_set": test.name, "length": None, "bits": None} | row)
     workdir.report(
       f"seed {model.seed}, {test.name}: exact match of at least"

@@ -1,0 +1,50 @@
+"""Makes kept runs again and says what differs."""
+
+import difflib
+import pathlib
+import shutil
+
+import listed
+import made
+import sweep
+from table import SIZES
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.results import again, kept, records
+
+DONE = "checked"  # file in the workdir of an earlier check that ended
+
+
+def run(names: list[str], results: pathlib.Path, root: pathlib.Path) -> int:
+  """Compares runs with their kept rows; returns the exit code.
+
+  Args:
+    names: of runs.
+    results: folder of what is kept.
+    root: below it are the workdirs.
+  """
+  runs = {}
+  for size in SIZES:
+    for table in listed.TABLES:
+      runs |= listed.runs(table, size)
+  found, wrong = kept.read_all(results / "rows"), False
+  for name in names:
+    near = difflib.get_close_matches(name, runs, 3, 0.3)
+    check(name in runs, f"no row {name!r}: close are {', '.join(near)}")
+    check(name in found, f"no rows of {name} are kept in {results}")
+  for name in names:
+    workdir = root / name
+    if (workdir / DONE).exists():
+      shutil.rmtree(workdir)
+    head, rows = found[name]
+    [(_, code, _)] = sweep.run([(workdir, runs[name].words(workdir))])
+    check(code == 0, f"{name} failed; its workdir is {workdir}")
+    other = made.elsewhere(head)
+    new = records.read_results(workdir / "results.jsonl")
+    said = again.differences(rows, new, exact=not other)
+    wrong |= bool(said)
+    how = f"in range ({other})" if other else "to the bit"
+    print(f"{name}: {'differs' if said else 'agrees'}, compared {how}")
+    print("".join(f"  {line}\n" for line in said), end="", flush=True)
+    records.write_text(workdir / DONE, "\n".join(said))
+  return int(wrong)
