@@ -52,10 +52,8 @@ def main(words=None) -> int:
   try:
     args = parse(sys.argv[1:] if words is None else words)
     if args.check:
-      alone = not (args.tables or args.plan or args.pages or args.flags)
-      check(
-        alone, "--check stands alone, without tables, --plan, --pages or flags"
-      )
+      more = args.tables or args.plan or args.pages or args.flags
+      check(not more, "--check takes no tables, --plan, --pages or flags")
       return verify.run(args.check, args.results, args.root / "check")
     if not args.pages:
       code = fill(args)
@@ -177,7 +175,8 @@ def make(args, todo: list[Job], left) -> int:
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 
-    print(report.run(root))
+    report.run(root, made.READING_FIELDS)
+    print(f"all results below {root}: {root / 'report.html'}")
   check(
     not failed, f"failed: {', '.join(failed)}; the same command tries again"
   )

@@ -397,7 +397,7 @@ def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
     }
     found = seeds(i, 2, 3, method=method, config_hash=str(i), step=100 * i)
     make_run(tmp_path, f"run{i}", [*found, CERTIFIED], config)
-  table = report.run(tmp_path)
+  table = report.run(tmp_path, tested=("eval",))
   assert len(table.splitlines()) == 2 + len(runs)
   assert (tmp_path / "report.md").read_text() == table + "\n"
   assert set(made) == {
@@ -417,7 +417,9 @@ def test_report_names_what_else_differs(tmp_path):
     config = {"sequences": {"size": size}, "bias": {"kind": kind}}
     make_run(tmp_path, str(i), [row()], config)
     found.append(row(run=str(i)))
-  fields = report.varied(report.read(tmp_path)[1], found)
+  _, configs = report.read(tmp_path)
+  made = {run: report.made_by(own, ()) for run, own in configs.items()}
+  fields = report.varied(made, found)
   assert set(fields) == {"bias.kind", "sequences.size"}
   alone = report._alone(found, fields, "sequences.size")
   names = ["vanilla, kind=a", "vanilla, kind=b"]

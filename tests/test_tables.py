@@ -448,6 +448,7 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
     ([], "name a table: abs"),
     (["--check", "parity-abc", "--plan"], "--check takes no tables"),
     (["abs", "--check", "parity-abc"], "--check takes no tables"),
+    (["--check", "parity-abc", "--", "--x=1"], "--check takes no tables"),
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
     (["--check", "parity-windo"], "close are parity-window"),

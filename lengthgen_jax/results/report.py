@@ -15,30 +15,22 @@ from lengthgen_jax.results import (
   tables,
 )
 
-# Parts of a config that say how a run was tested, saved or called; the others
-# say how it was made.
-NOT_MADE_BY = {
-  "eval",
-  "certify",
-  "probe",
-  "bench",
-  "compile_cache",
-  "mesh",
-  "checkpoint",
-  "task",
-  "method",
-  "overrides",
-  "seeds",
-}
+# Parts of a config that say how a run was saved or called; of the others those
+# that say how it was tested aside, they say how it was made.
+CALLED = "checkpoint", "task", "method", "overrides", "seeds"
 
 
-def run(root: pathlib.Path) -> str:
+def run(root: pathlib.Path, tested: tuple[str, ...] = ()) -> str:
   """Writes a report of all results.jsonl below `root`.
 
   report.md, report.tex and report.csv are the tables, report.html is a page
   that needs nothing else. Figures are EM and (where it was measured) edit
   distance by length, by repetition and by multiplicity, and EM by every number
   in the configs that was varied.
+
+  Args:
+    root: folder of workdirs.
+    tested: parts of a config that say how a run was tested.
 
   Returns:
     The tables, in Markdown.
@@ -48,6 +40,7 @@ def run(root: pathlib.Path) -> str:
       run's config is not beside it.
   """
   rows, configs = read(root)
+  made = {run: made_by(own, tested) for run, own in configs.items()}
   exact = schema.of_metric(rows, "em")
   check(exact, f"--workdir={root}: no results.jsonl with exact match below it")
   said = missing(rows, configs)
@@ -68,7 +61,7 @@ def run(root: pathlib.Path) -> str:
     apart.setdefault((row["task"], row["width"]), []).append(row)
   for (task, width), mine in sorted(apart.items()):
     title, name = f"{task}, width={width}", f"{task}_{width}"
-    drawn += draw(root / "figures", mine, configs, title, name)
+    drawn += draw(root / "figures", mine, made, title, name)
   html = page.page(f"Results below {root.name}", rows, said, drawn)
   records.write_text(root / "report.html", html)
   return text
@@ -126,9 +119,10 @@ def missing(rows: list[dict], configs: dict) -> list[str]:
 
 
 def draw(
-  folder: pathlib.Path, rows: list[dict], configs: dict, title: str, name: str
+  folder: pathlib.Path, rows: list[dict], made: dict, title: str, name: str
 ) -> list:
-  """The figures of one task and width; their paths."""
+  """The figures of one task and width; their paths. `made` is {run: made_by}
+  of their configs."""
   names = {
     ("em", "length"): name,
     ("em", "repetition"): f"{name}_repetition",
@@ -144,7 +138,7 @@ def draw(
     for row in schema.of_metric(rows, "em")
     if figures.against(row) == "length"
   ]
-  fields = varied(configs, exact)
+  fields = varied(made, exact)
   for field, values in fields.items():
     if not {type(value) for value in values.values()} <= {int, float}:
       continue
@@ -178,12 +172,12 @@ def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
   ]
 
 
-def varied(configs: dict, rows: list[dict]) -> dict:
+def varied(made: dict, rows: list[dict]) -> dict:
   """{field: {run: value}} of what differs between runs of a method."""
   methods = {row["run"]: row["method"] for row in rows}
   found = {}
   for run in methods:
-    for field, value in _made_by(configs[run]).items():
+    for field, value in made[run].items():
       found.setdefault(field, {})[run] = value
   return {
     field: value
@@ -194,9 +188,11 @@ def varied(configs: dict, rows: list[dict]) -> dict:
   }
 
 
-def _made_by(config: dict) -> dict:
-  """{section.field: value} of a saved config, lists as text."""
-  made = {name: config[name] for name in config if name not in NOT_MADE_BY}
+def made_by(config: dict, tested: tuple[str, ...]) -> dict:
+  """{section.field: value} of a saved config but for parts that say how a run
+  was tested or called; lists as text."""
+  aside = (*CALLED, *tested)
+  made = {name: config[name] for name in config if name not in aside}
   return {
     field: str(value) if isinstance(value, list) else value
     for field, value in flatten_dict(made, sep=".").items()
