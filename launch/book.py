@@ -139,7 +139,7 @@ def entries(name: str, size: str) -> list[pages.Entry]:
       paper=row.paper,
       expect=row.expect if size == "cpu" else {},
       value=row.value,
-      command=runs[made_of(row)].words(),
+      calls=runs[made_of(row)].calls(),
     )
     for row in table.rows
     if size in row.sizes

@@ -23,6 +23,12 @@ PREFIX = {
   "multiply_long": ["multiply_long"],
   "asentmax": ["asentmax"],
 }
+# Runs of one stage whose cases are few enough to be certified by all of them.
+CERTIFIED = (
+  "parity-window_cpi",
+  "successor-window_cpi",
+  "multiply-window_cpi",
+)
 STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
 # How runs are tested whose names begin so.
 BY_KIND = {
@@ -40,7 +46,7 @@ BY_KIND = {
 
 
 class Run(NamedTuple):
-  """One command.
+  """One command, and for some the one that certifies what it trained.
 
   Attributes:
     name: of its workdir.
@@ -56,12 +62,20 @@ class Run(NamedTuple):
   fields: dict
   size: str
 
+  def calls(self, workdir=None) -> list[list[str]]:
+    """Flags of every command."""
+    certify = ["--mode=certify", self.place(workdir)]
+    return [self.words(workdir), *[certify] * (self.name in CERTIFIED)]
+
+  def place(self, workdir=None) -> str:
+    """The flag of its workdir, the usual one if none is given."""
+    return f"--workdir={workdir or f'runs/tables/{self.size}/{self.name}'}"
+
   def words(self, workdir=None) -> list[str]:
-    """The command's flags; its workdir is the usual one if none is given."""
-    workdir = workdir or f"runs/tables/{self.size}/{self.name}"
+    """Flags of the first command."""
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
     own = words(self.fields)
-    return [f"--config={self.config}", *mode, f"--workdir={workdir}", *own]
+    return [f"--config={self.config}", *mode, self.place(workdir), *own]
 
 
 def run(row: Row, table: Table, size: str) -> Run:

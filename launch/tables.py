@@ -116,10 +116,12 @@ class Job(NamedTuple):
 
   def calls(self, workdir: pathlib.Path, trains: bool, flags) -> list:
     """Words after `lengthgen` of every call."""
-    made = [self.run.words(workdir) + flags] if trains else []
+    if flags:  # another run, of which nothing is kept
+      return [self.run.words(workdir) + flags]
+    made = self.run.calls(workdir) if trains else []
     if self.probes:
       words = listed.words(self.probes)
-      made.append(["--mode=probe", f"--workdir={workdir}", *words])
+      made.append(["--mode=probe", self.run.place(workdir), *words])
     return made
 
 

@@ -37,8 +37,9 @@ def run(names: list[str], results: pathlib.Path, root: pathlib.Path) -> int:
     if (workdir / DONE).exists():
       shutil.rmtree(workdir)
     head, rows = found[name]
-    [(_, code, _)] = sweep.run([(workdir, runs[name].words(workdir))])
-    check(code == 0, f"{name} failed; its workdir is {workdir}")
+    for words in runs[name].calls(workdir):
+      [(_, code, _)] = sweep.run([(workdir, words)])
+      check(code == 0, f"{name} failed; its workdir is {workdir}")
     other = made.elsewhere(head)
     new = records.read_results(workdir / "results.jsonl")
     said = again.differences(rows, new, exact=not other)

@@ -234,7 +234,7 @@ def test_what_was_made_again_is_compared():
 
 def entry(**fields) -> pages.Entry:
   usual = {"task": "addition", "model": "ABC", "run": "a", "stage": "train"}
-  usual |= {"paper": {}, "expect": {}, "value": None, "command": ["--x=1"]}
+  usual |= {"paper": {}, "expect": {}, "value": None, "calls": [["--x=1"]]}
   return pages.Entry(**usual | fields)
 
 
@@ -393,12 +393,13 @@ def test_the_readmes_tables_are_those_of_committed_rows(launch):
 
 def test_commands_of_the_pages_parse_and_are_those_of_the_list(launch):
   listed, *_ = launch
-  listed = {tuple(run.words()) for run in all_runs(listed)}
+  listed = {tuple(own) for run in all_runs(listed) for own in run.calls()}
   seen = set()
   for path in DOCS.glob("*.md"):
     for words in test_docs.commands("lengthgen", path.read_text()):
       seen.add(tuple(words))
   assert seen and seen <= listed
+  assert any("--mode=certify" in own for own in seen)
   for words in sorted(seen)[:: len(seen) // 5]:  # they build, see above
     test_docs.check_command(words)
 
@@ -458,6 +459,20 @@ def test_bad_input_is_one_line(launch, capsys, tmp_path):
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
     assert line.startswith("tables: ") and wanted in line and not said.out
+
+
+def test_some_runs_are_certified_too(launch):
+  listed, tables, *_ = launch
+  found = {run.name: run for run in all_runs(listed)}
+  assert set(listed.CERTIFIED) <= set(found)
+  for name, run in found.items():
+    first, *more = run.calls("w")
+    assert first == run.words("w")
+    certify = ["--mode=certify", "--workdir=w"]
+    assert more == ([certify] if name in listed.CERTIFIED else [])
+  job = tables.Job(found[listed.CERTIFIED[0]])
+  assert len(job.calls("w", True, [])) == 2
+  assert len(job.calls("w", True, ["--x=1"])) == 1
 
 
 def test_a_run_is_chosen_by_its_name(launch):

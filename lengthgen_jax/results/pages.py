@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     paper: in %, by length; text where it is no number.
     expect: least and most of the median seed, in %, by length.
     value: of the field that the table's figure is drawn against.
-    command: words after `lengthgen`.
+    calls: words after `lengthgen`, of one command or several.
   """
 
   task: str
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
   paper: dict
   expect: dict
   value: float | None
-  command: list
+  calls: list
 
 
 HOW = (
@@ -213,7 +213,11 @@ def _reused(head: dict) -> str:
 
 def commands(runs: dict, kept: dict, changed: dict) -> list[str]:
   """How every run is made, and how those that are kept were."""
-  lines = [shlex.join(["lengthgen", *own.command]) for own in runs.values()]
+  lines = [
+    shlex.join(["lengthgen", *words])
+    for own in runs.values()
+    for words in own.calls
+  ]
   parts = ["## Commands", "```bash\n" + "\n".join(lines) + "\n```"]
   made = [["run", "seconds", "machine", "date", "versions", ""]]
   for name in runs:
