@@ -64,6 +64,10 @@ PARTS = (
         *("alphabet 32", "**best**, 96 000 steps"),
         *("sort-none-best-train.steps=96000", ""),
       ),
+      (
+        *("alphabet 32", "**best**, 96 000 steps, temperature not learned"),
+        *("sort-none-best-temperature.kind=fixed-train.steps=96000", ""),
+      ),
     ],
   ),
   Part(

@@ -181,7 +181,7 @@ BEST_LONGER = sorting(
   fields={"train.steps": 96_000},
 )
 BESTS = [row._replace(sizes=("cpu",)) for row in (BEST, BEST_LONGER)]
-BESTS += [  # the temperature's factor is 0.5 and not learned
+FIXED = [  # the temperature's factor is 0.5 and not learned
   row._replace(
     model=f"{row.model}, fixed temperature",
     fields={"temperature.kind": "fixed"} | row.fields,
@@ -260,6 +260,7 @@ TEMPERATURE = SORT[:4] + varied(
   {"cpu": KINDS, "paper": KINDS},
   {"cpu": "none", "paper": "none"},
 )
+TEMPERATURE += BESTS + FIXED
 PLACES = ("none", "sinusoidal", "learned", "rope")
 POSITIONS = varied(
   *([STANDARD], "positions.kind"),
