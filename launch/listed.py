@@ -8,13 +8,14 @@ import pathlib
 import statistics
 from typing import NamedTuple
 
+import attention_bias
 import beyond
-import papers
+import task_hinting
 from table import Row, Table
 
 from lengthgen_jax.errors import check
 
-TABLES = papers.TABLES | beyond.TABLES
+TABLES = attention_bias.TABLES | task_hinting.TABLES | beyond.TABLES
 # What the names of a config file's runs begin with, if not with its preset.
 PREFIX = {
   "increment": ["increment"],
@@ -23,12 +24,6 @@ PREFIX = {
   "multiply_long": ["multiply_long"],
   "asentmax": ["asentmax"],
 }
-# Runs of one stage whose cases are few enough to be certified by all of them.
-CERTIFIED = (
-  "parity-window_cpi",
-  "successor-window_cpi",
-  "multiply-window_cpi",
-)
 STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
 # How runs are tested whose names begin so.
 BY_KIND = {
@@ -46,7 +41,7 @@ BY_KIND = {
 
 
 class Run(NamedTuple):
-  """One command, and for some the one that certifies what it trained.
+  """One command, or two.
 
   Attributes:
     name: of its workdir.
@@ -54,6 +49,7 @@ class Run(NamedTuple):
     mode: train or abc.
     fields: {field: value} of its overrides.
     size: "cpu" or "paper".
+    certify: whether a second command certifies what the first has trained.
   """
 
   name: str
@@ -61,11 +57,12 @@ class Run(NamedTuple):
   mode: str
   fields: dict
   size: str
+  certify: bool = False
 
   def calls(self, workdir=None) -> list[list[str]]:
     """Flags of every command."""
     certify = ["--mode=certify", self.place(workdir)]
-    return [self.words(workdir), *[certify] * (self.name in CERTIFIED)]
+    return [self.words(workdir), *[certify] * self.certify]
 
   def place(self, workdir=None) -> str:
     """The flag of its workdir, the usual one if none is given."""
@@ -89,7 +86,8 @@ def run(row: Row, table: Table, size: str) -> Run:
   mode = "abc" if "abc" in preset else "train"
   tested = tests(preset, size, bool(row.fields))
   fields = {"seeds": table.seeds[size]} | row.fields | tested
-  return Run("-".join([*preset, *words]), config, mode, fields, size)
+  name, certify = "-".join([*preset, *words]), row.certify and size == "cpu"
+  return Run(name, config, mode, fields, size, certify)
 
 
 def tests(preset: list[str], size: str, varied: bool) -> dict:

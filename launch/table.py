@@ -19,6 +19,8 @@ class Row(NamedTuple):
     stage: "train", or the stage of a pipeline.
     sizes: at which the row is there.
     value: of the field that the table's figure is drawn against.
+    certify: whether the run, which has one stage, is certified too on two
+      cores: where all cases are few.
   """
 
   task: str
@@ -30,6 +32,7 @@ class Row(NamedTuple):
   stage: str = "train"
   sizes: tuple = SIZES
   value: float | None = None
+  certify: bool = False
 
 
 class Table(NamedTuple):

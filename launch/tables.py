@@ -36,6 +36,7 @@ import sweep  # noqa: E402
 import verify  # noqa: E402
 from table import SIZES  # noqa: E402
 
+from lengthgen_jax.config.saved import READING_FIELDS  # noqa: E402
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
 from lengthgen_jax.results import kept, records  # noqa: E402
 
@@ -177,7 +178,7 @@ def make(args, todo: list[Job], left) -> int:
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 
-    report.run(root, made.READING_FIELDS)
+    report.run(root, READING_FIELDS)
     print(f"all results below {root}: {root / 'report.html'}")
   check(
     not failed, f"failed: {', '.join(failed)}; the same command tries again"
