@@ -72,8 +72,10 @@ def elsewhere(head: dict) -> str:
   now, said = here(), []
   if head["machine"] != now["machine"]:
     said.append("another machine")
-  if head["versions"] != now["versions"]:
-    said.append("other versions")
+  was, own = head["versions"], now["versions"]
+  others = [name for name in was | own if was.get(name) != own.get(name)]
+  if others:
+    said.append(f"another version of {', '.join(others)}")
   if head["source"] != now["source"]:
     said.append("another program")
   return ", ".join(said)
