@@ -20,7 +20,7 @@ from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data
 from lengthgen_jax.trained import Model
 
-BOUND = 64  # static, of widths
+BOUND = 96  # static, of widths
 BATCH = 28
 CYCLIC = {
   "positions.kind": "sinusoidal",

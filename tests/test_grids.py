@@ -75,7 +75,7 @@ def test_nothing_else_changes_what_a_row_says(surveyed):
   own, found = surveyed
   states = States(own.experiment, own.params, found.tape)
   widest = max(e.width for examples in found.views.values() for e in examples)
-  parts = own.experiment, own.scaffold, own.params, (widest, grids.ROWS)
+  parts = own.experiment, own.scaffold, own.params, (widest, 3)
   gap, count = grids.rounding(states, found, certificate.Dense(*parts), 0)
   assert gap < 1e-4 and count > 1000
 

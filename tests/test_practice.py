@@ -58,7 +58,10 @@ def local(task="addition", scaffold=(), fields=()):
     ),
     ({"scaffold": {"cross": DENSE}}, ("cross-attention has a dense bias",)),
     (
-      {"scaffold": {"cross": CLEAR}},
+      {
+        "scaffold": {"cross": CLEAR},
+        "fields": {"model.num_decoder_layers": 2},
+      },
       ("cross-attention, layer 1, head 1 is transparent", "empty_heads"),
     ),
     ({"scaffold": {"cross": STEEP}}, ("cross-attention moves 2 tokens",)),

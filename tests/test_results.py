@@ -438,3 +438,21 @@ def test_report_writes_figures_and_needs_rows(tmp_path):
   figures = {path.name for path in (tmp_path / "figures").iterdir()}
   name = "addition_natural_repetition"
   assert figures == {f"{name}.png", f"{name}.svg"}
+
+
+def test_a_certificate_replaces_all_that_were_made_before_it(tmp_path):
+  """Whatever the version and the seed of tests: what is withdrawn no longer
+  counts."""
+  path = tmp_path / "results.jsonl"
+  base = row(test_set=None, length=None, bits=None, lower_bound=None)
+  certified = base | {"metric": "certified", "margin": 1.0, "reason": ""}
+  kept = row()
+  first = certified | {"value": 1, "version": "1"}
+  records.merge(path, [kept, first])
+  assert len(schema.proved(records.read_results(path))) == 1
+  withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
+  records.merge(path, [certified | withdrawn])
+  found = records.read_results(path)
+  assert len(found) == 2 and not schema.proved(found)
+  # Nor where both stand in one list, as rows of several files do.
+  assert not schema.proved([first, certified | {"value": 0}])

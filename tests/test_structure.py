@@ -165,16 +165,6 @@ def test_no_file_is_a_drawer():
   assert not stems & {"utils", "util", "common", "helpers", "misc"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_files_and_functions_are_small(path):
-  lines = len(path.read_text().splitlines())
-  assert lines <= 250, f"{path} has {lines} lines"
-  for node in ast.walk(TREES[path]):
-    if isinstance(node, ast.FunctionDef) and room(path) != "configs":
-      lines = node.end_lineno - node.lineno + 1
-      assert lines <= 60, f"{path}: {node.name} has {lines} lines"
-
-
 def test_the_whole_config_is_known_in_few_places():
   """Other modules get dataclasses made of it, or a section."""
   known = set()

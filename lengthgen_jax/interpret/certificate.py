@@ -17,16 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.interpret import locality
+from lengthgen_jax.errors import check
+from lengthgen_jax.interpret import layout, locality
 from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.states import States
 from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data, pack
 from lengthgen_jax.training.mesh import ONE
 
+LEMMA = 2  # certificates made by an earlier one are made anew
 THIN = 32  # contexts of a view with the smallest margins, which are kept
 PASS = 32  # inputs that the whole model is shown at once
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
+ULPS = 2  # of the largest logit, the least rounding there is
 DENSE_ROWS = 100_000  # rows whose logits are held against the dense path
 
 
@@ -178,6 +181,7 @@ def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
   for width in sorted({width for width, _ in at}):
     items = _random_inputs(generator, dense.experiment, count, width)
     batch, logits = dense(items, width)
+    check_task(dense.experiment, survey.tape, items, batch)
     for row in (row for own, row in at if own == width):
       view, example = at[width, row]
       contexts = _contexts(survey.tape, view, example, items, batch)
@@ -186,9 +190,17 @@ def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
   for view, parts in found.items():
     contexts, wanted = map(np.concatenate, zip(*parts, strict=True))
     told = states.logits(view, contexts)
-    most = float(np.maximum(most, np.abs(told - wanted).max()))  # NaN stays
+    most = float(np.maximum(most, gap(told, wanted)))  # NaN stays
     rows += len(contexts)
   return most, rows
+
+
+def gap(tables, dense) -> float:
+  """The largest difference of two computations of the same logits, at least a
+  few units in their last place: that two agree to the bit says only that both
+  round alike."""
+  least = ULPS * np.finfo(dense.dtype).eps * np.abs(dense).max()
+  return float(np.maximum(np.abs(tables - dense).max(), least))
 
 
 def _contexts(tape: Tape, view, example, items, batch):
@@ -209,6 +221,46 @@ def _contexts(tape: Tape, view, example, items, batch):
   if not found:
     return np.zeros((len(items), 0), np.uint8)
   return np.stack(found, axis=1).astype(np.uint8)
+
+
+def check_task(experiment, tape: Tape, items, batch) -> None:
+  """UsageError unless a task is what it says it is: its answers are those of
+  its transducer, and every input of its batches holds the mark, the digit or
+  the output that it is said to hold.
+
+  Args:
+    experiment: whose task it is.
+    tape: of the task.
+    items: [B, operands, W] random digits.
+    batch: of these inputs.
+  """
+  task, first = experiment.task, int(np.asarray(batch.first)[0])
+  target = np.asarray(batch.target)
+  state = np.full(len(items), task.begin)
+  outputs = []
+  for place in range(items.shape[-1]):
+    read = [0 if k in tape.shared else place for k in range(task.operands)]
+    symbols = [items[:, k, p] for k, p in enumerate(read)]
+    state, output = task.step(state, symbols)
+    outputs.append(np.asarray(output))
+    check(
+      np.array_equal(outputs[-1], target[:, first + place]),
+      f"certify: {task.name}'s answers are not its transducer's: at place"
+      f" {place} of {items.shape[-1]}",
+    )
+  ids = {"decoder": batch.inputs, "encoder": batch.source}
+  for stack, tokens in layout.inputs_of(experiment, batch).items():
+    for i, token in enumerate(tokens):
+      held = token.which
+      if token.kind == "said":
+        held = outputs[token.place]
+      elif token.kind == "given":
+        held = items[:, token.which, max(token.place, 0)]
+      check(
+        (np.asarray(ids[stack])[:, i] == held).all(),
+        f"certify: {task.name}'s {stack} input {i} of W={items.shape[-1]} is"
+        f" not always the {token.kind} that the task says it holds",
+      )
 
 
 def _random_inputs(generator, experiment, count: int, width: int):
@@ -232,8 +284,14 @@ def _random_inputs(generator, experiment, count: int, width: int):
 
 
 def checksum(model) -> str:
-  """Of a model's parameters and scaffold, by value."""
+  """Of all that a certificate is of: parameters and scaffold by value, what the
+  program makes of them, and what it runs on."""
   digest, both = hashlib.sha256(), (model.params, model.scaffold)
+  experiment = model.experiment
+  fixed = experiment.kind, experiment.model.config, experiment.task
+  where = jax.default_backend(), jax.__version__
+  digest.update(repr((LEMMA, *where, *fixed, experiment.bias)).encode())
+  digest.update(repr(experiment.fixed_width).encode())
   for path, leaf in jax.tree_util.tree_leaves_with_path(both):
     digest.update(jax.tree_util.keystr(path).encode())
     digest.update(np.ascontiguousarray(leaf).tobytes())

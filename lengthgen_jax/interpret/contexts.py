@@ -33,7 +33,7 @@ class Contexts:
     """Numbers the sets of states that a step leads to."""
     after, table = {}, []
     every = [moves(states) for states in before]  # none if nothing can follow
-    width = max(len(seen) for found in every for seen, _ in found)
+    width = max((len(seen) for found in every for seen, _ in found), default=0)
     for found in every:
       values = np.array([seen for seen, _ in found], np.uint8)
       new = [after.setdefault(s, len(after)) for _, s in found]
@@ -45,7 +45,8 @@ class Contexts:
     """How many contexts end in each set of states."""
     counts = [1]
     for table in self._moves:
-      size = 1 + max(int(new.max(initial=0)) for _, new in table)
+      sets = [int(new.max(initial=-1)) for _, new in table]
+      size = 1 + max(sets, default=-1)
       after = [0] * size
       for count, (_, new) in zip(counts, table, strict=True):
         for target in new:
@@ -70,7 +71,7 @@ class Contexts:
       yield values
       return
     table = self._moves[level]
-    widest = max(len(new) for _, new in table)
+    widest = max((1, *(len(new) for _, new in table)))
     step = max(size // widest, 1)
     for start in range(0, len(values), step):
       part = slice(start, start + step)

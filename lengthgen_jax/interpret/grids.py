@@ -1,15 +1,34 @@
 """Certificates of grids: running sums of every size.
 
-Lemma. Let the conditions of interpret.locality hold along a row of the grid
-(digits k), and let a row (j, k) meet, through all layers, no other digits than
-those of a, digit j of b, outputs of its own row j and outputs of row j - 1.
-Then its logits are a function of those digits, and the views of sizes N x 3 up
-to the width of interpret.locality are the views of all sizes: nothing met tells
-j, but whether there is a row before. Row j - 1 may hold any number below 10·a
-(or 0, if a is), and no other: floor(a·B / 10^(j-1)) is any such number for some
-B of j digits if j is large. So its digits are one more operand of a transducer
-along k (tasks.multiply_long.RunningSum), and all cases are those of a tape.
+Lemma. Let the conditions of interpret.conditions for grids hold: along the axis
+of rows, lines to outputs lead to the row that is -c rows before, lines to b to
+the digit that is c places ahead of the row's own, and all others open in every
+row. Let `up` be the sum over the layers of the largest -c of self-attention,
+one more (an input at the start of a row holds the last output of the row
+before), with the largest -c of cross-attention, and `down` the largest c of
+that. Along the digits let the widths be those of interpret.locality. Then every
+row (j, k) of every grid of N by M has a view of a grid of at most `up + down +
+1` rows, of a width in that range.
+
+Proof. For the digits, as in interpret.locality; M and j stay as they are. Along
+the rows, whether a cell is open depends on the difference of two rows and on
+whether the other one exists; so a path down from row j meets rows j - up to j +
+down at most, as far as they exist. If M > up + down + 1, then j > up or M - j >
+down + 1. In the first case, leave out row 0: the rows met all move by one, none
+of them is lost, and row j is still not the first. In the second, leave out the
+last row before the end: no row met is lost, nor is j the end if it was not.
+Repeat until M <= up + down + 1.
+
+If, besides, no view meets digits but those of a, digit j of b, and outputs of
+rows j and j - 1 (else the model is refused), its logits are a function of those
+digits. Row j - 1 may hold any number below 10·a (or 0, if a is), and no other:
+floor(a·B / 10^(j-1)) is any such number for some B of j digits if j is large.
+So its digits are one more operand of a transducer along k
+(tasks.multiply_long.RunningSum), and all cases are those of a tape.
 """
+
+import functools
+import itertools
 
 import jax
 import numpy as np
@@ -20,9 +39,11 @@ from lengthgen_jax.interpret.contexts import Contexts
 from lengthgen_jax.interpret.tape import Skip, Tape
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
-ROWS = 3  # M of the grids that views are read off
 SAMPLES = 1000  # random inputs of each size, to measure rounding
 TRIED = 20_000  # products that are tried to meet a context
+
+
+COLUMNS = 8  # numbers of digits that one compiled program serves
 
 
 class RowTape(Tape):
@@ -41,33 +62,72 @@ def survey(experiment, scaffold) -> certificate.Survey:
   Raises:
     UsageError: a row meets digits of other rows.
   """
-  end = experiment.task.end
-  tapes = [RowTape(RunningSum(first, end)) for first in (False, True)]
-  sizes = locality.widths(experiment, scaffold, tapes[0])
+  tapes = tapes_of(experiment)
+  columns, rows = sizes(experiment, scaffold, tapes[0])
+  longest = columns[-1], rows[-1]
+  locality.check_size(experiment, scaffold, longest)
   views = {}
-  for n in sizes:
-    found = layout.numbers(
-      experiment, scaffold, np.array([n, ROWS], np.int32), (sizes[-1], ROWS)
-    )
-    batch, biases = jax.tree.map(np.asarray, found)
-    cells = None
-    for j in (*range(1, ROWS + 1), 0):
-      tokens = _tokens(experiment, batch, j)
-      cells = cells or layout.opened(experiment, tokens, biases)
-      at = layout.Layout(n + 2, n + 1, tokens, cells, [])
-      tape = tapes[j == 0]
-      for row in np.flatnonzero(batch.weight[0] > 0).tolist():
-        own, k = batch.rows.left[0, row].tolist()
-        if own != j:
-          continue
-        place = k + 1 if j < ROWS else at.width
-        view, example = locality.view(experiment, tape, at, row, place)
-        _check(view)
-        view = _ended(tape, view, example)
-        views.setdefault(view, (tape, []))[1].append(example)
-  contexts = [Contexts(tape, view.steps) for view, (tape, _) in views.items()]
-  found = {view: examples for view, (_, examples) in views.items()}
-  return certificate.Survey(tapes[0], found, contexts)
+  for size in itertools.product(columns, rows):
+    for view, example in views_at(experiment, scaffold, size, longest):
+      views.setdefault(view, []).append(example)
+  contexts = [Contexts(tapes[view.first], view.steps) for view in views]
+  return certificate.Survey(tapes[0], views, contexts)
+
+
+def tapes_of(experiment) -> tuple:
+  """The tapes of a running sum: of a row after another one, of the first."""
+  return _tapes(experiment.task.end)
+
+
+@functools.cache
+def _tapes(end: int) -> tuple:
+  return tuple(RowTape(RunningSum(first, end)) for first in (False, True))
+
+
+def views_at(experiment, scaffold, size, longest):
+  """Yields (View, Example) of every row of the model on a grid of N by M.
+
+  Raises:
+    UsageError: a row meets digits of other rows.
+  """
+  n, m = size
+  bound = -(-longest[0] // COLUMNS) * COLUMNS, longest[1]
+  batch, biases = jax.tree.map(
+    np.asarray,
+    layout.numbers(experiment, scaffold, np.array([n, m], np.int32), bound),
+  )
+  tapes, cells = tapes_of(experiment), None
+  for j in range(m + 1):
+    tokens = _tokens(experiment, batch, j)
+    cells = cells or layout.opened(experiment, tokens, biases)
+    at = layout.Layout(n + 2, n + 1, tokens, cells, [], size)
+    tape = tapes[j == 0]
+    for row in np.flatnonzero(batch.weight[0] > 0).tolist():
+      row_j, k = batch.rows.left[0, row].tolist()
+      if row_j != j:
+        continue
+      place = k + 1 if j < m else at.width
+      view, example = locality.view(experiment, tape, at, row, place)
+      _check(view)
+      yield _ended(tape, view, example)._replace(first=j == 0), example
+
+
+def sizes(experiment, scaffold, tape: Tape) -> tuple[range, range]:
+  """N and M of the grids whose views are the views of all."""
+  steps = {"self": [], "cross": []}
+  for site, lines in scaffold.items():
+    c = np.where(lines.valid, lines.intercept[..., 0], 0)
+    steps[site] = c.reshape(len(c), -1)
+  depth = experiment.model.config.num_decoder_layers
+  back = [max(-int(c.min(initial=0)), 0) for c in steps["self"]]
+  back = back if len(back) > 1 else depth * back
+  far = np.array(steps["cross"]).reshape(-1)
+  up = 1 + sum(back) + max(-int(far.min(initial=0)), 0)
+  down = max(int(far.max(initial=0)), 0)
+  if experiment.kind == "decoder_only":  # b is read in self-attention
+    down = max(int(np.array(steps["self"]).max(initial=0)), 0)
+  columns = locality.widths(experiment, scaffold, tape)
+  return columns, range(1, up + down + 2)
 
 
 def _tokens(experiment, batch, j: int) -> dict:
@@ -81,7 +141,7 @@ def _tokens(experiment, batch, j: int) -> dict:
     for i, segment in enumerate(keys.segment[0].tolist()):
       left, right = keys.left[0, i].tolist(), keys.right[0, i].tolist()
       kind, which, place = "mark", int(ids[0, i]), -1
-      if segment == task.target:
+      if segment == task.target and which != task.end:
         own, place = left[0], left[1] + (left[0] == j)
         kind = {j: "said", j - 1: "given"}.get(own, "far")
         which = 2 if own == j - 1 else 0
@@ -119,40 +179,90 @@ def rounding(states, found: certificate.Survey, dense, seed: int) -> tuple:
   tables and the dense path, on random inputs of every size that has a view
   first."""
   random, most, rows = np.random.default_rng(seed), 0.0, 0
-  first = {view: own[0] for view, own in found.views.items()}
-  for n in sorted({example.width - 2 for example in first.values()}):
-    items = random.integers(0, 10, (SAMPLES, 2, max(n, ROWS))).astype(np.int32)
+  first = {view: examples[0] for view, examples in found.views.items()}
+  for n, m in sorted({example.size for example in first.values()}):
+    items = random.integers(0, 10, (SAMPLES, 2, max(n, m))).astype(np.int32)
     items[: SAMPLES // 2] = 9 - items[: SAMPLES // 2] % 2
-    items[:, 0, n:], items[:, 1, ROWS:] = 0, 0
-    batch, logits = dense(items, (n, ROWS))
+    items[:, 0, n:], items[:, 1, m:] = 0, 0
+    batch, logits = dense(items, (n, m))
+    check_task(dense.experiment, items, batch, (n, m))
     for view, example in first.items():
-      if example.width - 2 == n:
+      if example.size == (n, m):
         contexts = _contexts(found.tape, view, example, items, batch)
         told = states.logits(view, contexts)
-        gap = np.abs(told - logits[:, example.row]).max()
+        gap = certificate.gap(told, logits[:, example.row])
         most = float(np.maximum(most, gap))
         rows += len(told)
   return most, rows
 
 
-def _contexts(tape: Tape, view, example, items, batch):
-  """What the inputs have in a view's columns: [B, columns]."""
-  n, start = example.width - 2, int(np.asarray(batch.first)[0])
-  said = np.asarray(batch.target)[:, start : start + ROWS * (n + 1)]
-  sums = said.reshape(-1, ROWS, n + 1)
-  j = (example.row - start) // (n + 1)
-  values = np.zeros((3, len(items), n + 2), int)  # a, the row before, this one
+def _values(items, batch, size, j: int):
+  """[3, B, N + 2] digits of inputs by place, as row j sees them: of a, of the
+  row before, and of the row itself."""
+  n, m = size
+  start = int(np.asarray(batch.first)[0])
+  outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
+  sums = outputs.reshape(-1, m, n + 1)
+  values = np.zeros((3, len(items), n + 2), int)
   values[0, :, 1:-1] = items[:, 0, :n]
   values[1, :, :-1] = sums[:, j - 1] if j else 0
-  values[2, :, 1:] = sums[:, j] if j < ROWS else 0
-  found = []
+  values[2, :, 1:] = sums[:, j] if j < m else 0
+  return values
+
+
+def check_task(experiment, items, batch, size) -> None:
+  """UsageError unless running sums are what they are said to be: as
+  certificate.check_task, for every row of a grid.
+
+  Args:
+    experiment: whose task it is.
+    items: [B, 2, max(N, M)] random digits.
+    batch: of these inputs.
+    size: N and M.
+  """
+  n, m = size
+  tapes, name = tapes_of(experiment), experiment.task.name
+  ids = {"decoder": batch.inputs, "encoder": batch.source}
+  for j in range(m + 1):
+    values = _values(items, batch, size, j)
+    b = items[:, 1, j] if j < m else None
+    if j < m:
+      task = tapes[j == 0].task
+      state = np.full(len(items), task.begin)
+      for place in range(n + 2):
+        symbols = values[0, :, place], b, values[1, :, place]
+        state, digit = task.step(state, symbols)
+        check(
+          place == 0 or np.array_equal(digit, values[2, :, place]),
+          f"certify: {name}'s row {j} is not what its transducer says",
+        )
+    for stack, tokens in _tokens(experiment, batch, j).items():
+      for i, token in enumerate(tokens):
+        if token.kind == "far":
+          continue
+        held = token.which
+        if token.kind != "mark":
+          row = 2 if token.kind == "said" else token.which // 2
+          held = b if token.place < 0 else values[row, :, token.place]
+        check(
+          (np.asarray(ids[stack])[:, i] == held).all(),
+          f"certify: {name}'s {stack} input {i} is not always the {token.kind}"
+          " that the task says it holds",
+        )
+
+
+def _contexts(tape: Tape, view, example, items, batch):
+  """What the inputs have in a view's columns: [B, columns]."""
+  n, m = example.size
+  j = (example.row - int(np.asarray(batch.first)[0])) // (n + 1)
+  values, columns = _values(items, batch, example.size, j), []
   for kind, which, number in view.columns(tape.shared):
     if number < 0:
-      found.append(items[:, 1, j] if j < ROWS else 0 * items[:, 1, 0])
+      columns.append(items[:, 1, j] if j < m else 0 * items[:, 1, 0])
     else:
       row = 2 if kind == "said" else which // 2
-      found.append(values[row, :, example.places[number]])
-  return np.stack(found, axis=1).astype(np.uint8)
+      columns.append(values[row, :, example.places[number]])
+  return np.stack(columns, axis=1).astype(np.uint8)
 
 
 def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:

@@ -27,7 +27,10 @@ def verdict(experiment, found: dict, exact: float) -> dict:
       "verdict": f"wrong on {found['wrong']:,} of {cases}, the shortest:"
       f" {shortest}; smallest margin {margin:.3g}, {noise}",
     }
-  if not min(margin, exact) >= sure:  # whatever is not a number
+  # Whatever is not a number, or was not looked at, proves nothing.
+  all_right = found["complete"] and found["cases"] and not found["wrong"]
+  all_right = all_right and margin > 0 and np.isfinite(margin)
+  if not (all_right and min(margin, exact) >= sure):
     return {
       "value": None,
       "verdict": f"undecided: {cases}, no input is known to fail, but the"
@@ -46,12 +49,14 @@ def thinnest(survey, tallies, states: States, dense) -> tuple:
   for (view, examples), tally in zip(
     survey.views.items(), tallies, strict=True
   ):
+    if not tally.thin:  # no input comes there
+      continue
     found = certificate.inputs(survey, view, examples[0], tally, dense)
     contexts = np.array([own for _, own in tally.thin], np.uint8)
     contexts = contexts.reshape(len(tally.thin), -1)
     _, logits = dense(found, examples[0].width)
     told = states.logits(view, contexts)
-    gap = np.abs(told - logits[:, examples[0].row]).max()
+    gap = certificate.gap(told, logits[:, examples[0].row])
     most = float(np.maximum(most, gap))
     rows += len(told)
   return most, rows

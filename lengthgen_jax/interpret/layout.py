@@ -1,5 +1,6 @@
 """One width: what stands where, and which cells a model's own biases open."""
 
+import itertools
 from functools import partial
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class Layout(NamedTuple):
     tokens: Token of every input by stack.
     cells: (stack, site, layer, row) -> ((key, bias by head), ...).
     rows: (position, place) of every output, the end token's place is W.
+    size: what the input is padded to: W, or (N, M) of a grid.
   """
 
   width: int
@@ -49,6 +51,7 @@ class Layout(NamedTuple):
   tokens: dict
   cells: dict
   rows: list
+  size: int | tuple[int, int]
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -74,15 +77,21 @@ def layout(experiment, scaffold, width: int, longest: int) -> Layout:
   """Tokens and open cells at a width, by the program's own biases."""
   found = numbers(experiment, scaffold, np.int32(width), longest)
   batch, biases = jax.tree.map(np.asarray, found)
-  tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
-  if batch.source is not None:
-    right = experiment.model.config.positions.source_anchor == "right"
-    own = batch.source, batch.source_keys
-    tokens["encoder"] = _tokens(experiment, *own, right)
+  tokens = inputs_of(experiment, batch)
   said = np.flatnonzero(batch.weight[0] > 0)
   rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
   cells = opened(experiment, tokens, biases)
-  return Layout(width, experiment.live(width), tokens, cells, rows)
+  return Layout(width, experiment.live(width), tokens, cells, rows, width)
+
+
+def inputs_of(experiment, batch) -> dict:
+  """{stack: Token of every input} of a batch whose examples are alike."""
+  tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
+  if batch.source is not None:
+    right = experiment.model.config.positions.source_anchor == "right"
+    source = batch.source, batch.source_keys
+    tokens["encoder"] = _tokens(experiment, *source, right)
+  return tokens
 
 
 def opened(experiment, tokens: dict, biases: dict) -> dict:
@@ -92,12 +101,13 @@ def opened(experiment, tokens: dict, biases: dict) -> dict:
     stack = "encoder" if site == "encoder" else "decoder"
     layers = depths(experiment)[stack]
     for n in range(layers):
-      own = values[n if len(values) > 1 else 0]  # [H, T, S]
-      for row in range(len(tokens[stack])):
-        open_keys = np.flatnonzero((own[:, row] != CLOSED).any(axis=0))
-        cells[stack, site, n, row] = tuple(
-          (int(key), tuple(own[:, row, key].tolist())) for key in open_keys
-        )
+      bias = values[n if len(values) > 1 else 0]  # [H, T, S]
+      rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
+      by_head = map(tuple, bias[:, rows, keys].T.tolist())
+      seen = list(zip(keys.tolist(), by_head, strict=True))
+      ends = np.searchsorted(rows, np.arange(len(tokens[stack]) + 1)).tolist()
+      for row, (start, end) in enumerate(itertools.pairwise(ends)):
+        cells[stack, site, n, row] = tuple(seen[start:end])
   return cells
 
 

@@ -7,23 +7,31 @@ cells of the model's own biases at one width, from the row down: a row's state
 after a layer is a function of its state before and of the states (not the
 tokens) at the keys that it sees.
 
-Lemma. Let every site have lines alone, closed elsewhere (-inf), every step M be
-0 or ± the tokens of a place, no temperature, no position encoding but of index
-mod T, and nothing behind its row visible. Let C be the sum over the layers of
-the largest |c|, D = 2C + marks + slack + g, where g and p are how long an
-unseen gap must be to forget how long it is (interpret.tape). Then every row at
-every width W > 3D has the view, and the reachable contexts, of a row at a
-smaller width.
+Lemma. Let the conditions of interpret.conditions hold. Let a *hop* be the most
+by which one layer can move a place (see `hops`), C the sum of the hops of all
+self- and encoder-attention and of the longest hop of cross-attention, and D =
+2C + marks + slack + g, where g and p are how long an unseen gap must be to
+forget how long it is, and the period at which it does (interpret.tape). Let T
+be the period of the index, 1 without one. Then every row at every width W > 3
+(D + T·p) has the view, and the reachable contexts, of a row at a smaller width.
 
-Proof. Follow lines down from row i: every place met is 0, i, W - i or W, up to
-a distance of C. Whether a cell is open, and in which order two places stand, is
-a comparison of two such places, up to the width of marks and padding; so as
-long as the gaps between those four stay above D - g, comparisons do not change,
-and as long as unseen gaps stay above g, neither do contexts. If W > 3D, one of
-the gaps min(i, W - i) and |W - 2i| is above D and can be shortened by T·p (both
-ends of it by T·p, so that indices keep their phase), without any other change.
-Repeat until W <= 3D + 2·T·p. So the views of all widths up to there are the
-views of all widths. At width=fixed there is one width, and nothing to prove.
+Proof. Every input has a place: an output's is that of the token its row must
+say, a digit's its own. Along a line, the place of the key is ± the row's place,
+or 0, or their mirror image W - ..., plus a constant that is at most the hop. A
+path down from row i takes self-attention hops, at most one cross-attention hop,
+then encoder hops; so every place met is within C of 0, i, W - i or W. Call
+these four the anchors. Whether a cell is open, which of two inputs comes first
+and whether a place is padding are comparisons of two places met, or of one with
+an end of its segment, up to marks and slack. While neighboring anchors are more
+than D apart, such comparisons between their neighborhoods do not depend on how
+far, and the unseen places between them are more than g, so contexts do not
+depend on how many they are modulo p. If W > 3 (D + T·p), one of the gaps min(i,
+W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is the first,
+both of its copies): it stays above D, so no comparison changes; indices move by
+multiples of T and keep their phase; unseen gaps by multiples of p, and keep
+their contexts. Repeat until W <= 3 (D + T·p). So the views of all widths up to
+there are the views of all widths. At width=fixed there is one width, and
+nothing to prove.
 
 A context holds what the truth says at earlier outputs: greedy decoding shows
 the same until its first error, and a first error is an error in a context.
@@ -33,8 +41,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.interpret.layout import Layout, depths, layout
 from lengthgen_jax.interpret.tape import Place, Skip, Tape
+
+CELLS = 1 << 28  # of the biases of all layers and heads: a gibibyte
+ROUND = 32  # widths that one compiled program serves
 
 
 class Node(NamedTuple):
@@ -61,12 +74,15 @@ class View(NamedTuple):
     steps: the places that matter, for interpret.tape.
     asked: which of the steps' columns is what the row must say; None where that
       is the end token.
+    first: on a grid, whether no row of it is before the view's; its contexts
+      are others.
   """
 
   tokens: tuple
   layers: tuple
   steps: tuple
   asked: int | None
+  first: bool = False
 
   def columns(self, shared) -> dict:
     """Column of the contexts by a Token's key; `shared` are the operands of one
@@ -87,12 +103,14 @@ class Example(NamedTuple):
     row: position of the row in the decoder.
     place: of the output that it must say; W is the end token's.
     places: that matter, in order.
+    size: what the input is padded to: W, or (N, M) of a grid.
   """
 
   width: int
   row: int
   place: int
   places: tuple[int, ...]
+  size: int | tuple[int, int]
 
 
 def view(experiment, tape: Tape, at: Layout, row: int, place: int):
@@ -143,7 +161,7 @@ def view(experiment, tape: Tape, at: Layout, row: int, place: int):
     for s, own in tokens.items()
   )
   own = View(renamed, tuple(layers), steps, asked)
-  return own, Example(at.width, row, place, tuple(places))
+  return own, Example(at.width, row, place, tuple(places), at.size)
 
 
 def _seen(at: Layout, stack: str, n: int, i: int):
@@ -180,32 +198,99 @@ def _steps(tape: Tape, at: Layout, tokens: dict, place: int):
   return tuple(steps), asked, {p: k for k, p in enumerate(places)}
 
 
+def hops(experiment, site: str, lines) -> np.ndarray:
+  """[N or 1] how far lines of a site can move a place along the last axis.
+
+  The intercept, and what a place is not counted by: in self-attention the key
+  that holds an output is the row that must say the next one; in one sequence a
+  prompt's row, too, says the token after its own; lines over the whole sequence
+  count marks; of interleaved operands a place is two tokens.
+  """
+  task = experiment.task
+  c = lines.intercept[..., -1]
+  packed = site == "self" and experiment.kind == "decoder_only"
+  whole, said = lines.segment == WHOLE, lines.segment == task.target
+  hop = np.abs(c) + packed
+  if site != "self" and 2 in task.strides:
+    hop = (hop + 1) // 2 + 1
+  if site == "self":
+    left = lines.anchor == LEFT
+    hop = np.where(said, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+  if site != "self" or packed:
+    between = marks(task) - (2 if packed else 3)  # of the segments
+    hop = np.where(whole, np.abs(c) + between, hop)
+  hop = np.where(lines.valid, hop, 0)
+  return hop.reshape(len(hop), -1).max(axis=1, initial=0)
+
+
+def marks(task) -> int:
+  """Tokens of a sequence that are no places: those of the prompt that do not
+  grow with the width, the start token and the end token."""
+  size = lambda width: task.prompt_size(width)
+  return 2 + 2 * size(1) - size(2)
+
+
+def reach(experiment, scaffold) -> int:
+  """C: how far from an anchor a row's view extends."""
+  total = 0
+  for site, lines in scaffold.items():
+    hop = hops(experiment, site, lines)
+    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
+    if site == "cross":
+      total += int(hop.max(initial=0))
+    else:
+      total += int(hop.sum() if len(hop) > 1 else depth * hop[0])
+  return total
+
+
 def widths(experiment, scaffold, tape: Tape) -> range:
   """The widths whose views are the views of all."""
   if experiment.fixed_width is not None:
     return range(experiment.fixed_width, experiment.fixed_width + 1)
   task = experiment.task
-  reach = 0
-  for site, lines in scaffold.items():
-    shifts = np.where(lines.valid[..., None], np.abs(lines.intercept), 0)
-    layers = shifts.reshape(len(shifts), -1).max(axis=1, initial=0)
-    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
-    reach += int(layers.sum() if len(layers) > 1 else depth * layers[0])
   first, period = tape.settles
   period *= experiment.model.config.positions.cyclic_period or 1
-  smallest = task.natural_width(1)
-  marks = 2 + smallest  # and padding
-  most = 3 * (2 * reach + marks + first) + 2 * period
-  return range(smallest, most + 1)
+  distance = 2 * reach(experiment, scaffold) + marks(task) + task.slack + first
+  return range(task.natural_width(1), 3 * (distance + period) + 1)
+
+
+def check_size(experiment, scaffold, longest) -> None:
+  """UsageError, before a survey begins, if the biases of its largest size are
+  more than it can hold; names the line that reaches farthest."""
+  cells = 0
+  for site, (rows, keys) in experiment.site_sizes(longest).items():
+    if site in scaffold:
+      depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
+      cells += depth * experiment.model.config.num_heads * rows * keys
+  if cells <= CELLS:
+    return
+  farthest = (-1, "")
+  for site, lines in scaffold.items():
+    c = np.where(lines.valid[..., None], lines.intercept, 0)
+    n, h, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
+    told = f"{site}-attention, layer {n}, head {h}: {c[n, h, k, axis]:+d}"
+    farthest = max(farthest, (int(abs(c[n, h, k, axis])), told))
+  raise UsageError(
+    f"lines reach so far that sizes up to {longest} would have to be surveyed,"
+    f" {cells:.2g} cells at once, and {CELLS:.2g} are held; the largest offset"
+    f" is that of {farthest[1]}; nearer lines would help (calibration.reach)"
+  )
 
 
 def views(experiment, scaffold, tape: Tape) -> dict:
   """Every View there is, with the Examples that have it, narrowest first."""
-  found = {}
+  examples = {}
   sizes = widths(experiment, scaffold, tape)
+  check_size(experiment, scaffold, sizes[-1])
   for width in sizes:
-    at = layout(experiment, scaffold, width, sizes[-1])
-    for row, place in at.rows:
-      own, example = view(experiment, tape, at, row, place)
-      found.setdefault(own, []).append(example)
-  return found
+    for view, example in views_at(experiment, scaffold, tape, width, sizes[-1]):
+      examples.setdefault(view, []).append(example)
+  return examples
+
+
+def views_at(experiment, scaffold, tape: Tape, width: int, longest: int):
+  """Yields (View, Example) of every row at a width of at most `longest`."""
+  bound = -(-longest // ROUND) * ROUND
+  at = layout(experiment, scaffold, width, bound)
+  for row, place in at.rows:
+    yield view(experiment, tape, at, row, place)

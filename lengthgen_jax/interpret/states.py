@@ -89,8 +89,7 @@ class States:
     """{(stack, n, i): (table, numbers)} for the contexts of a chunk."""
     found, states, offset = {}, [], 0
     for i, node in nodes:
-      code = self._code(contexts, columns[stack, n, i])
-      _, first, same = np.unique(code, return_index=True, return_inverse=True)
+      first, same = self._distinct(contexts, columns[stack, n, i])
       states.append(self._states(stack, n, node, at, first)[: len(first)])
       found[stack, n, i] = offset + same
       offset += len(first)
@@ -135,12 +134,27 @@ class States:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
         held = token.which if column is None else contexts[:, column]
-        number = np.broadcast_to(held, len(contexts)) + size * token.phase
+        held = np.broadcast_to(np.int64(held), len(contexts))  # no more a byte
+        number = held + size * token.phase
         at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
     return at
 
+  def _distinct(self, contexts, columns):
+    """(first, same): where each choice of values in some columns is met first,
+    and the number of every context's choice."""
+    size = 63 // (self.tape.values - 1).bit_length()  # values in a word
+    parts = [columns[k : k + size] for k in range(0, len(columns), size)]
+    words = [self._code(contexts, part) for part in parts or [[]]]
+    code = words[0] if len(words) == 1 else np.stack(words, axis=1)
+    axis = 0 if len(words) > 1 else None
+    _, first, same = np.unique(
+      code, return_index=True, return_inverse=True, axis=axis
+    )
+    return first, same.reshape(-1)
+
   def _code(self, contexts, columns):
-    """The columns' values as one number for each context."""
+    """The columns' values as one number for each context; below 2^63, since a
+    word has no more columns and a small table no more rows."""
     code = np.zeros(len(contexts), np.int64)
     for column in columns:
       code = self.tape.values * code + contexts[:, column]

@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lengthgen_jax.errors import check
+
+VALUES = 256  # contexts are bytes
+
 
 class Skip(NamedTuple):
   """Places that nobody looks at: `live` of any digits, then `zeros` of the
@@ -47,10 +51,15 @@ class Tape:
     self.task = task
     self.shared = task.shared
     self.long = [i for i in range(task.operands) if i not in self.shared]
-    self.shared_values = range(10) if self.shared else (0,)
+    self.shared_values = range(task.base) if self.shared else (0,)
     self.table = self._table()
     outputs = max(told for own in self.table.values() for _, told, _ in own)
     self.values = 1 + max(outputs, task.base - 1, *self.shared_values)
+    check(
+      self.values <= VALUES,
+      f"certify: {type(task).__name__} has {self.values} digits and outputs,"
+      f" of which a context tells {VALUES} apart",
+    )
     self.settles = self._settle()
 
   def possible(self, state, digits) -> bool:

@@ -83,7 +83,8 @@ def drop_after(path, steps: dict) -> None:
 
 
 def merge(path, rows: list[dict]) -> None:
-  """Adds rows to a results.jsonl; rows with the same key are replaced.
+  """Adds rows to a results.jsonl; rows with the same key are replaced, and so
+  is every earlier certificate of the same parameters, of whatever version.
 
   Raises:
     ValueError: a new row is not of the schema.
@@ -93,5 +94,15 @@ def merge(path, rows: list[dict]) -> None:
     if flaw := schema.flaw(row):
       raise ValueError(f"a result row {flaw}: {row}")
   fresh = {schema.key(row): row for row in rows}
-  kept = [row for row in read_results(path) if schema.key(row) not in fresh]
+  certified = {
+    schema.parameters(x) for x in schema.of_metric(rows, "certified")
+  }
+  kept = [
+    row
+    for row in read_results(path)
+    if schema.key(row) not in fresh
+    and not (
+      row["metric"] == "certified" and schema.parameters(row) in certified
+    )
+  ]
   write(path, kept + list(fresh.values()))

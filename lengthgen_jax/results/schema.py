@@ -133,18 +133,20 @@ PROVED = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
 
 
 def proved(rows: list[dict]) -> set:
-  """Models, by PROVED, whose certificate says that they are right."""
-  return {
-    tuple(row.get(field) for field in PROVED)
-    for row in of_metric(rows, "certified")
-    if row["value"] == 1
-  }
+  """Models, by PROVED, whose last certificate says that they are right."""
+  last = {parameters(row): row for row in of_metric(rows, "certified")}
+  return {key for key, row in last.items() if row["value"] == 1}
+
+
+def parameters(row: dict) -> tuple:
+  """Which trained parameters a row is of, by PROVED."""
+  return tuple(row.get(field) for field in PROVED)
 
 
 def for_all(rows: list[dict], models: set) -> str:
   """ " ∀" if the models of all rows are among those proved, " ∀ k of R" if some
   are, "" if none is."""
-  own = {tuple(row.get(field) for field in PROVED) for row in rows}
+  own = {parameters(row) for row in rows}
   count = len(own & models)
   if not count:
     return ""

@@ -142,7 +142,10 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   states = States(experiment, model.params, survey.tape, mesh=mesh)
   widths = [e.width for own in survey.views.values() for e in own]
   grid = experiment.task.axes > 1
-  longest = (max(widths), grids.ROWS) if grid else max(widths)
+  longest = max(widths)
+  if grid:
+    examples = (e for own in survey.views.values() for e in own)
+    longest = tuple(np.max([e.size for e in examples], axis=0).tolist())
   args = experiment, model.scaffold, model.params, longest
   dense = certificate.Dense(*args, mesh=mesh)
   measured = (grids if grid else certificate).rounding

@@ -1,0 +1,637 @@
+"""A hunt for models of which a certificate would say more than it knows.
+
+Every draw is a small random model with random lines that the conditions of a
+certificate may or may not accept. What is accepted must hold at sizes beyond
+those that are surveyed: no row has a view that is not among those surveyed, and
+the layer-wise tables give the logits of the ordinary forward pass. On all
+inputs of a small size, the inputs on which the ordinary program is wrong are
+those that have a wrong context; and a head that is fitted to be right in every
+context, then moved until one fails, is right and then wrong by both.
+
+A draw is a function of its number:
+
+  python tests/certificate_hunt.py --first=0 --draws=10000
+"""
+
+import argparse
+import collections
+import dataclasses
+import functools
+import itertools
+import json
+import re
+import sys
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import untrained
+
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.interpret import certificate, conditions, grids, locality
+from lengthgen_jax.interpret.states import States
+from lengthgen_jax.interpret.tape import Tape
+from lengthgen_jax.tasks import data, pack
+
+WIDEST = 44  # of the widths that a draw may ask to be surveyed
+BOUND = 52  # static, of widths
+GRID_WIDEST, GRID_BOUND = (14, 5), (18, 8)
+LINES = 3  # of a head, at most
+BATCH = 16  # inputs at once
+BEYOND = 6  # sizes that are looked at behind the last one surveyed
+TOLERANCE = 2e-4  # of logits of size one
+FEW = 400  # contexts of a model whose head is fitted
+MOST = 20_000  # contexts of a view that are all counted
+
+
+class Form(NamedTuple):
+  """What is compiled once for many draws.
+
+  Attributes:
+    task: its name.
+    kind: family of the model.
+    fields: of the config, beside the model's size.
+  """
+
+  task: str
+  kind: str = "encoder_decoder"
+  fields: tuple = ()
+
+  def __str__(self):
+    fields = ",".join(f"{n.split('.')[-1]}={x}" for n, x in self.fields)
+    return f"{self.task} {self.kind} {fields}"
+
+
+def forms() -> list[Form]:
+  """Every task that states itself as a transducer, in both families; and each
+  of the other things that a model may be, with some of the tasks."""
+  alphabets = {
+    "modular": {"modular.p": 3},
+    "permutations": {"permutations.group": "S3"},
+    "dyck": {"dyck.bound": 2},
+    "copy": {"copying.alphabet": 3},
+    "reverse": {"copying.alphabet": 3},
+  }
+  packed = {"model.kind": "decoder_only"}
+  one_layer = {"model.num_decoder_layers": 1}
+  encoder = {"model.num_encoder_layers": 1}
+  encoders = {"model.num_encoder_layers": 2, "model.norm": "post"} | one_layer
+  aligned = {"arithmetic.aligned": True}
+  fixed = {"data.width": "fixed", "data.widths": (), "data.fixed_width": 9}
+
+  def cyclic(kind: str, period: int, anchor: str) -> dict:
+    fields = {"positions.kind": kind, "positions.cyclic_period": period}
+    return fields | {"positions.source_anchor": anchor}
+
+  arithmetic = ("successor", "addition", "multiply", "parity")
+  variants = [(task, {}) for task in (*arithmetic, *alphabets)]
+  variants += [(task, packed) for task in (*arithmetic, *alphabets)]
+  variants += [
+    ("addition", encoder),
+    ("dyck", encoder),
+    ("reverse", encoders),
+    ("multiply", encoders),
+    ("successor", cyclic("sinusoidal", 3, "right")),
+    ("copy", cyclic("sinusoidal", 3, "left")),
+    ("modular", cyclic("learned", 2, "left")),
+    ("parity", packed | cyclic("sinusoidal", 2, "left")),
+    ("addition", fixed),
+    ("parity", packed | fixed),
+    ("addition", packed | one_layer | {"arithmetic.slack": 1}),
+    ("addition", aligned),
+    ("multiply", aligned | encoder | one_layer),
+    ("multiply", aligned | packed),  # refused
+    ("dyck", {"dyck.brackets": "()[]", "dyck.bound": 1}),
+    ("modular", packed | {"model.num_decoder_layers": 4}),
+    ("copy", {"model.norm": "block_end", "model.norm_kind": "rms"}),
+  ]
+  variants += [("multiply_long", {}), ("multiply_long", packed)] * 3
+  variants += [("multiply_long", one_layer), ("multiply_long", encoder)]
+  found = []
+  for task, fields in variants:
+    fields = alphabets.get(task, {}) | fields
+    kind = fields.get("model.kind", "encoder_decoder")
+    found.append(Form(task, kind, tuple(fields.items())))
+  return found
+
+
+FORMS = forms()
+
+
+@functools.cache
+def built(form: Form):
+  """The experiment of a form."""
+  fields = {"positions.kind": "none", "model.num_decoder_layers": 2}
+  fields |= {"model.num_encoder_layers": 0, "data.train_length": 2}
+  fields |= {"model.emb_dim": 32}
+  return untrained.experiment(form.task, form.kind, fields | dict(form.fields))
+
+
+@functools.cache
+def shapes(form: Form):
+  return jax.eval_shape(lambda: built(form).init(0))
+
+
+@functools.cache
+def forward(form: Form):
+  """The ordinary pass: logits [B, T, V] from parameters, lines and a batch."""
+  experiment = built(form)
+  apply = lambda params, scaffold, batch: experiment.apply(
+    params, scaffold, batch, experiment.task.name
+  )[0]
+  return jax.jit(apply)
+
+
+@dataclasses.dataclass
+class Draw:
+  """A model, its lines, and random numbers for what is done with it."""
+
+  form: Form
+  experiment: object
+  params: dict
+  scaffold: dict
+  rng: np.random.Generator
+
+  @property
+  def grid(self) -> bool:
+    return self.experiment.task.axes > 1
+
+
+def draw(number: int) -> Draw:
+  """The draw of a number."""
+  rng = np.random.default_rng([20261123, number])
+  form = FORMS[rng.integers(len(FORMS))]
+  experiment = built(form)
+  scale = lambda x: (
+    (0.3 if len(x.shape) > 1 else 1.0) * rng.normal(size=x.shape)
+  )
+  params = jax.tree.map(lambda x: jnp.asarray(scale(x), x.dtype), shapes(form))
+  reach = int(rng.choice([0, 1, 1, 2, 3, 6]))
+  for _ in range(8):
+    scaffold = random_scaffold(rng, experiment, reach)
+    if not too_large(experiment, scaffold):
+      break
+    reach = max(reach - 1, 0)
+  return Draw(form, experiment, params, scaffold, rng)
+
+
+def too_large(experiment, scaffold) -> bool:
+  """Whether the sizes to survey are more than a draw may take."""
+  if experiment.task.axes > 1:
+    surveyed = grids.sizes(experiment, scaffold, grids.tapes_of(experiment)[0])
+    return any(
+      own[-1] > n for own, n in zip(surveyed, GRID_WIDEST, strict=True)
+    )
+  tape = tape_of(experiment.task)
+  return locality.widths(experiment, scaffold, tape)[-1] > WIDEST
+
+
+@functools.cache
+def tape_of(task) -> Tape:
+  return Tape(task)
+
+
+def random_scaffold(rng, experiment, reach: int) -> dict:
+  """Random lines of every site, most of them such as calibration finds; one
+  draw in eight has something that a certificate refuses."""
+  scaffold = {}
+  config, task = experiment.model.config, experiment.task
+  odd = (
+    rng.choice(["step", "transparent", "mixed", "row"])
+    if rng.random() < 0.12
+    else ""
+  )
+  for site in experiment.model.sites:
+    encoder = site == "encoder"
+    layers = config.num_encoder_layers if encoder else config.num_decoder_layers
+    if not layers:
+      continue
+    layers = 1 if config.norm == "post" else layers  # one for all
+    shape = (layers, config.num_heads, LINES)
+    make = grid_lines if task.axes > 1 else row_lines
+    lines = make(rng, experiment, site, shape, reach)
+    valid = rng.random(shape) < rng.choice([0.4, 0.8])
+    valid &= (rng.random(shape[:2]) < 0.85)[..., None]  # closed heads
+    value = np.float32(rng.integers(-2, 1, shape) / 2)
+    if odd == "step":
+      lines["matrix"][0, 0, 0] *= 2
+    if odd == "mixed" and task.axes > 1:
+      lines["matrix"][0, 0, 0, 0, 1] = 1
+    transparent = np.zeros(shape[:2], bool)
+    transparent[0, 0] = odd == "transparent"
+    scaffold[site] = SiteLines(
+      **lines, value=value, valid=valid, transparent=transparent
+    )
+  return scaffold
+
+
+def row_lines(rng, experiment, site: str, shape, reach: int) -> dict:
+  """Fields of lines with one axis."""
+  task, packed = experiment.task, experiment.kind == "decoder_only"
+  operands = list(range(task.target)) if site != "self" or packed else []
+  outputs = [task.target, task.target, task.target + 1] * (site == "self")
+  segment = rng.choice([*operands, *operands, *outputs, WHOLE], shape)
+  ends = np.isin(segment, operands) | ((segment == WHOLE) & (site != "self"))
+  anchor = np.where(ends, rng.choice([LEFT, RIGHT, RIGHT], shape), LEFT)
+  rows = ANY if site == "encoder" else task.target
+  row_segment = rng.choice([rows, rows, ANY], shape)
+  pace = np.ones(shape, int)
+  if site == "cross":
+    pace[:] = max(1, *task.strides)
+  step = pace * rng.choice([1, 1, 1, 0, -1], shape)
+  forward = np.isin(segment, outputs)
+  step = np.where(forward & (step < 0), 1, step)
+  intercept = rng.choice([0, 0, 0, 1, -1], shape)
+  intercept = np.where(forward, -rng.choice([1, 1, 2, 0], shape), intercept)
+  far = tuple(rng.integers(n) for n in shape)
+  if rng.random() < 0.5:
+    intercept[far] = rng.integers(-reach, reach + 1)
+  return {
+    "row_segment": row_segment.astype(np.int32),
+    "segment": segment.astype(np.int32),
+    "anchor": anchor.astype(np.int32),
+    "matrix": step[..., None, None].astype(np.int32),
+    "intercept": intercept[..., None].astype(np.int32),
+  }
+
+
+def grid_lines(rng, experiment, site: str, shape, reach: int) -> dict:
+  """Fields of lines with two axes: mostly cells near a row's own, outputs in
+  the first layer alone."""
+  task, packed = experiment.task, experiment.kind == "decoder_only"
+  names = ["a", "a", "b", "mark"] * (site != "self" or packed)
+  names += ["row", "row", "before", "start"] * (site == "self")
+  a, b, target = 0, 1, task.target
+  fields = {
+    "row_segment": np.full(shape, target, np.int32),
+    "segment": np.zeros(shape, np.int32),
+    "anchor": np.zeros(shape, np.int32),
+    "matrix": np.zeros((*shape, 2, 2), np.int32),
+    "intercept": np.zeros((*shape, 2), np.int32),
+  }
+  far = tuple(rng.integers(n) for n in shape) if rng.random() < 0.2 else None
+  for place in itertools.product(*map(range, shape)):
+    name = rng.choice(names)
+    if name in ("row", "before") and place[0] > 0:
+      name = "row"
+    segment, anchor, matrix, c = target, LEFT, np.eye(2, dtype=int), [0, -1]
+    if name == "before":
+      c = [-1, rng.integers(-1, 2)]
+    if name == "start":
+      segment, matrix, c = target + 1, np.zeros((2, 2), int), [0, 0]
+    if name == "a":
+      step = rng.choice([1, 1, 1, 0, -1])
+      segment, anchor = a, rng.choice([RIGHT, RIGHT, LEFT])
+      matrix, c = np.diag([0, step]), [0, rng.integers(-1, 2)]
+    if name == "b":
+      segment, anchor, matrix, c = b, RIGHT, np.diag([1, 0]), [0, 0]
+    if name == "mark":
+      segment, matrix, c = rng.choice([a, b]), np.zeros((2, 2), int), [0, 0]
+    if place == far:
+      c[rng.integers(2)] = rng.integers(-max(reach, 4), max(reach, 4) + 1)
+    values = target, segment, anchor, matrix, c
+    for field, value in zip(fields.values(), values, strict=True):
+      field[place] = value
+  if rng.random() < 0.1:
+    fields["row_segment"][0, 0, 0] = ANY
+  return fields
+
+
+# What must hold of a draw.
+
+
+class Refused(Exception):
+  """A draw that no certificate is tried of, and why."""
+
+
+def hunt(number: int) -> str:
+  """What became of a draw; AssertionError if it is accepted and does not
+  hold."""
+  drawn = draw(number)
+  try:
+    conditions.check_local(drawn.experiment, drawn.scaffold)
+    if too_large(drawn.experiment, drawn.scaffold):
+      return "left out: too many sizes"
+    survey_of = grids.survey if drawn.grid else certificate.survey
+    survey = survey_of(drawn.experiment, drawn.scaffold)
+  except UsageError as reason:
+    return f"refused: {sentence(str(reason))}"
+  states = States(drawn.experiment, drawn.params, survey.tape, 1 << 12)
+  for size in sizes_beyond(drawn):
+    check_size(drawn, survey, states, size)
+  check_small(drawn, survey, states)
+  if survey.cases <= FEW and not drawn.grid:
+    check_fitted(drawn, survey)
+  return "held"
+
+
+def sentence(reason: str) -> str:
+  """A refusal without what differs between draws."""
+  reason = re.sub(r"\(.*?\)|layer \d+|head \d+|[-+]?\d+", "…", reason)
+  return reason.partition(";")[0]
+
+
+def sizes_beyond(drawn: Draw) -> list:
+  """Sizes that are larger than those surveyed; at width=fixed the only one."""
+  experiment, scaffold, rng = drawn.experiment, drawn.scaffold, drawn.rng
+  if drawn.grid:
+    columns, rows = grids.sizes(
+      experiment, scaffold, grids.tapes_of(experiment)[0]
+    )
+    n, m = columns[-1] + rng.integers(0, 4), rows[-1] + rng.integers(1, 4)
+    return [(int(n), int(m)), (int(columns[-1] + 2), int(rng.integers(1, m)))]
+  widths = locality.widths(experiment, scaffold, tape_of(experiment.task))
+  if experiment.fixed_width is not None:
+    return [experiment.fixed_width]
+  return [int(widths[-1] + rng.integers(1, BEYOND + 1))]
+
+
+def views_at(drawn: Draw, size) -> list:
+  """[(View, Example)] of all rows at a size."""
+  args = drawn.experiment, drawn.scaffold
+  if drawn.grid:
+    return list(grids.views_at(*args, size, GRID_BOUND))
+  tape = tape_of(drawn.experiment.task)
+  return list(locality.views_at(*args, tape, size, BOUND))
+
+
+def check_size(drawn: Draw, survey, states, size) -> None:
+  """No view is new, and random inputs have the logits of the tables."""
+  rows = views_at(drawn, size)
+  new = [example for view, example in rows if view not in survey.views]
+  assert not new, f"a view that was not surveyed: {new[0]}"
+  items = random_items(drawn, size)
+  batch, logits = ordinary(drawn, drawn.params, items, size)
+  order = drawn.rng.permutation(len(rows))[:4]
+  for view, example in [rows[k] for k in order] + [rows[-1]]:
+    contexts = contexts_of(drawn, survey, view, example, items, batch)
+    compare(states.logits(view, contexts), logits[:, example.row])
+
+
+def compare(tables, dense) -> None:
+  size = max(1.0, float(np.abs(dense).max()))
+  gap = float(np.abs(tables - dense).max())
+  assert gap <= TOLERANCE * size, f"tables and model differ by {gap}"
+
+
+def random_items(drawn: Draw, size) -> np.ndarray:
+  if drawn.grid:
+    n, m = size
+    items = drawn.rng.integers(0, 10, (BATCH, 2, max(size))).astype(np.int32)
+    items[:, 0, n:], items[:, 1, m:] = 0, 0
+    return items
+  return certificate._random_inputs(drawn.rng, drawn.experiment, BATCH, size)
+
+
+def ordinary(drawn: Draw, params, items, size):
+  """(batch, logits) of at most BATCH inputs by the ordinary pass."""
+  experiment, count = drawn.experiment, len(items)
+  task, kind = experiment.task, experiment.kind
+  items = np.concatenate([items, items[-1:].repeat(BATCH - count, 0)])
+  lengths = size if drawn.grid else [experiment.live(size)] * task.operands
+  bound = GRID_BOUND if drawn.grid else BOUND
+  parsed = [(digits, lengths) for digits in items]
+  batch = data.typed_batch(task, kind, parsed, size, bound)
+  logits = np.asarray(forward(drawn.form)(params, drawn.scaffold, batch))
+  return pack.take(jax.device_get(batch), lambda x: x[:count]), logits[:count]
+
+
+def contexts_of(drawn: Draw, survey, view, example, items, batch):
+  of = grids._contexts if drawn.grid else certificate._contexts
+  return of(survey.tape, view, example, items, batch)
+
+
+def small_inputs(drawn: Draw):
+  """(items [n, operands, ...], size): all inputs of the largest size of which
+  there are at most BATCH times four."""
+  experiment, task = drawn.experiment, drawn.experiment.task
+  if drawn.grid:
+    return np.indices((10, 10)).reshape(2, -1).T[..., None].astype(np.int32), (
+      1,
+      1,
+    )
+  tape = tape_of(task)
+  live = 1
+  while (
+    task.base ** ((live + 1) * len(tape.long)) * 10 ** len(task.shared)
+    <= 4 * BATCH
+  ):
+    live += 1
+  width = experiment.fixed_width or live + task.slack
+  live = min(live, experiment.live(width))
+  free = live * len(tape.long) + len(task.shared)
+  digits = np.indices((task.base,) * free).reshape(free, -1).T
+  items = np.zeros((len(digits), task.operands, width), np.int32)
+  for k, operand in enumerate(tape.long):
+    items[:, operand, :live] = digits[:, k * live : (k + 1) * live]
+  for k, operand in enumerate(task.shared):
+    items[:, operand, 0] = digits[:, live * len(tape.long) + k]
+  return items[: 16 * BATCH], width
+
+
+def all_small(drawn: Draw, params):
+  """(items, size, target, logits) of all inputs of a small size."""
+  items, size = small_inputs(drawn)
+  parts = [
+    ordinary(drawn, params, part, size)
+    for part in np.split(items, range(BATCH, len(items), BATCH))
+  ]
+  target = np.concatenate([np.asarray(batch.target) for batch, _ in parts])
+  return items, size, parts, target, np.concatenate([x for _, x in parts])
+
+
+def check_small(drawn: Draw, survey, states) -> int:
+  """Row by row, the inputs of a small size that are wrong are those with a
+  wrong context, which is among those counted. Returns how many are wrong.
+  """
+  items, size, parts, target, logits = all_small(drawn, states.params)
+  right = logits.argmax(-1) == target
+  every = dict(zip(survey.views, survey.contexts, strict=True))
+  wrong = np.zeros(len(items), bool)
+  for view, example in views_at(drawn, size):
+    contexts = np.concatenate(
+      [
+        contexts_of(drawn, survey, view, example, part, batch)
+        for part, (batch, _) in zip(
+          np.split(items, range(BATCH, len(items), BATCH)), parts, strict=True
+        )
+      ]
+    )
+    tables = states.logits(view, contexts)
+    compare(tables, logits[:, example.row])
+    end = survey.tape.task.end
+    margins = certificate.margins(view, contexts, tables, end)
+    tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tables).max()))
+    agree = (margins > 0) == right[:, example.row]
+    assert (agree | tie).all(), f"{example}: the program and the tables differ"
+    wrong |= ~right[:, example.row]
+    if every[view].count <= MOST:
+      counted = np.concatenate(list(every[view].chunks(1 << 14)))
+      assert len(np.unique(counted, axis=0)) == every[view].count
+      both = np.concatenate([counted, contexts])
+      assert len(np.unique(both, axis=0)) == len(counted), (
+        "a context is missing"
+      )
+  return int(wrong.sum())
+
+
+def all_contexts(survey) -> list:
+  return [
+    (view, np.concatenate(list(contexts.chunks(1 << 14))))
+    for view, contexts in zip(survey.views, survey.contexts, strict=True)
+    if contexts.count
+  ]
+
+
+def check_fitted(drawn: Draw, survey) -> None:
+  """A head that is right in all contexts is right on all inputs; moved until a
+  context fails, it is wrong by both."""
+  task, every = drawn.experiment.task, all_contexts(survey)
+  head = f"logits_dense_{task.name}"
+  shape = drawn.params[head]["kernel"].shape
+  features = np.concatenate(
+    [
+      np.concatenate(
+        [
+          States(
+            drawn.experiment,
+            with_head(drawn, head, kernel),
+            survey.tape,
+            1 << 12,
+          ).logits(view, contexts)
+          for view, contexts in every
+        ]
+      )
+      for kernel in np.array_split(
+        np.eye(shape[0]), -(-shape[0] // shape[1]), axis=1
+      )
+      for kernel in [np.pad(kernel, ((0, 0), (0, shape[1] - kernel.shape[1])))]
+    ],
+    axis=1,
+  )
+  features = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+  answers = np.concatenate(
+    [
+      contexts[:, view.asked].astype(int)
+      if view.asked is not None
+      else np.full(len(contexts), task.end)
+      for view, contexts in every
+    ]
+  )
+  wanted = 10.0 * (answers[:, None] == np.arange(shape[1]))
+  solution = np.linalg.lstsq(features, wanted, rcond=1e-6)[0]
+  # The constant is the last row; unused features have no share in it.
+  columns = -(-shape[0] // shape[1])
+  sizes = [len(x) for x in np.array_split(np.arange(shape[0]), columns)]
+  kept = np.concatenate(
+    [shape[1] * k + np.arange(n) for k, n in enumerate(sizes)]
+  )
+  kernel, bias = solution[kept], solution[-1]
+  if np.abs(kernel).max() > 100:  # sums would cancel, and round
+    return
+  noise = drawn.rng.normal(size=kernel.shape)
+  was_right = False
+  for step in (0.0, 0.1, 0.3, 1.0, 3.0, 10.0):
+    params = with_head(drawn, head, kernel + step * noise, bias)
+    states = States(drawn.experiment, params, survey.tape, 1 << 12)
+    smallest = min(
+      certificate.margins(
+        view, contexts, states.logits(view, contexts), task.end
+      ).min()
+      for view, contexts in every
+    )
+    moved = dataclasses.replace(drawn, params=params)
+    wrong = check_small(moved, survey, states)
+    if smallest > 0.05:
+      was_right = True
+      assert not wrong
+      FITTED["right"] += 1
+    elif was_right and smallest < -0.05:
+      FITTED["moved and wrong"] += 1
+      check_shortest(moved, survey, states)
+      return
+
+
+FITTED = collections.Counter()
+
+
+def check_shortest(drawn: Draw, survey, states) -> None:
+  """An input that is made for the worst context is wrong in the ordinary
+  pass."""
+  worst = (np.inf, None)
+  for (view, examples), (_, contexts) in zip(
+    survey.views.items(), all_contexts(survey), strict=True
+  ):
+    end = drawn.experiment.task.end
+    margins = certificate.margins(
+      view, contexts, states.logits(view, contexts), end
+    )
+    k = int(margins.argmin())
+    worst = min(
+      worst, (margins[k], (view, examples[0], contexts[k])), key=lambda x: x[0]
+    )
+  view, example, context = worst[1]
+  live = drawn.experiment.live(example.width)
+  items = certificate.inputs_of(survey, view, example, context, live)
+  batch, logits = ordinary(drawn, drawn.params, items[None], example.width)
+  assert logits[0, example.row].argmax() != batch.target[0, example.row]
+
+
+def with_head(drawn: Draw, head: str, kernel, bias=None):
+  bias = np.zeros(kernel.shape[1]) if bias is None else bias
+  params = {"kernel": jnp.float32(kernel), "bias": jnp.float32(bias)}
+  return drawn.params | {head: params}
+
+
+def main() -> int:
+  locality.ROUND = BOUND  # one program for all widths
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--first", type=int, default=0)
+  parser.add_argument("--draws", type=int, default=100)
+  parser.add_argument("--step", type=int, default=1)
+  parser.add_argument("--out", default="")
+  args = parser.parse_args()
+  fates, by_form = collections.Counter(), collections.Counter()
+  failures, start = [], time.time()
+  for number in range(args.first, args.first + args.draws, args.step):
+    try:
+      fate = hunt(number)
+    except AssertionError as error:
+      fate = "accepted and does not hold"
+      failures.append([number, str(error)[:300]])
+      print(number, draw(number).form, str(error)[:300], flush=True)
+    fates[fate] += 1
+    by_form[f"{draw_form(number)} | {fate.partition(':')[0]}"] += 1
+    count = sum(fates.values())
+    if count % 25 == 0:
+      pace = (time.time() - start) / count
+      print(f"{count} draws, {pace:.2f} s each: {dict(fates)}", flush=True)
+      if args.out:
+        with open(args.out, "w") as file:
+          json.dump(
+            {
+              "first": args.first,
+              "draws": args.draws,
+              "step": args.step,
+              "fates": fates,
+              "fitted": FITTED,
+              "by_form": by_form,
+              "failures": failures,
+            },
+            file,
+            indent=1,
+          )
+  print(json.dumps({"fates": fates, "fitted": FITTED}, indent=1))
+  return bool(failures)
+
+
+def draw_form(number: int) -> Form:
+  rng = np.random.default_rng([20261123, number])
+  return FORMS[rng.integers(len(FORMS))]
+
+
+if __name__ == "__main__":
+  sys.exit(main())
