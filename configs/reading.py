@@ -13,7 +13,7 @@ FIELDS = {
     "inputs": (),
     "random_inputs": 0,  # and so many random ones of the training length
     "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
-    # names in lengthgen_jax/interpret/probes.py and pages.py; () = all that
+    # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
     # the model is for
     "only": (),
     "figures": (),
@@ -30,7 +30,7 @@ FIELDS = {
   },
   # timing (--mode=bench)
   "bench": {
-    "only": (),  # names in lengthgen_jax/runs/benches.py; () = all
+    "only": (),  # names in lengthgen_jax/benchmark/settings.py; () = all
     "repeats": 5,  # goes of each case, of which the median counts
     "budget": 900.0,  # seconds; what would take longer is left out
     "lengths": (60, 200, 1000, 3000, 10_000),  # decimal digits

@@ -7,14 +7,13 @@ import listed
 import made
 from table import SIZES
 
-from lengthgen_jax.interpret import compared
+from lengthgen_jax.probes import comparison
 from lengthgen_jax.results import (
+  archive,
+  figures,
   formats,
-  gallery,
-  kept,
-  page,
-  pages,
-  reach,
+  html_report,
+  markdown_report,
   records,
   schema,
 )
@@ -57,10 +56,12 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
       line.append(f"[{of}]({path.name})" if wanted else of)
     index.append([*line, table.title])
   rows = [
-    row for _, own in found.values() for row in own if not kept.is_probe(row)
+    row for _, own in found.values() for row in own if not archive.is_probe(row)
   ]
   if schema.of_metric(rows, "em"):
-    records.write_text(results / ALL, page.page("Kept results", rows, missing))
+    records.write_text(
+      results / ALL, html_report.page("Kept results", rows, missing)
+    )
     written.append(results / ALL)
   first = results / "README.md"
   text = INDEX.format(table=formats.markdown(index), far=far(results, found))
@@ -73,18 +74,18 @@ def far(results: pathlib.Path, found: dict) -> str:
   was measured."""
   ours = []
   for run, (task, who) in beyond.REACH.items():
-    ours += reach.farthest(task, who, found.get(run, ({}, []))[1])
+    ours += figures.farthest(task, who, found.get(run, ({}, []))[1])
   if not ours:
     return ""
   units = {mark.task: mark.unit for mark in ours}
   published = [
-    reach.Mark(*own, units[own.task])
+    figures.Mark(*own, units[own.task])
     for own in beyond.PUBLISHED
     if own.task in units
   ]
   path = results / "figures" / "reach.png"
-  reach.figure(ours, published, path, "how far tests go beyond training")
-  table = formats.markdown(reach.table(ours, published))
+  figures.figure(ours, published, path, "how far tests go beyond training")
+  table = formats.markdown(figures.table(ours, published))
   return FAR.format(figure=path.relative_to(results), table=table)
 
 
@@ -126,12 +127,12 @@ pages of the rows.
 {far}"""
 
 
-def entries(name: str, size: str) -> list[pages.Entry]:
+def entries(name: str, size: str) -> list[markdown_report.Entry]:
   """The rows of a table as its page wants them."""
   table, runs = listed.TABLES[name], listed.runs(name, size)
   made_of = lambda row: listed.run(row, table, size).name
   return [
-    pages.Entry(
+    markdown_report.Entry(
       task=row.task,
       model=row.model,
       run=made_of(row),
@@ -150,7 +151,7 @@ def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
   """A table's page; draws its figures."""
   table, own = listed.TABLES[name], entries(name, size)
   start = name if size == "cpu" else f"{name}_paper"
-  drawn = gallery.draw(start, own, found, results / "figures", table.along)
+  drawn = figures.draw(start, own, found, results / "figures", table.along)
   drawn = [(text, path.relative_to(results)) for text, path in drawn]
   for text, run, path in table.figures:
     file = pathlib.Path("figures") / run / pathlib.Path(path).name
@@ -159,15 +160,17 @@ def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
   inside = {}
   for entry in own if table.probes else ():
     rows = found.get(entry.run, ({}, []))[1]
-    rows = [row for row in rows if kept.is_probe(row) and row["head"] is None]
+    rows = [
+      row for row in rows if archive.is_probe(row) and row["head"] is None
+    ]
     if rows:
       inside[entry.model] = rows
   more = []
   if inside:
     path = results / "figures" / f"{start}_probes.png"
-    compared.figure(inside, path, "what models do inside")
+    comparison.figure(inside, path, "what models do inside")
     drawn.insert(0, ("probes against length", path.relative_to(results)))
-    more = [PROBES, formats.markdown(compared.table(inside))]
+    more = [PROBES, formats.markdown(comparison.table(inside))]
   flag = "" if size == "cpu" else " --size=paper"
   about = (
     f"{table.about}\n\nMade by `python launch/tables.py {name}{flag}`, which"
@@ -175,7 +178,7 @@ def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
   )
   more = {"drawn": drawn, "changed": changed, "more": more}
   more["source"] = table.source
-  return pages.page(table.title, about, own, found, **more)
+  return markdown_report.page(table.title, about, own, found, **more)
 
 
 PROBES = """## Inside

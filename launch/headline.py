@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.results import reach, schema, summary, tables
+from lengthgen_jax.results import figures, schema, summary, tables
 
 
 class Part(NamedTuple):
@@ -121,7 +121,7 @@ def table(part: Part, found: dict) -> str:
   head = [part.title, "method", "seeds", *lengths, "∀"]
   lines = [head, ["---"] * len(head)]
   for what, method, run, stage in part.lines:
-    line = reach.last(found.get(run, ({}, []))[1], stage, part.test_set)
+    line = figures.last(found.get(run, ({}, []))[1], stage, part.test_set)
     if line is not None:
       cells = [cell(line.cells.get(n)) for n in part.lengths]
       proved = len({r["seed"] for r in line.group.rows if proves(r, line)})

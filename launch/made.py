@@ -16,8 +16,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from lengthgen_jax import __version__, main
 from lengthgen_jax.config.saved import READING_FIELDS
-from lengthgen_jax.results import kept, records
-from lengthgen_jax.runs import abc
+from lengthgen_jax.pipelines import abc
+from lengthgen_jax.results import archive, records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -147,10 +147,10 @@ def keep(
     "first_stage": lender.read_text() if lender.exists() else None,
   }
   # Of a run that was kept before, all is as it was.
-  head |= {name: about[name] for name in kept.MADE if name in about}
+  head |= {name: about[name] for name in archive.MADE if name in about}
   rows = records.read_results(workdir / "results.jsonl")
   rows += records.read_results(workdir / "probes.jsonl")
-  kept.keep(results / "rows" / f"{run.name}.jsonl", rows, head)
+  archive.keep(results / "rows" / f"{run.name}.jsonl", rows, head)
 
 
 def keep_figures(tables: dict, run, workdir, results: pathlib.Path) -> None:

@@ -38,7 +38,7 @@ from table import SIZES  # noqa: E402
 
 from lengthgen_jax.config.saved import READING_FIELDS  # noqa: E402
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
-from lengthgen_jax.results import kept, records  # noqa: E402
+from lengthgen_jax.results import archive, records  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
@@ -130,14 +130,14 @@ def fill(args) -> int:
   """Makes what a table lacks; says how long that will take, and how far it
   is."""
   runs, todo = listed.chosen(args.tables, args.size), []
-  found = kept.read_all(args.results / "rows")
+  found = archive.read_all(args.results / "rows")
   for name, (run, probes) in runs.items():
     own = {} if args.flags else probes
     head, rows = found.get(name, (None, []))
     changed = made.changed(run, head["config"]) if head else ""
     if args.flags or changed or not head:
       todo.append(Job(run, probes=own))
-    elif own and not kept.probed(rows):
+    elif own and not archive.probed(rows):
       todo.append(Job(run, head, own))
     if changed and not args.flags:
       print(f"{name} is made again: {changed}")
@@ -209,7 +209,7 @@ def write_pages(args) -> None:
   import book
   import headline
 
-  found = kept.read_all(args.results / "rows")
+  found = archive.read_all(args.results / "rows")
   for path in book.write(args.results, found):
     print(path)
   if args.results == RESULTS:

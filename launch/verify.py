@@ -10,7 +10,7 @@ import sweep
 from table import SIZES
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.results import again, kept, records
+from lengthgen_jax.results import archive, records
 
 DONE = "checked"  # file in the workdir of an earlier check that ended
 
@@ -27,7 +27,7 @@ def run(names: list[str], results: pathlib.Path, root: pathlib.Path) -> int:
   for size in SIZES:
     for table in listed.TABLES:
       runs |= listed.runs(table, size)
-  found, wrong = kept.read_all(results / "rows"), False
+  found, wrong = archive.read_all(results / "rows"), False
   for name in names:
     near = difflib.get_close_matches(name, runs, 3, 0.3)
     check(name in runs, f"no row {name!r}: close are {', '.join(near)}")
@@ -42,7 +42,7 @@ def run(names: list[str], results: pathlib.Path, root: pathlib.Path) -> int:
       check(code == 0, f"{name} failed; its workdir is {workdir}")
     other = made.elsewhere(head)
     new = records.read_results(workdir / "results.jsonl")
-    said = again.differences(rows, new, exact=not other)
+    said = archive.differences(rows, new, exact=not other)
     wrong |= bool(said)
     how = f"in range ({other})" if other else "to the bit"
     print(f"{name}: {'differs' if said else 'agrees'}, compared {how}")

@@ -20,6 +20,6 @@ def load(workdir, seed: int | None = None):
   Raises:
     UsageError: nothing was trained there, or not this seed.
   """
-  from lengthgen_jax.runs.workdir import open_model
+  from lengthgen_jax.pipelines.workdir import open_model
 
   return open_model(workdir, seed)

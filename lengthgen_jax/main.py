@@ -23,7 +23,7 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import multihost
 from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
 
-# Each is a file of runs/.
+# Each is a file of pipelines/, and one of benchmark/.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
@@ -177,7 +177,8 @@ def dispatch(
   if config is not None:
     name_overrides(config)
     keep_programs(config.compile_cache)
-  run = importlib.import_module(f"lengthgen_jax.runs.{mode}").run
+  room = "benchmark" if mode == "bench" else "pipelines"
+  run = importlib.import_module(f"lengthgen_jax.{room}.{mode}").run
   more = (source,) if mode == "predict" else ()
   with multihost.joined(mode):
     return run(config, pathlib.Path(workdir), *more)

@@ -30,10 +30,15 @@ import numpy as np
 import untrained
 
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.certify import (
+  certificate,
+  conditions,
+  receptive_fields,
+  running_sums,
+)
+from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify.transducer import Tape
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import certificate, conditions, grids, locality
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data, pack
 
 WIDEST = 44  # of the widths that a draw may ask to be surveyed
@@ -181,12 +186,14 @@ def draw(number: int) -> Draw:
 def too_large(experiment, scaffold) -> bool:
   """Whether the sizes to survey are more than a draw may take."""
   if experiment.task.axes > 1:
-    surveyed = grids.sizes(experiment, scaffold, grids.tapes_of(experiment)[0])
+    surveyed = running_sums.sizes(
+      experiment, scaffold, running_sums.tapes_of(experiment)[0]
+    )
     return any(
       own[-1] > n for own, n in zip(surveyed, GRID_WIDEST, strict=True)
     )
   tape = tape_of(experiment.task)
-  return locality.widths(experiment, scaffold, tape)[-1] > WIDEST
+  return receptive_fields.widths(experiment, scaffold, tape)[-1] > WIDEST
 
 
 @functools.cache
@@ -315,7 +322,7 @@ def hunt(number: int) -> str:
     conditions.check_local(drawn.experiment, drawn.scaffold)
     if too_large(drawn.experiment, drawn.scaffold):
       return "left out: too many sizes"
-    survey_of = grids.survey if drawn.grid else certificate.survey
+    survey_of = running_sums.survey if drawn.grid else certificate.survey
     survey = survey_of(drawn.experiment, drawn.scaffold)
   except UsageError as reason:
     return f"refused: {sentence(str(reason))}"
@@ -338,12 +345,14 @@ def sizes_beyond(drawn: Draw) -> list:
   """Sizes that are larger than those surveyed; at width=fixed the only one."""
   experiment, scaffold, rng = drawn.experiment, drawn.scaffold, drawn.rng
   if drawn.grid:
-    columns, rows = grids.sizes(
-      experiment, scaffold, grids.tapes_of(experiment)[0]
+    columns, rows = running_sums.sizes(
+      experiment, scaffold, running_sums.tapes_of(experiment)[0]
     )
     n, m = columns[-1] + rng.integers(0, 4), rows[-1] + rng.integers(1, 4)
     return [(int(n), int(m)), (int(columns[-1] + 2), int(rng.integers(1, m)))]
-  widths = locality.widths(experiment, scaffold, tape_of(experiment.task))
+  widths = receptive_fields.widths(
+    experiment, scaffold, tape_of(experiment.task)
+  )
   if experiment.fixed_width is not None:
     return [experiment.fixed_width]
   return [int(widths[-1] + rng.integers(1, BEYOND + 1))]
@@ -353,9 +362,9 @@ def views_at(drawn: Draw, size) -> list:
   """[(View, Example)] of all rows at a size."""
   args = drawn.experiment, drawn.scaffold
   if drawn.grid:
-    return list(grids.views_at(*args, size, GRID_BOUND))
+    return list(running_sums.views_at(*args, size, GRID_BOUND))
   tape = tape_of(drawn.experiment.task)
-  return list(locality.views_at(*args, tape, size, BOUND))
+  return list(receptive_fields.views_at(*args, tape, size, BOUND))
 
 
 def check_size(drawn: Draw, survey, states, size) -> None:
@@ -400,7 +409,7 @@ def ordinary(drawn: Draw, params, items, size):
 
 
 def contexts_of(drawn: Draw, survey, view, example, items, batch):
-  of = grids._contexts if drawn.grid else certificate._contexts
+  of = running_sums._contexts if drawn.grid else certificate._contexts
   return of(survey.tape, view, example, items, batch)
 
 
@@ -587,7 +596,7 @@ def with_head(drawn: Draw, head: str, kernel, bias=None):
 
 
 def main() -> int:
-  locality.ROUND = BOUND  # one program for all widths
+  receptive_fields.ROUND = BOUND  # one program for all widths
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)

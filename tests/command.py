@@ -101,7 +101,9 @@ def refusal(done: subprocess.CompletedProcess) -> str:
 def refused(mode: str, config, workdir) -> str:
   """What a mode says to a config it refuses; main prints it in one line."""
   with pytest.raises(UsageError) as caught:
-    importlib.import_module(f"lengthgen_jax.runs.{mode}").run(config, workdir)
+    room = "benchmark" if mode == "bench" else "pipelines"
+    module = importlib.import_module(f"lengthgen_jax.{room}.{mode}")
+    module.run(config, workdir)
   (line,) = str(caught.value).splitlines()
   return line
 

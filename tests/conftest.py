@@ -19,12 +19,12 @@ import command  # noqa: E402
 import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
-from lengthgen_jax.interpret import certificate, grids  # noqa: E402
-from lengthgen_jax.runs import workdir as workdirs  # noqa: E402
+from lengthgen_jax.certify import certificate, running_sums  # noqa: E402
+from lengthgen_jax.pipelines import workdir as workdirs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # Rows on which rounding is measured: of small models fewer say as much.
-certificate.DENSE_ROWS, grids.SAMPLES = 5_000, 100
+certificate.DENSE_ROWS, running_sums.SAMPLES = 5_000, 100
 
 
 def pytest_unconfigure():

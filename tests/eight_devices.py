@@ -19,9 +19,9 @@ from pytrees import far
 from toy_runs import toy_run
 
 from lengthgen_jax.config import build
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models import pieces
-from lengthgen_jax.runs import collect
-from lengthgen_jax.trained import Model
+from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.training import loop, mesh, optimizer
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.step import Trainer
@@ -112,7 +112,9 @@ def asked(one: Model, all_devices: Model) -> dict:
   right = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(right, 0.0, batch.weight))
   args = built, "weights", one.params, {}, solved, False
-  sums = [collect._sums(own.mesh, *args) for own in (one, all_devices)]
+  sums = [
+    attention_statistics._sums(own.mesh, *args) for own in (one, all_devices)
+  ]
   return {
     "hits": far(*hits),
     "right": float(hits[0][0].mean()),

@@ -11,14 +11,14 @@ from plain_lines import one_seed, random_lines
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.certify import certificate, receptive_fields
+from lengthgen_jax.certify.certificate import Tally
+from lengthgen_jax.certify.receptive_fields import layout
+from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.interpret import certificate, locality
-from lengthgen_jax.interpret.certificate import Tally
-from lengthgen_jax.interpret.layout import layout
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Tape
 from lengthgen_jax.tasks import data
-from lengthgen_jax.trained import Model
 
 BOUND = 96  # static, of widths
 BATCH = 28
@@ -57,7 +57,7 @@ class Case:
 
   def __post_init__(self):
     self.tape = Tape(self.built.task)
-    sizes = locality.widths(self.built, self.scaffold, self.tape)
+    sizes = receptive_fields.widths(self.built, self.scaffold, self.tape)
     self.first, self.last = sizes[0], sizes[-1]
     assert self.last + 6 <= BOUND
     self.states = States(self.built, self.params, self.tape, 1 << 10)
@@ -78,7 +78,7 @@ class Case:
   def rows(self, width: int) -> dict:
     """{row: (View, Example)} at a width."""
     at = self.at(width)
-    view = functools.partial(locality.view, self.built, self.tape, at)
+    view = functools.partial(receptive_fields.view, self.built, self.tape, at)
     return {row: view(row, place) for row, place in at.rows}
 
   def inputs(self, width: int):

@@ -1,6 +1,6 @@
 """Result rows that nobody measured, for tests of what is made of rows."""
 
-from lengthgen_jax.results import measures
+from lengthgen_jax.evaluation import measures
 
 CONDITIONS = {
   "task": "addition",

@@ -14,9 +14,9 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import saved
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.pipelines import abc, calibrate, certify
+from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import figures, records
-from lengthgen_jax.runs import abc, calibrate, certify
-from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.training import checkpoint, loop
 
 SMALL = (

@@ -10,8 +10,8 @@ import pytest
 import untrained
 
 from lengthgen_jax.attention.candidates import Candidates
-from lengthgen_jax.interpret import attending
-from lengthgen_jax.interpret.activations import Seen
+from lengthgen_jax.probes import attention_probes
+from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.tasks.pack import KINDS
 
 TEXT = {
@@ -65,7 +65,7 @@ def shares(seen: Seen) -> tuple:
   """(own, carry) of all sites together."""
   return tuple(
     sum(mean.value for mean in probe(seen))
-    for probe in (attending.own_digits, attending.carry_source)
+    for probe in (attention_probes.own_digits, attention_probes.carry_source)
   )
 
 
@@ -105,21 +105,23 @@ def test_a_digit_that_all_rows_share_is_everybodys_own():
 def test_heads_that_see_nothing_are_left_out():
   blind = look("addition", KINDS[0], lambda row, which, d: 0.0)
   for probe in (
-    attending.own_digits,
-    attending.carry_source,
-    attending.entropy,
+    attention_probes.own_digits,
+    attention_probes.carry_source,
+    attention_probes.entropy,
   ):
     assert not list(probe(blind))
 
 
 def test_entropy_is_that_of_as_many_keys():
   even = look("successor", KINDS[0], lambda row, which, d: (which == 0) / 5)
-  (cross,) = [mean for mean in attending.entropy(even) if mean.part == "cross"]
+  (cross,) = [
+    mean for mean in attention_probes.entropy(even) if mean.part == "cross"
+  ]
   assert cross.value == pytest.approx(math.log(5))
   one = look(
     "successor", KINDS[0], lambda row, which, d: which == 0 and d == row
   )
-  assert [mean.value for mean in attending.entropy(one)] == [0.0]
+  assert [mean.value for mean in attention_probes.entropy(one)] == [0.0]
 
 
 def test_the_strongest_line_is_the_best_of_those_long_enough():
@@ -136,7 +138,7 @@ def test_the_strongest_line_is_the_best_of_those_long_enough():
     score=np.array([[[1.0, 3.5, 9.0], [7.0, 7.0, 7.0], [0.0, 0.0, -2.0]]]),
   )
   seen = dataclasses.replace(seen, lines=lambda: {"cross": (tested, verdict)})
-  found = {mean.head: mean for mean in attending.strongest_line(seen)}
+  found = {mean.head: mean for mean in attention_probes.strongest_line(seen)}
   assert set(found) == {0, 2}
   assert found[0].value == 3.5 and found[0].line == "b: right-1·row = 0"
   assert found[2].value == -2.0 and found[2].line == "a: right-1·row = -1"

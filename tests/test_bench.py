@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lengthgen_jax.bench import case, cost, device, shown
-from lengthgen_jax.bench.case import Case
-from lengthgen_jax.runs import bench
-from lengthgen_jax.runs.benches import BENCHES
+from lengthgen_jax.benchmark import bench, cost, device, report, timing
+from lengthgen_jax.benchmark.settings import BENCHES
+from lengthgen_jax.benchmark.timing import Case
 
 X, Y = jnp.ones((4, 8, 16)), jnp.ones((4, 16, 32))
 ONE = 2 * 4 * 8 * 16 * 32  # operations of X @ Y
@@ -85,34 +84,34 @@ def clocked(monkeypatch, seconds: dict):
 
     return go
 
-  monkeypatch.setattr(case.time, "perf_counter", lambda: now[0])
-  cases = [Case("bench", name, make(name), guess=1.0) for name in seconds]
-  return cases, order
+  monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+  subjects = [Case("bench", name, make(name), guess=1.0) for name in seconds]
+  return subjects, order
 
 
 def test_cases_take_turns_and_medians_count(monkeypatch):
-  cases, order = clocked(monkeypatch, {"a": 1.0, "b": 3.0})
-  ready = [case.prepare(own) for own in cases]
+  subjects, order = clocked(monkeypatch, {"a": 1.0, "b": 3.0})
+  ready = [timing.prepare(own) for own in subjects]
   order.clear()
-  case.in_turns(ready, 3, 100.0)
+  timing.in_turns(ready, 3, 100.0)
   assert order == ["a", "b"] * 3
   assert [own.seconds for own in ready] == [1.0, 3.0]
   ready[0].wall[:] = [1.0, 50.0, 2.0]
   assert ready[0].seconds == 2.0
   # Less often where it takes long, twice at least.
   order.clear()
-  case.in_turns([case.prepare(own) for own in cases], 9, 9.0)
+  timing.in_turns([timing.prepare(own) for own in subjects], 9, 9.0)
   assert order == ["a", "b"] * 4
   order.clear()
-  case.in_turns([case.prepare(own) for own in cases], 9, 0.0)
+  timing.in_turns([timing.prepare(own) for own in subjects], 9, 0.0)
   assert order == ["a", "b"] * 3
 
 
 def test_a_case_is_compiled_apart_from_its_goes():
   own = Case("b", "", lambda x: (x @ x).sum(), (jnp.ones((64, 64)),), samples=3)
-  ready = case.prepare(own)
-  case.in_turns([ready], 2, 1.0)
-  found = case.row(ready, own.cost())
+  ready = timing.prepare(own)
+  timing.in_turns([ready], 2, 1.0)
+  found = timing.row(ready, own.cost())
   assert found["goes"] == len(ready.wall) == 2
   assert found["flops"] == 2 * 64**3 and found["samples"] == 3
   assert 0 < found["fastest"] <= found["seconds"] <= found["slowest"]
@@ -150,9 +149,9 @@ def test_a_case_that_fails_is_left_out_and_the_rest_goes_on():
   def fail():
     raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
 
-  cases = [Case("b", "bad", fail), Case("b", "good", lambda: None)]
+  subjects = [Case("b", "bad", fail), Case("b", "good", lambda: None)]
   settings = command.get_config().bench
-  rows, skipped = bench.timed([(own, None) for own in cases], settings)
+  rows, skipped = bench.timed([(own, None) for own in subjects], settings)
   assert [row["way"] for row in rows] == ["good"]
   assert skipped == {"b bad": "RESOURCE_EXHAUSTED: Out of memory"}
 
@@ -161,7 +160,7 @@ def test_threads_are_kept_to_and_given_back():
   import os
 
   before = os.sched_getaffinity(0)
-  with case.on_threads(1):
+  with timing.on_threads(1):
     assert len(os.sched_getaffinity(0)) == 1
   assert os.sched_getaffinity(0) == before
 
@@ -197,16 +196,16 @@ def test_the_table_says_rates_and_ratios(tmp_path):
     "rows": [row("x", 0.5, 60), row("y", 1.0, 60), row("x", 5.0, 600)],
     "skipped": {"b 600 y": "takes too long"},
   }
-  text = shown.table(found)
+  text = report.table(found)
   lines = text.splitlines()
   (first,) = [x.split() for x in lines if x.split()[:3] == ["b", "x", "60"]]
   # ms of a step, steps, samples, tokens and GFLOP per second, of 10 GFLOP/s
   assert first[:9] == ["b", "x", "60", "250", "4", "20", "200", "2", "20"]
   assert "b at 60: y takes 2.00 times as long as x" in text
   assert "left out: b 600 y: takes too long" in text
-  path = shown.by_length(found, tmp_path / "bench.png")
+  path = report.by_length(found, tmp_path / "bench.png")
   assert path.stat().st_size > 10_000
-  assert shown.by_length(found | {"rows": [row("x", 1.0)]}, path) is None
+  assert report.by_length(found | {"rows": [row("x", 1.0)]}, path) is None
 
 
 def test_a_bench_in_one_command(tmp_path, monkeypatch):
@@ -242,7 +241,7 @@ def test_too_little_time_leaves_everything_out(tmp_path, monkeypatch):
   """Nothing is compiled: each bench says what it would take."""
   rates = {"flops": 1e6, "bytes": 1e6}
   monkeypatch.setattr(device, "ceiling", lambda dtype: rates)
-  monkeypatch.setattr(case, "prepare", None)
+  monkeypatch.setattr(timing, "prepare", None)
   monkeypatch.setattr(bench, "prepare", None)
   config = command.get_config()
   config.bench.update(only=("fixed", "evaluate"), budget=1e-3)
@@ -257,13 +256,12 @@ def test_too_little_time_leaves_everything_out(tmp_path, monkeypatch):
 def test_the_peer_has_our_parameters_and_learns(kind):
   """Where PyTorch is: as many numbers as our model, and a falling loss."""
   pytest.importorskip("torch")
-  from lengthgen_jax.bench import peer
-  from lengthgen_jax.runs import cases
+  from lengthgen_jax.benchmark import subjects, torch_step
 
-  own = cases.papers()
+  own = subjects.papers()
   shape = own.experiment.model.config
   ours = jax.tree.leaves(jax.eval_shape(lambda: own.experiment.init(0)))
-  modules, _ = getattr(peer, kind)(shape)
+  modules, _ = getattr(torch_step, kind)(shape)
   theirs = sum(x.numel() for x in modules.parameters())
   assert theirs == sum(x.size for x in ours)
   small = dataclasses.replace(
@@ -272,6 +270,6 @@ def test_the_peer_has_our_parameters_and_learns(kind):
   draw = np.random.default_rng(0).integers
   batch = [draw(0, 15, (4, n)) for n in (9, 5, 5)]
   train = dataclasses.replace(own.train, learning_rate=1e-2)
-  go = peer.step(kind, small, train, batch, 1)
+  go = torch_step.step(kind, small, train, batch, 1)
   losses = [go() for _ in range(60)]
   assert losses[0] > 2.5 and losses[-1] < 0.6 * losses[0]

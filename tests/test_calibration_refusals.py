@@ -4,7 +4,7 @@ import pytest
 import untrained
 
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.runs.calibrate import check_config
+from lengthgen_jax.pipelines.calibrate import check_config
 from lengthgen_jax.tasks.pack import KINDS
 
 

@@ -13,18 +13,17 @@ from test_multiply_long import model as grid_model
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
-from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import (
+from lengthgen_jax.certify import (
   certificate,
   conditions,
-  grids,
-  judge,
-  locality,
+  receptive_fields,
+  running_sums,
+  verdict,
 )
-from lengthgen_jax.interpret.contexts import Contexts
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Place, Tape
-from lengthgen_jax.runs import certify
+from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify.transducer import Contexts, Place, Tape
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.addition import Addition
 from lengthgen_jax.tasks.modular import Modular
@@ -78,13 +77,13 @@ def test_digits_of_far_rows_are_found_however_far(site, segment, changes):
   scaffold = moved(own, site, where, **changes)
   with pytest.raises(UsageError, match=REFUSED):
     conditions.check_local(own.experiment, scaffold)
-    grids.survey(own.experiment, scaffold)
+    running_sums.survey(own.experiment, scaffold)
 
 
 def test_the_rows_surveyed_follow_the_lines():
   own = grid_model()
-  tape = grids.tapes_of(own.experiment)[0]
-  rows = lambda scaffold: grids.sizes(own.experiment, scaffold, tape)[1]
+  tape = running_sums.tapes_of(own.experiment)[0]
+  rows = lambda scaffold: running_sums.sizes(own.experiment, scaffold, tape)[1]
   assert rows(own.scaffold) == range(1, 4)
   up = first_line(own.scaffold["self"], TARGET, [-1, 0])
   assert rows(moved(own, "self", up, intercept=[-4, 0])) == range(1, 7)
@@ -133,7 +132,7 @@ def test_prompt_rows_and_encoders_of_grids_are_refused():
 def test_first_rows_have_views_of_their_own():
   """A view of a first row and one of a later row have other contexts."""
   own = grid_model()
-  survey = grids.survey(own.experiment, own.scaffold)
+  survey = running_sums.survey(own.experiment, own.scaffold)
   assert {view.first for view in survey.views} == {False, True}
   for (view, examples), contexts in zip(
     survey.views.items(), survey.contexts, strict=True
@@ -164,7 +163,7 @@ def test_rows_of_many_layers_drift_no_farther_than_is_surveyed(kind):
       "cross": one_seed(shared_lines(read, 2)),
     }
   case = Case(built, params, scaffold)
-  assert locality.reach(built, scaffold) == 4
+  assert receptive_fields.reach(built, scaffold) == 4
   for width in range(case.last + 1, case.last + 5):
     assert {view for view, _ in case.rows(width).values()} <= case.views
 
@@ -174,7 +173,7 @@ def test_lines_over_the_whole_sequence_count_its_marks():
   line = lambda segment, c: {
     "self": one_seed(shared_lines([Line(segment, LEFT, 1, c)], 2))
   }
-  reach = lambda *own: locality.reach(built, line(*own))
+  reach = lambda *own: receptive_fields.reach(built, line(*own))
   assert reach(WHOLE, -1) == 2 * (1 + 2)
   assert reach(0, -1) == 2 * (1 + 1)
   assert reach(TARGET, -1) == 0 and reach(TARGET, -3) == 2 * 2
@@ -375,8 +374,8 @@ def test_nothing_is_proved_by_less_than_all_cases(flaw):
   experiment = type("Experiment", (), {"fixed_width": None})
   usual = {"cases": 9, "wrong": 0, "margin": 2.0, "rounding": 1e-5}
   usual |= {"counterexamples": [], "complete": True}
-  assert judge.verdict(experiment, usual, np.inf)["value"] == 1
-  assert judge.verdict(experiment, usual | flaw, np.inf)["value"] != 1
+  assert verdict.verdict(experiment, usual, np.inf)["value"] == 1
+  assert verdict.verdict(experiment, usual | flaw, np.inf)["value"] != 1
 
 
 def test_two_computations_that_agree_still_round():
@@ -410,7 +409,7 @@ def test_lines_are_one_set_for_all_layers_or_one_for_each(layers):
 
 def test_a_view_that_no_input_has_has_no_contexts():
   """Zeros alone can follow, and there is a digit."""
-  tape = grids.RowTape(RunningSum(True, 11))
+  tape = running_sums.RowTape(RunningSum(True, 11))
   steps = (Place((2,), False, False), Place((0, 2), True, False))
   contexts = Contexts(tape, steps)
   every = np.concatenate(list(contexts.chunks(64)))

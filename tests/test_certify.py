@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from local_models import small
 
+from lengthgen_jax.certify import certificate, verdict
+from lengthgen_jax.certify.certificate import Tally
+from lengthgen_jax.certify.states import States
 from lengthgen_jax.errors import Interrupted
-from lengthgen_jax.interpret import certificate, judge
-from lengthgen_jax.interpret.certificate import Tally
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.runs import certify
+from lengthgen_jax.pipelines import certify
 
 LIVE = {"successor": (1, 2), "parity": (1, 5), "modular": (1, 3)}
 
@@ -207,8 +207,8 @@ def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
   assert not any(tally.wrong for tally in found[:-1])
   assert 0 < found[-1].wrong <= tallies[len(found) - 1].wrong
   first = survey.narrowest(len(found))
-  told = judge.counterexamples(first, found, dense, own)
-  all_told = judge.counterexamples(survey, tallies, dense, own)
+  told = verdict.counterexamples(first, found, dense, own)
+  all_told = verdict.counterexamples(survey, tallies, dense, own)
   assert told and len(told[0]) == len(all_told[0])
 
 
@@ -231,10 +231,10 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
 # Verdicts.
 
 
-def verdict(width=None, exact=float("inf"), **found) -> dict:
+def verdict_of(width=None, exact=float("inf"), **found) -> dict:
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
   found = usual | {"counterexamples": [], "complete": True} | found
-  return judge.verdict(types.SimpleNamespace(fixed_width=width), found, exact)
+  return verdict.verdict(types.SimpleNamespace(fixed_width=width), found, exact)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def verdict(width=None, exact=float("inf"), **found) -> dict:
   ],
 )
 def test_a_verdict_says_what_was_found(found, value, words):
-  told = verdict(**found)
+  told = verdict_of(**found)
   assert told["value"] == value and "\n" not in told["verdict"]
   for word in words:
     assert word in told["verdict"]
@@ -273,7 +273,7 @@ def test_a_verdict_says_what_was_found(found, value, words):
 
 def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
   own, survey, _, dense, tallies = small("successor")
-  found = judge.counterexamples(survey, tallies, dense, own)
+  found = verdict.counterexamples(survey, tallies, dense, own)
   assert found == sorted(found, key=lambda text: (len(text), text))
   assert len(found[0]) == 1
   for text in (found[0], found[-1]):
@@ -281,8 +281,8 @@ def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
     items = np.pad(own.experiment.task.parse(text)[0], [(0, 0), (0, 2)])
     batch, _ = dense(np.repeat(items[None], 32, 0), width)
     assert not own.hits(batch)[1].any()
-  practice = judge.practice(survey, tallies, own.experiment, 0)
-  assert practice == judge.practice(survey, tallies, own.experiment, 0)
+  practice = verdict.practice(survey, tallies, own.experiment, 0)
+  assert practice == verdict.practice(survey, tallies, own.experiment, 0)
   longest = own.experiment.train_length
   texts = practice["failing"] + practice["thin"]
   assert {len(text) for text in texts} == set(range(1, longest + 1))
@@ -301,7 +301,9 @@ def test_float64_says_the_same_more_exactly():
   assert (told != exact).any()
   assert jax.numpy.ones(1).dtype == np.float32
   # The smallest margins of all cases, if not too many are small.
-  smallest = functools.partial(judge.smallest_in_float64, survey, tallies, own)
+  smallest = functools.partial(
+    verdict.smallest_in_float64, survey, tallies, own
+  )
   least = sorted(margin for tally in tallies for margin, _ in tally.thin)
   assert smallest(least[0]) == np.inf
   found = smallest(least[3])
@@ -315,7 +317,7 @@ def test_rounding_is_what_the_whole_model_says_otherwise(monkeypatch):
   monkeypatch.setattr(certificate, "DENSE_ROWS", 20 * rows)
   most, compared = certificate.rounding(states, survey, dense, 0)
   assert most < 1e-5 and compared == 20 * rows
-  most, compared = judge.thinnest(survey, tallies, states, dense)
+  most, compared = verdict.thinnest(survey, tallies, states, dense)
   assert most < 1e-5
   assert compared == sum(len(tally.thin) for tally in tallies)
   head = "logits_dense_successor"
@@ -324,6 +326,6 @@ def test_rounding_is_what_the_whole_model_says_otherwise(monkeypatch):
   other = States(own.experiment, off, survey.tape, 64)
   for most, _ in (
     certificate.rounding(other, survey, dense, 0),
-    judge.thinnest(survey, tallies, other, dense),
+    verdict.thinnest(survey, tallies, other, dense),
   ):
     np.testing.assert_allclose(most, 0.5, atol=1e-4)

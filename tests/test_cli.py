@@ -12,7 +12,7 @@ from tiny import get_config
 
 from lengthgen_jax import main
 from lengthgen_jax.config import build, stages
-from lengthgen_jax.runs import evaluate
+from lengthgen_jax.pipelines import evaluate
 
 
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):

@@ -13,12 +13,12 @@ from command import inside, refused
 from configs import construction as presets
 from lengthgen_jax.attention.kernel import Dense, attend
 from lengthgen_jax.config import build
-from lengthgen_jax.interpret import construction, limits, precision
-from lengthgen_jax.interpret.activations import Seen
-from lengthgen_jax.interpret.probes import PROBES, measured
-from lengthgen_jax.runs import train, workdir
+from lengthgen_jax.construction import limits, precision, weights
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import train, workdir
+from lengthgen_jax.probes.activations import Seen
+from lengthgen_jax.probes.registry import PROBES, measured
 from lengthgen_jax.tasks import data
-from lengthgen_jax.trained import Model
 
 Q, N = 4, 12
 # Every list of up to three items, and some of N: all equal, in order, in
@@ -60,11 +60,11 @@ def exact(experiment, params, batch):
   return np.asarray(right.all(axis=1)), blocks
 
 
-@pytest.mark.parametrize("copies", construction.COPIES)
+@pytest.mark.parametrize("copies", weights.COPIES)
 @pytest.mark.parametrize("preset", ("4,12", "4,12,norm"))
 def test_it_sorts_every_list(preset, copies):
   experiment = built(preset)
-  params = construction.parameters(experiment, N, copies)
+  params = weights.parameters(experiment, N, copies)
   right, _ = exact(experiment, params, packed(experiment, LISTS))
   wrong = [LISTS[i] for i in np.flatnonzero(~right)]
   assert not wrong
@@ -77,7 +77,7 @@ def test_it_sorts_every_list(preset, copies):
 def seen():
   """(batch, residuals around the MLPs as numbers of `said`, params)."""
   experiment = built("4,12")
-  params = construction.parameters(experiment, N)
+  params = weights.parameters(experiment, N)
   batch = packed(experiment, LISTS)
   _, blocks = exact(experiment, params, batch)
   return batch, jax.tree.map(np.asarray, blocks), params
@@ -113,7 +113,7 @@ def test_the_delimiter_holds_the_minimum_after_the_first_attention(seen):
 def test_outputs_hold_identity_and_successor_and_the_last_mlp_decides(seen):
   """With the error bounds that the construction's numbers are derived from."""
   batch, blocks, _ = seen
-  said = construction.places(Q).said
+  said = weights.places(Q).said
   before = blocks[1]["before_mlp"][..., said]
   after = blocks[1]["after_mlp"][..., said]
   count = 0
@@ -133,7 +133,7 @@ def test_outputs_hold_identity_and_successor_and_the_last_mlp_decides(seen):
   assert count > 100
 
 
-PLACES = construction.places(Q)
+PLACES = weights.places(Q)
 BROKEN = {
   "what marks outputs": ("decoder_0", "self_attention", "out", 0),
   "copies and minimum": ("decoder_0", "self_attention", "value", 1),
@@ -193,7 +193,7 @@ def probed(params) -> dict:
 
 
 def test_probes_find_what_the_theorem_claims():
-  params = construction.parameters(built("4,12"), N)
+  params = weights.parameters(built("4,12"), N)
   assert probed(params) == dict.fromkeys(CLAIMED, 1.0)
 
 
@@ -215,11 +215,11 @@ def test_shares_hold_as_many_items_as_bits_can_tell_apart():
   sorts = lambda params, n: exact(
     experiment, params, packed(experiment, lists(n), 65)
   )[0].all()
-  assert sorts(construction.parameters(experiment, most, "share"), most)
+  assert sorts(weights.parameters(experiment, most, "share"), most)
   fine = built("2,65")  # the same numbers, made where they are not refused
-  coarse = construction.parameters(fine, most + 1, "share")
+  coarse = weights.parameters(fine, most + 1, "share")
   assert not sorts(coarse, most + 1)
-  assert sorts(construction.parameters(experiment, most + 1), most + 1)
+  assert sorts(weights.parameters(experiment, most + 1), most + 1)
 
 
 def test_a_bit_more_holds_twice_as_many():
@@ -352,7 +352,7 @@ def test_every_preset_has_the_constructions_shape():
     for words in ((), ("norm",), ("share",), ("norm", "share")):
       preset = ",".join([str(alphabet), str(longest), *words])
       experiment = built(preset)
-      size = construction.places(alphabet).size
+      size = weights.places(alphabet).size
       limits.check_shape(experiment, size)
   for preset in ("10", "a,b", "10,0", "10,100,deep"):
     with pytest.raises(ValueError, match=preset):
@@ -404,6 +404,6 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
   model = workdir.answering(workdir.saved.saved_config(folder), folder)[0]
-  params = construction.parameters(built("4,12"), N)
+  params = weights.parameters(built("4,12"), N)
   same = jax.tree.map(np.array_equal, model.params, params)
   assert all(jax.tree.leaves(same))

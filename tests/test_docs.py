@@ -14,8 +14,8 @@ from command import REPOSITORY, parsed
 
 from configs import base
 from lengthgen_jax.config import build
-from lengthgen_jax.runs import abc
-from lengthgen_jax.trained import Model
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import abc
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)

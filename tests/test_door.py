@@ -6,8 +6,8 @@ import untrained
 
 import lengthgen_jax
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.results import records
-from lengthgen_jax.trained import Model
 
 
 def test_model_that_is_loaded_measures_as_the_command_did(

@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax import trained
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
+from lengthgen_jax.evaluation import measures, trained
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.config import NORMS
-from lengthgen_jax.results import measures
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.tasks.sequences import SequenceTask
-from lengthgen_jax.trained import Model
 
 SAMPLES = 24
 # Nothing; lines alone; lines where some heads see everything.

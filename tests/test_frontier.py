@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax import trained as door
 from lengthgen_jax.config.build import build
-from lengthgen_jax.results import measures, records, schema
-from lengthgen_jax.runs import evaluate
-from lengthgen_jax.trained import Model
+from lengthgen_jax.evaluation import measures
+from lengthgen_jax.evaluation import trained as door
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import evaluate
+from lengthgen_jax.results import records, schema
 
 
 class Planted:

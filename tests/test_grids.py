@@ -8,16 +8,17 @@ import plain_tasks as plain
 import pytest
 from test_multiply_long import TARGET, TASK, model
 
+from lengthgen_jax.certify import certificate, receptive_fields, running_sums
+from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify.transducer import Contexts, Place
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import certificate, grids, locality
-from lengthgen_jax.interpret.contexts import Contexts
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Place
-from lengthgen_jax.runs import certify
+from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.pack import KINDS
 
-TAPES = [grids.RowTape(RunningSum(first, TASK.end)) for first in (False, True)]
+TAPES = [
+  running_sums.RowTape(RunningSum(first, TASK.end)) for first in (False, True)
+]
 
 
 def rows(a: str, b: str) -> list[str]:
@@ -67,7 +68,7 @@ def test_sums_before_are_all_that_there_can_be_and_no_other():
 @pytest.fixture(scope="module")
 def surveyed():
   own = model()
-  return own, grids.survey(own.experiment, own.scaffold)
+  return own, running_sums.survey(own.experiment, own.scaffold)
 
 
 def test_nothing_else_changes_what_a_row_says(surveyed):
@@ -76,7 +77,9 @@ def test_nothing_else_changes_what_a_row_says(surveyed):
   states = States(own.experiment, own.params, found.tape)
   widest = max(e.width for examples in found.views.values() for e in examples)
   parts = own.experiment, own.scaffold, own.params, (widest, 3)
-  gap, count = grids.rounding(states, found, certificate.Dense(*parts), 0)
+  gap, count = running_sums.rounding(
+    states, found, certificate.Dense(*parts), 0
+  )
   assert gap < 1e-4 and count > 1000
 
 
@@ -106,20 +109,20 @@ def test_a_context_is_one_of_a_product(surveyed):
     own = next(contexts.chunks(5000))
     for context in rng.choice(own, 3):
       where = contexts.tape, view, examples[0], context
-      check_context(grids.typed(*where), *where)
+      check_context(running_sums.typed(*where), *where)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   """The digit of the row before, seen in a layer whose keys have seen b."""
-  monkeypatch.setattr(locality, "widths", lambda *_: range(2, 4))
+  monkeypatch.setattr(receptive_fields, "widths", lambda *_: range(2, 4))
   own = model(kind)
-  assert grids.survey(own.experiment, own.scaffold).cases > 10**4
+  assert running_sums.survey(own.experiment, own.scaffold).cases > 10**4
   lines = own.scaffold["self"]
   up = (lines.segment == TARGET) & (lines.intercept[..., 0] < 0)
   bad = own.scaffold | {"self": lines._replace(valid=lines.valid | up)}
   with pytest.raises(UsageError, match="beyond the row before"):
-    grids.survey(own.experiment, bad)
+    running_sums.survey(own.experiment, bad)
   other = dataclasses.replace(own, scaffold=bad)
   found = certify._certificate(None, other, None)  # other seeds may do
   assert found["value"] is None and found["verdict"].startswith("not tried: a")
@@ -135,7 +138,7 @@ def test_products_to_practice_on_have_the_contexts(surveyed):
     drawn = random.choice(next(contexts.chunks(5000)), 4)
     for context in drawn:
       where = contexts.tape, view, examples[0], context
-      told = grids.products(*where, 4, random)
+      told = running_sums.products(*where, 4, random)
       found += bool(told)
       for text in told[:3]:
         check_context(text, *where)
@@ -146,8 +149,8 @@ def test_products_to_practice_on_have_the_contexts(surveyed):
   trained = lambda n: types.SimpleNamespace(
     data=[types.SimpleNamespace(longest=lambda _: (n, 4))]
   )
-  inputs = grids.practice(survey, tallies, trained(4), 0)
+  inputs = running_sums.practice(survey, tallies, trained(4), 0)
   assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0
   for text in inputs["failing"] + inputs["thin"]:
     assert max(map(len, text.split("*"))) <= 4
-  assert not any(grids.practice(survey, tallies, trained(0), 0).values())
+  assert not any(running_sums.practice(survey, tallies, trained(0), 0).values())

@@ -13,11 +13,11 @@ from plain_lines import one_seed
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT
-from lengthgen_jax.interpret import interventions
-from lengthgen_jax.interpret.activations import PLACES, Seen
-from lengthgen_jax.interpret.probes import ALL, PROBES
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.probes import interventions
+from lengthgen_jax.probes.activations import PLACES, Seen
+from lengthgen_jax.probes.registry import ALL, PROBES
 from lengthgen_jax.tasks.pack import KINDS
-from lengthgen_jax.trained import Model
 
 TEXTS = ("12+34", "99+11", "50+75")
 

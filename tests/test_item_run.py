@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import pytest
 from command import changed, inside
 
+from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.training import seeds
 
 

@@ -13,10 +13,10 @@ from plain_lines import one_seed
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.certify import receptive_fields
+from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify.transducer import Tape
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.interpret import locality
-from lengthgen_jax.interpret.states import States
-from lengthgen_jax.interpret.tape import Tape
 
 WIDTHS = 4, 11
 FORMS = [
@@ -180,7 +180,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
       layers = encoder if site == "encoder" else 2
       each[site] = type(own)(*(np.repeat(x, layers, 0) for x in own))
     found, wanted = (
-      locality.widths(built, own, tape)[-1] for own in (shared, each)
+      receptive_fields.widths(built, own, tape)[-1] for own in (shared, each)
     )
     reach = 2 * 1 + (2 * 2 + 4 * 4 if encoder else 0)
     assert found == wanted >= 3 * 2 * reach
@@ -189,7 +189,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
 def test_a_fixed_width_is_the_only_one():
   fields = {"data.width": "fixed", "data.fixed_width": 9}
   built, _ = model("addition", more=(*fields.items(), ("data.widths", ())))
-  assert list(locality.widths(built, {}, Tape(built.task))) == [9]
+  assert list(receptive_fields.widths(built, {}, Tape(built.task))) == [9]
 
 
 def test_an_encoder_that_no_row_reads_is_left_out():

@@ -10,13 +10,14 @@ import untrained
 from pytrees import bits, one
 from tiny import get_config
 
-from lengthgen_jax import trained as door
 from lengthgen_jax.config.build import build
-from lengthgen_jax.results import measures, records
-from lengthgen_jax.runs import evaluate
-from lengthgen_jax.runs import workdir as workdirs
+from lengthgen_jax.evaluation import measures
+from lengthgen_jax.evaluation import trained as door
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import evaluate
+from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.results import records
 from lengthgen_jax.tasks import data
-from lengthgen_jax.trained import Model
 
 # As many samples as the command that trained it tested: nothing to compile.
 USUAL = door.Test("equal", "equal", (), 2, 64, memory_mb=64)

@@ -9,18 +9,18 @@ import pytest
 import untrained
 
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import attending, mechanisms
-from lengthgen_jax.interpret.activations import Seen, activation, angles, names
-from lengthgen_jax.interpret.probes import PROBES, chosen, measured
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.probes import attention_probes, sorting_probes
+from lengthgen_jax.probes.activations import Seen, activation, angles, names
+from lengthgen_jax.probes.registry import PROBES, chosen, measured
 from lengthgen_jax.tasks import data
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.tasks.sorting import Sort
-from lengthgen_jax.trained import Model
 
 V = 9
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
 SORTING = [
-  n for n, p in PROBES.items() if p.of.__module__ == mechanisms.__name__
+  n for n, p in PROBES.items() if p.of.__module__ == sorting_probes.__name__
 ]
 
 
@@ -137,9 +137,9 @@ def test_copies_are_those_given_and_those_said():
       seen_keys = n + t + 2  # the prompt, ⊥, outputs up to its own
       given.append(items.count(item) / seen_keys)
       said.append(sorted(items)[: t + 1].count(item) / seen_keys)
-  evenly, own = attending.copies_given(seen)
+  evenly, own = attention_probes.copies_given(seen)
   assert evenly.value == pytest.approx(np.mean(given)) and own.value == 0
-  evenly, own = attending.copies_said(seen)
+  evenly, own = attention_probes.copies_said(seen)
   assert evenly.value == pytest.approx(np.mean(said)) and own.value == 1
   assert (own.part, own.layer, own.head) == ("self", 0, 1)
 
@@ -148,7 +148,7 @@ def test_outputs_that_count_are_those_with_a_successor():
   model = ByHand()
   seen = Seen(model, model.batch, len(LISTS), len(LISTS[0]))
   for b, items in enumerate(LISTS):
-    held, successor, counted = (own[b] for own in mechanisms.outputs(seen))
+    held, successor, counted = (own[b] for own in sorting_probes.outputs(seen))
     ordered = sorted(items)
     assert held.tolist() == ordered[:-1]
     for t, after, counts in zip(held, successor, counted, strict=True):

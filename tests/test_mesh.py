@@ -18,11 +18,11 @@ from pytrees import far
 from tiny import get_config
 from toy_runs import toy_run
 
-from lengthgen_jax import trained
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config import build, saved, stages
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.runs import collect, workdir
+from lengthgen_jax.evaluation import trained
+from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.training import loop, mesh, optimizer
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.mesh import ONE
@@ -244,5 +244,5 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   for ring in (None, kept):
     told = partial(trained._greedy, ONE, built, built.task.end, ring)
     assert lowers(told, *asked, rounds)
-  sums = partial(collect._sums, ONE, built, "weights")
+  sums = partial(attention_statistics._sums, ONE, built, "weights")
   assert lowers(sums, *asked, False)

@@ -16,12 +16,12 @@ from lengthgen_jax.attention.candidates import candidates, first, near
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models import decode
-from lengthgen_jax.runs import abc, calibrate
+from lengthgen_jax.pipelines import abc, calibrate
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.pack import KINDS
 from lengthgen_jax.tasks.task import Size
-from lengthgen_jax.trained import Model
 
 TASK = TASKS["multiply_long"]()
 A, B, TARGET, START = range(4)

@@ -13,10 +13,10 @@ from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.candidates import Candidates, near
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
 from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.certify.conditions import check_local
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret.conditions import check_local
-from lengthgen_jax.runs import practice
+from lengthgen_jax.pipelines import replay
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.step import Trainer
@@ -265,12 +265,12 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   }
   folder = tmp_path / "certify_1"
   folder.mkdir()
-  (folder / practice.INPUTS).write_text(json.dumps(inputs))
+  (folder / replay.INPUTS).write_text(json.dumps(inputs))
   lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   section = untrained.config().practice
   section.update(steps=7, share=0.5)
   run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
-  found = practice.round_of(section, run, folder)
+  found = replay.round_of(section, run, folder)
   assert found.seeds == (7, 3) and found.folder == folder
   for name, own in found.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])

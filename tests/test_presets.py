@@ -10,7 +10,7 @@ from source import CONFIGS, TREES
 
 from configs import arithmetic, increment, quickstart, sorting
 from lengthgen_jax.config import build
-from lengthgen_jax.runs import abc
+from lengthgen_jax.pipelines import abc
 
 
 def subsets(words):

@@ -9,15 +9,15 @@ import pytest
 import untrained
 from command import TINY, changed, inside, refused
 
-from lengthgen_jax.interpret import interventions
-from lengthgen_jax.interpret.pages import FIGURES, Page
-from lengthgen_jax.interpret.probes import PROBES
-from lengthgen_jax.interpret.shelves import shelved
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import line_ablation, training_probes
+from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.probes import interventions
+from lengthgen_jax.probes.figures import FIGURES, Page
+from lengthgen_jax.probes.registry import PROBES
+from lengthgen_jax.probes.sheets import shelved
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import watch, without
-from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.trained import Model
 from lengthgen_jax.training import loop
 
 FEW = "--config.probe.samples=12"
@@ -108,7 +108,7 @@ def test_inputs_are_made_for_every_task(task):
   built = untrained.experiment(task, "encoder_decoder")
   model = Model(built, {}, {})
   length = built.train_length
-  (seen,) = watch.passes(model, length, 3, exact=False)
+  (seen,) = training_probes.passes(model, length, 3, exact=False)
   assert seen.count == len(seen.batch.inputs) == 3
   assert seen.length == built.task.units(length)
 
@@ -122,7 +122,9 @@ def test_what_is_watched_is_the_strongest_line_of_every_head(
   config = changed(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
-  see = watch.watcher(config.probe, config.calibration, trained_run.experiment)
+  see = training_probes.watcher(
+    config.probe, config.calibration, trained_run.experiment
+  )
   rows = see(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
   assert {row["seed"] for row in rows} == {0, 1}
@@ -158,7 +160,7 @@ def test_a_model_is_trained_again_without_each_line(
     loop, "train", lambda own, go=loop.train: runs.append(own) or go(own)
   )
   see = {"length": 2, "samples": 8}
-  means = list(without.retrained(run, tmp_path, model, see))
+  means = list(line_ablation.retrained(run, tmp_path, model, see))
   assert [(m.part, m.line, m.count) for m in means] == [
     (site, words, 8) for site, _, _, words in few
   ]

@@ -2,7 +2,7 @@
 
 from rows import CERTIFIED, row, seeds
 
-from lengthgen_jax.results import reach
+from lengthgen_jax.results import figures
 
 
 def planted(*values, **fields):
@@ -15,34 +15,34 @@ def planted(*values, **fields):
 
 def test_the_farthest_length_ends_where_the_median_seed_fails():
   rows = planted(100, 99, 100, 98, 100)
-  (mark,) = reach.farthest("addition", "ours", rows)
+  (mark,) = figures.farthest("addition", "ours", rows)
   assert (mark.trained, mark.tested, mark.exact) == (6, 20, 100)
   assert mark.n == rows[0]["n"] and mark.seeds.startswith("3")
-  assert reach.farthest("addition", "ours", planted(98, 100, 100)) == []
-  assert reach.farthest("addition", "ours", []) == []
+  assert figures.farthest("addition", "ours", planted(98, 100, 100)) == []
+  assert figures.farthest("addition", "ours", []) == []
 
 
 def test_the_last_stage_and_the_first_test_set_count():
   rows = planted(100, 100, stage="retrain") + planted(100, stage="certify")
-  assert reach.farthest("x", "y", rows)[0].tested == 6
+  assert figures.farthest("x", "y", rows)[0].tested == 6
   rows = planted(100, 100) + planted(100, 100, 100, test_set="carry")
-  assert reach.farthest("x", "y", rows)[0].tested == 10
+  assert figures.farthest("x", "y", rows)[0].tested == 10
   hard = [one | {"stress": True} for one in planted(0, test_set="zeros")]
-  assert reach.farthest("x", "y", hard + rows)[0].tested == 10
+  assert figures.farthest("x", "y", hard + rows)[0].tested == 10
 
 
 def test_the_figure_and_the_table_have_every_mark(tmp_path):
-  ours = reach.farthest("addition", "ours", planted(100, 100, 100))
+  ours = figures.farthest("addition", "ours", planted(100, 100, 100))
   others = [
-    reach.Mark("addition", "theirs", 20, 100, 99.1, "digits"),
-    reach.Mark("N×M", "others", 10, 20, None, "digits"),
+    figures.Mark("addition", "theirs", 20, 100, 99.1, "digits"),
+    figures.Mark("N×M", "others", 10, 20, None, "digits"),
   ]
-  path = reach.figure(ours, others, tmp_path / "reach.png", "how far")
+  path = figures.figure(ours, others, tmp_path / "reach.png", "how far")
   assert path.stat().st_size > 10_000
   drawn = path.with_suffix(".svg").read_text()
   assert drawn.count("clip-path") > 6
   assert "published" in drawn
-  head, *grid = reach.table(ours, others)
+  head, *grid = figures.table(ours, others)
   assert [line[:2] for line in grid] == [
     ["addition", "**ours**"],
     ["addition", "theirs"],
@@ -57,7 +57,7 @@ def test_the_figure_and_the_table_have_every_mark(tmp_path):
 
 def test_a_proof_is_said():
   proof = CERTIFIED | {"value": 1}
-  (mark,) = reach.farthest("addition", "ours", [row(length=60), proof])
+  (mark,) = figures.farthest("addition", "ours", [row(length=60), proof])
   assert "∀" in mark.seeds
-  (mark,) = reach.farthest("addition", "ours", [row(length=60), CERTIFIED])
+  (mark,) = figures.farthest("addition", "ours", [row(length=60), CERTIFIED])
   assert "∀" not in mark.seeds

@@ -8,8 +8,9 @@ from rows import CERTIFIED, CONDITIONS, row, seeds
 from scipy import stats
 
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation import measures
 from lengthgen_jax.results import figures as plots
-from lengthgen_jax.results import measures, records, report, schema, tables
+from lengthgen_jax.results import records, report, schema, tables
 
 # The vocabulary.
 

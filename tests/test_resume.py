@@ -10,9 +10,9 @@ import command
 from pytrees import bits
 from tiny import get_config
 
+from lengthgen_jax.pipelines import evaluate, predict
+from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.runs import evaluate, predict
-from lengthgen_jax.runs import workdir as workdirs
 from lengthgen_jax.training import loop, progress
 
 

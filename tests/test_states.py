@@ -8,10 +8,10 @@ import pytest
 import untrained
 
 from configs import asentmax, base, states
+from lengthgen_jax.certify.transducer import Tape
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret.tape import Tape
-from lengthgen_jax.runs import abc, calibrate
+from lengthgen_jax.pipelines import abc, calibrate
 from lengthgen_jax.tasks import TASKS
 
 BRACKETS = ("()", "()[]", "()[]{}")

@@ -8,8 +8,8 @@ import untrained
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, of_seed
+from lengthgen_jax.evaluation.trained import LONG, Model
 from lengthgen_jax.models import decode
-from lengthgen_jax.trained import LONG, Model
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]
@@ -114,7 +114,7 @@ def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   own = model(NEAR["start"])
   batch = untrained.typed(own.experiment, "4711+815", "12+7", width=8)
   right, exact = map(np.asarray, own.hits(batch))
-  monkeypatch.setattr("lengthgen_jax.trained.LONG", 4)
+  monkeypatch.setattr("lengthgen_jax.evaluation.trained.LONG", 4)
   told = own.greedy(batch, stop=None)
   found, again = own.hits(batch)
   assert (found == (told == batch.target)).all()

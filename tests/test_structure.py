@@ -10,49 +10,49 @@ from command import REPOSITORY
 from source import CONFIGS, FILES, PACKAGE, TREES, imported, room
 
 # Every room, and the rooms of ours that it may import.
-LEAVES = {"coordinates", "errors", "rng", "drawing", "hosts"}
-TO_RUN = LEAVES | {"tasks", "attention", "models", "experiment", "answer"}
-TO_RUN |= {"memory", "trained", "config", "training", "results", "interpret"}
+LEAVES = {"coordinates", "errors", "rng", "drawing", "hosts", "plots"}
+SMALL = {"coordinates", "errors", "rng"}
+MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
+READ = {"certify", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
+  "plots": {"drawing"},
   "hosts": {"errors"},
-  "tasks": {"coordinates", "errors", "rng"},
-  "attention": {"coordinates", "errors", "rng"},
-  "models": {"attention", "coordinates", "errors", "rng"},
-  "experiment": {
-    "tasks",
-    "attention",
-    "models",
-    "coordinates",
-    "errors",
-    "rng",
-  },
-  "answer": {"tasks", "errors"},
-  "trained": {"answer", "experiment", "models", "attention", "tasks", "errors"}
-  | {"memory", "training"},
+  "tasks": SMALL,
+  "attention": SMALL,
+  "models": SMALL | {"attention"},
+  "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors"},
-  "config": {"tasks", "attention", "models", "experiment", "errors"}
-  | {"training", "configs"},
+  "config": MODEL | {"training", "configs"},
   "training": {"errors", "rng", "results", "hosts"},
   "results": {"errors", "drawing", "hosts"},
-  "bench": {"drawing"},
-  "interpret": {"drawing", "coordinates", "errors", "training"}
-  | {"tasks", "attention", "models"},
-  "runs": TO_RUN | {"bench", "configs"},
-  "main": {"errors", "runs", "multihost"},
+  "evaluation": MODEL | {"memory", "training"},
+  "certify": MODEL | {"training"},
+  "probes": MODEL | {"drawing"},
+  "construction": MODEL,
+  "pipelines": MODEL
+  | LEAVES
+  | READ
+  | {"config", "training", "results"}
+  | {"memory", "configs"},
+  "benchmark": MODEL
+  | LEAVES
+  | {"evaluation", "config", "training"}
+  | {"pipelines", "configs", "memory", "results"},
+  "main": {"errors", "pipelines", "benchmark", "multihost"},
   "multihost": {"errors", "hosts"},
-  "__init__": {"runs"},
+  "__init__": {"pipelines"},
   "configs": {"tasks"},
 }
 MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 # Where a room may import no more of another than this.
 ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
-  ("trained", "training"): MESH,
-  ("interpret", "training"): MESH,
+  ("evaluation", "training"): MESH,
+  ("certify", "training"): MESH,
   ("configs", "tasks"): {"lengthgen_jax.tasks.TASKS"},
   ("config", "configs"): {"configs.base"},
-  ("runs", "configs"): {
+  ("benchmark", "configs"): {
     f"configs.{name}" for name in ("arithmetic", "quickstart", "sorting")
   },
 }
@@ -178,7 +178,7 @@ def test_the_whole_config_is_known_in_few_places():
         if kind and "ConfigDict" in kind:
           known.add(path)
   assert 5 < len(known) <= 12, sorted(path.name for path in known)
-  assert {room(path) for path in known} == {"config", "runs", "main"}
+  assert {room(path) for path in known} == {"config", "pipelines", "main"}
 
 
 # What an import does.

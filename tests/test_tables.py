@@ -12,16 +12,15 @@ from rows import CERTIFIED, row, seeds, without_length
 
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.interpret import compared
+from lengthgen_jax.pipelines import abc
+from lengthgen_jax.probes import comparison
 from lengthgen_jax.results import (
-  again,
-  kept,
-  pages,
+  archive,
+  figures,
+  markdown_report,
   records,
   schema,
-  squares,
 )
-from lengthgen_jax.runs import abc
 
 DOCS = REPOSITORY / "docs" / "results"
 
@@ -139,8 +138,8 @@ def test_kept_rows_are_the_rows(tmp_path):
   rows.append(CERTIFIED)
   other = row(metric="token")
   path = tmp_path / "a.jsonl"
-  kept.keep(path, [*rows, other], HEAD)
-  made, found = kept.read(path)
+  archive.keep(path, [*rows, other], HEAD)
+  made, found = archive.read(path)
   order = lambda some: sorted(some, key=lambda one: str(schema.key(one)))
   assert made == HEAD and order(found) == order(rows)
   size = len(path.read_text())
@@ -158,12 +157,12 @@ def test_kept_rows_are_the_rows(tmp_path):
 )
 def test_no_path_and_nothing_empty_is_kept(head, rows, words, tmp_path):
   with pytest.raises(UsageError, match=words):
-    kept.keep(tmp_path / "a.jsonl", rows, head)
+    archive.keep(tmp_path / "a.jsonl", rows, head)
 
 
 def test_kept_rows_of_another_version_are_one_line(tmp_path):
   path = tmp_path / "a.jsonl"
-  kept.keep(path, seeds(1, 2), HEAD)
+  archive.keep(path, seeds(1, 2), HEAD)
   head, *rows = records.read(path)
   lacking = {name: x for name, x in head.items() if name != "config"}
   whole, values = rows[0], rows[0]["rows"]
@@ -180,7 +179,7 @@ def test_kept_rows_of_another_version_are_one_line(tmp_path):
   ):
     records.write(path, lines)
     with pytest.raises(UsageError, match="another version wrote it") as error:
-      kept.read(path)
+      archive.read(path)
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
@@ -202,18 +201,18 @@ def test_another_program_is_other_code_not_other_words(
 def test_what_was_made_again_is_compared():
   old = [*seeds(100, 99, 100), *seeds(30, 40, 50, length=60)]
   old += seeds(0, 0, 1, length=200)
-  assert again.differences(old, old, exact=True) == []
-  assert again.differences(old, old, exact=False) == []
+  assert archive.differences(old, old, exact=True) == []
+  assert archive.differences(old, old, exact=False) == []
   new = [*seeds(99, 100, 99), *seeds(50, 31, 40, length=60)]
   new += seeds(1, 0, 0, length=200)
-  assert again.differences(old, new, exact=False) == []
-  said = again.differences(old, new, exact=True)
+  assert archive.differences(old, new, exact=False) == []
+  said = archive.differences(old, new, exact=True)
   assert len(said) == 8 and "100 of 100 is kept, 99 of 100 now" in said[0]
   ahead, wrong = row(metric="frontier", value=9.0), CERTIFIED | {"value": 0}
-  assert again.differences([ahead], [ahead | {"value": 8.0}], exact=True)
-  assert again.differences([CERTIFIED], [wrong], exact=True)
+  assert archive.differences([ahead], [ahead | {"value": 8.0}], exact=True)
+  assert archive.differences([CERTIFIED], [wrong], exact=True)
   off = [*seeds(98, 100, 99), *seeds(50, 31, 57, length=60)]
-  assert again.differences(old, off, exact=False) == [
+  assert archive.differences(old, off, exact=False) == [
     "train, equal, 200 is missing",
     "seed 0, train, equal, 6 digits: 98.0 % is 1.0 outside of the kept seeds'"
     " 99.0 to 100.0 %",
@@ -221,21 +220,25 @@ def test_what_was_made_again_is_compared():
     " 30.0 to 50.0 %",
   ]
   fewer = [one for one in old if one["seed"] < 2]
-  assert again.differences(old, fewer, exact=False) == [
+  assert archive.differences(old, fewer, exact=False) == [
     f"train, equal, {n}: 1 of 3 seeds are missing" for n in (6, 60, 200)
   ]
   # 99 % or more is 99 % or more; a range below is not.
-  assert again.agrees(1.0, 0.99, 0.995) and not again.agrees(1.0, 0.9, 0.995)
-  assert again.agrees(0.0, 0.005, 0.01) and not again.agrees(0.0, 0.005, 0.02)
+  assert archive.agrees(1.0, 0.99, 0.995) and not archive.agrees(
+    1.0, 0.9, 0.995
+  )
+  assert archive.agrees(0.0, 0.005, 0.01) and not archive.agrees(
+    0.0, 0.005, 0.02
+  )
 
 
 # Pages.
 
 
-def entry(**fields) -> pages.Entry:
+def entry(**fields) -> markdown_report.Entry:
   usual = {"task": "addition", "model": "ABC", "run": "a", "stage": "train"}
   usual |= {"paper": {}, "expect": {}, "value": None, "calls": [["--x=1"]]}
-  return pages.Entry(**usual | fields)
+  return markdown_report.Entry(**usual | fields)
 
 
 def test_a_page_sets_ours_beside_the_papers():
@@ -249,7 +252,7 @@ def test_a_page_sets_ours_beside_the_papers():
     entry(paper={6: 99.5, 20: "?"}, expect={6: (96, 100), 60: (99, 100)}),
     entry(model="other", run="b", paper={60: 1}),
   ]
-  text = pages.page("Title", "About.", entries, found)
+  text = markdown_report.page("Title", "About.", entries, found)
   lines = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in text.splitlines()
@@ -284,18 +287,20 @@ def test_a_page_says_what_certificates_found():
   ]
   found = {"a": (HEAD, [*seeds(90, 90, 90, step=600), *rows])}
   entries = [entry(), entry(run="b"), entry(stage="retrain")]
-  text = pages.page("T", "A", entries, found, source="others")
+  text = markdown_report.page("T", "A", entries, found, source="others")
   (line,) = [line for line in text.splitlines() if "8*9" in line]
   assert [cell.strip() for cell in line.strip("|").split("|")] == [
     *("addition", "ABC", "1 of 3", "9 to 1,000", "-0.40 to 2.50"),
     "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
   ]
-  assert "## Certificates" not in pages.page("T", "A", entries[1:], found)
+  assert "## Certificates" not in markdown_report.page(
+    "T", "A", entries[1:], found
+  )
 
 
 def test_what_was_not_tested_is_not_as_expected():
   found = {"a": (HEAD, seeds(100, 100, 100))}
-  text = pages.page("T", "A", [entry(expect={60: (99, 100)})], found)
+  text = markdown_report.page("T", "A", [entry(expect={60: (99, 100)})], found)
   assert "| not tested |" in text and "| yes |" not in text
 
 
@@ -311,28 +316,30 @@ def test_a_proof_is_of_the_run_that_has_it():
 def test_a_page_explains_the_hard_inputs_that_it_shows():
   hard = seeds(90, 90, 90, test_set="chain_2", stress=True)
   found = {"a": (HEAD, [*seeds(100, 100, 100), *hard])}
-  text = pages.page("T", "A", [entry(paper={6: 7})], found, source="others")
+  text = markdown_report.page(
+    "T", "A", [entry(paper={6: 7})], found, source="others"
+  )
   assert "`chain_` one carry" in text and "`zeros`" not in text
   assert "| addition | ABC | others | 7 |" in text
 
 
 def test_many_methods_are_squares(monkeypatch):
-  monkeypatch.setattr(squares, "save", lambda figure, path: figure)
+  monkeypatch.setattr(figures, "save", lambda figure, path: figure)
   rows = [
     one | {"method": f"m{i}", "run": f"{i}", "config_hash": f"{i}"}
     for i in range(15)
     for one in (row(i, length=6), row(2 * i, length=60))
   ]
-  (axis,) = squares.by_method(rows, None, "title").axes
+  (axis,) = figures.by_method(rows, None, "title").axes
   assert [t.get_text() for t in axis.texts][:4] == ["0", "0", "1", "2"]
   assert [t.get_text() for t in axis.get_yticklabels()][-1] == "m14"
-  squares.plt.close("all")
+  figures.plt.close("all")
 
 
 def test_a_page_refuses_mixed_conditions():
   rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, slack=3)]
   with pytest.raises(UsageError, match="a, train, equal: rows of different"):
-    pages.page("T", "A", [entry()], {"a": (HEAD, rows)})
+    markdown_report.page("T", "A", [entry()], {"a": (HEAD, rows)})
 
 
 def shown(text: str) -> str:
@@ -346,7 +353,7 @@ def shown(text: str) -> str:
 def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
   """Text for text; figures are there, as PNG and SVG."""
   *_, book, _ = launch
-  found = kept.read_all(DOCS / "rows")
+  found = archive.read_all(DOCS / "rows")
   with pytest.MonkeyPatch.context() as patch:
     drawn = []
 
@@ -372,7 +379,7 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
 def test_the_readmes_tables_are_those_of_committed_rows(launch):
   headline = importlib.import_module("headline")
   text = (REPOSITORY / "README.md").read_text()
-  found = kept.read_all(DOCS / "rows")
+  found = archive.read_all(DOCS / "rows")
   assert headline.put(text, found) == text
   with pytest.raises(UsageError, match="has no <!-- end of tables"):
     headline.put(text.replace(headline.END, ""), found)
@@ -604,7 +611,7 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   said = capsys.readouterr().out
   assert "1 of 1" in said and str(tmp_path / "docs" / "tiny.md") in said
   name = "addition-window_cpi"
-  head, rows = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
+  head, rows = archive.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
   assert head["seconds"] == 7000 and head["source"] == "a"
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
   median = sum(100 * one["value"] for one in rows) / 2
@@ -612,10 +619,10 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   # A table that looks inside asks for the probes alone.
   assert tables.main(["probed", *where]) == 0
   assert "1 of 1" in capsys.readouterr().out
-  old, more = kept.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
-  assert old == head and [x for x in more if not kept.is_probe(x)] == rows
+  old, more = archive.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
+  assert old == head and [x for x in more if not archive.is_probe(x)] == rows
   intact = [x["value"] for x in schema.of_metric(more, "intact")]
-  cell = compared.table({"ours": schema.of_metric(more, "intact")})[1][2]
+  cell = comparison.table({"ours": schema.of_metric(more, "intact")})[1][2]
   assert len(intact) == 2 and cell.startswith(f"{50 * sum(intact):.1f}")
   assert cell in (tmp_path / "docs" / "probed.md").read_text()
   # Again: nothing to do. After a change of the preset: made again.
@@ -638,7 +645,7 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   head["machine"] = "elsewhere"
   head["versions"]["jax"] = "0"
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]
-  kept.keep(tmp_path / "docs" / "rows" / f"{name}.jsonl", planted, head)
+  archive.keep(tmp_path / "docs" / "rows" / f"{name}.jsonl", planted, head)
   assert tables.main(["--check", name, *where]) == 1
   said = capsys.readouterr().out
   assert "in range (another machine, another version of jax)" in said

@@ -7,8 +7,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 
-from lengthgen_jax.interpret.contexts import Contexts
-from lengthgen_jax.interpret.tape import Place, Skip, Tape
+from lengthgen_jax.certify.transducer import Contexts, Place, Skip, Tape
 from lengthgen_jax.tasks import TASKS
 
 # Live places for which all inputs are few.

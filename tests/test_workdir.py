@@ -11,9 +11,9 @@ from tiny import get_config
 
 from lengthgen_jax.config import saved
 from lengthgen_jax.config.build import build
+from lengthgen_jax.pipelines import evaluate
+from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records, tables
-from lengthgen_jax.runs import evaluate
-from lengthgen_jax.runs import workdir as workdirs
 
 
 def test_saved_config_of_another_version_gets_defaults(tmp_path):

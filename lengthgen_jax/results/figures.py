@@ -1,13 +1,79 @@
-"""Figures of result rows."""
+"""A figure of squares: exact match on every test set at every length.
+
+Figures of result rows.
+
+Figures of kept rows, methods named as the papers name them.
+
+How far tests go beyond training: ours and published marks, one figure.
+"""
 
 import functools
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.errors import check
-from lengthgen_jax.results import schema, squares
+from lengthgen_jax.results import schema, summary
+
+NOTHING = "a figure with nothing to show: there are no rows for it"
+
+
+def by_test_set(rows: list[dict], path, title: str, metric: str = "em"):
+  """EM on every test set at every length, median of seeds: a panel per method
+  and conditions."""
+  rows = schema.of_metric(rows, metric)
+  groups = schema.groups(rows, along=("test_set", "length"))
+  return _draw(rows, groups, path, title, "test_set")
+
+
+def by_method(rows: list[dict], path, title: str):
+  """EM of every method at every length, median of seeds: a panel per test set
+  and conditions, for more methods than lines could tell apart."""
+  rows = schema.of_metric(rows, "em")
+  along, free = ("method", "length"), ("bits", *schema.BY_CONFIG)
+  groups = schema.groups(rows, along, free)
+  groups = [g._replace(name=g.rows[0]["test_set"]) for g in groups]
+  return _draw(rows, groups, path, title, "method")
+
+
+def _draw(rows: list[dict], groups, path, title: str, by: str):
+  """A panel for each group: values of the field `by` against lengths."""
+  check(rows, NOTHING)
+  sets = list(dict.fromkeys(row[by] for row in rows))
+  lengths = sorted({row["length"] for row in rows})
+  columns = min(len(groups), 4)
+  down = -(-len(groups) // columns)
+  size = (
+    1.5 + (0.6 * len(lengths) + 0.9) * columns,
+    1 + 0.3 * len(sets) * down,
+  )
+  figure, axes = plt.subplots(
+    down, columns, figsize=size, squeeze=False, sharey=True
+  )
+  for axis in axes.flat[len(groups) :]:
+    axis.set_visible(False)
+  for axis, group in zip(axes.flat, groups, strict=False):
+    found = {}
+    for row in group.rows:
+      place = sets.index(row[by]), lengths.index(row["length"])
+      found.setdefault(place, []).append(100 * row["value"])
+    cells = np.full((len(sets), len(lengths)), np.nan)
+    for place, values in found.items():
+      cells[place] = np.median(values)
+      text = {"ha": "center", "va": "center", "fontsize": 7}
+      color = "white" if cells[place] < 60 else "black"
+      axis.text(*place[::-1], f"{cells[place]:.3g}", color=color, **text)
+    axis.imshow(cells, vmin=0, vmax=100, aspect="auto")
+    axis.set_xticks(range(len(lengths)), lengths, fontsize=8)
+    axis.set_yticks(range(len(sets)), sets, fontsize=8)
+    axis.set_title(group.name, fontsize=8)
+  figure.supxlabel(f"test length ({schema.values(rows, 'unit')})", fontsize=9)
+  figure.suptitle(f"{title}: exact match (%)", fontsize=10)
+  figure.tight_layout()
+  return save(figure, path)
+
 
 # Of a metric: what its axis says, and its range.
 AXES = {
@@ -83,7 +149,7 @@ def _panels(rows: list[dict], groups, x: str, by: str):
   Yields:
     (axis, value, the panel's rows).
   """
-  check(rows, squares.NOTHING)
+  check(rows, NOTHING)
   values = sorted({row[by] for row in rows})
   size = (1.5 + 4.2 * len(values), 3.8)
   _, axes = plt.subplots(1, len(values), figsize=size, squeeze=False)
@@ -178,7 +244,7 @@ DRAW = {
   "length": by_length,
   "repetition": functools.partial(by_times, what="repetition"),
   "multiplicity": functools.partial(by_times, what="multiplicity"),
-  "test_set": squares.by_test_set,
+  "test_set": by_test_set,
 }
 
 
@@ -210,3 +276,185 @@ def of_run(rows: list[dict], folder, title: str, names=NAMES) -> list:
       path = pathlib.Path(folder) / f"{name}.png"
       made.append(DRAW[what](mine, path, title, metric))
   return made
+
+
+LINES = 8  # that one figure can tell apart
+
+
+def draw(name: str, entries: list, kept: dict, folder, along="") -> list:
+  """Figures of a table: by length for each task and width, on hard inputs, and
+  against a field.
+
+  Args:
+    name: of the table, with which the files' names begin.
+    entries: its rows.
+    kept: as in `page`.
+    folder: where the figures go.
+    along: the field, "" if there is none.
+
+  Returns:
+    (caption, path of a PNG) of each.
+  """
+  apart = {}
+  for entry in entries:
+    for row in kept.get(entry.run, ({}, []))[1]:
+      if row["stage"] == entry.stage and row["metric"] in ("em", "edit"):
+        own = {"method": entry.model, "stage": "train", "run": entry.run}
+        own |= {along: entry.value} if entry.value is not None else {}
+        place = row["task"], row["width"]
+        apart.setdefault(place, []).append(row | own)
+  made = []
+  for (task, width), rows in apart.items():
+    start = f"{name}_{task}_{width}"
+    title = f"{task}, width={width}"
+    names = {
+      (metric, what): f"{start}_{metric}_by_{what}" for metric, what in NAMES
+    }
+    if len({row["method"] for row in rows}) > LINES:
+      del names["em", "length"], names["edit", "length"]
+      usual = [row for row in rows if against(row) == "length"]
+      path = pathlib.Path(folder) / f"{start}_em_by_model.png"
+      made.append(by_method(usual, path, title))
+    made += of_run(rows, folder, title, names)
+    exact = [
+      row | {"method": row["method"].partition(f", {short(along)}=")[0]}
+      for row in schema.of_metric(rows, "em")
+      if along in row and against(row) == "length"
+    ]
+    if len({row[along] for row in exact}) > 1:
+      path = pathlib.Path(folder) / f"{start}_by_{along}.png"
+      made.append(by_field(exact, path, title, along))
+  return [(path.stem.replace("_", " "), path) for path in made]
+
+
+def short(field: str) -> str:
+  return field.rpartition(".")[2]
+
+
+STAGES = ("certify", "retrain", "train")  # the last one of a run counts
+RIGHT = 0.99
+
+
+class Mark(NamedTuple):
+  """A length to which something was trained, and one at which it was tested.
+
+  Attributes:
+    task: marks of one stand together.
+    who: method and where it is from.
+    trained, tested: lengths.
+    exact: exact match there, in %; None if it was not said.
+    unit: of lengths.
+    seeds: what is said of them, "" if published without.
+    n: samples of a seed there, 0 if unknown.
+  """
+
+  task: str
+  who: str
+  trained: int
+  tested: int
+  exact: float | None
+  unit: str
+  seeds: str = ""
+  n: int = 0
+
+
+def last(rows: list[dict], stage: str = "", test_set: str = ""):
+  """The summary.Line of a run's stage and test set, None without any; "" is the
+  last stage, and the test set that comes first."""
+  exact = [row for row in schema.of_metric(rows, "em") if not row.get("stress")]
+  stages = (stage,) if stage else STAGES
+  stage = next((s for s in stages if any(r["stage"] == s for r in exact)), None)
+  own = [row for row in exact if row["stage"] == stage]
+  name = test_set or (own[0]["test_set"] if own else "")
+  own = [row for row in own if row["test_set"] == name]
+  proofs = [row for row in rows if row["metric"] == "certified"]
+  return summary.lines(own + proofs)[0] if own else None
+
+
+def farthest(task: str, who: str, rows: list[dict]) -> list[Mark]:
+  """Where a run's last stage ends to be right: the longest test length at
+  which, as at all shorter ones, the median seed has 99 % exact match.
+
+  Args:
+    task, who: as the mark calls them.
+    rows: of a run.
+
+  Returns:
+    One mark, or none where nothing was measured or nothing is right.
+  """
+  line = last(rows)
+  if line is None:
+    return []
+  found = None
+  for length, cell in line.cells.items():
+    if cell.median < RIGHT:
+      break
+    found = length, cell
+  if found is None:
+    return []
+  length, cell = found
+  about = line.group.rows[0]
+  trained, unit = about["train_length"], about["unit"]
+  seeds = f"{line.seeds}{line.proved}"
+  return [
+    Mark(task, who, trained, length, 100 * cell.median, unit, seeds, cell.n)
+  ]
+
+
+def figure(ours: list[Mark], published: list[Mark], path, title: str):
+  """A bar from training to test length for every mark, by task: ours dark,
+  published ones gray, with the factor and the exact match. Returns the path."""
+  tasks = dict.fromkeys(mark.task for mark in (*ours, *published))
+  lines, ticks, names = 0, [], []
+  count = len(ours) + len(published) + len(tasks)
+  drawn, axis = plt.subplots(figsize=(9, 0.8 + 0.21 * count))
+  for task in tasks:
+    for mark in (*ours, *published):
+      if mark.task == task:
+        color = "C0" if mark in ours else "0.6"
+        ends = [mark.trained, mark.tested]
+        axis.plot(ends, [-lines] * 2, color=color, linewidth=2)
+        axis.plot(*(ends[1], -lines, "o"), color=color, markersize=5)
+        _, some, which = mark.seeds.partition("∀")  # "∀ 1 of 3" or "∀"
+        proved = f", {some}{which}" if some else ""
+        factor = f"{mark.tested / mark.trained:.3g}×"
+        text = f"{factor}, {_percent(mark)}{proved}"
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+        axis.annotate(text, (ends[1], -lines), (6, 0), **place)
+        ticks.append(-lines)
+        names.append(f"{task}: {mark.who}")
+        lines += 1
+    lines += 1
+  axis.set_yticks(ticks, names, fontsize=7)
+  units = schema.values([mark._asdict() for mark in ours], "unit")
+  axis.set_xlabel(f"from the longest in training to the test ({units})")
+  far = max(mark.tested for mark in (*ours, *published))
+  for color, whose in (("C0", "ours"), ("0.6", "published")):
+    axis.plot([], [], "o-", color=color, label=whose)
+  about = "∀: seeds proved right at every length"
+  axis.legend(title=about, loc="center right", fontsize=8, title_fontsize=8)
+  axis.set(xscale="log", xlim=(None, 8 * far), ylim=(1 - lines, 1))
+  axis.grid(axis="x", color="0.92")
+  axis.set_axisbelow(True)
+  axis.set_title(title, fontsize=10)
+  return save(drawn, path)
+
+
+def table(ours: list[Mark], published: list[Mark]) -> list[list[str]]:
+  """A line for each mark, by task."""
+  grid = [["task", "who", "trained up to", "tested at", "exact match"]]
+  grid[0] += ["seeds", "n"]
+  tasks = dict.fromkeys(mark.task for mark in (*ours, *published))
+  for task in tasks:
+    for mark in (*ours, *published):
+      if mark.task == task:
+        bold = f"**{mark.who}**" if mark in ours else mark.who
+        grid.append(
+          [task, bold, f"{mark.trained} {mark.unit}", f"{mark.tested}"]
+          + [_percent(mark), mark.seeds, f"{mark.n or ''}"]
+        )
+  return grid
+
+
+def _percent(mark: Mark) -> str:
+  return "not said" if mark.exact is None else f"{mark.exact:.3g} %"

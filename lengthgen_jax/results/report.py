@@ -9,7 +9,7 @@ from lengthgen_jax.errors import UsageError, check, reading
 from lengthgen_jax.results import (
   figures,
   formats,
-  page,
+  html_report,
   records,
   schema,
   tables,
@@ -62,7 +62,7 @@ def run(root: pathlib.Path, tested: tuple[str, ...] = ()) -> str:
   for (task, width), mine in sorted(apart.items()):
     title, name = f"{task}, width={width}", f"{task}_{width}"
     drawn += draw(root / "figures", mine, made, title, name)
-  html = page.page(f"Results below {root.name}", rows, said, drawn)
+  html = html_report.page(f"Results below {root.name}", rows, said, drawn)
   records.write_text(root / "report.html", html)
   return text
 

@@ -1,1 +1,0 @@
-"""Timing: what a program costs, what a device can do, and what came of it."""

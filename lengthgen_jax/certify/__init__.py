@@ -1,0 +1,1 @@
+"""Certificates: whether a model is right at every length, by all cases."""

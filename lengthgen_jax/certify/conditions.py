@@ -1,0 +1,145 @@
+"""What a model must be for a certificate: the lemma's conditions."""
+
+import numpy as np
+
+from lengthgen_jax.attention.candidates import phrase
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE
+from lengthgen_jax.errors import UsageError, check
+
+
+def check_local(experiment, scaffold) -> None:
+  """UsageError, one line that says what stands in the way of a certificate and
+  what would remove it."""
+  task, config = experiment.task, experiment.model.config
+  check(
+    task.transducer or task.axes > 1,
+    f"certify: {task.name} is no transducer, its outputs depend on more than"
+    " what comes before them; certified are tasks that state themselves as one",
+  )
+  sites = ["cross"] * ("cross" in experiment.model.sites) + ["self"]
+  sites += ["encoder"] * bool(config.num_encoder_layers)
+  for site in sites:
+    check(
+      site in scaffold,
+      f"certify: {site}-attention has no lines, every key is open; train with"
+      " a scaffold (--mode=abc, or bias.kind=window)"
+      + (" and bias.windowed_encoder" if site == "encoder" else ""),
+    )
+    lines = scaffold[site]
+    check(
+      lines.lined,
+      f"certify: {site}-attention has a dense bias, which ends somewhere;"
+      " calibrate lines instead",
+    )
+    depth = config.num_encoder_layers
+    depth = depth if site == "encoder" else config.num_decoder_layers
+    check(
+      len(lines.transparent) in (1, depth),
+      f"certify: {site}-attention has lines of {len(lines.transparent)} layers,"
+      f" the model {depth}; give one set for all, or one for each",
+    )
+    for layer, head in np.argwhere(np.asarray(lines.transparent)):
+      raise UsageError(
+        f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
+        " it sees everything; calibrate with calibration.empty_heads=closed"
+      )
+  reasons = (
+    (config.temperature.kind != "none", "temperature.kind", "none"),
+    (not config.positions.placeless, "positions.kind", "none"),
+    (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
+    (experiment.bias.allow_leak, "bias.allow_leak", "False"),
+  )
+  for wrong, field, wanted in reasons:
+    check(
+      not wrong,
+      f"certify: with this run's {field} a row depends on how long the input"
+      f" is, or on what comes later; train with {field}={wanted}"
+      + (" or a cyclic index" if field.startswith("pos") else ""),
+    )
+  check(
+    task.axes == 1 or config.positions.kind == "none",
+    "certify: running sums with a cyclic index are not covered by the proof;"
+    " train with positions.kind=none",
+  )
+  check(
+    experiment.kind == "encoder_decoder" or 2 not in task.strides,
+    "certify: a decoder-only model reads aligned operands two tokens a digit,"
+    " which the proof does not cover; choose arithmetic.aligned=False",
+  )
+  if task.axes > 1:
+    _check_grid(experiment, scaffold)
+  for site, lines in scaffold.items() if task.axes == 1 else ():
+    _check_pace(task, site, lines)
+
+
+def _check_pace(task, site: str, lines) -> None:
+  """UsageError unless lines stay or move as fast as the digits, and those to
+  outputs are counted from the first one, as decoding counts them."""
+  outputs = np.isin(lines.segment, (task.target, task.target + 1))
+  backward = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
+  check(
+    site != "self" or not backward.any(),
+    "certify: a line of self-attention counts outputs from the last one, which"
+    " decoding has not seen; anchor it left",
+  )
+  # Tokens that a row advances in each segment, 0: one of fixed size.
+  paces = dict(enumerate(task.strides)) if site != "encoder" else {}
+  whole = max(1, *task.strides) if site == "cross" else 1
+  valid = np.asarray(lines.valid)
+  for segment, step in zip(
+    np.asarray(lines.segment)[valid],
+    np.abs(lines.matrix).max((-2, -1), initial=0)[valid],
+    strict=True,
+  ):
+    pace = whole if segment == WHOLE else paces.get(int(segment), 1)
+    check(
+      step in (0, pace or 1),
+      f"certify: a line of {site}-attention moves {step} tokens a row, the"
+      f" digits {pace or 1}; calibrate with other calibration.directions",
+    )
+
+
+def _check_grid(experiment, scaffold) -> None:
+  """UsageError unless every line opens along the rows of a grid as the lemma of
+  certify.running_sums says, and moves as fast as digits along the columns."""
+  task = experiment.task
+  check(
+    not experiment.model.config.num_encoder_layers,
+    "certify: an encoder over the operands of running sums is not covered by"
+    " the proof; train with model.num_encoder_layers=0",
+  )
+  for site, lines in scaffold.items():
+    names = experiment.site_segments[site]
+    valid = np.asarray(lines.valid)
+    fields = (np.asarray(x)[valid] for x in lines[:5])
+    for line in zip(*fields, strict=True):
+      reason = _off_grid(task, site, experiment.kind, *line)
+      check(
+        not reason,
+        f"certify: a line of {site}-attention ({phrase(line, names)}) {reason},"
+        " which the proof for running sums does not cover; calibrate with"
+        " calibration.reach=1",
+      )
+
+
+def _off_grid(task, site: str, kind: str, row_segment, segment, anchor, m, c):
+  """Why the lemma does not cover a line, in words; "" if it does."""
+  if segment == WHOLE:
+    return "counts along the whole sequence"
+  if site == "self" and kind == "decoder_only" and row_segment != task.target:
+    return "is of a prompt's rows too"
+  if m[0, 1] or m[1, 0]:
+    return "follows one axis along the other"
+  if abs(m[1, 1]) > 1:
+    return f"moves {abs(m[1, 1])} digits a digit"
+  fixed = m[0, 0] == 0 and c[0] == 0
+  if segment == task.target:
+    follows = m[0, 0] == 1 and anchor == LEFT
+    return "" if follows else "does not follow the row"
+  along = 0 <= segment < task.target and task.along[segment] == 0
+  if not along:  # all of it stands at the row 0
+    return "" if fixed else "opens in some rows only"
+  if m[0, 0] == 1 and anchor == RIGHT or fixed and anchor == LEFT:
+    return ""  # the digit of a row, or the mark before all of them
+  return "does not follow the row"

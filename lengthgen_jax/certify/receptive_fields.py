@@ -1,0 +1,435 @@
+"""What the logits of a row depend on, at every width: finitely many views.
+
+A layout is one width: what stands where, and which cells a model's own biases
+open.
+
+A *view* is everything that the logits of one row are a function of: which
+states meet which states in which head of which layer and with what bias, and
+which tokens stand at the bottom of it, up to renaming. It is read off the open
+cells of the model's own biases at one width, from the row down: a row's state
+after a layer is a function of its state before and of the states (not the
+tokens) at the keys that it sees.
+
+Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
+which one layer can move a place (see `hops`), C the sum of the hops of all
+self- and encoder-attention and of the longest hop of cross-attention, and D =
+2C + marks + slack + g, where g and p are how long an unseen gap must be to
+forget how long it is, and the period at which it does (certify.transducer). Let
+T be the period of the index, 1 without one. Then every row at every width W > 3
+(D + T·p) has the view, and the reachable contexts, of a row at a smaller width.
+
+Proof. Every input has a place: an output's is that of the token its row must
+say, a digit's its own. Along a line, the place of the key is ± the row's place,
+or 0, or their mirror image W - ..., plus a constant that is at most the hop. A
+path down from row i takes self-attention hops, at most one cross-attention hop,
+then encoder hops; so every place met is within C of 0, i, W - i or W. Call
+these four the anchors. Whether a cell is open, which of two inputs comes first
+and whether a place is padding are comparisons of two places met, or of one with
+an end of its segment, up to marks and slack. While neighboring anchors are more
+than D apart, such comparisons between their neighborhoods do not depend on how
+far, and the unseen places between them are more than g, so contexts do not
+depend on how many they are modulo p. If W > 3 (D + T·p), one of the gaps min(i,
+W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is the first,
+both of its copies): it stays above D, so no comparison changes; indices move by
+multiples of T and keep their phase; unseen gaps by multiples of p, and keep
+their contexts. Repeat until W <= 3 (D + T·p). So the views of all widths up to
+there are the views of all widths. At width=fixed there is one width, and
+nothing to prove.
+
+A context holds what the truth says at earlier outputs: greedy decoding shows
+the same until its first error, and a first error is an error in a context.
+"""
+
+import itertools
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.certify.transducer import Place, Skip, Tape
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.tasks import data
+
+
+class Token(NamedTuple):
+  """What an input holds.
+
+  Attributes:
+    kind: "mark" (always the same token), "given" (a digit of an operand) or
+      "said" (an output).
+    which: the mark's id, the operand's number, 0.
+    place: of the digit or output, -1 of a digit that all places share; in a
+      view, its number among the places.
+    phase: of the input's index, mod T.
+  """
+
+  kind: str
+  which: int
+  place: int
+  phase: int
+
+  @property
+  def key(self) -> tuple:
+    """Whose value it holds."""
+    return self.kind, self.which, self.place
+
+
+class Layout(NamedTuple):
+  """One width: tokens by stack, open cells, rows to say.
+
+  Attributes:
+    width: W.
+    live: how many places may be other than zero.
+    tokens: Token of every input by stack.
+    cells: (stack, site, layer, row) -> ((key, bias by head), ...).
+    rows: (position, place) of every output, the end token's place is W.
+    size: what the input is padded to: W, or (N, M) of a grid.
+  """
+
+  width: int
+  live: int
+  tokens: dict
+  cells: dict
+  rows: list
+  size: int | tuple[int, int]
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def numbers(experiment, scaffold, width, longest):
+  """A batch of one example at a width, and its dense biases."""
+  task = experiment.task
+  batch = data.test_batch(
+    task,
+    experiment.kind,
+    next(iter(task.test_sets)),
+    jax.random.key(0),
+    np.zeros(1, np.int32),
+    experiment.live(width),
+    width,
+    longest,
+    (),
+  )
+  sites = experiment.sites(scaffold, batch)
+  return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
+
+
+def layout(experiment, scaffold, width: int, longest: int) -> Layout:
+  """Tokens and open cells at a width, by the program's own biases."""
+  found = numbers(experiment, scaffold, np.int32(width), longest)
+  batch, biases = jax.tree.map(np.asarray, found)
+  tokens = inputs_of(experiment, batch)
+  said = np.flatnonzero(batch.weight[0] > 0)
+  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
+  cells = opened(experiment, tokens, biases)
+  return Layout(width, experiment.live(width), tokens, cells, rows, width)
+
+
+def inputs_of(experiment, batch) -> dict:
+  """{stack: Token of every input} of a batch whose examples are alike."""
+  tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
+  if batch.source is not None:
+    right = experiment.model.config.positions.source_anchor == "right"
+    source = batch.source, batch.source_keys
+    tokens["encoder"] = _tokens(experiment, *source, right)
+  return tokens
+
+
+def opened(experiment, tokens: dict, biases: dict) -> dict:
+  """The cells of a Layout."""
+  cells = {}
+  for site, values in biases.items():
+    stack = "encoder" if site == "encoder" else "decoder"
+    layers = depths(experiment)[stack]
+    for n in range(layers):
+      bias = values[n if len(values) > 1 else 0]  # [H, T, S]
+      rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
+      by_head = map(tuple, bias[:, rows, keys].T.tolist())
+      seen = list(zip(keys.tolist(), by_head, strict=True))
+      ends = np.searchsorted(rows, np.arange(len(tokens[stack]) + 1)).tolist()
+      for row, (start, end) in enumerate(itertools.pairwise(ends)):
+        cells[stack, site, n, row] = tuple(seen[start:end])
+  return cells
+
+
+def depths(experiment) -> dict:
+  """Layers of every stack."""
+  config = experiment.model.config
+  return {
+    "encoder": config.num_encoder_layers,
+    "decoder": config.num_decoder_layers,
+  }
+
+
+def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
+  """What every input of a stack holds."""
+  task = experiment.task
+  period = experiment.model.config.positions.cyclic_period or 1
+  index = keys.index_right()[0] if from_right else keys.index
+  found = []
+  for i, segment in enumerate(keys.segment[0]):
+    left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
+    phase = int(index[i]) % period
+    if segment == task.target and ids[0, i] != task.end:
+      found.append(Token("said", 0, left, phase))
+    elif 0 <= segment < task.target and (
+      held := task.holds(int(segment), left, right)
+    ):
+      operand, place = held
+      place = -1 if operand in task.shared else place
+      found.append(Token("given", operand, place, phase))
+    else:
+      found.append(Token("mark", int(ids[0, i]), -1, phase))
+  return found
+
+
+CELLS = 1 << 28  # of the biases of all layers and heads: a gibibyte
+ROUND = 32  # widths that one compiled program serves
+
+
+class Node(NamedTuple):
+  """A state after a layer, and what it was made of.
+
+  Attributes:
+    own: the state before the layer, by number among the stack's inputs.
+    near: ((state, bias by head), ...) of self-attention.
+    far: the same of cross-attention.
+  """
+
+  own: int
+  near: tuple
+  far: tuple
+
+
+class View(NamedTuple):
+  """What the logits of a row are a function of.
+
+  Attributes:
+    tokens: by stack ("encoder", "decoder"), the Token of every input met.
+    layers: ((stack, layer, nodes), ...) from the bottom up, nodes (position
+      among the inputs, Node); the last one is the row.
+    steps: the places that matter, for certify.transducer.
+    asked: which of the steps' columns is what the row must say; None where that
+      is the end token.
+    first: on a grid, whether no row of it is before the view's; its contexts
+      are others.
+  """
+
+  tokens: tuple
+  layers: tuple
+  steps: tuple
+  asked: int | None
+  first: bool = False
+
+  def columns(self, shared) -> dict:
+    """Column of the contexts by a Token's key; `shared` are the operands of one
+    digit."""
+    keys = [("given", operand, -1) for operand in shared]
+    places = [step for step in self.steps if isinstance(step, Place)]
+    for number, step in enumerate(places):
+      keys += [("given", operand, number) for operand in step.reads]
+      keys += [("said", 0, number)] * step.says
+    return {key: column for column, key in enumerate(keys)}
+
+
+class Example(NamedTuple):
+  """A row that has a view.
+
+  Attributes:
+    width: W.
+    row: position of the row in the decoder.
+    place: of the output that it must say; W is the end token's.
+    places: that matter, in order.
+    size: what the input is padded to: W, or (N, M) of a grid.
+  """
+
+  width: int
+  row: int
+  place: int
+  places: tuple[int, ...]
+  size: int | tuple[int, int]
+
+
+def view(experiment, tape: Tape, at: Layout, row: int, place: int):
+  """(View, Example) of a row.
+
+  Args:
+    experiment: whose model it is.
+    tape: of its task.
+    at: the layout of the row's width.
+    row: position of the row.
+    place: of the output that the row must say.
+  """
+  depth = depths(experiment)
+  need = {("decoder", depth["decoder"]): {row}}
+  order = [("decoder", n) for n in range(depth["decoder"], 0, -1)]
+  order += [("encoder", n) for n in range(depth["encoder"], 0, -1)]
+  for stack, n in order:
+    below = need.setdefault((stack, n - 1), set())
+    memory = need.setdefault(("encoder", depth["encoder"]), set())
+    for i in need.get((stack, n), ()):
+      near, far = _seen(at, stack, n, i)
+      below |= {i} | {key for key, _ in near}
+      memory |= {key for key, _ in far}
+  inputs = {
+    stack: sorted(need.get((stack, 0), ())) for stack in ("encoder", "decoder")
+  }
+  number = {
+    stack: {i: k for k, i in enumerate(own)} for stack, own in inputs.items()
+  }
+  layers = []
+  for stack, n in reversed(order):
+    own, below = number["encoder"], number[stack]
+    nodes = []
+    for i in sorted(need.get((stack, n), ())):
+      near, far = _seen(at, stack, n, i)
+      renamed = Node(
+        below[i],
+        tuple((below[key], bias) for key, bias in near),
+        tuple((own[key], bias) for key, bias in far),
+      )
+      nodes.append((below[i], renamed))
+    if nodes:  # nobody looks at an encoder that no row sees
+      layers.append((stack, n, tuple(nodes)))
+  tokens = {s: [at.tokens[s][i] for i in own] for s, own in inputs.items()}
+  steps, asked, places = _steps(tape, at, tokens, place)
+  renamed = tuple(
+    (s, tuple(t._replace(place=places.get(t.place, -1)) for t in own))
+    for s, own in tokens.items()
+  )
+  own = View(renamed, tuple(layers), steps, asked)
+  return own, Example(at.width, row, place, tuple(places), at.size)
+
+
+def _seen(at: Layout, stack: str, n: int, i: int):
+  """Open cells of a row in a layer, of self- and of cross-attention."""
+  if stack == "encoder":
+    return at.cells[stack, "encoder", n - 1, i], ()
+  far = at.cells.get((stack, "cross", n - 1, i), ())
+  return at.cells[stack, "self", n - 1, i], far
+
+
+def _steps(tape: Tape, at: Layout, tokens: dict, place: int):
+  """The places that matter, as steps; which column is asked; and the number of
+  every place."""
+  width, live = at.width, at.live
+  reads, said = {}, set()
+  for token in (*tokens["encoder"], *tokens["decoder"]):
+    if token.kind == "given" and token.which not in tape.shared:
+      reads.setdefault(token.place, set()).add(token.which)
+    if token.kind == "said":
+      said.add(token.place)
+  places = sorted(set(reads) | said | ({place} if place < width else set()))
+  steps, asked, columns, after = [], None, len(tape.shared), 0
+  for now in places:
+    if now > after:
+      zeros = max(now - max(after, live), 0)
+      steps.append(tape.shorten(Skip(now - after - zeros, zeros)))
+    own = tuple(sorted(reads.get(now, ())))
+    says = now in said or now == place
+    steps.append(Place(own, says, now >= live))
+    columns += len(own) + says
+    if now == place:
+      asked = columns - 1
+    after = now + 1
+  return tuple(steps), asked, {p: k for k, p in enumerate(places)}
+
+
+def hops(experiment, site: str, lines) -> np.ndarray:
+  """[N or 1] how far lines of a site can move a place along the last axis.
+
+  The intercept, and what a place is not counted by: in self-attention the key
+  that holds an output is the row that must say the next one; in one sequence a
+  prompt's row, too, says the token after its own; lines over the whole sequence
+  count marks; of interleaved operands a place is two tokens.
+  """
+  task = experiment.task
+  c = lines.intercept[..., -1]
+  packed = site == "self" and experiment.kind == "decoder_only"
+  whole, said = lines.segment == WHOLE, lines.segment == task.target
+  hop = np.abs(c) + packed
+  if site != "self" and 2 in task.strides:
+    hop = (hop + 1) // 2 + 1
+  if site == "self":
+    left = lines.anchor == LEFT
+    hop = np.where(said, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+  if site != "self" or packed:
+    between = marks(task) - (2 if packed else 3)  # of the segments
+    hop = np.where(whole, np.abs(c) + between, hop)
+  hop = np.where(lines.valid, hop, 0)
+  return hop.reshape(len(hop), -1).max(axis=1, initial=0)
+
+
+def marks(task) -> int:
+  """Tokens of a sequence that are no places: those of the prompt that do not
+  grow with the width, the start token and the end token."""
+  size = lambda width: task.prompt_size(width)
+  return 2 + 2 * size(1) - size(2)
+
+
+def reach(experiment, scaffold) -> int:
+  """C: how far from an anchor a row's view extends."""
+  total = 0
+  for site, lines in scaffold.items():
+    hop = hops(experiment, site, lines)
+    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
+    if site == "cross":
+      total += int(hop.max(initial=0))
+    else:
+      total += int(hop.sum() if len(hop) > 1 else depth * hop[0])
+  return total
+
+
+def widths(experiment, scaffold, tape: Tape) -> range:
+  """The widths whose views are the views of all."""
+  if experiment.fixed_width is not None:
+    return range(experiment.fixed_width, experiment.fixed_width + 1)
+  task = experiment.task
+  first, period = tape.settles
+  period *= experiment.model.config.positions.cyclic_period or 1
+  distance = 2 * reach(experiment, scaffold) + marks(task) + task.slack + first
+  return range(task.natural_width(1), 3 * (distance + period) + 1)
+
+
+def check_size(experiment, scaffold, longest) -> None:
+  """UsageError, before a survey begins, if the biases of its largest size are
+  more than it can hold; names the line that reaches farthest."""
+  cells = 0
+  for site, (rows, keys) in experiment.site_sizes(longest).items():
+    if site in scaffold:
+      depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
+      cells += depth * experiment.model.config.num_heads * rows * keys
+  if cells <= CELLS:
+    return
+  farthest = (-1, "")
+  for site, lines in scaffold.items():
+    c = np.where(lines.valid[..., None], lines.intercept, 0)
+    n, h, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
+    told = f"{site}-attention, layer {n}, head {h}: {c[n, h, k, axis]:+d}"
+    farthest = max(farthest, (int(abs(c[n, h, k, axis])), told))
+  raise UsageError(
+    f"lines reach so far that sizes up to {longest} would have to be surveyed,"
+    f" {cells:.2g} cells at once, and {CELLS:.2g} are held; the largest offset"
+    f" is that of {farthest[1]}; nearer lines would help (calibration.reach)"
+  )
+
+
+def views(experiment, scaffold, tape: Tape) -> dict:
+  """Every View there is, with the Examples that have it, narrowest first."""
+  examples = {}
+  sizes = widths(experiment, scaffold, tape)
+  check_size(experiment, scaffold, sizes[-1])
+  for width in sizes:
+    for view, example in views_at(experiment, scaffold, tape, width, sizes[-1]):
+      examples.setdefault(view, []).append(example)
+  return examples
+
+
+def views_at(experiment, scaffold, tape: Tape, width: int, longest: int):
+  """Yields (View, Example) of every row at a width of at most `longest`."""
+  bound = -(-longest // ROUND) * ROUND
+  at = layout(experiment, scaffold, width, bound)
+  for row, place in at.rows:
+    yield view(experiment, tape, at, row, place)

@@ -1,0 +1,360 @@
+"""Certificates of grids: running sums of every size.
+
+Lemma. Let the conditions of certify.conditions for grids hold: along the axis
+of rows, lines to outputs lead to the row that is -c rows before, lines to b to
+the digit that is c places ahead of the row's own, and all others open in every
+row. Let `up` be the sum over the layers of the largest -c of self-attention,
+one more (an input at the start of a row holds the last output of the row
+before), with the largest -c of cross-attention, and `down` the largest c of
+that. Along the digits let the widths be those of certify.receptive_fields. Then
+every row (j, k) of every grid of N by M has a view of a grid of at most `up +
+down + 1` rows, of a width in that range.
+
+Proof. For the digits, as in certify.receptive_fields; M and j stay as they are.
+Along the rows, whether a cell is open depends on the difference of two rows and
+on whether the other one exists; so a path down from row j meets rows j - up to
+j + down at most, as far as they exist. If M > up + down + 1, then j > up or M -
+j > down + 1. In the first case, leave out row 0: the rows met all move by one,
+none of them is lost, and row j is still not the first. In the second, leave out
+the last row before the end: no row met is lost, nor is j the end if it was not.
+Repeat until M <= up + down + 1.
+
+If, besides, no view meets digits but those of a, digit j of b, and outputs of
+rows j and j - 1 (else the model is refused), its logits are a function of those
+digits. Row j - 1 may hold any number below 10·a (or 0, if a is), and no other:
+floor(a·B / 10^(j-1)) is any such number for some B of j digits if j is large.
+So its digits are one more operand of a transducer along k
+(tasks.multiply_long.RunningSum), and all cases are those of a tape.
+"""
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+
+from lengthgen_jax.certify import certificate, receptive_fields, verdict
+from lengthgen_jax.certify.transducer import Contexts, Skip, Tape
+from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.multiply_long import RunningSum
+
+SAMPLES = 1000  # random inputs of each size, to measure rounding
+TRIED = 20_000  # products that are tried to meet a context
+
+
+COLUMNS = 8  # numbers of digits that one compiled program serves
+
+
+class RowTape(Tape):
+  """The tape of a running sum."""
+
+  def possible(self, state, digits):
+    return self.task.possible(state[1], digits)
+
+  def ends(self, state, digits):
+    return self.task.ends(state[1], digits)
+
+
+def survey(experiment, scaffold) -> certificate.Survey:
+  """The views of a model's rows, and their contexts.
+
+  Raises:
+    UsageError: a row meets digits of other rows.
+  """
+  tapes = tapes_of(experiment)
+  columns, rows = sizes(experiment, scaffold, tapes[0])
+  longest = columns[-1], rows[-1]
+  receptive_fields.check_size(experiment, scaffold, longest)
+  views = {}
+  for size in itertools.product(columns, rows):
+    for view, example in views_at(experiment, scaffold, size, longest):
+      views.setdefault(view, []).append(example)
+  contexts = [Contexts(tapes[view.first], view.steps) for view in views]
+  return certificate.Survey(tapes[0], views, contexts)
+
+
+def tapes_of(experiment) -> tuple:
+  """The tapes of a running sum: of a row after another one, of the first."""
+  return _tapes(experiment.task.end)
+
+
+@functools.cache
+def _tapes(end: int) -> tuple:
+  return tuple(RowTape(RunningSum(first, end)) for first in (False, True))
+
+
+def views_at(experiment, scaffold, size, longest):
+  """Yields (View, Example) of every row of the model on a grid of N by M.
+
+  Raises:
+    UsageError: a row meets digits of other rows.
+  """
+  n, m = size
+  bound = -(-longest[0] // COLUMNS) * COLUMNS, longest[1]
+  batch, biases = jax.tree.map(
+    np.asarray,
+    receptive_fields.numbers(
+      experiment, scaffold, np.array([n, m], np.int32), bound
+    ),
+  )
+  tapes, cells = tapes_of(experiment), None
+  for j in range(m + 1):
+    tokens = _tokens(experiment, batch, j)
+    cells = cells or receptive_fields.opened(experiment, tokens, biases)
+    at = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
+    tape = tapes[j == 0]
+    for row in np.flatnonzero(batch.weight[0] > 0).tolist():
+      row_j, k = batch.rows.left[0, row].tolist()
+      if row_j != j:
+        continue
+      place = k + 1 if j < m else at.width
+      view, example = receptive_fields.view(experiment, tape, at, row, place)
+      _check(view)
+      yield _ended(tape, view, example)._replace(first=j == 0), example
+
+
+def sizes(experiment, scaffold, tape: Tape) -> tuple[range, range]:
+  """N and M of the grids whose views are the views of all."""
+  steps = {"self": [], "cross": []}
+  for site, lines in scaffold.items():
+    c = np.where(lines.valid, lines.intercept[..., 0], 0)
+    steps[site] = c.reshape(len(c), -1)
+  depth = experiment.model.config.num_decoder_layers
+  back = [max(-int(c.min(initial=0)), 0) for c in steps["self"]]
+  back = back if len(back) > 1 else depth * back
+  far = np.array(steps["cross"]).reshape(-1)
+  up = 1 + sum(back) + max(-int(far.min(initial=0)), 0)
+  down = max(int(far.max(initial=0)), 0)
+  if experiment.kind == "decoder_only":  # b is read in self-attention
+    down = max(int(np.array(steps["self"]).max(initial=0)), 0)
+  columns = receptive_fields.widths(experiment, scaffold, tape)
+  return columns, range(1, up + down + 2)
+
+
+def _tokens(experiment, batch, j: int) -> dict:
+  """What every input holds, for row j."""
+  task = experiment.task
+  stacks = {"decoder": (batch.inputs, batch.keys)}
+  if batch.source is not None:
+    stacks["encoder"] = batch.source, batch.source_keys
+  found = {stack: [] for stack in stacks}
+  for stack, (ids, keys) in stacks.items():
+    for i, segment in enumerate(keys.segment[0].tolist()):
+      left, right = keys.left[0, i].tolist(), keys.right[0, i].tolist()
+      kind, which, place = "mark", int(ids[0, i]), -1
+      if segment == task.target and which != task.end:
+        own, place = left[0], left[1] + (left[0] == j)
+        kind = {j: "said", j - 1: "given"}.get(own, "far")
+        which = 2 if own == j - 1 else 0
+      elif segment < task.target and segment >= 0:
+        axis = task.along[segment]
+        if task.holds(segment, left[axis], right[axis]):
+          kind, which = "given", segment
+          place = right[1] + 1 if axis else -1
+          kind = "given" if axis or right[0] == j else "far"
+      found[stack].append(receptive_fields.Token(kind, which, place, 0))
+  return found
+
+
+def _ended(tape: Tape, view, example):
+  """The view up to the end of the row, which not every sum before reaches."""
+  after = 1 + max(example.places, default=-1)
+  if after == example.width:
+    return view
+  rest = tape.shorten(Skip(example.width - 1 - after, 1))
+  return view._replace(steps=(*view.steps, rest))
+
+
+def _check(view) -> None:
+  kinds = {token.kind for _, own in view.tokens for token in own}
+  check(
+    "far" not in kinds,
+    "a row of running sums meets digits beyond the row before and its own digit"
+    " of b; lines to outputs must be in the first layer alone and at most one"
+    " cell away (calibration.reach=1)",
+  )
+
+
+def rounding(states, found: certificate.Survey, dense, seed: int) -> tuple:
+  """(largest difference of a logit, rows compared) between the layer-wise
+  tables and the dense path, on random inputs of every size that has a view
+  first."""
+  random, most, rows = np.random.default_rng(seed), 0.0, 0
+  first = {view: examples[0] for view, examples in found.views.items()}
+  for n, m in sorted({example.size for example in first.values()}):
+    items = random.integers(0, 10, (SAMPLES, 2, max(n, m))).astype(np.int32)
+    items[: SAMPLES // 2] = 9 - items[: SAMPLES // 2] % 2
+    items[:, 0, n:], items[:, 1, m:] = 0, 0
+    batch, logits = dense(items, (n, m))
+    check_task(dense.experiment, items, batch, (n, m))
+    for view, example in first.items():
+      if example.size == (n, m):
+        contexts = _contexts(found.tape, view, example, items, batch)
+        told = states.logits(view, contexts)
+        gap = certificate.gap(told, logits[:, example.row])
+        most = float(np.maximum(most, gap))
+        rows += len(told)
+  return most, rows
+
+
+def _values(items, batch, size, j: int):
+  """[3, B, N + 2] digits of inputs by place, as row j sees them: of a, of the
+  row before, and of the row itself."""
+  n, m = size
+  start = int(np.asarray(batch.first)[0])
+  outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
+  sums = outputs.reshape(-1, m, n + 1)
+  values = np.zeros((3, len(items), n + 2), int)
+  values[0, :, 1:-1] = items[:, 0, :n]
+  values[1, :, :-1] = sums[:, j - 1] if j else 0
+  values[2, :, 1:] = sums[:, j] if j < m else 0
+  return values
+
+
+def check_task(experiment, items, batch, size) -> None:
+  """UsageError unless running sums are what they are said to be: as
+  certificate.check_task, for every row of a grid.
+
+  Args:
+    experiment: whose task it is.
+    items: [B, 2, max(N, M)] random digits.
+    batch: of these inputs.
+    size: N and M.
+  """
+  n, m = size
+  tapes, name = tapes_of(experiment), experiment.task.name
+  ids = {"decoder": batch.inputs, "encoder": batch.source}
+  for j in range(m + 1):
+    values = _values(items, batch, size, j)
+    b = items[:, 1, j] if j < m else None
+    if j < m:
+      task = tapes[j == 0].task
+      state = np.full(len(items), task.begin)
+      for place in range(n + 2):
+        symbols = values[0, :, place], b, values[1, :, place]
+        state, digit = task.step(state, symbols)
+        check(
+          place == 0 or np.array_equal(digit, values[2, :, place]),
+          f"certify: {name}'s row {j} is not what its transducer says",
+        )
+    for stack, tokens in _tokens(experiment, batch, j).items():
+      for i, token in enumerate(tokens):
+        if token.kind == "far":
+          continue
+        held = token.which
+        if token.kind != "mark":
+          row = 2 if token.kind == "said" else token.which // 2
+          held = b if token.place < 0 else values[row, :, token.place]
+        check(
+          (np.asarray(ids[stack])[:, i] == held).all(),
+          f"certify: {name}'s {stack} input {i} is not always the {token.kind}"
+          " that the task says it holds",
+        )
+
+
+def _contexts(tape: Tape, view, example, items, batch):
+  """What the inputs have in a view's columns: [B, columns]."""
+  n, m = example.size
+  j = (example.row - int(np.asarray(batch.first)[0])) // (n + 1)
+  values, columns = _values(items, batch, example.size, j), []
+  for kind, which, number in view.columns(tape.shared):
+    if number < 0:
+      columns.append(items[:, 1, j] if j < m else 0 * items[:, 1, 0])
+    else:
+      row = 2 if kind == "said" else which // 2
+      columns.append(values[row, :, example.places[number]])
+  return np.stack(columns, axis=1).astype(np.uint8)
+
+
+def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:
+  """As judge.practice: products of the largest training size."""
+  random = np.random.default_rng(seed)
+  longest, rows = experiment.data[0].longest(0)
+  inputs = {"failing": [], "thin": []}
+  for contexts, (view, examples), tally in zip(
+    found.contexts, found.views.items(), tallies, strict=True
+  ):
+    within = [e for e in examples if e.width - 2 <= longest]
+    for margin, context in tally.thin if within else ():
+      example = max(within, key=lambda e: e.width)
+      own = products(contexts.tape, view, example, context, rows, random)
+      if margin <= 0:
+        inputs["failing"] += own[: verdict.VARIANTS]
+      else:
+        inputs["thin"] += own[:1]
+  return inputs
+
+
+def products(tape: Tape, view, example, context, rows: int, random) -> list:
+  """Products with so many digits of b, as people type them, whose running sums
+  have a context: the digits that it names, others at random, those that fit.
+
+  It is in the first row, or in the last one, which has most sums before it, or
+  at the end.
+  """
+  n, at = example.width - 2, rows - 1 + (view.asked is None)
+  at = 0 if tape.task.first else at
+  a, b = (random.integers(0, 10, (TRIED, size)) for size in (n, rows))
+  wanted = []
+  for (kind, which, number), column in view.columns(tape.shared).items():
+    place = example.places[number] if number >= 0 else 0
+    if number < 0:
+      b[:, min(at, rows - 1)] = context[column]
+    elif kind == "said":
+      wanted.append((at, place - 1, context[column]))
+    elif which:
+      wanted.append((at - 1, place, context[column]))
+    elif 0 < place <= n:
+      a[:, place - 1] = context[column]
+  number = (a * 10 ** np.arange(n)).sum(axis=1)
+  sums = [0 * number]
+  for k in range(rows):
+    sums.append(sums[-1] // 10 + number * b[:, k])
+  fits = np.ones(TRIED, bool)
+  for row, place, digit in wanted:
+    if 0 <= row < rows:
+      fits &= sums[row + 1] // 10**place % 10 == digit
+  text = lambda digits: "".join(map(str, digits[::-1]))
+  pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
+  return [f"{text(one)}*{text(other)}" for one, other in pairs]
+
+
+def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:
+  """Products that fail strict exact match, the shortest first."""
+  wrong = set()
+  for contexts, (view, own), tally in zip(
+    found.contexts, found.views.items(), tallies, strict=True
+  ):
+    example = own[0]
+    for margin, context in tally.thin:
+      if margin <= 0:
+        text = typed(contexts.tape, view, example, context)
+        a, b = text.split("*")
+        if model.answers([text])[0] != str(int(a) * int(b)):
+          wrong.add(text)
+  return sorted(wrong, key=lambda text: (len(text), text))
+
+
+def typed(tape: Tape, view, example, context) -> str:
+  """A product whose running sums have a context: b is what makes the row before
+  what it is, then the digit of the row."""
+  digits, outputs, shared = {}, {}, 0
+  for key, column in view.columns(tape.shared).items():
+    kind, which, number = key
+    if number < 0:
+      shared = int(context[column])
+    elif kind == "given":
+      digits[which, example.places[number]] = int(context[column])
+    else:
+      outputs[example.places[number]] = int(context[column])
+  size = example.width
+  items = tape.realize(shared, digits, outputs, size, size - 1)
+  number = lambda own: int("".join(map(str, own[::-1])))
+  a, before = number(items[0, 1:-1]), number(items[2])
+  text = str(a).zfill(size - 2)
+  if tape.task.first:
+    return f"{text}*{shared}"
+  j = size  # digits of b so far, enough to make any sum
+  b = -(-before * 10 ** (j - 1) // a) if a else 0
+  last = shared if view.asked is not None else ""
+  return f"{text}*{last}{str(b).zfill(j)}"

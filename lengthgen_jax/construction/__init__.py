@@ -1,0 +1,1 @@
+"""Theorem 5.1's construction: weights that sort, and what they need."""

@@ -1,0 +1,98 @@
+"""How many bits Theorem 5.1 takes: the longest lists that its construction
+sorts with numbers of so many significant bits."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from lengthgen_jax.construction import limits, weights
+from lengthgen_jax.models.layers import Block
+from lengthgen_jax.tasks import data
+
+LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
+LEAVE = Block._leave.__name__  # yields the residual stream
+
+
+def rows(experiment, precisions, most: int) -> list[dict]:
+  """The longest list for every way to tell copies and every precision.
+
+  Args:
+    experiment: one that the construction fits.
+    precisions: significant bits of parameters and activations.
+    most: longest list to try, unless the model's own numbers hold less.
+  """
+  found, dtype = [], experiment.model.config.dtype
+  for copies in weights.COPIES:
+    tried = min(most, limits.most_items(dtype, copies))
+    for bits in precisions:
+      last = longest(partial(sorts, experiment, copies, bits), tried)
+      row = {"copies": copies, "bits": bits, "longest": last, "tried": tried}
+      found.append(row)
+  return found
+
+
+def longest(holds, most: int) -> int:
+  """The last n up to `most` before holds(n) fails, 0 if it never holds: two
+  numbers an octave are tried, then bisection. Numbers beyond may hold again,
+  where roundings happen to help."""
+  octaves = np.arange(0, np.log2(most) + 0.5, 0.5)
+  good, bad = 0, most + 1
+  for n in sorted({*np.rint(2**octaves).astype(int).tolist(), most}):
+    if n <= most and not holds(n):
+      bad = n
+      break
+    good = min(n, most)
+  while bad - good > 1:
+    middle = (good + bad) // 2
+    good, bad = (middle, bad) if holds(middle) else (good, middle)
+  return good
+
+
+def sorts(experiment, copies: str, bits: int, length: int) -> bool:
+  """Whether the construction for lists of up to `length` items sorts the
+  hardest of that length, with numbers of so many significant bits."""
+  params = weights.parameters(experiment, length, copies)
+  task, bound = experiment.task, max(1 << (length - 1).bit_length(), 64)
+  for items in hardest(task.alphabet, length):  # one at a time: attention is
+    parsed = [(items, [length])]  # as large as the square of the bound
+    batch = data.typed_batch(task, experiment.kind, parsed, length, bound)
+    if not _hits(experiment, params, batch, jnp.int32(bits))[0]:
+      return False
+  return True
+
+
+def hardest(alphabet: int, length: int) -> list[list[int]]:
+  """Lists of 1 and 2 with few to many copies of 1; every value once, and copies
+  of the next one."""
+  place = np.arange(length)
+  counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
+  pairs = [(place >= count) + 1 for count in counts]
+  steps = [(place >= 1) + value for value in range(1, alphabet)]
+  return [own.tolist() for own in (*pairs, *steps)]
+
+
+@partial(jax.jit, static_argnums=0)
+def _hits(experiment, params, batch, bits):
+  """Exact match [B] with rounded parameters and activations."""
+
+  def intercept(method, args, kwargs, context):
+    if isinstance(context.module, LAYERS) and context.method_name == "__call__":
+      args = tuple(rounded(x, bits) for x in args)
+    elif not isinstance(context.module, Block) or context.method_name != LEAVE:
+      return method(*args, **kwargs)
+    return rounded(method(*args, **kwargs), bits)
+
+  params = jax.tree.map(lambda x: rounded(x, bits), params)
+  with nn.intercept_methods(intercept):
+    return experiment.hits(params, {}, batch, experiment.task.name)[1]
+
+
+def rounded(x, bits):
+  """Floating-point numbers to so many significant bits; others as they are."""
+  if not jnp.issubdtype(x.dtype, jnp.floating):  # tokens
+    return x
+  fraction, exponent = jnp.frexp(x)  # 0.5 <= |fraction| < 1
+  return jnp.ldexp(jnp.round(jnp.ldexp(fraction, bits)), exponent - bits)

@@ -1,0 +1,1 @@
+"""What each --mode does with a config and a workdir: a file for each mode."""

@@ -1,0 +1,197 @@
+"""--mode=calibrate: from an interpolated model's attention to a bias file."""
+
+import json
+import pathlib
+import time
+
+import numpy as np
+from ml_collections import ConfigDict
+
+import lengthgen_jax
+from lengthgen_jax import hosts
+from lengthgen_jax.attention import calibration, candidates
+from lengthgen_jax.attention.biases import file
+from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines.attention_statistics import judge
+
+
+def run(config: ConfigDict, folder: pathlib.Path) -> int:
+  """Writes W/calibrate/bias.npz from a trained workdir's attention."""
+  workdir.check_trained(config, folder)
+  check(
+    not workdir.is_pipeline(folder),
+    f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
+    " --mode=train",
+  )
+  made = workdir.prepare(config, folder)
+  check_config(config, made.experiment)
+  calibrate(config, interpolated(config, made), folder / "calibrate")
+  print(f"bias: {workdir.bias_path(folder)}")
+  return 0
+
+
+def check_config(config: ConfigDict, experiment) -> None:
+  """UsageError for a calibration that cannot be."""
+  section, task = config.calibration, experiment.task
+  check(
+    task.of_digits or task.strides,
+    f"task={task.name!r}: its outputs stand at no fixed place of the input, so"
+    " there are no lines; calibrate a task that says its answer place by place",
+  )
+  check(
+    not section.reach
+    or (task.transducer or task.axes > 1)
+    and section.lines == "operand",
+    f"calibration.reach={section.reach} is for calibration.lines='operand' and"
+    f" tasks that are transducers, and {task.name} with"
+    f" {section.lines!r} lines is not that; choose 0",
+  )
+  for length in section.lengths:
+    check(
+      length <= config.data.train_length,
+      f"calibration.lengths: {length} exceeds"
+      f" data.train_length={config.data.train_length}",
+    )
+  sizes = {
+    width
+    for width, _ in attention_statistics.conditions(
+      config.calibration, experiment
+    )
+  }
+  free = section.lines == "operand" and config.data.width == "natural"
+  grid = task.axes > 1
+  what = "calibration.lengths" if task.ragged or grid else "data.widths"
+  check(
+    not free or len(sizes) > 1,
+    "calibration.lines='operand' cannot tell an operand's ends apart at one"
+    f" width: train with two or more {what}, like"
+    f" {tuple(int(np.max([*sizes])) + i for i in range(3))}",
+  )
+
+
+def interpolated(config: ConfigDict, run) -> list[Model]:
+  """The seeds whose best validation EM reaches abc.min_exact_match.
+
+  Raises:
+    UsageError: there is none.
+  """
+  models = workdir.load(run, "best")
+  wanted = config.abc.min_exact_match
+  good = [m for m in models if m.em >= wanted and not m.diverged]
+  for model in models:
+    if model not in good:
+      workdir.report(
+        f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
+        f" abc.min_exact_match={wanted}); dropped"
+      )
+  top = max(model.em for model in models)
+  check(
+    good,
+    f"no seed interpolated: the best validation EM is {100 * top:.1f} %, below"
+    f" abc.min_exact_match={wanted}; train longer, or lower it with"
+    f" --config.abc.min_exact_match={max(top - 0.005, 0.0):.3f}",
+  )
+  return good
+
+
+def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
+  """Calibrates every seed and writes `folder`/bias.npz.
+
+  Args:
+    config: config of the interpolated models.
+    models: one of each seed; one whose attention has no line is dropped.
+    folder: where bias.npz and attention.npz go.
+
+  Raises:
+    UsageError: no line passes in any head of any seed.
+  """
+  clock = time.perf_counter()
+  section, experiment = config.calibration, models[0].experiment
+  kept, attention, scores = {}, {}, []
+  for model in models:
+    judged, shown = judge_seed(config, model)
+    scores += [verdict.score.max() for _, verdict in judged.values()]
+    if any(verdict.keep.any() for _, verdict in judged.values()):
+      kept[model.seed] = judged
+      attention |= shown
+    else:
+      workdir.report(f"seed {model.seed}: no head has a line; dropped")
+  check(
+    kept,
+    f"calibration: no line passes calibration.kappa={section.kappa} in any head"
+    f" (the best score is {max(scores):.2f}, of lines that calibration.reach"
+    " and calibration.min_cells rule out too); lower it, or train longer",
+  )
+  bias = {
+    site: calibration.compact(
+      tested,  # the same for all seeds
+      [own[site][1] for own in kept.values()],
+      section.layers,
+      section.empty_heads,
+    )
+    for site, (tested, _) in judged.items()
+  }
+  about = {
+    "version": lengthgen_jax.__version__,
+    "seeds": list(kept),
+    "sites": experiment.site_segments,
+    "conditions": attention_statistics.conditions(
+      config.calibration, experiment
+    ),
+    "calibration": json.loads(section.to_json_best_effort()),
+  }
+  if hosts.first():
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(folder / "attention.npz", **attention)
+    # Last, and in one go: where there is a bias, calibration is done.
+    file.save(folder / "bias.npz", bias, about)
+  seconds = time.perf_counter() - clock
+  workdir.report(
+    f"calibrated {len(kept)} of {len(models)} seeds in {seconds:.0f} s"
+  )
+
+
+def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
+  """What `judge` says of each site of a model, and the mean attention (with its
+  deviation) of the last condition, as attention.npz names them."""
+  section, experiment = config.calibration, model.experiment
+  places = attention_statistics.conditions(section, experiment)
+  found = [
+    attention_statistics.collect(config.calibration, model, *place)
+    for place in places
+  ]
+  means, deviations, solved = zip(*found, strict=True)
+  workdir.report(
+    f"seed {model.seed}: collected {section.samples} samples at each of"
+    f" {len(places)} conditions, solved {min(solved):.1f} to"
+    f" {max(solved):.1f} %"
+  )
+  judged, shown = {}, {}
+  for site in means[0]:
+    seen = [mean[site] for mean in means]
+    judged[site] = judge(section, experiment.task, seen, site)
+    shown[f"{site}_{model.seed}"] = np.asarray(seen[-1].attention)
+    shown[f"{site}_{model.seed}_std"] = np.asarray(deviations[-1][site])
+  describe(section, experiment, model.seed, judged)
+  return judged, shown
+
+
+def describe(section, experiment, seed: int, judged: dict) -> None:
+  """Reports every head: its lines with z-scores, or its best candidate."""
+  unit = {"zscore": "z", "mass": "times random"}[section.rule]
+  for site, (tested, verdict) in judged.items():
+    names = experiment.site_segments[site]
+    for n, h in np.ndindex(verdict.keep.shape[:2]):
+      score, strength = verdict.score[n, h], verdict.strength[n, h]
+      phrases = [
+        f"{candidates.phrase([x[c] for x in tested], names)}"
+        f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
+        for c in np.argsort(-strength, kind="stable")
+        if verdict.keep[n, h, c]
+      ]
+      empty = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+      workdir.report(
+        f"seed {seed} {site} layer {n} head {h}: {'; '.join(phrases) or empty}"
+      )

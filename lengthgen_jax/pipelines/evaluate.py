@@ -1,0 +1,253 @@
+"""--mode=evaluate: accuracy by test length: rows, a table and a figure."""
+
+import itertools
+import json
+import pathlib
+import time
+
+from ml_collections import ConfigDict
+
+import lengthgen_jax
+from lengthgen_jax import plots
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.certify import certificate
+from lengthgen_jax.config.saved import config_hash
+from lengthgen_jax.construction import precision
+from lengthgen_jax.evaluation import measures
+from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.results import figures, records, tables
+
+CERTIFICATE = "certificate.json"  # by seed
+
+
+def run(config: ConfigDict, folder: pathlib.Path) -> int:
+  """Evaluates what was trained, prints the table, draws the figures."""
+  rows, more, known = [], [], {}
+  stages = workdir.trainings(config, folder)
+  for stage in stages:
+    vanilla = stage.name == "interpolate"
+    longest = config.abc.vanilla_longest if vanilla else float("inf")
+    if min(config.eval.lengths) <= longest:
+      models, asked = stage.models(), len(config.seeds)
+      rows += evaluate(
+        *(stage.config, models, folder, stage.name, asked),
+        longest=longest,
+        known=known,
+      )
+      rows += certified(folder, models, stage.name)
+  print(tables.of_run(rows))
+  title = f"{config.task}, width={config.data.width}"
+  from lengthgen_jax.pipelines import abc
+
+  if workdir.is_pipeline(folder):
+    title += ": vanilla and ABC"
+    print(abc.training_times(folder))
+    more = abc.draw(config, folder, *(own.runs[0] for own in stages[:2]))
+  elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
+    more = abc.window_figures(models[0], config.data.train_length, folder)
+  if config.eval.precisions:
+    more.append(precisions(config, folder, models[0].experiment))
+  drawn = figures.of_run(rows, folder / "figures", title) + more
+  print(f"rows: {folder / 'results.jsonl'}")
+  print(f"figures: {', '.join(map(str, drawn))}")
+  return 0
+
+
+def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
+  """Writes the longest lists that constructions with numbers of few bits sort,
+  and draws them; returns the figure's path."""
+  rows = precision.rows(
+    experiment, config.eval.precisions, config.initial.longest
+  )
+  text = "".join(json.dumps(row) + "\n" for row in rows)
+  records.write_text(folder / "precision.jsonl", text)
+  title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
+  path = folder / "figures" / "longest_by_bits.png"
+  return plots.longest_by_bits(rows, path, title)
+
+
+def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
+  """Rows of certificates that are of these very parameters; says which are
+  not."""
+  path, kept = folder / CERTIFICATE, []
+  found = json.loads(path.read_text()) if path.exists() else {}
+  rows = records.read_results(folder / "results.jsonl")
+  for model in models:
+    own = [
+      row
+      for row in rows
+      if row["metric"] == "certified"
+      and (row["stage"], row["seed"]) == (stage, model.seed)
+      and row["step"] == model.step
+    ]
+    checksum = found.get(str(model.seed), {}).get("checksum")
+    if checksum == certificate.checksum(model):
+      kept += own
+    elif any(row["value"] for row in own):
+      workdir.report(
+        f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
+      )
+  return kept
+
+
+def evaluate(
+  config: ConfigDict,
+  models: list[Model],
+  folder,
+  stage: str,
+  asked: int,
+  *,
+  longest: float = float("inf"),
+  known: dict | None = None,
+) -> list[dict]:
+  """Evaluates every seed, merges the rows into `folder`/results.jsonl.
+
+  Args:
+    config: the whole config; its `eval` section says what to test.
+    models: one of each seed.
+    folder: where results.jsonl is.
+    stage: "train", or the stage of a pipeline that trained the parameters.
+    asked: how many seeds the run was asked for.
+    longest: greater lengths are left out.
+    known: what was measured so far, by parameters; grows. A later stage leaves
+      seeds as they are that need no practice.
+
+  Returns:
+    The rows of this evaluation.
+  """
+  records.read_results(folder / "results.jsonl")  # refused now, not later
+  rows, known = [], {} if known is None else known
+  for model in models:
+    base = row_base(config, model, stage, asked)
+    key = model.seed, certificate.checksum(model)
+    if key not in known:
+      own = [
+        row
+        for test in tests(config, model, longest)
+        for row in measured(config, model, test)
+      ]
+      known[key] = own + frontiers(config, model, own, longest)
+    rows += [base | row for row in known[key]]
+  records.merge(folder / "results.jsonl", rows)
+  return rows
+
+
+def check_memory(config: ConfigDict, run, longest: float = float("inf")):
+  """UsageError for a test of a run's models that no device can hold."""
+  section = config.eval
+  model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
+  far = [min(section.frontier, longest)] if section.frontier else []
+  for test in (
+    *tests(config, model, longest),
+    *_tests(config, model, section.test_sets, far),
+  ):
+    model.pass_size(test)
+
+
+def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
+  """Rows of a test without the model's conditions; says how it went."""
+  names = list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
+  clock, task = time.perf_counter(), model.experiment.task
+  found = [
+    row for name in names for row in measures.MEASURES[name](model, test)
+  ]
+  exact = next(row for row in found if row["metric"] == "em")
+  speed = exact["n"] / (time.perf_counter() - clock)
+  workdir.report(
+    f"seed {model.seed}, {test.name}, {test.length} {task.unit}: EM"
+    f" {100 * exact['value']:.1f} % of {exact['n']} ({speed:.0f} samples/s"
+    " with compilation)"
+  )
+  bits = task.bits(test.length)
+  where = {"test_set": test.name, "length": test.length, "bits": bits}
+  if test.test_set not in config.eval.test_sets:
+    where["stress"] = True
+  return [where | row for row in found]
+
+
+def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
+  """Rows of the frontier on every test set with samples, where asked for."""
+  section, found = config.eval, []
+  alone = model.experiment.task.alone
+  if not section.frontier:
+    return []
+  bound = int(min(section.frontier, longest))
+  for test in _tests(config, model, section.test_sets, [bound]):
+    # Sets that differ by length, or of one input, have no such length.
+    if test.name not in section.test_sets or test.name in alone:
+      continue
+    test = test._replace(samples=section.frontier_samples, count=None)
+    row = measures.frontier(model, test, rows)
+    found.append({"test_set": test.name, "length": None, "bits": None} | row)
+    workdir.report(
+      f"seed {model.seed}, {test.name}: exact match of at least"
+      f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
+      f" {model.experiment.task.unit} (looked up to {bound})"
+    )
+  return found
+
+
+def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
+  """Every Test that `eval` asks for up to the longest length."""
+  section, task = config.eval, model.experiment.task
+  lengths = [n for n in section.lengths if n <= longest]
+  hard = [name for name in task.stress if name not in section.test_sets]
+  return [
+    *_tests(config, model, section.test_sets, lengths),
+    *(_tests(config, model, hard, lengths) if section.stress else ()),
+  ]
+
+
+def _tests(config: ConfigDict, model: Model, names, lengths):
+  """Tests of some test sets at some lengths."""
+  section, task = config.eval, model.experiment.task
+  count = dict(
+    zip(section.lengths, itertools.cycle(section.samples), strict=False)
+  )
+  for test_set in names:
+    for length in lengths:
+      samples = count.get(length, 1)
+      if test_set not in section.test_sets:
+        samples = min(samples, section.stress_samples)
+      there = task.test_size(length, samples)
+      for name, how in task.variants(test_set, section, length):
+        yield Test(
+          name,
+          test_set,
+          how,
+          length,
+          samples,
+          section.seed,
+          section.memory_mb,
+          1 if test_set in task.alone else there,
+        )
+
+
+def row_base(config: ConfigDict, model: Model, stage: str, asked: int) -> dict:
+  """The conditions of a row: everything but what was measured."""
+  task = model.experiment.task
+  natural = not task.ragged and config.data.width == "natural"
+  padded = natural and task.axes == 1
+  endless = "endless" if task.ragged else config.data.numbers
+  return {
+    "task": config.task,
+    "method": " ".join([config.method, *config.overrides]),
+    "stage": stage,
+    "family": model.experiment.kind,
+    "width": config.data.width,
+    "slack": task.slack if padded else None,
+    "train_length": config.data.train_length,
+    "train_data": str(config.data.size or endless),
+    "seed": model.seed,
+    "seeds_asked": asked,
+    "eval_seed": config.eval.seed,
+    "unit": task.unit,
+    "step": model.step,
+    "checkpoint": str(config.eval.checkpoint),
+    "stopped_at": model.stopped_at,
+    "leak": config.bias.allow_leak,
+    "config_hash": config_hash(config),
+    "version": lengthgen_jax.__version__,
+    "position": None,
+  }

@@ -1,0 +1,43 @@
+"""--mode=predict: answers to what a person types."""
+
+import io
+import pathlib
+import sys
+
+from ml_collections import ConfigDict
+
+from lengthgen_jax.errors import reading
+from lengthgen_jax.evaluation.trained import Model, best
+from lengthgen_jax.pipelines import workdir
+
+
+def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
+  """Answers a file, or standard input; returns the exit code."""
+  model = best(workdir.answering(config, folder))
+  workdir.report(
+    f"answering with seed {model.seed}, step {model.step}"
+    f" (validation EM {100 * model.em:.1f} %)"
+  )
+  if source is None:
+    sys.stdin.reconfigure(errors="replace")
+    return answer_all(model, sys.stdin, config.eval.scratchpad)
+  with reading(f"--input={source}:"):
+    lines = pathlib.Path(source).read_text(errors="replace")
+  return answer_all(model, io.StringIO(lines), config.eval.scratchpad)
+
+
+def answer_all(model: Model, source, work=False) -> int:
+  """Answers every line of `source`; returns 1 if any line failed, else 0.
+
+  `work`: with the way to each answer.
+
+  A terminal is answered line by line, anything else as a whole.
+  """
+  failed = False
+  groups = ([line] for line in source) if source.isatty() else [list(source)]
+  for group in groups:
+    lines = [line.rstrip("\n") for line in group]
+    for answer in model.answers(lines, work):
+      failed |= answer.startswith("error:")
+      print(answer, flush=True)
+  return int(failed)

@@ -1,0 +1,209 @@
+"""Workdirs: whose they are, and the models in them."""
+
+import copy
+import dataclasses
+import json
+import pathlib
+import sys
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+from tqdm import tqdm
+
+from lengthgen_jax import hosts
+from lengthgen_jax.attention.biases import file
+from lengthgen_jax.config import build, saved, stages
+from lengthgen_jax.errors import check, reading
+from lengthgen_jax.evaluation import trained
+from lengthgen_jax.pipelines import replay
+from lengthgen_jax.pipelines.check_bias import check_bias
+from lengthgen_jax.pipelines.training_probes import watcher
+from lengthgen_jax.results import records
+from lengthgen_jax.training import loop, mesh, optimizer
+
+
+def report(line: str) -> None:
+  """A line on standard error, above a progress bar, from the first host."""
+  if hosts.first():
+    tqdm.write(line, file=sys.stderr)
+
+
+def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
+  """A config as a run; `say` is told what is odd about its scaffold."""
+  if "float64" in (config.model.dtype, config.retrain.model.dtype):
+    jax.config.update("jax_enable_x64", True)  # all stages': of one process
+  experiment = build.build(config)
+  scaffold = build.make_scaffold(config, experiment)
+  for note in check_bias(experiment, scaffold, config.eval.lengths):
+    say(note)
+  return loop.Run(
+    experiment=experiment,
+    train=optimizer.TrainConfig(**config.train),
+    seeds=tuple(config.seeds),
+    scaffold=scaffold,
+    folder=folder,
+    save_every=config.checkpoint.every,
+    keep=config.checkpoint.keep,
+    config=json.loads(config.to_json_best_effort()),
+    report=report,
+    open_heads=experiment.followed(scaffold),
+    watch=watcher(config.probe, config.calibration, experiment),
+    watch_every=config.probe.every,
+    mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
+  )
+
+
+def load(run: loop.Run, checkpoint) -> list[trained.Model]:
+  """The models of a trained run, one of each seed."""
+  checkpoint = str(checkpoint)
+  return trained.models(run, loop.load(run, checkpoint), checkpoint)
+
+
+def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
+  """Creates the workdir, or checks that it is this config's and mode's.
+
+  Raises:
+    UsageError: it cannot be written, or belongs to another config or mode.
+  """
+  if belongs(config, workdir):
+    pipeline = is_pipeline(workdir)
+    holds = "abc" if pipeline else "train"
+    check(
+      mode == holds or not (pipeline or (workdir / "checkpoints").is_dir()),
+      f"--workdir={workdir} holds a run of --mode={holds}: choose another"
+      " workdir",
+    )
+  with reading(f"--workdir={workdir}: cannot write there"):
+    text = config.to_json_best_effort(indent=2)
+    records.write_text(workdir / "config.json", text + "\n")
+
+
+def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """UsageError unless the workdir was trained with this config."""
+  check(
+    belongs(config, workdir),
+    f"--workdir={workdir}: nothing was trained there; run --mode=train first",
+  )
+
+
+def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
+  """Whether there is a config in the workdir; UsageError if it is another."""
+  before = saved.saved_config(workdir)
+  if before is None:
+    return False
+  found = saved.differences(config, before)
+  check(
+    not found,
+    f"--workdir={workdir} belongs to another config: {'; '.join(found)}."
+    " Choose another workdir, or the config it was made with",
+  )
+  return True
+
+
+def is_pipeline(workdir: pathlib.Path) -> bool:
+  """Whether the workdir is one of --mode=abc."""
+  return (workdir / "interpolate").is_dir()
+
+
+def bias_path(workdir: pathlib.Path) -> pathlib.Path:
+  return workdir / "calibrate" / "bias.npz"
+
+
+def retrained(config: ConfigDict, workdir: pathlib.Path):
+  """(config, Run) of the retrained model of a pipeline.
+
+  Raises:
+    UsageError: calibration was not run yet.
+  """
+  path = bias_path(workdir)
+  check(
+    path.exists(),
+    f"--workdir={workdir}: no {path.name} yet; run --mode=abc to the end",
+  )
+  _, meta = file.read(path)
+  new = stages.retrain_config(config, meta["seeds"], path)
+  return new, prepare(new, workdir / "retrain")
+
+
+class Stage(NamedTuple):
+  """What was trained in a workdir, in one of its stages.
+
+  Attributes:
+    name: "train", or "interpolate" and "retrain"; then "certify".
+    config: the whole config of the stage.
+    runs: of two, the later one has the seeds that were trained on.
+    unmended: seeds of which the first run alone counts.
+  """
+
+  name: str
+  config: ConfigDict
+  runs: tuple[loop.Run, ...]
+  unmended: tuple[int, ...] = ()
+
+  def models(self) -> list[trained.Model]:
+    """One of each seed; its step is that of all runs that it had."""
+    first, *later = self.runs
+    checkpoint = self.config.eval.checkpoint
+    found = {model.seed: model for model in load(first, checkpoint)}
+    for model in (own for run in later for own in load(run, checkpoint)):
+      if model.seed not in self.unmended:
+        step = found[model.seed].step + model.step
+        found[model.seed] = dataclasses.replace(model, step=step)
+    return list(found.values())
+
+
+def trainings(
+  config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
+) -> list[Stage]:
+  """What was trained in a workdir; the last one answers.
+
+  Args:
+    config: the workdir's.
+    workdir: where.
+    rounds: of certification that count; None: all that mended a seed.
+
+  Raises:
+    UsageError: it was not trained with this config.
+  """
+  check_trained(config, workdir)
+  if is_pipeline(workdir):
+    first = prepare(config, workdir / "interpolate")
+    new, last = retrained(config, workdir)
+    found = [Stage("interpolate", config, (first,))]
+    found.append(Stage("retrain", new, (last,)))
+  else:
+    new, last = config, prepare(config, workdir)
+    found = [Stage("train", new, (last,))]
+  later = [
+    replay.round_of(config.practice, last, path.parent)
+    for path in sorted(
+      workdir.glob(f"certify_*/{replay.INPUTS}"),
+      key=lambda path: int(path.parent.name.partition("_")[2]),
+    )[:rounds]
+    if (path.parent / "checkpoints").is_dir()
+  ]
+  if later:
+    new = copy.deepcopy(new)
+    new.method += "+certify"
+    path, unmended = workdir / replay.UNMENDED, ()
+    if rounds is None and path.exists():
+      unmended = tuple(json.loads(path.read_text()))
+    found.append(Stage("certify", new, (last, *later), unmended))
+  return found
+
+
+def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
+  """The models that answer, one of each seed."""
+  return trainings(config, workdir)[-1].models()
+
+
+def open_model(folder, seed: int | None = None) -> trained.Model:
+  """The model of a workdir; see lengthgen_jax.load."""
+  config = saved.saved_config(folder)
+  check(config is not None, f"{folder}: nothing was trained there")
+  models = {m.seed: m for m in answering(config, pathlib.Path(folder))}
+  if seed is None:
+    return trained.best(list(models.values()))
+  check(seed in models, f"{folder} has seeds {tuple(models)}, none of {seed}")
+  return models[seed]

@@ -1,0 +1,1 @@
+"""Probes: what a trained model does inside, measured and drawn."""
