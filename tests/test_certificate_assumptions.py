@@ -179,6 +179,19 @@ def test_lines_over_the_whole_sequence_count_its_marks():
   assert reach(TARGET, -1) == 0 and reach(TARGET, -3) == 2 * 2
 
 
+def test_prompts_without_marks_are_as_long_as_they_are():
+  """Found by the hunt (draws 894 and 1105): nothing stands between segments
+  where there is one, and a hop is no less than its intercept."""
+  built, _ = model("copy", more=(("model.num_encoder_layers", 1),))
+  near, far = ([Line(WHOLE, LEFT, 1, c)] for c in (0, 1))
+  scaffold = {
+    "self": one_seed(shared_lines(near, 2)),
+    "cross": one_seed(shared_lines(far, 2)),
+    "encoder": one_seed(shared_lines(far, 2)),
+  }
+  assert receptive_fields.reach(built, scaffold) == 2
+
+
 def test_lines_that_reach_too_far_are_said_before_a_survey_begins():
   built, _ = model("addition")
   near, far = ([Line(WHOLE, LEFT, 1, c)] for c in (0, -3000))

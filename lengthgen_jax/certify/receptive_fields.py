@@ -356,7 +356,7 @@ def hops(experiment, site: str, lines) -> np.ndarray:
     left = lines.anchor == LEFT
     hop = np.where(said, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
   if site != "self" or packed:
-    between = marks(task) - (2 if packed else 3)  # of the segments
+    between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
     hop = np.where(whole, np.abs(c) + between, hop)
   hop = np.where(lines.valid, hop, 0)
   return hop.reshape(len(hop), -1).max(axis=1, initial=0)
