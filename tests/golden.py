@@ -1,0 +1,410 @@
+"""The golden table: numbers that no change of words may change.
+
+tests/golden.json holds what this file computes; tests/test_golden.py computes
+all of it again. A number that is another one means that runs of before cannot
+be repeated, or that their checkpoints and bias files cannot be read: parameters
+are drawn by their paths, dropout by its module's path, examples by their task's
+name and everything by the name of its stream, so whoever renames one of them
+sees it here. Where that is wanted, the table is remade, and committed along
+with what changed it:
+
+  python tests/golden.py
+
+Models are tiny, and the first steps are large; all else that a preset says
+(task, data, positions, bias, temperature, normalization, optimizer) is its own,
+but for what stands beside it. Whole numbers and words are exact, other numbers
+as far as processors agree; and compilers: the table is made with all of XLA's
+optimizations, the tests run with few.
+"""
+
+import importlib
+import json
+import pathlib
+import tempfile
+
+import jax
+import numpy as np
+import untrained
+from local_models import small
+from pytrees import one
+
+from lengthgen_jax.attention.biases import file
+from lengthgen_jax.attention.calibration import Condition, compact
+from lengthgen_jax.config import build
+from lengthgen_jax.config.stages import retrain_config
+from lengthgen_jax.pipelines import attention_statistics, train
+from lengthgen_jax.training import loop, optimizer
+
+TABLE = pathlib.Path(__file__).with_name("golden.json")
+STEPS = 4  # of training
+EXAMPLES = 2  # of a batch
+KEY = 3  # of what is drawn from no stream
+
+# Presets, and fields that are not theirs. The first ones are trained; of the
+# others a loss is enough.
+TRAINED = {
+  "arithmetic:multiply,window,paper": {"model.num_encoder_layers": 0},
+  "sorting:successor,tempered": {
+    "mixing.kind": "weighted",
+    "data.buckets": (),
+  },
+  "asentmax:sort,ssmax,paper": {},
+}
+UNTRAINED = {
+  "arithmetic:addition,window_cpi": {},
+  "arithmetic:parity,alibi": {
+    "bias.kind": "window",
+    "bias.learned_scale": True,
+  },
+  "arithmetic:addition,decoder_only": {"positions.kind": "abacus"},
+  "increment:carry,tempered": {
+    "positions.kind": "coupling",
+    "temperature.stretch": 4.0,
+  },
+  "states:modular": {"positions.kind": "t5"},
+  "states:permutations,decoder_only": {"positions.kind": "randomized"},
+  "states:dyck,final": {"positions.kind": "fire"},
+  "multiply_long:window": {},
+  "asentmax:reverse": {
+    "positions.kind": "learned",
+    "model.num_decoder_layers": 2,
+  },
+  "construction:4,10": {
+    "initial.noise": 0.01,
+    "eval.test_sets": ("uniform",),
+  },
+}
+# Those of which lines are calibrated, to train with.
+CALIBRATED = (
+  "arithmetic:addition,abc",
+  "arithmetic:successor,abc,decoder_only",
+)
+SETS = {
+  "endless": ("sorting:successor,tempered", {}),
+  "finite": ("sorting:successor,tempered", {"data.size": 1000}),
+  "permuted": ("arithmetic:multiply,window,paper", {"data.seed": 5}),
+}
+TESTED = {
+  "addition": ("equal", "carry"),
+  "sort": ("uniform", "near_ties"),
+  "increment": ("nines",),
+  "permutations": ("uniform",),
+  "dyck": ("deep",),
+}
+CERTIFIED = ("successor", "parity")
+SMALL = {
+  "seeds": (0,),
+  "model.emb_dim": 16,
+  "model.num_heads": 2,
+  "model.mlp_dim": 32,
+  "model.num_decoder_layers": 1,
+  "positions.table": 128,
+  "train.steps": 100,
+  "train.batch_size": 8,
+  "train.validation_samples": 8,
+  "train.learning_rate": 1e-2,
+  "train.warmup_steps": 1,
+  "retrain.train.learning_rate": 1e-2,
+  "retrain.train.warmup_steps": 1,
+  "eval.lengths": (4,),
+  "eval.samples": (10,),
+}
+# Last words of the paths of parameters that are drawn alike everywhere.
+COMMON = ("/kernel", "/bias", "/scale", "/embedding")
+
+
+def entries() -> dict:
+  """Functions of nothing that compute an entry of the table, by its name."""
+  kinds = {
+    "trained": (TRAINED, of_trained),
+    "untrained": (UNTRAINED, of_untrained),
+    "calibrated": (CALIBRATED, of_calibrated),
+    "data set": (SETS, of_set),
+    "test sets": (TESTED, of_tests),
+    "certificate": (CERTIFIED, of_certificate),
+  }
+  return {
+    f"{kind} {name}": lambda compute=compute, name=name: compute(name)
+    for kind, (names, compute) in kinds.items()
+    for name in names
+  }
+
+
+def configured(preset: str, changes: dict):
+  """The config of a preset, FILE:WORDS, with a small model."""
+  name, words = preset.split(":")
+  config = importlib.import_module(f"configs.{name}").get_config(words)
+  values = SMALL | {"model.dropout_rate": config.model.dropout_rate or 0.1}
+  if name == "construction":  # whose weights say what size it has
+    values = {n: x for n, x in values.items() if not n.startswith("model.")}
+  config.update_from_flattened_dict(values | changes)
+  return config
+
+
+def prepared(config) -> loop.Run:
+  """The config's run, of which nothing is written."""
+  experiment = build.build(config)
+  scaffold = build.make_scaffold(config, experiment)
+  return loop.Run(
+    experiment=experiment,
+    train=optimizer.TrainConfig(**config.train),
+    seeds=tuple(config.seeds),
+    scaffold=scaffold,
+    folder=pathlib.Path("nowhere"),
+    save_every=1,
+    keep=1,
+    config={},
+    report=print,
+    open_heads=experiment.followed(scaffold),
+  )
+
+
+# Entries, by the name of what they are of.
+
+
+def of_trained(preset: str) -> dict:
+  run = prepared(configured(preset, TRAINED[preset]))
+  state = jax.jit(run.trainer.init)(0)
+  return {
+    "state": stored(state),
+    "parameters": norms(state.params),
+    "lines": lines(run.scaffold),
+    "losses": losses(run, state),
+  } | answers(run, state.params, with_loss=False)
+
+
+def of_untrained(preset: str) -> dict:
+  """Nearly all parameters are drawn by the tests: no bias is zero, and what a
+  model draws first takes long to compile."""
+  config = configured(preset, UNTRAINED[preset])
+  run = prepared(config)
+  initial = train.initial_parameters(config, run)
+  params = initial[0] if initial else untrained.params(run.experiment)
+  rare = lambda path: "positions" in path or not path.endswith(COMMON)
+  entry = {
+    "shapes": {path: list(x.shape) for path, x in named(params).items()},
+    "lines": lines(run.scaffold),
+  } | answers(run, params)
+  if initial:
+    entry["parameters"] = norms(params)
+  elif any(map(rare, entry["shapes"])):
+    fresh = jax.jit(
+      lambda: {
+        path: x
+        for path, x in named(run.experiment.init(0)).items()
+        if rare(path)
+      }
+    )
+    entry["parameters"] = norms(fresh())
+  return entry
+
+
+def of_calibrated(preset: str) -> dict:
+  """Lines of attention that was planted, and training with them."""
+  config = configured(preset, {})
+  run = prepared(config)
+  experiment, section = run.experiment, config.calibration
+  width, length = attention_statistics.conditions(section, experiment)[0]
+  batch = attention_statistics.samples(
+    experiment, 0, width, length, 0, EXAMPLES
+  )
+  bias, scores = {}, {}
+  for site in attention_statistics.sites(experiment):
+    where = [planted(experiment, batch, site)], site
+    tested, verdict = attention_statistics.judge(
+      section, experiment.task, *where
+    )
+    bias[site] = compact(tested, [verdict], "each", section.empty_heads)
+    scores[site] = shown(verdict.score)
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "bias.npz"
+    about = {"seeds": [0], "sites": experiment.site_segments}
+    file.save(path, bias, about)
+    written, about = file.read(path)
+    run = prepared(retrain_config(config, about["seeds"], path))
+  state = jax.jit(run.trainer.init)(0)
+  return {
+    "samples": texts(batch),
+    "scores": scores,
+    "file": {name: shown(x) for name, x in written.items() if x.ndim},
+    "about": about,
+    "parameters": norms(state.params),
+    "losses": losses(run, state),
+  }
+
+
+def planted(experiment, batch, site: str) -> Condition:
+  """Attention of two heads along a line each, to the last operand if there is
+  one to see, with noise beside it."""
+  target = experiment.task.target
+  rows = batch.rows
+  keys = batch.keys if site == "self" else batch.source_keys
+  rows, keys = jax.tree.map(np.asarray, (rows, keys))
+  place, used = rows.left[0, :, 0], rows.segment[0] == target
+  operand = target - 1 in keys.segment
+  segment = keys.segment[0] == (target - 1 if operand else target)
+  offset = keys.right[0, :, 0] if operand else -1 - keys.left[0, :, 0]
+  step = 1 if operand else -1
+  generator = np.random.default_rng(0)
+  heads = []
+  for head in range(2):
+    cells = segment & (offset == step * place[:, None] + head)
+    noise = generator.uniform(0, 0.05, cells.shape)
+    heads.append(np.where(cells, 0.9 - 0.1 * head, noise))
+  return Condition(np.float32([heads]), used, rows, keys)
+
+
+def of_set(name: str) -> dict:
+  """Examples of the main task by bucket, and those that are held out."""
+  preset, changes = SETS[name]
+  experiment = prepared(configured(preset, changes)).experiment
+  (head, _, parts), *_ = experiment.validation
+  key = jax.random.key(KEY)
+
+  def compute():
+    batches = {}
+    for part in (part._replace(count=EXAMPLES) for part in parts):
+      batches[f"bucket {part.bucket}"] = experiment.sample(key, head, part)
+    batches["held out"] = experiment.sample(key, head, part, held_out=True)
+    return batches
+
+  return {where: texts(batch) for where, batch in jax.jit(compute)().items()}
+
+
+def of_tests(task: str) -> dict:
+  """The first examples of some test sets."""
+  config = configured(f"base:{task}", {"eval.test_sets": TESTED[task]})
+  experiment = prepared(config).experiment
+  draw = lambda name: experiment.test_batch(
+    name, 0, np.arange(EXAMPLES), config.eval.lengths[0], {}
+  )
+  batches = jax.jit(lambda: {name: draw(name) for name in TESTED[task]})()
+  return {name: texts(batch) for name, batch in batches.items()}
+
+
+def of_certificate(task: str) -> dict:
+  """Of a model that nobody trained: each view's cases and smallest margin."""
+  _, survey, _, _, tallies = small(task)
+  return {
+    "cases": survey.cases,
+    "views": [[x.cases, number(x.margin)] for x in tallies],
+  }
+
+
+# Parts of them.
+
+
+def answers(run, params, with_loss=True) -> dict:
+  """Of every head: examples, their logits, and the loss with noise."""
+  experiment, scaffold = run.experiment, one(run.scaffold)
+  key = jax.random.key(KEY)
+
+  def compute(params):
+    heads = {}
+    for head, _, (*_, part) in experiment.validation:
+      batch = experiment.sample(key, head, part._replace(count=EXAMPLES))
+      args = params, scaffold, batch, head
+      heads[head] = {"batch": batch, "logits": experiment.apply(*args)[0]}
+      if with_loss:
+        summed, count = experiment.loss(*args, key)
+        heads[head]["loss"] = summed / count
+    return heads
+
+  write = {"batch": texts, "logits": shown, "loss": number}
+  return {
+    f"head {head}": {name: write[name](x) for name, x in parts.items()}
+    for head, parts in jax.jit(compute)(params).items()
+  }
+
+
+def losses(run, state) -> list:
+  """Of the heads that learn in each of the first steps."""
+  step = jax.jit(run.trainer.train_step, static_argnums=4)
+  params, opt_state = state.params, state.opt_state
+  scaffold, lessons, rows = one(run.scaffold), run.experiment.lessons, []
+  for i in range(STEPS):
+    args = params, opt_state, 0, i, lessons[i % len(lessons)], scaffold
+    params, opt_state, loss = step(*args)
+    rows.append(numbers(loss))
+  return rows
+
+
+def named(params) -> dict:
+  """Parameters by path."""
+  flat, _ = jax.tree_util.tree_flatten_with_path(params)
+  return {"/".join(part.key for part in path): leaf for path, leaf in flat}
+
+
+def norms(params) -> dict:
+  """Shape and norm of each, by path."""
+  norm = lambda x: number(np.linalg.norm(np.asarray(x, float)))
+  return {path: [list(x.shape), norm(x)] for path, x in named(params).items()}
+
+
+def stored(state) -> list:
+  """Where a checkpoint has what, in words; parameters as one."""
+  is_leaf = lambda x: isinstance(x, dict)
+  flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf)
+  return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def lines(scaffold) -> dict:
+  """A scaffold's arrays by site, as a bias file names them."""
+  return {
+    f"{site}_{name}": shown(x)
+    for site, each in scaffold.items()
+    for name, x in each._asdict().items()
+  }
+
+
+def texts(batch) -> list:
+  """What each example of a batch is given, and what it must say."""
+  names = ("source", "inputs", "target")
+  names = [name for name in names if getattr(batch, name) is not None]
+  return [
+    {name: shown(getattr(batch, name)[i]) for name in names}
+    for i in range(EXAMPLES)
+  ]
+
+
+# Numbers as JSON has them.
+
+
+def shown(x):
+  """Whole numbers as a line; of others the shape, norm and first ones."""
+  x = np.asarray(x)
+  if x.dtype.kind != "f":
+    return " ".join(map(str, x.astype(int).ravel()))
+  finite = np.where(np.isfinite(x), x, 0.0)
+  norm = number(np.linalg.norm(finite.astype(float)))
+  return {"shape": list(x.shape), "norm": norm, "first": numbers(finite)[:8]}
+
+
+def numbers(x) -> list:
+  return [number(value) for value in np.ravel(x)]
+
+
+def number(x) -> float:
+  """To eight digits."""
+  return float(f"{float(x):.8g}")
+
+
+def as_json(value) -> object:
+  """As it is once it has been written and read."""
+  return json.loads(json.dumps(value))
+
+
+def write() -> None:
+  """Remakes the table, a line for each part of an entry: so a difference is
+  short."""
+  blocks = []
+  for name, compute in entries().items():
+    parts = compute().items()
+    rows = [f"  {json.dumps(k)}: {json.dumps(part)}" for k, part in parts]
+    blocks.append(f"{json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n}")
+  TABLE.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+if __name__ == "__main__":
+  jax.config.update("jax_platforms", "cpu")
+  write()
