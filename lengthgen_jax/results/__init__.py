@@ -1,1 +1,1 @@
-"""Result rows: their vocabulary, their file, what they say as text, reports."""
+"""Result rows: their schema and files, and tables, figures and reports of them."""

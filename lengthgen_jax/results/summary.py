@@ -72,7 +72,7 @@ class Line(NamedTuple):
 
   @property
   def proved(self) -> str:
-    """Returns " ∀" if all seeds are certified right, " ∀ k of R" if some are."""
+    """Returns " ∀" if all seeds are proved right, " ∀ k of R" if some are."""
     return schema.for_all(self.group.rows, self.models)
 
   @property
