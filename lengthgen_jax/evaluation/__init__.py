@@ -1,1 +1,1 @@
-"""Evaluation of a trained model of one seed: its answers, and their measures."""
+"""Evaluation of a trained model of one seed: its answers and their measures."""

@@ -43,11 +43,11 @@ def _width(model, lengths: list[int]) -> int | tuple[int, ...]:
     UsageError: the model cannot answer inputs of these lengths.
   """
   experiment, task = model.experiment, model.experiment.task
-  what = f"{max(lengths)} {task.unit}"
-  width = experiment.width(lengths, what, "this model takes at most {}")
+  size_text = f"{max(lengths)} {task.unit}"
+  width = experiment.width(lengths, size_text, "this model takes at most {}")
   check(
     _batch_size(model, width),
-    f"{what} are too many: attention to them would take more than"
+    f"{size_text} are too many: attention to them would take more than"
     f" {MEMORY >> 30} GiB at once",
   )
   experiment.check_scaffold(width, model.scaffold)

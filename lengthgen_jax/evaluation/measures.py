@@ -97,6 +97,7 @@ def frontier(
   }
 
   def holds(length: int) -> bool:
+    """Returns whether the model is right at a length, and remembers it."""
     if length not in tried:
       tried[length] = _first_wrong(model, test._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE

@@ -135,8 +135,8 @@ class Model:
     width = experiment.test_width(test.length, test.how)
     width = experiment.bound(width, self.scaffold)
     per_example = memory.of_example(experiment, width, self.open_heads)
-    what = f"{test.length} {experiment.task.unit}"
-    memory.check_pass(per_example, test.memory_mb, what)
+    size_text = f"{test.length} {experiment.task.unit}"
+    memory.check_pass(per_example, test.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     usual_mb = 16 if jax.default_backend() == "cpu" else 1024
     examples = ((test.memory_mb or usual_mb) << 20) // per_example
@@ -157,10 +157,10 @@ class Model:
       args = self.params, self.scaffold, batch
       return _hits(self.mesh, self.experiment, self.open_heads, *args)
     scored = np.asarray(batch.weight) > 0
-    wanted = np.asarray(batch.target)[scored].reshape(len(scored), -1)
-    outputs = self.greedy(batch, stop=None)[:, : wanted.shape[1]]
+    target = np.asarray(batch.target)[scored].reshape(len(scored), -1)
+    outputs = self.greedy(batch, stop=None)[:, : target.shape[1]]
     right = np.ones(batch.target.shape, bool)
-    right[scored] = (outputs == wanted).reshape(-1)
+    right[scored] = (outputs == target).reshape(-1)
     return right, right.all(axis=1)
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
@@ -206,9 +206,9 @@ class Model:
     """Returns one typed input as a batch."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    what = f"{max(parsed[1])} {task.unit}"
+    size_text = f"{max(parsed[1])} {task.unit}"
     typed_width = experiment.width(
-      parsed[1], what, "this model takes at most {}"
+      parsed[1], size_text, "this model takes at most {}"
     )
     width = data.widest([typed_width, *experiment.data[0].widths])
     experiment.check_scaffold(width, self.scaffold)
@@ -235,20 +235,38 @@ class Model:
 
 
 @partial(jax.jit, static_argnums=0)
-def _observe(experiment: Experiment, params, scaffold, batch):
+def _observe(
+  experiment: Experiment, params: dict, scaffold: dict, batch: Batch
+):
   """Returns logits and activations of a batch, compiled."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _hits(mesh: Mesh, experiment, open_heads, params, scaffold, batch):
+def _hits(
+  mesh: Mesh,
+  experiment: Experiment,
+  open_heads: tuple | None,
+  params: dict,
+  scaffold: dict,
+  batch: Batch,
+):
   """Returns right tokens and exact match of a teacher-forced pass, compiled."""
   args = params, scaffold, mesh.split(batch), experiment.task.name
   return mesh.whole(experiment.hits(*args, open_heads=open_heads))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _greedy(mesh: Mesh, experiment, stop, ring, params, scaffold, batch, count):
+def _greedy(
+  mesh: Mesh,
+  experiment: Experiment,
+  stop: int | None,
+  ring: tuple[int, int] | None,
+  params: dict,
+  scaffold: dict,
+  batch: Batch,
+  count: jax.Array,
+):
   """Returns greedily decoded outputs, compiled."""
   args = experiment, params, scaffold, mesh.split(batch), count, stop
   outputs = decode.stream(*args, ring) if ring else decode.greedy(*args)

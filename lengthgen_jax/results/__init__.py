@@ -1,1 +1,1 @@
-"""Result rows: their schema and files, and tables, figures and reports of them."""
+"""Result rows: schema and files; tables, figures and reports made of them."""

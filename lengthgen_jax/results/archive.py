@@ -78,11 +78,11 @@ def _groups(rows: list[dict]) -> list[list[dict]]:
 
 def _shared(group: list[dict]) -> dict:
   """Returns the fields that have the same value in all rows."""
-  first = group[0]
+  first_row = group[0]
   return {
-    name: first[name]
-    for name in first
-    if all(row[name] == first[name] for row in group)
+    name: first_row[name]
+    for name in first_row
+    if all(row[name] == first_row[name] for row in group)
   }
 
 
@@ -194,9 +194,9 @@ def _in_range(old: list[dict], new: list[dict]) -> list[str]:
       value, low, high = (
         100 * x for x in (row["value"], min(old_values), max(old_values))
       )
-      off = max(low - value, value - high)
+      gap = max(low - value, value - high)
       messages.append(
-        f"{_name(row)}: {value:.1f} % is {off:.1f} outside of the kept seeds'"
+        f"{_name(row)}: {value:.1f} % is {gap:.1f} outside of the kept seeds'"
         f" {low:.1f} to {high:.1f} %"
       )
   return messages
@@ -207,8 +207,8 @@ def agrees(value: float, low: float, high: float) -> bool:
 
   It does within that range, and where both are CERTAIN or both NEVER right.
   """
-  alike = min(value, low) >= CERTAIN or max(value, high) <= NEVER
-  return low <= value <= high or alike
+  both_extreme = min(value, low) >= CERTAIN or max(value, high) <= NEVER
+  return low <= value <= high or both_extreme
 
 
 def _place(row: dict) -> tuple:

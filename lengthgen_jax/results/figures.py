@@ -144,9 +144,9 @@ def by_times(
   A curve per method, conditions and length shows the median of the seeds.
 
   Args:
-    rows: those of test sets `repeats_KxR` or `multiplicity_xR`.
+    rows: rows of test sets `repeats_KxR` or `multiplicity_xR`.
     path: where the figure is written.
-    title: of the figure.
+    title: title of the figure.
     metric: "em" or "edit".
     what: a key of TIMES, which says what R counts.
 
@@ -268,9 +268,8 @@ def _dress(
   positions = np.log(values) if log else np.array(values)
   tick_labels, last_position = [], -np.inf
   for value, position in zip(values, positions, strict=True):
-    has_room = position - last_position >= 0.05 * (
-      positions[-1] - positions[0]
-    )  # labels closer than that would overlap
+    # Labels closer to each other than this would overlap.
+    has_room = position - last_position >= 0.05 * (positions[-1] - positions[0])
     tick_labels.append(f"{value:g}" if has_room else "")
     last_position = position if has_room else last_position
   axis.set_xticks(values, tick_labels)
@@ -333,7 +332,7 @@ def of_run(
   Args:
     rows: rows of one task.
     folder: where the figures are written.
-    title: of every figure.
+    title: title of every figure.
     names: names of the files, as in NAMES.
 
   Returns:
@@ -393,14 +392,14 @@ def draw(
       path = pathlib.Path(folder) / f"{prefix}_em_by_model.png"
       paths.append(by_method(usual_rows, path, title))
     paths += of_run(rows, folder, title, names)
-    exact = [
+    exact_rows = [
       row | {"method": row["method"].partition(f", {short(along)}=")[0]}
       for row in schema.of_metric(rows, "em")
       if along in row and against(row) == "length"
     ]
-    if len({row[along] for row in exact}) > 1:
+    if len({row[along] for row in exact_rows}) > 1:
       path = pathlib.Path(folder) / f"{prefix}_by_{along}.png"
-      paths.append(by_field(exact, path, title, along))
+      paths.append(by_field(exact_rows, path, title, along))
   return [(path.stem.replace("_", " "), path) for path in paths]
 
 
@@ -447,10 +446,14 @@ def last(
     stage: the stage, "" for the last one that has exact match.
     test_set: the test set, "" for the one that comes first.
   """
-  exact = [row for row in schema.of_metric(rows, "em") if not row.get("stress")]
+  exact_rows = [
+    row for row in schema.of_metric(rows, "em") if not row.get("stress")
+  ]
   stages = (stage,) if stage else STAGES
-  stage = next((s for s in stages if any(r["stage"] == s for r in exact)), None)
-  selected = [row for row in exact if row["stage"] == stage]
+  stage = next(
+    (s for s in stages if any(r["stage"] == s for r in exact_rows)), None
+  )
+  selected = [row for row in exact_rows if row["stage"] == stage]
   name = test_set or (selected[0]["test_set"] if selected else "")
   selected = [row for row in selected if row["test_set"] == name]
   proofs = [row for row in rows if row["metric"] == "certified"]

@@ -72,17 +72,19 @@ def numbers(rows: list[dict], metrics: tuple[str, ...] = ("em", "edit")) -> str:
     rows: rows of any runs.
     metrics: metrics of the cells; with "em" goes the frontier.
   """
-  out = io.StringIO()
-  table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-  table.writeheader()
+  buffer = io.StringIO()
+  writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+  writer.writeheader()
   for metric in metrics:
     for line in summary.ordered(summary.lines(rows, metric)):
-      about = {name: line.about[name] for name in NAMES}
-      about["asked"] = max(row["seeds_asked"] for row in line.group.rows)
-      about["certified"] = line.proved.strip()
+      fields = {name: line.about[name] for name in NAMES}
+      fields["asked"] = max(row["seeds_asked"] for row in line.group.rows)
+      fields["certified"] = line.proved.strip()
       for length, cell in line.cells.items():
-        where = {"length": length, "bits": line.bits[length]}
-        table.writerow({"metric": metric} | about | where | cell._asdict())
+        place = {"length": length, "bits": line.bits[length]}
+        writer.writerow({"metric": metric} | fields | place | cell._asdict())
       if metric == "em" and line.frontier:
-        table.writerow({"metric": "frontier"} | about | line.frontier._asdict())
-  return out.getvalue()
+        writer.writerow(
+          {"metric": "frontier"} | fields | line.frontier._asdict()
+        )
+  return buffer.getvalue()

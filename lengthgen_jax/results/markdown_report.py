@@ -1,6 +1,7 @@
 """Markdown pages of archived rows: the papers' tables with ours beside them."""
 
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lengthgen_jax.results import formats, schema, summary, tables
@@ -169,7 +170,13 @@ def grid(
   table = [[*head, *map(str, lengths), *last_columns]]
   test_set_columns = len(head) - 3
 
-  def add(names, origin, cells, last_cells=()):
+  def add(
+    names: list[str],
+    origin: str,
+    cells: list[str],
+    last_cells: Sequence[str] = (),
+  ) -> None:
+    """Appends a line to the table, padded with empty cells."""
     last_cells = [*last_cells, *[""] * (len(last_columns) - len(last_cells))]
     table.append(
       [

@@ -109,8 +109,14 @@ def flaw(row) -> str:
     return f"lacks {', '.join(missing)}"
   if unknown := sorted(set(row) - set(HEADINGS)):
     return f"has unknown {', '.join(unknown)}"
-  odd = [name for name in NUMBERS if not isinstance(row[name], Number | None)]
-  return f"has {odd[0]}={row[odd[0]]!r}, which is no number" if odd else ""
+  invalid = [
+    name for name in NUMBERS if not isinstance(row[name], Number | None)
+  ]
+  return (
+    f"has {invalid[0]}={row[invalid[0]]!r}, which is no number"
+    if invalid
+    else ""
+  )
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:

@@ -50,10 +50,10 @@ class Line(NamedTuple):
   @property
   def about(self) -> dict:
     """Returns the texts that a reader sees beside the numbers."""
-    first = self.group.rows[0]
-    names = {name: first.get(name, "") for name in (*SHOWN, "unit")}
+    first_row = self.group.rows[0]
+    names = {name: first_row.get(name, "") for name in (*SHOWN, "unit")}
     fields = {"method": self.group.name, "seeds": self.seeds}
-    return names | fields | {"trained": first["train_length"]}
+    return names | fields | {"trained": first_row["train_length"]}
 
   @property
   def seeds(self) -> str:
@@ -118,11 +118,11 @@ def lines(
     shown: fields that a reader sees beside the name of a line.
   """
   groups = schema.groups(schema.of_metric(rows, metric), shown=shown)
-  models, ahead = schema.proved(rows), {}
+  models, frontiers = schema.proved(rows), {}
   for group in schema.groups(schema.of_metric(rows, "frontier")):
     for row in group.rows:
-      ahead.setdefault(schema.model(row), []).append(row)
-  frontier_rows = lambda group: ahead.get(schema.model(group.rows[0]), [])
+      frontiers.setdefault(schema.model(row), []).append(row)
+  frontier_rows = lambda group: frontiers.get(schema.model(group.rows[0]), [])
   return [Line(group, frontier_rows(group), models) for group in groups]
 
 
@@ -131,8 +131,9 @@ def ordered(unordered: list[Line]) -> list[Line]:
   names = ("task", "method", "stage", "test_set", "width", "run")
 
   def key(line: Line) -> tuple:
-    first = line.group.rows[0]
-    return *(str(first.get(name)) for name in names), first["step"]
+    """Returns the sort key of a line."""
+    first_row = line.group.rows[0]
+    return *(str(first_row.get(name)) for name in names), first_row["step"]
 
   return sorted(unordered, key=key)
 
