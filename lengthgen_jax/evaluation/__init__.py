@@ -1,1 +1,1 @@
-"""A trained model of one seed: its answers, and what is measured of them."""
+"""Evaluation of a trained model of one seed: its answers and their measures."""

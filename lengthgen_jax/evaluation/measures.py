@@ -1,26 +1,30 @@
-"""What is measured of a model on a test: functions that yield rows."""
+"""Measures of a model on a test, as result rows without their conditions."""
+
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from scipy import special
 
+from lengthgen_jax.evaluation import trained
 
-def accuracy(model, test) -> list[dict]:
-  """Exact match, and token accuracy with the truth for all tokens before.
+
+def accuracy(model: trained.Model, test: trained.Test) -> list[dict]:
+  """Measures exact match, and token accuracy under teacher forcing.
 
   Args:
-    model: has `batches(test)` and `hits(batch)`.
-    test: what `batches` takes.
+    model: the model; only `batches(test)` and `hits(batch)` are used.
+    test: the test.
 
   Returns:
     Rows without their conditions.
   """
   token, exact = [], []
   for batch, count in model.batches(test):
-    right, whole = model.hits(batch)
-    wanted = np.asarray(batch.weight) > 0
-    right = np.asarray(right)[wanted].reshape(len(wanted), -1)
+    right, exact_rows = model.hits(batch)
+    scored = np.asarray(batch.weight) > 0
+    right = np.asarray(right)[scored].reshape(len(scored), -1)
     token.append(right[:count])
-    exact.append(np.asarray(whole)[:count])
+    exact.append(np.asarray(exact_rows)[:count])
   token, exact = np.concatenate(token), np.concatenate(exact)
   return [
     counted("em", exact.sum(), len(exact)),
@@ -29,52 +33,59 @@ def accuracy(model, test) -> list[dict]:
   ]
 
 
-def free_running(model, test) -> list[dict]:
-  """Edit distance per token of the truth and, where there is an end token,
-  end-blind exact match; both of decoded outputs.
+def free_running(model: trained.Model, test: trained.Test) -> list[dict]:
+  """Measures edit distance and end-blind exact match of decoded outputs.
 
-  End-blind is the released ABC program's metric: rows are decoded to the
-  target's length whatever they say, every end token is deleted, and zeros in
-  front of the number are forgiven.
+  Edit distance is per token of the target. End-blind exact match, measured
+  where the task has an end token, is the metric of the released ABC program:
+  outputs are decoded to the length of the target, every end token is deleted,
+  and leading zeros of the number do not count.
+
+  Returns:
+    Rows without their conditions.
   """
   end, pairs = model.experiment.task.end, []
   for batch, count in model.batches(test):
-    wanted = np.asarray(batch.weight) > 0
-    truth = np.asarray(batch.target)[wanted].reshape(len(wanted), -1)
-    told = model.greedy(batch, stop=None)[:, : truth.shape[1]]
-    pairs += zip(told[:count], truth[:count], strict=True)
+    scored = np.asarray(batch.weight) > 0
+    truth = np.asarray(batch.target)[scored].reshape(len(scored), -1)
+    outputs = model.greedy(batch, stop=None)[:, : truth.shape[1]]
+    pairs += zip(outputs[:count], truth[:count], strict=True)
   texts = [
-    (until_end(said, end), until_end(meant, end)) for said, meant in pairs
+    (until_end(output, end), until_end(target, end)) for output, target in pairs
   ]
-  distance = sum(edit_distance(said, meant) for said, meant in texts)
-  length = sum(len(meant) for _, meant in texts)
+  distance = sum(edit_distance(output, target) for output, target in texts)
+  length = sum(len(target) for _, target in texts)
   rows = [measured("edit", distance / length, len(pairs))]
   if end is not None:
-    blind = sum(_number(s, end) == _number(meant, end) for s, meant in pairs)
-    rows.append(counted("em_end_blind", blind, len(pairs)))
+    correct = sum(
+      _number(tokens, end) == _number(target, end) for tokens, target in pairs
+    )
+    rows.append(counted("em_end_blind", correct, len(pairs)))
   return rows
 
 
-# By name; what `eval` asks for is a choice of them.
+# Measures by name; the config section `eval` chooses some of them.
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
-def frontier(model, test, rows: list[dict]) -> dict:
-  """The longest length up to which exact match is at least COMPLETE, by its
-  lower bound at every length that was tried; 0 if there is none.
+def frontier(
+  model: trained.Model, test: trained.Test, rows: list[dict]
+) -> dict:
+  """Measures the longest length up to which a model is right.
 
-  Lengths are doubled from the training length on until one fails, then the
-  interval is halved. Where exact match is not monotone, the first failure
-  that was seen counts.
+  At that length and at every shorter one that was tried the lower bound of
+  exact match is at least COMPLETE. Lengths are doubled from the training length
+  on until one fails, then the interval is halved. Where exact match is not
+  monotone, the first failure that was seen counts.
 
   Args:
     model: as in `accuracy`.
-    test: its length is how far to look, its samples those of every length.
-    rows: what is known: exact match of the same samples or more of them counts
-      and is not measured again.
+    test: its length is the greatest one to try, its samples those per length.
+    rows: rows measured before: exact match of the same samples, or of more of
+      them, is taken from there and not measured again.
 
   Returns:
-    A row without its conditions; the value is a length.
+    A row without its conditions; the value is a length, 0 if there is none.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])
@@ -86,14 +97,15 @@ def frontier(model, test, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
+    """Returns whether the model is right at a length, and remembers it."""
     if length not in tried:
       tried[length] = _first_wrong(model, test._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE
 
-  found = longest_before(
+  longest = longest_before(
     holds, model.experiment.train_length, test.length, list(tried)
   )
-  row = measured("frontier", found, test.samples)
+  row = measured("frontier", longest, test.samples)
   counts = [[n, *map(int, tried[n])] for n in sorted(tried)]
   return row | {"bound": test.length, "tried": counts}
 
@@ -101,9 +113,12 @@ def frontier(model, test, rows: list[dict]) -> dict:
 COMPLETE = 0.99  # exact match of complete generalization (ABS paper, section 2)
 
 
-def _first_wrong(model, test) -> tuple[int, int]:
-  """(correct, n) of a test, which ends with the first batch in which so many
-  are wrong that COMPLETE is out of reach."""
+def _first_wrong(model: trained.Model, test: trained.Test) -> tuple[int, int]:
+  """Returns (correct, n) of a test.
+
+  The test ends with the first batch after which so many samples are wrong that
+  COMPLETE is out of reach.
+  """
   correct = n = 0
   for batch, count in model.batches(test):
     correct += int(np.asarray(model.hits(batch)[1])[:count].sum())
@@ -113,47 +128,60 @@ def _first_wrong(model, test) -> tuple[int, int]:
   return correct, n
 
 
-def longest_before(holds, first: int, bound: int, known) -> int:
-  """The last length before the first one that does not hold.
+def longest_before(
+  holds: Callable[[int], bool], first: int, bound: int, known: Iterable[int]
+) -> int:
+  """Returns the last length before the first one at which a condition fails.
 
   Args:
-    holds: says of a length whether it does.
-    first: where to begin.
-    bound: the last length that is asked for.
-    known: lengths whose answer costs nothing.
+    holds: returns whether the condition holds at a length.
+    first: the length at which the search begins.
+    bound: the greatest length that is tried.
+    known: lengths at which `holds` costs nothing.
+
+  Returns:
+    A length, 0 if the condition fails at the least one that was tried.
   """
-  asked, rungs = {n: holds(n) for n in known}, [min(first, bound)]
-  while rungs[-1] < bound:
-    rungs.append(min(2 * rungs[-1], bound))
-  for length in rungs:
-    if all(asked[n] for n in asked if n < length):
-      asked[length] = holds(length)
-  high = min([n for n in asked if not asked[n]], default=bound + 1)
-  low = max([n for n in asked if n < high], default=0)
+  results, lengths = {n: holds(n) for n in known}, [min(first, bound)]
+  while lengths[-1] < bound:
+    lengths.append(min(2 * lengths[-1], bound))
+  for length in lengths:
+    if all(results[n] for n in results if n < length):
+      results[length] = holds(length)
+  high = min([n for n in results if not results[n]], default=bound + 1)
+  low = max([n for n in results if n < high], default=0)
   while high - low > 1:
     middle = (low + high) // 2
     low, high = (middle, high) if holds(middle) else (low, middle)
   return low
 
 
-def _number(tokens, end: int) -> list[int]:
-  """Digits of a reversed number without end tokens and leading zeros."""
+def _number(tokens: Iterable[int], end: int) -> list[int]:
+  """Returns a reversed number's digits without end tokens and leading zeros."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")
 
 
-# Rows from what was measured.
+# Rows of measured values.
 
 
-def counted(metric: str, correct, n, teacher_forced=False) -> dict:
-  """A row of `correct` out of n, with its lower bound if they are samples."""
+def counted(
+  metric: str, correct: int, n: int, teacher_forced: bool = False
+) -> dict:
+  """Returns a row of `correct` out of n.
+
+  The row has a lower bound unless it is teacher-forced: tokens of one output
+  are no independent samples.
+  """
   correct, n = int(correct), int(n)
   bound = None if teacher_forced else lower_bound(correct, n)
   row = measured(metric, correct / n, n, teacher_forced)
   return row | {"correct": correct, "lower_bound": bound}
 
 
-def measured(metric: str, value, n, teacher_forced=False) -> dict:
-  """A row of a mean over n samples that is no rate of success."""
+def measured(
+  metric: str, value: float, n: int, teacher_forced: bool = False
+) -> dict:
+  """Returns a row of a value over n samples that is no rate of success."""
   return {
     "metric": metric,
     "teacher_forced": teacher_forced,
@@ -164,9 +192,12 @@ def measured(metric: str, value, n, teacher_forced=False) -> dict:
   }
 
 
-def by_position(token_BxT) -> dict:
-  """The worst output position's accuracy, and every one's; `token_BxT` says
-  whether each output token is right."""
+def by_position(token_BxT: np.ndarray) -> dict:
+  """Returns a row of the accuracy at the worst output position and at each.
+
+  Args:
+    token_BxT: whether each output token is right.
+  """
   rates = np.asarray(token_BxT).mean(axis=0)
   row = measured("position", rates.min(), len(token_BxT), True)
   return row | {"by_position": [round(float(x), 6) for x in rates]}
@@ -176,20 +207,20 @@ def by_position(token_BxT) -> dict:
 
 
 def lower_bound(correct: int, n: int, confidence: float = 0.95) -> float:
-  """One-sided Clopper-Pearson lower bound of a success rate."""
+  """Returns the one-sided Clopper-Pearson lower bound of a success rate."""
   if correct == 0:
     return 0.0
   return float(special.betaincinv(correct, n - correct + 1, 1.0 - confidence))
 
 
-def until_end(tokens, end: int | None) -> list[int]:
-  """The tokens before the first end token; all if there is none."""
+def until_end(tokens: Iterable[int], end: int | None) -> list[int]:
+  """Returns the tokens before the first end token, all if there is none."""
   tokens = list(map(int, tokens))
   return tokens[: tokens.index(end)] if end in tokens else tokens
 
 
-def edit_distance(first, second) -> int:
-  """Levenshtein distance of two sequences."""
+def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
+  """Returns the Levenshtein distance of two sequences."""
   second = np.asarray(second)
   row = np.arange(len(second) + 1)
   for i, item in enumerate(first):

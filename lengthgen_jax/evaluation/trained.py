@@ -1,7 +1,8 @@
-"""A trained model of one seed: what it says, and how it is tested."""
+"""A trained model of one seed: its outputs, tests and activations."""
 
 import dataclasses
 import math
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -11,27 +12,32 @@ import numpy as np
 
 from lengthgen_jax import memory
 from lengthgen_jax.attention.biases.scaffold import open_heads
-from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.attention.lines import SiteLines, of_seed
+from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.evaluation import answers
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training.mesh import ONE, Mesh
 
-LONG = 1 << 16  # rows beyond which outputs are decoded, where rows are few
+# Output rows beyond which outputs are decoded where that keeps few keys, as one
+# teacher-forced pass would not fit memory.
+LONG = 1 << 16
 
 
 class Test(NamedTuple):
   """A test set at one length.
 
   Attributes:
-    name: in result rows.
-    test_set: in the task's test_sets.
-    how: its further arguments.
-    length: as people count it.
-    samples, count: how many there are, and how many count (None: all).
-    seed: of the samples.
-    memory_mb: what attention may take at once, 0 for the usual.
+    name: name of the test set in result rows.
+    test_set: key in the task's test_sets.
+    how: further arguments of the test set's function.
+    length: the length as people count it.
+    samples, count: how many samples there are, and how many of them are tested
+      (None: all).
+    seed: seed of the samples.
+    memory_mb: MiB that attention may take at once, 0 for the default.
   """
 
   name: str
@@ -49,13 +55,13 @@ class Model:
   """One seed's parameters and scaffold, and where they come from.
 
   Attributes:
-    experiment: what they were trained in.
+    experiment: the experiment in which they were trained.
     scaffold: lines or matrices of this seed, by site.
-    params: of the flax module.
-    seed: of the run.
-    step: of the checkpoint; for "best", where this seed was best.
+    params: parameters of the flax module.
+    seed: the seed of the run.
+    step: step of the checkpoint; for "best", where this seed was best.
     stopped_at: step at which the seed was frozen, -1 if it was not.
-    diverged: whether it became non-finite.
+    diverged: whether its parameters became non-finite.
     em: best validation exact match.
     mesh: the devices that batches are split over.
   """
@@ -72,29 +78,41 @@ class Model:
 
   @property
   def open_heads(self) -> tuple | None:
-    """(site, transparent heads by layer), where attention runs along lines;
-    else None. Hashable, so static under jit."""
+    """Returns the transparent heads where attention runs along lines alone.
+
+    Returns:
+      (site, transparent heads by layer) for each site, hashable and so static
+      under jit; None where attention does not run along lines alone.
+    """
     if not self.experiment.lined(self.scaffold):
       return None
-    return tuple((site, open_heads(own)) for site, own in self.scaffold.items())
+    return tuple(
+      (site, open_heads(lines)) for site, lines in self.scaffold.items()
+    )
 
-  def ring(self, batch) -> tuple[int, int] | None:
-    """Keys that decoding keeps, see decode.stream; None where it needs all."""
+  def ring(self, batch: Batch) -> tuple[int, int] | None:
+    """Returns how many first and recent keys decoding keeps, None for all.
+
+    The two numbers are those of `decode.stream`.
+    """
     experiment, heads = self.experiment, self.open_heads
     config = experiment.model.config
     streams = (
       heads is not None
-      and not any(own for _, layers in heads for own in layers)
+      and not any(entry for _, layers in heads for entry in layers)
       and experiment.kind == "encoder_decoder"
       and not experiment.bias.allow_leak
       and config.positions.placeless
       and config.temperature.kind == "none"
     )
-    own = self.scaffold.get("self")
-    return own.ring(experiment.task.target, batch.rows) if streams else None
+    entry = self.scaffold.get("self")
+    return entry.ring(experiment.task.target, batch.rows) if streams else None
 
-  def batches(self, test: Test):
-    """Batches of a test, and how many of each count; the last is filled up."""
+  def batches(self, test: Test) -> Iterator[tuple[Batch, int]]:
+    """Yields the batches of a test, and how many examples of each count.
+
+    The last batch is padded with copies of its last example.
+    """
     samples = test.samples if test.count is None else test.count
     passes = math.ceil(test.samples / self.pass_size(test))
     size = math.ceil(test.samples / passes)
@@ -106,86 +124,105 @@ class Model:
       yield batch, min(size, samples - start)
 
   def pass_size(self, test: Test) -> int:
-    """Examples per pass, so that attention stays within test.memory_mb on each
-    device; UsageError if not even one can."""
+    """Returns the number of examples per pass.
+
+    With so many, attention stays within test.memory_mb on each device.
+
+    Raises:
+      UsageError: attention to one example takes more.
+    """
     experiment = self.experiment
     width = experiment.test_width(test.length, test.how)
     width = experiment.bound(width, self.scaffold)
     per_example = memory.of_example(experiment, width, self.open_heads)
-    what = f"{test.length} {experiment.task.unit}"
-    memory.check_pass(per_example, test.memory_mb, what)
-    # What fits a CPU's cache is twice as fast as what fits its memory.
-    usual = 16 if jax.default_backend() == "cpu" else 1024
-    most = ((test.memory_mb or usual) << 20) // per_example
-    return max(most, 1) * self.mesh.count
+    size_text = f"{test.length} {experiment.task.unit}"
+    memory.check_pass(per_example, test.memory_mb, size_text)
+    # On a CPU, batches that fit the cache are twice as fast as larger ones.
+    usual_mb = 16 if jax.default_backend() == "cpu" else 1024
+    examples = ((test.memory_mb or usual_mb) << 20) // per_example
+    return max(examples, 1) * self.mesh.count
 
-  def hits(self, batch):
-    """Right tokens [B, T] and exact match [B] of a batch of the main task.
+  def hits(
+    self, batch: Batch
+  ) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
+    """Returns right tokens [B, T] and exact match [B] of a batch.
 
-    From one teacher-forced pass; where the scaffold shows the future that
-    proves nothing, so the outputs are decoded; so are very long ones, whose
-    rows would not fit memory together.
+    The batch is of the main task. One teacher-forced pass gives both. Outputs
+    are decoded instead where the scaffold shows the future, since teacher
+    forcing proves nothing there, and where they are so long that their rows
+    would not fit memory together.
     """
     long = batch.inputs.shape[1] > LONG and self.ring(batch)
     if not self.experiment.bias.allow_leak and not long:
       args = self.params, self.scaffold, batch
       return _hits(self.mesh, self.experiment, self.open_heads, *args)
     scored = np.asarray(batch.weight) > 0
-    wanted = np.asarray(batch.target)[scored].reshape(len(scored), -1)
-    told = self.greedy(batch, stop=None)[:, : wanted.shape[1]]
+    target = np.asarray(batch.target)[scored].reshape(len(scored), -1)
+    outputs = self.greedy(batch, stop=None)[:, : target.shape[1]]
     right = np.ones(batch.target.shape, bool)
-    right[scored] = (told == wanted).reshape(-1)
+    right[scored] = (outputs == target).reshape(-1)
     return right, right.all(axis=1)
 
-  def greedy(self, batch, stop):
-    """Outputs [B, T] of greedy decoding; see decode.greedy."""
-    outputs = int(np.asarray(batch.weight).sum(axis=1).max())
-    how = self.mesh, self.experiment, stop, self.ring(batch)
-    args = self.params, self.scaffold, batch, jnp.int32(outputs)
-    return np.asarray(_greedy(*how, *args))
+  def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
+    """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
+    output_count = int(np.asarray(batch.weight).sum(axis=1).max())
+    static_args = self.mesh, self.experiment, stop, self.ring(batch)
+    traced_args = self.params, self.scaffold, batch, jnp.int32(output_count)
+    return np.asarray(_greedy(*static_args, *traced_args))
 
-  # From Python: what people ask.
+  # Methods for people who use a model from Python.
 
   @property
-  def lines(self) -> dict:
-    """The scaffold by attention site: lines or matrices, or nothing."""
+  def lines(self) -> dict[str, SiteLines | SiteMatrix]:
+    """Returns the scaffold by attention site: lines, matrices, or {}."""
     return self.scaffold
 
-  def answers(self, texts, work=False) -> list[str]:
-    """One line for each text: the answer (`work`: and the way there), or
-    `error: ...`."""
+  def answers(self, texts: Iterable[str], work: bool = False) -> list[str]:
+    """Returns one line for each text: the answer, or `error: ...`.
+
+    With `work`, answers show the intermediate steps too.
+    """
     return answers.answers(self, list(texts), work)
 
-  def exact_match(self, length: int, samples=1000, test_set="", seed=0):
-    """Share of random inputs of a length that are answered exactly.
+  def exact_match(
+    self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
+  ) -> float:
+    """Returns the share of random inputs of a length that are answered exactly.
 
     Args:
-      length: as people count it.
-      samples: how many inputs.
-      test_set: of the task, its first one by default.
-      seed: of the inputs.
+      length: the length as people count it.
+      samples: how many inputs are tested.
+      test_set: a test set of the task, the first one by default.
+      seed: seed of the inputs.
     """
     name = test_set or next(iter(self.experiment.task.test_sets))
     test = Test(name, name, (), length, samples, seed)
-    found = [self.hits(batch)[1][:count] for batch, count in self.batches(test)]
-    return float(np.concatenate(found).mean())
+    matches = [
+      self.hits(batch)[1][:count] for batch, count in self.batches(test)
+    ]
+    return float(np.concatenate(matches).mean())
 
-  def typed(self, text: str):
-    """One input as a batch."""
+  def typed(self, text: str) -> Batch:
+    """Returns one typed input as a batch."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    what = f"{max(parsed[1])} {task.unit}"
-    own = experiment.width(parsed[1], what, "this model takes at most {}")
-    width = data.widest([own, *experiment.data[0].widths])
+    size_text = f"{max(parsed[1])} {task.unit}"
+    typed_width = experiment.width(
+      parsed[1], size_text, "this model takes at most {}"
+    )
+    width = data.widest([typed_width, *experiment.data[0].widths])
     experiment.check_scaffold(width, self.scaffold)
     return data.typed_batch(task, experiment.kind, [parsed], width, width)
 
-  def observe(self, batch):
-    """Teacher-forced logits [B, T, V], and activations."""
+  def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
+    """Returns teacher-forced logits [B, T, V] and activations."""
     return _observe(self.experiment, self.params, self.scaffold, batch)
 
-  def attention(self, text: str):
-    """One input as a batch, and softmax weights by layer: {site: [H, T, S]}."""
+  def attention(self, text: str) -> tuple[Batch, list[dict[str, np.ndarray]]]:
+    """Returns one typed input as a batch, and its attention weights.
+
+    The weights are {site: [H, T, S]} for each layer of the decoder.
+    """
     _, acts = self.observe(batch := self.typed(text))
     return batch, [
       {
@@ -198,30 +235,51 @@ class Model:
 
 
 @partial(jax.jit, static_argnums=0)
-def _observe(experiment, params, scaffold, batch):
+def _observe(
+  experiment: Experiment, params: dict, scaffold: dict, batch: Batch
+):
+  """Returns logits and activations of a batch, compiled."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _hits(mesh: Mesh, experiment, open_heads, params, scaffold, batch):
+def _hits(
+  mesh: Mesh,
+  experiment: Experiment,
+  open_heads: tuple | None,
+  params: dict,
+  scaffold: dict,
+  batch: Batch,
+):
+  """Returns right tokens and exact match of a teacher-forced pass, compiled."""
   args = params, scaffold, mesh.split(batch), experiment.task.name
   return mesh.whole(experiment.hits(*args, open_heads=open_heads))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _greedy(mesh: Mesh, experiment, stop, ring, params, scaffold, batch, count):
+def _greedy(
+  mesh: Mesh,
+  experiment: Experiment,
+  stop: int | None,
+  ring: tuple[int, int] | None,
+  params: dict,
+  scaffold: dict,
+  batch: Batch,
+  count: jax.Array,
+):
+  """Returns greedily decoded outputs, compiled."""
   args = experiment, params, scaffold, mesh.split(batch), count, stop
-  told = decode.stream(*args, ring) if ring else decode.greedy(*args)
-  return mesh.whole(told)
+  outputs = decode.stream(*args, ring) if ring else decode.greedy(*args)
+  return mesh.whole(outputs)
 
 
 def models(run, states, checkpoint: str) -> list[Model]:
-  """A Model for every seed of a run, to be asked on all its devices.
+  """Returns a Model for every seed of a run, on all devices of the run.
 
   Args:
-    run: experiment, scaffold, seeds and mesh: a loop.Run.
-    states: its [R, ...].
-    checkpoint: "best" takes the best parameters by validation.
+    run: a training.loop.Run, with experiment, scaffold, seeds and mesh.
+    states: training states of its seeds, stacked [R, ...].
+    checkpoint: "best" takes the parameters that were best in validation.
   """
   best = checkpoint == "best"
   params = states.best_params if best else states.params
@@ -243,6 +301,6 @@ def models(run, states, checkpoint: str) -> list[Model]:
 
 
 def best(models: list[Model]) -> Model:
-  """The best by validation; one that diverged if there is no other."""
+  """Returns the best model by validation, a diverged one if all diverged."""
   sound = [model for model in models if not model.diverged]
   return max(sound or models, key=lambda model: model.em)

@@ -1,1 +1,1 @@
-"""Result rows: their vocabulary, their file, what they say as text, reports."""
+"""Result rows: schema and files; tables, figures and reports made of them."""

@@ -1,4 +1,4 @@
-"""The same grid as Markdown and LaTeX; the numbers behind it as CSV."""
+"""Formats of tables: grids of cells as Markdown and LaTeX, numbers as CSV."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ from lengthgen_jax.results import summary
 
 
 def markdown(grid: list[list[str]]) -> str:
-  """A table of a head and lines of cells."""
+  """Returns the Markdown table of a grid: a head and lines of cells."""
   safe = [[cell.replace("|", "\\|") for cell in line] for line in grid]
   lines = [safe[0], ["---"] * len(grid[0]), *safe[1:]]
   return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -30,8 +30,12 @@ LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def latex(grid: list[list[str]], names: int) -> str:
-  """The same for \\usepackage{booktabs}: `names` columns on the left, numbers
-  on the right."""
+  """Returns the LaTeX table of a grid, for \\usepackage{booktabs}.
+
+  Args:
+    grid: a head and lines of cells.
+    names: how many columns hold names, on the left; the others hold numbers.
+  """
   line = lambda cells: " & ".join(map(_escaped, cells)) + r" \\"
   return "\n".join(
     [
@@ -47,6 +51,7 @@ def latex(grid: list[list[str]], names: int) -> str:
 
 
 def _escaped(text: str) -> str:
+  """Returns a text as LaTeX source."""
   return "".join(LATEX.get(c, c) for c in text)
 
 
@@ -57,20 +62,29 @@ COLUMNS = (
 )
 
 
-def numbers(rows: list[dict], metrics=("em", "edit")) -> str:
-  """CSV: a line for every cell, with its numbers in full (shares of 1, and
-  lengths for metric `frontier`); nothing stands where nothing is known."""
-  out = io.StringIO()
-  table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-  table.writeheader()
+def numbers(rows: list[dict], metrics: tuple[str, ...] = ("em", "edit")) -> str:
+  """Returns CSV with a line for every cell of a table.
+
+  Numbers are in full: shares of 1, and lengths for the metric `frontier`.
+  Unknown values are left empty.
+
+  Args:
+    rows: rows of any runs.
+    metrics: metrics of the cells; with "em" goes the frontier.
+  """
+  buffer = io.StringIO()
+  writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+  writer.writeheader()
   for metric in metrics:
     for line in summary.ordered(summary.lines(rows, metric)):
-      about = {name: line.about[name] for name in NAMES}
-      about["asked"] = max(row["seeds_asked"] for row in line.group.rows)
-      about["certified"] = line.proved.strip()
-      for length, own in line.cells.items():
-        where = {"length": length, "bits": line.bits[length]}
-        table.writerow({"metric": metric} | about | where | own._asdict())
+      fields = {name: line.about[name] for name in NAMES}
+      fields["asked"] = max(row["seeds_asked"] for row in line.group.rows)
+      fields["certified"] = line.proved.strip()
+      for length, cell in line.cells.items():
+        place = {"length": length, "bits": line.bits[length]}
+        writer.writerow({"metric": metric} | fields | place | cell._asdict())
       if metric == "em" and line.frontier:
-        table.writerow({"metric": "frontier"} | about | line.frontier._asdict())
-  return out.getvalue()
+        writer.writerow(
+          {"metric": "frontier"} | fields | line.frontier._asdict()
+        )
+  return buffer.getvalue()

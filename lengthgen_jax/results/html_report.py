@@ -1,35 +1,41 @@
-"""One self-contained HTML page of results: nothing is fetched."""
+"""One self-contained HTML page of results, which fetches nothing."""
 
 import base64
 import json
 import pathlib
+from collections.abc import Iterable
 
 from lengthgen_jax.results import summary
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 
 
-def page(title: str, rows: list[dict], missing=(), figures=()) -> str:
-  """A page with tables that sort and filter, and curves to hover over.
+def page(
+  title: str,
+  rows: list[dict],
+  missing: Iterable[str] = (),
+  figures: Iterable[str | pathlib.Path] = (),
+) -> str:
+  """Returns a page with tables that sort and filter, and curves to hover over.
 
   Args:
-    title: of the page.
-    rows: of any runs.
-    missing: what is not there, a line each.
+    title: title of the page.
+    rows: rows of any runs.
+    missing: a line of text for each result that is missing.
     figures: paths of PNGs, whose SVGs are beside them.
 
   Returns:
-    HTML; what it shows is JSON in its element `data`.
+    HTML; the data that it shows is JSON in its element `data`.
   """
   versions = sorted({row["version"] for row in rows})
   data = {
     "title": title,
     "about": f"{len(rows)} rows of lengthgen_jax {', '.join(versions)}.",
     "lines": [
-      one
+      line_data
       for metric in ("em", "edit")
       for line in summary.ordered(summary.lines(rows, metric))
-      for one in _lines(line, metric)
+      for line_data in _lines(line, metric)
     ],
     "missing": list(missing),
     "figures": [
@@ -40,43 +46,46 @@ def page(title: str, rows: list[dict], missing=(), figures=()) -> str:
       for path in map(pathlib.Path, figures)
     ],
   }
-  # In a script element only `</` could end it.
+  # Nothing but `</` could end the script element that holds the JSON.
   text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
   return TEMPLATE.read_text().replace("{{data}}", text)
 
 
 def _lines(line: summary.Line, metric: str) -> list[dict]:
-  """The median of a line's seeds, and each seed; of hard inputs the former
-  alone. Cells are lists, as page.html names them."""
-  own = [("median", line)]
+  """Returns the page's data on a line: its median, and each of its seeds.
+
+  Of hard inputs there is the median alone. Cells are lists, whose items
+  page.html names.
+  """
+  members = [("median", line)]
   if not line.stress:
-    own += [(str(seed), line.of_seed(seed)) for seed in line.numbers]
-  about = {name.replace("_", " "): str(x) for name, x in line.about.items()}
+    members += [(str(seed), line.of_seed(seed)) for seed in line.numbers]
+  labels = {name.replace("_", " "): str(x) for name, x in line.about.items()}
   return [
-    about
+    labels
     | {
       "metric": metric,
       "seed": name,
-      "seeds": about["seeds"] if name == "median" else name,
-      "count": len(one.numbers),
-      "proved": one.proved.strip(),
+      "seeds": labels["seeds"] if name == "median" else name,
+      "count": len(member.numbers),
+      "proved": member.proved.strip(),
       "stress": line.stress,
       "cells": {
-        length: [*_short(cell), one.bits[length]]
-        for length, cell in one.cells.items()
+        length: [*_short(cell), member.bits[length]]
+        for length, cell in member.cells.items()
       },
-      "frontier": one.frontier and _short(one.frontier),
+      "frontier": member.frontier and _short(member.frontier),
     }
-    for name, one in own
+    for name, member in members
   ]
 
 
 def _short(cell: summary.Cell) -> list:
-  """A cell's fields, as many digits as a reader could ask for."""
+  """Returns the fields of a cell, rounded to six decimals."""
   return [round(x, 6) if isinstance(x, float) else x for x in cell]
 
 
 def _embedded(path: pathlib.Path) -> str:
-  """A figure as part of a page."""
+  """Returns an SVG file as a data URL."""
   text = base64.b64encode(path.read_bytes()).decode()
   return f"data:image/svg+xml;base64,{text}"

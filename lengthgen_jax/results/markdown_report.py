@@ -1,6 +1,7 @@
-"""Markdown pages of kept rows: the papers' tables with ours beside them."""
+"""Markdown pages of archived rows: the papers' tables with ours beside them."""
 
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lengthgen_jax.results import formats, schema, summary, tables
@@ -10,12 +11,13 @@ class Entry(NamedTuple):
   """A row of a table, and where its numbers come from.
 
   Attributes:
-    task, model: as the paper names them.
-    run, stage: whose rows are meant.
-    paper: in %, by length; text where it is no number.
-    expect: least and most of the median seed, in %, by length.
-    value: of the field that the table's figure is drawn against.
-    calls: words after `lengthgen`, of one command or several.
+    task, model: names that the paper gives to them.
+    run, stage: the run and its stage whose rows give the numbers.
+    paper: the paper's exact match in % by length; text where it is no number.
+    expect: (least, most) expected exact match of the median seed in %, by
+      length.
+    value: value of the config field that the table's figure is drawn against.
+    calls: the words after `lengthgen`, for each command that makes the run.
   """
 
   task: str
@@ -39,17 +41,24 @@ HOW = (
 )
 
 
-def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
-  """A page.
+def page(
+  title: str,
+  intro: str,
+  entries: list[Entry],
+  archived: dict[str, tuple[dict, list[dict]]],
+  **options,
+) -> str:
+  """Returns the Markdown page of a table.
 
   Args:
-    title, about: of the table.
-    entries: its rows, of one size.
-    kept: (made, rows) by run, those of runs that are not done left out.
-    **more: `source`, whose the quoted numbers are, "paper" if it is not said;
-      `drawn`, paths of figures relative to the page with their captions;
-      `changed`, by run what differs between its config and today's; `more`,
-      paragraphs before the figures.
+    title: title of the table.
+    intro: first paragraph of the page, which says what the table is about.
+    entries: rows of the table, all of one size.
+    archived: (head, rows) by run, without the runs that are not done.
+    **options: `source` says whose the quoted numbers are ("paper" by default);
+      `drawn` has the captions of figures and their paths relative to the page;
+      `changed` says by run what differs between its config and today's; `more`
+      has paragraphs that come before the figures.
 
   Returns:
     Markdown.
@@ -57,30 +66,32 @@ def page(title: str, about: str, entries: list[Entry], kept: dict, **more):
   Raises:
     UsageError: rows of different conditions would share a line.
   """
-  found = [(entry, lines_of(entry, kept)) for entry in entries]
-  parts = [f"# {title}", about, HOW]
-  parts += [formats.markdown(grid(found, more.get("source", "paper")))]
-  done = {entry.run for entry, lines in found if lines}
+  entry_lines = [(entry, lines_of(entry, archived)) for entry in entries]
+  parts = [f"# {title}", intro, HOW]
+  parts += [formats.markdown(grid(entry_lines, options.get("source", "paper")))]
+  done_runs = {entry.run for entry, lines in entry_lines if lines}
   runs = {entry.run: entry for entry in entries}
-  missing = [name for name in runs if name not in done]
+  missing = [name for name in runs if name not in done_runs]
   if missing:
     parts.append(
       f"{len(missing)} of {len(runs)} runs have not been made yet:"
       f" {', '.join(f'`{name}`' for name in missing)}."
     )
-  hard = stress(found)
+  hard = stress(entry_lines)
   if len(hard) > 1:
-    about = hard_sets({line[2] for line in hard[1:]})
-    parts += ["## Hard and odd inputs", about, formats.markdown(hard)]
-  proved = summary.grid([(e, kept.get(e.run, ({}, []))[1]) for e in entries])
+    intro = hard_sets({line[2] for line in hard[1:]})
+    parts += ["## Hard and odd inputs", intro, formats.markdown(hard)]
+  proved = summary.grid(
+    [(e, archived.get(e.run, ({}, []))[1]) for e in entries]
+  )
   if len(proved) > 1:
     parts += ["## Certificates", summary.ABOUT, formats.markdown(proved)]
-  parts += more.get("more", ())
-  drawn = more.get("drawn", ())
+  parts += options.get("more", ())
+  drawn = options.get("drawn", ())
   if drawn:
     parts.append("## Figures")
     parts += [f"![{caption}]({path})" for caption, path in drawn]
-  parts += commands(runs, kept, more.get("changed", {}))
+  parts += commands(runs, archived, options.get("changed", {}))
   return "\n\n".join(parts) + "\n"
 
 
@@ -105,80 +116,120 @@ HARD = {
 
 
 def hard_sets(names: set) -> str:
-  """What a page says of its test sets."""
-  said = [
+  """Returns what a page says of its hard test sets: a sentence."""
+  descriptions = [
     f"`{name}` {text}"
     for name, text in HARD.items()
-    if any(other.startswith(name) for other in names)
+    if any(test_set.startswith(name) for test_set in names)
   ]
-  return f"Exact match in %, median (worst seed): {', '.join(said)}."
+  return f"Exact match in %, median (worst seed): {', '.join(descriptions)}."
 
 
-def lines_of(entry: Entry, kept: dict) -> list[summary.Line]:
-  """What was measured of an entry on usual test sets, a line each."""
-  _, rows = kept.get(entry.run, ({}, []))
-  own = [row for row in rows if row["stage"] == entry.stage]
-  found = []
-  exact = schema.of_metric(own, "em")
+def lines_of(
+  entry: Entry, archived: dict[str, tuple[dict, list[dict]]]
+) -> list[summary.Line]:
+  """Returns the measurements of an entry, a line for each test set.
+
+  Raises:
+    UsageError: rows of different conditions would share a line.
+  """
+  _, rows = archived.get(entry.run, ({}, []))
+  stage_rows = [row for row in rows if row["stage"] == entry.stage]
+  lines = []
+  exact = schema.of_metric(stage_rows, "em")
   for test_set in dict.fromkeys(row["test_set"] for row in exact):
-    there = [row for row in exact if row["test_set"] == test_set]
-    schema.only_group(there, f"{entry.run}, {entry.stage}, {test_set}")
-    others = [r for r in own if r["metric"] in ("frontier", "certified")]
-    found += summary.lines(there + others)
-  return found
+    test_set_rows = [row for row in exact if row["test_set"] == test_set]
+    schema.only_group(test_set_rows, f"{entry.run}, {entry.stage}, {test_set}")
+    other_rows = [
+      r for r in stage_rows if r["metric"] in ("frontier", "certified")
+    ]
+    lines += summary.lines(test_set_rows + other_rows)
+  return lines
 
 
-def grid(found: list, source: str) -> list[list[str]]:
-  """The numbers of others, whose `source` says, and ours, a line for each."""
-  done = {entry.run for entry, lines in found if lines}
-  shown = [line for _, lines in found for line in lines if not line.stress]
+def grid(
+  entry_lines: list[tuple[Entry, list[summary.Line]]], source: str
+) -> list[list[str]]:
+  """Returns a head and lines of cells: the published numbers and ours.
+
+  Args:
+    entry_lines: (entry, its lines) for each row of the table.
+    source: whose the published numbers are.
+  """
+  done_runs = {entry.run for entry, lines in entry_lines if lines}
+  shown = [
+    line for _, lines in entry_lines for line in lines if not line.stress
+  ]
   lengths = {n for line in shown for n in line.cells}
-  lengths = sorted(lengths | {n for entry, _ in found for n in entry.paper})
+  lengths = sorted(
+    lengths | {n for entry, _ in entry_lines for n in entry.paper}
+  )
   sets = {line.about["test_set"] for line in shown}
   head = ["task", "model", *["test set"] * (len(sets) > 1), ""]
-  more = ["frontier", "seeds", "n", "width", "as expected"]
-  made = [[*head, *map(str, lengths), *more]]
-  space = len(head) - 3
+  last_columns = ["frontier", "seeds", "n", "width", "as expected"]
+  table = [[*head, *map(str, lengths), *last_columns]]
+  test_set_columns = len(head) - 3
 
-  def add(names, whose, cells, others=()):
-    others = [*others, *[""] * (len(more) - len(others))]
-    made.append(
-      [*names, *[""] * (space + 2 - len(names)), whose, *cells, *others]
+  def add(
+    names: list[str],
+    origin: str,
+    cells: list[str],
+    last_cells: Sequence[str] = (),
+  ) -> None:
+    """Appends a line to the table, padded with empty cells."""
+    last_cells = [*last_cells, *[""] * (len(last_columns) - len(last_cells))]
+    table.append(
+      [
+        *names,
+        *[""] * (test_set_columns + 2 - len(names)),
+        origin,
+        *cells,
+        *last_cells,
+      ]
     )
 
-  for entry, lines in found:
+  for entry, lines in entry_lines:
     names = [entry.task, entry.model]
     if entry.paper:
       add(names, source, [f"{entry.paper.get(n, '')}" for n in lengths])
     ours = [line for line in lines if not line.stress]
     if not ours:
-      why = "not needed" if entry.stage == "certify" else "no rows"
-      why = why if entry.run in done else "not run yet"
-      add(names, "ours", ["–"] * len(lengths), ["", why])
+      status = "not needed" if entry.stage == "certify" else "no rows"
+      status = status if entry.run in done_runs else "not run yet"
+      add(names, "ours", ["–"] * len(lengths), ["", status])
     for line in ours:
-      own = [*names, *[line.about["test_set"]] * space]
+      line_names = [*names, *[line.about["test_set"]] * test_set_columns]
       seeds = len(line.numbers)
       cells = [tables.cell(line.cells.get(n), seeds, "") for n in lengths]
       seeds = line.seeds + line.proved
       samples = count(line.cells)
       expected = verdict(entry.expect, line) if line is ours[0] else ""
       width = line.about["width"]
-      others = [tables.frontier(line), seeds, samples, width, expected]
-      add(own, "**ours**", cells, others)
-  return made
+      last_cells = [tables.frontier(line), seeds, samples, width, expected]
+      add(line_names, "**ours**", cells, last_cells)
+  return table
 
 
-def count(cells: dict) -> str:
-  """Samples of a seed: "1000 (300 at 200)" where one length has fewer."""
-  found = [cell.n for cell in cells.values()]
-  usual = max(found, key=found.count)
+def count(cells: dict[int, summary.Cell]) -> str:
+  """Returns samples per seed: "1000 (300 at 200)" where one length has fewer.
+
+  Args:
+    cells: cells of a line by length.
+  """
+  counts = [cell.n for cell in cells.values()]
+  usual = max(counts, key=counts.count)
   others = [f"{cell.n} at {n}" for n, cell in cells.items() if cell.n != usual]
   return f"{usual} ({', '.join(others)})" if others else str(usual)
 
 
 def verdict(expect: dict, line: summary.Line) -> str:
-  """Whether medians are what was expected; where not, which ones."""
-  off = [
+  """Returns whether medians are in the expected ranges, and which are not.
+
+  Args:
+    expect: as in Entry.
+    line: the measurements.
+  """
+  misses = [
     f"{n}: {100 * line.cells[n].median:.1f} not in {least}–{most}"
     for n, (least, most) in expect.items()
     if n in line.cells
@@ -186,46 +237,60 @@ def verdict(expect: dict, line: summary.Line) -> str:
   ]
   if expect and not expect.keys() & line.cells.keys():
     return "not tested"
-  return "no: " + "; ".join(off) if off else "yes" if expect else ""
+  return "no: " + "; ".join(misses) if misses else "yes" if expect else ""
 
 
-def stress(found: list) -> list[list[str]]:
-  """Exact match on hard inputs, a line for each test set."""
-  shown = [(e, line) for e, lines in found for line in lines if line.stress]
+def stress(
+  entry_lines: list[tuple[Entry, list[summary.Line]]],
+) -> list[list[str]]:
+  """Returns a head and lines of cells: exact match on each hard test set."""
+  shown = [
+    (e, line) for e, lines in entry_lines for line in lines if line.stress
+  ]
   lengths = sorted({n for _, line in shown for n in line.cells})
-  made = [["task", "model", "test set", *map(str, lengths)]]
+  table = [["task", "model", "test set", *map(str, lengths)]]
   for entry, line in shown:
-    there = [line.cells.get(n) for n in lengths]
-    cells = [tables.with_worst(cell) if cell else "" for cell in there]
-    made.append([entry.task, entry.model, line.about["test_set"], *cells])
-  return made
+    line_cells = [line.cells.get(n) for n in lengths]
+    cells = [tables.with_worst(cell) if cell else "" for cell in line_cells]
+    table.append([entry.task, entry.model, line.about["test_set"], *cells])
+  return table
 
 
 EARLIER = "trained by an earlier program, tested by this one"
 
 
 def _reused(head: dict) -> str:
-  """What of a kept run is older than the run."""
+  """Returns which part of an archived run is older than the run, or ""."""
   if head["first_stage"]:
     return f"first stage of {head['first_stage']}"
   return "" if head["source"] else EARLIER
 
 
-def commands(runs: dict, kept: dict, changed: dict) -> list[str]:
-  """How every run is made, and how those that are kept were."""
+def commands(
+  runs: dict[str, Entry],
+  archived: dict[str, tuple[dict, list[dict]]],
+  changed: dict[str, str],
+) -> list[str]:
+  """Returns paragraphs on how runs are made and how archived ones were made.
+
+  Args:
+    runs: an entry of each run, by its name.
+    archived: (head, rows) by run.
+    changed: by run, what differs between its config and today's.
+  """
   lines = [
     shlex.join(["lengthgen", *words])
-    for own in runs.values()
-    for words in own.calls
+    for entry in runs.values()
+    for words in entry.calls
   ]
   parts = ["## Commands", "```bash\n" + "\n".join(lines) + "\n```"]
-  made = [["run", "seconds", "machine", "date", "versions", ""]]
+  table = [["run", "seconds", "machine", "date", "versions", ""]]
   for name in runs:
-    if name not in kept:
+    if name not in archived:
       continue
-    head = kept[name][0]
+    head = archived[name][0]
     seconds = head["seconds"]
-    made.append(
+    table.append(
       [
         name,
         "–" if seconds is None else f"{seconds:.0f}",
@@ -235,4 +300,4 @@ def commands(runs: dict, kept: dict, changed: dict) -> list[str]:
         changed.get(name) or _reused(head),
       ]
     )
-  return [*parts, formats.markdown(made)] if len(made) > 1 else parts
+  return [*parts, formats.markdown(table)] if len(table) > 1 else parts

@@ -1,5 +1,7 @@
-"""JSON lines: metrics while training, results of evaluation; of several hosts
-the first one writes."""
+"""Files of JSON lines: metrics of training and results of evaluation.
+
+Of several hosts the first one alone writes.
+"""
 
 import json
 import os
@@ -10,11 +12,13 @@ from lengthgen_jax.errors import check, reading
 from lengthgen_jax.results import schema
 
 
-def read(path) -> list[dict]:
-  """Rows of a JSON-lines file; a torn last line is left out.
+def read(path: str | pathlib.Path) -> list[dict]:
+  """Returns the rows of a JSON-lines file, none if there is no file.
+
+  A last line that was cut off is left out.
 
   Raises:
-    UsageError: another line is none, or the file cannot be read.
+    UsageError: another line is no JSON, or the file cannot be read.
   """
   path, rows = pathlib.Path(path), []
   with reading(f"{path}: cannot be read"):
@@ -27,8 +31,8 @@ def read(path) -> list[dict]:
   return rows
 
 
-def read_results(path) -> list[dict]:
-  """Rows of a results.jsonl, none if there is no file.
+def read_results(path: str | pathlib.Path) -> list[dict]:
+  """Returns the rows of a results.jsonl, none if there is no file.
 
   Raises:
     UsageError: a row is not of this version's schema.
@@ -44,13 +48,13 @@ def read_results(path) -> list[dict]:
   return rows
 
 
-def write(path, rows: list[dict]) -> None:
-  """Writes rows whole or not at all."""
+def write(path: str | pathlib.Path, rows: list[dict]) -> None:
+  """Writes a file of rows, all of them or none."""
   write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_text(path, text: str) -> None:
-  """Replaces a file in one move."""
+def write_text(path: str | pathlib.Path, text: str) -> None:
+  """Writes a text file, atomically: a file at that path is replaced at once."""
   if not hosts.first():
     return
   path = pathlib.Path(path)
@@ -60,31 +64,37 @@ def write_text(path, text: str) -> None:
   os.replace(temporary, path)
 
 
-def append(path, rows: list[dict]) -> None:
-  """Adds rows at the end of a log."""
+def append(path: str | pathlib.Path, rows: list[dict]) -> None:
+  """Adds rows at the end of a JSON-lines file."""
   if not hosts.first():
     return
   path = pathlib.Path(path)
   with open(path, "ab+") as file:
     file.seek(max(file.tell() - 1, 0))
     torn = file.read() not in (b"", b"\n")
-  if torn:  # a call was cut off in a line
+  if torn:  # an earlier call was cut off within a line
     write(path, read(path))
   with open(path, "a") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def drop_after(path, steps: dict) -> None:
-  """Removes rows beyond the step {seed: step} of their seed, so that a resumed
-  run does not repeat them."""
+def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
+  """Removes the rows that a resumed run will write again.
+
+  Args:
+    path: a JSON-lines file; there may be none.
+    steps: the step of each seed's checkpoint; its later rows are removed.
+  """
   if pathlib.Path(path).exists():
-    kept = [row for row in read(path) if row["step"] <= steps[row["seed"]]]
-    write(path, kept)
+    remaining = [row for row in read(path) if row["step"] <= steps[row["seed"]]]
+    write(path, remaining)
 
 
-def merge(path, rows: list[dict]) -> None:
-  """Adds rows to a results.jsonl; rows with the same key are replaced, and so
-  is every earlier certificate of the same parameters, of whatever version.
+def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
+  """Adds rows to a results.jsonl.
+
+  They replace the rows with the same key and every earlier certificate of the
+  same parameters, of whatever version.
 
   Raises:
     ValueError: a new row is not of the schema.
@@ -93,16 +103,16 @@ def merge(path, rows: list[dict]) -> None:
   for row in rows:
     if flaw := schema.flaw(row):
       raise ValueError(f"a result row {flaw}: {row}")
-  fresh = {schema.key(row): row for row in rows}
+  new_rows = {schema.key(row): row for row in rows}
   certified = {
     schema.parameters(x) for x in schema.of_metric(rows, "certified")
   }
-  kept = [
+  remaining = [
     row
     for row in read_results(path)
-    if schema.key(row) not in fresh
+    if schema.key(row) not in new_rows
     and not (
       row["metric"] == "certified" and schema.parameters(row) in certified
     )
   ]
-  write(path, kept + list(fresh.values()))
+  write(path, remaining + list(new_rows.values()))

@@ -1,4 +1,4 @@
-"""Results of many workdirs: tables, figures and a page, and what is missing."""
+"""The report of many workdirs: tables, figures, a page, and missing results."""
 
 import json
 import pathlib
@@ -15,18 +15,18 @@ from lengthgen_jax.results import (
   tables,
 )
 
-# Parts of a config that say how a run was saved or called; of the others those
-# that say how it was tested aside, they say how it was made.
+# Parts of a config that say how a run was saved or called. The other parts say
+# how it was trained, except those that say how it was tested.
 CALLED = "checkpoint", "task", "method", "overrides", "seeds"
 
 
 def run(root: pathlib.Path, tested: tuple[str, ...] = ()) -> str:
   """Writes a report of all results.jsonl below `root`.
 
-  report.md, report.tex and report.csv are the tables, report.html is a page
-  that needs nothing else. Figures are EM and (where it was measured) edit
-  distance by length, by repetition and by multiplicity, and EM by every number
-  in the configs that was varied.
+  report.md, report.tex and report.csv hold the tables; report.html is a
+  self-contained page. Figures show EM and (where it was measured) edit distance
+  by length, by repetition and by multiplicity, and EM by every number in the
+  configs that was varied.
 
   Args:
     root: folder of workdirs.
@@ -40,42 +40,53 @@ def run(root: pathlib.Path, tested: tuple[str, ...] = ()) -> str:
       run's config is not beside it.
   """
   rows, configs = read(root)
-  made = {run: made_by(own, tested) for run, own in configs.items()}
-  exact = schema.of_metric(rows, "em")
-  check(exact, f"--workdir={root}: no results.jsonl with exact match below it")
-  said = missing(rows, configs)
-  edits = schema.of_metric(rows, "edit")
+  settings = {run: made_by(config, tested) for run, config in configs.items()}
+  exact_rows = schema.of_metric(rows, "em")
+  check(
+    exact_rows, f"--workdir={root}: no results.jsonl with exact match below it"
+  )
+  missing_lines = missing(rows, configs)
+  edit_rows = schema.of_metric(rows, "edit")
   grids = [tables.of_runs(rows)]
   parts = [formats.markdown(grids[0])]
-  if edits:
+  if edit_rows:
     grids.append(tables.of_runs(rows, "edit"))
     parts += ["Edit distance, % of the output:", formats.markdown(grids[-1])]
-  parts += [f"Missing: {line}." for line in said]
+  parts += [f"Missing: {line}." for line in missing_lines]
   text = "\n\n".join(parts)
   records.write_text(root / "report.md", text + "\n")
   latex = [formats.latex(grid, len(tables.NAMES)) for grid in grids]
   records.write_text(root / "report.tex", "\n\n".join(latex) + "\n")
   records.write_text(root / "report.csv", formats.numbers(rows))
-  drawn, apart = [], {}
-  for row in exact + edits:
-    apart.setdefault((row["task"], row["width"]), []).append(row)
-  for (task, width), mine in sorted(apart.items()):
+  drawn, rows_by_size = [], {}
+  for row in exact_rows + edit_rows:
+    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
+  for (task, width), subset in sorted(rows_by_size.items()):
     title, name = f"{task}, width={width}", f"{task}_{width}"
-    drawn += draw(root / "figures", mine, made, title, name)
-  html = html_report.page(f"Results below {root.name}", rows, said, drawn)
+    drawn += draw(root / "figures", subset, settings, title, name)
+  html = html_report.page(
+    f"Results below {root.name}", rows, missing_lines, drawn
+  )
   records.write_text(root / "report.html", html)
   return text
 
 
-def read(root: pathlib.Path) -> tuple[list[dict], dict]:
-  """Rows of all runs below a folder, which name their run, and {run: config},
-  those without results too; UsageError as in `run`."""
-  rows, found = [], sorted(root.rglob("results.jsonl"))
-  for file in found:
-    own = records.read_results(file)
+def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
+  """Reads the results and the configs of all runs below a folder.
+
+  Returns:
+    The rows, which name their run, and {run: config}, with the runs that have
+    no results yet.
+
+  Raises:
+    UsageError: as in `run`.
+  """
+  rows, files = [], sorted(root.rglob("results.jsonl"))
+  for file in files:
+    file_rows = records.read_results(file)
     name = str(file.parent.relative_to(root))
-    rows += [row | {"run": name} for row in own]
-  for file in found:
+    rows += [row | {"run": name} for row in file_rows]
+  for file in files:
     path = file.with_name("config.json")
     check(
       path.exists(), f"{file}: no config.json beside it says how it was made"
@@ -93,36 +104,47 @@ def read(root: pathlib.Path) -> tuple[list[dict], dict]:
 
 
 def asked(config: dict) -> tuple[set, set]:
-  """(seeds, test lengths) of a saved config."""
+  """Returns (seeds, test lengths) that a saved config asks for."""
   lengths = config.get("eval", {}).get("lengths", ())
   return set(config.get("seeds", ())), set(lengths)
 
 
-def missing(rows: list[dict], configs: dict) -> list[str]:
-  """What was asked for and is not there, a line for each run."""
-  said = []
+def missing(rows: list[dict], configs: dict[str, dict]) -> list[str]:
+  """Returns lines of text on the results that configs ask for and rows lack."""
+  messages = []
   for run, config in configs.items():
-    own = [r for r in schema.of_metric(rows, "em") if r["run"] == run]
-    if not own:
-      said.append(f"{run} has no results yet")
+    run_rows = [r for r in schema.of_metric(rows, "em") if r["run"] == run]
+    if not run_rows:
+      messages.append(f"{run} has no results yet")
       continue
     seeds, lengths = asked(config)
-    for stage in sorted({row["stage"] for row in own}):
-      there = {row["seed"] for row in own if row["stage"] == stage}
-      if seeds - there:
-        text = ", ".join(map(str, sorted(seeds - there)))
-        said.append(f"{run} ({stage}) lacks seeds {text}")
-    lengths = sorted(lengths - {row["length"] for row in own})
+    for stage in sorted({row["stage"] for row in run_rows}):
+      seeds_present = {row["seed"] for row in run_rows if row["stage"] == stage}
+      if seeds - seeds_present:
+        text = ", ".join(map(str, sorted(seeds - seeds_present)))
+        messages.append(f"{run} ({stage}) lacks seeds {text}")
+    lengths = sorted(lengths - {row["length"] for row in run_rows})
     if lengths:
-      said.append(f"{run} lacks lengths {', '.join(map(str, lengths))}")
-  return said
+      messages.append(f"{run} lacks lengths {', '.join(map(str, lengths))}")
+  return messages
 
 
 def draw(
-  folder: pathlib.Path, rows: list[dict], made: dict, title: str, name: str
-) -> list:
-  """The figures of one task and width; their paths. `made` is {run: made_by}
-  of their configs."""
+  folder: pathlib.Path,
+  rows: list[dict],
+  settings: dict[str, dict],
+  title: str,
+  name: str,
+) -> list[pathlib.Path]:
+  """Draws the figures of one task and width and returns their paths.
+
+  Args:
+    folder: where the figures are written.
+    rows: rows of one task and width.
+    settings: what `made_by` returns, by run.
+    title: title of the figures.
+    name: text with which the names of the files begin.
+  """
   names = {
     ("em", "length"): name,
     ("em", "repetition"): f"{name}_repetition",
@@ -138,23 +160,31 @@ def draw(
     for row in schema.of_metric(rows, "em")
     if figures.against(row) == "length"
   ]
-  fields = varied(made, exact)
+  fields = varied(settings, exact)
   for field, values in fields.items():
     if not {type(value) for value in values.values()} <= {int, float}:
       continue
-    there = _alone(exact, fields, field)
-    for test_set in sorted({row["test_set"] for row in there}):
-      mine = [row for row in there if row["test_set"] == test_set]
+    field_rows = _alone(exact, fields, field)
+    for test_set in sorted({row["test_set"] for row in field_rows}):
+      subset = [row for row in field_rows if row["test_set"] == test_set]
       path = folder / f"{name}_{test_set}_by_{field}.png"
       heading = f"{title}, test set: {test_set}"
-      drawn.append(figures.by_field(mine, path, heading, field))
+      drawn.append(figures.by_field(subset, path, heading, field))
   return drawn
 
 
 def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
-  """Rows that hold `field`, and name the other varied fields beside their
-  method; where nothing but `field` differs."""
-  found = {}
+  """Returns the rows of runs that differ from others in `field` alone.
+
+  Each of them holds its value of `field`, and names the other varied fields
+  beside its method.
+
+  Args:
+    rows: rows of any runs.
+    fields: what `varied` returns.
+    field: one of them.
+  """
+  rows_by_method = {}
   for row in rows:
     others = [
       f"{name.rpartition('.')[2]}={value[row['run']]}"
@@ -163,37 +193,50 @@ def _alone(rows: list[dict], fields: dict, field: str) -> list[dict]:
     ]
     method = ", ".join([row["method"], *others])
     row = row | {field: fields[field][row["run"]], "method": method}
-    found.setdefault(method, []).append(row)
+    rows_by_method.setdefault(method, []).append(row)
   return [
     row
-    for group in found.values()
+    for group in rows_by_method.values()
     if len({row[field] for row in group}) > 1
     for row in group
   ]
 
 
-def varied(made: dict, rows: list[dict]) -> dict:
-  """{field: {run: value}} of what differs between runs of a method."""
+def varied(settings: dict[str, dict], rows: list[dict]) -> dict[str, dict]:
+  """Returns {field: {run: value}} of the fields that vary within a method.
+
+  Args:
+    settings: what `made_by` returns, by run.
+    rows: rows that name their run and method.
+  """
   methods = {row["run"]: row["method"] for row in rows}
-  found = {}
+  values = {}
   for run in methods:
-    for field, value in made[run].items():
-      found.setdefault(field, {})[run] = value
+    for field, value in settings[run].items():
+      values.setdefault(field, {})[run] = value
   return {
     field: value
-    for field, value in sorted(found.items())
+    for field, value in sorted(values.items())
     if value.keys() == methods.keys()
-    and len({(methods[run], there) for run, there in value.items()})
+    and len({(methods[run], setting) for run, setting in value.items()})
     > len(set(methods.values()))
   }
 
 
 def made_by(config: dict, tested: tuple[str, ...]) -> dict:
-  """{section.field: value} of a saved config but for parts that say how a run
-  was tested or called; lists as text."""
-  aside = (*CALLED, *tested)
-  made = {name: config[name] for name in config if name not in aside}
+  """Returns {section.field: value} of the settings that a run was trained with.
+
+  Args:
+    config: a saved config.
+    tested: parts of it that say how a run was tested; they are left out, and
+      so are those that say how it was called.
+
+  Returns:
+    Values by field, lists as text.
+  """
+  excluded = (*CALLED, *tested)
+  sections = {name: config[name] for name in config if name not in excluded}
   return {
     field: str(value) if isinstance(value, list) else value
-    for field, value in flatten_dict(made, sep=".").items()
+    for field, value in flatten_dict(sections, sep=".").items()
   }
