@@ -196,8 +196,7 @@ def _meet(
   Args:
     lines: SiteLines or Candidates, fields [N, H, 1 or K].
     rows: Coordinates.
-    keys: Coordinates of the keys, fields that broadcast to [N, B or 1, H, T, S or
-      K].
+    keys: Coordinates with fields that broadcast to [N, B or 1, H, T, S or K].
     index_right: the keys' index from the last one, of the same shape.
   """
   whole, from_left = _ends(lines)
