@@ -52,17 +52,17 @@ class Experiment:
 
   @property
   def task(self) -> Task:
-    """The main task is that of the first head."""
+    """Returns the main task."""
     return self.data[0].task
 
   @property
   def heads(self) -> tuple[str, ...]:
-    """The heads are named after their tasks."""
+    """Returns the names of the heads, which are those of their tasks."""
     return tuple(data_set.task.name for data_set in self.data)
 
   @property
   def turns(self) -> int:
-    """This is the number of rounds after which widths repeat."""
+    """Returns the number of rounds after which widths repeat."""
     return max(len(self.data[0].widths), 1)
 
   @property
@@ -97,7 +97,7 @@ class Experiment:
     return width
 
   def test_width(self, length: int, arguments: tuple = ()):
-    """Returns the same for a test length, as people count it.
+    """Returns what `width` does, for a test length as people count it.
 
     Args:
       length: the test length.

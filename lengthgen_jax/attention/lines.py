@@ -52,7 +52,7 @@ class SiteLines(NamedTuple):
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """The leading axes are (R, N or 1, H), or the same without R."""
+    """Returns the leading axes, (R, N or 1, H), or the same without R."""
     return self.transparent.shape
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:

@@ -27,7 +27,7 @@ class SiteMatrix(NamedTuple):
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """The leading axes are (R, N or 1, H), or the same without R."""
+    """Returns the leading axes, (R, N or 1, H), or the same without R."""
     return self.values.shape[:-2]
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:

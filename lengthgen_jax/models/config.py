@@ -56,5 +56,5 @@ class ModelConfig:
 
   @property
   def head_dim(self) -> int:
-    """The head size is K = D / H."""
+    """Returns the head size K = D / H."""
     return self.emb_dim // self.num_heads
