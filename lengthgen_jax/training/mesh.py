@@ -199,8 +199,8 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
   mesh_shape = tuple(shape) or usual
   check(
     len(seeds) % mesh_shape[0] == 0,
-    f"mesh={mesh_shape}: {mesh_shape[0]} does not divide the {len(seeds)} seeds;"
-    f" {advice}",
+    f"mesh={mesh_shape}: {mesh_shape[0]} does not divide the {len(seeds)}"
+    f" seeds; {advice}",
   )
   check(
     batch % mesh_shape[1] == 0,
