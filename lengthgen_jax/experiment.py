@@ -77,7 +77,9 @@ class Experiment:
 
   # Sizes.
 
-  def width(self, lengths: Sequence[int], what: str, advice: str):
+  def width(
+    self, lengths: Sequence[int], what: str, advice: str
+  ) -> int | tuple[int, ...]:
     """Returns the width that operands of these lengths are padded to.
 
     Args:
@@ -96,7 +98,9 @@ class Experiment:
     self.check_positions(width, what)
     return width
 
-  def test_width(self, length: int, arguments: tuple = ()):
+  def test_width(
+    self, length: int, arguments: tuple = ()
+  ) -> int | tuple[int, ...]:
     """Returns what `width` does, for a test length as people count it.
 
     Args:

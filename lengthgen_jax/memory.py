@@ -110,9 +110,8 @@ def _of_step(experiment, lined: bool) -> int:
   """
   config, data_sets = experiment.model.config, experiment.data
   depth = {"encoder": config.num_encoder_layers}
-  bytes_per_row = (
-    config.mlp_dim + 3 * config.emb_dim
-  )  # attention's two, the MLP's two
+  # A block has four dense inputs: attention's two and the MLP's two.
+  bytes_per_row = config.mlp_dim + 3 * config.emb_dim
   bytes_per_row *= jnp.dtype(config.dtype).itemsize
   bytes_per_pair = 0 if lined else 4 * config.num_heads
   key = jax.eval_shape(lambda: jax.random.key(0))

@@ -117,10 +117,8 @@ def calibrate(
   if rule.maximum == "head":
     value = strength - strength.max(axis=-1, keepdims=True)
   elif rule.maximum == "direction":
-    strength_in_direction = jnp.where(
-      lines.direction, strength[..., None, :], -jnp.inf
-    )
-    value = strength - strength_in_direction.max(axis=-1)
+    peers = jnp.where(lines.direction, strength[..., None, :], -jnp.inf)
+    value = strength - peers.max(axis=-1)
   return Verdict(value, strength, score.min(axis=0), keep)
 
 
@@ -151,18 +149,13 @@ def _measure(
     score = mean / jnp.maximum(random_mass, 1e-9)[..., None]
   else:
     eligible = long_enough if rule.statistics == "long" else exists
-    in_statistics = _statistics_over(strength, eligible, rule.statistics)
-    count_in_statistics = jnp.maximum(in_statistics.sum(-1, keepdims=True), 1)
-    mean_strength = (
-      jnp.where(in_statistics, strength, 0.0).sum(-1, keepdims=True)
-      / count_in_statistics
+    members = _statistics_over(strength, eligible, rule.statistics)
+    size = jnp.maximum(members.sum(-1, keepdims=True), 1)
+    mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / size
+    squares = jnp.where(members, (strength - mu) ** 2, 0.0).sum(
+      -1, keepdims=True
     )
-    squared_deviations = jnp.where(
-      in_statistics, (strength - mean_strength) ** 2, 0.0
-    ).sum(-1, keepdims=True)
-    score = (strength - mean_strength) / jnp.maximum(
-      jnp.sqrt(squared_deviations / count_in_statistics), 1e-9
-    )
+    score = (strength - mu) / jnp.maximum(jnp.sqrt(squares / size), 1e-9)
   score = jnp.where(exists, score, -jnp.inf)
   return strength, score, jnp.broadcast_to(long_enough, score.shape)
 

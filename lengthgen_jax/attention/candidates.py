@@ -68,7 +68,7 @@ def candidates(
       for matrix in _matrices(
         key_offsets, segment_steps, anchor, split_by_sign
       ):
-        # Every intercept that occurs: key's offset - M · row's.
+        # These are all intercepts that occur: key's offset - M · row's.
         intercepts = key_offsets[None] - (row_offsets @ matrix.T)[:, None]
         for intercept in np.unique(
           intercepts.reshape(-1, intercepts.shape[-1]), axis=0
@@ -141,7 +141,7 @@ def near(tested: Candidates, keys: Coordinates, task, reach: int) -> np.ndarray:
   """
   nearby = []
   for segment, anchor, matrix, intercept in zip(*tested[1:], strict=True):
-    # The axes along which the segment extends, all of which a line follows.
+    # A line follows all axes along which its segment extends.
     is_operand = 0 <= segment < task.target
     axes = [*range(task.axes)]
     axes = (
@@ -213,8 +213,8 @@ def phrase(line: Sequence[np.ndarray], names: Sequence[str]) -> str:
   equations = []
   for axis, label in enumerate(axes):
     terms = "".join(
-      f"{-int(factor):+d}·row{other}"
-      for factor, other in zip(matrix[axis], axes, strict=True)
+      f"{-int(factor):+d}·row{row_axis}"
+      for factor, row_axis in zip(matrix[axis], axes, strict=True)
       if factor
     )
     equations.append(f"{end}{label}{terms} = {int(intercept[axis])}")

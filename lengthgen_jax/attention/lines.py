@@ -121,7 +121,7 @@ class SiteLines(NamedTuple):
     size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
     grid = to_target & (rows.axes > 1)
     key = np.where(grid, size * c[..., 0] + c[..., -1], c[..., 0]) + to_target
-    # A line that turns in a grid may get to either end of its rows.
+    # A line in a grid whose M is no identity may reach either end of its rows.
     turns = grid & (step != np.eye(rows.axes)).any((-1, -2))
     moves = (step[..., 0, 0] == 1) & (np.where(turns, c[..., 0], key) <= 0)
     first = np.where(self.valid & ~moves, key + size * turns, 0)
@@ -145,17 +145,17 @@ class SiteLines(NamedTuple):
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = step.shape[-1]
-    whole = np.asarray(self.segment) == WHOLE
-    # Row by row: the first axis along which a key is not its row decides.
+    is_whole = np.asarray(self.segment) == WHOLE
+    # Row by row, the first axis along which key and row differ decides.
     same = (step * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
-    ahead = np.zeros(whole.shape, bool)
+    ahead = np.zeros(is_whole.shape, bool)
     for axis in range(axes):
       factor, shift = step[..., axis, axis], c[..., axis]
       ahead |= same & ((factor > 1) | (factor == 1) & (shift > 0))
       same &= (factor == 1) & (shift == 0)
-    ahead |= same & ~whole
+    ahead |= same & ~is_whole
     rows = np.asarray(self.row_segment)
-    same_segment = whole | (rows == ANY) | (np.asarray(self.segment) == rows)
+    same_segment = is_whole | (rows == ANY) | (np.asarray(self.segment) == rows)
     future = self.valid & (self.anchor == LEFT) & same_segment & ahead
     if not future.any():
       return None
@@ -163,7 +163,7 @@ class SiteLines(NamedTuple):
     if axes > 1:
       return r, n, h, 0, int(c[r, n, h, k].max())
     factor, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])
-    shift += 0 if whole[r, n, h, k] else 1
+    shift += 0 if is_whole[r, n, h, k] else 1
     row = 0 if shift > 0 else -shift // (factor - 1) + 1
     return r, n, h, row, factor * row + shift
 
@@ -199,15 +199,15 @@ def _meet(
     keys: Coordinates with fields that broadcast to [N, B or 1, H, T, S or K].
     index_right: the keys' index from the last one, of the same shape.
   """
-  whole, from_left = _ends(lines)
+  is_whole, from_left = _ends(lines)
   segment, wanted = _of_rows(rows.segment), _spread(lines.row_segment)
   is_open = ((segment == wanted) | (wanted == ANY)) & (segment != PAD)
-  is_open &= (keys.segment == _spread(lines.segment)) | whole
+  is_open &= (keys.segment == _spread(lines.segment)) | is_whole
   target = _targets(lines, rows)
   offset = jnp.where(from_left[..., None], keys.left, keys.right)
   index = jnp.where(from_left, keys.index, index_right)
   in_segment = (offset == target).all(axis=-1)
-  on_line = jnp.where(whole, index == target[..., 0], in_segment)
+  on_line = jnp.where(is_whole, index == target[..., 0], in_segment)
   return is_open & on_line & (keys.segment != PAD)
 
 
@@ -218,7 +218,7 @@ def _keys_met(
 
   Both have the shape [N or 1, B or 1, H, T, K].
   """
-  whole, from_left = _ends(lines)
+  is_whole, from_left = _ends(lines)
   target = _targets(lines, rows)
   # The place where each segment begins, and its extent along each axis.
   segments = jnp.arange(SEGMENTS)[None, :, None]
@@ -234,7 +234,7 @@ def _keys_met(
     offset = offset * size[..., axis] + place_on_axis[..., axis]
   last = keys.count()[None, :, None, :, None] - 1
   index = jnp.where(from_left, target[..., 0], last - target[..., 0])
-  index = jnp.where(whole, index, first[batch, segment] + offset)
+  index = jnp.where(is_whole, index, first[batch, segment] + offset)
   key_index = jnp.clip(index, 0, len(keys.index) - 1)
   of_key = lambda x: jnp.asarray(x)[batch, key_index]
   at = Coordinates(*map(of_key, keys[:3]), key_index)
@@ -267,7 +267,7 @@ def _targets(lines, rows: Coordinates) -> jax.Array:
   """
   left = jnp.asarray(rows.left)
   places = left.at[..., 0].set(rows.index)
-  whole = _spread(lines.segment == WHOLE)[..., None]
-  along = jnp.where(whole, _of_rows(places), _of_rows(left))
-  step = (_spread(lines.matrix) * along[..., None, :]).sum(axis=-1)
+  is_whole = _spread(lines.segment == WHOLE)[..., None]
+  row_offsets = jnp.where(is_whole, _of_rows(places), _of_rows(left))
+  step = (_spread(lines.matrix) * row_offsets[..., None, :]).sum(axis=-1)
   return _spread(lines.intercept) + step

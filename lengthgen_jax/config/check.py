@@ -136,8 +136,8 @@ def check_fields(config: ConfigDict) -> None:
     for words, holds, names in NUMBERS
     for name in names.split()
   ]
-  known = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
-  missing = ", ".join(sorted(known - set(fields)))
+  listed = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
+  missing = ", ".join(sorted(listed - set(fields)))
   check(
     not missing,
     f"the config has no field {missing}; configs/base.py has all there are",

@@ -55,15 +55,15 @@ def greedy(
   prompt = prompt if batch.source is None else rows(prompt, 0, 1)
   logits, cache = run(prompt, empty_cache(model.config, count, size))
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
-  outputs_so_far = jnp.full((count, size), task.pad, jnp.int32)
+  decoded = jnp.full((count, size), task.pad, jnp.int32)
 
   unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[-1])
 
   def one_row(carry):
-    column, token, cache, outputs_so_far, done = carry
+    column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
-    outputs_so_far = jax.lax.dynamic_update_slice_in_dim(
-      outputs_so_far, token[:, None], column, 1
+    decoded = jax.lax.dynamic_update_slice_in_dim(
+      decoded, token[:, None], column, 1
     )
     done = done if stop is None else done | (token == stop)
     part = rows(batch, first + column + 1, 1)._replace(inputs=token[:, None])
@@ -72,12 +72,12 @@ def greedy(
       column + 1,
       logits[:, 0].argmax(-1).astype(jnp.int32),
       cache,
-      outputs_so_far,
+      decoded,
       done,
     )
 
   done = jnp.zeros((count,), bool)
-  carry = (jnp.int32(0), first_token, cache, outputs_so_far, done)
+  carry = (jnp.int32(0), first_token, cache, decoded, done)
   return jax.lax.while_loop(unfinished, one_row, carry)[3]
 
 
@@ -132,7 +132,7 @@ def stream(
   length = min(BLOCK, size)
 
   def one_row(carry):
-    row, token, cache, outputs_so_far, done, start, biases = carry
+    row, token, cache, decoded, done, start, biases = carry
     self_bias, cross_bias = (_row(bias, row - start) for bias in biases)
     part = rows(batch, row, 1)
     part = part._replace(
@@ -146,11 +146,11 @@ def stream(
     logits, cache, _ = model.apply(variables, *args, **options)
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
-    outputs_so_far = jax.lax.dynamic_update_slice_in_dim(
-      outputs_so_far, next_token[:, None], row, 1
+    decoded = jax.lax.dynamic_update_slice_in_dim(
+      decoded, next_token[:, None], row, 1
     )
     done = done if stop is None else done | (next_token == stop)
-    return row + 1, next_token, cache, outputs_so_far, done, start, biases
+    return row + 1, next_token, cache, decoded, done, start, biases
 
   def one_block(carry):
     row = carry[0]
@@ -161,15 +161,15 @@ def stream(
     cross_bias = cross_bias.replace(
       index=jnp.moveaxis(key_numbers[:, cross_bias.index[:, 0]], 0, 1)
     )
-    inside = lambda state: (state[0] < start + length) & unfinished(state)
+    in_block = lambda state: (state[0] < start + length) & unfinished(state)
     carry = (*carry, start, (self_bias, cross_bias))
-    return jax.lax.while_loop(inside, one_row, carry)[:5]
+    return jax.lax.while_loop(in_block, one_row, carry)[:5]
 
   unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[4])
-  outputs_so_far = jnp.full((count, size), experiment.task.pad, jnp.int32)
+  decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
-  carry = (jnp.int32(0), batch.inputs[:, 0], cache, outputs_so_far, done)
+  carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
   return jax.lax.while_loop(unfinished, one_block, carry)[3]
 
 

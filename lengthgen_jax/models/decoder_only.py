@@ -55,7 +55,7 @@ class DecoderOnly(nn.Module):
 
   sites: ClassVar[tuple[str, ...]] = ("self",)
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the embedding, the blocks and the output heads."""
     config = self.config
     self.token_embedder = layers.embedding(config)

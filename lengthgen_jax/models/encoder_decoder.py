@@ -17,7 +17,7 @@ class EncoderDecoder(DecoderOnly):
 
   sites = ("self", "cross", "encoder")
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the decoder, and the encoder's blocks."""
     super().setup()
     config = self.config

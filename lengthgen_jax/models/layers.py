@@ -21,7 +21,7 @@ class Attention(nn.Module):
 
   config: ModelConfig
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the projections and the parameters of the temperature."""
     config = self.config
     dense = partial(
@@ -125,7 +125,7 @@ class Block(nn.Module):
   config: ModelConfig
   cross: bool
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the sublayers and their normalizations."""
     self.self_attention = Attention(self.config)
     self.mlp = Mlp(self.config)

@@ -194,9 +194,9 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
     UsageError: seeds, batch or devices are not divided by it.
   """
   devices = jax.devices()
-  usual = _usual(len(devices), len(seeds), batch)
-  advice = f"choose for example {usual}, or ()"
-  mesh_shape = tuple(shape) or usual
+  default_shape = _usual(len(devices), len(seeds), batch)
+  advice = f"choose for example {default_shape}, or ()"
+  mesh_shape = tuple(shape) or default_shape
   check(
     len(seeds) % mesh_shape[0] == 0,
     f"mesh={mesh_shape}: {mesh_shape[0]} does not divide the {len(seeds)}"

@@ -142,14 +142,14 @@ def _lines(
 
 def _matrices(path: str | os.PathLike, arrays: dict) -> dict[str, SiteMatrix]:
   """Returns the matrices by site, with -inf where they are closed."""
-  known = [site for site in ("self", "cross") if site in arrays]
+  sites = [site for site in ("self", "cross") if site in arrays]
   check(
-    known,
+    sites,
     f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; wanted `self`"
     " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
   )
   bias = {}
-  for site in known:
+  for site in sites:
     value = arrays[site]
     check(
       value.ndim == 4,

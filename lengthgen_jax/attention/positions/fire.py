@@ -22,7 +22,7 @@ class Fire(PositionEncoding):
 
   additive = True
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates c, L and the two layers of f."""
     self.rate = self.param("rate", nn.initializers.constant(0.1), ())
     self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())

@@ -30,7 +30,7 @@ class Learned(PositionEncoding):
 
   limited = "index"
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the table."""
     rows = self.config.cyclic_period or self.config.table
     self.embedding = table(rows, self.features)

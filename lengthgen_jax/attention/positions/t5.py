@@ -21,7 +21,7 @@ class T5(PositionEncoding):
 
   additive = True
 
-  def setup(self):
+  def setup(self) -> None:
     """Creates the table of scalars."""
     self.table = self.param(
       "table", jax.nn.initializers.normal(1.0), (BUCKETS, self.heads)
