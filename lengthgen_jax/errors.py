@@ -1,40 +1,44 @@
-"""The one error a user sees: a single line, no traceback."""
+"""This module defines the errors that a user sees: a single line, no
+traceback."""
 
 import contextlib
 import zipfile
+from collections.abc import Iterable, Iterator
 from reprlib import Repr
+from typing import Any
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 40
 
 
 class UsageError(Exception):
-  """Something the user gave cannot work; the message says what is valid."""
+  """A UsageError says that an input cannot work; the message says what is
+  valid."""
 
 
 class Interrupted(Exception):
-  """SIGTERM or Ctrl-C: what was done so far is saved."""
+  """SIGTERM or Ctrl-C stopped the run; what was done so far is saved."""
 
 
-def check(condition, message: str) -> None:
+def check(condition: Any, message: str) -> None:
   """Raises UsageError(message) unless the condition holds."""
   if not condition:
     raise UsageError(message)
 
 
-def check_choice(field: str, value, choices) -> None:
+def check_choice(field: str, value: Any, choices: Iterable) -> None:
   """Raises UsageError unless `value` is one of `choices`."""
   valid = ", ".join(map(str, choices))
   check(value in choices, f"{field}={value!r}: choose one of {valid}")
 
 
-def check_share(field: str, value) -> None:
+def check_share(field: str, value: float) -> None:
   """Raises UsageError unless `value` is a probability."""
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
-def no_memory(error: Exception) -> str:
-  """What to say of an error if memory was too small, else ""."""
+def no_memory(error: BaseException) -> str:
+  """Returns a message for an error if memory was too small, else ""."""
   text = str(error)
   if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
     return ""
@@ -43,12 +47,12 @@ def no_memory(error: Exception) -> str:
 
 
 def shown(text: str) -> str:
-  """What a person typed, quoted and shortened."""
+  """Returns a text that a person typed, quoted and shortened."""
   return _SHORT.repr(text)
 
 
 @contextlib.contextmanager
-def reading(what: str):
+def reading(what: str) -> Iterator[None]:
   """Turns an error of reading or writing a file into a UsageError."""
   try:
     yield

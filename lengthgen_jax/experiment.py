@@ -1,6 +1,10 @@
-"""An experiment: tasks, data, model and plan of one run, for both families."""
+"""This module defines an experiment: tasks, data, model and plan of one run.
+
+One class serves both families.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +21,14 @@ from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import data, pack, plan
+from lengthgen_jax.tasks.task import Task
 
 MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """Everything that is fixed before the first step; hashable.
+  """An Experiment is everything that is fixed before the first step; hashable.
 
   Attributes:
     data: a DataSet per head, the main task's first.
@@ -46,61 +51,81 @@ class Experiment:
   fixed_width: int | None
 
   @property
-  def task(self):
-    """The main task."""
+  def task(self) -> Task:
+    """Returns the main task."""
     return self.data[0].task
 
   @property
   def heads(self) -> tuple[str, ...]:
-    return tuple(own.task.name for own in self.data)
+    """Returns the names of the heads, which are those of their tasks."""
+    return tuple(data_set.task.name for data_set in self.data)
 
   @property
   def turns(self) -> int:
-    """After how many rounds widths repeat."""
+    """Returns the number of rounds after which widths repeat."""
     return max(len(self.data[0].widths), 1)
 
   @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:
-    """Attention sites, and the names of their keys' segments by number."""
+    """Returns the attention sites, and the names of their keys' segments by
+    number."""
     source = self.task.segments
     if self.kind == "decoder_only":
       return {"self": (*source, "target", "start")}
-    own = ("",) * len(source) + ("target", "start")
-    return {"self": own, "cross": source, "encoder": source}
+    target_segments = ("",) * len(source) + ("target", "start")
+    return {"self": target_segments, "cross": source, "encoder": source}
 
   # Sizes.
 
-  def width(self, lengths, what: str, advice: str):
-    """What operands of these units (`what` in words) are padded to; UsageError
-    if they cannot be, with `advice`, whose {} is the longest that fits."""
-    fixed = self.fixed_width or 0
-    width = fixed or self.task.padded(lengths)
-    why = f"{what} do not fit data.width=fixed with W={fixed};"
-    fits = not fixed or max(lengths) < fixed
-    check(fits, f"{why} {advice.format(fixed - 1)}")
+  def width(
+    self, lengths: Sequence[int], what: str, advice: str
+  ) -> int | tuple[int, ...]:
+    """Returns the width that operands of these lengths are padded to.
+
+    Args:
+      lengths: the units of every operand.
+      what: names the operands in words.
+      advice: ends the error; its {} becomes the longest length that fits.
+
+    Raises:
+      UsageError: the operands do not fit.
+    """
+    fixed_width = self.fixed_width or 0
+    width = fixed_width or self.task.padded(lengths)
+    reason = f"{what} do not fit data.width=fixed with W={fixed_width};"
+    fits = not fixed_width or max(lengths) < fixed_width
+    check(fits, f"{reason} {advice.format(fixed_width - 1)}")
     self.check_positions(width, what)
     return width
 
-  def test_width(self, length: int, how=()):
-    """The same for a test length, as people count it, in a test set."""
-    lengths, what = self.task.operand_lengths(length, how), self.task.unit
+  def test_width(
+    self, length: int, arguments: tuple = ()
+  ) -> int | tuple[int, ...]:
+    """Returns what `width` does, for a test length as people count it.
+
+    Args:
+      length: the test length.
+      arguments: further arguments of the test set.
+    """
+    lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
 
   def live(self, width):
-    """How many places of a padded number may be other than zero."""
+    """Returns how many places of a padded number may be other than zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
     return width - (1 if self.fixed_width else slack)
 
   def bound(self, width, scaffold: dict):
-    """A static size for tests of a width: one program serves many of them."""
-    lined = all(own.lined for own in scaffold.values())
+    """Returns a static size for tests of a width: one program serves many
+    widths."""
+    lined = all(bias.lined for bias in scaffold.values())
     if not lined or self.task.axes > 1 or self.fixed_width is not None:
-      return width  # a matrix ends somewhere, a grid grows with the square
+      return width  # a matrix has an end, a grid grows with the square
     return max(1 << (width - 1).bit_length(), 64)
 
   def site_sizes(self, width) -> dict[str, tuple[int, int]]:
-    """Rows and keys of every attention site at a width."""
+    """Returns the rows and keys of every attention site at a width."""
     source = self.task.prompt_size(width)
     rows = self.task.output_size(width)
     if self.kind == "decoder_only":
@@ -112,13 +137,14 @@ class Experiment:
     }
 
   def check_scaffold(self, width, scaffold: dict) -> None:
-    """UsageError if matrices are too small for a width."""
+    """Raises UsageError if matrices are too small for a width."""
     sizes = self.site_sizes(width)
-    for site, own in scaffold.items():
-      own.check_size(site, *sizes[site])
+    for site, bias in scaffold.items():
+      bias.check_size(site, *sizes[site])
 
   def check_positions(self, width, what: str, start: int = 0) -> None:
-    """UsageError if a table of positions has too few rows for a width."""
+    """Raises UsageError if a table of positions has too few rows for a
+    width."""
     config = self.model.config.positions
     limited = POSITIONS[config.kind].limited
     cyclic = config.kind == "learned" and config.cyclic_period
@@ -129,18 +155,33 @@ class Experiment:
       f"{what} need {needed} positions, but positions.table={config.table}",
     )
 
-  def sample(self, key, head: str, part: plan.Part, turn=0, held_out=False):
-    """A batch of one part of a head's share."""
+  def sample(
+    self,
+    key: jax.Array,
+    head: str,
+    part: plan.Part,
+    turn: jax.Array | int = 0,
+    held_out: bool = False,
+  ) -> pack.Batch:
+    """Draws a batch of one part of a head's share."""
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
     return self.data[index].sample(key, part.count, part.bucket, turn, held_out)
 
   def test_batch(
-    self, test_set: str, seed: int, index_B, length: int, scaffold, how=()
-  ):
-    """Examples `index_B` of a test set at a length; each a function of its
-    index and the seed."""
-    width = self.test_width(length, how)
+    self,
+    test_set: str,
+    seed: int,
+    index_B: np.ndarray,
+    length: int,
+    scaffold: dict,
+    arguments: tuple = (),
+  ) -> pack.Batch:
+    """Makes the examples `index_B` of a test set at a length.
+
+    Each example is a function of its index and the seed.
+    """
+    width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
     return data.test_batch(
       self.task,
@@ -148,34 +189,45 @@ class Experiment:
       test_set,
       key,
       jnp.asarray(index_B),
-      np.array(self.task.operand_lengths(length, how)),
+      np.array(self.task.operand_lengths(length, arguments)),
       np.asarray(width, np.int32),
       self.bound(width, scaffold),
-      how,
+      arguments,
     )
 
-  # What the model is told beside a batch.
+  # The model's inputs beside a batch.
 
   def lined(self, scaffold: dict) -> bool:
-    """Whether attention need only visit the keys on lines, where heads have
-    them: every site has lines, and nothing else is added to the scores."""
+    """Tells whether attention may visit only the keys on lines, where heads
+    have them.
+
+    That is so if every site has lines, and nothing else is added to the scores.
+    """
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (
       self.bias.closed == CLOSED
       and not self.model.config.num_encoder_layers
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
-      and all(own.lined for own in scaffold.values())
+      and all(bias.lined for bias in scaffold.values())
     )
 
-  def followed(self, scaffold: dict):
-    """`open_heads` of training, where lines make its steps faster."""
+  def followed(self, scaffold: dict) -> tuple | None:
+    """Returns `open_heads` for training, None where lines do not make it
+    faster."""
     widths = self.data[0].widths if self.lined(scaffold) else ()
     sizes = self.site_sizes(min(widths)) if widths else {}
     return scaffolds.followed(scaffold, sizes)
 
-  def sites(self, scaffold, batch, decoding=False, open_heads=None, noise=None):
-    """Biases and sizes of a batch's rows, for one seed's scaffold.
+  def sites(
+    self,
+    scaffold: dict,
+    batch: pack.Batch,
+    decoding: bool = False,
+    open_heads: tuple | None = None,
+    noise: rng.Noise | None = None,
+  ) -> Sites:
+    """Returns biases and sizes of a batch's rows, for one seed's scaffold.
 
     Args:
       scaffold: lines or matrices by site.
@@ -183,67 +235,99 @@ class Experiment:
       decoding: whether later inputs do not exist yet.
       open_heads: (site, transparent heads by layer): visits the keys on lines
         alone in all other heads. None: every pair of row and key.
-      noise: rng.Noise in training, which sizes are told with.
+      noise: rng.Noise in training, which stretches the sizes at random.
     """
-    places = {"self": (batch.rows, batch.keys)}
+    site_coordinates = {"self": (batch.rows, batch.keys)}
     if batch.source is not None:
-      places["cross"] = (batch.rows, batch.source_keys)
+      site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
-        places["encoder"] = (batch.source_keys, batch.source_keys)
-    how, last = scaffolds.total, dict.fromkeys(places, decoding)
+        site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
+    make_bias, last_argument = (
+      scaffolds.total,
+      dict.fromkeys(site_coordinates, decoding),
+    )
     if open_heads is not None:
-      how, last = scaffolds.total_gathered, dict(open_heads)
+      make_bias, last_argument = scaffolds.total_gathered, dict(open_heads)
     biases = {
-      site: how(self.bias, scaffold, site, *where, last[site])
-      for site, where in places.items()
+      site: make_bias(
+        self.bias, scaffold, site, *rows_and_keys, last_argument[site]
+      )
+      for site, rows_and_keys in site_coordinates.items()
     }
     config = self.model.config.temperature
     return Sites(biases, temperature.by_site(config, batch, noise))
 
   # The model.
 
-  def init(self, seed, attempt=0):
-    """Fresh parameters of a seed for its n-th attempt; both may be traced."""
+  def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
+    """Returns fresh parameters of a seed for its n-th attempt; both may be
+    traced."""
     head, _, (part, *_) = self.lessons[0][0]
     batch = self.sample(jax.random.key(0), head, part._replace(count=1))
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
     params = self.model.init(key, batch, self.sites({}, batch), head)["params"]
-    own = jnp.promote_types(jnp.float32, self.model.config.dtype)
-    return jax.tree.map(lambda x: x.astype(own), params)
+    dtype = jnp.promote_types(jnp.float32, self.model.config.dtype)
+    return jax.tree.map(lambda x: x.astype(dtype), params)
 
-  def apply(self, params, scaffold, batch, head: str, noise=None, **how):
-    """Teacher-forced logits [B, T, V] and activations; as in training (dropout,
-    random sizes and places) with rng.Noise. `how` as in `sites`."""
-    sites = self.sites(scaffold, batch, noise=noise, **how)
+  def apply(
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: pack.Batch,
+    head: str,
+    noise: rng.Noise | None = None,
+    **options,
+  ) -> tuple[jax.Array, dict]:
+    """Returns teacher-forced logits [B, T, V] and activations.
+
+    With rng.Noise it runs as in training (dropout, random sizes and places).
+    `options` are those of `sites`.
+    """
+    sites = self.sites(scaffold, batch, noise=noise, **options)
     return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(self, params, scaffold, batch, head, key, open_heads=None, shards=1):
-    """Summed cross-entropy (nats) as in training, and how many tokens."""
+  def loss(
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: pack.Batch,
+    head: str,
+    key: jax.Array,
+    open_heads: tuple | None = None,
+    shards: int = 1,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the summed cross-entropy (nats) as in training, and how many
+    tokens."""
     noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
 
-    def summed(params, own, noise):
-      args = scaffold, own, head, noise
+    def summed(params, examples, noise):
+      args = scaffold, examples, head, noise
       logits, _ = self.apply(params, *args, open_heads=open_heads)
-      loss = optax.softmax_cross_entropy_with_integer_labels(logits, own.target)
-      return (loss * own.weight).sum()
+      loss = optax.softmax_cross_entropy_with_integer_labels(
+        logits, examples.target
+      )
+      return (loss * examples.weight).sum()
 
     lines = open_heads and scaffold
     count = pieces.count(self.model.config, batch, lines, shards)
-    some = lambda cut: (pack.take(batch, cut), noise.take(cut))
-    return pieces.total(summed, params, some, count), batch.weight.sum()
+    take_piece = lambda cut: (pack.take(batch, cut), noise.take(cut))
+    return pieces.total(summed, params, take_piece, count), batch.weight.sum()
 
-  def hits(self, params, scaffold, batch, head: str, **how):
-    """Correct tokens [B, T] (True where nothing is scored) and exact match [B].
+  def hits(
+    self, params: dict, scaffold: dict, batch: pack.Batch, head: str, **options
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns correct tokens [B, T] (True where nothing is scored) and exact
+    match [B].
 
     Exact match is strict: every scored token counts, the end token included.
     From teacher-forced argmaxes it equals the exact match of greedy decoding,
     by induction on the first error, where no row sees a later input.
     """
-    logits, _ = self.apply(params, scaffold, batch, head, **how)
-    right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-    return right, jnp.all(right, axis=1)
+    logits, _ = self.apply(params, scaffold, batch, head, **options)
+    correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
+    return correct, jnp.all(correct, axis=1)
 
   def idle_params(self, lesson: plan.Lesson) -> set[str]:
-    """Parameters that a lesson leaves alone: other tasks' heads."""
+    """Returns the parameters that a lesson leaves alone: other tasks' heads."""
     busy = {share.head for share in lesson}
-    return {f"logits_dense_{h}" for h in self.heads if h not in busy}
+    return {f"logits_dense_{head}" for head in self.heads if head not in busy}

@@ -1,8 +1,9 @@
-"""Several hosts, one program: which one this is, and where they meet.
+"""This module joins several hosts to one program: which one this is, where they
+meet.
 
 Every host runs the same program and the same compiled functions in the same
 order, each on its part of the arrays. The first one alone writes files and
-talks; what it writes, the others read: they share the workdir's file system.
+prints; what it writes, the others read: they share the workdir's file system.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 
 from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
 
@@ -27,17 +29,18 @@ _count, _own = 1, 0  # processes, and which one this is
 
 
 def several() -> bool:
-  """Whether the program runs in more than one process."""
+  """Tells whether the program runs in more than one process."""
   return _count > 1
 
 
 def first() -> bool:
-  """Whether this is the process that writes and talks."""
+  """Tells whether this is the process that writes and prints."""
   return _own == 0
 
 
 def meet(name: str) -> None:
-  """Waits until every process is here: what the first one wrote is there."""
+  """Waits until every process is here, so that what the first one wrote is
+  there."""
   if several():
     from jax.experimental import multihost_utils
 
@@ -45,16 +48,22 @@ def meet(name: str) -> None:
 
 
 @contextlib.contextmanager
-def joined(coordinator, processes, process, seconds: int):
-  """Inside, this process is one of several; however another one ends, this one
-  ends with a line.
+def joined(
+  coordinator: str | None,
+  processes: int | None,
+  process: int | None,
+  seconds: int,
+) -> Iterator[None]:
+  """Makes this process one of several inside the context.
+
+  However another one ends, this one ends with a line.
 
   Args:
     coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
       knows this and the next two.
     processes: how many there are.
     process: which one this is.
-    seconds: that the others are waited for at the start.
+    seconds: how long the others are waited for at the start.
 
   Raises:
     UsageError: something is missing, or the cluster does not know it.
@@ -70,7 +79,7 @@ def joined(coordinator, processes, process, seconds: int):
     end.line = LOST
     yield
     meet("end")
-  except Interrupted:  # they all were, at the same place
+  except Interrupted:  # all processes were interrupted, at the same place
     meet("end")
     raise
   except BaseException as error:
@@ -79,11 +88,13 @@ def joined(coordinator, processes, process, seconds: int):
     os.unlink(end.log)
 
 
-def _check(coordinator, processes, process) -> None:
-  """UsageError for flags that cannot be."""
-  told = [x is not None for x in (coordinator, processes, process)]
+def _check(
+  coordinator: str | None, processes: int | None, process: int | None
+) -> None:
+  """Raises UsageError for flags that cannot be."""
+  given = [flag is not None for flag in (coordinator, processes, process)]
   check(
-    all(told) or not any(told),
+    all(given) or not any(given),
     "--coordinator, --processes and --process go together: name all three, or"
     " none on a TPU slice or under SLURM",
   )
@@ -101,12 +112,17 @@ def _check(coordinator, processes, process) -> None:
   )
 
 
-def _connect(coordinator, processes, process, seconds: int) -> None:
+def _connect(
+  coordinator: str | None,
+  processes: int | None,
+  process: int | None,
+  seconds: int,
+) -> None:
   """Makes this process one of several."""
   global _count, _own
   import jax
 
-  # It would keep SIGTERM to itself.
+  # The preemption service would keep SIGTERM to itself.
   jax.config.update("jax_enable_preemption_service", False)
   try:
     jax.distributed.initialize(
@@ -130,11 +146,11 @@ def _connect(coordinator, processes, process, seconds: int) -> None:
 
 
 class _End:
-  """How a process ends if another one does: with `line`.
+  """An _End ends this process with `line` if another process ends.
 
   JAX's runtime aborts the process then, after pages on standard error. Those go
-  to a file, and a line is said before the end. (Its callback for this takes no
-  Python function: jaxlib 0.10.)
+  to a file, and the line is printed before the end. (Its callback for this
+  takes no Python function: jaxlib 0.10.)
   """
 
   def __init__(self, line: str):
@@ -149,28 +165,30 @@ class _End:
     ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
 
   def of(self, error: BaseException) -> None:
-    """Ends this process for an error; the others hear of it."""
+    """Ends this process because of an error; the others hear of it."""
     if isinstance(error, KeyboardInterrupt):
       os._exit(130)
-    text = no_memory(error) or str(error)
+    message = no_memory(error) or str(error)
     if isinstance(error, UsageError):
-      time.sleep(2 * (several() and first()))  # let the others say the same
+      time.sleep(2 * (several() and first()))  # let the others report it too
     elif not no_memory(error):
-      text = "".join(traceback.format_exception(error))
-      # The runtime's, of whatever class, say how they are: "UNKNOWN: ..."
+      message = "".join(traceback.format_exception(error))
+      # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
       if re.match("[A-Z_]+: ", str(error)):
-        os.write(2, text.encode())
+        os.write(2, message.encode())
         self.lost()
     os.unlink(self.log)
-    self._say(text)
+    self._say(message)
 
   def lost(self) -> None:
     """Ends this process because another one has ended."""
     bar = "\n" if several() and first() else ""
     self._say(f"{self.line} (log: {self.log})", bar)
 
-  def _say(self, line: str, before="") -> None:
-    """Ends this process with a line, without the runtime's goodbyes: they wait
-    for the others."""
+  def _say(self, line: str, before: str = "") -> None:
+    """Ends this process with a line, without the runtime's shutdown.
+
+    The shutdown would wait for the other processes.
+    """
     os.write(self._standard_error, f"{before}lengthgen: {line}\n".encode())
     os._exit(1)

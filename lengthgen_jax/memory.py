@@ -1,4 +1,8 @@
-"""What attention and training take, and what a device has; in bytes."""
+"""This module estimates what attention and training take, and what a device
+has.
+
+All sizes are in bytes.
+"""
 
 import os
 
@@ -11,18 +15,21 @@ LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
 
 
 def of_device() -> int:
-  """A device's memory; of several on one CPU, each one's share."""
-  found = jax.local_devices()[0].memory_stats() or {}
+  """Returns a device's memory; if one CPU holds several devices, each one's
+  share."""
+  statistics = jax.local_devices()[0].memory_stats() or {}
   pages = os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
-  return found.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
+  return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def of_example(experiment, width: int, open_heads) -> int:
-  """Scores, logits and weights of one layer's sites in float32, of one example;
-  along lines, what stands on a few keys.
+def of_example(experiment, width: int, open_heads: tuple | None) -> int:
+  """Returns the size of one layer's scores, logits and weights, of one example.
+
+  They are in float32. Along lines, the size is that of the arrays on a few
+  keys.
 
   Args:
-    experiment: whose model it is.
+    experiment: the Experiment whose model it is.
     width: what the operands are padded to.
     open_heads: see trained.Model.open_heads.
   """
@@ -33,22 +40,23 @@ def of_example(experiment, width: int, open_heads) -> int:
   cells = max(
     rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
   )
-  found = 3 * 4 * config.num_heads * cells
+  size = 3 * 4 * config.num_heads * cells
   if open_heads is not None:
-    most = max(len(own) for _, layers in open_heads for own in layers)
-    found = found * most // config.num_heads
-    found += 4 * config.emb_dim * rows * LINED_KEYS
-  return found
+    most_heads = max(len(heads) for _, layers in open_heads for heads in layers)
+    size = size * most_heads // config.num_heads
+    size += 4 * config.emb_dim * rows * LINED_KEYS
+  return size
 
 
 def check_pass(per_example: int, memory_mb: int, what: str) -> None:
-  """UsageError if a test cannot fit a device, whatever the batch: one of the
-  three arrays of `of_example` must.
+  """Raises UsageError if a test cannot fit a device, whatever the batch.
+
+  One of the three arrays of `of_example` must fit.
 
   Args:
     per_example: from of_example.
     memory_mb: config.eval.memory_mb.
-    what: is tested, in words.
+    what: names in words what is tested.
   """
   limit = of_device()
   check(
@@ -64,49 +72,58 @@ def check_pass(per_example: int, memory_mb: int, what: str) -> None:
 
 
 def check_training(run) -> None:
-  """UsageError if training cannot fit a device, by the least that it takes: the
-  states, a batch, and what the backward pass of a gradient step needs.
+  """Raises UsageError if training cannot fit a device, by the least that it
+  takes.
+
+  That is the states, a batch, and what the backward pass of a gradient step
+  needs.
 
   Args:
     run: a loop.Run.
   """
   seeds, data = run.mesh.shape
-  own = len(run.seeds) // seeds
+  seeds_per_device = len(run.seeds) // seeds
   states = _size(run.abstract) // seeds
-  at_once = own if run.train.seed_axis == "vmap" else 1
-  kept = at_once * _of_step(run.experiment, run.open_heads is not None) // data
+  seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
+  step_size = (
+    seeds_at_once * _of_step(run.experiment, run.open_heads is not None) // data
+  )
   limit = of_device()
   advice = "train.batch_size"
-  if at_once > 1:
+  if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
-  if states > kept:
+  if states > step_size:
     advice = "model.emb_dim or the number of seeds"
   check(
-    states + kept <= limit,
-    f"training takes at least {_gib(states + kept)} on each device, which"
+    states + step_size <= limit,
+    f"training takes at least {_gib(states + step_size)} on each device, which"
     f" has {_gib(limit)}: lower {advice}",
   )
 
 
 def _of_step(experiment, lined: bool) -> int:
-  """What one seed's gradient step needs: a batch and, of what the backward pass
-  takes at once (models.pieces), the inputs of dense layers and, where attention
-  visits every key, its weights in float32."""
-  config, models = experiment.model.config, experiment.data
+  """Returns what one seed's gradient step needs.
+
+  That is a batch and, of what the backward pass takes at once (models.pieces),
+  the inputs of dense layers and, where attention visits every key, its weights
+  in float32.
+  """
+  config, data_sets = experiment.model.config, experiment.data
   depth = {"encoder": config.num_encoder_layers}
-  wide = config.mlp_dim + 3 * config.emb_dim  # attention's two, the MLP's two
-  wide *= jnp.dtype(config.dtype).itemsize
-  heads = 0 if lined else 4 * config.num_heads
+  # A block has four dense inputs: attention's two and the MLP's two.
+  bytes_per_row = config.mlp_dim + 3 * config.emb_dim
+  bytes_per_row *= jnp.dtype(config.dtype).itemsize
+  bytes_per_pair = 0 if lined else 4 * config.num_heads
   key = jax.eval_shape(lambda: jax.random.key(0))
 
   def of_part(head: str, part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
-    width = models[experiment.heads.index(head)].longest(part.bucket)
-    at_once = 1 if jax.default_backend() == "cpu" else part.count
-    return _size(batch) + at_once * sum(
+    width = data_sets[experiment.heads.index(head)].longest(part.bucket)
+    examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
+    return _size(batch) + examples_at_once * sum(
       depth.get(site, config.num_decoder_layers)
       * rows
-      * (heads * keys + wide * (site != "cross"))
+      * (bytes_per_pair * keys + bytes_per_row * (site != "cross"))
       for site, (rows, keys) in experiment.site_sizes(width).items()
     )
 
@@ -117,7 +134,7 @@ def _of_step(experiment, lined: bool) -> int:
 
 
 def _size(tree) -> int:
-  """Of all arrays of a pytree."""
+  """Returns the size of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 

@@ -1,1 +1,2 @@
-"""Biased attention: kernels, biases as lines, positions."""
+"""This package holds biased attention: kernels, biases as lines, and
+positions."""

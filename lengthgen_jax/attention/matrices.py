@@ -1,4 +1,5 @@
-"""A bias as matrices that somebody else made: the same protocol as lines."""
+"""This module holds a bias as matrices made elsewhere, with the protocol of
+lines."""
 
 from typing import NamedTuple
 
@@ -7,33 +8,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
 
 
 class SiteMatrix(NamedTuple):
-  """The bias of one attention site, row by row of its sequence.
+  """SiteMatrix holds the bias of one attention site, row by row of its
+  sequence.
 
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; functions
       that act on one seed take it without R.
-    lined: every row may see any key.
+    lined: False, because every row may see any key.
   """
 
   values: jax.Array
   lined = False
 
   @property
-  def shape(self):
-    """(R, N or 1, H), or without R."""
+  def shape(self) -> tuple[int, ...]:
+    """Returns the leading axes, (R, N or 1, H), or the same without R."""
     return self.values.shape[:-2]
 
-  def dense(self, rows, keys):
-    """[N or 1, 1, H, T, S]."""
+  def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
+    """Returns the bias of one seed, [N or 1, 1, H, T, S]."""
     values = jnp.take(jnp.asarray(self.values), rows.index, axis=-2)
     return values[..., : len(keys.index)][:, None]
 
   def check_size(self, name: str, rows: int, keys: int) -> None:
-    """UsageError if there are too few rows or columns."""
+    """Raises UsageError if there are too few rows or columns."""
     height, width = self.values.shape[-2:]
     check(
       rows <= height and keys <= width,
@@ -41,9 +44,9 @@ class SiteMatrix(NamedTuple):
       " needed",
     )
 
-  def leak(self):
-    """The first open cell behind its row, as SiteLines.leak."""
+  def leak(self) -> tuple[int, ...] | None:
+    """Finds the first open cell behind its row, like SiteLines.leak."""
     height, width = self.values.shape[-2:]
     future = np.arange(width) > np.arange(height)[:, None]
-    found = np.argwhere((np.asarray(self.values) != CLOSED) & future)
-    return tuple(map(int, found[0])) if len(found) else None
+    leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
+    return tuple(map(int, leaks[0])) if len(leaks) else None

@@ -1,4 +1,4 @@
-"""Tempered softmax: scores times a temperature that grows with the length.
+"""This module multiplies scores by a temperature that grows with the length.
 
 softmax(τ·scores + bias), where τ = a·log n keeps attention as sharp on long
 inputs as on short ones (task hinting paper, sections 4.3 and 5). The paper
@@ -13,14 +13,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.rng import Noise
+
 
 class Temperature(NamedTuple):
-  """One way to set τ.
+  """A Temperature is one way to set τ.
 
   Attributes:
-    size: what n is: "items" of the prompt, or "visible" keys of each row; ""
-      if there is no τ.
-    per_head: whether every head learns its own parameters, or a layer one.
+    size: what n is: "items" of the prompt, or "visible" keys of each row; "" if
+      there is no τ.
+    per_head: whether every head learns parameters of its own, or a layer shares
+      one.
     offset: whether a second parameter is learned, b.
     learned: whether parameters are trained.
     value: function (n, a, b) -> τ.
@@ -37,15 +40,15 @@ scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
 
 TEMPERATURES = {
   "none": Temperature(),
-  # a·log(n+1), the paper's, n the prompt's items
+  # The paper's a·log(n+1), where n counts the prompt's items.
   "log_items": Temperature("items", value=scaled_log),
-  # the same of the keys up to a row's own, which is what a row sees without a
-  # scaffold: no row knows what comes later
+  # The same, where n counts the keys up to a row's own. That is what a row sees
+  # without a scaffold: no row knows what comes later.
   "log_visible": Temperature("visible", value=scaled_log),
   "one_plus_log": Temperature(
     "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
   ),
-  # s·log n + b per head, n visible keys (scalable softmax, Nakanishi 2025)
+  # s·log n + b per head with n visible keys (scalable softmax, Nakanishi 2025).
   "scalable": Temperature(
     "visible",
     per_head=True,
@@ -58,7 +61,7 @@ TEMPERATURES = {
 
 @dataclasses.dataclass(frozen=True)
 class TemperatureConfig:
-  """Which temperature, and where it starts.
+  """This class says which temperature is used, and where it starts.
 
   Attributes:
     kind: a name in TEMPERATURES.
@@ -71,8 +74,10 @@ class TemperatureConfig:
   stretch: float = 1.0
 
 
-def sizes(config: TemperatureConfig, items, visible):
-  """n of a site: `items` or `visible`, whichever the kind counts.
+def sizes(
+  config: TemperatureConfig, items: jax.Array, visible: jax.Array
+) -> jax.Array | None:
+  """Returns n of a site: `items` or `visible`, whichever the kind counts.
 
   Args:
     config: the temperature.
@@ -87,32 +92,42 @@ def sizes(config: TemperatureConfig, items, visible):
   return n if n is None or config.stretch == 1.0 else n * config.stretch
 
 
-def by_site(config: TemperatureConfig, batch, noise=None) -> dict:
-  """n at every site of a batch's model: the prompt's tokens, or visible keys.
+def by_site(
+  config: TemperatureConfig, batch, noise: Noise | None = None
+) -> dict[str, jax.Array | None]:
+  """Returns n at every attention site of a batch's model.
+
+  That is the number of the prompt's tokens, or of visible keys.
 
   Args:
     config: the temperature.
-    batch: its rows, items and source.
+    batch: the Batch, of which rows, items and source are read.
     noise: rng.Noise in training.
   """
   visible = batch.rows.index[None] + 1
   items = batch.items[:, None]
   if batch.source is None:
-    found = {"self": sizes(config, items, visible)}
+    site_sizes = {"self": sizes(config, items, visible)}
   else:
-    source = sizes(config, items, items)
-    own = sizes(config, visible, visible)
-    found = {"self": own, "cross": source, "encoder": source}
-  return found if noise is None else jittered(config, found, noise)
+    source_size = sizes(config, items, items)
+    decoder_size = sizes(config, visible, visible)
+    site_sizes = {
+      "self": decoder_size,
+      "cross": source_size,
+      "encoder": source_size,
+    }
+  return site_sizes if noise is None else jittered(config, site_sizes, noise)
 
 
-def jittered(config: TemperatureConfig, sizes: dict, noise) -> dict:
-  """Sizes of every site as training tells them: n times a random factor.
+def jittered(
+  config: TemperatureConfig, sizes: dict[str, jax.Array | None], noise: Noise
+) -> dict[str, jax.Array | None]:
+  """Multiplies the sizes of every site by a random factor, for training.
 
-  A factor for each example, log-uniform in 1/s...s with s = `config.stretch`,
-  so that training sees n times 1...s². What is learned must hold at every
-  temperature of that range; inputs up to s times as long have theirs in it.
-  Ours; akin to randomized position encodings (Ruoss et al. 2023).
+  There is a factor for each example, log-uniform in 1/s...s with s =
+  `config.stretch`, so that training sees n times 1...s². What is learned must
+  hold at every temperature of that range; inputs up to s times as long have
+  theirs in it. Ours; akin to randomized position encodings (Ruoss et al. 2023).
 
   Args:
     config: the temperature.
@@ -125,11 +140,16 @@ def jittered(config: TemperatureConfig, sizes: dict, noise) -> dict:
     lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
   )
   factor = jnp.exp(draw * jnp.log(config.stretch))
-  return {k: None if n is None else n * factor for k, n in sizes.items()}
+  return {site: None if n is None else n * factor for site, n in sizes.items()}
 
 
-def tau(config: TemperatureConfig, size_BxT, a, b):
-  """What the scores are multiplied by.
+def tau(
+  config: TemperatureConfig,
+  size_BxT: jax.Array | None,
+  a: jax.Array | None,
+  b: jax.Array | None,
+) -> jax.Array | None:
+  """Returns the factor that the scores are multiplied by.
 
   Args:
     config: the temperature.

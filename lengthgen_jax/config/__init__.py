@@ -1,1 +1,1 @@
-"""Configs: every check of a field, what is built from them, configs on disk."""
+"""This package checks every field of a config, builds from it, and saves it."""

@@ -1,4 +1,4 @@
-"""From a config to an experiment and its scaffold."""
+"""This module builds an experiment and its scaffold from a config."""
 
 import itertools
 
@@ -13,6 +13,7 @@ from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.tasks import HINTS, TASKS, data, plan
+from lengthgen_jax.tasks.task import Task
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -61,9 +62,9 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
-  """The scaffold of a config, with a leading axis of seeds or 1."""
+  """Returns the scaffold of a config, with a leading axis of seeds or 1."""
   model, task = experiment.model.config, experiment.task
-  about = scaffolds.Shape(
+  shape = scaffolds.Shape(
     sites=experiment.site_segments,
     layers=model.num_decoder_layers,
     encoder_layers=model.num_encoder_layers,
@@ -75,11 +76,11 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     seeds=tuple(config.seeds),
     along=task.along,
   )
-  return biases.BIASES[config.bias.kind](config.bias, about)
+  return biases.BIASES[config.bias.kind](config.bias, shape)
 
 
-def _tasks(config: ConfigDict) -> list:
-  """The main task and its hints."""
+def _tasks(config: ConfigDict) -> list[Task]:
+  """Returns the main task and its hints."""
   hints = HINTS.get(config.task, {})
   check(
     hints or not config.hints,
@@ -96,8 +97,8 @@ def _tasks(config: ConfigDict) -> list:
   return [kind(**config[kind.section]) for kind in kinds]
 
 
-def _lengths(config: ConfigDict, task) -> data.Lengths:
-  """The distribution of training lengths, and its buckets."""
+def _lengths(config: ConfigDict, task: Task) -> data.Lengths:
+  """Returns the distribution of training lengths, with its buckets."""
   section, longest = config.data, task.units(config.data.train_length)
   short = section.short_longest or longest
   check(
@@ -117,20 +118,21 @@ def _lengths(config: ConfigDict, task) -> data.Lengths:
     f"data.buckets={buckets}: must rise from at least shortest="
     f"{section.shortest} to data.train_length={longest}",
   )
-  found = data.Lengths(
+  lengths = data.Lengths(
     section.shortest, short, longest, section.short_share, buckets
   )
-  for bucket, last in enumerate(buckets):
-    first = found.bucket_range(bucket)[0]
+  for bucket, upper in enumerate(buckets):
+    lower = lengths.bucket_range(bucket)[0]
     check(
-      found.probability[first : last + 1].sum() > 0,
-      f"data.buckets={buckets}: no length of {first} to {last} occurs",
+      lengths.probability[lower : upper + 1].sum() > 0,
+      f"data.buckets={buckets}: no length of {lower} to {upper} occurs",
     )
-  return found
+  return lengths
 
 
-def _widths(config: ConfigDict, task) -> tuple:
-  """What operands are padded to, in turn; () where nothing is padded."""
+def _widths(config: ConfigDict, task: Task) -> tuple:
+  """Returns what operands are padded to, in turn; () where nothing is
+  padded."""
   section = config.data
   if task.axes > 1:
     return _grids(section, task)
@@ -172,20 +174,21 @@ def _widths(config: ConfigDict, task) -> tuple:
   return widths
 
 
-def _grids(section, task) -> tuple:
-  """Sizes of the grids of training, in turn."""
-  usual = {"width": "natural", "numbers": "lengths", "short_longest": 0}
-  for name, wanted in usual.items():
-    why = f"data.{name}={section[name]!r}: {task.name} fills its widths"
-    check(section[name] == wanted, f"{why}; choose {wanted!r}")
+def _grids(section, task: Task) -> tuple:
+  """Returns the sizes of the grids of training, in turn."""
+  wanted_values = {"width": "natural", "numbers": "lengths", "short_longest": 0}
+  for name, wanted in wanted_values.items():
+    reason = f"data.{name}={section[name]!r}: {task.name} fills its widths"
+    check(section[name] == wanted, f"{reason}; choose {wanted!r}")
   last = section.train_length
   widths = sorted(section.widths) or [*range(section.shortest, last + 1)]
-  why = f"data.widths: {widths[-1]} is not data.train_length={last}"
-  check(widths[-1] == last, why)
+  reason = f"data.widths: {widths[-1]} is not data.train_length={last}"
+  check(widths[-1] == last, reason)
   return task.sizes(tuple(widths))
 
 
-def _model_config(config: ConfigDict, task) -> ModelConfig:
+def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
+  """Returns the model's hyper-parameters for the vocabulary of the task."""
   section = dict(config.model)
   size = task.vocab_size
   if section.pop("kind") == "decoder_only":
@@ -201,6 +204,7 @@ def _model_config(config: ConfigDict, task) -> ModelConfig:
 
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
+  """Returns how the scaffold enters the scores."""
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(
@@ -210,7 +214,11 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   )
 
 
-def _check_size(config: ConfigDict, lengths, sizes) -> None:
+def _check_size(
+  config: ConfigDict, lengths: data.Lengths, sizes: list[int]
+) -> None:
+  """Raises UsageError if there are too few examples for the tasks or the
+  buckets."""
   size, batch = config.data.size, config.train.batch_size
   check(
     size == 0 or min(sizes) >= batch,
@@ -230,13 +238,13 @@ def _check_size(config: ConfigDict, lengths, sizes) -> None:
 
 
 def _check_tests(experiment: Experiment, section) -> None:
-  """UsageError if a length or a test set cannot be tested."""
+  """Raises UsageError if a length or a test set cannot be tested."""
   task, fields = experiment.task, {section.frontier or 1: "frontier"}
   fields |= dict.fromkeys(section.lengths, "lengths")
   for name, length in itertools.product(section.test_sets, fields):
     try:
-      for _, how in task.variants(name, section, length):
-        experiment.test_width(length, how)
+      for _, arguments in task.variants(name, section, length):
+        experiment.test_width(length, arguments)
     except UsageError as error:
       raise UsageError(f"eval.{fields[length]}: {error}") from error
     check(

@@ -1,6 +1,7 @@
-"""Every field of a config by itself: a choice there is, a number that can be.
+"""This module checks every field of a config by itself: known choices, valid
+numbers.
 
-What several fields say together is checked where they meet, in experiment.py.
+What several fields mean together is checked in build.py and experiment.py.
 """
 
 import math
@@ -49,7 +50,7 @@ CHOICES = {
   "retrain.start": ("fresh", "interpolated"),
 } | {f"calibration.{name}": choices for name, choices in RULES.items()}
 
-# What numbers must be, and which.
+# What must hold of numbers, and the fields for which it must.
 NUMBERS = (
   (
     "must be positive",
@@ -101,7 +102,7 @@ NUMBERS = (
   ("must be at least 1", lambda value: value >= 1.0, "temperature.stretch"),
   ("must not be positive", lambda value: value <= 0.0, "bias.closed"),
 )
-# Tuples of integers (int32), and the least that they may hold.
+# Tuples of integers (int32), and the least integer that they may hold.
 INTEGERS = {
   "seeds": 0,
   "eval.lengths": 1,
@@ -119,7 +120,7 @@ INTEGERS = {
   "bench.threads": 1,
   "mesh": 1,
 }
-# Tuples that must hold something, and what is said if they do not.
+# Tuples that must not be empty, and the advice if they are.
 WANTED = {
   "seeds": "name at least one seed, like (0,)",
   "eval.test_sets": "name at least one",
@@ -135,8 +136,8 @@ def check_fields(config: ConfigDict) -> None:
     for words, holds, names in NUMBERS
     for name in names.split()
   ]
-  known = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
-  missing = ", ".join(sorted(known - set(fields)))
+  listed = {*CHOICES, *WANTED, *INTEGERS, *(name for name, *_ in numbers)}
+  missing = ", ".join(sorted(listed - set(fields)))
   check(
     not missing,
     f"the config has no field {missing}; configs/base.py has all there are",
@@ -177,19 +178,20 @@ def check_fields(config: ConfigDict) -> None:
 
 
 def _check_initial(config: ConfigDict) -> None:
-  own, train = config.initial, config.train
-  if own.kind == "random":
+  """Raises UsageError if other fields do not fit the initial parameters."""
+  initial, train = config.initial, config.train
+  if initial.kind == "random":
     check(train.steps > 0, "train.steps=0: must be positive")
     check(
       not config.eval.precisions,
       "eval.precisions: is for initial.kind='construction'; choose ()",
     )
     check(
-      own.noise == 0,
-      f"initial.noise={own.noise}: initial.kind='random' is noise already",
+      initial.noise == 0,
+      f"initial.noise={initial.noise}: initial.kind='random' is noise already",
     )
     return
-  what = f"initial.kind={own.kind!r}"
+  what = f"initial.kind={initial.kind!r}"
   check(
     config.bias.kind == "none",
     f"bias.kind={config.bias.kind!r}: {what} sees everything; choose 'none'",
@@ -201,6 +203,7 @@ def _check_initial(config: ConfigDict) -> None:
 
 
 def _check_eval(config: ConfigDict) -> None:
+  """Raises UsageError if test sets, checkpoint or samples are not valid."""
   valid = TASKS[config.task].test_sets
   check(valid, f"task={config.task!r} names no test set: give it one")
   for name in config.eval.test_sets:
@@ -219,7 +222,8 @@ def _check_eval(config: ConfigDict) -> None:
 
 
 def check_places(config: ConfigDict, task) -> None:
-  """UsageError if positions or bias ask for what the model or task lacks."""
+  """Raises UsageError if positions or bias need what the model or task
+  lacks."""
   kind = config.positions.kind
   digits = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
@@ -235,14 +239,15 @@ def check_places(config: ConfigDict, task) -> None:
 
 
 def _check_heads(config: ConfigDict) -> None:
-  model, place = config.model, config.positions
+  """Raises UsageError if the heads do not divide the model's features."""
+  model, positions = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,
     f"model.num_heads={model.num_heads} does not divide"
     f" model.emb_dim={model.emb_dim}",
   )
   check(
-    place.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
+    positions.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
     f"positions.kind='rope' needs an even head size, not"
     f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
   )

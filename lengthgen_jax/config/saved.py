@@ -1,12 +1,14 @@
-"""Configs on disk: read back, compared, hashed.
+"""This module reads, compares and hashes configs on disk.
 
-This is a config file too: `--config=saved.py:W/config.json` is what main fills
-in when --config is left out.
+It is a config file too: `--config=saved.py:W/config.json` is what main fills in
+when --config is left out.
 """
 
 import hashlib
 import json
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -24,34 +26,40 @@ READING_FIELDS = (
 )
 
 
-def get_config(path: str) -> ConfigDict:
-  """The config at `path`, with defaults for fields that its version lacked;
-  UsageError if it has fields that this version lacks, or is no config."""
+def get_config(path: str | pathlib.Path) -> ConfigDict:
+  """Returns the config at `path`, with defaults for fields that its version
+  lacked.
+
+  Raises:
+    UsageError: it has fields that this version lacks, or is no config.
+  """
   with reading(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
   config = base.get_config(str(saved.get("task", "addition"))).lock()
-  other = f"{path} is of another version:"
+  prefix = f"{path} is of another version:"
   for name, value in leaves(saved):
     value = tuple(value) if isinstance(value, list) else value
     try:
       config.update_from_flattened_dict({name: value})
     except KeyError as error:
-      raise UsageError(f"{other} this one has no field {name}") from error
+      raise UsageError(f"{prefix} this one has no field {name}") from error
     except TypeError as error:
-      raise UsageError(f"{other} {name} cannot be {value!r}") from error
-  config.mesh = ()  # was of the devices there
+      raise UsageError(f"{prefix} {name} cannot be {value!r}") from error
+  config.mesh = ()  # the saved one is of the devices of that run
   return config
 
 
-def saved_config(workdir) -> ConfigDict | None:
-  """The config that a workdir was trained with, None if it has none."""
+def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
+  """Returns the config that a workdir was trained with, None if it has none."""
   path = pathlib.Path(workdir) / "config.json"
   return get_config(path) if path.exists() else None
 
 
-def leaves(config: ConfigDict | dict, path: str = ""):
-  """(name, value) of every field, like ("train.steps", 1000)."""
+def leaves(
+  config: ConfigDict | dict, path: str = ""
+) -> Iterator[tuple[str, Any]]:
+  """Yields (name, value) of every field, like ("train.steps", 1000)."""
   for name, value in config.items():
     if hasattr(value, "items"):
       yield from leaves(value, f"{path}{name}.")
@@ -60,10 +68,10 @@ def leaves(config: ConfigDict | dict, path: str = ""):
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """A few words on every field that differs and is not for reading."""
+  """Describes every field that differs, except fields of READING_FIELDS."""
   ours, theirs = (
-    dict(leaves(json.loads(own.to_json_best_effort())))
-    for own in (config, saved)
+    dict(leaves(json.loads(version.to_json_best_effort())))
+    for version in (config, saved)
   )
   return [
     f"{name}={ours.get(name)!r} but {theirs.get(name)!r} there"
@@ -74,10 +82,12 @@ def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
 
 
 def config_hash(config: ConfigDict) -> str:
-  """Eight hex digits of everything but the evaluation fields."""
+  """Returns eight hex digits that hash everything but the evaluation fields."""
   fields = json.loads(config.to_json_best_effort())
-  fields = {n: x for n, x in fields.items() if n not in READING_FIELDS}
-  # A pipeline's is in its workdir, whatever that is called.
+  fields = {
+    name: value for name, value in fields.items() if name not in READING_FIELDS
+  }
+  # A pipeline's file is in its workdir, whose name must not matter.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,15 +1,20 @@
-"""The second stage of ABC, as a whole config."""
+"""This module makes the second stage of ABC, as a whole config."""
 
 import copy
+import pathlib
+from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
 from lengthgen_jax.config.saved import leaves
 
 
-def retrain_config(config: ConfigDict, seeds, file) -> ConfigDict:
-  """The config of the retraining stage: the first one's, but for what
-  `config.retrain` says.
+def retrain_config(
+  config: ConfigDict, seeds: Sequence[int], file: str | pathlib.Path | None
+) -> ConfigDict:
+  """Returns the config of the retraining stage.
+
+  It is that of the first stage, but for the changes in `config.retrain`.
 
   Args:
     config: of the whole run.

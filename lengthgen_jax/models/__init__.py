@@ -1,1 +1,1 @@
-"""Flax modules: one attention, one block, two models."""
+"""This package holds the flax modules: one attention, one block, two models."""

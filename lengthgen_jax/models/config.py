@@ -1,4 +1,4 @@
-"""The model's hyper-parameters, validated once."""
+"""This module holds the model's hyper-parameters, which are validated once."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ PRECISIONS = ("default", "high", "highest")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """Shape of a transformer; names follow Flaxformer.
+  """A ModelConfig is the shape of a transformer; names follow Flaxformer.
 
   Attributes:
     vocab_size: V.
@@ -22,8 +22,8 @@ class ModelConfig:
     num_encoder_layers: 0 is the identity encoder.
     num_decoder_layers: N.
     norm: where layer normalization stands: before each sublayer ("pre", with
-      one more at the end), after its residual sum ("post"), once at the end
-      of each block ("block_end"), or nowhere ("none").
+      one more at the end), after its residual sum ("post"), once at the end of
+      each block ("block_end"), or nowhere ("none").
     norm_kind: "layer" normalization, or "rms" (T5: no mean, no offset).
     dense_bias: whether dense layers add a bias (T5's do not).
     activation: "relu" or "gelu".
@@ -56,4 +56,5 @@ class ModelConfig:
 
   @property
   def head_dim(self) -> int:
+    """Returns the head size K = D / H."""
     return self.emb_dim // self.num_heads

@@ -1,28 +1,36 @@
-"""Cached greedy decoding, the same for both families."""
+"""This module decodes greedily with a cache, the same way for both families."""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.attention.kernel import Gathered
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 
 
 @partial(jax.jit, static_argnums=(0, 5))
-def greedy(experiment, params, scaffold, batch, outputs, stop):
-  """Free-running greedy decoding with a key-value cache.
+def greedy(
+  experiment,
+  params: dict,
+  scaffold: dict,
+  batch,
+  outputs: jax.Array | int,
+  stop: int | None,
+) -> jax.Array:
+  """Decodes greedily and free-running, with a key-value cache.
 
-  Inputs up to the first scored row are read in one pass; what follows them is
-  only told what stands where, never what it is.
+  Inputs up to the first scored row are read in one pass; of the inputs behind
+  them the model knows which segments they belong to, but not their tokens.
 
   Args:
-    experiment: what the model belongs to.
-    params: its parameters.
-    scaffold: of one seed, by site.
+    experiment: the Experiment that the model belongs to.
+    params: the model's parameters.
+    scaffold: lines or matrices of one seed, by site.
     batch: a Batch of a main task, of whose output nothing is given; with the
       first output at the same row in all examples.
-    outputs: traced number of tokens to say, at most the rows there are.
+    outputs: traced number of tokens to decode, at most the rows there are.
     stop: id of the token after which a sequence stops (and decoding, when all
       have); None decodes all outputs.
 
@@ -37,8 +45,8 @@ def greedy(experiment, params, scaffold, batch, outputs, stop):
 
   def run(part, cache):
     sites = experiment.sites(scaffold, part, decoding=True)
-    how = {"cache": cache, "method": model.decode}
-    return model.apply(variables, part, memory, sites, task.name, **how)[:2]
+    options = {"cache": cache, "method": model.decode}
+    return model.apply(variables, part, memory, sites, task.name, **options)[:2]
 
   # Keys of the rows behind the prompt are written again before any row sees
   # them; an encoder-decoder's prompt is its start token.
@@ -46,33 +54,35 @@ def greedy(experiment, params, scaffold, batch, outputs, stop):
   prompt = batch._replace(inputs=given)
   prompt = prompt if batch.source is None else rows(prompt, 0, 1)
   logits, cache = run(prompt, empty_cache(model.config, count, size))
-  told = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
-  out = jnp.full((count, size), task.pad, jnp.int32)
+  first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
+  decoded = jnp.full((count, size), task.pad, jnp.int32)
 
   unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[-1])
 
   def one_row(carry):
-    place, token, cache, out, done = carry
+    column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
-    out = jax.lax.dynamic_update_slice_in_dim(out, token[:, None], place, 1)
+    decoded = jax.lax.dynamic_update_slice_in_dim(
+      decoded, token[:, None], column, 1
+    )
     done = done if stop is None else done | (token == stop)
-    part = rows(batch, first + place + 1, 1)._replace(inputs=token[:, None])
+    part = rows(batch, first + column + 1, 1)._replace(inputs=token[:, None])
     logits, cache = run(part, cache)
     return (
-      place + 1,
+      column + 1,
       logits[:, 0].argmax(-1).astype(jnp.int32),
       cache,
-      out,
+      decoded,
       done,
     )
 
   done = jnp.zeros((count,), bool)
-  carry = (jnp.int32(0), told, cache, out, done)
+  carry = (jnp.int32(0), first_token, cache, decoded, done)
   return jax.lax.while_loop(unfinished, one_row, carry)[3]
 
 
-def rows(batch, start, size: int):
-  """Rows of a batch, with the keys of all."""
+def rows(batch, start: jax.Array | int, size: int):
+  """Selects rows of a batch; the keys of all rows remain."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
@@ -85,17 +95,26 @@ BLOCK = 256  # rows whose keys are looked up together
 
 
 @partial(jax.jit, static_argnums=(0, 5, 6))
-def stream(experiment, params, scaffold, batch, outputs, stop, ring):
-  """`greedy` along lines: time linear in the outputs, and a few rows kept.
+def stream(
+  experiment,
+  params: dict,
+  scaffold: dict,
+  batch,
+  outputs: jax.Array | int,
+  stop: int | None,
+  ring: tuple[int, int],
+) -> jax.Array:
+  """Decodes like `greedy` along lines: time linear in the outputs, a short
+  cache.
 
-  For an encoder-decoder with identity encoder whose attention follows lines
-  alone and whose inputs are told no more than an index mod T: so the source's
-  keys are those of its tokens, looked up when a row sees them.
+  This is for an encoder-decoder with identity encoder whose attention follows
+  lines alone and whose positions are no more than an index mod T: so the
+  source's keys are those of its tokens, looked up when a row sees them.
 
   Args:
     experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
-    ring: (first, recent): of self-attention's keys the first ones and the most
-      recent ones are kept (attention.lines.SiteLines.ring).
+    ring: (first, recent): of self-attention's keys, the first ones and the most
+      recent ones stay in the cache (attention.lines.SiteLines.ring).
 
   Returns:
     As `greedy`.
@@ -105,62 +124,71 @@ def stream(experiment, params, scaffold, batch, outputs, stop, ring):
   memory = model.apply(variables, method=model.token_memory)
   spread = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
   memory = Memory(jax.tree.map(spread, memory), batch.source_keys)
-  number = _numbers(model.config, batch)
+  key_numbers = _numbers(model.config, batch)
   first, recent = ring
-  slot = lambda p: jnp.where(p < first, p, first + (p - first) % recent)
+  slot = lambda index: jnp.where(
+    index < first, index, first + (index - first) % recent
+  )
   length = min(BLOCK, size)
 
   def one_row(carry):
-    row, token, cache, out, done, start, biases = carry
-    near, far = (_row(own, row - start) for own in biases)
+    row, token, cache, decoded, done, start, biases = carry
+    self_bias, cross_bias = (_row(bias, row - start) for bias in biases)
     part = rows(batch, row, 1)
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
-    sites = Sites({"self": near, "cross": far}, dict.fromkeys(model.sites))
-    how = {"cache": cache, "method": model.decode}
+    sites = Sites(
+      {"self": self_bias, "cross": cross_bias}, dict.fromkeys(model.sites)
+    )
+    options = {"cache": cache, "method": model.decode}
     args = part, memory, sites, experiment.task.name
-    logits, cache, _ = model.apply(variables, *args, **how)
-    told = logits[:, 0].argmax(-1).astype(jnp.int32)
-    told = jnp.where(done, experiment.task.pad, told)
-    out = jax.lax.dynamic_update_slice_in_dim(out, told[:, None], row, 1)
-    done = done if stop is None else done | (told == stop)
-    return row + 1, told, cache, out, done, start, biases
+    logits, cache, _ = model.apply(variables, *args, **options)
+    next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
+    next_token = jnp.where(done, experiment.task.pad, next_token)
+    decoded = jax.lax.dynamic_update_slice_in_dim(
+      decoded, next_token[:, None], row, 1
+    )
+    done = done if stop is None else done | (next_token == stop)
+    return row + 1, next_token, cache, decoded, done, start, biases
 
   def one_block(carry):
     row = carry[0]
     start = jnp.minimum(row, size - length)
     part = rows(batch, start, length)
-    near, far = _few_keys(experiment, scaffold, part)
-    near = near.replace(index=slot(near.index))
-    far = far.replace(index=jnp.moveaxis(number[:, far.index[:, 0]], 0, 1))
-    inside = lambda c: (c[0] < start + length) & unfinished(c)
-    carry = (*carry, start, (near, far))
-    return jax.lax.while_loop(inside, one_row, carry)[:5]
+    self_bias, cross_bias = _few_keys(experiment, scaffold, part)
+    self_bias = self_bias.replace(index=slot(self_bias.index))
+    cross_bias = cross_bias.replace(
+      index=jnp.moveaxis(key_numbers[:, cross_bias.index[:, 0]], 0, 1)
+    )
+    in_block = lambda state: (state[0] < start + length) & unfinished(state)
+    carry = (*carry, start, (self_bias, cross_bias))
+    return jax.lax.while_loop(in_block, one_row, carry)[:5]
 
   unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[4])
-  out = jnp.full((count, size), experiment.task.pad, jnp.int32)
+  decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
-  carry = (jnp.int32(0), batch.inputs[:, 0], cache, out, done)
+  carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
   return jax.lax.while_loop(unfinished, one_block, carry)[3]
 
 
 def _few_keys(experiment, scaffold, part):
-  """Biases of self- and cross-attention on the few keys that rows see."""
+  """Returns the biases of self- and cross-attention on the few keys that rows
+  see."""
   closed = tuple((site, ((),)) for site in ("self", "cross"))
-  found = experiment.sites(scaffold, part, open_heads=closed).biases
-  return found["self"], found["cross"]
+  biases = experiment.sites(scaffold, part, open_heads=closed).biases
+  return biases["self"], biases["cross"]
 
 
-def _row(bias, row):
-  """One row of a Gathered bias."""
+def _row(bias: Gathered, row: jax.Array) -> Gathered:
+  """Selects one row of a Gathered bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 
 
-def _numbers(config: ModelConfig, batch):
-  """[B, S]: which of token_memory's keys every source token has."""
+def _numbers(config: ModelConfig, batch) -> jax.Array:
+  """Returns which of token_memory's keys every source token has, [B, S]."""
   keys, period = batch.source_keys, config.positions.cyclic_period or 1
   right = config.positions.source_anchor == "right"
   index = keys.index_right() if right else keys.index[None]

@@ -1,42 +1,49 @@
-"""The decoder-only transformer of the task hinting paper."""
+"""This module holds the decoder-only transformer of the task hinting paper."""
 
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import Dense
-from lengthgen_jax.coordinates import Places
+from lengthgen_jax.attention.kernel import Dense, Gathered
+from lengthgen_jax.coordinates import Coordinates, Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.rng import Noise
 
 
 class Sites(NamedTuple):
-  """What the attention sites ("self", "cross", "encoder") of a model are told.
+  """Sites holds the inputs of the attention sites ("self", "cross", "encoder").
 
   Attributes:
     biases: by site, Dense or Gathered of all layers: causality and padding are
-      in them, the model adds what its position encoding says.
+      in them, the model adds the bias of its position encoding.
     sizes: by site, n of the softmax temperature (attention.temperature.sizes).
   """
 
-  biases: dict
-  sizes: dict
+  biases: dict[str, Dense | Gathered]
+  sizes: dict[str, jax.Array | None]
 
 
 class Memory(NamedTuple):
-  """What an encoder leaves for the decoder: keys and values by layer, and what
-  cross-attention is told. Nothing in a decoder-only model."""
+  """A Memory is what an encoder leaves for the decoder; empty if there is none.
+
+  Attributes:
+    key_values: keys and values by layer, None in a decoder-only model.
+    keys: Coordinates of the keys of cross-attention.
+  """
 
   key_values: list
-  keys: object = None
+  keys: Coordinates | None = None
 
 
 class DecoderOnly(nn.Module):
-  """One trunk, and one output head per task (hard parameter sharing).
+  """The model has one trunk, and one output head per task (hard parameter
+  sharing).
 
-  In the manner of Flaxformer's T5 decoder, whose layer names it bears.
+  It follows Flaxformer's T5 decoder, whose layer names it bears.
 
   Attributes:
     config: shape; its encoder layers are not used.
@@ -48,7 +55,8 @@ class DecoderOnly(nn.Module):
 
   sites: ClassVar[tuple[str, ...]] = ("self",)
 
-  def setup(self):
+  def setup(self) -> None:
+    """Creates the embedding, the blocks and the output heads."""
     config = self.config
     self.token_embedder = layers.embedding(config)
     self.positions = layers.position_encodings(config, self.sites)
@@ -62,17 +70,22 @@ class DecoderOnly(nn.Module):
       name: layers.logits_layer(config) for name in self.heads
     }
 
-  def embed(self, tokens, places, site: str, noise):
-    """Token embeddings with positions, after dropout."""
+  def embed(
+    self, tokens: jax.Array, places: Places, site: str, noise: Noise | None
+  ) -> jax.Array:
+    """Returns token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
-    # Both sides of an encoder-decoder get the same.
-    own = None if noise is None else noise.of("positions")
-    x = self.positions[site].embed(x, places, own)
+    # Both sides of an encoder-decoder get the same noise.
+    position_noise = None if noise is None else noise.of("positions")
+    x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
-  def every_token(self, site: str):
-    """[1, T·V, D]: inputs of every token at every phase of a cyclic index, all
-    that there are where positions tell no more than that."""
+  def every_token(self, site: str) -> jax.Array:
+    """Returns the inputs [1, T·V, D] of every token at every phase of a cyclic
+    index.
+
+    These are all inputs that there are, where positions are no more than that.
+    """
     size = self.config.vocab_size
     count = size * (self.config.positions.cyclic_period or 1)
     index, tokens = jnp.divmod(jnp.arange(count), size)
@@ -80,8 +93,11 @@ class DecoderOnly(nn.Module):
     places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
     return self.embed(tokens[None], places, site, None)
 
-  def bias(self, sites: Sites, site: str, rows, keys):
-    """A site's bias with what the position encoding adds to it."""
+  def bias(
+    self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
+  ) -> Dense | Gathered:
+    """Returns a site's bias with the bias of the position encoding added to
+    it."""
     bias = sites.biases[site]
     encoding = self.positions[site]
     if not encoding.additive:
@@ -89,20 +105,31 @@ class DecoderOnly(nn.Module):
     added = encoding.bias(rows, keys, site == "self")
     return Dense(bias.values + added[None])
 
-  def encode(self, batch, sites: Sites, noise=None):
-    """(Memory, activations) of a batch's source; nothing without one."""
+  def encode(
+    self, batch, sites: Sites, noise: Noise | None = None
+  ) -> tuple[Memory, dict]:
+    """Returns an empty (Memory, activations), because there is no source."""
     del batch, sites, noise
     return Memory([None] * self.config.num_decoder_layers), {}
 
-  def decode(self, batch, memory, sites, head, noise=None, *, cache=None):
-    """Logits [B, T, V] of one head for the rows of a batch.
+  def decode(
+    self,
+    batch,
+    memory: Memory,
+    sites: Sites,
+    head: str,
+    noise: Noise | None = None,
+    *,
+    cache: list | None = None,
+  ) -> tuple[jax.Array, list | None, dict]:
+    """Computes the logits [B, T, V] of one head for the rows of a batch.
 
     Args:
       batch: inputs, rows and places of the T rows (a Batch, or some rows of
         one); keys of all rows that there are.
       memory: from `encode`.
       sites: biases and sizes of these rows.
-      head: which task answers.
+      head: the task whose output layer is applied.
       noise: rng.Noise of these examples in training, else None.
       cache: per layer keys and values [B, H, L, K] of self-attention, into
         which the given rows are written; None means that they are all.
@@ -123,8 +150,10 @@ class DecoderOnly(nn.Module):
         kv = layers.write_rows(cache[n], kv, batch.rows.index[0])
         new_cache.append(kv)
       key_values = {"self": kv, "cross": memory.key_values[n]}
-      own = {site: bias.layer(n) for site, bias in biases.items()}
-      x, block_acts = block(x, rotate, key_values, own, sites.sizes, noise)
+      layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
+      x, block_acts = block(
+        x, rotate, key_values, layer_biases, sites.sizes, noise
+      )
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
       x = self.decoder_norm(x)
@@ -135,16 +164,21 @@ class DecoderOnly(nn.Module):
     logits = self.logits_dense[head](x)
     return logits, new_cache if cache is not None else None, acts
 
-  def __call__(self, batch, sites: Sites, head: str, noise=None):
-    """Teacher-forced logits [B, T, V] of one head, and activations: "decoder"
-    and, in an encoder-decoder, "encoder"."""
+  def __call__(
+    self, batch, sites: Sites, head: str, noise: Noise | None = None
+  ) -> tuple[jax.Array, dict]:
+    """Returns teacher-forced logits [B, T, V] of one head, and activations.
+
+    The activations are by "decoder" and, in an encoder-decoder, "encoder".
+    """
     memory, encoder_acts = self.encode(batch, sites, noise)
     logits, _, acts = self.decode(batch, memory, sites, head, noise)
     return logits, {"encoder": encoder_acts, "decoder": acts}
 
 
 def empty_cache(config: ModelConfig, batch: int, rows: int) -> list:
-  """Keys and values [B, H, rows, K] of every decoder layer, all zero."""
+  """Returns keys and values [B, H, rows, K] of every decoder layer, all
+  zero."""
   shape = (batch, config.num_heads, rows, config.head_dim)
   empty = jnp.zeros(shape, config.dtype)
   return [(empty, empty)] * config.num_decoder_layers

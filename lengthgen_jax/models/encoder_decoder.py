@@ -1,18 +1,24 @@
-"""The encoder-decoder transformer of the ABS/ABC paper."""
+"""This module holds the encoder-decoder transformer of the ABS/ABC paper."""
 
 from functools import partial
 
+import jax
+
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.decoder_only import DecoderOnly, Memory, Sites
+from lengthgen_jax.rng import Noise
 
 
 class EncoderDecoder(DecoderOnly):
-  """The same decoder with cross-attention to an encoder (or, without encoder
-  layers, to the embedded source itself)."""
+  """The model adds cross-attention to an encoder to the same decoder.
+
+  Without encoder layers it attends to the embedded source itself.
+  """
 
   sites = ("self", "cross", "encoder")
 
-  def setup(self):
+  def setup(self) -> None:
+    """Creates the decoder, and the encoder's blocks."""
     super().setup()
     config = self.config
     self.encoder = [
@@ -22,7 +28,10 @@ class EncoderDecoder(DecoderOnly):
     if self.encoder and config.norm == "pre":
       self.encoder_norm = layers.normalization(config)
 
-  def encode(self, batch, sites: Sites, noise=None):
+  def encode(
+    self, batch, sites: Sites, noise: Noise | None = None
+  ) -> tuple[Memory, dict]:
+    """Encodes a batch's source; returns (Memory, activations)."""
     places = batch.source_places
     if self.config.positions.source_anchor == "right":
       places = places._replace(index=batch.source_keys.index_right())
@@ -35,16 +44,19 @@ class EncoderDecoder(DecoderOnly):
     for n, block in enumerate(self.encoder):
       key_values = {"self": block.self_key_value(x, rotate)}
       size = {"self": sites.sizes["encoder"]}
-      own = {"self": bias.layer(n)}
-      x, block_acts = block(x, rotate, key_values, own, size, noise)
+      layer_biases = {"self": bias.layer(n)}
+      x, block_acts = block(x, rotate, key_values, layer_biases, size, noise)
       acts["blocks"].append(block_acts)
     if self.encoder and self.config.norm == "pre":
       x = self.encoder_norm(x)
     key_values = [block.cross_key_value(x, rotate) for block in self.decoder]
     return Memory(key_values, batch.source_keys), acts
 
-  def token_memory(self):
-    """Keys and values [1, H, T·V, K] by layer of every token: all that an
-    identity encoder can leave where `every_token` is all there is."""
+  def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
+    """Returns the keys and values [1, H, T·V, K] of every token, by layer.
+
+    An identity encoder can leave no others where the inputs are those of
+    `every_token`.
+    """
     x, unrotated = self.every_token("cross"), lambda x: x
     return [block.cross_key_value(x, unrotated) for block in self.decoder]

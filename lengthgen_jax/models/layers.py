@@ -1,23 +1,28 @@
-"""One attention, one block."""
+"""This module holds the layers of both models: one attention, one block."""
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import CLOSED, attend
+from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered, attend
 from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.rng import Noise
 
 
 class Attention(nn.Module):
-  """Multi-head attention with an additive bias, for every site."""
+  """This module is multi-head attention with an additive bias, for every
+  site."""
 
   config: ModelConfig
 
-  def setup(self):
+  def setup(self) -> None:
+    """Creates the projections and the parameters of the temperature."""
     config = self.config
     dense = partial(
       nn.DenseGeneral,
@@ -42,22 +47,32 @@ class Attention(nn.Module):
       ones = nn.initializers.ones
       self.tau_offset = self.param("temperature_offset", ones, shape)
 
-  def key_value(self, inputs_BxSxD, rotate):
-    """Keys and values [B, H, S, K]; `rotate` is the position encoding's."""
+  def key_value(
+    self, inputs_BxSxD: jax.Array, rotate: Callable
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns keys and values [B, H, S, K]; `rotate` is the position
+    encoding's."""
     key, value = self.key(inputs_BxSxD), self.value(inputs_BxSxD)
     return rotate(heads_first(key)), heads_first(value)
 
-  def _scaled(self, bias):
-    """The bias times a learned factor; closed cells stay closed."""
+  def _scaled(self, bias: Dense | Gathered) -> Dense | Gathered:
+    """Multiplies the bias by a learned factor; closed cells stay closed."""
     closed = bias.values == CLOSED
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
     return bias.replace(values=jnp.where(closed, CLOSED, scaled))
 
-  def __call__(self, inputs_BxTxD, rotate, key_value, bias, size_BxT):
-    """Attends from inputs to `key_value`; returns (out [B, T, D], acts).
+  def __call__(
+    self,
+    inputs_BxTxD: jax.Array,
+    rotate: Callable,
+    key_value: tuple[jax.Array, jax.Array],
+    bias: Dense | Gathered,
+    size_BxT: jax.Array | None,
+  ) -> tuple[jax.Array, dict]:
+    """Attends from inputs to `key_value`; returns (out [B, T, D], activations).
 
     Args:
-      inputs_BxTxD: of the rows.
+      inputs_BxTxD: inputs of the rows.
       rotate: the position encoding's rotation of queries.
       key_value: from `key_value`.
       bias: of this layer, Dense or Gathered.
@@ -66,28 +81,32 @@ class Attention(nn.Module):
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
-    value = tau(
+    temperature = tau(
       self.config.temperature, size_BxT, self.tau_scale, self.tau_offset
     )
     context, acts = attend(
-      query, *key_value, bias, value, self.config.precision
+      query, *key_value, bias, temperature, self.config.precision
     )
     return self.out(context), acts
 
 
-def heads_first(x_BxLxHxK):
-  """[B, H, L, K]: every head's rows side by side, as matrix products want them;
-  in the other order a CPU decodes four to nine times as slowly."""
+def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
+  """Returns [B, H, L, K]: every head's rows are contiguous, for matrix
+  products.
+
+  In the other order a CPU decodes four to nine times as slowly.
+  """
   return jnp.swapaxes(x_BxLxHxK, 1, 2)
 
 
 class Mlp(nn.Module):
-  """Two dense layers."""
+  """The MLP has two dense layers."""
 
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BxTxD):
+  def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
+    """Applies both layers, with the activation between them."""
     activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
     dense = partial(
       nn.Dense,
@@ -100,12 +119,14 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-  """Self-attention, cross-attention if there is a memory, MLP."""
+  """A block is self-attention, cross-attention if there is a memory, and an
+  MLP."""
 
   config: ModelConfig
   cross: bool
 
-  def setup(self):
+  def setup(self) -> None:
+    """Creates the sublayers and their normalizations."""
     self.self_attention = Attention(self.config)
     self.mlp = Mlp(self.config)
     names = ["self_attention", "mlp"]
@@ -131,26 +152,40 @@ class Block(nn.Module):
     x = x + dropout(self, name, update, noise)
     return self._normalize(name, x) if self.config.norm == "post" else x
 
-  def residual(self, name: str, x):
-    """The residual stream at a place named as in the activations; whoever wants
-    another one there intercepts this method."""
+  def residual(self, name: str, x: jax.Array) -> jax.Array:
+    """Returns the residual stream at a place named as in the activations.
+
+    To put another stream in its place, intercept this method.
+    """
     return x
 
-  def self_key_value(self, x, rotate):
-    """Keys and values of this block's self-attention."""
+  def self_key_value(
+    self, x: jax.Array, rotate: Callable
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns keys and values of this block's self-attention."""
     inputs = self._enter("self_attention", x)
     return self.self_attention.key_value(inputs, rotate)
 
-  def cross_key_value(self, memory, rotate):
-    """Keys and values of this block's cross-attention."""
+  def cross_key_value(
+    self, memory: jax.Array, rotate: Callable
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns keys and values of this block's cross-attention."""
     return self.cross_attention.key_value(memory, rotate)
 
-  def __call__(self, x, rotate, key_values, biases, sizes, noise):
+  def __call__(
+    self,
+    x: jax.Array,
+    rotate: Callable,
+    key_values: dict,
+    biases: dict,
+    sizes: dict,
+    noise: Noise | None,
+  ) -> tuple[jax.Array, dict]:
     """Applies the block.
 
     Args:
       x: [B, T, D] residual stream.
-      rotate: what the position encoding does to queries.
+      rotate: the position encoding's rotation of queries.
       key_values: by site, "self" and, if there is a memory, "cross".
       biases: by site, of this layer.
       sizes: by site, n of the softmax temperature, or None.
@@ -178,12 +213,14 @@ class Block(nn.Module):
     return x, acts
 
 
-def dropout(module, name: str, x_BxLxD, noise):
-  """The inputs with a share `dropout_rate` of them set to 0, the rest scaled.
+def dropout(
+  module: nn.Module, name: str, x_BxLxD: jax.Array, noise: Noise | None
+) -> jax.Array:
+  """Sets a share `dropout_rate` of the inputs to 0 and scales the others.
 
   Args:
-    module: whose config holds the rate, and whose place in the model tells its
-      noise from others'.
+    module: the module whose config holds the rate, and whose path in the model
+      tells its noise from others'.
     name: tells apart the calls of one module.
     x_BxLxD: inputs.
     noise: rng.Noise, None outside of training.
@@ -191,19 +228,23 @@ def dropout(module, name: str, x_BxLxD, noise):
   rate = module.config.dropout_rate
   if noise is None or not rate:
     return x_BxLxD
-  own = noise.of("/".join(("dropout", *module.path, name)))
-  kept = own.kept(x_BxLxD.shape[1:], rate)
-  return jnp.where(kept, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
+  layer_noise = noise.of("/".join(("dropout", *module.path, name)))
+  mask = layer_noise.kept(x_BxLxD.shape[1:], rate)
+  return jnp.where(mask, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
 
 
 def normalization(config: ModelConfig) -> nn.Module:
-  """Layer normalization, or its root-mean-square form."""
+  """Returns layer normalization, or its root-mean-square form."""
   kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm_kind]
   return kind(dtype=config.dtype)
 
 
-def write_rows(cache, key_value, row):
-  """Keys and values [B, H, L, K] with new ones from `row` on."""
+def write_rows(
+  cache: tuple[jax.Array, jax.Array],
+  key_value: tuple[jax.Array, jax.Array],
+  row: jax.Array | int,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns keys and values [B, H, L, K] with new ones from `row` on."""
   return jax.tree.map(
     lambda old, new: jax.lax.dynamic_update_slice_in_dim(
       old, new.astype(old.dtype), row, axis=2
@@ -214,7 +255,8 @@ def write_rows(cache, key_value, row):
 
 
 def embedding(config: ModelConfig) -> nn.Embed:
-  """Token embedding of unit variance, as large as a sinusoid beside it."""
+  """Returns a token embedding of unit variance, as large as a sinusoid beside
+  it."""
   return nn.Embed(
     config.vocab_size,
     config.emb_dim,
@@ -223,15 +265,17 @@ def embedding(config: ModelConfig) -> nn.Embed:
   )
 
 
-def position_encodings(config: ModelConfig, sites) -> dict:
-  """A position encoding for each attention site."""
+def position_encodings(
+  config: ModelConfig, sites: Iterable[str]
+) -> dict[str, PositionEncoding]:
+  """Returns a position encoding for each attention site."""
   kind = POSITIONS[config.positions.kind]
   make = partial(kind, config.positions, config.emb_dim, config.num_heads)
   return {site: make() for site in sites}
 
 
 def logits_layer(config: ModelConfig) -> nn.Dense:
-  """The output layer, float32 at least whatever the compute type is."""
+  """Returns the output layer, float32 at least whatever the compute type is."""
   return nn.Dense(
     config.vocab_size,
     dtype=jnp.promote_types(jnp.float32, config.dtype),

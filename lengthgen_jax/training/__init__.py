@@ -1,1 +1,1 @@
-"""Training: its state, its checkpoints, its loop."""
+"""This package trains models: state, checkpoints, loop, and devices."""

@@ -1,10 +1,11 @@
-"""The loop around chunks: dispatch, log, save, stop, go on."""
+"""This module is the loop around chunks: dispatch, log, save, stop, resume."""
 
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.mesh import ONE, Mesh, Vote
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.progress import Log, stop_signals
+from lengthgen_jax.training.state import TrainState
 from lengthgen_jax.training.step import Trainer
 
 WATCHED = "watched.jsonl"  # what is logged of a run's states
@@ -25,16 +27,16 @@ WATCHED = "watched.jsonl"  # what is logged of a run's states
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What is trained, and where it goes.
+  """A Run says what is trained, and where it is stored.
 
   Attributes:
-    experiment: tasks, data, model and plan.
+    experiment: the Experiment: tasks, data, model and plan.
     train: how it is trained.
     seeds: R of them.
     scaffold: with a leading axis R or 1.
     folder: of checkpoints and logs.
     save_every: chunks between checkpoints.
-    keep: newest checkpoints kept.
+    keep: number of newest checkpoints that stay.
     config: what a checkpoint says it was made with, a plain dict.
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
@@ -44,7 +46,7 @@ class Run:
     mesh: the devices.
   """
 
-  experiment: object
+  experiment: Any
   train: TrainConfig
   seeds: tuple[int, ...]
   scaffold: dict
@@ -61,28 +63,30 @@ class Run:
 
   @property
   def trainer(self) -> Trainer:
+    """Returns a Trainer of the run's experiment, settings and devices."""
     return Trainer(self.experiment, self.train, self.open_heads, self.mesh)
 
   @property
   def store(self) -> Checkpoints:
+    """Returns the checkpoints in the run's folder."""
     return Checkpoints(self.folder / "checkpoints", self.keep, self.seeds)
 
   @property
-  def seed_R(self):
-    """The seeds as an array."""
+  def seed_R(self) -> jax.Array:
+    """Returns the seeds as an array [R]."""
     return jnp.array(self.seeds, jnp.int32)
 
   @property
-  def abstract(self):
-    """Shapes and dtypes of the states [R, ...]."""
+  def abstract(self) -> TrainState:
+    """Returns the shapes and dtypes of the states [R, ...]."""
     return jax.eval_shape(partial(many.init, self.trainer), self.seed_R)
 
 
-def train(run: Run, initial=None):
+def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """Trains, resuming from the newest sound checkpoint.
 
   Args:
-    run: what and where.
+    run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
 
   Returns:
@@ -100,7 +104,7 @@ def train(run: Run, initial=None):
     else:
       states = many.init(run.trainer, run.seed_R)
       if initial is not None:
-        stack = lambda own, *x: jnp.stack(x).astype(own.dtype)
+        stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
         params = jax.tree.map(stack, states.params, *initial)
         states = states.replace(params=params)
       states = run.mesh.place(states)
@@ -109,11 +113,11 @@ def train(run: Run, initial=None):
   return states
 
 
-def load(run: Run, checkpoint: str):
-  """States of a trained run; nothing on disk is touched.
+def load(run: Run, checkpoint: str) -> TrainState:
+  """Returns the states of a trained run; nothing on disk is touched.
 
   Args:
-    run: what and where.
+    run: what was trained and where it is stored.
     checkpoint: "last", "best" or the number of a step.
 
   Raises:
@@ -133,13 +137,13 @@ def load(run: Run, checkpoint: str):
 
 
 class _Loop:
-  """One call of `train`: chunks until no seed has anything left to do.
+  """This is one call of `train`: chunks until no seed has anything left to do.
 
   The status of a chunk is read once the next one is on its way. That is
   harmless, because a seed that is done stays as it is until it starts again.
   """
 
-  def __init__(self, run: Run, states, store: Checkpoints):
+  def __init__(self, run: Run, states: TrainState, store: Checkpoints):
     self.run, self.states, self.store = run, states, store
     self.seeds, self.on_its_way = run.seed_R, None
     self.stops = Vote(run.mesh)
@@ -147,19 +151,19 @@ class _Loop:
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
     steps = self.status["step"].tolist()
-    self.saved = steps if store.steps() else None  # nothing yet
+    self.saved = steps if store.steps() else None  # None: nothing is saved yet
     self.log = Log(run.trainer, run.seeds, run.folder, steps)
     self.watched = dict(zip(run.seeds, steps, strict=True))
     records.drop_after(run.folder / WATCHED, self.watched)
 
-  def go(self):
-    """The final states."""
+  def go(self) -> TrainState:
+    """Trains until all seeds are done, and returns the final states."""
     run = self.run
     chunks = int(self.status["step"].max()) // run.trainer.chunk_steps
     self._restart()
     with stop_signals() as stops, contextlib.closing(self.log):
       while not self.done.all():
-        self.states, found = many.chunk_of_rest(
+        self.states, status = many.chunk_of_rest(
           run.trainer,
           self.states,
           self.seeds,
@@ -170,7 +174,7 @@ class _Loop:
         )
         chunks += 1
         self._read()
-        self.on_its_way = found
+        self.on_its_way = status
         if run.watch and chunks % run.watch_every == 0:
           self._watch()
         stop = self.stops(bool(stops))
@@ -185,7 +189,7 @@ class _Loop:
     return self.states
 
   def _watch(self) -> None:
-    """Logs what is seen of the seeds that moved."""
+    """Logs what `run.watch` returns for the seeds that moved."""
     rows = [
       row
       for row in self.run.watch(self.run, self.run.mesh.read(self.states))
@@ -195,14 +199,14 @@ class _Loop:
     records.append(self.run.folder / WATCHED, rows)
 
   def _read(self) -> None:
-    """Logs the chunk on its way, says what became of its seeds, starts some
-    again."""
+    """Logs the chunk on its way, reports the seeds that ended, and restarts
+    some."""
     if self.on_its_way is None:
       return
     self.status = jax.device_get(self.on_its_way)  # waits for the chunk
     self.on_its_way = None
     self.log.write(self.status)
-    # A seed that was told to start again may not have done so yet.
+    # A seed that is to start again may not have done so yet.
     done = self.status["done"] & (self.status["attempt"] == self.attempt)
     ended, self.done = done & ~self.done, done
     for r in np.flatnonzero(ended):
@@ -229,7 +233,7 @@ class _Loop:
       )
 
   def _tell(self, r: int) -> None:
-    """Reports what became of a seed that is done; nothing if its steps are."""
+    """Reports how a seed ended; nothing if all its steps are used up."""
     seed, step = self.run.seeds[r], int(self.status["stopped_at"][r])
     em = 100 * float(self.status["best_em"][r])
     if self.status["diverged"][r]:
@@ -242,7 +246,7 @@ class _Loop:
       self.run.report(f"seed {seed}: {words}")
 
   def _save(self) -> None:
-    """Reads what is on its way and saves, unless no seed has moved since."""
+    """Reads the chunk on its way and saves, unless no seed has moved since."""
     self._read()
     steps = self.status["step"].tolist()
     if steps != self.saved:

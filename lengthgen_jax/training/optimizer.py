@@ -1,4 +1,4 @@
-"""Adam(W) with warm-up and a schedule, from the config."""
+"""This module makes Adam(W) with warm-up and a schedule, from the config."""
 
 import dataclasses
 
@@ -9,7 +9,10 @@ SCHEDULES = ("constant", "cosine")
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-  """How a run is trained: the fields of config.train, explained there."""
+  """A TrainConfig says how a run is trained: the fields of config.train.
+
+  configs/base.py explains them.
+  """
 
   steps: int
   batch_size: int
@@ -31,7 +34,8 @@ class TrainConfig:
 
 
 def schedule(train: TrainConfig) -> optax.Schedule:
-  """Learning rate by gradient step: linear warm-up, then the schedule."""
+  """Returns the learning rate by gradient step: linear warm-up, then the
+  schedule."""
   if train.schedule == "cosine":
     return optax.warmup_cosine_decay_schedule(
       init_value=0.0,
@@ -47,7 +51,8 @@ def schedule(train: TrainConfig) -> optax.Schedule:
 
 
 def make(train: TrainConfig) -> optax.GradientTransformation:
-  """Adam(W), after clipping by global norm if `clip_norm` is not zero."""
+  """Returns Adam(W), after clipping by global norm if `clip_norm` is not
+  zero."""
   decay = {"weight_decay": train.weight_decay} if train.weight_decay else {}
   make_adam = optax.adamw if decay else optax.adam
   adam = make_adam(

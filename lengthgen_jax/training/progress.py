@@ -1,10 +1,11 @@
-"""What a person sees of a run, and how they stop it."""
+"""This module shows a run's progress to a person, and lets them stop it."""
 
 import contextlib
 import pathlib
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -12,12 +13,15 @@ import numpy as np
 from lengthgen_jax import hosts
 from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
+from lengthgen_jax.training.step import Trainer
 
 
 @contextlib.contextmanager
-def stop_signals():
-  """Remembers SIGTERM and SIGINT in the list that it yields; loops look there,
-  save and leave."""
+def stop_signals() -> Iterator[list[int]]:
+  """Remembers SIGTERM and SIGINT in the list that it yields.
+
+  Loops look there, save and leave.
+  """
   received = []
 
   def remember(number, frame):
@@ -32,16 +36,24 @@ def stop_signals():
 
 
 class Log:
-  """Progress bar, metrics.jsonl and TensorBoard, of the first host."""
+  """The log has a progress bar, metrics.jsonl and TensorBoard, of the first
+  host."""
 
-  def __init__(self, trainer, seeds, folder: pathlib.Path, steps):
+  def __init__(
+    self,
+    trainer: Trainer,
+    seeds: Sequence[int],
+    folder: pathlib.Path,
+    steps: Sequence[int],
+  ):
     """Opens the log of a run.
 
     Args:
       trainer: what is trained.
       seeds: [R].
       folder: of the run.
-      steps: [R], where each seed is; rows beyond are of a lost past.
+      steps: [R], where each seed is; logged rows beyond are dropped, because
+        they are of states that were lost.
     """
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
@@ -64,7 +76,8 @@ class Log:
       dynamic_ncols=True,
       disable=not writes,
     )
-    # At once: a question to the device would wait for the chunk on its way.
+    # All rates are computed here: later the device would first finish the chunk
+    # on its way.
     rate = jax.jit(jax.vmap(optimizer.schedule(trainer.train)))
     self.rates = np.asarray(rate(np.arange(self.attempt_steps + 1)))
     self.clock = time.perf_counter()
@@ -100,5 +113,6 @@ class Log:
     self.bar.update(int(status["step"][last]) - self.bar.n)
 
   def close(self) -> None:
+    """Closes the bar and TensorBoard."""
     self.bar.close()
     self.board.close()

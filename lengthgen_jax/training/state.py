@@ -1,12 +1,16 @@
-"""The training state of ONE seed: arrays only."""
+"""This module holds the training state of ONE seed: arrays only."""
+
+from collections.abc import Collection
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import struct
 
 
 class TrainState(struct.PyTreeNode):
-  """What a checkpoint holds of a seed; a run stacks its seeds in front.
+  """A TrainState is what a checkpoint holds of a seed; a run stacks its seeds.
 
   Attributes:
     step: int32, gradient steps done, of all attempts.
@@ -28,7 +32,7 @@ class TrainState(struct.PyTreeNode):
   attempt: jax.Array
   begun: jax.Array
   params: dict
-  opt_state: object
+  opt_state: optax.OptState
   done: jax.Array
   diverged: jax.Array
   stopped_at: jax.Array
@@ -37,24 +41,27 @@ class TrainState(struct.PyTreeNode):
   best_params: dict
 
 
-def select(condition, on_true, on_false):
-  """One of two pytrees."""
+def select(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
+  """Returns one of two pytrees."""
   return jax.tree.map(
     lambda x, y: jnp.where(condition, x, y), on_true, on_false
   )
 
 
-def finite(tree):
-  """Whether every number of a pytree is finite."""
+def finite(tree: Any) -> jax.Array:
+  """Tells whether every number of a pytree is finite."""
   return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
 
 
-def keep(names, old, new):
-  """`new`, but `old` wherever a leaf's path has one of these parameter names:
-  in parameters and in the optimizer's moments alike."""
+def keep(names: Collection[str], old: Any, new: Any) -> Any:
+  """Returns `new`, but `old` wherever a leaf's path has one of these names.
 
-  def choose(path, x, y):
-    kept = any(getattr(part, "key", None) in names for part in path)
-    return x if kept else y
+  They are names of parameters, which occur in parameters and in the optimizer's
+  moments alike.
+  """
+
+  def choose(path, old_leaf, new_leaf):
+    is_kept = any(getattr(part, "key", None) in names for part in path)
+    return old_leaf if is_kept else new_leaf
 
   return jax.tree_util.tree_map_with_path(choose, old, new)

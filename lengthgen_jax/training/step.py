@@ -1,6 +1,8 @@
-"""Training as pure functions of one seed, which know no other seed."""
+"""This module trains by pure functions of one seed, which know no other
+seed."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,37 +18,41 @@ from lengthgen_jax.training.state import TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-  """An experiment and how it is trained; hashable, so static under jit.
+  """A Trainer is an experiment and how it is trained; hashable, so static under
+  jit.
 
   Attributes:
-    experiment: tasks, data, model and plan.
+    experiment: the Experiment: tasks, data, model and plan.
     train: a TrainConfig.
     open_heads: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
 
-  experiment: object
+  experiment: Any
   train: optimizer.TrainConfig
   open_heads: tuple | None = None
   mesh: Mesh = ONE
 
   @property
   def attempt_steps(self) -> int:
-    """Steps of an attempt: whole rounds."""
+    """Returns the number of steps of an attempt: whole rounds."""
     lessons = len(self.experiment.lessons)
     return -(-self.train.steps // lessons) * lessons
 
   @property
   def rounds(self) -> int:
-    """Rounds of a chunk."""
+    """Returns the number of rounds of a chunk."""
     return max(self.train.chunk // len(self.experiment.lessons), 1)
 
   @property
   def chunk_steps(self) -> int:
+    """Returns the number of gradient steps of a chunk."""
     return self.rounds * len(self.experiment.lessons)
 
-  def init(self, seed, attempt=0) -> TrainState:
-    """The state before the first step, with an attempt's parameters."""
+  def init(
+    self, seed: jax.Array | int, attempt: jax.Array | int = 0
+  ) -> TrainState:
+    """Returns the state before the first step, with an attempt's parameters."""
     params = self.experiment.init(seed, attempt)
     return TrainState(
       step=jnp.int32(0),
@@ -62,14 +68,24 @@ class Trainer:
       best_params=jax.tree.map(jnp.copy, params),
     )
 
-  def restart(self, state: TrainState, seed) -> TrainState:
-    """A state that begins its next attempt with other parameters."""
-    kept = ("step", "best_em", "best_step", "best_params")
-    own = {name: getattr(state, name) for name in kept}
-    return self.init(seed, state.attempt + 1).replace(begun=state.step, **own)
+  def restart(self, state: TrainState, seed: jax.Array) -> TrainState:
+    """Returns a state that begins its next attempt with other parameters."""
+    names = ("step", "best_em", "best_step", "best_params")
+    unchanged = {name: getattr(state, name) for name in names}
+    return self.init(seed, state.attempt + 1).replace(
+      begun=state.step, **unchanged
+    )
 
-  def chunk(self, state: TrainState, seed, scaffold, rounds, replay=None):
-    """`rounds` (traced) rounds of one seed, or what its attempt has left.
+  def chunk(
+    self,
+    state: TrainState,
+    seed: jax.Array,
+    scaffold: dict,
+    rounds: jax.Array | int,
+    replay: dict | None = None,
+  ) -> tuple[TrainState, dict]:
+    """Trains one seed for `rounds` (traced) rounds, or what its attempt has
+    left.
 
     Args:
       state: of the seed; one that is done stays as it is.
@@ -84,32 +100,34 @@ class Trainer:
       state, and "loss" and "em" [heads] of the chunk (NaN if it was done).
     """
     lessons = len(self.experiment.lessons)
-    left = (state.begun + self.attempt_steps - state.step) // lessons
-    nothing = jnp.full(len(self.experiment.heads), jnp.nan)
-    nothing = {"loss": nothing, "em": nothing.astype(jnp.float32)}
-    skip = lambda state: (state, nothing)
-    rounds = jnp.minimum(rounds, left)
+    rounds_left = (state.begun + self.attempt_steps - state.step) // lessons
+    blank = jnp.full(len(self.experiment.heads), jnp.nan)
+    blank = {"loss": blank, "em": blank.astype(jnp.float32)}
+    skip = lambda state: (state, blank)
+    rounds = jnp.minimum(rounds, rounds_left)
     train = lambda state: self._train(state, seed, scaffold, replay, rounds)
     return jax.lax.cond(state.done, skip, train, state)
 
   def _train(self, state, seed, scaffold, replay, rounds):
-    """A chunk of a seed that is not done."""
+    """Trains a chunk of a seed that is not done."""
     lessons, heads = self.experiment.lessons, self.experiment.heads
-    # Which heads each lesson trains, and how many lessons train each head.
-    indices = [[heads.index(share.head) for share in own] for own in lessons]
+    # These say which heads each lesson trains, and how many lessons a head has.
+    indices = [
+      [heads.index(share.head) for share in shares] for shares in lessons
+    ]
     times = np.bincount(np.concatenate(indices), minlength=len(heads))
 
     def one_round(i, carry):
-      params, opt_state, total = carry
+      params, opt_state, loss_sums = carry
       for k, lesson in enumerate(lessons):
-        now = state.step + i * len(lessons) + k
+        now_step = state.step + i * len(lessons) + k
         params, opt_state, losses = self.train_step(
-          params, opt_state, seed, now, lesson, scaffold, replay
+          params, opt_state, seed, now_step, lesson, scaffold, replay
         )
-        total = total.at[np.array(indices[k])].add(losses)
-      return params, opt_state, total
+        loss_sums = loss_sums.at[np.array(indices[k])].add(losses)
+      return params, opt_state, loss_sums
 
-    params, opt_state, total = jax.lax.fori_loop(
+    params, opt_state, loss_sums = jax.lax.fori_loop(
       0,
       rounds,
       one_round,
@@ -117,12 +135,16 @@ class Trainer:
     )
     step = state.step + rounds * len(lessons)
     em = self.validate(params, seed, step, scaffold)
-    new = self._judged(state, step, params, opt_state, total.sum(), em[0])
-    return new, {"loss": total / (rounds * times), "em": em}
+    new_state = self._judged(
+      state, step, params, opt_state, loss_sums.sum(), em[0]
+    )
+    return new_state, {"loss": loss_sums / (rounds * times), "em": em}
 
   def _judged(self, state, step, params, opt_state, loss, em) -> TrainState:
-    """The state after a chunk; its own parameters again if they are not
-    finite."""
+    """Returns the state after a chunk.
+
+    If its parameters are not finite, it gets those from before the chunk again.
+    """
     sound = jnp.isfinite(loss) & states.finite(params)
     params, opt_state = states.select(
       sound, (params, opt_state), (state.params, state.opt_state)
@@ -143,9 +165,16 @@ class Trainer:
     )
 
   def train_step(
-    self, params, opt_state, seed, step, lesson, scaffold, replay=None
-  ):
-    """One gradient step; pure. The data are f(seed, step, replay).
+    self,
+    params: dict,
+    opt_state: optax.OptState,
+    seed: jax.Array,
+    step: jax.Array,
+    lesson: tuple,
+    scaffold: dict,
+    replay: dict | None = None,
+  ) -> tuple[dict, optax.OptState, jax.Array]:
+    """Takes one gradient step; pure. The data are f(seed, step, replay).
 
     Args:
       params, opt_state: of one seed.
@@ -164,7 +193,9 @@ class Trainer:
         for share in lesson
       ]
       pairs = zip(lesson, losses, strict=True)
-      return sum(share.weight * x for share, x in pairs), jnp.stack(losses)
+      return sum(share.weight * loss for share, loss in pairs), jnp.stack(
+        losses
+      )
 
     (_, losses), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
     old = params, opt_state
@@ -175,10 +206,10 @@ class Trainer:
     return *states.keep(idle, old, new), losses
 
   def _share_loss(self, params, share, scaffold, seed, step, replay):
-    """Mean loss (nats per scored token) of one head's examples."""
+    """Returns the mean loss (nats per scored token) of one head's examples."""
     experiment = self.experiment
     data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
-    # Noise of its own for each head and part.
+    # Each head and part has noise of its own.
     drop_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
     drop_key = jax.random.fold_in(drop_key, experiment.heads.index(share.head))
     turn = step // len(experiment.lessons)
@@ -192,30 +223,33 @@ class Trainer:
       batch = self.mesh.split(batch)
       key = jax.random.fold_in(drop_key, part.bucket)
       args = scaffold, batch, share.head, key, self.open_heads
-      summed, count = experiment.loss(params, *args, self.mesh.shape[1])
-      total, weight = total + summed, weight + count
+      loss_sum, count = experiment.loss(params, *args, self.mesh.shape[1])
+      total, weight = total + loss_sum, weight + count
     return total / weight
 
-  def validate(self, params, seed, step, scaffold):
-    """In-range exact match [heads] on held-out examples, at every width."""
+  def validate(
+    self, params: dict, seed: jax.Array, step: jax.Array, scaffold: dict
+  ) -> jax.Array:
+    """Returns the in-range exact match [heads] on held-out examples, at every
+    width."""
     experiment = self.experiment
     key = jax.random.fold_in(rng.stream(seed, "eval"), step)
 
     def exact(turn, head, part):
-      """[B] of one head's examples of one width."""
-      own = jax.random.fold_in(key, turn)
-      batch = experiment.sample(own, head, part, turn, held_out=True)
+      """Returns exact match [B] of one head's examples of one width."""
+      turn_key = jax.random.fold_in(key, turn)
+      batch = experiment.sample(turn_key, head, part, turn, held_out=True)
       batch = self.mesh.split(batch)
-      how = {"open_heads": self.open_heads}
-      return experiment.hits(params, scaffold, batch, head, **how)[1]
+      options = {"open_heads": self.open_heads}
+      return experiment.hits(params, scaffold, batch, head, **options)[1]
 
     def one_turn(turn):
-      found = [
+      exact_matches = [
         jnp.concatenate([exact(turn, head, part) for part in parts]).mean(
           dtype=jnp.float32
         )
         for head, _, parts in experiment.validation
       ]
-      return jnp.stack(found)
+      return jnp.stack(exact_matches)
 
     return jax.lax.map(one_turn, jnp.arange(experiment.turns)).mean(axis=0)

@@ -1,4 +1,5 @@
-"""Scaffolds on disk: our lines, and dense matrices from elsewhere."""
+"""This module reads and writes scaffolds: our lines, and dense matrices from
+elsewhere."""
 
 import json
 import os
@@ -16,7 +17,9 @@ SCHEMA = 2
 SITES = ("self", "cross", "encoder")
 
 
-def save(path, bias: dict, meta: dict) -> None:
+def save(
+  path: str | os.PathLike, bias: dict[str, SiteLines], meta: dict
+) -> None:
   """Writes lines by site: `self_*`, `cross_*` arrays and `meta` as JSON.
 
   Args:
@@ -39,8 +42,8 @@ def save(path, bias: dict, meta: dict) -> None:
   os.replace(temporary, path)
 
 
-def read(path) -> tuple[dict, dict]:
-  """(arrays, meta) of a file; meta is empty if it is from elsewhere.
+def read(path: str | os.PathLike) -> tuple[dict, dict]:
+  """Returns (arrays, meta) of a file; meta is empty if it is from elsewhere.
 
   Raises:
     UsageError: the file is missing, of another schema, or holds NaN.
@@ -60,87 +63,93 @@ def read(path) -> tuple[dict, dict]:
   return arrays, json.loads(str(arrays["meta"]))
 
 
-def from_file(section, about: Shape) -> dict:
-  """The scaffold of `section.file`: lines [R or 1, N or 1, H, K], or matrices
-  from elsewhere (`self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], values <=
-  -1e5 closed).
+def from_file(section, shape: Shape) -> dict[str, SiteLines | SiteMatrix]:
+  """Reads the scaffold of `section.file`.
 
-  A file names its seeds, and those of the run find their lines by name; a file
-  of one seed, and matrices, serve all.
+  It has lines [R or 1, N or 1, H, K], or matrices from elsewhere (`self` [1 or
+  N, H, T, T], `cross` [1 or N, H, T, S], values <= -1e5 closed). A file names
+  its seeds, and those of the run find their lines by name; a file of one seed,
+  and matrices, serve all.
 
   Raises:
     UsageError: one line that names what does not fit.
   """
   path = section.file
   arrays, meta = read(path)
-  bias = _lines(path, arrays, meta, about) if meta else _matrices(path, arrays)
-  for site, found in bias.items():
+  bias = _lines(path, arrays, meta, shape) if meta else _matrices(path, arrays)
+  for site, site_bias in bias.items():
     check(
-      site in about.sites,
+      site in shape.sites,
       f"bias.file={path}: has a bias for {site}-attention, but this model has"
-      f" {' and '.join(about.sites)}-attention",
+      f" {' and '.join(shape.sites)}-attention",
     )
-    encoder = site == "encoder"
-    layers = about.encoder_layers if encoder else about.layers
+    is_encoder = site == "encoder"
+    layers = shape.encoder_layers if is_encoder else shape.layers
     check(
-      found.shape[1] in (1, layers) and found.shape[2] == about.heads,
-      f"bias.file={path}: {site} has {found.shape[1]} layers and"
-      f" {found.shape[2]} heads; this run has {layers} (or 1) and"
-      f" {about.heads}",
+      site_bias.shape[1] in (1, layers) and site_bias.shape[2] == shape.heads,
+      f"bias.file={path}: {site} has {site_bias.shape[1]} layers and"
+      f" {site_bias.shape[2]} heads; this run has {layers} (or 1) and"
+      f" {shape.heads}",
     )
   return bias
 
 
-def _lines(path, arrays: dict, meta: dict, about: Shape) -> dict:
-  there = meta["seeds"]
-  seeds = there if len(there) == 1 else about.seeds
-  missing = [seed for seed in seeds if seed not in there]
+def _lines(
+  path: str | os.PathLike, arrays: dict, meta: dict, shape: Shape
+) -> dict[str, SiteLines]:
+  """Returns the lines by site in the order of the run's seeds."""
+  saved_seeds = meta["seeds"]
+  seeds = saved_seeds if len(saved_seeds) == 1 else shape.seeds
+  missing = [seed for seed in seeds if seed not in saved_seeds]
   check(
     not missing,
-    f"bias.file={path}: has lines of seeds {there}, none of"
+    f"bias.file={path}: has lines of seeds {saved_seeds}, none of"
     f" {', '.join(map(str, missing))}; choose seeds among them",
   )
-  order, bias = [there.index(seed) for seed in seeds], {}
+  order, bias = [saved_seeds.index(seed) for seed in seeds], {}
   for site in SITES:
     if f"{site}_segment" not in arrays:
       continue
-    missing = [n for n in SiteLines._fields if f"{site}_{n}" not in arrays]
+    missing = [
+      field for field in SiteLines._fields if f"{site}_{field}" not in arrays
+    ]
     check(not missing, f"bias.file={path}: {site} has no {', '.join(missing)}")
     bias[site] = SiteLines(
       *(arrays[f"{site}_{name}"][order] for name in SiteLines._fields)
     )
     axes = bias[site].intercept.shape[-1]
     check(
-      axes == about.axes,
+      axes == shape.axes,
       f"bias.file={path}: {site} has lines over {axes} axes, this task's places"
-      f" have {about.axes}",
+      f" have {shape.axes}",
     )
-    wanted = about.sites.get(site)
+    wanted = shape.sites.get(site)
     check(
       wanted is None or tuple(meta["sites"][site]) == wanted,
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
       f" {list(wanted or ())}",
     )
   if "self" in bias:
-    own = bias["self"]
-    output = (own.segment == about.target) | (own.segment == WHOLE)
+    lines = bias["self"]
+    on_output = (lines.segment == shape.target) | (lines.segment == WHOLE)
     check(
-      not (own.valid & output & (own.anchor != LEFT)).any(),
+      not (lines.valid & on_output & (lines.anchor != LEFT)).any(),
       f"bias.file={path}: self has lines anchored right, but the output has no"
       " right end while decoding",
     )
   return bias
 
 
-def _matrices(path, arrays: dict) -> dict:
-  known = [site for site in ("self", "cross") if site in arrays]
+def _matrices(path: str | os.PathLike, arrays: dict) -> dict[str, SiteMatrix]:
+  """Returns the matrices by site, with -inf where they are closed."""
+  sites = [site for site in ("self", "cross") if site in arrays]
   check(
-    known,
+    sites,
     f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; wanted `self`"
     " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
   )
   bias = {}
-  for site in known:
+  for site in sites:
     value = arrays[site]
     check(
       value.ndim == 4,

@@ -1,4 +1,4 @@
-"""How a scaffold becomes the bias of a site.
+"""This module turns a scaffold into the bias of a site.
 
 The causal and padding terms are always added to it, never replaced by it.
 
@@ -18,14 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered
-from lengthgen_jax.coordinates import PAD
+from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.coordinates import PAD, Coordinates
 
 DENSE_CLOSED = -1e5  # values at or below this mean closed
 
 
 @dataclasses.dataclass(frozen=True)
 class BiasConfig:
-  """How a scaffold enters the scores.
+  """This class says how a scaffold enters the scores.
 
   Attributes:
     scale: factor on the scaffold's open values.
@@ -41,7 +42,8 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-  """What a scaffold must know of the model and task that it is for.
+  """A Shape holds what a scaffold must know of the model and task that it is
+  for.
 
   Attributes:
     sites: those with a decoder's rows, and their segments' names.
@@ -49,8 +51,8 @@ class Shape:
     strides: tokens that one output row advances in each segment of the input
       (0: stays); () if outputs stand at no fixed place.
     target: number of the output's segment.
-    axes: of the coordinates.
-    seeds: of the run.
+    axes: number of axes of the coordinates.
+    seeds: seeds of the run.
     along: of a grid, the axis of each of the input's segments.
     anchor: the end of the input's segments that the first row reads.
   """
@@ -67,20 +69,28 @@ class Shape:
   anchor: str = "right"
 
 
-def causal(rows, keys):
-  """[1, 1, T, S]: 0 for keys at or before the row, -inf behind it."""
+def causal(rows: Coordinates, keys: Coordinates) -> jax.Array:
+  """Returns [1, 1, T, S]: 0 for keys at or before the row, -inf for later
+  ones."""
   behind = keys.index > jnp.asarray(rows.index)[:, None]
   return jnp.where(behind, CLOSED, 0.0)[None, None]
 
 
-def padding(keys):
-  """[B or 1, 1, 1, S]: -inf on PAD keys."""
+def padding(keys: Coordinates) -> jax.Array:
+  """Returns [B or 1, 1, 1, S]: -inf on PAD keys, 0 elsewhere."""
   exists = jnp.asarray(keys.segment) != PAD
   return jnp.where(exists, 0.0, CLOSED)[:, None, None]
 
 
-def total(config: BiasConfig, scaffold: dict, site: str, rows, keys, decoding):
-  """Causal, padding and scaffold bias of one site, for one seed.
+def total(
+  config: BiasConfig,
+  scaffold: dict,
+  site: str,
+  rows: Coordinates,
+  keys: Coordinates,
+  decoding: bool,
+) -> Dense:
+  """Sums the causal, padding and scaffold bias of one site, for one seed.
 
   Args:
     config: how the scaffold enters.
@@ -93,40 +103,48 @@ def total(config: BiasConfig, scaffold: dict, site: str, rows, keys, decoding):
   Returns:
     Dense.
   """
-  own = scaffold.get(site)
-  leaks = config.allow_leak and own is not None and not decoding
+  site_bias = scaffold.get(site)
+  leaks = config.allow_leak and site_bias is not None and not decoding
   hidden = causal(rows, keys) if site == "self" and not leaks else padding(keys)
-  if own is None:
+  if site_bias is None:
     return Dense(hidden[None])
-  value = own.dense(rows, keys)
+  value = site_bias.dense(rows, keys)
   # Not value * scale alone: -inf times a traced zero would be NaN.
   value = jnp.where(value != CLOSED, config.scale * value, config.closed)
   return Dense(value + hidden)
 
 
 def total_gathered(
-  config: BiasConfig, scaffold: dict, site: str, rows, keys, open_heads
+  config: BiasConfig,
+  scaffold: dict[str, SiteLines],
+  site: str,
+  rows: Coordinates,
+  keys: Coordinates,
+  open_heads: tuple[tuple[int, ...], ...],
 ) -> Gathered:
-  """`total` of lines alone, as the few keys that each row sees.
+  """Computes `total` of lines alone, as the few keys that each row sees.
 
   Args:
+    config, scaffold, site, rows, keys: as in `total`.
     open_heads: the transparent heads of every layer (or of all at once), which
       see everything there is; static.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
-  hides = site == "self" and not config.allow_leak
-  if hides:
+  is_causal = site == "self" and not config.allow_leak
+  if is_causal:
     is_open &= keys.index[index] <= rows.index[:, None]
   values = jnp.where(is_open, config.scale * values, CLOSED)
-  rest = None
+  open_bias = None
   if any(open_heads):
-    rest = (causal(rows, keys) if hides else padding(keys))[None]
-  return Gathered(values, index, rest, open_heads)
+    open_bias = (causal(rows, keys) if is_causal else padding(keys))[None]
+  return Gathered(values, index, open_bias, open_heads)
 
 
-def followed(scaffold: dict, sizes: dict):
-  """How training goes along lines, where that is faster than every pair.
+def followed(
+  scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
+) -> tuple | None:
+  """Decides whether training attends along lines, where that is faster.
 
   Args:
     scaffold: lines [R, N or 1, H, K] by site.
@@ -134,29 +152,33 @@ def followed(scaffold: dict, sizes: dict):
 
   Returns:
     (site, transparent heads by layer), the same for all seeds; None if they are
-    not, or rows look up too many of the keys there are.
+    not, or if rows look up too many of the keys there are.
   """
   if not sizes:
     return None
-  # With its gradient, a key looked up costs what a few of all do; on an
-  # accelerator more, whose products are cheap (a guess: none was at hand).
+  # With its gradient, a key looked up costs as much as a few keys of a dense
+  # product. On an accelerator, whose products are cheap, it costs more (the
+  # factor is a guess: none was at hand).
   least = 4 if jax.default_backend() == "cpu" else 32
   looked_up = pairs = 0
-  for site, own in scaffold.items():
-    if (own.transparent != own.transparent[:1]).any():
+  for site, lines in scaffold.items():
+    if (lines.transparent != lines.transparent[:1]).any():
       return None
     rows, keys = sizes[site]
-    looked_up += rows * own.value.shape[-1]
+    looked_up += rows * lines.value.shape[-1]
     pairs += rows * keys
   if pairs < least * looked_up:
     return None
-  first = lambda own: own._replace(transparent=own.transparent[0])
-  return tuple((site, open_heads(first(x))) for site, x in scaffold.items())
-
-
-def open_heads(lines) -> tuple[tuple[int, ...], ...]:
-  """Transparent heads by layer of one seed's lines; host-side."""
+  first = lambda lines: lines._replace(transparent=lines.transparent[0])
   return tuple(
-    tuple(int(h) for h in np.flatnonzero(layer))
+    (site, open_heads(first(site_lines)))
+    for site, site_lines in scaffold.items()
+  )
+
+
+def open_heads(lines: SiteLines) -> tuple[tuple[int, ...], ...]:
+  """Returns the transparent heads by layer of one seed's lines, on the host."""
+  return tuple(
+    tuple(int(head) for head in np.flatnonzero(layer))
     for layer in np.asarray(lines.transparent)
   )

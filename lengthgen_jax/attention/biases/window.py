@@ -1,5 +1,6 @@
-"""The windowed bias of ABS, as lines."""
+"""This module makes the windowed bias of ABS, as lines."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +13,14 @@ from lengthgen_jax.errors import check
 SIDES = ("both", "previous")
 
 
-def window(section, about: Shape) -> dict:
-  """Windows of `section.window` tokens (ABS paper, section 4.1).
+def window(section, shape: Shape) -> dict[str, SiteLines]:
+  """Makes windows of `section.window` tokens (ABS paper, section 4.1).
 
   Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Input: in every
   segment the tokens of row i's own digit and w tokens on either side; a segment
   that advances two tokens per row (interleaved operands) opens two, and one
   that stays (the single digit of N×1) opens its last token and w to its left,
-  for every row. A decoder-only model has both in its self-attention. Of grids
+  for every row. A decoder-only model has both in its self-attention. For grids
   see biases.grid.
 
   Args:
@@ -29,40 +30,43 @@ def window(section, about: Shape) -> dict:
       sides sees a digit and its left neighbor and cannot tell which is which.
       `windowed_encoder` asks for w tokens to both sides in encoder
       self-attention too.
-    about: see Shape.
+    shape: what the scaffold must know of the model and task.
 
   Raises:
     UsageError: outputs stand at no fixed place of the input.
   """
-  if about.axes > 1:
-    return grid(section.window, about)
+  if shape.axes > 1:
+    return grid(section.window, shape)
   check(
-    about.strides,
+    shape.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, about.heads
-  anchor = LEFT if about.anchor == "left" else RIGHT
-  own = [Line(WHOLE, LEFT, 1, -k) for k in range(width + 1)]
-  read = []
-  for segment, stride in enumerate(about.strides):
+  width, heads = section.window, shape.heads
+  anchor = LEFT if shape.anchor == "left" else RIGHT
+  output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
+  input_lines = []
+  for segment, stride in enumerate(shape.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
-    read += [
-      Line(segment, anchor, stride, intercept, row_segment=about.target)
+    input_lines += [
+      Line(segment, anchor, stride, intercept, row_segment=shape.target)
       for intercept in range(first, max(stride, 1) + last)
     ]
-  if "cross" not in about.sites:
-    return {"self": shared_lines(own + read, heads)}
-  found = {"self": shared_lines(own, heads), "cross": shared_lines(read, heads)}
+  if "cross" not in shape.sites:
+    return {"self": shared_lines(output_lines + input_lines, heads)}
+  scaffold = {
+    "self": shared_lines(output_lines, heads),
+    "cross": shared_lines(input_lines, heads),
+  }
   if section.windowed_encoder:
-    band = [Line(WHOLE, LEFT, 1, k) for k in range(-width, width + 1)]
-    found["encoder"] = shared_lines(band, heads)
-  return found
+    band = [Line(WHOLE, LEFT, 1, offset) for offset in range(-width, width + 1)]
+    scaffold["encoder"] = shared_lines(band, heads)
+  return scaffold
 
 
 class Line(NamedTuple):
-  """One line with one axis, as a person writes it."""
+  """A Line is one line with one axis, as a person writes it."""
 
   segment: int
   anchor: int
@@ -72,10 +76,10 @@ class Line(NamedTuple):
   row_segment: int = ANY
 
 
-def shared_lines(lines, heads: int) -> SiteLines:
-  """SiteLines [1, 1, H, K], the same for every seed, layer and head."""
-  spread = lambda x, kind=np.int32: np.broadcast_to(
-    x.astype(kind), (1, 1, heads, *x.shape)
+def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
+  """Returns SiteLines [1, 1, H, K], the same for every seed, layer and head."""
+  spread = lambda x, dtype=np.int32: np.broadcast_to(
+    x.astype(dtype), (1, 1, heads, *x.shape)
   )
   column = Line(*map(np.array, zip(*lines, strict=True)))
   return SiteLines(

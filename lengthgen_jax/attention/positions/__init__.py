@@ -1,4 +1,4 @@
-"""Position encodings: one file each, and a line here."""
+"""This package holds position encodings: one file each, and a line here."""
 
 from lengthgen_jax.attention.positions.abacus import Abacus
 from lengthgen_jax.attention.positions.alibi import Alibi

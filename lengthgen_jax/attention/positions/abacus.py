@@ -1,4 +1,4 @@
-"""A learned table of the place in a number, with a random start."""
+"""This module learns a table of the place in a number, with a random start."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,19 @@ from flax import linen as nn
 
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.positions.learned import look_up, table
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
 
 
 class Abacus(PositionEncoding):
-  """A vector for a digit's place in its number (McLeish et al. 2024).
+  """Abacus adds a vector for a digit's place in its number (McLeish et al.
+  2024).
 
-  The same for digits of the same significance; tokens that are no digits have
-  none. In training all places of an example start at one random number, so
-  that greater places than its own are seen. Here a row bears the place of the
-  digit that it must say, in the paper that of the digit it holds.
+  Digits of the same significance have the same vector; tokens that are no
+  digits have none. In training all places of an example start at one random
+  number, so that greater places than its own are seen. Here a row bears the
+  place of the digit that it must output, in the paper that of the digit it
+  holds.
   """
 
   of_digits = True
@@ -23,15 +27,18 @@ class Abacus(PositionEncoding):
   marks = False  # whether tokens that are no digits have a place too
 
   @nn.compact
-  def embed(self, x_BxLxD, at, noise):
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the learned vectors of the places along every axis."""
     start = 0
     if noise is not None:
       limit = self.config.random_start
       start = noise.each(lambda key: jax.random.randint(key, (1,), 0, limit))
-    found = 0.0
+    vectors = 0.0
     for axis in range(at.place.shape[-1]):
       embedding = table(self.config.table, self.features, f"axis_{axis}")
-      found += look_up(embedding, at.place[..., axis] + start)
+      vectors += look_up(embedding, at.place[..., axis] + start)
     if not self.marks:
-      found = jnp.where(at.digit[..., None], found, 0.0)
-    return x_BxLxD + found.astype(x_BxLxD.dtype)
+      vectors = jnp.where(at.digit[..., None], vectors, 0.0)
+    return x_BxLxD + vectors.astype(x_BxLxD.dtype)

@@ -1,24 +1,32 @@
-"""Sinusoids of places, which are the same for an output and its digits."""
+"""This module encodes places, which an output and its digits share, as
+sinusoids."""
 
+import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.positions.encoding import (
   PositionEncoding,
   sinusoid,
 )
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
 
 
 class SinusoidalCoordinates(PositionEncoding):
-  """Sines and cosines of a token's place, each axis on its share of features.
+  """This encoding adds sinusoids of a token's place, each axis on its share of
+  features.
 
   Ours: a digit's place is its offset from its operand's right end, a row's the
-  offset of the output that it must say. With the absolute index in their stead
-  decoder-only models do not learn addition here. Of an axis along which a
-  token's segment does not extend it is told nothing: the last digits of two
-  operands on different axes would otherwise be one set.
+  offset of the output that it must produce. With the absolute index in their
+  stead decoder-only models do not learn addition here. An axis along which a
+  token's segment does not extend contributes nothing: the last digits of two
+  operands on different axes would otherwise look alike.
   """
 
-  def embed(self, x_BxLxD, at, noise):
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the sinusoids of all axes to the token embeddings."""
     axes = at.place.shape[-1]
     share = self.features // axes
     sizes = [share] * (axes - 1) + [self.features - share * (axes - 1)]

@@ -1,29 +1,33 @@
-"""What a position encoding is, and the index transforms before it."""
+"""This module defines position encodings, and the index transforms before
+them."""
 
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
+
+from lengthgen_jax.coordinates import Coordinates, Places
+from lengthgen_jax.rng import Noise
 
 ANCHORS = ("left", "right")
 
 
 @dataclasses.dataclass(frozen=True)
 class PositionConfig:
-  """How tokens learn where they stand.
+  """This class says how tokens learn where they stand.
 
   Attributes:
     kind: a name in POSITIONS.
-    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2):
-      index i becomes i mod T before an encoding of the index sees it; 0 turns
-      it off.
+    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2): index
+      i becomes i mod T before an encoding of the index sees it; 0 turns it off.
     source_anchor: the end from which source tokens are counted. Output runs
       from the least significant digit, so only "right" keeps the phase between
       output row and input digit at every width (of the last segment; aligned
       and one-operand sources have only one).
-    table: rows of a learned table, or how many positions there are to draw
-      from (randomized).
+    table: rows of a learned table, or how many positions there are to draw from
+      (randomized).
     random_start: learned places count from a number drawn below this in
       training and from 0 in tests, so that a longer input's places have been
       seen (abacus, coupling).
@@ -37,17 +41,17 @@ class PositionConfig:
 
   @property
   def placeless(self) -> bool:
-    """Whether inputs are told nothing but an index mod T, if that."""
+    """Tells whether inputs carry no position, or none but an index mod T."""
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
-  def cyclic(self, index):
-    """i mod T; the identity for T = 0."""
+  def cyclic(self, index: jax.Array) -> jax.Array:
+    """Returns i mod T, and the index itself for T = 0."""
     return index % self.cyclic_period if self.cyclic_period else index
 
 
 class PositionEncoding(nn.Module):
-  """No position encoding: every hook changes nothing.
+  """The base class encodes no position: every hook changes nothing.
 
   One instance serves one attention site ("self" and the target's embedding,
   "cross" and the source's, "encoder").
@@ -62,7 +66,7 @@ class PositionEncoding(nn.Module):
   features: int
   heads: int
 
-  # Whether `bias` says anything: such a bias is on every pair.
+  # Whether `bias` returns a bias, which is then on every pair.
   additive: ClassVar[bool] = False
   # Whether places must be those of digits in numbers.
   of_digits: ClassVar[bool] = False
@@ -71,8 +75,10 @@ class PositionEncoding(nn.Module):
   # Whether `embed` draws in training.
   random: ClassVar[bool] = False
 
-  def embed(self, x_BxLxD, at, noise):
-    """The inputs with what tells their position.
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Returns the inputs with their positions encoded.
 
     Args:
       x_BxLxD: token embeddings.
@@ -82,18 +88,21 @@ class PositionEncoding(nn.Module):
     """
     return x_BxLxD
 
-  def rotate(self, x_BxHxLxK, at):
-    """Queries or keys with what tells their position."""
+  def rotate(self, x_BxHxLxK: jax.Array, at: Places) -> jax.Array:
+    """Returns queries or keys with their positions encoded."""
     return x_BxHxLxK
 
-  def bias(self, rows, keys, causal: bool):
-    """[B or 1, H, T, S] to add to the scores, from Coordinates; None if there
-    is nothing to add."""
+  def bias(
+    self, rows: Coordinates, keys: Coordinates, causal: bool
+  ) -> jax.Array | None:
+    """Returns [B or 1, H, T, S] to add to the scores, None if there is
+    nothing."""
     return None
 
 
-def sinusoid(index_L, features: int):
-  """[..., L, D] sines and cosines (Vaswani et al. 2017, section 3.5)."""
+def sinusoid(index_L: jax.Array, features: int) -> jax.Array:
+  """Returns sines and cosines [..., L, D] (Vaswani et al. 2017, section
+  3.5)."""
   rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
   angle = index_L[..., None] * rates
   waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)

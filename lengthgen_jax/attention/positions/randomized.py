@@ -1,4 +1,4 @@
-"""Randomized positions."""
+"""This module implements randomized positions."""
 
 import jax
 import jax.numpy as jnp
@@ -7,26 +7,31 @@ from lengthgen_jax.attention.positions.encoding import (
   PositionEncoding,
   sinusoid,
 )
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
 
 
 class Randomized(PositionEncoding):
-  """Sinusoids of an ordered random draw of positions (Ruoss et al. 2023).
+  """This encoding adds sinusoids of an ordered random draw of positions.
 
-  The L indices of a sequence become L of the `table` positions there are, drawn
-  without replacement and sorted, anew for every batch; in tests one draw for
-  all, so that they can be repeated.
+  Ruoss et al. 2023: the L indices of a sequence become L of the `table`
+  positions there are, drawn without replacement and sorted, anew for every
+  batch; in tests one draw serves all, so that they can be repeated.
   """
 
   limited = "index"
   random = True
 
-  def embed(self, x_BxLxD, at, noise):
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the sinusoids of the positions that were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
-    # Of a random order of all positions, those of the first `size` numbers.
+    # In a random order of all positions, the first `size` are chosen.
     rank = jnp.argsort(jnp.argsort(order))
-    everything = jnp.arange(self.config.table)
-    chosen = jnp.where(rank < at.size, everything, self.config.table)
+    positions = jnp.arange(self.config.table)
+    chosen = jnp.where(rank < at.size, positions, self.config.table)
     index = jnp.clip(jnp.atleast_2d(at.index), 0, self.config.table - 1)
     ordered = jnp.sort(chosen, axis=-1)
     position = jnp.take_along_axis(ordered, index, axis=-1)
