@@ -73,9 +73,11 @@ def parse_flags(argv: list[str]) -> list[str]:
   try:
     # config_flags looks for overrides in sys.argv, not in what it is given.
     sys.argv = fill_config(argv)
-    rest = flags.FLAGS(sys.argv)
-    check(len(rest) == 1, f"what is {' '.join(rest[1:])!r}? see --help")
-    return rest
+    arguments = flags.FLAGS(sys.argv)
+    check(
+      len(arguments) == 1, f"what is {' '.join(arguments[1:])!r}? see --help"
+    )
+    return arguments
   except Exception as error:
     fail(_one_line(error), 2)
 
@@ -102,37 +104,43 @@ def fill_config(argv: list[str]) -> list[str]:
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ("config", "workdir"):
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
-  found, others = parser.parse_known_args(argv[1:])
-  saved = pathlib.Path(found.workdir or "", "config.json")
-  if found.config is None and found.workdir and saved.is_file():
+  options, other_arguments = parser.parse_known_args(argv[1:])
+  saved_path = pathlib.Path(options.workdir or "", "config.json")
+  if options.config is None and options.workdir and saved_path.is_file():
     reader = pathlib.Path(__file__).parent / "config" / "saved.py"
-    found.config = f"{reader}:{saved}"
-  check_overrides(found.config, others)
-  ours = [f"--{name}={x}" for name, x in vars(found).items() if x is not None]
-  return [argv[0], *ours, *others]
+    options.config = f"{reader}:{saved_path}"
+  check_overrides(options.config, other_arguments)
+  leading_flags = [
+    f"--{name}={value}"
+    for name, value in vars(options).items()
+    if value is not None
+  ]
+  return [argv[0], *leading_flags, *other_arguments]
 
 
-def check_overrides(spec: str | None, words: list[str]) -> None:
+def check_overrides(spec: str | None, overrides: list[str]) -> None:
   """UsageError for --config.x that names no field, with the fields there;
   whatever a config file raises about its preset passes through."""
   starts = ("--config.", "-config.")
-  words = [word for word in words if word.startswith(starts)]
+  overrides = [
+    override for override in overrides if override.startswith(starts)
+  ]
   check(
-    spec or not words,
+    spec or not overrides,
     "--config.field=... needs --config=FILE (or a trained --workdir)",
   )
   config = load_config(spec) if spec else None
-  for word in words:
-    name = word.lstrip("-").partition("=")[0]
-    node, place = config, "config"
+  for override in overrides:
+    name = override.lstrip("-").partition("=")[0]
+    node, node_name = config, "config"
     for part in name.split(".")[1:]:
       fields = list(node) if isinstance(node, ConfigDict) else []
       check(
         part in fields,
-        f"--{name}: no field {part!r}; {place} has"
+        f"--{name}: no field {part!r}; {node_name} has"
         f" {', '.join(fields) or 'no fields of its own'}",
       )
-      node, place = node[part], f"{place}.{part}"
+      node, node_name = node[part], f"{node_name}.{part}"
 
 
 def load_config(spec: str) -> ConfigDict:
@@ -164,7 +172,7 @@ def main(argv) -> None:
 
 
 def dispatch(
-  mode: str, config: ConfigDict | None, workdir: str | None, source
+  mode: str, config: ConfigDict | None, workdir: str | None, input_path
 ) -> int:
   """Runs one mode; returns the exit code."""
   check(workdir, "--workdir is missing: name the folder of the run")
@@ -173,15 +181,17 @@ def dispatch(
     f"--config is missing and {workdir} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  check(source is None or mode == "predict", "--input is for --mode=predict")
+  check(
+    input_path is None or mode == "predict", "--input is for --mode=predict"
+  )
   if config is not None:
     name_overrides(config)
     keep_programs(config.compile_cache)
-  room = "benchmark" if mode == "bench" else "pipelines"
-  run = importlib.import_module(f"lengthgen_jax.{room}.{mode}").run
-  more = (source,) if mode == "predict" else ()
+  package = "benchmark" if mode == "bench" else "pipelines"
+  run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+  extra_arguments = (input_path,) if mode == "predict" else ()
   with multihost.joined(mode):
-    return run(config, pathlib.Path(workdir), *more)
+    return run(config, pathlib.Path(workdir), *extra_arguments)
 
 
 def keep_programs(folder: str) -> None:
@@ -190,10 +200,12 @@ def keep_programs(folder: str) -> None:
   import jax
 
   if folder and not jax.config.jax_compilation_cache_dir:
-    about = pathlib.Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
-    kind = {line for line in lines if line.startswith(("flags", "Features"))}
-    text = f"{platform.machine()}{platform.processor()}{sorted(kind)}"
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    features = {
+      line for line in lines if line.startswith(("flags", "Features"))
+    }
+    text = f"{platform.machine()}{platform.processor()}{sorted(features)}"
     name = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = pathlib.Path(folder).expanduser() / name
     jax.config.update("jax_compilation_cache_dir", str(path))
@@ -224,12 +236,14 @@ def name_overrides(config: ConfigDict) -> None:
 
   preset = load_config(flags.FLAGS["config"].config_filename)
   preset = flatten_dict(preset.to_dict(), sep=".")
-  found = dict(text.split("=", 1) for text in config.overrides)
+  overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in flatten_dict(config.to_dict(), sep=".").items():
     unnamed = field in UNNAMED or field.partition(".")[0] in UNNAMED
     if not unnamed and value != preset[field]:
-      found[field] = str(value).replace(" ", "")
-  config.overrides = tuple(f"{name}={found[name]}" for name in sorted(found))
+      overrides[field] = str(value).replace(" ", "")
+  config.overrides = tuple(
+    f"{name}={overrides[name]}" for name in sorted(overrides)
+  )
 
 
 if __name__ == "__main__":

@@ -35,13 +35,13 @@ def joined(mode: str):
   Raises:
     UsageError: a flag is missing, too much, or cannot be.
   """
-  which = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
+  settings = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
-    named = [x is not None for x in which]
+    is_given = [value is not None for value in settings]
     check(
-      not any(named),
+      not any(is_given),
       "--coordinator, --processes and --process are for --multihost",
     )
     return contextlib.nullcontext()
   check(mode in MODES, f"--multihost is for --mode: {', '.join(MODES)}")
-  return hosts.joined(*which, _CONNECT.value)
+  return hosts.joined(*settings, _CONNECT.value)

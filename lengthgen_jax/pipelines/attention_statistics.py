@@ -19,13 +19,17 @@ PASS = 250  # samples at once
 
 def conditions(section, experiment) -> list[tuple]:
   """(width, length in units) to collect at; length None draws from training."""
-  lengths = [experiment.task.units(n) for n in section.lengths]
+  lengths = [experiment.task.units(length) for length in section.lengths]
   if experiment.task.ragged:
-    return [(n, n) for n in lengths]
+    return [(length, length) for length in lengths]
   widths = experiment.data[0].widths
   if experiment.task.axes > 1:  # a grid's digits fill it
-    return [(w, w) for w in widths if not lengths or set(w) <= set(lengths)]
-  return [(w, n) for w in widths for n in lengths or [None]]
+    return [
+      (width, width)
+      for width in widths
+      if not lengths or set(width) <= set(lengths)
+    ]
+  return [(width, length) for width in widths for length in lengths or [None]]
 
 
 def collect(section, model: Model, width, length, unsolved=False):
@@ -59,20 +63,22 @@ def collect(section, model: Model, width, length, unsolved=False):
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
   # All samples of a condition have the same coordinates.
-  first = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
-  one = jax.tree.map(first, draw(width, length, 0, min(PASS, section.samples)))
-  used = one.rows.segment[0] == task.target
+  first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
+  example = jax.tree.map(
+    first_example, draw(width, length, 0, min(PASS, section.samples))
+  )
+  used_T = example.rows.segment[0] == task.target
   if section.rows == "length":
     limit = length or task.units(experiment.train_length)
     if task.axes > 1:  # rows of the grid, of one operand's digits
       limit = limit[task.along.index(0)]
-    used &= one.rows.left[0, :, 0] < limit
+    used_T &= example.rows.left[0, :, 0] < limit
   means, deviations = {}, {}
   for site in sites(experiment):
     mean = total[site] / max(solved, 1.0)
     variance = total[site + "_square"] / max(solved, 1.0) - mean**2
-    keys = one.keys if site == "self" else one.source_keys
-    means[site] = Condition(scale * mean, used, one.rows, keys)
+    keys = example.keys if site == "self" else example.source_keys
+    means[site] = Condition(scale * mean, used_T, example.rows, keys)
     deviations[site] = scale * np.sqrt(np.maximum(variance, 0.0))
   return means, deviations, 100 * solved / section.samples
 
@@ -86,9 +92,9 @@ def samples(experiment, seed: int, width, length, start, count):
   # One number names a condition: a grid's is its two numbers' digits.
   fold = lambda key, x: jax.random.fold_in(key, int(np.polyval(x, 1000)))
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
-  own = experiment.data[0]
+  dataset = experiment.data[0]
   if length is None:
-    turn = own.widths.index(width)
+    turn = dataset.widths.index(width)
     key = jax.random.fold_in(key, start)
     return experiment.sample(
       key, experiment.task.name, plan.Part(0, count), turn
@@ -111,15 +117,15 @@ def _sums(mesh, experiment, quantity, params, scaffold, batch, unsolved):
   """Sums over solved samples of attention and its square, per site."""
   batch = mesh.split(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
-  right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  pick = (jnp.all(right, axis=1) | unsolved).astype(jnp.float32)
-  sums = {"solved": pick.sum()}
+  correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
+  counted_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
+  sums = {"solved": counted_B.sum()}
   for site in sites(experiment):
     blocks = acts["decoder"]["blocks"]
     values = jnp.stack([block[site][quantity] for block in blocks])
-    summed = partial(jnp.einsum, "nbhts,b->nhts", precision="highest")
-    sums[site] = summed(values, pick)
-    sums[site + "_square"] = summed(values**2, pick)
+    sum_over_batch = partial(jnp.einsum, "nbhts,b->nhts", precision="highest")
+    sums[site] = sum_over_batch(values, counted_B)
+    sums[site + "_square"] = sum_over_batch(values**2, counted_B)
   return mesh.whole(sums)
 
 
@@ -129,15 +135,15 @@ def judge(
   """Candidates of one site and the Verdict on them; `section` is
   config.calibration, whose κ a threshold takes the place of."""
   causal = site == "self"
-  largest = max(conditions, key=lambda c: c.attention.shape[3])
-  prompts = set(range(len(task.segments)))
-  tested = candidates.candidates(
+  largest = max(conditions, key=lambda condition: condition.attention.shape[3])
+  prompt_segments = set(range(len(task.segments)))
+  tested_lines = candidates.candidates(
     largest.rows,
     largest.keys,
     task.target,
     section.self_directions if causal else section.directions,
     absolute=section.lines == "absolute",
-    ends=prompts if causal else prompts | {lines.WHOLE},
+    ends=prompt_segments if causal else prompt_segments | {lines.WHOLE},
     end_steps=section.directions,
   )
   kappa = section.kappa_self if causal else section.kappa
@@ -149,15 +155,21 @@ def judge(
     maximum=section.maximum,
     min_cells=section.min_cells,
   )
-  run = jax.jit(calibrate, static_argnames=("causal", "rule"))
-  verdict = jax.device_get(run(conditions, tested, causal=causal, rule=rule))
+  run_calibrate = jax.jit(calibrate, static_argnames=("causal", "rule"))
+  verdict = jax.device_get(
+    run_calibrate(conditions, tested_lines, causal=causal, rule=rule)
+  )
   if section.reach:
-    near = candidates.near(tested, largest.keys, task, section.reach)
-    layer = np.minimum(np.arange(len(verdict.keep)), 1)
-    verdict = verdict._replace(keep=verdict.keep & near[layer, None])
+    near_lines = candidates.near(
+      tested_lines, largest.keys, task, section.reach
+    )
+    layer_index = np.minimum(np.arange(len(verdict.keep)), 1)
+    verdict = verdict._replace(
+      keep=verdict.keep & near_lines[layer_index, None]
+    )
     if task.axes > 1:
-      verdict = candidates.first(verdict, tested, task)
-  return tested, verdict
+      verdict = candidates.first(verdict, tested_lines, task)
+  return tested_lines, verdict
 
 
 def strongest(section, model: Model, samples: int) -> dict:
@@ -167,16 +179,20 @@ def strongest(section, model: Model, samples: int) -> dict:
   section = copy.deepcopy(section)
   section.samples = samples
   experiment = model.experiment
-  places = conditions(section, experiment)
-  if experiment.fixed_width is None and len({w for w, _ in places}) == 1:
-    places = [
-      (w + more, n)
-      for w, n in places
-      for more in range(1 + 2 * (n is not None))
+  pairs = conditions(section, experiment)
+  if experiment.fixed_width is None and len({width for width, _ in pairs}) == 1:
+    pairs = [
+      (width + extra, length)
+      for width, length in pairs
+      for extra in range(1 + 2 * (length is not None))
     ]
-  seen = [collect(section, model, *place, unsolved=True)[0] for place in places]
-  own = section, experiment.task
+  means_by_condition = [
+    collect(section, model, *pair, unsolved=True)[0] for pair in pairs
+  ]
+  judge_args = section, experiment.task
   return {
-    site: judge(*own, [means[site] for means in seen], site, -np.inf)
-    for site in seen[0]
+    site: judge(
+      *judge_args, [means[site] for means in means_by_condition], site, -np.inf
+    )
+    for site in means_by_condition[0]
   }

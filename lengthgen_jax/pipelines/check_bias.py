@@ -26,9 +26,9 @@ def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
     UsageError: one line that names the site, layer, head and cell.
   """
   if "self" in scaffold and not experiment.bias.allow_leak:
-    found = scaffold["self"].leak()
-    if found is not None:
-      seed, layer, head, row, column = found
+    leak = scaffold["self"].leak()
+    if leak is not None:
+      seed, layer, head, row, column = leak
       raise UsageError(
         f"bias leaks the future: site self, seed {seed}, layer {layer}, head"
         f" {head}, row {row} sees column {column}; repair it, or ask for it by"
@@ -38,30 +38,32 @@ def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
     return []
   for length in lengths:
     experiment.check_scaffold(experiment.test_width(length), scaffold)
-  count = max(len(jax.tree.leaves(own)[0]) for own in scaffold.values())
-  seeds = [lines.of_seed(scaffold, r) for r in range(count)]
+  num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
+  seeds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
   widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
   for turn in range(experiment.turns):  # every width of training
     key, head = jax.random.key(0), experiment.task.name
     batch = experiment.sample(key, head, widest, turn)
-    scored = np.asarray(batch.weight[0]) > 0
-    shut = [_shut(experiment, own, batch) for own in seeds]
-    for site in sorted(shut[0]):
-      dead = sum(int(own[site][..., scored].sum()) for own in shut)
-      if dead:
+    scored_T = np.asarray(batch.weight[0]) > 0
+    closed_masks = [_shut(experiment, tree, batch) for tree in seeds]
+    for site in sorted(closed_masks[0]):
+      closed_count = sum(
+        int(tree[site][..., scored_T].sum()) for tree in closed_masks
+      )
+      if closed_count:
         notes.append(
-          f"bias: {dead} rows of {site}-attention have nothing open among"
-          f" {int(scored.sum())} outputs; their context is zero"
+          f"bias: {closed_count} rows of {site}-attention have nothing open"
+          f" among {int(scored_T.sum())} outputs; their context is zero"
         )
   return notes
 
 
 @partial(jax.jit, static_argnums=0)
-def _shut(experiment, own: dict, batch) -> dict:
+def _shut(experiment, scaffold: dict, batch) -> dict:
   """Whether rows have nothing open, by site, with one seed's scaffold."""
-  biases = experiment.sites(own, batch).biases
+  biases = experiment.sites(scaffold, batch).biases
   return {
     site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
-    for site in set(own) - {"encoder"}
+    for site in set(scaffold) - {"encoder"}
   }

@@ -16,7 +16,7 @@ from lengthgen_jax.probes import interventions
 from lengthgen_jax.training import loop
 
 
-def retrained(run: loop.Run, folder, model, see):
+def retrained(run: loop.Run, folder, model, pass_options):
   """Exact match of models that were trained without a line in any head; yields
   Means, of which `part` and `line` say what was left out.
 
@@ -26,29 +26,35 @@ def retrained(run: loop.Run, folder, model, see):
     model: a trained.Model whose bias is lines.
     see: keyword arguments of `passes`.
   """
-  found = {
-    at: cells
-    for at, cells in interventions.lines(model).items()
-    if at[1] is None and at[2] is None
+  cells_by_line = {
+    key: cells
+    for key, cells in interventions.lines(model).items()
+    if key[1] is None and key[2] is None
   }
-  for number, ((site, _, _, words), cells) in enumerate(found.items(), 1):
+  for number, ((site, _, _, words), cells) in enumerate(
+    cells_by_line.items(), 1
+  ):
     workdir.report(
-      f"{number} of {len(found)}: training without {site}, {words}"
+      f"{number} of {len(cells_by_line)}: training without {site}, {words}"
     )
     name = re.sub(r"\W+", "_", f"{site}_{words}")
-    own = _closed(run, model.seed, site, cells, folder / "without" / name)
-    loop.train(own)
-    (again,) = workdir.load(own, "last")
-    for seen in passes(again, **see):
+    ablated_run = _closed(
+      run, model.seed, site, cells, folder / "without" / name
+    )
+    loop.train(ablated_run)
+    (ablated_model,) = workdir.load(ablated_run, "last")
+    for seen in passes(ablated_model, **pass_options):
       (mean,) = interventions.intact(seen)
       yield mean._replace(part=site, line=words)
 
 
 def _closed(run: loop.Run, seed: int, site: str, cells, folder) -> loop.Run:
   """The training of one seed without some lines (layer, head, number)."""
-  at = run.seeds.index(seed)
-  one = lambda x: np.asarray(x)[at : at + 1] if len(x) > 1 else np.asarray(x)
-  scaffold = jax.tree.map(one, run.scaffold)
+  index = run.seeds.index(seed)
+  of_seed = lambda x: (
+    np.asarray(x)[index : index + 1] if len(x) > 1 else np.asarray(x)
+  )
+  scaffold = jax.tree.map(of_seed, run.scaffold)
   valid = scaffold[site].valid.copy()
   valid[0, *zip(*cells, strict=True)] = False
   scaffold = scaffold | {site: scaffold[site]._replace(valid=valid)}

@@ -22,11 +22,11 @@ def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
   with reading(f"--input={source}:"):
-    lines = pathlib.Path(source).read_text(errors="replace")
-  return answer_all(model, io.StringIO(lines), config.eval.scratchpad)
+    text = pathlib.Path(source).read_text(errors="replace")
+  return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 
 
-def answer_all(model: Model, source, work=False) -> int:
+def answer_all(model: Model, source, show_work=False) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
 
   `work`: with the way to each answer.
@@ -37,7 +37,7 @@ def answer_all(model: Model, source, work=False) -> int:
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
     lines = [line.rstrip("\n") for line in group]
-    for answer in model.answers(lines, work):
+    for answer in model.answers(lines, show_work):
       failed |= answer.startswith("error:")
       print(answer, flush=True)
   return int(failed)

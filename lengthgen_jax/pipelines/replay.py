@@ -25,21 +25,21 @@ def round_of(section, run: loop.Run, folder) -> loop.Run:
   task = run.experiment.task
   longest = int(np.max(run.experiment.data[0].longest(0)))
   sets, lengths = [], []
-  for own in practice.values():
-    many = max(len(own["thin"]) // max(len(own["failing"]), 1), 1)
-    texts = own["failing"] * many + own["thin"]  # as many of either
+  for inputs in practice.values():
+    repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
+    texts = inputs["failing"] * repeats + inputs["thin"]  # as many of either
     items, sizes = zip(*map(task.parse, texts), strict=True)
     pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
     sets.append(np.stack(list(map(pad, items))))
     lengths.append(np.array(sizes, np.int32))
   size = max(map(len, sets))
   fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
-  order = [run.seeds.index(seed) for seed in seeds]
+  seed_indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
     seeds=seeds,
     scaffold=jax.tree.map(
-      lambda x: x[order] if len(x) > 1 else x, run.scaffold
+      lambda x: x[seed_indices] if len(x) > 1 else x, run.scaffold
     ),
     folder=folder,
     replay={

@@ -19,7 +19,14 @@ MEMORY = 256 << 20  # bytes of scores and weights of a pass
 
 
 def passes(
-  model: Model, length: int, samples: int, *, seed=0, first=0, exact=True, **how
+  model: Model,
+  length: int,
+  samples: int,
+  *,
+  seed=0,
+  first=0,
+  exact=True,
+  **seen_fields,
 ):
   """A model on random inputs of its first test set: as many Seen as memory
   wants.
@@ -58,7 +65,7 @@ def passes(
       longest,
       (),
     )
-    yield Seen(model, batch, min(size, samples - start), units, **how)
+    yield Seen(model, batch, min(size, samples - start), units, **seen_fields)
 
 
 def watcher(section, calibration, experiment):
@@ -75,15 +82,17 @@ def watcher(section, calibration, experiment):
   if not section.every:
     return None
   model = Model(experiment, {}, {})
-  watched = {n: own for n, own in PROBES.items() if own.watched}
-  found = {n: own for n, own in watched.items() if own.need.holds(model)}
-  words = {own.need.words for own in watched.values()}
+  watched = {name: probe for name, probe in PROBES.items() if probe.watched}
+  supported = {
+    name: probe for name, probe in watched.items() if probe.need.holds(model)
+  }
+  needs = {probe.need.words for probe in watched.values()}
   check(
-    found,
+    supported,
     f"probe.every={section.every}: what is watched is for"
-    f" {' and '.join(sorted(words))}; choose 0",
+    f" {' and '.join(sorted(needs))}; choose 0",
   )
-  return partial(_rows, found, calibration, section.samples)
+  return partial(_rows, supported, calibration, section.samples)
 
 
 def _rows(probes: dict, calibration, samples: int, run, states) -> list[dict]:

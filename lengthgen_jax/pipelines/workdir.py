@@ -29,14 +29,14 @@ def report(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
+def prepare(config: ConfigDict, folder, on_note=lambda note: None) -> loop.Run:
   """A config as a run; `say` is told what is odd about its scaffold."""
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
     jax.config.update("jax_enable_x64", True)  # all stages': of one process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
-    say(note)
+    on_note(note)
   return loop.Run(
     experiment=experiment,
     train=optimizer.TrainConfig(**config.train),
@@ -89,13 +89,13 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
   """Whether there is a config in the workdir; UsageError if it is another."""
-  before = saved.saved_config(workdir)
-  if before is None:
+  previous = saved.saved_config(workdir)
+  if previous is None:
     return False
-  found = saved.differences(config, before)
+  differences = saved.differences(config, previous)
   check(
-    not found,
-    f"--workdir={workdir} belongs to another config: {'; '.join(found)}."
+    not differences,
+    f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."
     " Choose another workdir, or the config it was made with",
   )
   return True
@@ -122,8 +122,8 @@ def retrained(config: ConfigDict, workdir: pathlib.Path):
     f"--workdir={workdir}: no {path.name} yet; run --mode=abc to the end",
   )
   _, meta = file.read(path)
-  new = stages.retrain_config(config, meta["seeds"], path)
-  return new, prepare(new, workdir / "retrain")
+  retrain_config = stages.retrain_config(config, meta["seeds"], path)
+  return retrain_config, prepare(retrain_config, workdir / "retrain")
 
 
 class Stage(NamedTuple):
@@ -145,12 +145,14 @@ class Stage(NamedTuple):
     """One of each seed; its step is that of all runs that it had."""
     first, *later = self.runs
     checkpoint = self.config.eval.checkpoint
-    found = {model.seed: model for model in load(first, checkpoint)}
-    for model in (own for run in later for own in load(run, checkpoint)):
+    models_by_seed = {model.seed: model for model in load(first, checkpoint)}
+    for model in (
+      practiced for run in later for practiced in load(run, checkpoint)
+    ):
       if model.seed not in self.unmended:
-        step = found[model.seed].step + model.step
-        found[model.seed] = dataclasses.replace(model, step=step)
-    return list(found.values())
+        step = models_by_seed[model.seed].step + model.step
+        models_by_seed[model.seed] = dataclasses.replace(model, step=step)
+    return list(models_by_seed.values())
 
 
 def trainings(
@@ -168,29 +170,31 @@ def trainings(
   """
   check_trained(config, workdir)
   if is_pipeline(workdir):
-    first = prepare(config, workdir / "interpolate")
-    new, last = retrained(config, workdir)
-    found = [Stage("interpolate", config, (first,))]
-    found.append(Stage("retrain", new, (last,)))
+    interpolation = prepare(config, workdir / "interpolate")
+    stage_config, trained_run = retrained(config, workdir)
+    trained_stages = [Stage("interpolate", config, (interpolation,))]
+    trained_stages.append(Stage("retrain", stage_config, (trained_run,)))
   else:
-    new, last = config, prepare(config, workdir)
-    found = [Stage("train", new, (last,))]
-  later = [
-    replay.round_of(config.practice, last, path.parent)
+    stage_config, trained_run = config, prepare(config, workdir)
+    trained_stages = [Stage("train", stage_config, (trained_run,))]
+  practice_runs = [
+    replay.round_of(config.practice, trained_run, path.parent)
     for path in sorted(
       workdir.glob(f"certify_*/{replay.INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
-  if later:
-    new = copy.deepcopy(new)
-    new.method += "+certify"
+  if practice_runs:
+    stage_config = copy.deepcopy(stage_config)
+    stage_config.method += "+certify"
     path, unmended = workdir / replay.UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
-    found.append(Stage("certify", new, (last, *later), unmended))
-  return found
+    trained_stages.append(
+      Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
+    )
+  return trained_stages
 
 
 def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
@@ -202,8 +206,13 @@ def open_model(folder, seed: int | None = None) -> trained.Model:
   """The model of a workdir; see lengthgen_jax.load."""
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
-  models = {m.seed: m for m in answering(config, pathlib.Path(folder))}
+  models_by_seed = {
+    model.seed: model for model in answering(config, pathlib.Path(folder))
+  }
   if seed is None:
-    return trained.best(list(models.values()))
-  check(seed in models, f"{folder} has seeds {tuple(models)}, none of {seed}")
-  return models[seed]
+    return trained.best(list(models_by_seed.values()))
+  check(
+    seed in models_by_seed,
+    f"{folder} has seeds {tuple(models_by_seed)}, none of {seed}",
+  )
+  return models_by_seed[seed]
