@@ -23,7 +23,7 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import multihost
 from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
 
-# Each is a file of pipelines/, and one of benchmark/.
+# Each mode is a file of pipelines/; "bench" is one of benchmark/.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
@@ -61,7 +61,7 @@ _INPUT = flags.DEFINE_string(
 
 
 def run() -> None:
-  """The console script."""
+  """Runs the program; this is its console script."""
   for name in ("config", "workdir", "mode", "input", *multihost.FLAGS):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
   sys.modules["__main__"].__doc__ = __doc__
@@ -69,7 +69,10 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; one line and exit code 2 on any mistake."""
+  """Parses the command line; returns the arguments that are no flags.
+
+  On any mistake it prints one line and exits with code 2.
+  """
   try:
     # config_flags looks for overrides in sys.argv, not in what it is given.
     sys.argv = fill_config(argv)
@@ -83,6 +86,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _one_line(error: Exception) -> str:
+  """Returns the first line of an error's message."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, UsageError | flags.Error | ValueError):
     return lines[0] if lines else repr(error)
@@ -90,16 +94,25 @@ def _one_line(error: Exception) -> str:
 
 
 def fail(message: str, code: int) -> None:
+  """Prints a message on standard error and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
 
 def fill_config(argv: list[str]) -> list[str]:
-  """Puts --config first, where its overrides may follow in any order; the
-  workdir's own config stands in if it was left out.
+  """Puts --config first, so that its overrides may be in any order.
+
+  If --config was left out, the config that the workdir was trained with takes
+  its place.
+
+  Args:
+    argv: The command line.
+
+  Returns:
+    The command line with --config first.
 
   Raises:
-    UsageError: there is no such file, or an override names no field.
+    UsageError: There is no such file, or an override names no field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ("config", "workdir"):
@@ -119,8 +132,18 @@ def fill_config(argv: list[str]) -> list[str]:
 
 
 def check_overrides(spec: str | None, overrides: list[str]) -> None:
-  """UsageError for --config.x that names no field, with the fields there;
-  whatever a config file raises about its preset passes through."""
+  """Checks that every override names a field of the config.
+
+  Whatever a config file raises about its preset passes through.
+
+  Args:
+    spec: The value of --config, FILE[:preset]; None if there is none.
+    overrides: Arguments, of which those that begin with --config. are checked.
+
+  Raises:
+    UsageError: An override names no field; the message says which fields there
+      are.
+  """
   starts = ("--config.", "-config.")
   overrides = [
     override for override in overrides if override.startswith(starts)
@@ -144,23 +167,28 @@ def check_overrides(spec: str | None, overrides: list[str]) -> None:
 
 
 def load_config(spec: str) -> ConfigDict:
-  """The config of FILE[:preset]; UsageError if there is none."""
+  """Returns the config of FILE[:preset].
+
+  Raises:
+    UsageError: There is no such file.
+  """
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
   get_config = runpy.run_path(path)["get_config"]
   return get_config(preset) if preset else get_config()
 
 
-def main(argv) -> None:
+def main(argv: list[str]) -> None:
+  """Runs the mode that the flags name, and exits the program."""
   del argv
-  logging.set_verbosity(logging.ERROR)  # libraries' notes are not ours
+  logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
     sys.exit(dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
     print(stop, file=sys.stderr)
-    sys.exit(143)  # as after SIGTERM
+    sys.exit(143)  # the exit code of a process that SIGTERM ended
   except BrokenPipeError:
     sys.exit(1)
   except KeyboardInterrupt:  # outside of training, which saves first
@@ -174,7 +202,17 @@ def main(argv) -> None:
 def dispatch(
   mode: str, config: ConfigDict | None, workdir: str | None, input_path
 ) -> int:
-  """Runs one mode; returns the exit code."""
+  """Runs one mode; returns the exit code.
+
+  Args:
+    mode: One of MODES.
+    config: The config; None if there is none.
+    workdir: The value of --workdir.
+    input_path: The value of --input.
+
+  Raises:
+    UsageError: A flag is missing, or is for another mode.
+  """
   check(workdir, "--workdir is missing: name the folder of the run")
   check(
     config is not None or mode == "report",
@@ -195,8 +233,13 @@ def dispatch(
 
 
 def keep_programs(folder: str) -> None:
-  """Lets JAX keep compiled programs below a folder, apart for every kind of
-  CPU, unless it was told where (JAX_COMPILATION_CACHE_DIR)."""
+  """Lets JAX keep compiled programs below a folder, one for every kind of CPU.
+
+  If JAX_COMPILATION_CACHE_DIR is set, it stays as it is.
+
+  Args:
+    folder: The folder; "" keeps nothing.
+  """
   import jax
 
   if folder and not jax.config.jax_compilation_cache_dir:
@@ -212,7 +255,7 @@ def keep_programs(folder: str) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-# Fields and sections of a config that make no other method of a run.
+# Fields and sections of a config that do not change the method of a run.
 UNNAMED = {
   "seeds",
   "eval",
@@ -230,8 +273,10 @@ UNNAMED = {
 
 
 def name_overrides(config: ConfigDict) -> None:
-  """Puts fields that differ from the preset of --config into config.overrides,
-  by which results tell this run from others of its preset."""
+  """Puts fields that differ from the preset of --config into config.overrides.
+
+  By these, results tell this run from others of its preset.
+  """
   from flax.traverse_util import flatten_dict
 
   preset = load_config(flags.FLAGS["config"].config_filename)

@@ -1,4 +1,4 @@
-"""The flags of a run on several hosts."""
+"""The flags of a run on several hosts, and what they do."""
 
 import contextlib
 
@@ -29,11 +29,14 @@ FLAGS = ("multihost", "coordinator", "processes", "process", "connect_timeout")
 MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
-def joined(mode: str):
-  """Inside, this process is one of several, if the flags say so.
+def joined(mode: str) -> contextlib.AbstractContextManager:
+  """Returns a context in which this process is one of several, if flags say so.
+
+  Args:
+    mode: The value of --mode.
 
   Raises:
-    UsageError: a flag is missing, too much, or cannot be.
+    UsageError: A flag is missing, is one too many, or has an impossible value.
   """
   settings = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:

@@ -1,9 +1,10 @@
-"""--mode=abc, end to end: interpolate, calibrate, retrain, certify, evaluate.
+"""This is --mode=abc: interpolate, calibrate, retrain, certify and evaluate.
 
-One workdir, stages that are skipped when done and resumed when cut off:
-W/interpolate (a vanilla model), W/calibrate (its attention as lines), W/retrain
-(a fresh model with those lines as its bias), W/certify_1 and so on (training on
-inputs that a certificate found wrong).
+One workdir W holds all stages. A stage that is done is skipped, and one that
+was interrupted is resumed. W/interpolate holds a vanilla model, W/calibrate its
+attention as lines, and W/retrain a fresh model with those lines as its bias;
+W/certify_1 and so on hold the training on inputs that a certificate found
+wrong.
 """
 
 import pathlib
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax import hosts, memory, plots
 from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import (
   attention_statistics,
   calibrate,
@@ -23,6 +25,7 @@ from lengthgen_jax.pipelines import (
   workdir,
 )
 from lengthgen_jax.results import records
+from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training import loop
 
 
@@ -30,7 +33,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Runs the stages that are not done yet; returns the exit code.
 
   Raises:
-    UsageError: no seed interpolated, or no line passed.
+    UsageError: No seed interpolated, or no line passed.
   """
   check_config(config)
   interpolation = workdir.prepare(
@@ -58,7 +61,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
 
 def check_config(config: ConfigDict) -> None:
-  """UsageError for any mistake that a later stage would run into."""
+  """Checks a config for every mistake that a later stage would run into.
+
+  Raises:
+    UsageError: There is such a mistake.
+  """
   first_experiment = build.build(config)
   check(
     config.initial.kind == "random",
@@ -102,28 +109,50 @@ def check_config(config: ConfigDict) -> None:
 
 
 def seconds(log: pathlib.Path) -> float:
-  """What the gradient steps of a training took, all calls that it needed."""
+  """Returns the seconds that the gradient steps of a training took.
+
+  Args:
+    log: The metrics.jsonl of the training, with the rows of all calls of the
+      program that it needed.
+  """
   return sum(
     {row["step"]: row["seconds"] for row in records.read(log)}.values()
   )
 
 
 def training_times(folder: pathlib.Path) -> str:
-  """Seconds that both trainings took, all seeds together, and their ratio."""
+  """Says how many seconds both trainings of a workdir took, and their ratio.
+
+  The seconds are those of all seeds together.
+  """
   interpolation, retraining = (
     seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
   )
   return (
     f"training: interpolation {interpolation:.0f} s, retraining"
-    f" {retraining:.0f} s ({retraining / interpolation:.2f} of it), compilation included"
+    f" {retraining:.0f} s ({retraining / interpolation:.2f} of it),"
+    " compilation included"
   )
 
 
 def draw(
-  config: ConfigDict, folder: pathlib.Path, interpolation, retraining
-) -> list:
-  """Calibrated biases, mean attention, one input's attention."""
+  config: ConfigDict,
+  folder: pathlib.Path,
+  interpolation: loop.Run,
+  retraining: loop.Run,
+) -> list[pathlib.Path]:
+  """Draws the calibrated biases, the mean attention and one input's attention.
+
+  Args:
+    config: The config of the workdir.
+    folder: The workdir.
+    interpolation: The training of the vanilla models.
+    retraining: The training with the calibrated bias.
+
+  Returns:
+    The paths of the figures.
+  """
   model, paths = workdir.load(retraining, "last")[0], []
   width, length = attention_statistics.conditions(
     config.calibration, interpolation.experiment
@@ -147,8 +176,20 @@ def draw(
   return paths + attention_figures(config, interpolation, folder / "figures")
 
 
-def bias_figures(model, batch, folder, condition: str) -> list:
-  """The bias of a model's scaffold at a batch's rows and keys, by site."""
+def bias_figures(
+  model: Model, batch: Batch, folder: pathlib.Path, condition: str
+) -> list[pathlib.Path]:
+  """Draws the bias of a model's scaffold at the rows and keys of a batch.
+
+  Args:
+    model: A trained model.
+    batch: A batch of its main task.
+    folder: Where the figures go.
+    condition: The width or length of the batch, for the titles.
+
+  Returns:
+    The paths of the figures, one for each attention site with a bias.
+  """
   biases = jax.jit(model.experiment.sites)(model.scaffold, batch).biases
   return [
     plots.matrices(
@@ -167,8 +208,10 @@ def bias_figures(model, batch, folder, condition: str) -> list:
   ]
 
 
-def window_figures(model, length: int, folder: pathlib.Path) -> list:
-  """The bias of a windowed model (ABS paper, figure 3) at a length."""
+def window_figures(
+  model: Model, length: int, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
   batch = attention_statistics.samples(
@@ -178,8 +221,14 @@ def window_figures(model, length: int, folder: pathlib.Path) -> list:
   return bias_figures(model, batch, folder / "figures", condition)
 
 
-def attention_figures(config: ConfigDict, interpolation, folder) -> list:
-  """Heat maps of a vanilla model's last decoder layer on abc.example."""
+def attention_figures(
+  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the attention of a vanilla model's last decoder layer to abc.example.
+
+  Returns:
+    The paths of the heat maps, one for each attention site.
+  """
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
   batch, layers = workdir.load(interpolation, "best")[0].attention(text)

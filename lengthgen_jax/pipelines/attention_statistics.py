@@ -1,5 +1,8 @@
-"""Mean attention of a model under conditions of width and length, and what its
-lines are worth."""
+"""Statistics of a trained model's attention, from which lines are calibrated.
+
+The mean attention is collected under conditions of width and length, and every
+candidate line is judged by it.
+"""
 
 import copy
 from functools import partial, reduce
@@ -10,15 +13,33 @@ import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention import candidates, lines
-from lengthgen_jax.attention.calibration import Condition, Rule, calibrate
+from lengthgen_jax.attention.calibration import (
+  Condition,
+  Rule,
+  Verdict,
+  calibrate,
+)
+from lengthgen_jax.attention.candidates import Candidates
 from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, plan
+from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.task import Task
+from lengthgen_jax.training.mesh import Mesh
 
-PASS = 250  # samples at once
+PASS = 250  # samples in a batch
 
 
-def conditions(section, experiment) -> list[tuple]:
-  """(width, length in units) to collect at; length None draws from training."""
+def conditions(section, experiment: Experiment) -> list[tuple]:
+  """Returns the pairs (width, length in units) to collect attention at.
+
+  On a grid both are pairs of numbers. A length of None means that examples are
+  drawn as in training.
+
+  Args:
+    section: The section config.calibration.
+    experiment: The experiment of the interpolated models.
+  """
   lengths = [experiment.task.units(length) for length in section.lengths]
   if experiment.task.ragged:
     return [(length, length) for length in lengths]
@@ -32,19 +53,26 @@ def conditions(section, experiment) -> list[tuple]:
   return [(width, length) for width in widths for length in lengths or [None]]
 
 
-def collect(section, model: Model, width, length, unsolved=False):
-  """What an interpolated model attends to under one condition.
+def collect(
+  section,
+  model: Model,
+  width: int | tuple[int, ...],
+  length: int | tuple[int, ...] | None,
+  unsolved: bool = False,
+) -> tuple[dict[str, Condition], dict[str, np.ndarray], float]:
+  """Collects the mean attention of an interpolated model under one condition.
 
   Args:
-    section: config.calibration.
-    model: an interpolated one.
-    width: of the operands.
-    length: units of every operand; None draws training examples.
-    unsolved: whether samples that are not solved count too.
+    section: The section config.calibration.
+    model: An interpolated model.
+    width: The width of the operands.
+    length: The units of every operand; None draws training examples.
+    unsolved: Whether samples that are not solved count too.
 
   Returns:
-    Of the samples that were solved, by site: a calibration.Condition, and the
-    attention's deviation [N, H, T, S]; then how many were, in %.
+    Three values, of the samples that count: a Condition for each attention
+    site; the standard deviation of the attention [N, H, T, S] for each site;
+    and the percentage of samples that count.
   """
   experiment = model.experiment
   task, draw = experiment.task, partial(samples, experiment, model.seed)
@@ -56,7 +84,8 @@ def collect(section, model: Model, width, length, unsolved=False):
     return _sums(model.mesh, experiment, section.quantity, *args)
 
   starts = range(0, section.samples, PASS)
-  # Small arrays of every shape: a program for each operation costs more.
+  # The sums are added by numpy: there are arrays of many shapes, and to compile
+  # an addition for each would take longer.
   parts = jax.device_get(list(map(sums, starts)))
   total = reduce(partial(jax.tree.map, np.add), parts)
   solved = float(total["solved"])
@@ -83,13 +112,31 @@ def collect(section, model: Model, width, length, unsolved=False):
   return means, deviations, 100 * solved / section.samples
 
 
-def sites(experiment) -> tuple[str, ...]:
-  """Attention sites of decoder rows."""
+def sites(experiment: Experiment) -> tuple[str, ...]:
+  """Returns the attention sites of the decoder's rows."""
   return tuple(s for s in experiment.site_segments if s != "encoder")
 
 
-def samples(experiment, seed: int, width, length, start, count):
-  # One number names a condition: a grid's is its two numbers' digits.
+def samples(
+  experiment: Experiment,
+  seed: int,
+  width: int | tuple[int, ...],
+  length: int | tuple[int, ...] | None,
+  start: int,
+  count: int,
+) -> Batch:
+  """Returns samples `start` to `start + count` of a condition as a batch.
+
+  Args:
+    experiment: The experiment of the model.
+    seed: The seed of the model, from which samples are drawn.
+    width: The width of the operands.
+    length: The units of every operand; None draws training examples.
+    start: The index of the first sample.
+    count: How many samples there are.
+  """
+  # A width or length is folded into the key as one number, which on a grid has
+  # the digits of both.
   fold = lambda key, x: jax.random.fold_in(key, int(np.polyval(x, 1000)))
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
   dataset = experiment.data[0]
@@ -113,8 +160,19 @@ def samples(experiment, seed: int, width, length, start, count):
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _sums(mesh, experiment, quantity, params, scaffold, batch, unsolved):
-  """Sums over solved samples of attention and its square, per site."""
+def _sums(
+  mesh: Mesh,
+  experiment: Experiment,
+  quantity: str,
+  params: dict,
+  scaffold: dict,
+  batch: Batch,
+  unsolved: bool,
+) -> dict[str, jax.Array]:
+  """Sums attention and its square over the samples that count, for each site.
+
+  `quantity` is "weights" (after the softmax) or "scores" (before it).
+  """
   batch = mesh.split(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
@@ -130,10 +188,21 @@ def _sums(mesh, experiment, quantity, params, scaffold, batch, unsolved):
 
 
 def judge(
-  section, task, conditions: list[Condition], site: str, threshold=None
-):
-  """Candidates of one site and the Verdict on them; `section` is
-  config.calibration, whose κ a threshold takes the place of."""
+  section,
+  task: Task,
+  conditions: list[Condition],
+  site: str,
+  threshold: float | None = None,
+) -> tuple[Candidates, Verdict]:
+  """Returns the candidate lines of one attention site and the Verdict on them.
+
+  Args:
+    section: The section config.calibration.
+    task: The main task.
+    conditions: The mean attention of the site under every condition.
+    site: "self" or "cross".
+    threshold: What takes the place of the section's κ; None keeps κ.
+  """
   causal = site == "self"
   largest = max(conditions, key=lambda condition: condition.attention.shape[3])
   prompt_segments = set(range(len(task.segments)))
@@ -172,10 +241,23 @@ def judge(
   return tested_lines, verdict
 
 
-def strongest(section, model: Model, samples: int) -> dict:
-  """{site: (Candidates, Verdict)} of a model as it is, solved or not: the lines
-  that may be kept are all that are long enough, whatever their score. Where it
-  was trained at one width, two more tell an operand's ends apart."""
+def strongest(
+  section, model: Model, samples: int
+) -> dict[str, tuple[Candidates, Verdict]]:
+  """Judges all lines of a model's attention, whether or not samples are solved.
+
+  Every line that is long enough may be kept, whatever its score is. A model
+  that was trained at one width is also shown two greater ones, because one
+  width cannot tell the two ends of an operand apart.
+
+  Args:
+    section: The section config.calibration.
+    model: A trained model.
+    samples: How many samples there are of each condition.
+
+  Returns:
+    The candidates and the verdict on them, for each attention site.
+  """
   section = copy.deepcopy(section)
   section.samples = samples
   experiment = model.experiment

@@ -1,4 +1,4 @@
-"""--mode=calibrate: from an interpolated model's attention to a bias file."""
+"""This is --mode=calibrate: it turns a model's attention into a bias file."""
 
 import json
 import pathlib
@@ -13,12 +13,18 @@ from lengthgen_jax.attention import calibration, candidates
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.pipelines.attention_statistics import judge
+from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Writes W/calibrate/bias.npz from a trained workdir's attention."""
+  """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
+
+  Raises:
+    UsageError: The workdir is not one of --mode=train that can be calibrated.
+  """
   workdir.check_trained(config, folder)
   check(
     not workdir.is_pipeline(folder),
@@ -32,8 +38,12 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-def check_config(config: ConfigDict, experiment) -> None:
-  """UsageError for a calibration that cannot be."""
+def check_config(config: ConfigDict, experiment: Experiment) -> None:
+  """Checks that the models of an experiment can be calibrated.
+
+  Raises:
+    UsageError: They cannot be.
+  """
   section, task = config.calibration, experiment.task
   check(
     task.of_digits or task.strides,
@@ -75,11 +85,11 @@ def check_config(config: ConfigDict, experiment) -> None:
   )
 
 
-def interpolated(config: ConfigDict, run) -> list[Model]:
-  """The seeds whose best validation EM reaches abc.min_exact_match.
+def interpolated(config: ConfigDict, run: loop.Run) -> list[Model]:
+  """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   Raises:
-    UsageError: there is none.
+    UsageError: There is none.
   """
   models = workdir.load(run, "best")
   threshold = config.abc.min_exact_match
@@ -97,23 +107,26 @@ def interpolated(config: ConfigDict, run) -> list[Model]:
   best_exact_match = max(model.em for model in models)
   check(
     interpolating,
-    f"no seed interpolated: the best validation EM is"
-    f" {100 * best_exact_match:.1f} %, below abc.min_exact_match={threshold}; train longer, or lower it with"
+    "no seed interpolated: the best validation EM is"
+    f" {100 * best_exact_match:.1f} %, below abc.min_exact_match={threshold};"
+    " train longer, or lower it with"
     f" --config.abc.min_exact_match={max(best_exact_match - 0.005, 0.0):.3f}",
   )
   return interpolating
 
 
-def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
+def calibrate(
+  config: ConfigDict, models: list[Model], folder: pathlib.Path
+) -> None:
   """Calibrates every seed and writes `folder`/bias.npz.
 
   Args:
-    config: config of the interpolated models.
-    models: one of each seed; one whose attention has no line is dropped.
-    folder: where bias.npz and attention.npz go.
+    config: The config of the interpolated models.
+    models: One model of each seed; one whose attention has no line is dropped.
+    folder: Where bias.npz and attention.npz go.
 
   Raises:
-    UsageError: no line passes in any head of any seed.
+    UsageError: No line passes in any head of any seed.
   """
   start = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
@@ -134,7 +147,7 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   )
   bias = {
     site: calibration.compact(
-      tested_lines,  # the same for all seeds
+      tested_lines,  # they are the same for all seeds
       [judged_sites[site][1] for judged_sites in judged_by_seed.values()],
       section.layers,
       section.empty_heads,
@@ -153,7 +166,8 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   if hosts.first():
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "attention.npz", **arrays)
-    # Last, and in one go: where there is a bias, calibration is done.
+    # The bias is written last, and atomically: if there is one, calibration is
+    # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
   workdir.report(
@@ -163,8 +177,13 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
 
 
 def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
-  """What `judge` says of each site of a model, and the mean attention (with its
-  deviation) of the last condition, as attention.npz names them."""
+  """Judges the lines of one model, and reports those that are kept.
+
+  Returns:
+    The result of `judge` for each attention site; and the arrays of
+    attention.npz: the mean and the standard deviation of the attention under
+    the last condition.
+  """
   section, experiment = config.calibration, model.experiment
   pairs = attention_statistics.conditions(section, experiment)
   collected = [
@@ -187,8 +206,13 @@ def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
   return judged, arrays
 
 
-def describe(section, experiment, seed: int, judged: dict) -> None:
-  """Reports every head: its lines with z-scores, or its best candidate."""
+def describe(
+  section: ConfigDict, experiment: Experiment, seed: int, judged: dict
+) -> None:
+  """Reports the kept lines of every head with their scores.
+
+  Of a head without a line, the score of its best candidate is reported.
+  """
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
   for site, (tested_lines, verdict) in judged.items():
     names = experiment.site_segments[site]

@@ -1,8 +1,9 @@
-"""--mode=certify: is a trained model right at every length? All cases, a
-verdict, and the shortest inputs on which it is wrong.
+"""This is --mode=certify: it proves a trained model right at every length.
 
+Finitely many cases decide that. The program goes through all of them and says
+the verdict, with the shortest inputs on which the model is wrong.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
-is where a certification that was cut off goes on.
+holds the state from which an interrupted certification resumes.
 """
 
 import dataclasses
@@ -36,22 +37,25 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-def certify(stage: workdir.Stage, folder, num_seeds: int) -> dict:
-  """Certificates of a stage's models, one each; also as a file, rows and a
-  figure. One that is there for the same parameters is kept.
+def certify(
+  stage: workdir.Stage, folder: pathlib.Path, num_seeds: int
+) -> dict[str, dict]:
+  """Certifies the models of a stage, and writes a file, rows and a figure.
+
+  A certificate that is there for the same parameters is kept.
 
   Args:
-    stage: what was trained; its config's `certify` section says what a
+    stage: What was trained; the `certify` section of its config says what a
       certificate may cost.
-    folder: where the files go.
-    asked: seeds that the run was asked for.
+    folder: Where the files go.
+    num_seeds: The number of seeds that the run was asked for.
 
   Returns:
-    {seed: certificate}.
+    The certificate of each seed, {seed: certificate}.
 
   Raises:
-    UsageError: a model whose rows see more than lines.
-    Interrupted: after SIGTERM or SIGINT, what was found is kept.
+    UsageError: The rows of a model see more than lines.
+    Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models = stage.models()
   check_local(models)
@@ -99,13 +103,17 @@ def certify(stage: workdir.Stage, folder, num_seeds: int) -> dict:
 
 
 def check_local(models: list[Model]) -> None:
-  """UsageError if a model's rows see more than lines."""
+  """Checks that the rows of every model see lines and nothing else.
+
+  Raises:
+    UsageError: The rows of a model see more than lines.
+  """
   for model in models:
     conditions.check_local(model.experiment, model.scaffold)
 
 
-def _kept(previous: dict, section, model: Model) -> bool:
-  """Whether a certificate of before says all that is asked."""
+def _kept(previous: dict, section: ConfigDict, model: Model) -> bool:
+  """Returns whether an earlier certificate is still valid and says enough."""
   is_same = previous.get("checksum") == certificate.checksum(model)
   is_enough = previous.get("complete") or (
     previous.get("views") and not section.exhaustive
@@ -113,8 +121,10 @@ def _kept(previous: dict, section, model: Model) -> bool:
   return bool(is_same and is_enough)
 
 
-def _certificate(section, model: Model, folder) -> dict:
-  """The certificate of one seed; `section` is config.certify."""
+def _certificate(
+  section: ConfigDict, model: Model, folder: pathlib.Path
+) -> dict:
+  """Returns the certificate of one seed; `section` is config.certify."""
   is_grid = model.experiment.task.axes > 1
   make_survey = running_sums.survey if is_grid else certificate.survey
   fields = {
@@ -132,7 +142,7 @@ def _certificate(section, model: Model, folder) -> dict:
   }
   try:
     survey = make_survey(model.experiment, model.scaffold)
-  except UsageError as reason:  # the other seeds may do
+  except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
   largest = int(np.argmax([contexts.count for contexts in survey.contexts]))
   example = list(survey.views.values())[largest][0]
@@ -154,8 +164,16 @@ def _certificate(section, model: Model, folder) -> dict:
   return fields | _enumerated(section.exhaustive, model, survey, folder)
 
 
-def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
-  """What all cases say, or those up to the narrowest that fail."""
+def _enumerated(
+  exhaustive: bool,
+  model: Model,
+  survey: certificate.Survey,
+  folder: pathlib.Path,
+) -> dict:
+  """Goes through the cases of a survey, and returns fields of a certificate.
+
+  If it is not exhaustive, it stops after the narrowest view that fails.
+  """
   experiment, mesh = model.experiment, model.mesh
   states = States(experiment, model.params, survey.tape, mesh=mesh)
   widths = [
@@ -185,7 +203,7 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   thin_rounding, thin_rows = (0.0, 0)
   if not is_grid:
     thin_rounding, thin_rows = verdict.thinnest(survey, tallies, states, dense)
-  rounding = float(np.maximum(rounding, thin_rounding))  # NaN stays
+  rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is
   fields = {
     "cases": cases,
     "complete": complete,
@@ -218,9 +236,20 @@ def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
   return fields | verdict.verdict(experiment, fields, float64_margin)
 
 
-def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
-  """A Tally of every view, or of those up to the first that fails; goes on
-  where an earlier call was cut off."""
+def _count(
+  exhaustive: bool,
+  model: Model,
+  survey: certificate.Survey,
+  states: States,
+  folder: pathlib.Path,
+) -> list[certificate.Tally]:
+  """Returns a Tally of every view, or of those up to the first that fails.
+
+  It resumes where an earlier call was interrupted.
+
+  Raises:
+    Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
+  """
   path = folder / PARTIAL
   key = [certificate.checksum(model), survey.cases, states.size]
   previous = json.loads(path.read_text()) if path.exists() else {}

@@ -1,5 +1,6 @@
-"""Does a scaffold fit the model, and does it hide the future?"""
+"""A check that a scaffold fits the model and hides the future."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -8,22 +9,27 @@ import numpy as np
 
 from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import plan
+from lengthgen_jax.tasks.pack import Batch
 
 
-def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
-  """Refuses a scaffold that does not fit or shows the future.
+def check_bias(
+  experiment: Experiment, scaffold: dict, lengths: Sequence[int]
+) -> list[str]:
+  """Refuses a scaffold that does not fit the model or shows the future.
 
   Args:
-    experiment: the model it is meant for.
-    scaffold: lines or matrices with leading axis R or 1.
-    lengths: test lengths that it must cover.
+    experiment: The experiment that the scaffold is meant for.
+    scaffold: Lines or matrices by site, with a leading axis R or 1.
+    lengths: The test lengths that it must cover.
 
   Returns:
-    Lines about rows with nothing open, if there are any.
+    Notes on rows that have no open cell, one line of text each.
 
   Raises:
-    UsageError: one line that names the site, layer, head and cell.
+    UsageError: The scaffold is refused; the message names the site, layer, head
+      and cell.
   """
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].leak()
@@ -42,7 +48,7 @@ def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
   seeds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
   widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
-  for turn in range(experiment.turns):  # every width of training
+  for turn in range(experiment.turns):  # at every width of training
     key, head = jax.random.key(0), experiment.task.name
     batch = experiment.sample(key, head, widest, turn)
     scored_T = np.asarray(batch.weight[0]) > 0
@@ -60,8 +66,10 @@ def check_bias(experiment, scaffold: dict, lengths) -> list[str]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _shut(experiment, scaffold: dict, batch) -> dict:
-  """Whether rows have nothing open, by site, with one seed's scaffold."""
+def _shut(
+  experiment: Experiment, scaffold: dict, batch: Batch
+) -> dict[str, jax.Array]:
+  """Returns whether rows have no open cell, by site; the scaffold is a seed's."""
   biases = experiment.sites(scaffold, batch).biases
   return {
     site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)

@@ -1,12 +1,13 @@
-"""Rounds of practice: what a certificate finds wrong is trained on.
+"""Rounds of practice train a model on inputs that its certificate found wrong.
 
 W/certify_1 and so on are the rounds of a workdir of --mode=train or abc, each
 with the inputs that it trains on. W/unmended.json has the seeds that are wrong
-after the last one; they answer as they were before the first.
+after the last round; they answer with the parameters from before the first.
 """
 
 import json
 import pathlib
+from collections.abc import Callable
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
@@ -16,8 +17,16 @@ from lengthgen_jax.training import loop
 
 
 def check_config(full_config, stage: str = "") -> None:
-  """UsageError if the config of a stage, whose fields begin so, has no such
-  rounds."""
+  """Checks that a training with this config can have rounds of practice.
+
+  Args:
+    full_config: The whole config of the training.
+    stage: What the names of its fields begin with in the user's config, like
+      "retrain.".
+
+  Raises:
+    UsageError: It cannot.
+  """
   buckets = tuple(full_config.data.buckets)
   check(
     not full_config.practice.rounds or len(buckets) < 2,
@@ -27,13 +36,16 @@ def check_config(full_config, stage: str = "") -> None:
 
 
 def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
-  """Certifies what a workdir was trained to, trains the seeds that are wrong on
-  inputs on which they are, and certifies them again.
+  """Certifies the models of a workdir, and trains those that are wrong again.
+
+  A seed that is wrong is trained on inputs on which it is, and then certified
+  again.
 
   Args:
-    most: rounds; 0: nothing is certified either.
-    whole: the workdir's config.
-    folder: the workdir.
+    max_rounds: The greatest number of rounds; with 0, nothing is certified
+      either.
+    full_config: The whole config of the workdir.
+    folder: The workdir.
   """
   if not max_rounds:
     return
@@ -42,7 +54,7 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
   )[-1]
   try:
     certify.check_local(stage_after().models())
-  except UsageError as reason:  # what was trained stands all the same
+  except UsageError as reason:  # the trained models can be evaluated anyway
     workdir.report(f"no certificate: {reason}")
     return
   path = folder / replay.UNMENDED
@@ -60,14 +72,21 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
 
 
 def _practice(
-  max_rounds: int, full_config, folder: pathlib.Path, stage_after
+  max_rounds: int,
+  full_config,
+  folder: pathlib.Path,
+  stage_after: Callable[..., workdir.Stage],
 ) -> list[int]:
-  """As run; returns the seeds that are wrong after all rounds they had.
+  """Runs the rounds; returns the seeds that are wrong after their last one.
 
   Args:
-    last: rounds -> Stage, what was trained in so many.
+    max_rounds: The greatest number of rounds.
+    full_config: The whole config of the workdir.
+    folder: The workdir.
+    stage_after: A function from a number of rounds to the Stage that was
+      trained in them.
   """
-  earlier_inputs = {}  # inputs of the rounds before, by seed
+  earlier_inputs = {}  # inputs of all earlier rounds, by seed
   for number in range(1, max_rounds + 2):
     round_folder = folder / f"certify_{number}"
     if not (round_folder / replay.INPUTS).exists():
@@ -85,7 +104,8 @@ def _practice(
           for seed in earlier_inputs
           if certificates[seed]["value"] == 0
         ]
-      # Lest a round move the error: what failed before fails again.
+      # Inputs that failed before are trained on again, lest a round only move
+      # the error.
       for seed in earlier_inputs.keys() & inputs.keys():
         inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
       records.write_text(

@@ -1,9 +1,13 @@
-"""--mode=evaluate: accuracy by test length: rows, a table and a figure."""
+"""This is --mode=evaluate: it measures accuracy at every test length.
+
+The results are rows of W/results.jsonl, a table and figures.
+"""
 
 import itertools
 import json
 import pathlib
 import time
+from collections.abc import Iterator, Sequence
 
 from ml_collections import ConfigDict
 
@@ -15,14 +19,16 @@ from lengthgen_jax.config.saved import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.results import figures, records, tables
+from lengthgen_jax.training import loop
 
 CERTIFICATE = "certificate.json"  # by seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Evaluates what was trained, prints the table, draws the figures."""
+  """Evaluates what was trained, with a table and figures; returns the exit code."""
   rows, extra_figures, known = [], [], {}
   stages = workdir.trainings(config, folder)
   for stage in stages:
@@ -58,9 +64,16 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
-  """Writes the longest lists that constructions with numbers of few bits sort,
-  and draws them; returns the figure's path."""
+def precisions(
+  config: ConfigDict, folder: pathlib.Path, experiment: Experiment
+) -> pathlib.Path:
+  """Finds the longest lists that constructions with numbers of few bits sort.
+
+  It writes them to W/precision.jsonl.
+
+  Returns:
+    The path of a figure of them.
+  """
   rows = precision.rows(
     experiment, config.eval.precisions, config.initial.longest
   )
@@ -71,9 +84,13 @@ def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
   return plots.longest_by_bits(rows, path, title)
 
 
-def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
-  """Rows of certificates that are of these very parameters; says which are
-  not."""
+def certified(
+  folder: pathlib.Path, models: list[Model], stage: str
+) -> list[dict]:
+  """Returns the rows of the certificates that are of the models' parameters.
+
+  A certificate of other parameters is reported.
+  """
   path, valid_rows = folder / CERTIFICATE, []
   certificates = json.loads(path.read_text()) if path.exists() else {}
   rows = records.read_results(folder / "results.jsonl")
@@ -98,29 +115,30 @@ def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
 def evaluate(
   config: ConfigDict,
   models: list[Model],
-  folder,
+  folder: pathlib.Path,
   stage: str,
   num_seeds: int,
   *,
   longest: float = float("inf"),
   known: dict | None = None,
 ) -> list[dict]:
-  """Evaluates every seed, merges the rows into `folder`/results.jsonl.
+  """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
   Args:
-    config: the whole config; its `eval` section says what to test.
-    models: one of each seed.
-    folder: where results.jsonl is.
+    config: The whole config; its `eval` section says what to test.
+    models: One model of each seed.
+    folder: Where results.jsonl is.
     stage: "train", or the stage of a pipeline that trained the parameters.
-    asked: how many seeds the run was asked for.
-    longest: greater lengths are left out.
-    known: what was measured so far, by parameters; grows. A later stage leaves
-      seeds as they are that need no practice.
+    num_seeds: The number of seeds that the run was asked for.
+    longest: Greater lengths are left out.
+    known: The rows that were measured so far, by seed and parameters; new ones
+      are added. Seeds that need no practice have the same parameters in a later
+      stage, and are not measured again.
 
   Returns:
     The rows of this evaluation.
   """
-  records.read_results(folder / "results.jsonl")  # refused now, not later
+  records.read_results(folder / "results.jsonl")  # a bad file is refused now
   rows, known = [], {} if known is None else known
   for model in models:
     base = row_base(config, model, stage, num_seeds)
@@ -137,8 +155,19 @@ def evaluate(
   return rows
 
 
-def check_memory(config: ConfigDict, run, longest: float = float("inf")):
-  """UsageError for a test of a run's models that no device can hold."""
+def check_memory(
+  config: ConfigDict, run: loop.Run, longest: float = float("inf")
+) -> None:
+  """Checks that a device can hold every test of a run's models.
+
+  Args:
+    config: The whole config of the run.
+    run: A training.
+    longest: Greater lengths are not tested.
+
+  Raises:
+    UsageError: No device can hold some test.
+  """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
   frontier_lengths = (
@@ -152,7 +181,10 @@ def check_memory(config: ConfigDict, run, longest: float = float("inf")):
 
 
 def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
-  """Rows of a test without the model's conditions; says how it went."""
+  """Returns the rows of a test, and reports its exact match.
+
+  The rows are without the fields of `row_base`.
+  """
   measure_names = (
     list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
   )
@@ -176,15 +208,28 @@ def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
   return [conditions | row for row in rows]
 
 
-def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
-  """Rows of the frontier on every test set with samples, where asked for."""
+def frontiers(
+  config: ConfigDict, model: Model, rows: list[dict], longest: float
+) -> list[dict]:
+  """Returns the rows of the frontier: the longest length that is still right.
+
+  Args:
+    config: The whole config; there are no such rows unless eval.frontier is
+      set.
+    model: A trained model.
+    rows: The rows that were measured at the lengths tested.
+    longest: Greater lengths are not tried.
+
+  Returns:
+    A row for each test set that is sampled at every length.
+  """
   section, frontier_rows = config.eval, []
   alone = model.experiment.task.alone
   if not section.frontier:
     return []
   bound = int(min(section.frontier, longest))
   for test in _tests(config, model, section.test_sets, [bound]):
-    # Sets that differ by length, or of one input, have no such length.
+    # There is no such length where sets differ by length, or have one input.
     if test.name not in section.test_sets or test.name in alone:
       continue
     test = test._replace(samples=section.frontier_samples, count=None)
@@ -200,8 +245,10 @@ def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
   return frontier_rows
 
 
-def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
-  """Every Test that `eval` asks for up to the longest length."""
+def tests(
+  config: ConfigDict, model: Model, longest: float = float("inf")
+) -> list[Test]:
+  """Returns every Test that config.eval asks for, up to the longest length."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
   stress_sets = [name for name in task.stress if name not in section.test_sets]
@@ -212,7 +259,7 @@ def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
 
 
 def _tests(config: ConfigDict, model: Model, test_sets, lengths):
-  """Tests of some test sets at some lengths."""
+  """Yields the tests of some test sets at some lengths."""
   section, task = config.eval, model.experiment.task
   samples_by_length = dict(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
@@ -239,7 +286,14 @@ def _tests(config: ConfigDict, model: Model, test_sets, lengths):
 def row_base(
   config: ConfigDict, model: Model, stage: str, num_seeds: int
 ) -> dict:
-  """The conditions of a row: everything but what was measured."""
+  """Returns the fields of a row that say under which conditions it was measured.
+
+  Args:
+    config: The whole config of the stage.
+    model: The model that was measured.
+    stage: "train", or the stage of a pipeline that trained the parameters.
+    num_seeds: The number of seeds that the run was asked for.
+  """
   task = model.experiment.task
   natural = not task.ragged and config.data.width == "natural"
   padded = natural and task.axes == 1

@@ -1,30 +1,39 @@
-"""A model trained again without a line of its bias, each in turn.
+"""An ablation of lines by training: a model is trained again without each line.
 
-What a trained model loses without a line it may have learned to do without, had
-it never been there. W/without has a run for each line.
+A trained model from which a line is taken may fail although it could have
+learned to do without that line, had it never had it. W/without has a training
+for each line.
 """
 
 import dataclasses
+import pathlib
 import re
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.pipelines.training_probes import passes
 from lengthgen_jax.probes import interventions
+from lengthgen_jax.probes.activations import Mean
 from lengthgen_jax.training import loop
 
 
-def retrained(run: loop.Run, folder, model, pass_options):
-  """Exact match of models that were trained without a line in any head; yields
-  Means, of which `part` and `line` say what was left out.
+def retrained(
+  run: loop.Run, folder: pathlib.Path, model: Model, pass_options: dict
+) -> Iterator[Mean]:
+  """Trains a model without a line in any head, and measures its exact match.
 
   Args:
-    run: the training of `model`, which is done again for its seed.
-    folder: of the workdir.
-    model: a trained.Model whose bias is lines.
-    see: keyword arguments of `passes`.
+    run: The training of `model`, which is done again for its seed.
+    folder: The workdir.
+    model: A trained model whose bias is lines.
+    pass_options: Keyword arguments of `passes`.
+
+  Yields:
+    Means, of which `part` and `line` say what was left out.
   """
   cells_by_line = {
     key: cells
@@ -48,8 +57,22 @@ def retrained(run: loop.Run, folder, model, pass_options):
       yield mean._replace(part=site, line=words)
 
 
-def _closed(run: loop.Run, seed: int, site: str, cells, folder) -> loop.Run:
-  """The training of one seed without some lines (layer, head, number)."""
+def _closed(
+  run: loop.Run,
+  seed: int,
+  site: str,
+  cells: list[tuple[int, int, int]],
+  folder: pathlib.Path,
+) -> loop.Run:
+  """Returns the training of one seed without some lines of an attention site.
+
+  Args:
+    run: A training of several seeds.
+    seed: One of its seeds.
+    site: An attention site with lines.
+    cells: The lines to leave out, (layer, head, number) each.
+    folder: Where the checkpoints and logs go.
+  """
   index = run.seeds.index(seed)
   of_seed = lambda x: (
     np.asarray(x)[index : index + 1] if len(x) > 1 else np.asarray(x)

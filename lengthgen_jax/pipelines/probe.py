@@ -1,13 +1,14 @@
-"""--mode=probe: what a trained model does inside, as rows and figures.
+"""This is --mode=probe: it measures and draws what a trained model does inside.
 
-W/probes.jsonl has a row per probe, length and place in the model, of every
-seed; W/figures/probes (of --mode=abc: a folder per stage) has the figures,
-which show single inputs and heads of the best seed.
+W/probes.jsonl has a row per probe, length and part of the model, of every seed.
+W/figures/probes (with a folder per stage in a workdir of --mode=abc) has the
+figures, which show single inputs and heads of the best seed.
 """
 
 import dataclasses
 import pathlib
 import time
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -24,35 +25,41 @@ from lengthgen_jax.pipelines import (
 )
 from lengthgen_jax.pipelines.training_probes import passes
 from lengthgen_jax.probes import figures
-from lengthgen_jax.probes.activations import Seen, activation
+from lengthgen_jax.probes.activations import Mean, Seen, activation
 from lengthgen_jax.probes.attention_maps import Input, check_size
-from lengthgen_jax.probes.registry import LINES, PROBES, chosen, measured
+from lengthgen_jax.probes.registry import (
+  LINES,
+  PROBES,
+  Probe,
+  chosen,
+  measured,
+)
 from lengthgen_jax.probes.summary import summary
 from lengthgen_jax.results import records
 from lengthgen_jax.training.loop import WATCHED
 
-LONGEST = 100  # of eval.lengths, those that are probed unless asked for
+LONGEST = 100  # by default no greater one of eval.lengths is probed
 
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-  """What is wanted: the fields of config.probe, explained there."""
+  """A ProbeConfig has the fields of config.probe, which configs explain."""
 
   inputs: tuple
   random_inputs: int
   stage: str
-  only: tuple
-  figures: tuple
-  lengths: tuple
+  only: tuple[str, ...]
+  figures: tuple[str, ...]
+  lengths: tuple[int, ...]
   samples: int
   causal_length: int
   retrain: bool
-  activations: tuple
+  activations: tuple[str, ...]
   every: int
 
 
 def run(full_config, folder: pathlib.Path) -> int:
-  """Probes a workdir; `whole` is its config. Returns the exit code."""
+  """Probes the workdir `folder`, whose config this is; returns the exit code."""
   stages = {
     trained_stage.name: trained_stage
     for trained_stage in workdir.trainings(full_config, folder)
@@ -106,11 +113,12 @@ def run(full_config, folder: pathlib.Path) -> int:
 
 
 def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
-  """What is drawn: what was typed (by default the papers' own), and random
-  inputs.
+  """Returns the inputs to draw: those of probe.inputs, and random ones.
+
+  If config.probe names neither, the one that the papers show is drawn.
 
   Raises:
-    UsageError: one is no input of the task, or too long for the model or for a
+    UsageError: One is no input of the task, or too long for the model or for a
       figure.
   """
   experiment, task, inputs = model.experiment, model.experiment.task, []
@@ -143,8 +151,10 @@ def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
   return inputs
 
 
-def _keep(names: tuple, inputs: list[Input], path) -> None:
-  """Writes activations of the inputs that are drawn, if any are named."""
+def _keep(
+  names: tuple[str, ...], inputs: list[Input], path: pathlib.Path
+) -> None:
+  """Writes the named activations of the inputs to draw, if there are names."""
   arrays = {
     f"{i}.{name}": activation(example.seen.acts, name)
     for name in names
@@ -158,7 +168,7 @@ def _keep(names: tuple, inputs: list[Input], path) -> None:
 def _rows(
   stage, model: Model, probe_config: ProbeConfig, probes: dict, num_seeds: int
 ):
-  """Rows of all probes of one seed."""
+  """Returns the rows of all probes of one seed."""
   config, task = stage.config, model.experiment.task
   train_length = model.experiment.train_length
   usual_lengths = [n for n in config.eval.lengths if n <= LONGEST] or [
@@ -207,7 +217,7 @@ def _rows(
 def _retrained(
   stage, folder, model: Model, probe_config: ProbeConfig, num_seeds: int
 ):
-  """Rows of models that were trained without a line."""
+  """Trains a model again without each line; returns the rows of the models."""
   config, task = stage.config, model.experiment.task
   length = probe_config.causal_length or model.experiment.train_length
   base = evaluate.row_base(config, model, stage.name, num_seeds)
@@ -222,8 +232,8 @@ def _retrained(
   return [base | _row("retrained_without_line", mean) for mean in means]
 
 
-def _row(metric: str, mean) -> dict:
-  """A row of what was measured, without its conditions."""
+def _row(metric: str, mean: Mean) -> dict:
+  """Returns the row of a mean, without the fields of `evaluate.row_base`."""
   row = measures.measured(metric, mean.value, int(mean.count), True)
   names = "part", "layer", "head", "line", "position"
   row |= {name: getattr(mean, name) for name in names}
@@ -236,7 +246,11 @@ def _row(metric: str, mean) -> dict:
 
 
 def _names(probe_config: ProbeConfig, model: Model) -> dict:
-  """Names of the rows and outputs that are patched, see charts.patches."""
+  """Returns the labels of the patched rows, of their sources and the outputs.
+
+  The keys are those that ablation_charts.patches looks up: None for the
+  decoder's inputs, "source" and "outputs".
+  """
   length = probe_config.causal_length or model.experiment.train_length
   batch = next(passes(model, length, probe_config.samples)).at
   make_labels = partial(plots.labels, model.experiment)
@@ -251,8 +265,14 @@ def _names(probe_config: ProbeConfig, model: Model) -> dict:
   return names
 
 
-def _logs(stages) -> dict:
-  """What was logged of runs that were watched, by stage."""
+def _logs(
+  stages: Iterable[workdir.Stage],
+) -> dict[str, tuple[list[dict], list[dict]]]:
+  """Returns the logs of the trainings that were watched, by stage.
+
+  Returns:
+    The rows of metrics.jsonl and of the watching probes, of each stage.
+  """
   logs = {}
   for stage in stages:
     folder = stage.runs[-1].folder

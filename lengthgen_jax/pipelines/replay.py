@@ -1,24 +1,26 @@
-"""A round of practice: training on inputs that a certificate found wrong."""
+"""A round of practice is a training on inputs that a certificate found wrong."""
 
 import dataclasses
 import json
+import pathlib
 
 import jax
 import numpy as np
 
 from lengthgen_jax.training import loop
 
-INPUTS = "practice.json"  # of a round, by seed
-UNMENDED = "unmended.json"  # seeds that are wrong after all rounds
+INPUTS = "practice.json"  # the inputs of a round, by seed
+UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
 
 
-def round_of(section, run: loop.Run, folder) -> loop.Run:
-  """Training on inputs that a certificate found wrong, after `run`.
+def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
+  """Returns the training of a round of practice.
 
   Args:
-    section: config.practice.
-    run: what was trained before any round.
-    folder: of the round, with the inputs of every seed that it trains.
+    section: The section config.practice.
+    run: The training before any round.
+    folder: The folder of the round, with the inputs of every seed that it
+      trains.
   """
   practice = json.loads((folder / INPUTS).read_text())
   seeds = tuple(map(int, practice))

@@ -1,4 +1,4 @@
-"""--mode=train: train, practice if that is asked for, evaluate."""
+"""This is --mode=train: train, practice if the config says so, evaluate."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Trains the workdir's run; returns the exit code."""
+  """Trains and evaluates what a config describes; returns the exit code."""
   counterexamples.check_config(config)
   training_run = workdir.prepare(config, folder, workdir.report)
   initial = initial_parameters(config, training_run)
@@ -28,10 +28,13 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def initial_parameters(
   config: ConfigDict, training_run: loop.Run
 ) -> list | None:
-  """What each seed starts from; None for random parameters of its own.
+  """Returns the parameters that each seed starts from.
+
+  Returns:
+    A pytree for each seed; None if every seed draws random parameters.
 
   Raises:
-    UsageError: the model is not one that can start from there.
+    UsageError: The model cannot have the parameters that config.initial names.
   """
   section = config.initial
   if section.kind == "random":
@@ -42,8 +45,14 @@ def initial_parameters(
   return [noisy(params, seed, section.noise) for seed in training_run.seeds]
 
 
-def noisy(params, seed: int, noise: float):
-  """Parameters with normal noise of a standard deviation, a seed's own."""
+def noisy(params: dict, seed: int, noise: float) -> dict:
+  """Returns parameters plus normal noise.
+
+  Args:
+    params: A pytree of parameters.
+    seed: The seed of the run, from which the noise is drawn.
+    noise: The standard deviation.
+  """
   flat, unravel = ravel_pytree(params)
   key = rng.stream(seed, "init")
   return unravel(flat + noise * jax.random.normal(key, flat.shape))

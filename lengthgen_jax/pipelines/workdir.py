@@ -1,10 +1,11 @@
-"""Workdirs: whose they are, and the models in them."""
+"""Workdirs: which config one belongs to, and the models that it holds."""
 
 import copy
 import dataclasses
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,15 +25,22 @@ from lengthgen_jax.training import loop, mesh, optimizer
 
 
 def report(line: str) -> None:
-  """A line on standard error, above a progress bar, from the first host."""
+  """Prints a line on standard error, above a progress bar, on the first host."""
   if hosts.first():
     tqdm.write(line, file=sys.stderr)
 
 
 def prepare(config: ConfigDict, folder, on_note=lambda note: None) -> loop.Run:
-  """A config as a run; `say` is told what is odd about its scaffold."""
+  """Returns the training that a config describes.
+
+  Args:
+    config: A whole config.
+    folder: Where the checkpoints and logs of the training go.
+    on_note: A function of one line of text, called for everything that is odd
+      about the scaffold.
+  """
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
-    jax.config.update("jax_enable_x64", True)  # all stages': of one process
+    jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
@@ -54,17 +62,22 @@ def prepare(config: ConfigDict, folder, on_note=lambda note: None) -> loop.Run:
   )
 
 
-def load(run: loop.Run, checkpoint) -> list[trained.Model]:
-  """The models of a trained run, one of each seed."""
+def load(run: loop.Run, checkpoint: str | int) -> list[trained.Model]:
+  """Loads the models of a trained run, one of each seed.
+
+  Args:
+    run: A training that was done.
+    checkpoint: "last", "best" or the number of a step.
+  """
   checkpoint = str(checkpoint)
   return trained.models(run, loop.load(run, checkpoint), checkpoint)
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
-  """Creates the workdir, or checks that it is this config's and mode's.
+  """Creates the workdir, or checks that it belongs to this config and mode.
 
   Raises:
-    UsageError: it cannot be written, or belongs to another config or mode.
+    UsageError: It cannot be written, or belongs to another config or mode.
   """
   if belongs(config, workdir):
     pipeline = is_pipeline(workdir)
@@ -80,7 +93,11 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
-  """UsageError unless the workdir was trained with this config."""
+  """Checks that the workdir was trained with this config.
+
+  Raises:
+    UsageError: It was not.
+  """
   check(
     belongs(config, workdir),
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
@@ -88,7 +105,11 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Whether there is a config in the workdir; UsageError if it is another."""
+  """Returns whether there is a config in the workdir.
+
+  Raises:
+    UsageError: There is, and it is another one.
+  """
   previous = saved.saved_config(workdir)
   if previous is None:
     return False
@@ -102,19 +123,22 @@ def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
 
 
 def is_pipeline(workdir: pathlib.Path) -> bool:
-  """Whether the workdir is one of --mode=abc."""
+  """Returns whether the workdir is one of --mode=abc."""
   return (workdir / "interpolate").is_dir()
 
 
 def bias_path(workdir: pathlib.Path) -> pathlib.Path:
+  """Returns the path of a workdir's calibrated bias."""
   return workdir / "calibrate" / "bias.npz"
 
 
-def retrained(config: ConfigDict, workdir: pathlib.Path):
-  """(config, Run) of the retrained model of a pipeline.
+def retrained(
+  config: ConfigDict, workdir: pathlib.Path
+) -> tuple[ConfigDict, loop.Run]:
+  """Returns the config and the training of a pipeline's second stage.
 
   Raises:
-    UsageError: calibration was not run yet.
+    UsageError: The calibration was not run yet.
   """
   path = bias_path(workdir)
   check(
@@ -127,13 +151,15 @@ def retrained(config: ConfigDict, workdir: pathlib.Path):
 
 
 class Stage(NamedTuple):
-  """What was trained in a workdir, in one of its stages.
+  """A Stage is what was trained in one of the stages of a workdir.
 
   Attributes:
     name: "train", or "interpolate" and "retrain"; then "certify".
-    config: the whole config of the stage.
-    runs: of two, the later one has the seeds that were trained on.
-    unmended: seeds of which the first run alone counts.
+    config: The whole config of the stage.
+    runs: The trainings of the stage, in order. Of "certify", the first is the
+      one before all rounds of practice; each round has the seeds that were
+      trained again.
+    unmended: The seeds of which the first run alone counts.
   """
 
   name: str
@@ -142,7 +168,7 @@ class Stage(NamedTuple):
   unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
-    """One of each seed; its step is that of all runs that it had."""
+    """Loads one model of each seed; its step counts all runs that it had."""
     first, *later = self.runs
     checkpoint = self.config.eval.checkpoint
     models_by_seed = {model.seed: model for model in load(first, checkpoint)}
@@ -158,15 +184,16 @@ class Stage(NamedTuple):
 def trainings(
   config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
 ) -> list[Stage]:
-  """What was trained in a workdir; the last one answers.
+  """Returns the stages that were trained in a workdir; the last one answers.
 
   Args:
-    config: the workdir's.
-    workdir: where.
-    rounds: of certification that count; None: all that mended a seed.
+    config: The config of the workdir.
+    workdir: The workdir.
+    rounds: How many rounds of practice count; None stands for all rounds, of
+      the seeds that they mended.
 
   Raises:
-    UsageError: it was not trained with this config.
+    UsageError: The workdir was not trained with this config.
   """
   check_trained(config, workdir)
   if is_pipeline(workdir):
@@ -198,12 +225,22 @@ def trainings(
 
 
 def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
-  """The models that answer, one of each seed."""
+  """Loads the models that answer, one of each seed."""
   return trainings(config, workdir)[-1].models()
 
 
-def open_model(folder, seed: int | None = None) -> trained.Model:
-  """The model of a workdir; see lengthgen_jax.load."""
+def open_model(
+  folder: str | pathlib.Path, seed: int | None = None
+) -> trained.Model:
+  """Loads a model of a workdir; see lengthgen_jax.load.
+
+  Args:
+    folder: The workdir.
+    seed: The seed of the model; None stands for the best one by validation.
+
+  Raises:
+    UsageError: Nothing was trained there, or no such seed.
+  """
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
   models_by_seed = {
