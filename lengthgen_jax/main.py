@@ -200,7 +200,10 @@ def main(argv: list[str]) -> None:
 
 
 def dispatch(
-  mode: str, config: ConfigDict | None, workdir: str | None, input_path
+  mode: str,
+  config: ConfigDict | None,
+  workdir: str | None,
+  input_path: str | None,
 ) -> int:
   """Runs one mode; returns the exit code.
 
@@ -233,7 +236,7 @@ def dispatch(
 
 
 def keep_programs(folder: str) -> None:
-  """Lets JAX keep compiled programs below a folder, one for every kind of CPU.
+  """Lets JAX keep compiled programs in a folder, apart for each kind of CPU.
 
   If JAX_COMPILATION_CACHE_DIR is set, it stays as it is.
 

@@ -69,7 +69,7 @@ def check_bias(
 def _shut(
   experiment: Experiment, scaffold: dict, batch: Batch
 ) -> dict[str, jax.Array]:
-  """Returns whether rows have no open cell, by site; the scaffold is a seed's."""
+  """Returns, by site, whether rows have no open cell with a seed's scaffold."""
   biases = experiment.sites(scaffold, batch).biases
   return {
     site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)

@@ -28,7 +28,7 @@ CERTIFICATE = "certificate.json"  # by seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Evaluates what was trained, with a table and figures; returns the exit code."""
+  """Evaluates what was trained in a workdir; returns the exit code."""
   rows, extra_figures, known = [], [], {}
   stages = workdir.trainings(config, folder)
   for stage in stages:
@@ -89,7 +89,7 @@ def certified(
 ) -> list[dict]:
   """Returns the rows of the certificates that are of the models' parameters.
 
-  A certificate of other parameters is reported.
+  A certificate that says right, but of other parameters, is reported.
   """
   path, valid_rows = folder / CERTIFICATE, []
   certificates = json.loads(path.read_text()) if path.exists() else {}
@@ -258,7 +258,12 @@ def tests(
   ]
 
 
-def _tests(config: ConfigDict, model: Model, test_sets, lengths):
+def _tests(
+  config: ConfigDict,
+  model: Model,
+  test_sets: Sequence[str],
+  lengths: Sequence[int],
+) -> Iterator[Test]:
   """Yields the tests of some test sets at some lengths."""
   section, task = config.eval, model.experiment.task
   samples_by_length = dict(
@@ -286,7 +291,7 @@ def _tests(config: ConfigDict, model: Model, test_sets, lengths):
 def row_base(
   config: ConfigDict, model: Model, stage: str, num_seeds: int
 ) -> dict:
-  """Returns the fields of a row that say under which conditions it was measured.
+  """Returns the fields of a row that say what was measured, and how.
 
   Args:
     config: The whole config of the stage.

@@ -59,7 +59,12 @@ class ProbeConfig:
 
 
 def run(full_config, folder: pathlib.Path) -> int:
-  """Probes the workdir `folder`, whose config this is; returns the exit code."""
+  """Probes the models of a workdir; returns the exit code.
+
+  Args:
+    full_config: The whole config of the workdir.
+    folder: The workdir.
+  """
   stages = {
     trained_stage.name: trained_stage
     for trained_stage in workdir.trainings(full_config, folder)
@@ -166,8 +171,12 @@ def _keep(
 
 
 def _rows(
-  stage, model: Model, probe_config: ProbeConfig, probes: dict, num_seeds: int
-):
+  stage: workdir.Stage,
+  model: Model,
+  probe_config: ProbeConfig,
+  probes: dict[str, Probe],
+  num_seeds: int,
+) -> list[dict]:
   """Returns the rows of all probes of one seed."""
   config, task = stage.config, model.experiment.task
   train_length = model.experiment.train_length
@@ -215,8 +224,12 @@ def _rows(
 
 
 def _retrained(
-  stage, folder, model: Model, probe_config: ProbeConfig, num_seeds: int
-):
+  stage: workdir.Stage,
+  folder: pathlib.Path,
+  model: Model,
+  probe_config: ProbeConfig,
+  num_seeds: int,
+) -> list[dict]:
   """Trains a model again without each line; returns the rows of the models."""
   config, task = stage.config, model.experiment.task
   length = probe_config.causal_length or model.experiment.train_length
@@ -245,7 +258,9 @@ def _row(metric: str, mean: Mean) -> dict:
   return row
 
 
-def _names(probe_config: ProbeConfig, model: Model) -> dict:
+def _names(
+  probe_config: ProbeConfig, model: Model
+) -> dict[str | None, list[str]]:
   """Returns the labels of the patched rows, of their sources and the outputs.
 
   The keys are those that ablation_charts.patches looks up: None for the

@@ -1,4 +1,4 @@
-"""A round of practice is a training on inputs that a certificate found wrong."""
+"""A round of practice trains on inputs that a certificate found wrong."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""This is --mode=report: it writes tables, figures and a page of all results."""
+"""This is --mode=report: it writes tables, figures and a page of results."""
 
 import pathlib
 

@@ -19,7 +19,7 @@ from lengthgen_jax.tasks import data
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.state import TrainState
 
-MEMORY = 256 << 20  # bytes of scores and weights of a pass
+MEMORY = 256 << 20  # bytes that the scores and weights of a pass may take
 
 
 def passes(
@@ -27,11 +27,11 @@ def passes(
   length: int,
   samples: int,
   *,
-  seed=0,
-  first=0,
-  exact=True,
+  seed: int = 0,
+  first: int = 0,
+  exact: bool = True,
   **seen_fields,
-):
+) -> Iterator[Seen]:
   """Runs a model on random inputs of its task's first test set.
 
   Args:

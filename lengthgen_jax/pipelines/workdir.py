@@ -25,12 +25,16 @@ from lengthgen_jax.training import loop, mesh, optimizer
 
 
 def report(line: str) -> None:
-  """Prints a line on standard error, above a progress bar, on the first host."""
+  """Prints a line on the first host's standard error, above a progress bar."""
   if hosts.first():
     tqdm.write(line, file=sys.stderr)
 
 
-def prepare(config: ConfigDict, folder, on_note=lambda note: None) -> loop.Run:
+def prepare(
+  config: ConfigDict,
+  folder: pathlib.Path,
+  on_note: Callable[[str], None] = lambda note: None,
+) -> loop.Run:
   """Returns the training that a config describes.
 
   Args:
