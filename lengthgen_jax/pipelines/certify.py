@@ -28,7 +28,7 @@ from lengthgen_jax.training.mesh import Vote
 from lengthgen_jax.training.progress import stop_signals
 
 PARTIAL = "certificate_partial.json"
-SAVE_SECONDS = 10
+SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:

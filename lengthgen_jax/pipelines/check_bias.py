@@ -45,14 +45,14 @@ def check_bias(
   for length in lengths:
     experiment.check_scaffold(experiment.test_width(length), scaffold)
   num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
-  seeds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
+  seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
   widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
   for turn in range(experiment.turns):  # at every width of training
     key, head = jax.random.key(0), experiment.task.name
     batch = experiment.sample(key, head, widest, turn)
     scored_T = np.asarray(batch.weight[0]) > 0
-    closed_masks = [_shut(experiment, tree, batch) for tree in seeds]
+    closed_masks = [_shut(experiment, tree, batch) for tree in seed_scaffolds]
     for site in sorted(closed_masks[0]):
       closed_count = sum(
         int(tree[site][..., scored_T].sum()) for tree in closed_masks

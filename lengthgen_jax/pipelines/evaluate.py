@@ -24,7 +24,7 @@ from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
-CERTIFICATE = "certificate.json"  # by seed
+CERTIFICATE = "certificate.json"  # has a certificate for each seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:

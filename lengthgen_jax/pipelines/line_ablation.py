@@ -1,8 +1,8 @@
 """An ablation of lines by training: a model is trained again without each line.
 
-A trained model from which a line is taken may fail although it could have
-learned to do without that line, had it never had it. W/without has a training
-for each line.
+A trained model may fail when a line is taken from it, and yet have learned to
+do without that line if it had been trained so. W/without has a training for
+each line.
 """
 
 import dataclasses

@@ -38,12 +38,12 @@ from lengthgen_jax.probes.summary import summary
 from lengthgen_jax.results import records
 from lengthgen_jax.training.loop import WATCHED
 
-LONGEST = 100  # by default no greater one of eval.lengths is probed
+LONGEST = 100  # by default, greater lengths of config.eval are not probed
 
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-  """A ProbeConfig has the fields of config.probe, which configs explain."""
+  """A ProbeConfig has the fields of config.probe, see configs/base.py."""
 
   inputs: tuple
   random_inputs: int
@@ -283,10 +283,10 @@ def _names(
 def _logs(
   stages: Iterable[workdir.Stage],
 ) -> dict[str, tuple[list[dict], list[dict]]]:
-  """Returns the logs of the trainings that were watched, by stage.
+  """Returns the logs of the stages whose training was watched by probes.
 
   Returns:
-    The rows of metrics.jsonl and of the watching probes, of each stage.
+    By stage, the rows of metrics.jsonl and the rows of the probes.
   """
   logs = {}
   for stage in stages:

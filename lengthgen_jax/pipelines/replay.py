@@ -29,7 +29,8 @@ def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
   sets, lengths = [], []
   for inputs in practice.values():
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
-    texts = inputs["failing"] * repeats + inputs["thin"]  # as many of either
+    # About as many inputs fail as have thin margins.
+    texts = inputs["failing"] * repeats + inputs["thin"]
     items, sizes = zip(*map(task.parse, texts), strict=True)
     pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
     sets.append(np.stack(list(map(pad, items))))
