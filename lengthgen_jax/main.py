@@ -23,7 +23,7 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import multihost
 from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
 
-# Each is a file of pipelines/, and one of benchmark/.
+# Each mode is a file of pipelines/; "bench" is one of benchmark/.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
@@ -61,7 +61,7 @@ _INPUT = flags.DEFINE_string(
 
 
 def run() -> None:
-  """The console script."""
+  """Runs the program; this is its console script."""
   for name in ("config", "workdir", "mode", "input", *multihost.FLAGS):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
   sys.modules["__main__"].__doc__ = __doc__
@@ -69,18 +69,24 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; one line and exit code 2 on any mistake."""
+  """Parses the command line; returns the arguments that are no flags.
+
+  On any mistake it prints one line and exits with code 2.
+  """
   try:
     # config_flags looks for overrides in sys.argv, not in what it is given.
     sys.argv = fill_config(argv)
-    rest = flags.FLAGS(sys.argv)
-    check(len(rest) == 1, f"what is {' '.join(rest[1:])!r}? see --help")
-    return rest
+    arguments = flags.FLAGS(sys.argv)
+    check(
+      len(arguments) == 1, f"what is {' '.join(arguments[1:])!r}? see --help"
+    )
+    return arguments
   except Exception as error:
     fail(_one_line(error), 2)
 
 
 def _one_line(error: Exception) -> str:
+  """Returns the first line of an error's message."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, UsageError | flags.Error | ValueError):
     return lines[0] if lines else repr(error)
@@ -88,71 +94,101 @@ def _one_line(error: Exception) -> str:
 
 
 def fail(message: str, code: int) -> None:
+  """Prints a message on standard error and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
 
 def fill_config(argv: list[str]) -> list[str]:
-  """Puts --config first, where its overrides may follow in any order; the
-  workdir's own config stands in if it was left out.
+  """Puts --config first, so that its overrides may be in any order.
+
+  If --config was left out, the config that the workdir was trained with takes
+  its place.
+
+  Args:
+    argv: The command line.
+
+  Returns:
+    The command line with --config first.
 
   Raises:
-    UsageError: there is no such file, or an override names no field.
+    UsageError: There is no such file, or an override names no field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ("config", "workdir"):
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
-  found, others = parser.parse_known_args(argv[1:])
-  saved = pathlib.Path(found.workdir or "", "config.json")
-  if found.config is None and found.workdir and saved.is_file():
+  options, other_arguments = parser.parse_known_args(argv[1:])
+  saved_path = pathlib.Path(options.workdir or "", "config.json")
+  if options.config is None and options.workdir and saved_path.is_file():
     reader = pathlib.Path(__file__).parent / "config" / "saved.py"
-    found.config = f"{reader}:{saved}"
-  check_overrides(found.config, others)
-  ours = [f"--{name}={x}" for name, x in vars(found).items() if x is not None]
-  return [argv[0], *ours, *others]
+    options.config = f"{reader}:{saved_path}"
+  check_overrides(options.config, other_arguments)
+  leading_flags = [
+    f"--{name}={value}"
+    for name, value in vars(options).items()
+    if value is not None
+  ]
+  return [argv[0], *leading_flags, *other_arguments]
 
 
-def check_overrides(spec: str | None, words: list[str]) -> None:
-  """UsageError for --config.x that names no field, with the fields there;
-  whatever a config file raises about its preset passes through."""
+def check_overrides(spec: str | None, overrides: list[str]) -> None:
+  """Checks that every override names a field of the config.
+
+  Whatever a config file raises about its preset passes through.
+
+  Args:
+    spec: The value of --config, FILE[:preset]; None if there is none.
+    overrides: Arguments, of which those that begin with --config. are checked.
+
+  Raises:
+    UsageError: An override names no field; the message says which fields there
+      are.
+  """
   starts = ("--config.", "-config.")
-  words = [word for word in words if word.startswith(starts)]
+  overrides = [
+    override for override in overrides if override.startswith(starts)
+  ]
   check(
-    spec or not words,
+    spec or not overrides,
     "--config.field=... needs --config=FILE (or a trained --workdir)",
   )
   config = load_config(spec) if spec else None
-  for word in words:
-    name = word.lstrip("-").partition("=")[0]
-    node, place = config, "config"
+  for override in overrides:
+    name = override.lstrip("-").partition("=")[0]
+    node, node_name = config, "config"
     for part in name.split(".")[1:]:
       fields = list(node) if isinstance(node, ConfigDict) else []
       check(
         part in fields,
-        f"--{name}: no field {part!r}; {place} has"
+        f"--{name}: no field {part!r}; {node_name} has"
         f" {', '.join(fields) or 'no fields of its own'}",
       )
-      node, place = node[part], f"{place}.{part}"
+      node, node_name = node[part], f"{node_name}.{part}"
 
 
 def load_config(spec: str) -> ConfigDict:
-  """The config of FILE[:preset]; UsageError if there is none."""
+  """Returns the config of FILE[:preset].
+
+  Raises:
+    UsageError: There is no such file.
+  """
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
   get_config = runpy.run_path(path)["get_config"]
   return get_config(preset) if preset else get_config()
 
 
-def main(argv) -> None:
+def main(argv: list[str]) -> None:
+  """Runs the mode that the flags name, and exits the program."""
   del argv
-  logging.set_verbosity(logging.ERROR)  # libraries' notes are not ours
+  logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
     sys.exit(dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
     print(stop, file=sys.stderr)
-    sys.exit(143)  # as after SIGTERM
+    sys.exit(143)  # the exit code of a process that SIGTERM ended
   except BrokenPipeError:
     sys.exit(1)
   except KeyboardInterrupt:  # outside of training, which saves first
@@ -164,43 +200,65 @@ def main(argv) -> None:
 
 
 def dispatch(
-  mode: str, config: ConfigDict | None, workdir: str | None, source
+  mode: str,
+  config: ConfigDict | None,
+  workdir: str | None,
+  input_path: str | None,
 ) -> int:
-  """Runs one mode; returns the exit code."""
+  """Runs one mode; returns the exit code.
+
+  Args:
+    mode: One of MODES.
+    config: The config; None if there is none.
+    workdir: The value of --workdir.
+    input_path: The value of --input.
+
+  Raises:
+    UsageError: A flag is missing, or is for another mode.
+  """
   check(workdir, "--workdir is missing: name the folder of the run")
   check(
     config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  check(source is None or mode == "predict", "--input is for --mode=predict")
+  check(
+    input_path is None or mode == "predict", "--input is for --mode=predict"
+  )
   if config is not None:
     name_overrides(config)
     keep_programs(config.compile_cache)
-  room = "benchmark" if mode == "bench" else "pipelines"
-  run = importlib.import_module(f"lengthgen_jax.{room}.{mode}").run
-  more = (source,) if mode == "predict" else ()
+  package = "benchmark" if mode == "bench" else "pipelines"
+  run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+  extra_arguments = (input_path,) if mode == "predict" else ()
   with multihost.joined(mode):
-    return run(config, pathlib.Path(workdir), *more)
+    return run(config, pathlib.Path(workdir), *extra_arguments)
 
 
 def keep_programs(folder: str) -> None:
-  """Lets JAX keep compiled programs below a folder, apart for every kind of
-  CPU, unless it was told where (JAX_COMPILATION_CACHE_DIR)."""
+  """Lets JAX keep compiled programs in a folder, apart for each kind of CPU.
+
+  If JAX_COMPILATION_CACHE_DIR is set, it stays as it is.
+
+  Args:
+    folder: The folder; "" keeps nothing.
+  """
   import jax
 
   if folder and not jax.config.jax_compilation_cache_dir:
-    about = pathlib.Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
-    kind = {line for line in lines if line.startswith(("flags", "Features"))}
-    text = f"{platform.machine()}{platform.processor()}{sorted(kind)}"
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    features = {
+      line for line in lines if line.startswith(("flags", "Features"))
+    }
+    text = f"{platform.machine()}{platform.processor()}{sorted(features)}"
     name = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = pathlib.Path(folder).expanduser() / name
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-# Fields and sections of a config that make no other method of a run.
+# Fields and sections of a config that do not change the method of a run.
 UNNAMED = {
   "seeds",
   "eval",
@@ -218,18 +276,22 @@ UNNAMED = {
 
 
 def name_overrides(config: ConfigDict) -> None:
-  """Puts fields that differ from the preset of --config into config.overrides,
-  by which results tell this run from others of its preset."""
+  """Puts fields that differ from the preset of --config into config.overrides.
+
+  By these, results tell this run from others of its preset.
+  """
   from flax.traverse_util import flatten_dict
 
   preset = load_config(flags.FLAGS["config"].config_filename)
   preset = flatten_dict(preset.to_dict(), sep=".")
-  found = dict(text.split("=", 1) for text in config.overrides)
+  overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in flatten_dict(config.to_dict(), sep=".").items():
     unnamed = field in UNNAMED or field.partition(".")[0] in UNNAMED
     if not unnamed and value != preset[field]:
-      found[field] = str(value).replace(" ", "")
-  config.overrides = tuple(f"{name}={found[name]}" for name in sorted(found))
+      overrides[field] = str(value).replace(" ", "")
+  config.overrides = tuple(
+    f"{name}={overrides[name]}" for name in sorted(overrides)
+  )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The flags of a run on several hosts."""
+"""The flags of a run on several hosts, and what they do."""
 
 import contextlib
 
@@ -29,19 +29,22 @@ FLAGS = ("multihost", "coordinator", "processes", "process", "connect_timeout")
 MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
-def joined(mode: str):
-  """Inside, this process is one of several, if the flags say so.
+def joined(mode: str) -> contextlib.AbstractContextManager:
+  """Returns a context in which this process is one of several, if flags say so.
+
+  Args:
+    mode: The value of --mode.
 
   Raises:
-    UsageError: a flag is missing, too much, or cannot be.
+    UsageError: A flag is missing, is one too many, or has an impossible value.
   """
-  which = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
+  settings = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
-    named = [x is not None for x in which]
+    is_given = [value is not None for value in settings]
     check(
-      not any(named),
+      not any(is_given),
       "--coordinator, --processes and --process are for --multihost",
     )
     return contextlib.nullcontext()
   check(mode in MODES, f"--multihost is for --mode: {', '.join(MODES)}")
-  return hosts.joined(*which, _CONNECT.value)
+  return hosts.joined(*settings, _CONNECT.value)

@@ -1,1 +1,1 @@
-"""What each --mode does with a config and a workdir: a file for each mode."""
+"""The pipelines: each --mode of the program has a file with its `run`."""

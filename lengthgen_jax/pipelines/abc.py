@@ -1,9 +1,10 @@
-"""--mode=abc, end to end: interpolate, calibrate, retrain, certify, evaluate.
+"""This is --mode=abc: interpolate, calibrate, retrain, certify and evaluate.
 
-One workdir, stages that are skipped when done and resumed when cut off:
-W/interpolate (a vanilla model), W/calibrate (its attention as lines), W/retrain
-(a fresh model with those lines as its bias), W/certify_1 and so on (training on
-inputs that a certificate found wrong).
+One workdir W holds all stages. A stage that is done is skipped, and one that
+was interrupted is resumed. W/interpolate holds a vanilla model, W/calibrate its
+attention as lines, and W/retrain a fresh model with those lines as its bias;
+W/certify_1 and so on hold the training on inputs that a certificate found
+wrong.
 """
 
 import pathlib
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax import hosts, memory, plots
 from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import (
   attention_statistics,
   calibrate,
@@ -23,6 +25,7 @@ from lengthgen_jax.pipelines import (
   workdir,
 )
 from lengthgen_jax.results import records
+from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training import loop
 
 
@@ -30,122 +33,170 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Runs the stages that are not done yet; returns the exit code.
 
   Raises:
-    UsageError: no seed interpolated, or no line passed.
+    UsageError: No seed interpolated, or no line passed.
   """
   check_config(config)
-  first = workdir.prepare(config, folder / "interpolate", workdir.report)
-  memory.check_training(first)
-  evaluate.check_memory(config, first, longest=config.abc.vanilla_longest)
+  interpolation = workdir.prepare(
+    config, folder / "interpolate", workdir.report
+  )
+  memory.check_training(interpolation)
+  evaluate.check_memory(
+    config, interpolation, longest=config.abc.vanilla_longest
+  )
   workdir.open_workdir(config, folder, "abc")
-  loop.train(first)
-  models = calibrate.interpolated(config, first)
+  loop.train(interpolation)
+  models = calibrate.interpolated(config, interpolation)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
   hosts.meet("calibrated")
-  _, second = workdir.retrained(config, folder)
+  _, retraining = workdir.retrained(config, folder)
   initial = None
   if config.retrain.start == "interpolated":
-    initial = [m.params for m in models if m.seed in second.seeds]
-  loop.train(second, initial)
+    initial = [
+      model.params for model in models if model.seed in retraining.seeds
+    ]
+  loop.train(retraining, initial)
   counterexamples.run(config.practice.rounds, config, folder)
   return evaluate.run(config, folder)
 
 
 def check_config(config: ConfigDict) -> None:
-  """UsageError for any mistake that a later stage would run into."""
-  first = build.build(config)
+  """Checks a config for every mistake that a later stage would run into.
+
+  Raises:
+    UsageError: There is such a mistake.
+  """
+  first_experiment = build.build(config)
   check(
     config.initial.kind == "random",
     f"initial.kind={config.initial.kind!r} is for --mode=train; with abc,"
     " choose 'random'",
   )
-  calibrate.check_config(config, first)
-  later = stages.retrain_config(config, config.seeds, None)
+  calibrate.check_config(config, first_experiment)
+  second_config = stages.retrain_config(config, config.seeds, None)
   try:
-    second = build.build(later)
+    second_experiment = build.build(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
-  each = ["num_decoder_layers"] * (config.calibration.layers == "each")
-  for name in ("kind", "num_heads", *each):
-    before, after = config.model[name], later.model[name]
+  layer_fields = ["num_decoder_layers"] * (config.calibration.layers == "each")
+  for name in ("kind", "num_heads", *layer_fields):
+    before, after = config.model[name], second_config.model[name]
     check(
-      before == after or name in each and before == 1,
+      before == after or name in layer_fields and before == 1,
       f"retrain.model.{name}={after!r}: lines go from head to head, so it must"
       f" be as in the first stage, {before!r}",
     )
   if config.retrain.start == "interpolated":
     check(
-      first.model == second.model,
+      first_experiment.model == second_experiment.model,
       "retrain.start='interpolated' needs the same model and positions in"
       " retrain.* as in the first stage; make them equal, or choose 'fresh'",
     )
     check(
-      later.train.restarts == 0,
+      second_config.train.restarts == 0,
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  counterexamples.check_config(later, "retrain.")
+  counterexamples.check_config(second_config, "retrain.")
   try:
-    _, lengths = first.task.parse(config.abc.example or first.task.usage)
+    _, lengths = first_experiment.task.parse(
+      config.abc.example or first_experiment.task.usage
+    )
   except ValueError as error:
     raise UsageError(f"abc.example: {error}") from error
-  what = f"abc.example: {max(lengths)} {first.task.unit}"
-  first.width(lengths, what, "choose one of at most {}")
+  subject = f"abc.example: {max(lengths)} {first_experiment.task.unit}"
+  first_experiment.width(lengths, subject, "choose one of at most {}")
 
 
 def seconds(log: pathlib.Path) -> float:
-  """What the gradient steps of a training took, all calls that it needed."""
+  """Returns the seconds that the gradient steps of a training took.
+
+  Args:
+    log: The metrics.jsonl of the training, with the rows of all calls of the
+      program that it needed.
+  """
   return sum(
     {row["step"]: row["seconds"] for row in records.read(log)}.values()
   )
 
 
 def training_times(folder: pathlib.Path) -> str:
-  """Seconds that both trainings took, all seeds together, and their ratio."""
-  first, second = (
+  """Says how many seconds both trainings of a workdir took, and their ratio.
+
+  The seconds are those of all seeds together.
+  """
+  interpolation, retraining = (
     seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
   )
   return (
-    f"training: interpolation {first:.0f} s, retraining {second:.0f} s"
-    f" ({second / first:.2f} of it), compilation included"
+    f"training: interpolation {interpolation:.0f} s, retraining"
+    f" {retraining:.0f} s ({retraining / interpolation:.2f} of it),"
+    " compilation included"
   )
 
 
-def draw(config: ConfigDict, folder: pathlib.Path, first, second) -> list:
-  """Calibrated biases, mean attention, one input's attention."""
-  model, made = workdir.load(second, "last")[0], []
+def draw(
+  config: ConfigDict,
+  folder: pathlib.Path,
+  interpolation: loop.Run,
+  retraining: loop.Run,
+) -> list[pathlib.Path]:
+  """Draws the calibrated biases, the mean attention and one input's attention.
+
+  Args:
+    config: The config of the workdir.
+    folder: The workdir.
+    interpolation: The training of the vanilla models.
+    retraining: The training with the calibrated bias.
+
+  Returns:
+    The paths of the figures.
+  """
+  model, paths = workdir.load(retraining, "last")[0], []
   width, length = attention_statistics.conditions(
-    config.calibration, first.experiment
+    config.calibration, interpolation.experiment
   )[-1]
   batch = attention_statistics.samples(
-    first.experiment, model.seed, width, length, 0, 1
+    interpolation.experiment, model.seed, width, length, 0, 1
   )
-  made += bias_figures(model, batch, folder / "figures", f"W={width}")
+  paths += bias_figures(model, batch, folder / "figures", f"W={width}")
   attention = np.load(folder / "calibrate" / "attention.npz")
-  for site in attention_statistics.sites(first.experiment):
+  for site in attention_statistics.sites(interpolation.experiment):
     keys = batch.keys if site == "self" else batch.source_keys
-    made.append(
+    paths.append(
       plots.matrices(
         attention[f"{site}_{model.seed}"],
         folder / "figures" / f"attention_mean_{site}.png",
         f"mean {site}-attention {config.calibration.quantity} of the"
         f" interpolated model, seed {model.seed}",
-        plots.labels(first.experiment, site, keys),
+        plots.labels(interpolation.experiment, site, keys),
       )
     )
-  return made + attention_figures(config, first, folder / "figures")
+  return paths + attention_figures(config, interpolation, folder / "figures")
 
 
-def bias_figures(model, batch, folder, where: str) -> list:
-  """The bias of a model's scaffold at a batch's rows and keys, by site."""
+def bias_figures(
+  model: Model, batch: Batch, folder: pathlib.Path, condition: str
+) -> list[pathlib.Path]:
+  """Draws the bias of a model's scaffold at the rows and keys of a batch.
+
+  Args:
+    model: A trained model.
+    batch: A batch of its main task.
+    folder: Where the figures go.
+    condition: The width or length of the batch, for the titles.
+
+  Returns:
+    The paths of the figures, one for each attention site with a bias.
+  """
   biases = jax.jit(model.experiment.sites)(model.scaffold, batch).biases
   return [
     plots.matrices(
       np.asarray(biases[site].values)[:, 0],
       folder / f"bias_{site}.png",
-      f"{site}-attention bias, seed {model.seed}, {where} (white: closed; each"
-      " head its own scale)",
+      f"{site}-attention bias, seed {model.seed}, {condition} (white: closed;"
+      " each head its own scale)",
       plots.labels(
         model.experiment,
         site,
@@ -157,22 +208,30 @@ def bias_figures(model, batch, folder, where: str) -> list:
   ]
 
 
-def window_figures(model, length: int, folder: pathlib.Path) -> list:
-  """The bias of a windowed model (ABS paper, figure 3) at a length."""
+def window_figures(
+  model: Model, length: int, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
   batch = attention_statistics.samples(
     experiment, model.seed, width, units, 0, 1
   )
-  where = f"{length} {experiment.task.unit}"
-  return bias_figures(model, batch, folder / "figures", where)
+  condition = f"{length} {experiment.task.unit}"
+  return bias_figures(model, batch, folder / "figures", condition)
 
 
-def attention_figures(config: ConfigDict, first, folder) -> list:
-  """Heat maps of a vanilla model's last decoder layer on abc.example."""
-  task = first.experiment.task
+def attention_figures(
+  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the attention of a vanilla model's last decoder layer to abc.example.
+
+  Returns:
+    The paths of the heat maps, one for each attention site.
+  """
+  task = interpolation.experiment.task
   text = config.abc.example or task.usage
-  batch, layers = workdir.load(first, "best")[0].attention(text)
+  batch, layers = workdir.load(interpolation, "best")[0].attention(text)
   columns = {"self": batch.inputs, "cross": batch.source}
   return [
     plots.matrices(

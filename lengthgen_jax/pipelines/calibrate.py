@@ -1,4 +1,4 @@
-"""--mode=calibrate: from an interpolated model's attention to a bias file."""
+"""This is --mode=calibrate: it turns a model's attention into a bias file."""
 
 import json
 import pathlib
@@ -13,27 +13,37 @@ from lengthgen_jax.attention import calibration, candidates
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.pipelines.attention_statistics import judge
+from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Writes W/calibrate/bias.npz from a trained workdir's attention."""
+  """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
+
+  Raises:
+    UsageError: The workdir is not one of --mode=train that can be calibrated.
+  """
   workdir.check_trained(config, folder)
   check(
     not workdir.is_pipeline(folder),
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  made = workdir.prepare(config, folder)
-  check_config(config, made.experiment)
-  calibrate(config, interpolated(config, made), folder / "calibrate")
+  trained_run = workdir.prepare(config, folder)
+  check_config(config, trained_run.experiment)
+  calibrate(config, interpolated(config, trained_run), folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
 
-def check_config(config: ConfigDict, experiment) -> None:
-  """UsageError for a calibration that cannot be."""
+def check_config(config: ConfigDict, experiment: Experiment) -> None:
+  """Checks that the models of an experiment can be calibrated.
+
+  Raises:
+    UsageError: They cannot be.
+  """
   section, task = config.calibration, experiment.task
   check(
     task.of_digits or task.strides,
@@ -54,88 +64,99 @@ def check_config(config: ConfigDict, experiment) -> None:
       f"calibration.lengths: {length} exceeds"
       f" data.train_length={config.data.train_length}",
     )
-  sizes = {
+  widths = {
     width
     for width, _ in attention_statistics.conditions(
       config.calibration, experiment
     )
   }
-  free = section.lines == "operand" and config.data.width == "natural"
-  grid = task.axes > 1
-  what = "calibration.lengths" if task.ragged or grid else "data.widths"
+  depends_on_width = (
+    section.lines == "operand" and config.data.width == "natural"
+  )
+  is_grid = task.axes > 1
+  field_name = (
+    "calibration.lengths" if task.ragged or is_grid else "data.widths"
+  )
   check(
-    not free or len(sizes) > 1,
+    not depends_on_width or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
-    f" width: train with two or more {what}, like"
-    f" {tuple(int(np.max([*sizes])) + i for i in range(3))}",
+    f" width: train with two or more {field_name}, like"
+    f" {tuple(int(np.max([*widths])) + i for i in range(3))}",
   )
 
 
-def interpolated(config: ConfigDict, run) -> list[Model]:
-  """The seeds whose best validation EM reaches abc.min_exact_match.
+def interpolated(config: ConfigDict, run: loop.Run) -> list[Model]:
+  """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   Raises:
-    UsageError: there is none.
+    UsageError: There is none.
   """
   models = workdir.load(run, "best")
-  wanted = config.abc.min_exact_match
-  good = [m for m in models if m.em >= wanted and not m.diverged]
+  threshold = config.abc.min_exact_match
+  interpolating = [
+    candidate
+    for candidate in models
+    if candidate.em >= threshold and not candidate.diverged
+  ]
   for model in models:
-    if model not in good:
+    if model not in interpolating:
       workdir.report(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
-        f" abc.min_exact_match={wanted}); dropped"
+        f" abc.min_exact_match={threshold}); dropped"
       )
-  top = max(model.em for model in models)
+  best_exact_match = max(model.em for model in models)
   check(
-    good,
-    f"no seed interpolated: the best validation EM is {100 * top:.1f} %, below"
-    f" abc.min_exact_match={wanted}; train longer, or lower it with"
-    f" --config.abc.min_exact_match={max(top - 0.005, 0.0):.3f}",
+    interpolating,
+    "no seed interpolated: the best validation EM is"
+    f" {100 * best_exact_match:.1f} %, below abc.min_exact_match={threshold};"
+    " train longer, or lower it with"
+    f" --config.abc.min_exact_match={max(best_exact_match - 0.005, 0.0):.3f}",
   )
-  return good
+  return interpolating
 
 
-def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
+def calibrate(
+  config: ConfigDict, models: list[Model], folder: pathlib.Path
+) -> None:
   """Calibrates every seed and writes `folder`/bias.npz.
 
   Args:
-    config: config of the interpolated models.
-    models: one of each seed; one whose attention has no line is dropped.
-    folder: where bias.npz and attention.npz go.
+    config: The config of the interpolated models.
+    models: One model of each seed; one whose attention has no line is dropped.
+    folder: Where bias.npz and attention.npz go.
 
   Raises:
-    UsageError: no line passes in any head of any seed.
+    UsageError: No line passes in any head of any seed.
   """
-  clock = time.perf_counter()
+  start = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
-  kept, attention, scores = {}, {}, []
+  judged_by_seed, arrays, scores = {}, {}, []
   for model in models:
-    judged, shown = judge_seed(config, model)
+    judged, seed_arrays = judge_seed(config, model)
     scores += [verdict.score.max() for _, verdict in judged.values()]
     if any(verdict.keep.any() for _, verdict in judged.values()):
-      kept[model.seed] = judged
-      attention |= shown
+      judged_by_seed[model.seed] = judged
+      arrays |= seed_arrays
     else:
       workdir.report(f"seed {model.seed}: no head has a line; dropped")
   check(
-    kept,
+    judged_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
     f" (the best score is {max(scores):.2f}, of lines that calibration.reach"
     " and calibration.min_cells rule out too); lower it, or train longer",
   )
   bias = {
     site: calibration.compact(
-      tested,  # the same for all seeds
-      [own[site][1] for own in kept.values()],
+      tested_lines,  # they are the same for all seeds
+      [judged_sites[site][1] for judged_sites in judged_by_seed.values()],
       section.layers,
       section.empty_heads,
     )
-    for site, (tested, _) in judged.items()
+    for site, (tested_lines, _) in judged.items()
   }
-  about = {
+  metadata = {
     "version": lengthgen_jax.__version__,
-    "seeds": list(kept),
+    "seeds": list(judged_by_seed),
     "sites": experiment.site_segments,
     "conditions": attention_statistics.conditions(
       config.calibration, experiment
@@ -144,54 +165,67 @@ def calibrate(config: ConfigDict, models: list[Model], folder) -> None:
   }
   if hosts.first():
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / "attention.npz", **attention)
-    # Last, and in one go: where there is a bias, calibration is done.
-    file.save(folder / "bias.npz", bias, about)
-  seconds = time.perf_counter() - clock
+    np.savez_compressed(folder / "attention.npz", **arrays)
+    # The bias is written last, and atomically: if there is one, calibration is
+    # done.
+    file.save(folder / "bias.npz", bias, metadata)
+  seconds = time.perf_counter() - start
   workdir.report(
-    f"calibrated {len(kept)} of {len(models)} seeds in {seconds:.0f} s"
+    f"calibrated {len(judged_by_seed)} of {len(models)} seeds in"
+    f" {seconds:.0f} s"
   )
 
 
 def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
-  """What `judge` says of each site of a model, and the mean attention (with its
-  deviation) of the last condition, as attention.npz names them."""
+  """Judges the lines of one model, and reports those that are kept.
+
+  Returns:
+    The result of `judge` for each attention site; and the arrays of
+    attention.npz: the mean and the standard deviation of the attention under
+    the last condition.
+  """
   section, experiment = config.calibration, model.experiment
-  places = attention_statistics.conditions(section, experiment)
-  found = [
-    attention_statistics.collect(config.calibration, model, *place)
-    for place in places
+  pairs = attention_statistics.conditions(section, experiment)
+  collected = [
+    attention_statistics.collect(config.calibration, model, *pair)
+    for pair in pairs
   ]
-  means, deviations, solved = zip(*found, strict=True)
+  means, deviations, solved = zip(*collected, strict=True)
   workdir.report(
     f"seed {model.seed}: collected {section.samples} samples at each of"
-    f" {len(places)} conditions, solved {min(solved):.1f} to"
+    f" {len(pairs)} conditions, solved {min(solved):.1f} to"
     f" {max(solved):.1f} %"
   )
-  judged, shown = {}, {}
+  judged, arrays = {}, {}
   for site in means[0]:
-    seen = [mean[site] for mean in means]
-    judged[site] = judge(section, experiment.task, seen, site)
-    shown[f"{site}_{model.seed}"] = np.asarray(seen[-1].attention)
-    shown[f"{site}_{model.seed}_std"] = np.asarray(deviations[-1][site])
+    site_conditions = [mean[site] for mean in means]
+    judged[site] = judge(section, experiment.task, site_conditions, site)
+    arrays[f"{site}_{model.seed}"] = np.asarray(site_conditions[-1].attention)
+    arrays[f"{site}_{model.seed}_std"] = np.asarray(deviations[-1][site])
   describe(section, experiment, model.seed, judged)
-  return judged, shown
+  return judged, arrays
 
 
-def describe(section, experiment, seed: int, judged: dict) -> None:
-  """Reports every head: its lines with z-scores, or its best candidate."""
+def describe(
+  section: ConfigDict, experiment: Experiment, seed: int, judged: dict
+) -> None:
+  """Reports the kept lines of every head with their scores.
+
+  Of a head without a line, the score of its best candidate is reported.
+  """
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
-  for site, (tested, verdict) in judged.items():
+  for site, (tested_lines, verdict) in judged.items():
     names = experiment.site_segments[site]
     for n, h in np.ndindex(verdict.keep.shape[:2]):
       score, strength = verdict.score[n, h], verdict.strength[n, h]
       phrases = [
-        f"{candidates.phrase([x[c] for x in tested], names)}"
+        f"{candidates.phrase([field[c] for field in tested_lines], names)}"
         f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
         for c in np.argsort(-strength, kind="stable")
         if verdict.keep[n, h, c]
       ]
-      empty = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+      fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
       workdir.report(
-        f"seed {seed} {site} layer {n} head {h}: {'; '.join(phrases) or empty}"
+        f"seed {seed} {site} layer {n} head {h}:"
+        f" {'; '.join(phrases) or fallback}"
       )

@@ -1,8 +1,9 @@
-"""--mode=certify: is a trained model right at every length? All cases, a
-verdict, and the shortest inputs on which it is wrong.
+"""This is --mode=certify: it proves a trained model right at every length.
 
+Finitely many cases decide that. The program goes through all of them and says
+the verdict, with the shortest inputs on which the model is wrong.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
-is where a certification that was cut off goes on.
+holds the state from which an interrupted certification resumes.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from lengthgen_jax.training.mesh import Vote
 from lengthgen_jax.training.progress import stop_signals
 
 PARTIAL = "certificate_partial.json"
-SAVE_SECONDS = 10
+SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -36,70 +37,97 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-def certify(stage: workdir.Stage, folder, asked: int) -> dict:
-  """Certificates of a stage's models, one each; also as a file, rows and a
-  figure. One that is there for the same parameters is kept.
+def certify(
+  stage: workdir.Stage, folder: pathlib.Path, num_seeds: int
+) -> dict[str, dict]:
+  """Certifies the models of a stage, and writes a file, rows and a figure.
+
+  A certificate that is there for the same parameters is kept.
 
   Args:
-    stage: what was trained; its config's `certify` section says what a
+    stage: What was trained; the `certify` section of its config says what a
       certificate may cost.
-    folder: where the files go.
-    asked: seeds that the run was asked for.
+    folder: Where the files go.
+    num_seeds: The number of seeds that the run was asked for.
 
   Returns:
-    {seed: certificate}.
+    The certificate of each seed, {seed: certificate}.
 
   Raises:
-    UsageError: a model whose rows see more than lines.
-    Interrupted: after SIGTERM or SIGINT, what was found is kept.
+    UsageError: The rows of a model see more than lines.
+    Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models = stage.models()
   check_local(models)
-  path, found, rows = folder / evaluate.CERTIFICATE, {}, []
-  before = json.loads(path.read_text()) if path.exists() else {}
+  path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
+  previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
-    clock = time.perf_counter()
-    own = before.get(str(model.seed), {})
-    if not _kept(own, stage.config.certify, model):
-      own = _certificate(stage.config.certify, model, folder)
-    found[str(model.seed)] = own
-    records.write_text(path, json.dumps(before | found, indent=1) + "\n")
-    seconds = time.perf_counter() - clock
-    print(f"seed {model.seed}: {own['verdict']}; {seconds:.0f} s", flush=True)
+    start = time.perf_counter()
+    seed_certificate = previous.get(str(model.seed), {})
+    if not _kept(seed_certificate, stage.config.certify, model):
+      seed_certificate = _certificate(stage.config.certify, model, folder)
+    certificates[str(model.seed)] = seed_certificate
+    records.write_text(
+      path, json.dumps(previous | certificates, indent=1) + "\n"
+    )
+    seconds = time.perf_counter() - start
+    print(
+      f"seed {model.seed}: {seed_certificate['verdict']}; {seconds:.0f} s",
+      flush=True,
+    )
     rows.append(
-      evaluate.row_base(stage.config, model, stage.name, asked)
+      evaluate.row_base(stage.config, model, stage.name, num_seeds)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-      | {"metric": "certified", "value": own["value"], "n": own["cases"]}
-      | {"margin": own["margin"], "reason": own["verdict"]}
+      | {
+        "metric": "certified",
+        "value": seed_certificate["value"],
+        "n": seed_certificate["cases"],
+      }
+      | {
+        "margin": seed_certificate["margin"],
+        "reason": seed_certificate["verdict"],
+      }
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
-  if any(own["views"] for own in found.values()):
+  if any(
+    seed_certificate["views"] for seed_certificate in certificates.values()
+  ):
     title = f"{stage.config.task}: margins of all cases"
     figure = folder / "figures" / "margins.png"
-    print(f"figure: {plots.margins(found, certificate.EDGES, figure, title)}")
-  return found
+    print(
+      f"figure: {plots.margins(certificates, certificate.EDGES, figure, title)}"
+    )
+  return certificates
 
 
 def check_local(models: list[Model]) -> None:
-  """UsageError if a model's rows see more than lines."""
+  """Checks that the rows of every model see lines and nothing else.
+
+  Raises:
+    UsageError: The rows of a model see more than lines.
+  """
   for model in models:
     conditions.check_local(model.experiment, model.scaffold)
 
 
-def _kept(own: dict, section, model: Model) -> bool:
-  """Whether a certificate of before says all that is asked."""
-  same = own.get("checksum") == certificate.checksum(model)
-  enough = own.get("complete") or (own.get("views") and not section.exhaustive)
-  return bool(same and enough)
+def _kept(previous: dict, section: ConfigDict, model: Model) -> bool:
+  """Returns whether an earlier certificate is still valid and says enough."""
+  is_same = previous.get("checksum") == certificate.checksum(model)
+  is_enough = previous.get("complete") or (
+    previous.get("views") and not section.exhaustive
+  )
+  return bool(is_same and is_enough)
 
 
-def _certificate(section, model: Model, folder) -> dict:
-  """The certificate of one seed; `section` is config.certify."""
-  grid = model.experiment.task.axes > 1
-  survey_of = running_sums.survey if grid else certificate.survey
-  found = {
+def _certificate(
+  section: ConfigDict, model: Model, folder: pathlib.Path
+) -> dict:
+  """Returns the certificate of one seed; `section` is config.certify."""
+  is_grid = model.experiment.task.axes > 1
+  make_survey = running_sums.survey if is_grid else certificate.survey
+  fields = {
     "value": None,
     "cases": 0,
     "complete": False,
@@ -113,91 +141,126 @@ def _certificate(section, model: Model, folder) -> dict:
     "version": lengthgen_jax.__version__,
   }
   try:
-    survey = survey_of(model.experiment, model.scaffold)
-  except UsageError as reason:  # the other seeds may do
-    return found | {"verdict": f"not tried: {reason}"}
-  largest = int(np.argmax([own.count for own in survey.contexts]))
+    survey = make_survey(model.experiment, model.scaffold)
+  except UsageError as reason:  # other seeds may have a certificate
+    return fields | {"verdict": f"not tried: {reason}"}
+  largest = int(np.argmax([contexts.count for contexts in survey.contexts]))
   example = list(survey.views.values())[largest][0]
-  met = verdict.neighborhood(list(survey.views)[largest], example)
+  neighborhood = verdict.neighborhood(list(survey.views)[largest], example)
   cost = f"{survey.cases:,} cases in {len(survey.views)} views"
-  found["cases"] = survey.cases
+  fields["cases"] = survey.cases
   if survey.cases > section.max_cases:
     reason = (
       f"not tried: {cost}, more than certify.max_cases="
       f"{section.max_cases:.3g}; most are of row {example.place} at"
-      f" W={example.width}, which depends on {met}; fewer lines would help"
-      " (calibration.reach)"
+      f" W={example.width}, which depends on {neighborhood}; fewer lines"
+      " would help (calibration.reach)"
     )
-    return found | {"verdict": reason}
+    return fields | {"verdict": reason}
   workdir.report(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
-    f" two cores); a row depends on at most {met}"
+    f" two cores); a row depends on at most {neighborhood}"
   )
-  return found | _enumerated(section.exhaustive, model, survey, folder)
+  return fields | _enumerated(section.exhaustive, model, survey, folder)
 
 
-def _enumerated(exhaustive: bool, model: Model, survey, folder) -> dict:
-  """What all cases say, or those up to the narrowest that fail."""
+def _enumerated(
+  exhaustive: bool,
+  model: Model,
+  survey: certificate.Survey,
+  folder: pathlib.Path,
+) -> dict:
+  """Goes through the cases of a survey, and returns fields of a certificate.
+
+  If it is not exhaustive, it stops after the narrowest view that fails.
+  """
   experiment, mesh = model.experiment, model.mesh
   states = States(experiment, model.params, survey.tape, mesh=mesh)
-  widths = [e.width for own in survey.views.values() for e in own]
-  grid = experiment.task.axes > 1
+  widths = [
+    example.width
+    for view_examples in survey.views.values()
+    for example in view_examples
+  ]
+  is_grid = experiment.task.axes > 1
   longest = max(widths)
-  if grid:
-    examples = (e for own in survey.views.values() for e in own)
-    longest = tuple(np.max([e.size for e in examples], axis=0).tolist())
+  if is_grid:
+    examples = (
+      example
+      for view_examples in survey.views.values()
+      for example in view_examples
+    )
+    longest = tuple(
+      np.max([example.size for example in examples], axis=0).tolist()
+    )
   args = experiment, model.scaffold, model.params, longest
   dense = certificate.Dense(*args, mesh=mesh)
-  measured = (running_sums if grid else certificate).rounding
-  rounding, compared = measured(states, survey, dense, model.seed)
+  measure_rounding = (running_sums if is_grid else certificate).rounding
+  rounding, compared_rows = measure_rounding(states, survey, dense, model.seed)
   tallies = _count(exhaustive, model, survey, states, folder)
   cases = sum(tally.cases for tally in tallies)
   complete = cases == survey.cases
   survey = survey.narrowest(len(tallies))
-  more, again = (0.0, 0)
-  if not grid:
-    more, again = verdict.thinnest(survey, tallies, states, dense)
-  rounding = float(np.maximum(rounding, more))  # NaN stays
-  found = {
+  thin_rounding, thin_rows = (0.0, 0)
+  if not is_grid:
+    thin_rounding, thin_rows = verdict.thinnest(survey, tallies, states, dense)
+  rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is
+  fields = {
     "cases": cases,
     "complete": complete,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
     "rounding": rounding,
-    "rounding_rows": compared + again,
+    "rounding_rows": compared_rows + thin_rows,
     "counterexamples": running_sums.counterexamples(survey, tallies, model)
-    if grid
+    if is_grid
     else verdict.counterexamples(survey, tallies, dense, model),
-    "practice": (running_sums if grid else verdict).practice(
+    "practice": (running_sums if is_grid else verdict).practice(
       survey, tallies, experiment, model.seed
     ),
     "widths": [min(widths), max(widths)],
     "views": [
-      {"rows": verdict.rows(own), "cases": t.cases, "wrong": t.wrong}
-      | {"margin": t.margin, "histogram": t.histogram}
-      for own, t in zip(survey.views.values(), tallies, strict=True)
+      {
+        "rows": verdict.rows(view_examples),
+        "cases": view_tally.cases,
+        "wrong": view_tally.wrong,
+      }
+      | {"margin": view_tally.margin, "histogram": view_tally.histogram}
+      for view_examples, view_tally in zip(
+        survey.views.values(), tallies, strict=True
+      )
     ],
   }
-  exact = verdict.smallest_in_float64(
+  float64_margin = verdict.smallest_in_float64(
     survey, tallies, model, verdict.THICK * rounding
   )
-  return found | verdict.verdict(experiment, found, exact)
+  return fields | verdict.verdict(experiment, fields, float64_margin)
 
 
-def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
-  """A Tally of every view, or of those up to the first that fails; goes on
-  where an earlier call was cut off."""
+def _count(
+  exhaustive: bool,
+  model: Model,
+  survey: certificate.Survey,
+  states: States,
+  folder: pathlib.Path,
+) -> list[certificate.Tally]:
+  """Returns a Tally of every view, or of those up to the first that fails.
+
+  It resumes where an earlier call was interrupted.
+
+  Raises:
+    Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
+  """
   path = folder / PARTIAL
   key = [certificate.checksum(model), survey.cases, states.size]
-  before = json.loads(path.read_text()) if path.exists() else {}
-  if before.get("key") != key:
-    before = {"key": key, "tallies": [], "chunks": 0}
-  tallies = [certificate.Tally(**own) for own in before["tallies"]]
-  start, chunks = len(tallies) - 1, before["chunks"]
-  saved, vote = time.monotonic(), Vote(model.mesh)
+  previous = json.loads(path.read_text()) if path.exists() else {}
+  if previous.get("key") != key:
+    previous = {"key": key, "tallies": [], "chunks": 0}
+  tallies = [certificate.Tally(**fields) for fields in previous["tallies"]]
+  resumed_view, chunks = len(tallies) - 1, previous["chunks"]
+  saved_at, vote = time.monotonic(), Vote(model.mesh)
   bar = tqdm(
     total=survey.cases,
-    initial=sum(t.cases for t in tallies),
+    initial=sum(entry.cases for entry in tallies),
     unit="case",
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
@@ -206,15 +269,15 @@ def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
   )
 
   def save():
-    own = [dataclasses.asdict(t) for t in tallies]
-    text = {"key": key, "tallies": own, "chunks": chunks}
-    records.write_text(path, json.dumps(text))
+    fields = [dataclasses.asdict(entry) for entry in tallies]
+    record = {"key": key, "tallies": fields, "chunks": chunks}
+    records.write_text(path, json.dumps(record))
 
   with stop_signals() as stops, bar:
     for k, view in enumerate(survey.views):
-      if k < start:
+      if k < resumed_view:
         continue
-      if k > start:
+      if k > resumed_view:
         tallies.append(certificate.Tally())
         chunks = 0
       tally, contexts = tallies[k], survey.contexts[k]
@@ -225,13 +288,14 @@ def _count(exhaustive, model: Model, survey, states: States, folder) -> list:
         stop = vote(bool(stops))
         bar.update(count)
         bar.set_postfix_str(
-          f"smallest margin {min(t.margin for t in tallies):.3g}", refresh=False
+          f"smallest margin {min(entry.margin for entry in tallies):.3g}",
+          refresh=False,
         )
-        if stop or time.monotonic() - saved > SAVE_SECONDS:
+        if stop or time.monotonic() - saved_at > SAVE_SECONDS:
           save()
-          saved = time.monotonic()
+          saved_at = time.monotonic()
         if stop:
-          done = sum(t.cases for t in tallies)
+          done = sum(entry.cases for entry in tallies)
           raise Interrupted(
             f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"

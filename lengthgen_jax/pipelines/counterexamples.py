@@ -1,12 +1,13 @@
-"""Rounds of practice: what a certificate finds wrong is trained on.
+"""Rounds of practice train a model on inputs that its certificate found wrong.
 
 W/certify_1 and so on are the rounds of a workdir of --mode=train or abc, each
 with the inputs that it trains on. W/unmended.json has the seeds that are wrong
-after the last one; they answer as they were before the first.
+after the last round; they answer with the parameters from before the first.
 """
 
 import json
 import pathlib
+from collections.abc import Callable
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
@@ -15,75 +16,110 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 
-def check_config(whole, stage: str = "") -> None:
-  """UsageError if the config of a stage, whose fields begin so, has no such
-  rounds."""
-  buckets = tuple(whole.data.buckets)
+def check_config(full_config, stage: str = "") -> None:
+  """Checks that a training with this config can have rounds of practice.
+
+  Args:
+    full_config: The whole config of the training.
+    stage: What the names of its fields begin with in the user's config, like
+      "retrain.".
+
+  Raises:
+    UsageError: It cannot.
+  """
+  buckets = tuple(full_config.data.buckets)
   check(
-    not whole.practice.rounds or len(buckets) < 2,
+    not full_config.practice.rounds or len(buckets) < 2,
     "practice.rounds: trains again on inputs of one bucket, not of"
     f" {stage}data.buckets={buckets}; choose ()",
   )
 
 
-def run(most: int, whole, folder: pathlib.Path) -> None:
-  """Certifies what a workdir was trained to, trains the seeds that are wrong on
-  inputs on which they are, and certifies them again.
+def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
+  """Certifies the models of a workdir, and trains those that are wrong again.
+
+  A seed that is wrong is trained on inputs on which it is, and then certified
+  again.
 
   Args:
-    most: rounds; 0: nothing is certified either.
-    whole: the workdir's config.
-    folder: the workdir.
+    max_rounds: The greatest number of rounds; with 0, nothing is certified
+      either.
+    full_config: The whole config of the workdir.
+    folder: The workdir.
   """
-  if not most:
+  if not max_rounds:
     return
-  last = lambda rounds=None: workdir.trainings(whole, folder, rounds)[-1]
+  stage_after = lambda rounds=None: workdir.trainings(
+    full_config, folder, rounds
+  )[-1]
   try:
-    certify.check_local(last().models())
-  except UsageError as reason:  # what was trained stands all the same
+    certify.check_local(stage_after().models())
+  except UsageError as reason:  # the trained models can be evaluated anyway
     workdir.report(f"no certificate: {reason}")
     return
   path = folder / replay.UNMENDED
   if not path.exists():
-    wrong = _practice(most, whole, folder, last)
-    if not wrong:
+    wrong_seeds = _practice(max_rounds, full_config, folder, stage_after)
+    if not wrong_seeds:
       return
-    records.write_text(path, json.dumps(wrong))
+    records.write_text(path, json.dumps(wrong_seeds))
     hosts.meet("practiced")
-    seeds = ", ".join(map(str, wrong))
-    workdir.report(f"practice has not mended seeds {seeds}: left as they were")
-  certify.certify(last(), folder, len(whole.seeds))
+    seed_names = ", ".join(map(str, wrong_seeds))
+    workdir.report(
+      f"practice has not mended seeds {seed_names}: left as they were"
+    )
+  certify.certify(stage_after(), folder, len(full_config.seeds))
 
 
-def _practice(most: int, whole, folder: pathlib.Path, last) -> list[int]:
-  """As run; returns the seeds that are wrong after all rounds they had.
+def _practice(
+  max_rounds: int,
+  full_config,
+  folder: pathlib.Path,
+  stage_after: Callable[..., workdir.Stage],
+) -> list[int]:
+  """Runs the rounds; returns the seeds that are wrong after their last one.
 
   Args:
-    last: rounds -> Stage, what was trained in so many.
+    max_rounds: The greatest number of rounds.
+    full_config: The whole config of the workdir.
+    folder: The workdir.
+    stage_after: A function from a number of rounds to the Stage that was
+      trained in them.
   """
-  seen = {}  # inputs of the rounds before, by seed
-  for number in range(1, most + 2):
-    own = folder / f"certify_{number}"
-    if not (own / replay.INPUTS).exists():
-      found = certify.certify(last(number - 1), folder, len(whole.seeds))
+  earlier_inputs = {}  # inputs of all earlier rounds, by seed
+  for number in range(1, max_rounds + 2):
+    round_folder = folder / f"certify_{number}"
+    if not (round_folder / replay.INPUTS).exists():
+      certificates = certify.certify(
+        stage_after(number - 1), folder, len(full_config.seeds)
+      )
       inputs = {
-        seed: one["practice"]
-        for seed, one in found.items()
-        if one["value"] == 0 and one["practice"]["failing"]
+        seed: certificate["practice"]
+        for seed, certificate in certificates.items()
+        if certificate["value"] == 0 and certificate["practice"]["failing"]
       }
-      if not inputs or number > most:
-        return [int(seed) for seed in seen if found[seed]["value"] == 0]
-      # Lest a round move the error: what failed before fails again.
-      for seed in seen.keys() & inputs.keys():
-        inputs[seed]["failing"] += seen[seed]["failing"]
-      records.write_text(own / replay.INPUTS, json.dumps(inputs, indent=1))
+      if not inputs or number > max_rounds:
+        return [
+          int(seed)
+          for seed in earlier_inputs
+          if certificates[seed]["value"] == 0
+        ]
+      # Inputs that failed before are trained on again, lest a round only move
+      # the error.
+      for seed in earlier_inputs.keys() & inputs.keys():
+        inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
+      records.write_text(
+        round_folder / replay.INPUTS, json.dumps(inputs, indent=1)
+      )
     hosts.meet("certified")
-    seen |= json.loads((own / replay.INPUTS).read_text())
-    stage = last(number - 1)
-    later = replay.round_of(whole.practice, stage.runs[0], own)
+    earlier_inputs |= json.loads((round_folder / replay.INPUTS).read_text())
+    stage = stage_after(number - 1)
+    round_run = replay.round_of(
+      full_config.practice, stage.runs[0], round_folder
+    )
     initial = {model.seed: model.params for model in stage.models()}
     workdir.report(
       f"certification, round {number}: training on what fails, seeds"
-      f" {', '.join(map(str, later.seeds))}"
+      f" {', '.join(map(str, round_run.seeds))}"
     )
-    loop.train(later, [initial[seed] for seed in later.seeds])
+    loop.train(round_run, [initial[seed] for seed in round_run.seeds])

@@ -1,9 +1,13 @@
-"""--mode=evaluate: accuracy by test length: rows, a table and a figure."""
+"""This is --mode=evaluate: it measures accuracy at every test length.
+
+The results are rows of W/results.jsonl, a table and figures.
+"""
 
 import itertools
 import json
 import pathlib
 import time
+from collections.abc import Iterator, Sequence
 
 from ml_collections import ConfigDict
 
@@ -15,23 +19,25 @@ from lengthgen_jax.config.saved import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.results import figures, records, tables
+from lengthgen_jax.training import loop
 
-CERTIFICATE = "certificate.json"  # by seed
+CERTIFICATE = "certificate.json"  # has a certificate for each seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Evaluates what was trained, prints the table, draws the figures."""
-  rows, more, known = [], [], {}
+  """Evaluates what was trained in a workdir; returns the exit code."""
+  rows, extra_figures, known = [], [], {}
   stages = workdir.trainings(config, folder)
   for stage in stages:
     vanilla = stage.name == "interpolate"
     longest = config.abc.vanilla_longest if vanilla else float("inf")
     if min(config.eval.lengths) <= longest:
-      models, asked = stage.models(), len(config.seeds)
+      models, num_seeds = stage.models(), len(config.seeds)
       rows += evaluate(
-        *(stage.config, models, folder, stage.name, asked),
+        *(stage.config, models, folder, stage.name, num_seeds),
         longest=longest,
         known=known,
       )
@@ -43,20 +49,31 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
     print(abc.training_times(folder))
-    more = abc.draw(config, folder, *(own.runs[0] for own in stages[:2]))
+    extra_figures = abc.draw(
+      config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
+    )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    more = abc.window_figures(models[0], config.data.train_length, folder)
+    extra_figures = abc.window_figures(
+      models[0], config.data.train_length, folder
+    )
   if config.eval.precisions:
-    more.append(precisions(config, folder, models[0].experiment))
-  drawn = figures.of_run(rows, folder / "figures", title) + more
+    extra_figures.append(precisions(config, folder, models[0].experiment))
+  figure_paths = figures.of_run(rows, folder / "figures", title) + extra_figures
   print(f"rows: {folder / 'results.jsonl'}")
-  print(f"figures: {', '.join(map(str, drawn))}")
+  print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
 
 
-def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
-  """Writes the longest lists that constructions with numbers of few bits sort,
-  and draws them; returns the figure's path."""
+def precisions(
+  config: ConfigDict, folder: pathlib.Path, experiment: Experiment
+) -> pathlib.Path:
+  """Finds the longest lists that constructions with numbers of few bits sort.
+
+  It writes them to W/precision.jsonl.
+
+  Returns:
+    The path of a figure of them.
+  """
   rows = precision.rows(
     experiment, config.eval.precisions, config.initial.longest
   )
@@ -67,169 +84,225 @@ def precisions(config: ConfigDict, folder: pathlib.Path, experiment):
   return plots.longest_by_bits(rows, path, title)
 
 
-def certified(folder: pathlib.Path, models: list[Model], stage: str) -> list:
-  """Rows of certificates that are of these very parameters; says which are
-  not."""
-  path, kept = folder / CERTIFICATE, []
-  found = json.loads(path.read_text()) if path.exists() else {}
+def certified(
+  folder: pathlib.Path, models: list[Model], stage: str
+) -> list[dict]:
+  """Returns the rows of the certificates that are of the models' parameters.
+
+  A certificate that says right, but of other parameters, is reported.
+  """
+  path, valid_rows = folder / CERTIFICATE, []
+  certificates = json.loads(path.read_text()) if path.exists() else {}
   rows = records.read_results(folder / "results.jsonl")
   for model in models:
-    own = [
+    model_rows = [
       row
       for row in rows
       if row["metric"] == "certified"
       and (row["stage"], row["seed"]) == (stage, model.seed)
       and row["step"] == model.step
     ]
-    checksum = found.get(str(model.seed), {}).get("checksum")
+    checksum = certificates.get(str(model.seed), {}).get("checksum")
     if checksum == certificate.checksum(model):
-      kept += own
-    elif any(row["value"] for row in own):
+      valid_rows += model_rows
+    elif any(row["value"] for row in model_rows):
       workdir.report(
         f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
       )
-  return kept
+  return valid_rows
 
 
 def evaluate(
   config: ConfigDict,
   models: list[Model],
-  folder,
+  folder: pathlib.Path,
   stage: str,
-  asked: int,
+  num_seeds: int,
   *,
   longest: float = float("inf"),
   known: dict | None = None,
 ) -> list[dict]:
-  """Evaluates every seed, merges the rows into `folder`/results.jsonl.
+  """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
   Args:
-    config: the whole config; its `eval` section says what to test.
-    models: one of each seed.
-    folder: where results.jsonl is.
+    config: The whole config; its `eval` section says what to test.
+    models: One model of each seed.
+    folder: Where results.jsonl is.
     stage: "train", or the stage of a pipeline that trained the parameters.
-    asked: how many seeds the run was asked for.
-    longest: greater lengths are left out.
-    known: what was measured so far, by parameters; grows. A later stage leaves
-      seeds as they are that need no practice.
+    num_seeds: The number of seeds that the run was asked for.
+    longest: Greater lengths are left out.
+    known: The rows that were measured so far, by seed and parameters; new ones
+      are added. Seeds that need no practice have the same parameters in a later
+      stage, and are not measured again.
 
   Returns:
     The rows of this evaluation.
   """
-  records.read_results(folder / "results.jsonl")  # refused now, not later
+  records.read_results(folder / "results.jsonl")  # a bad file is refused now
   rows, known = [], {} if known is None else known
   for model in models:
-    base = row_base(config, model, stage, asked)
+    base = row_base(config, model, stage, num_seeds)
     key = model.seed, certificate.checksum(model)
     if key not in known:
-      own = [
+      seed_rows = [
         row
         for test in tests(config, model, longest)
         for row in measured(config, model, test)
       ]
-      known[key] = own + frontiers(config, model, own, longest)
+      known[key] = seed_rows + frontiers(config, model, seed_rows, longest)
     rows += [base | row for row in known[key]]
   records.merge(folder / "results.jsonl", rows)
   return rows
 
 
-def check_memory(config: ConfigDict, run, longest: float = float("inf")):
-  """UsageError for a test of a run's models that no device can hold."""
+def check_memory(
+  config: ConfigDict, run: loop.Run, longest: float = float("inf")
+) -> None:
+  """Checks that a device can hold every test of a run's models.
+
+  Args:
+    config: The whole config of the run.
+    run: A training.
+    longest: Greater lengths are not tested.
+
+  Raises:
+    UsageError: No device can hold some test.
+  """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
-  far = [min(section.frontier, longest)] if section.frontier else []
+  frontier_lengths = (
+    [min(section.frontier, longest)] if section.frontier else []
+  )
   for test in (
     *tests(config, model, longest),
-    *_tests(config, model, section.test_sets, far),
+    *_tests(config, model, section.test_sets, frontier_lengths),
   ):
     model.pass_size(test)
 
 
 def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
-  """Rows of a test without the model's conditions; says how it went."""
-  names = list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
-  clock, task = time.perf_counter(), model.experiment.task
-  found = [
-    row for name in names for row in measures.MEASURES[name](model, test)
+  """Returns the rows of a test, and reports its exact match.
+
+  The rows are without the fields of `row_base`.
+  """
+  measure_names = (
+    list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
+  )
+  start, task = time.perf_counter(), model.experiment.task
+  rows = [
+    row
+    for name in measure_names
+    for row in measures.MEASURES[name](model, test)
   ]
-  exact = next(row for row in found if row["metric"] == "em")
-  speed = exact["n"] / (time.perf_counter() - clock)
+  exact_match_row = next(row for row in rows if row["metric"] == "em")
+  speed = exact_match_row["n"] / (time.perf_counter() - start)
   workdir.report(
     f"seed {model.seed}, {test.name}, {test.length} {task.unit}: EM"
-    f" {100 * exact['value']:.1f} % of {exact['n']} ({speed:.0f} samples/s"
-    " with compilation)"
+    f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
+    f" ({speed:.0f} samples/s with compilation)"
   )
   bits = task.bits(test.length)
-  where = {"test_set": test.name, "length": test.length, "bits": bits}
+  conditions = {"test_set": test.name, "length": test.length, "bits": bits}
   if test.test_set not in config.eval.test_sets:
-    where["stress"] = True
-  return [where | row for row in found]
+    conditions["stress"] = True
+  return [conditions | row for row in rows]
 
 
-def frontiers(config: ConfigDict, model: Model, rows: list, longest) -> list:
-  """Rows of the frontier on every test set with samples, where asked for."""
-  section, found = config.eval, []
+def frontiers(
+  config: ConfigDict, model: Model, rows: list[dict], longest: float
+) -> list[dict]:
+  """Returns the rows of the frontier: the longest length that is still right.
+
+  Args:
+    config: The whole config; there are no such rows unless eval.frontier is
+      set.
+    model: A trained model.
+    rows: The rows that were measured at the lengths tested.
+    longest: Greater lengths are not tried.
+
+  Returns:
+    A row for each test set that is sampled at every length.
+  """
+  section, frontier_rows = config.eval, []
   alone = model.experiment.task.alone
   if not section.frontier:
     return []
   bound = int(min(section.frontier, longest))
   for test in _tests(config, model, section.test_sets, [bound]):
-    # Sets that differ by length, or of one input, have no such length.
+    # There is no such length where sets differ by length, or have one input.
     if test.name not in section.test_sets or test.name in alone:
       continue
     test = test._replace(samples=section.frontier_samples, count=None)
     row = measures.frontier(model, test, rows)
-    found.append({"test_set": test.name, "length": None, "bits": None} | row)
+    frontier_rows.append(
+      {"test_set": test.name, "length": None, "bits": None} | row
+    )
     workdir.report(
       f"seed {model.seed}, {test.name}: exact match of at least"
       f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"
     )
-  return found
+  return frontier_rows
 
 
-def tests(config: ConfigDict, model: Model, longest: float = float("inf")):
-  """Every Test that `eval` asks for up to the longest length."""
+def tests(
+  config: ConfigDict, model: Model, longest: float = float("inf")
+) -> list[Test]:
+  """Returns every Test that config.eval asks for, up to the longest length."""
   section, task = config.eval, model.experiment.task
-  lengths = [n for n in section.lengths if n <= longest]
-  hard = [name for name in task.stress if name not in section.test_sets]
+  lengths = [length for length in section.lengths if length <= longest]
+  stress_sets = [name for name in task.stress if name not in section.test_sets]
   return [
     *_tests(config, model, section.test_sets, lengths),
-    *(_tests(config, model, hard, lengths) if section.stress else ()),
+    *(_tests(config, model, stress_sets, lengths) if section.stress else ()),
   ]
 
 
-def _tests(config: ConfigDict, model: Model, names, lengths):
-  """Tests of some test sets at some lengths."""
+def _tests(
+  config: ConfigDict,
+  model: Model,
+  test_sets: Sequence[str],
+  lengths: Sequence[int],
+) -> Iterator[Test]:
+  """Yields the tests of some test sets at some lengths."""
   section, task = config.eval, model.experiment.task
-  count = dict(
+  samples_by_length = dict(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
   )
-  for test_set in names:
+  for test_set in test_sets:
     for length in lengths:
-      samples = count.get(length, 1)
+      samples = samples_by_length.get(length, 1)
       if test_set not in section.test_sets:
         samples = min(samples, section.stress_samples)
-      there = task.test_size(length, samples)
-      for name, how in task.variants(test_set, section, length):
+      distinct = task.test_size(length, samples)
+      for name, arguments in task.variants(test_set, section, length):
         yield Test(
           name,
           test_set,
-          how,
+          arguments,
           length,
           samples,
           section.seed,
           section.memory_mb,
-          1 if test_set in task.alone else there,
+          1 if test_set in task.alone else distinct,
         )
 
 
-def row_base(config: ConfigDict, model: Model, stage: str, asked: int) -> dict:
-  """The conditions of a row: everything but what was measured."""
+def row_base(
+  config: ConfigDict, model: Model, stage: str, num_seeds: int
+) -> dict:
+  """Returns the fields of a row that say what was measured, and how.
+
+  Args:
+    config: The whole config of the stage.
+    model: The model that was measured.
+    stage: "train", or the stage of a pipeline that trained the parameters.
+    num_seeds: The number of seeds that the run was asked for.
+  """
   task = model.experiment.task
   natural = not task.ragged and config.data.width == "natural"
   padded = natural and task.axes == 1
-  endless = "endless" if task.ragged else config.data.numbers
+  data_kind = "endless" if task.ragged else config.data.numbers
   return {
     "task": config.task,
     "method": " ".join([config.method, *config.overrides]),
@@ -238,9 +311,9 @@ def row_base(config: ConfigDict, model: Model, stage: str, asked: int) -> dict:
     "width": config.data.width,
     "slack": task.slack if padded else None,
     "train_length": config.data.train_length,
-    "train_data": str(config.data.size or endless),
+    "train_data": str(config.data.size or data_kind),
     "seed": model.seed,
-    "seeds_asked": asked,
+    "seeds_asked": num_seeds,
     "eval_seed": config.eval.seed,
     "unit": task.unit,
     "step": model.step,

@@ -1,8 +1,9 @@
-"""--mode=predict: answers to what a person types."""
+"""This is --mode=predict: it answers what a person types."""
 
 import io
 import pathlib
 import sys
+from typing import TextIO
 
 from ml_collections import ConfigDict
 
@@ -11,8 +12,15 @@ from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import workdir
 
 
-def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
-  """Answers a file, or standard input; returns the exit code."""
+def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
+  """Answers a file, or standard input; returns the exit code.
+
+  Args:
+    config: The config of the workdir.
+    folder: The workdir.
+    source: The path of a file with an input on each line; None stands for
+      standard input.
+  """
   model = best(workdir.answering(config, folder))
   workdir.report(
     f"answering with seed {model.seed}, step {model.step}"
@@ -22,22 +30,25 @@ def run(config: ConfigDict, folder: pathlib.Path, source) -> int:
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
   with reading(f"--input={source}:"):
-    lines = pathlib.Path(source).read_text(errors="replace")
-  return answer_all(model, io.StringIO(lines), config.eval.scratchpad)
+    text = pathlib.Path(source).read_text(errors="replace")
+  return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 
 
-def answer_all(model: Model, source, work=False) -> int:
+def answer_all(model: Model, source: TextIO, show_work: bool = False) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
 
-  `work`: with the way to each answer.
-
   A terminal is answered line by line, anything else as a whole.
+
+  Args:
+    model: A trained model.
+    source: A stream with an input on each line.
+    show_work: Whether each answer shows the scratchpad before it.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
     lines = [line.rstrip("\n") for line in group]
-    for answer in model.answers(lines, work):
+    for answer in model.answers(lines, show_work):
       failed |= answer.startswith("error:")
       print(answer, flush=True)
   return int(failed)

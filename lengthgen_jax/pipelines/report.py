@@ -1,4 +1,4 @@
-"""--mode=report: tables, figures and a page of all results below a folder."""
+"""This is --mode=report: it writes tables, figures and a page of results."""
 
 import pathlib
 
@@ -7,7 +7,13 @@ from lengthgen_jax.results import report
 
 
 def run(_, workdir: pathlib.Path) -> int:
-  """Writes the report and prints its tables; there need be no config."""
+  """Writes the report of all results below a folder, and prints its tables.
+
+  The first argument is the config of the program, which is not looked at.
+
+  Returns:
+    The exit code.
+  """
   print(report.run(workdir, READING_FIELDS))
   print(f"page: {workdir / 'report.html'}")
   return 0

@@ -1,4 +1,4 @@
-"""--mode=train: train, practice if that is asked for, evaluate."""
+"""This is --mode=train: train, practice if the config says so, evaluate."""
 
 import pathlib
 
@@ -13,33 +13,46 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Trains the workdir's run; returns the exit code."""
+  """Trains and evaluates what a config describes; returns the exit code."""
   counterexamples.check_config(config)
-  made = workdir.prepare(config, folder, workdir.report)
-  initial = initial_parameters(config, made)
-  memory.check_training(made)
-  evaluate.check_memory(config, made)
+  training_run = workdir.prepare(config, folder, workdir.report)
+  initial = initial_parameters(config, training_run)
+  memory.check_training(training_run)
+  evaluate.check_memory(config, training_run)
   workdir.open_workdir(config, folder, "train")
-  loop.train(made, initial)
+  loop.train(training_run, initial)
   counterexamples.run(config.practice.rounds, config, folder)
   return evaluate.run(config, folder)
 
 
-def initial_parameters(config: ConfigDict, made: loop.Run) -> list | None:
-  """What each seed starts from; None for random parameters of its own.
+def initial_parameters(
+  config: ConfigDict, training_run: loop.Run
+) -> list | None:
+  """Returns the parameters that each seed starts from.
+
+  Returns:
+    A pytree for each seed; None if every seed draws random parameters.
 
   Raises:
-    UsageError: the model is not one that can start from there.
+    UsageError: The model cannot have the parameters that config.initial names.
   """
-  own = config.initial
-  if own.kind == "random":
+  section = config.initial
+  if section.kind == "random":
     return None
-  params = weights.parameters(made.experiment, own.longest, own.copies)
-  return [noisy(params, seed, own.noise) for seed in made.seeds]
+  params = weights.parameters(
+    training_run.experiment, section.longest, section.copies
+  )
+  return [noisy(params, seed, section.noise) for seed in training_run.seeds]
 
 
-def noisy(params, seed: int, noise: float):
-  """Parameters with normal noise of a standard deviation, a seed's own."""
-  flat, restored = ravel_pytree(params)
+def noisy(params: dict, seed: int, noise: float) -> dict:
+  """Returns parameters plus normal noise.
+
+  Args:
+    params: A pytree of parameters.
+    seed: The seed of the run, from which the noise is drawn.
+    noise: The standard deviation.
+  """
+  flat, unravel = ravel_pytree(params)
   key = rng.stream(seed, "init")
-  return restored(flat + noise * jax.random.normal(key, flat.shape))
+  return unravel(flat + noise * jax.random.normal(key, flat.shape))

@@ -1,6 +1,7 @@
-"""Passes of a model for its probes, and probes while it trains."""
+"""The forward passes that probes look at, and probes during training."""
 
 import math
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
@@ -10,29 +11,41 @@ import numpy as np
 from lengthgen_jax import rng
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model, models
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.probes.activations import Seen
-from lengthgen_jax.probes.registry import PROBES, measured
+from lengthgen_jax.probes.registry import PROBES, Probe, measured
 from lengthgen_jax.tasks import data
+from lengthgen_jax.training import loop
+from lengthgen_jax.training.state import TrainState
 
-MEMORY = 256 << 20  # bytes of scores and weights of a pass
+MEMORY = 256 << 20  # bytes that the scores and weights of a pass may take
 
 
 def passes(
-  model: Model, length: int, samples: int, *, seed=0, first=0, exact=True, **how
-):
-  """A model on random inputs of its first test set: as many Seen as memory
-  wants.
+  model: Model,
+  length: int,
+  samples: int,
+  *,
+  seed: int = 0,
+  first: int = 0,
+  exact: bool = True,
+  **seen_fields,
+) -> Iterator[Seen]:
+  """Runs a model on random inputs of its task's first test set.
 
   Args:
-    model: a trained one.
-    length: as people count it.
-    samples: how many inputs.
-    seed: of the inputs.
-    first: number of the first one.
-    exact: whether batches are of this very size; else one program serves
-      several lengths.
-    how: more of a Seen.
+    model: A trained model.
+    length: The length of the inputs, as people count it.
+    samples: How many inputs there are.
+    seed: The seed of the inputs.
+    first: The number of the first input.
+    exact: Whether batches are padded to exactly this length; otherwise one
+      compiled program serves several lengths.
+    seen_fields: Further fields of Seen.
+
+  Yields:
+    A Seen for each batch; there are as many batches as memory requires.
   """
   experiment, task = model.experiment, model.experiment.task
   width, units = experiment.test_width(length), task.units(length)
@@ -58,36 +71,49 @@ def passes(
       longest,
       (),
     )
-    yield Seen(model, batch, min(size, samples - start), units, **how)
+    yield Seen(model, batch, min(size, samples - start), units, **seen_fields)
 
 
-def watcher(section, calibration, experiment):
-  """What a run calls while it trains, None if nobody asked.
+def watcher(
+  section, calibration, experiment: Experiment
+) -> Callable[..., list[dict]] | None:
+  """Returns the function that probes a run while it trains.
 
   Args:
-    section: config.probe.
-    calibration: config.calibration.
-    experiment: the run's.
+    section: The section config.probe.
+    calibration: The section config.calibration.
+    experiment: The experiment of the run.
+
+  Returns:
+    A function from the run and its states to rows; None if probe.every is 0.
 
   Raises:
-    UsageError: no probe is for this experiment.
+    UsageError: None of the probes is for this experiment.
   """
   if not section.every:
     return None
   model = Model(experiment, {}, {})
-  watched = {n: own for n, own in PROBES.items() if own.watched}
-  found = {n: own for n, own in watched.items() if own.need.holds(model)}
-  words = {own.need.words for own in watched.values()}
+  watched = {name: probe for name, probe in PROBES.items() if probe.watched}
+  supported = {
+    name: probe for name, probe in watched.items() if probe.need.holds(model)
+  }
+  needs = {probe.need.words for probe in watched.values()}
   check(
-    found,
+    supported,
     f"probe.every={section.every}: what is watched is for"
-    f" {' and '.join(sorted(words))}; choose 0",
+    f" {' and '.join(sorted(needs))}; choose 0",
   )
-  return partial(_rows, found, calibration, section.samples)
+  return partial(_rows, supported, calibration, section.samples)
 
 
-def _rows(probes: dict, calibration, samples: int, run, states) -> list[dict]:
-  """What probes find in every seed of a run's states."""
+def _rows(
+  probes: dict[str, Probe],
+  calibration,
+  samples: int,
+  run: loop.Run,
+  states: TrainState,
+) -> list[dict]:
+  """Returns the rows that probes measure on every seed of a run's states."""
   rows = []
   for model in models(run, states, checkpoint="last"):
     r = run.seeds.index(model.seed)

@@ -1,10 +1,11 @@
-"""Workdirs: whose they are, and the models in them."""
+"""Workdirs: which config one belongs to, and the models that it holds."""
 
 import copy
 import dataclasses
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,19 +25,30 @@ from lengthgen_jax.training import loop, mesh, optimizer
 
 
 def report(line: str) -> None:
-  """A line on standard error, above a progress bar, from the first host."""
+  """Prints a line on the first host's standard error, above a progress bar."""
   if hosts.first():
     tqdm.write(line, file=sys.stderr)
 
 
-def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
-  """A config as a run; `say` is told what is odd about its scaffold."""
+def prepare(
+  config: ConfigDict,
+  folder: pathlib.Path,
+  on_note: Callable[[str], None] = lambda note: None,
+) -> loop.Run:
+  """Returns the training that a config describes.
+
+  Args:
+    config: A whole config.
+    folder: Where the checkpoints and logs of the training go.
+    on_note: A function of one line of text, called for everything that is odd
+      about the scaffold.
+  """
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
-    jax.config.update("jax_enable_x64", True)  # all stages': of one process
+    jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   for note in check_bias(experiment, scaffold, config.eval.lengths):
-    say(note)
+    on_note(note)
   return loop.Run(
     experiment=experiment,
     train=optimizer.TrainConfig(**config.train),
@@ -54,17 +66,22 @@ def prepare(config: ConfigDict, folder, say=lambda note: None) -> loop.Run:
   )
 
 
-def load(run: loop.Run, checkpoint) -> list[trained.Model]:
-  """The models of a trained run, one of each seed."""
+def load(run: loop.Run, checkpoint: str | int) -> list[trained.Model]:
+  """Loads the models of a trained run, one of each seed.
+
+  Args:
+    run: A training that was done.
+    checkpoint: "last", "best" or the number of a step.
+  """
   checkpoint = str(checkpoint)
   return trained.models(run, loop.load(run, checkpoint), checkpoint)
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
-  """Creates the workdir, or checks that it is this config's and mode's.
+  """Creates the workdir, or checks that it belongs to this config and mode.
 
   Raises:
-    UsageError: it cannot be written, or belongs to another config or mode.
+    UsageError: It cannot be written, or belongs to another config or mode.
   """
   if belongs(config, workdir):
     pipeline = is_pipeline(workdir)
@@ -80,7 +97,11 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
-  """UsageError unless the workdir was trained with this config."""
+  """Checks that the workdir was trained with this config.
+
+  Raises:
+    UsageError: It was not.
+  """
   check(
     belongs(config, workdir),
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
@@ -88,33 +109,40 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Whether there is a config in the workdir; UsageError if it is another."""
-  before = saved.saved_config(workdir)
-  if before is None:
+  """Returns whether there is a config in the workdir.
+
+  Raises:
+    UsageError: There is, and it is another one.
+  """
+  previous = saved.saved_config(workdir)
+  if previous is None:
     return False
-  found = saved.differences(config, before)
+  differences = saved.differences(config, previous)
   check(
-    not found,
-    f"--workdir={workdir} belongs to another config: {'; '.join(found)}."
+    not differences,
+    f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."
     " Choose another workdir, or the config it was made with",
   )
   return True
 
 
 def is_pipeline(workdir: pathlib.Path) -> bool:
-  """Whether the workdir is one of --mode=abc."""
+  """Returns whether the workdir is one of --mode=abc."""
   return (workdir / "interpolate").is_dir()
 
 
 def bias_path(workdir: pathlib.Path) -> pathlib.Path:
+  """Returns the path of a workdir's calibrated bias."""
   return workdir / "calibrate" / "bias.npz"
 
 
-def retrained(config: ConfigDict, workdir: pathlib.Path):
-  """(config, Run) of the retrained model of a pipeline.
+def retrained(
+  config: ConfigDict, workdir: pathlib.Path
+) -> tuple[ConfigDict, loop.Run]:
+  """Returns the config and the training of a pipeline's second stage.
 
   Raises:
-    UsageError: calibration was not run yet.
+    UsageError: The calibration was not run yet.
   """
   path = bias_path(workdir)
   check(
@@ -122,18 +150,20 @@ def retrained(config: ConfigDict, workdir: pathlib.Path):
     f"--workdir={workdir}: no {path.name} yet; run --mode=abc to the end",
   )
   _, meta = file.read(path)
-  new = stages.retrain_config(config, meta["seeds"], path)
-  return new, prepare(new, workdir / "retrain")
+  retrain_config = stages.retrain_config(config, meta["seeds"], path)
+  return retrain_config, prepare(retrain_config, workdir / "retrain")
 
 
 class Stage(NamedTuple):
-  """What was trained in a workdir, in one of its stages.
+  """A Stage is what was trained in one of the stages of a workdir.
 
   Attributes:
     name: "train", or "interpolate" and "retrain"; then "certify".
-    config: the whole config of the stage.
-    runs: of two, the later one has the seeds that were trained on.
-    unmended: seeds of which the first run alone counts.
+    config: The whole config of the stage.
+    runs: The trainings of the stage, in order. Of "certify", the first is the
+      one before all rounds of practice; each round has the seeds that were
+      trained again.
+    unmended: The seeds of which the first run alone counts.
   """
 
   name: str
@@ -142,68 +172,88 @@ class Stage(NamedTuple):
   unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
-    """One of each seed; its step is that of all runs that it had."""
+    """Loads one model of each seed; its step counts all runs that it had."""
     first, *later = self.runs
     checkpoint = self.config.eval.checkpoint
-    found = {model.seed: model for model in load(first, checkpoint)}
-    for model in (own for run in later for own in load(run, checkpoint)):
+    models_by_seed = {model.seed: model for model in load(first, checkpoint)}
+    for model in (
+      practiced for run in later for practiced in load(run, checkpoint)
+    ):
       if model.seed not in self.unmended:
-        step = found[model.seed].step + model.step
-        found[model.seed] = dataclasses.replace(model, step=step)
-    return list(found.values())
+        step = models_by_seed[model.seed].step + model.step
+        models_by_seed[model.seed] = dataclasses.replace(model, step=step)
+    return list(models_by_seed.values())
 
 
 def trainings(
   config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
 ) -> list[Stage]:
-  """What was trained in a workdir; the last one answers.
+  """Returns the stages that were trained in a workdir; the last one answers.
 
   Args:
-    config: the workdir's.
-    workdir: where.
-    rounds: of certification that count; None: all that mended a seed.
+    config: The config of the workdir.
+    workdir: The workdir.
+    rounds: How many rounds of practice count; None stands for all rounds, of
+      the seeds that they mended.
 
   Raises:
-    UsageError: it was not trained with this config.
+    UsageError: The workdir was not trained with this config.
   """
   check_trained(config, workdir)
   if is_pipeline(workdir):
-    first = prepare(config, workdir / "interpolate")
-    new, last = retrained(config, workdir)
-    found = [Stage("interpolate", config, (first,))]
-    found.append(Stage("retrain", new, (last,)))
+    interpolation = prepare(config, workdir / "interpolate")
+    stage_config, trained_run = retrained(config, workdir)
+    trained_stages = [Stage("interpolate", config, (interpolation,))]
+    trained_stages.append(Stage("retrain", stage_config, (trained_run,)))
   else:
-    new, last = config, prepare(config, workdir)
-    found = [Stage("train", new, (last,))]
-  later = [
-    replay.round_of(config.practice, last, path.parent)
+    stage_config, trained_run = config, prepare(config, workdir)
+    trained_stages = [Stage("train", stage_config, (trained_run,))]
+  practice_runs = [
+    replay.round_of(config.practice, trained_run, path.parent)
     for path in sorted(
       workdir.glob(f"certify_*/{replay.INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
-  if later:
-    new = copy.deepcopy(new)
-    new.method += "+certify"
+  if practice_runs:
+    stage_config = copy.deepcopy(stage_config)
+    stage_config.method += "+certify"
     path, unmended = workdir / replay.UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
-    found.append(Stage("certify", new, (last, *later), unmended))
-  return found
+    trained_stages.append(
+      Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
+    )
+  return trained_stages
 
 
 def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
-  """The models that answer, one of each seed."""
+  """Loads the models that answer, one of each seed."""
   return trainings(config, workdir)[-1].models()
 
 
-def open_model(folder, seed: int | None = None) -> trained.Model:
-  """The model of a workdir; see lengthgen_jax.load."""
+def open_model(
+  folder: str | pathlib.Path, seed: int | None = None
+) -> trained.Model:
+  """Loads a model of a workdir; see lengthgen_jax.load.
+
+  Args:
+    folder: The workdir.
+    seed: The seed of the model; None stands for the best one by validation.
+
+  Raises:
+    UsageError: Nothing was trained there, or no such seed.
+  """
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
-  models = {m.seed: m for m in answering(config, pathlib.Path(folder))}
+  models_by_seed = {
+    model.seed: model for model in answering(config, pathlib.Path(folder))
+  }
   if seed is None:
-    return trained.best(list(models.values()))
-  check(seed in models, f"{folder} has seeds {tuple(models)}, none of {seed}")
-  return models[seed]
+    return trained.best(list(models_by_seed.values()))
+  check(
+    seed in models_by_seed,
+    f"{folder} has seeds {tuple(models_by_seed)}, none of {seed}",
+  )
+  return models_by_seed[seed]
