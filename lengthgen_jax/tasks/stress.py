@@ -102,7 +102,8 @@ def _products(
 ) -> jax.Array:
   """Returns a number and a one-digit factor: the products of the run's digits
   reach 10, the others do not."""
-  # The digit that absorbs the carry is zero, so it must not be the leading digit.
+  # The digit that absorbs the carry is zero, so it must not be the leading
+  # digit.
   first = first + jnp.any(lead & (place == first + carries))
   factor = between(numbers[0, 0], 2, 9)
   run_digits = between(numbers[1], (9 + factor) // factor, 9)
