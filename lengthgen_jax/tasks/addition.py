@@ -1,5 +1,8 @@
-"""a+b."""
+"""The task a+b."""
 
+from collections.abc import Sequence
+
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
@@ -16,6 +19,6 @@ class Addition(ArithmeticTask):
   states = (0, 1)
   pictured = "078114514+0241919810"
 
-  def step(self, state, symbols):
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     total = symbols[0] + symbols[1] + state
     return total // 10, total % 10

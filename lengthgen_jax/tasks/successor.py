@@ -1,5 +1,8 @@
-"""n -> n + 1."""
+"""The task n -> n + 1."""
 
+from collections.abc import Sequence
+
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
@@ -14,6 +17,6 @@ class Successor(ArithmeticTask):
   begin = 1
   pictured = "03611451449241919819"
 
-  def step(self, state, symbols):
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     total = symbols[0] + state
     return total // 10, total % 10

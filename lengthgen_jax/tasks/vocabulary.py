@@ -1,6 +1,7 @@
-"""Token alphabets and their string form."""
+"""Token alphabets, and conversion of tokens from and to text."""
 
 import dataclasses
+from collections.abc import Iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,12 +15,16 @@ class Vocabulary:
   symbols: str
 
   def encode(self, text: str) -> list[int]:
-    """Token ids of `text`; ValueError on a character outside the alphabet."""
+    """Returns the token ids of `text`.
+
+    Raises:
+      ValueError: a character is not in the alphabet.
+    """
     return [self.symbols.index(symbol) for symbol in text]
 
-  def decode(self, ids) -> str:
-    """Token ids as text."""
-    return "".join(self.symbols[int(i)] for i in ids)
+  def decode(self, ids: Iterable[int]) -> str:
+    """Returns token ids as text."""
+    return "".join(self.symbols[int(token)] for token in ids)
 
 
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
