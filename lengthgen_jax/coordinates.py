@@ -1,4 +1,5 @@
-"""Coordinates of rows and keys: offsets from both ends of their segments.
+"""Defines coordinates of rows and keys: offsets from both ends of their
+segments.
 
 Rows and keys alike have coordinates. A key's are those of the token it holds, a
 row's are those of the token it must say.
@@ -16,7 +17,7 @@ PAD = -1  # the segment of a place that holds no token
 
 
 class Coordinates(NamedTuple):
-  """The positions of L places in their segments.
+  """Says where L places stand in their segments.
 
   A segment is a run of tokens that belong together (an operand and the token on
   its left, the output, the start token alone). Along each of A axes offsets are
@@ -81,7 +82,7 @@ def segments(*lengths: int) -> Coordinates:
 
 
 class Places(NamedTuple):
-  """The places of L inputs, which a position encoding gets.
+  """Says where L inputs stand, for a position encoding.
 
   An input of the output's part (and the start token) has the place of the token
   that its row must say, any other the place of the token it holds: so an output

@@ -1,4 +1,4 @@
-"""The tables of all tasks and hints, by name.
+"""Lists all tasks and hints by name.
 
 Each task has a file of its own and a line here.
 """

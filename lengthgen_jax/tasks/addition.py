@@ -1,4 +1,4 @@
-"""The task a+b."""
+"""Defines the task a+b."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
 class Addition(ArithmeticTask):
-  """The sum of two numbers (ABS paper, section 3); the state is the carry.
+  """Asks for the sum of two numbers (ABS paper, section 3); the state is the
+  carry.
 
   `$0123+0748` -> `1780&`; `$0999+0001` -> `0001&`.
   Aligned: `$+00172438` -> `1780&`.

@@ -1,5 +1,5 @@
-"""The base class of the arithmetic tasks: format, transducer, segments and
-sampling."""
+"""Defines the base class of the arithmetic tasks: format, transducer, segments
+and sampling."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from lengthgen_jax.tasks.task import Example, Size, Tokens, below, join
 
 @dataclasses.dataclass(frozen=True)
 class ArithmeticTask(NumberTask):
-  """A task that reads digits and writes digits of the answer, least significant
+  """Asks for the digits of an arithmetic expression's value, least significant
   first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a

@@ -1,4 +1,4 @@
-"""The tasks of writing the same items again, forwards and backwards."""
+"""Defines the tasks of writing the same items again, forwards and backwards."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from lengthgen_jax.tasks.sequences import SequenceTask
 
 @dataclasses.dataclass(frozen=True)
 class Copy(SequenceTask):
-  """The items as they are, integers 1...V; a transducer of one state.
+  """Asks for the items as they are, integers 1...V; the transducer has one
+  state.
 
   `5 3 9 3` -> `5 3 9 3`; `2 1` -> `2 1`.
 
@@ -60,7 +61,7 @@ class Copy(SequenceTask):
 
 
 class Reverse(Copy):
-  """The items from the last to the first.
+  """Asks for the items from the last to the first.
 
   `5 3 9 3` -> `3 9 3 5`; `2 1` -> `1 2`.
   """

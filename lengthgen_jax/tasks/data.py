@@ -1,4 +1,5 @@
-"""Training and test sets: distributions of lengths, and batches of examples.
+"""Defines training and test sets: distributions of lengths, and batches of
+examples.
 
 A data set is an endless stream, a finite set, or the papers' permutation of the
 integers. Its examples are functions of seeds and indices and are never stored.
@@ -22,8 +23,8 @@ NUMBERS = ("lengths", "permutation")
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """A distribution of operands' lengths, maybe skewed to short ones (task
-  hinting paper, section 3).
+  """Describes a distribution of operands' lengths, maybe skewed to short ones
+  (task hinting paper, section 3).
 
   `short_share` of the mass lies equally on shortest...short_longest, the rest
   equally on the lengths up to `longest`.
@@ -94,7 +95,7 @@ def widest(widths) -> int | tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-  """The examples of one task, packed for one model family.
+  """Makes the examples of one task, packed for one model family.
 
   Example `index` of a bucket is a function of (data seed, task, bucket, index):
   a hundred million of them take no disk. Each bucket holds its exact share.

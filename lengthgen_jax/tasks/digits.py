@@ -1,4 +1,4 @@
-"""Numbers as arrays of digits, which are drawn and converted, never as values.
+"""Draws and converts numbers as arrays of digits, never as values.
 
 Digit arrays are [n], least significant first, followed by zeros. The one
 exception is the papers' training set of integers below 2^20, which fit int32;

@@ -1,5 +1,5 @@
-"""The task of nested brackets: which ones are open, and whether they are nested
-correctly."""
+"""Defines the task of nested brackets: which ones are open, and whether they
+are nested correctly."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Dyck(StateTask):
-  """The brackets that are open after each item, at most `bound` of them.
+  """Asks for the brackets that are open after each item, at most `bound` of
+  them.
 
   The state is "invalid" from the first bracket on that closes another one, or
   none, or opens one too many. With one kind of brackets a state is a depth;

@@ -1,5 +1,5 @@
-"""The task of incrementing a number, and its carry hint (task hinting paper,
-section 3.2)."""
+"""Defines the task of incrementing a number, and its carry hint (task hinting
+paper, section 3.2)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Increment(ItemTask):
-  """A number plus one, least significant digit first, one digit more.
+  """Asks for a number plus one, least significant digit first, one digit more.
 
   Digit d is item d + 1, so V is 10. The first digit is not 0. As a transducer
   its state is the carry.
@@ -132,8 +132,8 @@ class Increment(ItemTask):
 
 
 class CarryHint(Increment):
-  """The same output, each digit followed by the carry marker and the carry into
-  the next place.
+  """Asks for the same output with the carry marker and the carry into the next
+  place after each digit.
 
   `1 9 ⊥` -> `0 c 1 2 c 0 0 c 0`; `4 2 ⊥` -> `3 c 0 4 c 0 0 c 0`.
   """

@@ -1,5 +1,5 @@
-"""The base class of tasks over the integers 1...V: tokens, text, and test sets
-of any of them."""
+"""Defines the base class of tasks over the integers 1...V: tokens, text, and
+test sets of any of them."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ BIG = 1 << 30  # a value that sorts behind every item
 
 
 class ItemTask(Task):
-  """A task whose items are the integers 1...V.
+  """This is the base class of tasks whose items are the integers 1...V.
 
   PAD is 0, `⊥` is V + 1 and `c`, the carry marker, V + 2. A subclass has
   `alphabet`, which is V.

@@ -1,4 +1,4 @@
-"""The task of running sums modulo p."""
+"""Defines the task of running sums modulo p."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lengthgen_jax.tasks.states import StateTask
 
 @dataclasses.dataclass(frozen=True)
 class Modular(StateTask):
-  """The sum of the items so far modulo p; items are 0...p - 1.
+  """Asks for the sum of the items so far modulo p; items are 0...p - 1.
 
   With p=2 it is the running parity of bits.
 

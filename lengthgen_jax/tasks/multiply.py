@@ -1,4 +1,4 @@
-"""The task a*d with one digit d: the papers' N×1 multiplication."""
+"""Defines the task a*d with one digit d: the papers' N×1 multiplication."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
 class Multiply(ArithmeticTask):
-  """A number times one digit; the state is the carry, which is below d.
+  """Asks for a number times one digit d; the state is the carry, which is below
+  d.
 
   `$0123*4` -> `2940&`; `$0999*9` -> `1998&`.
   Aligned, the one digit stands beside every digit: `$*04142434` -> `2940&`.

@@ -1,4 +1,5 @@
-"""The task a*b of two long numbers: running sums as a grid of digits."""
+"""Defines the task a*b of two long numbers: running sums as a grid of
+digits."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -54,7 +55,8 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
 
 
 class MultiplyLong(NumberTask):
-  """The running sums of a product, N digits times M (this task is ours).
+  """Asks for the running sums of a product, N digits times M (this task is
+  ours).
 
   Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j with its digits
   k = 0...N, least significant first. So the product consists of the first
@@ -222,7 +224,7 @@ class MultiplyLong(NumberTask):
 
 
 class RunningSum:
-  """A row of the grid as a transducer: s // 10 + a·b for a digit b.
+  """Describes a row of the grid as a transducer: s // 10 + a·b for a digit b.
 
   At place p it reads digit p - 1 of a and digit p of the row before, s, and
   writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below

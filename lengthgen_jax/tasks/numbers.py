@@ -1,5 +1,5 @@
-"""The base class of tasks whose operands are numbers: tokens of their digits,
-and text."""
+"""Defines the base class of tasks whose operands are numbers: tokens of their
+digits, and text."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -14,7 +14,7 @@ from lengthgen_jax.tasks.vocabulary import ARITHMETIC
 
 
 class NumberTask(Task):
-  """A task that reads digits and writes digits.
+  """This is the base class of tasks that read digits and write digits.
 
   A segment of the prompt is an operand with the token on its left; an output is
   closed by `&`.

@@ -1,4 +1,4 @@
-"""Packing of examples as batches of either model family.
+"""Packs examples as batches of either model family.
 
 This is the one file of the room that knows encoder-decoder and decoder-only
 models.
@@ -19,7 +19,7 @@ PLACED = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
-  """The arrays that a model gets; T decoder inputs, S source tokens.
+  """Holds the arrays that a model gets; T decoder inputs, S source tokens.
 
   Attributes:
     inputs: [B, T] int32, decoder inputs.

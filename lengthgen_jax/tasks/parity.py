@@ -1,4 +1,5 @@
-"""The parity of a bit string: as a running xor, and as one label."""
+"""Defines the parity of a bit string as two tasks: a running xor, and one
+label."""
 
 from collections.abc import Sequence
 
@@ -12,8 +13,8 @@ from lengthgen_jax.tasks.task import Example, Size
 
 
 class Parity(ArithmeticTask):
-  """The running xor from the least significant bit on; its last bit is the
-  parity.
+  """Asks for the running xor from the least significant bit on; its last bit is
+  the parity.
 
   y1 = x1, yi = y(i-1) xor xi (ABS paper, section 3): the scratchpad form. The
   state is the xor so far.
@@ -36,7 +37,8 @@ class Parity(ArithmeticTask):
 
 
 class ParityClassification(Parity):
-  """One label for the whole string, the papers' classification baseline.
+  """Asks for one label for the whole string, the papers' classification
+  baseline.
 
   `$0110` -> `0&`; `$0111` -> `1&`.
   """

@@ -1,4 +1,5 @@
-"""The word problem of a symmetric group: running products of permutations."""
+"""Defines the word problem of a symmetric group: running products of
+permutations."""
 
 import dataclasses
 import functools
@@ -37,7 +38,7 @@ def products(size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Permutations(StateTask):
-  """The product of the items so far, y_i = y_(i-1) ∘ x_i.
+  """Asks for the product of the items so far, y_i = y_(i-1) ∘ x_i.
 
   What stood at place x_i(k) comes to place k. Items are all elements of the
   group (120 in S5), not only generators: the word problem as Liu et al. (2023,

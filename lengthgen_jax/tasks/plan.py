@@ -1,4 +1,4 @@
-"""The plan of one round of training.
+"""Plans one round of training.
 
 A round is a sequence of lessons; a lesson is one gradient step on one or more
 heads; a head's share of it comes in parts of static size.
@@ -14,14 +14,14 @@ MIXING = ("alternate", "weighted")
 
 
 class Part(NamedTuple):
-  """A part of a head's share: `count` examples of one bucket."""
+  """This is a part of a head's share: `count` examples of one bucket."""
 
   bucket: int
   count: int
 
 
 class Share(NamedTuple):
-  """The examples that one head contributes to a gradient step.
+  """Describes the examples that one head contributes to a gradient step.
 
   Attributes:
     head: name of the task.

@@ -1,5 +1,5 @@
-"""The base class of tasks whose items a transducer reads one by one: tokens,
-text, and test sets."""
+"""Defines the base class of tasks whose items a transducer reads one by one:
+tokens, text, and test sets."""
 
 import dataclasses
 import functools
@@ -19,7 +19,8 @@ TOKENS = 250  # the most tokens, because a certificate's cases are bytes
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTask(Task):
-  """A task with one output for each item, in the order in which items are read.
+  """This is the base class of tasks with one output for each item, in the order
+  in which items are read.
 
   Tokens are the items 0...base - 1 and the other outputs, then `⊥` and PAD. A
   task states itself as a transducer over the items: `base`, `states`, `begin`

@@ -1,4 +1,4 @@
-"""The task of sorting (task hinting paper, sections 3 and 4)."""
+"""Defines the task of sorting (task hinting paper, sections 3 and 4)."""
 
 import dataclasses
 from typing import ClassVar
@@ -27,7 +27,7 @@ def ranks(number: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Sort(ItemTask):
-  """The items in ascending order.
+  """Asks for the items in ascending order.
 
   `5 3 9 3` -> `3 3 5 9`; `2 1` -> `1 2`.
 

@@ -1,5 +1,5 @@
-"""The hints of sorting: auxiliary tasks over the same items (task hinting
-paper, section 3.1)."""
+"""Defines the hints of sorting: auxiliary tasks over the same items (task
+hinting paper, section 3.1)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,8 @@ from lengthgen_jax.tasks.task import Example, Size, below
 
 
 class OneOutput(Sort):
-  """A hint with one scored token, about all items or about one of them."""
+  """This is the base class of hints with one scored token, about all items or
+  about one of them."""
 
   given = 0  # 1 if the output begins with the queried item
 
@@ -39,7 +40,8 @@ class OneOutput(Sort):
 
 
 class SuccessorHint(OneOutput):
-  """The smallest value greater than a, an item; `⊥` if a is the greatest.
+  """Asks for the smallest value greater than a, an item; `⊥` if a is the
+  greatest.
 
   `5 3 9 3 ⊥ 5` -> `9`; `5 3 9 3 ⊥ 9` -> `⊥`.
   """
@@ -67,7 +69,8 @@ class SuccessorHint(OneOutput):
 
 
 class PredecessorHint(OneOutput):
-  """The greatest value smaller than a, an item; `⊥` if a is the smallest.
+  """Asks for the greatest value smaller than a, an item; `⊥` if a is the
+  smallest.
 
   `5 3 9 3 ⊥ 5` -> `3`; `5 3 9 3 ⊥ 3` -> `⊥`. This hint is ours.
   """
@@ -83,7 +86,7 @@ class PredecessorHint(OneOutput):
 
 
 class MinimumHint(OneOutput):
-  """The smallest item.
+  """Asks for the smallest item.
 
   `5 3 9 3 ⊥` -> `3`; `7 8 ⊥` -> `7`. This hint is ours.
   """
@@ -97,7 +100,8 @@ class MinimumHint(OneOutput):
 
 
 class CountHint(Sort):
-  """The rarer one of two numbers that are repeated; `⊥` if there is a tie.
+  """Asks for the rarer one of two numbers that are repeated; `⊥` if there is a
+  tie.
 
   `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one. Only
   an even length can be a tie: all of length 2 are, and `count_ties` of the
@@ -135,8 +139,8 @@ class CountHint(Sort):
 
 
 class FillHint(Sort):
-  """One number repeated, after `⊥` a part of it: the output is the rest, then
-  `⊥`.
+  """Asks for the rest of a repeated number, part of which follows `⊥`, and then
+  for `⊥`.
 
   `6 6 6 ⊥ 6` -> `6 6 ⊥`; `2 2 ⊥` -> `2 2 ⊥`.
   """

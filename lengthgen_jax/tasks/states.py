@@ -1,5 +1,5 @@
-"""The base class of state tracking tasks: the model writes every state, or the
-last one."""
+"""Defines the base class of state tracking tasks: the model writes every state,
+or the last one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,8 +17,7 @@ ANSWERS = ("states", "final")
 
 @dataclasses.dataclass(frozen=True)
 class StateTask(SequenceTask):
-  """A sequence of items, and the state that an automaton is in after each of
-  them.
+  """Asks for the state that an automaton is in after each item of a sequence.
 
   Attributes:
     answer: "states", the outputs are every prefix's state, in order; "final",

@@ -1,4 +1,4 @@
-"""Hard or odd inputs of arithmetic, which random inputs hardly ever are.
+"""Makes hard or odd inputs of arithmetic, which random inputs hardly ever are.
 
 Each test set is a function (task, key, size, *arguments) -> operands' digits
 [O, longest], as those in digits.py.

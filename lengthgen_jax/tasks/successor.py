@@ -1,4 +1,4 @@
-"""The task n -> n + 1."""
+"""Defines the task n -> n + 1."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 
 
 class Successor(ArithmeticTask):
-  """The next integer (ABS paper, section 3); the state is the carry.
+  """Asks for the next integer (ABS paper, section 3); the state is the carry.
 
   `$0199` -> `0020&`; `$0009` -> `0100&`; `$0123` -> `4210&`.
   """

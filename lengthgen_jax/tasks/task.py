@@ -1,5 +1,5 @@
-"""The interface of tasks: a task makes examples, and knows nothing of model
-families."""
+"""Defines the interface of tasks: a task makes examples, and knows nothing of
+model families."""
 
 import dataclasses
 import functools
@@ -15,7 +15,8 @@ from lengthgen_jax.errors import shown
 
 
 class Tokens(NamedTuple):
-  """A run of tokens and where they stand; what lies behind `length` is junk.
+  """Holds a run of tokens and where they stand; what lies behind `length` is
+  junk.
 
   Attributes:
     ids: [n] int32.
@@ -34,7 +35,7 @@ class Tokens(NamedTuple):
 
 
 class Example(NamedTuple):
-  """One example, before it is packed for a model.
+  """Holds one example, before it is packed for a model.
 
   Attributes:
     prompt: the tokens that the model reads.
@@ -48,7 +49,7 @@ class Example(NamedTuple):
 
 
 class Size(NamedTuple):
-  """The size of an example that is to be made.
+  """Says how large an example is to be.
 
   Attributes:
     lengths: [O] traced, digits or items of each operand.
@@ -64,8 +65,8 @@ class Size(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """The base class of tasks; its dataclass fields are its section of the
-  config.
+  """This is the base class of tasks; its dataclass fields are its section of
+  the config.
 
   A subclass must set every class attribute that has no value here.
 

@@ -1,4 +1,4 @@
-"""Token alphabets, and conversion of tokens from and to text."""
+"""Defines token alphabets, and converts tokens from and to text."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-  """An ordered alphabet of one-character tokens.
+  """Describes an ordered alphabet of one-character tokens.
 
   Attributes:
     symbols: one character per token id.
