@@ -1,4 +1,5 @@
-"""Where rows and keys stand: offsets from both ends of their segments.
+"""Defines coordinates of rows and keys: offsets from both ends of their
+segments.
 
 Rows and keys alike have coordinates. A key's are those of the token it holds, a
 row's are those of the token it must say.
@@ -12,11 +13,11 @@ import numpy as np
 
 Array = jax.Array | np.ndarray
 
-PAD = -1  # the segment of a place that holds nothing
+PAD = -1  # the segment of a place that holds no token
 
 
 class Coordinates(NamedTuple):
-  """Where each of L places stands.
+  """Says where L places stand in their segments.
 
   A segment is a run of tokens that belong together (an operand and the token on
   its left, the output, the start token alone). Along each of A axes offsets are
@@ -38,31 +39,33 @@ class Coordinates(NamedTuple):
 
   @property
   def axes(self) -> int:
+    """Returns the number A of axes."""
     return self.left.shape[-1]
 
-  def count(self):
-    """[B or 1, 1]: how many places hold a token."""
+  def count(self) -> jax.Array:
+    """Returns how many places hold a token, [B or 1, 1]."""
     return jnp.sum(jnp.asarray(self.segment) != PAD, axis=-1, keepdims=True)
 
-  def index_right(self):
-    """[B or 1, L]: places counted from the last token."""
+  def index_right(self) -> jax.Array:
+    """Returns each place's number counted from the last token, [B or 1, L]."""
     return self.count() - 1 - self.index
 
-  def rows(self, start, size: int) -> "Coordinates":
-    """`size` places from `start`, which may be traced."""
-    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
+  def rows(self, start: int | jax.Array, size: int) -> "Coordinates":
+    """Returns the coordinates of `size` places from `start`, which may be
+    traced."""
+    window = lambda x, axis: jax.lax.dynamic_slice_in_dim(
       jnp.asarray(x), start, size, axis
     )
     return Coordinates(
-      cut(self.segment, 1),
-      cut(self.left, 1),
-      cut(self.right, 1),
-      cut(self.index, 0),
+      window(self.segment, 1),
+      window(self.left, 1),
+      window(self.right, 1),
+      window(self.index, 0),
     )
 
 
 def segments(*lengths: int) -> Coordinates:
-  """Coordinates [1, L] of consecutive segments with one axis.
+  """Returns coordinates [1, L] of consecutive segments with one axis.
 
   >>> segments(3, 2).right[0, :, 0]
   array([2, 1, 0, 1, 0])
@@ -79,7 +82,7 @@ def segments(*lengths: int) -> Coordinates:
 
 
 class Places(NamedTuple):
-  """What a position encoding is told of L inputs.
+  """Says where L inputs stand, for a position encoding.
 
   An input of the output's part (and the start token) has the place of the token
   that its row must say, any other the place of the token it holds: so an output
@@ -94,7 +97,7 @@ class Places(NamedTuple):
       right).
     size: [B or 1, 1] int32, tokens of the whole sequence.
     extends: [B or 1, L, A] bool, along which axes the token's segment extends;
-      None where there is one.
+      None where there is one axis.
   """
 
   place: Array
@@ -103,15 +106,16 @@ class Places(NamedTuple):
   size: Array
   extends: Array | None = None
 
-  def rows(self, start, size: int) -> "Places":
-    """`size` places from `start`; `index` must be [L]."""
-    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
+  def rows(self, start: int | jax.Array, size: int) -> "Places":
+    """Returns `size` places from `start`, which may be traced; `index` must be
+    [L]."""
+    window = lambda x, axis: jax.lax.dynamic_slice_in_dim(
       jnp.asarray(x), start, size, axis
     )
     return Places(
-      cut(self.place, 1),
-      cut(self.digit, 1),
-      cut(self.index, 0),
+      window(self.place, 1),
+      window(self.digit, 1),
+      window(self.index, 0),
       self.size,
-      None if self.extends is None else cut(self.extends, 1),
+      None if self.extends is None else window(self.extends, 1),
     )

@@ -1,4 +1,7 @@
-"""Tasks, by name: one file each, and a line here."""
+"""Lists all tasks and hints by name.
+
+Each task has a file of its own and a line here.
+"""
 
 from lengthgen_jax.tasks import (
   addition,

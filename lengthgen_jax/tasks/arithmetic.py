@@ -1,21 +1,25 @@
-"""What the arithmetic tasks share: formats, segments, sampling."""
+"""Defines the base class of the arithmetic tasks: format, transducer, segments
+and sampling."""
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks import digits, stress
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Example, Size, below, join
+from lengthgen_jax.tasks.task import Example, Size, Tokens, below, join
 
 
 @dataclasses.dataclass(frozen=True)
 class ArithmeticTask(NumberTask):
-  """Digits in, digits of the answer out, least significant first.
+  """Asks for the digits of an arithmetic expression's value, least significant
+  first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a
   common width W; the output is W reversed digits and `&`. A segment is an
@@ -48,86 +52,95 @@ class ArithmeticTask(NumberTask):
       self.slack >= 0, f"arithmetic.slack={self.slack}: must not be negative"
     )
 
-  # The transducer that a task is.
+  # The task as a transducer.
 
   states: ClassVar[tuple[int, ...]]
   begin: ClassVar[int] = 0
 
-  def step(self, state, symbols):
-    """(next state, output digit) from the state and a digit of each operand
-    (the single digit of N×1 is read again and again)."""
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns (next state, output digit) from the state and a digit of each
+    operand (the single digit of N×1 is read again at every place)."""
 
-  def holds(self, segment: int, left: int, right: int):
-    """(operand, place) of a prompt's token; None if it is a mark."""
+  def holds(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int] | None:
+    """Returns (operand, place) of a prompt's token; None if it is a mark."""
     if self.interleaved:
       return None if left < 2 else (1 - right % 2, right // 2)
     return (segment, right) if left else None
 
   # Sizes.
 
-  def units(self, length):
+  def units(self, length: int) -> int:
     return length if self.base == 10 else math.ceil(length * math.log2(10))
 
-  def bits(self, length):
+  def bits(self, length: int) -> int | None:
     return self.units(length) if self.base == 2 else None
 
-  def natural_width(self, length):
+  def natural_width(self, length: int) -> int:
     return length + self.slack
 
-  def test_size(self, length, samples):
-    """min(10^L - 10^(L-1), samples), the papers' size of a test set."""
+  def test_size(self, length: int, samples: int) -> int:
+    """Returns min(10^L - 10^(L-1), samples), the papers' size of a test set."""
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
   # Test sets.
 
   @property
-  def stress(self):
+  def stress(self) -> tuple[str, ...]:
     return stress.names(self)
 
   @property
-  def alone(self):
+  def alone(self) -> tuple[str, ...]:
     return stress.alone(self)
 
-  def variants(self, test_set, section, length):
+  def variants(
+    self, test_set: str, section, length: int
+  ) -> list[tuple[str, tuple]]:
     return stress.variants(test_set, section, self.units(length))
 
   # Segments.
 
   @property
   def interleaved(self) -> bool:
+    """Returns whether the digits of both operands alternate in one segment."""
     return self.aligned and self.operands == 2
 
   @property
-  def segments(self):
+  def segments(self) -> tuple[str, ...]:
     return ("pairs",) if self.interleaved else ("a", "b")[: self.operands]
 
   @property
-  def strides(self):
+  def strides(self) -> tuple[int, ...]:
     if self.interleaved:
       return (2,)
     return (1, 0 if self.short_operand else 1)[: self.operands]
 
   # Examples.
 
-  def draws(self, longest):
+  def draws(self, longest: int) -> int:
     return self.operands * longest
 
-  def example(self, numbers, size):
-    short = self.short_operand
-    lengths = size.lengths.at[1].set(1) if short else size.lengths
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    is_short = self.short_operand
+    lengths = size.lengths.at[1].set(1) if is_short else size.lengths
     inside = jnp.arange(size.longest) < lengths[:, None]
     drawn = below(numbers.reshape(self.operands, -1), self.base)
     return self.answered(jnp.where(inside, drawn, 0), size)
 
-  def from_values(self, values, numbers, size: Size) -> Example:
-    """The example of integers [O] below 2^20; N×1's digit from `numbers`."""
+  def from_values(
+    self, values: jax.Array, numbers: jax.Array, size: Size
+  ) -> Example:
+    """Returns the example of integers [O] below 2^20; the digit of N×1 is made
+    of `numbers`."""
     items = digits.from_values(values, size.longest, self.base)
     if self.short_operand:
       items = items.at[1].set(0).at[1, 0].set(below(numbers[0], 10))
     return self.answered(items, size)
 
-  def answered(self, items, size):
-    """Of operands' digits [O, longest], least significant first."""
+  def answered(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of operands' digits [O, longest], least significant
+    first."""
     place = jnp.arange(size.longest + 1)
     answer = jnp.pad(self.answer(items), (0, 1))
     output = jnp.where(place == size.width, self.end, answer)
@@ -137,22 +150,25 @@ class ArithmeticTask(NumberTask):
       0,
     )
 
-  def answer(self, items):
-    """Digits [longest] of the result."""
+  def answer(self, items: jax.Array) -> jax.Array:
+    """Returns the digits [longest] of the result."""
     begin, columns = jnp.int32(self.begin), self.columns(items).T
     return jax.lax.scan(self.step, begin, columns)[1].astype(jnp.int32)
 
-  def columns(self, items):
-    """Digits [O, longest] that are read together: N×1's one is in each."""
+  def columns(self, items: jax.Array) -> jax.Array:
+    """Returns the digits [O, longest] that are read together at each place; the
+    digit of N×1 is at every place."""
     return items.at[1].set(items[1, 0]) if self.short_operand else items
 
-  def prompt(self, items, width):
-    """Tokens of `$` and the expression."""
+  def prompt(self, items: jax.Array, width: int | Array) -> Tokens:
+    """Returns the tokens of `$` and the expression."""
     if self.interleaved:
       return self.number(self.columns(items), width, "$" + self.operator, 0)
     a = self.number(items[:1], width, "$", 0)
     if self.operands == 1:
       return a
-    short = self.short_operand
-    own, spare = (1, items.shape[1] - 1) if short else (width, 0)
-    return join(a, self.number(items[1:], own, self.operator, 1), spare=spare)
+    is_short = self.short_operand
+    second_width, spare = (1, items.shape[1] - 1) if is_short else (width, 0)
+    return join(
+      a, self.number(items[1:], second_width, self.operator, 1), spare=spare
+    )

@@ -1,6 +1,12 @@
-"""Which examples there are: lengths, and endless, finite or permuted sets."""
+"""Defines training and test sets: distributions of lengths, and batches of
+examples.
+
+A data set is an endless stream, a finite set, or the papers' permutation of the
+integers. Its examples are functions of seeds and indices and are never stored.
+"""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -8,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.tasks import digits, pack
 from lengthgen_jax.tasks.task import Size, Task
 
@@ -16,15 +23,15 @@ NUMBERS = ("lengths", "permutation")
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """Lengths of operands, maybe skewed to short ones (task hinting paper,
-  section 3).
+  """Describes a distribution of operands' lengths, maybe skewed to short ones
+  (task hinting paper, section 3).
 
   `short_share` of the mass lies equally on shortest...short_longest, the rest
   equally on the lengths up to `longest`.
 
   Attributes:
     shortest, short_longest, longest: ends of the two ranges, inclusive.
-    short_share: mass of the first.
+    short_share: mass of the first range.
     buckets: upper ends of static buckets, the last one `longest`.
   """
 
@@ -36,63 +43,66 @@ class Lengths:
 
   @property
   def probability(self) -> np.ndarray:
-    """[longest + 1] probability of every length."""
+    """Returns the probability of every length, [longest + 1]."""
     lengths = np.arange(self.longest + 1)
-    short = (lengths >= self.shortest) & (lengths <= self.short_longest)
-    long = lengths > self.short_longest
-    if not long.any():
-      return short / short.sum()
+    is_short = (lengths >= self.shortest) & (lengths <= self.short_longest)
+    is_long = lengths > self.short_longest
+    if not is_long.any():
+      return is_short / is_short.sum()
     share = self.short_share
-    return share * short / short.sum() + (1 - share) * long / long.sum()
+    return (
+      share * is_short / is_short.sum() + (1 - share) * is_long / is_long.sum()
+    )
 
   def bucket_range(self, bucket: int) -> tuple[int, int]:
-    """First and last length of a bucket."""
+    """Returns the first and the last length of a bucket."""
     first = self.buckets[bucket - 1] + 1 if bucket else self.shortest
     return first, self.buckets[bucket]
 
   def _mass(self, bucket: int) -> np.ndarray:
-    """Probability of every length of a bucket."""
+    """Returns the probability of every length of a bucket."""
     first, last = self.bucket_range(bucket)
     return self.probability[first : last + 1]
 
   def shares(self, total: int) -> list[int]:
-    """`total` split over the buckets by their mass, largest remainders up."""
+    """Splits `total` over the buckets in proportion to their mass; the largest
+    remainders are rounded up."""
     buckets = range(len(self.buckets))
     return split(total, [self._mass(bucket).sum() for bucket in buckets])
 
-  def draw(self, numbers, bucket: int):
-    """Lengths of a bucket from uniform numbers [...] in [0, 1)."""
+  def draw(self, numbers: jax.Array, bucket: int) -> jax.Array:
+    """Returns lengths of a bucket, made of uniform numbers [...] in [0, 1)."""
     mass = self._mass(bucket)
     edges = jnp.asarray(np.cumsum(mass / mass.sum())[:-1], jnp.float32)
     first, _ = self.bucket_range(bucket)
     return first + jnp.sum(numbers[..., None] >= edges, axis=-1)
 
 
-def split(total: int, mass) -> list[int]:
-  """Whole numbers that add up to `total`, in proportion to `mass`."""
-  exact = total * np.asarray(mass) / np.sum(mass)
-  found = np.floor(exact).astype(int)
-  order = np.argsort(found - exact, kind="stable")
-  found[order[: total - found.sum()]] += 1
-  return found.tolist()
+def split(total: int, mass: Sequence[float] | np.ndarray) -> list[int]:
+  """Returns whole numbers that add up to `total`, in proportion to `mass`."""
+  exact_counts = total * np.asarray(mass) / np.sum(mass)
+  counts = np.floor(exact_counts).astype(int)
+  order = np.argsort(counts - exact_counts, kind="stable")
+  counts[order[: total - counts.sum()]] += 1
+  return counts.tolist()
 
 
-def widest(widths):
-  """The least width that none of some widths exceeds."""
-  found = np.max(widths, axis=0).tolist()
-  return tuple(found) if isinstance(found, list) else found
+def widest(widths) -> int | tuple[int, ...]:
+  """Returns the least width that none of the given widths exceeds."""
+  width = np.max(widths, axis=0).tolist()
+  return tuple(width) if isinstance(width, list) else width
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-  """The examples of one task, packed for one family.
+  """Makes the examples of one task, packed for one model family.
 
   Example `index` of a bucket is a function of (data seed, task, bucket, index):
   a hundred million of them take no disk. Each bucket holds its exact share.
 
   Attributes:
-    task: a Task.
-    kind: the family that examples are packed for.
+    task: the task that makes the examples.
+    kind: the model family that examples are packed for.
     lengths: their distribution, in the task's units.
     widths: what operands are padded to, in turn, a number or one for each; ()
       in ragged tasks.
@@ -112,17 +122,25 @@ class DataSet:
   size: int
   seed: int
 
-  def longest(self, bucket: int):
-    """What the examples of a bucket are padded to."""
+  def longest(self, bucket: int) -> int | tuple[int, ...]:
+    """Returns the static size that the examples of a bucket are padded to."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def bucket_size(self, bucket: int) -> int:
-    """Examples of a bucket; 0 if the stream is endless."""
+    """Returns the number of examples of a bucket; 0 if the stream is
+    endless."""
     return self.lengths.shares(self.size)[bucket]
 
   @partial(jax.jit, static_argnums=(0, 2, 4))
-  def at(self, index_B, bucket: int, turn=0, stream="examples") -> pack.Batch:
-    """Examples by index: the same ones whatever the batch is.
+  def at(
+    self,
+    index_B: jax.Array,
+    bucket: int,
+    turn: int | jax.Array = 0,
+    stream: str = "examples",
+  ) -> pack.Batch:
+    """Returns the examples of the given indices, which are the same in every
+    batch.
 
     Args:
       index_B: [B] uint32.
@@ -131,36 +149,48 @@ class DataSet:
       stream: "examples" or "held_out".
     """
     task, longest = self.task, self.longest(bucket)
-    root = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
+    root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
     widths = jnp.array(self.widths or (0,))
     width = widths[turn % len(widths)]
 
-    def make(index):
-      # One draw an example: many small ones take long to compile.
+    def make_example(index):
+      # One draw per example, because many small draws take long to compile.
       count = task.operands + task.draws(longest)
-      key = jax.random.fold_in(root, index)
+      key = jax.random.fold_in(root_key, index)
       numbers = jax.random.uniform(key, (count,), jnp.float32)
-      first, rest = numbers[: task.operands], numbers[task.operands :]
+      operand_numbers, example_numbers = (
+        numbers[: task.operands],
+        numbers[task.operands :],
+      )
       if self.numbers == "permutation":
-        size = Size(first, width, longest)
-        return task.from_values(self._values(first, stream), rest, size)
-      size = Size(self.lengths.draw(first, bucket), width, longest)
-      return task.example(rest, size)
+        size = Size(operand_numbers, width, longest)
+        return task.from_values(
+          self._values(operand_numbers, stream), example_numbers, size
+        )
+      size = Size(self.lengths.draw(operand_numbers, bucket), width, longest)
+      return task.example(example_numbers, size)
 
-    return pack.batch(self.kind, task, make, index_B)
+    return pack.batch(self.kind, task, make_example, index_B)
 
-  def _values(self, number_O, stream: str):
-    """Integers of the papers' set."""
-    parts = {
+  def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
+    """Returns integers of the papers' set, made of uniform numbers [O]."""
+    ranges = {
       "examples": (0, digits.TRAIN_SHARE),
       "held_out": (digits.TRAIN_SHARE, digits.POPULATION),
     }
-    low, high = parts[stream]
+    low, high = ranges[stream]
     index = low + (number_O * (high - low)).astype(jnp.int32)
     return digits.permuted(jnp.minimum(index, high - 1), self.seed)
 
-  def sample(self, key, count: int, bucket: int, turn=0, held_out=False):
-    """`count` examples of a bucket, drawn uniformly with replacement.
+  def sample(
+    self,
+    key: jax.Array,
+    count: int,
+    bucket: int,
+    turn: int | jax.Array = 0,
+    held_out: bool = False,
+  ) -> pack.Batch:
+    """Draws `count` examples of a bucket uniformly with replacement.
 
     Held-out examples come from another, endless stream.
     """
@@ -170,81 +200,120 @@ class DataSet:
       index = jax.random.bits(key, (count,), jnp.uint32)
     return self.at(index, bucket, turn, "held_out" if held_out else "examples")
 
-  def replayed(self, batch, replay: dict, key, count: int, turn):
-    """The batch, its first `count` examples drawn from a set instead.
+  def replayed(
+    self,
+    batch: pack.Batch,
+    replay: dict[str, jax.Array],
+    key: jax.Array,
+    count: int,
+    turn: int | jax.Array,
+  ) -> pack.Batch:
+    """Returns the batch with its first `count` examples drawn from a set
+    instead.
 
     Args:
       batch: of the task's one bucket.
       replay: "items" [n, operands, longest], "lengths" [n, operands] and
         "count", how many of the n there are.
-      key: of the draw.
-      count: static.
-      turn: as in `at`.
+      key: PRNG key of the draw.
+      count: how many examples are replaced, static.
+      turn: which of the widths, as in `at`.
     """
     widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
     width = widths[turn % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make = lambda own, n: self.task.answered(own, Size(n, width, longest))
+    make_example = lambda replayed, lengths: self.task.answered(
+      replayed, Size(lengths, width, longest)
+    )
     drawn = replay["items"][index], replay["lengths"][index]
-    own = pack.batch(self.kind, self.task, make, *drawn)
-    put = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
-    found = {}
-    for name, old, new in zip(batch._fields, batch, own, strict=True):
+    replayed = pack.batch(self.kind, self.task, make_example, *drawn)
+    overwrite = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
+    fields = {}
+    for name, old, new in zip(batch._fields, batch, replayed, strict=True):
       if name not in pack.PLACED:
-        found[name] = put(old, new)
+        fields[name] = overwrite(old, new)
       elif self.task.ragged and old is not None:
-        # Others' coordinates are those of all examples of a width.
-        rest = put(old._replace(index=()), new._replace(index=()))
-        found[name] = rest._replace(index=old.index)
-    return batch._replace(**found)
+        # In tasks that are not ragged, all examples of a width have the same
+        # coordinates.
+        coordinates = overwrite(old._replace(index=()), new._replace(index=()))
+        fields[name] = coordinates._replace(index=old.index)
+    return batch._replace(**fields)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
 def test_batch(
-  task, kind: str, test_set: str, key, index_B, length, width, longest, how
+  task: Task,
+  kind: str,
+  test_set: str,
+  key: jax.Array,
+  index_B: Array,
+  length: int | Array,
+  width: int | Array,
+  longest: int | tuple[int, ...],
+  arguments: tuple,
 ) -> pack.Batch:
-  """Examples of a test set; example i is a function of (key, i).
+  """Returns examples of a test set; example i is a function of (key, i).
 
   Args:
     task: a main task.
-    kind: the family that examples are packed for.
+    kind: the model family that examples are packed for.
     test_set: in task.test_sets.
     key: PRNG key.
     index_B: [B] int32.
     length: traced, of every operand in the task's units, or [O].
     width: traced, what operands are padded to, or [O].
     longest: static bound of both.
-    how: further arguments of the test set, static.
+    arguments: further arguments of the test set, static.
   """
   lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
   size = Size(lengths, width, longest)
 
-  def make(index):
-    one = jax.random.fold_in(key, index)
-    items = task.test_sets[test_set](task, one, size, *how)
+  def make_example(index):
+    example_key = jax.random.fold_in(key, index)
+    items = task.test_sets[test_set](task, example_key, size, *arguments)
     return task.answered(items.astype(jnp.int32), size)
 
-  return pack.batch(kind, task, make, index_B)
+  return pack.batch(kind, task, make_example, index_B)
 
 
-def typed_batch(task, kind: str, parsed: list, width, longest):
-  """What persons typed, of one size, as a batch.
+def typed_batch(
+  task: Task,
+  kind: str,
+  parsed: list,
+  width: int | tuple[int, ...] | np.ndarray,
+  longest: int | tuple[int, ...],
+) -> pack.Batch:
+  """Returns a batch of the inputs that people typed, all of one width.
 
   Args:
-    task, kind: a main task and the family.
+    task, kind: a main task and the model family.
     parsed: (items, lengths) of `task.parse`.
     width: what operands are padded to.
     longest: static bound.
   """
-  most, width = int(np.max(longest)), np.asarray(width, np.int32)
-  room = lambda x: [(0, 0)] * (np.ndim(x) - 1) + [(0, most - np.shape(x)[-1])]
-  items = np.stack([np.pad(own, room(own)) for own, _ in parsed])
-  lengths = np.array([found for _, found in parsed], np.int32)
+  size, width = int(np.max(longest)), np.asarray(width, np.int32)
+  padding = lambda x: (
+    [(0, 0)] * (np.ndim(x) - 1) + [(0, size - np.shape(x)[-1])]
+  )
+  items = np.stack(
+    [np.pad(typed_items, padding(typed_items)) for typed_items, _ in parsed]
+  )
+  lengths = np.array([typed_lengths for _, typed_lengths in parsed], np.int32)
   return _answered(task, kind, items.astype(np.int32), lengths, width, longest)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 5))
-def _answered(task, kind: str, items, lengths, width, longest) -> pack.Batch:
-  """Examples of given items as a batch: one program for all widths."""
-  make = lambda own, length: task.answered(own, Size(length, width, longest))
-  return pack.batch(kind, task, make, items, lengths)
+def _answered(
+  task: Task,
+  kind: str,
+  items: np.ndarray,
+  lengths: np.ndarray,
+  width: np.ndarray,
+  longest: int | tuple[int, ...],
+) -> pack.Batch:
+  """Returns the examples of given items as a batch; one program serves all
+  widths."""
+  make_example = lambda example_items, length: task.answered(
+    example_items, Size(length, width, longest)
+  )
+  return pack.batch(kind, task, make_example, items, lengths)

@@ -1,20 +1,27 @@
-"""Numbers as arrays of digits: drawn and converted, never as values.
+"""Draws and converts numbers as arrays of digits, never as values.
 
 Digit arrays are [n], least significant first, followed by zeros. The one
 exception is the papers' training set of integers below 2^20, which fit int32;
-everything longer exists as digits only.
+longer numbers exist as digits only.
 """
 
 import jax
 import jax.numpy as jnp
+
+from lengthgen_jax.coordinates import Array
+from lengthgen_jax.tasks.numbers import NumberTask
+from lengthgen_jax.tasks.task import Size
 
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS
 TRAIN_SHARE = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
-def exact(key, length, size: int, base: int):
-  """A uniform number of exactly `length` digits, in [size] of them."""
+def exact(
+  key: jax.Array, length: int | Array, size: int, base: int
+) -> jax.Array:
+  """Returns the digits [size] of a uniform number of exactly `length`
+  digits."""
   body_key, lead_key = jax.random.split(key)
   digits = jax.random.randint(body_key, (size,), 0, base)
   lead = jax.random.randint(lead_key, (), 1, base)
@@ -23,11 +30,12 @@ def exact(key, length, size: int, base: int):
   return jnp.where(place < length, digits, 0)
 
 
-def permuted(index, seed: int):
-  """Π(index): a fixed pseudo-random permutation of the integers below 2^20.
+def permuted(index: jax.Array, seed: int) -> jax.Array:
+  """Returns Π(index), for a fixed pseudo-random permutation Π of the integers
+  below 2^20.
 
-  A Feistel network on two 10-bit halves, so that a training set of a million
-  numbers is a function of (seed, index) and takes no memory.
+  Π is a Feistel network on two 10-bit halves, so that a training set of a
+  million numbers is a function of (seed, index) and takes no memory.
   """
   half = PERMUTATION_BITS // 2
   mask = (1 << half) - 1
@@ -48,49 +56,50 @@ def permuted(index, seed: int):
   return ((left << half) | right).astype(jnp.int32)
 
 
-def from_values(values, size: int, base: int):
-  """Digits [O, size] of integers [O] below 2^20."""
+def from_values(values: jax.Array, size: int, base: int) -> jax.Array:
+  """Returns the digits [O, size] of integers [O] below 2^20."""
   powers = [base**i for i in range(size) if base**i < POPULATION]
   digits = values[:, None] // jnp.array(powers, jnp.int32) % base
   return jnp.pad(digits, ((0, 0), (0, size - len(powers))))
 
 
-# Test sets of arithmetic: operands' digits [O, longest].
+# Test sets of arithmetic: each returns the operands' digits [O, longest].
 
 
-def equal(task, key, size):
-  """Every operand has exactly its length."""
+def equal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands of exactly the given lengths each."""
   keys = jax.random.split(key, task.operands)
-  drawn = [
+  operands = [
     jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.longest - 1))
     if task.short_operand and i == 1
     else exact(keys[i], size.lengths[i], size.longest, task.base)
     for i in range(task.operands)
   ]
-  return jnp.stack(drawn)
+  return jnp.stack(operands)
 
 
-def unequal(task, key, size):
-  """One operand has the length, the other one uniform in 1...length; the same
-  as `equal` where there is one long operand."""
+def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns one operand of the length and one whose length is uniform in
+  1...length, in random order; the same as `equal` where there is one long
+  operand."""
   if task.operands == 2 and not task.short_operand:
     key, order_key, length_key = jax.random.split(key, 3)
     longest = size.lengths[0]
-    other = jax.random.randint(length_key, (), 1, longest + 1)
-    pair = jnp.stack([longest, other])
-    first = jax.random.bernoulli(order_key)
-    size = size._replace(lengths=jnp.where(first, pair, pair[::-1]))
+    shorter = jax.random.randint(length_key, (), 1, longest + 1)
+    pair = jnp.stack([longest, shorter])
+    in_order = jax.random.bernoulli(order_key)
+    size = size._replace(lengths=jnp.where(in_order, pair, pair[::-1]))
   return equal(task, key, size)
 
 
-def carry_chain(task, key, size):
-  """The longest carry chain (99...9, or operands that add up to 10^L), and
-  one-hot strings for bits."""
+def carry_chain(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands with the longest carry chain (99...9, or operands that add
+  up to 10^L), or a one-hot string of bits."""
   place, length = jnp.arange(size.longest), size.lengths[0]
   inside = place < length
   if task.base == 2:
-    hot = jax.random.randint(key, (), 0, length)
-    return (place == hot).astype(jnp.int32)[None]
+    hot_place = jax.random.randint(key, (), 0, length)
+    return (place == hot_place).astype(jnp.int32)[None]
   nines = jnp.where(inside, 9, 0)
   if task.operands == 1:
     return nines[None]

@@ -1,44 +1,50 @@
-"""Nested brackets: how deep, and whether they are nested rightly."""
+"""Defines the task of nested brackets: which ones are open, and whether they
+are nested correctly."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_share
 from lengthgen_jax.tasks import sequences as sets
 from lengthgen_jax.tasks.states import StateTask
-from lengthgen_jax.tasks.task import below
+from lengthgen_jax.tasks.task import Example, Size, below
 
 
-def walks(task, key, size):
-  """Rightly nested so far at every place."""
+def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
+  """Returns brackets that are nested correctly so far at every place."""
   return task.walk(jax.random.uniform(key, (size.longest,)))
 
 
-def broken(task, key, size):
-  """The same with another bracket at one uniform place."""
+def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
+  """Returns correctly nested brackets with another bracket at one uniform
+  place."""
   walk_key, break_key = jax.random.split(key)
   numbers = jax.random.uniform(break_key, (2,))
   return task.broken(walks(task, walk_key, size), numbers, size)
 
 
-def deep(task, key, size):
-  """Up to the bound and down to zero, again and again, from anywhere on."""
-  first = jax.random.randint(key, (), 0, 2 * task.bound)
-  place = (first + jnp.arange(size.longest)) % (2 * task.bound)
+def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
+  """Returns brackets that go up to the bound and down to zero in turn, from a
+  random phase on."""
+  phase = jax.random.randint(key, (), 0, 2 * task.bound)
+  place = (phase + jnp.arange(size.longest)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
   return task.walk(jnp.where(place < task.bound, numbers, 1 - numbers))
 
 
 @dataclasses.dataclass(frozen=True)
 class Dyck(StateTask):
-  """The brackets that are open, at most `bound` of them; "invalid" from the
-  first bracket on that closes another one, or none, or opens one too many.
+  """Asks for the brackets that are open after each item, at most `bound` of
+  them.
 
-  With one kind of brackets a state is a depth; with more it is a depth and the
-  brackets. What is balanced ends in `0`.
+  The state is "invalid" from the first bracket on that closes another one, or
+  none, or opens one too many. With one kind of brackets a state is a depth;
+  with more it is a depth and the open brackets. Balanced inputs end in `0`.
 
   `(()` -> `1 2 1`; `())(` -> `1 0 invalid invalid`.
 
@@ -46,7 +52,7 @@ class Dyck(StateTask):
     brackets: pairs, like "()" or "()[]".
     bound: greatest depth.
     broken_share: part of the training examples that have another bracket at
-      one place; the others are nested rightly so far everywhere.
+      one place; the others are nested correctly so far everywhere.
   """
 
   brackets: str = "()"
@@ -72,7 +78,7 @@ class Dyck(StateTask):
       " '()' or '()[]'",
     )
     check(
-      not any(c.isspace() for c in marks),
+      not any(mark.isspace() for mark in marks),
       f"dyck.brackets={marks!r}: spaces are no brackets",
     )
     check(
@@ -84,77 +90,88 @@ class Dyck(StateTask):
 
   @property
   def kinds(self) -> int:
+    """Returns the number of kinds of brackets."""
     return len(self.brackets) // 2
 
   @property
-  def base(self):
+  def base(self) -> int:
     return len(self.brackets)
 
-  # A state is a node of the tree of all stacks, level by level: the brackets of
-  # kind j on top of s make k·s + 1 + j. The one behind them is "invalid".
+  # A state is a node of the tree of all stacks, numbered level by level: with k
+  # kinds, a bracket of kind j on top of stack s makes stack k·s + 1 + j. The
+  # last state is "invalid".
 
   @property
   def stacks(self) -> int:
+    """Returns the number of stacks of at most `bound` open brackets."""
     return sum(self.kinds**depth for depth in range(self.bound + 1))
 
   @property
-  def states(self):
+  def states(self) -> tuple[int, ...]:
     return tuple(range(self.stacks + 1))
 
   @property
-  def names(self):
-    open_ones = [""]
+  def names(self) -> tuple[str, ...]:
+    stacks = [""]
     for state in range(1, self.stacks):
-      below_it, kind = divmod(state - 1, self.kinds)
-      open_ones.append(open_ones[below_it] + self.brackets[2 * kind])
-    alone = self.kinds == 1
-    depths = [str(len(own)) + ("" if alone else own) for own in open_ones]
+      parent, kind = divmod(state - 1, self.kinds)
+      stacks.append(stacks[parent] + self.brackets[2 * kind])
+    is_single = self.kinds == 1
+    depths = [
+      str(len(stack)) + ("" if is_single else stack) for stack in stacks
+    ]
     return (*self.brackets, *depths, "invalid")
 
-  def step(self, state, symbols):
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     kind, closes = symbols[0] // 2, symbols[0] % 2 == 1
     pushed = self.kinds * state + 1 + kind
-    below_it, top = (state - 1) // self.kinds, (state - 1) % self.kinds
+    parent, top = (state - 1) // self.kinds, (state - 1) % self.kinds
     fits = jnp.where(closes, (state > 0) & (top == kind), pushed < self.stacks)
-    new = jnp.where(closes, below_it, pushed)
-    new = jnp.where(fits & (state < self.stacks), new, self.stacks)
-    return new, self.base + new
+    next_state = jnp.where(closes, parent, pushed)
+    next_state = jnp.where(
+      fits & (state < self.stacks), next_state, self.stacks
+    )
+    return next_state, self.base + next_state
 
-  def walk(self, numbers):
-    """Items [1, n] that are nested rightly, from numbers [n] in [0, 1): below a
-    half a bracket opens, else one closes, where that can be."""
+  def walk(self, numbers: jax.Array) -> jax.Array:
+    """Returns correctly nested items [1, n], made of numbers [n] in [0, 1): a
+    number below a half opens a bracket, any other closes one, where that is
+    possible."""
 
-    def one(state, number):
-      full = self.kinds * state + 1 >= self.stacks
-      opens = (state == 0) | (number < 0.5) & ~full
+    def choose_bracket(state, number):
+      is_full = self.kinds * state + 1 >= self.stacks
+      opens = (state == 0) | (number < 0.5) & ~is_full
       kind = below(2 * number % 1.0, self.kinds)
       top = (state - 1) % self.kinds
       item = jnp.where(opens, 2 * kind, 2 * top + 1)
       return self.step(state, item[None])[0], item
 
-    return jax.lax.scan(one, jnp.int32(0), numbers)[1][None]
+    return jax.lax.scan(choose_bracket, jnp.int32(0), numbers)[1][None]
 
-  def broken(self, items, numbers, size):
-    """Items [1, n], one of which is another bracket; two numbers say which."""
-    there = jnp.arange(size.longest) == below(numbers[0], size.lengths[0])
+  def broken(
+    self, items: jax.Array, numbers: jax.Array, size: Size
+  ) -> jax.Array:
+    """Returns items [1, n] with another bracket at one place; two random
+    numbers say where and which."""
+    is_broken = jnp.arange(size.longest) == below(numbers[0], size.lengths[0])
     other = items + 1 + below(numbers[1], self.base - 1)
-    return jnp.where(there, other % self.base, items)
+    return jnp.where(is_broken, other % self.base, items)
 
-  def draws(self, longest):
+  def draws(self, longest: int) -> int:
     return 3 + longest
 
-  def example(self, numbers, size):
+  def example(self, numbers: jax.Array, size: Size) -> Example:
     items = self.walk(numbers[3:])
-    wrong = self.broken(items, numbers[1:3], size)
+    broken = self.broken(items, numbers[1:3], size)
     breaks = numbers[0] < self.broken_share
-    return self.answered(jnp.where(breaks, wrong, items), size)
+    return self.answered(jnp.where(breaks, broken, items), size)
 
   # Text.
 
-  def words(self, text):
+  def words(self, text: str) -> list[str]:
     return list("".join(text.split()))
 
   @property
-  def usage(self):
+  def usage(self) -> str:
     first, second = self.brackets[:2]
     return first + first + second

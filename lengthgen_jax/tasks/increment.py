@@ -1,24 +1,29 @@
-"""Increment and its carry hint (task hinting paper, section 3.2)."""
+"""Defines the task of incrementing a number, and its carry hint (task hinting
+paper, section 3.2)."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check_share
 from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import below, characters
+from lengthgen_jax.tasks.task import Example, Size, below, characters
 
 
-def uniform(task, key, size):
-  """Digits drawn uniformly, the first one not 0 (item 1)."""
-  least = jnp.where(jnp.arange(size.longest) == 0, 2, 1)
-  return jax.random.randint(key, (size.longest,), least, task.alphabet + 1)
+def uniform(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
+  """Returns digits drawn uniformly, the first one not 0 (item 1)."""
+  least_item = jnp.where(jnp.arange(size.longest) == 0, 2, 1)
+  return jax.random.randint(key, (size.longest,), least_item, task.alphabet + 1)
 
 
-def nines(task, key, size):
-  """A run of 9s (item 10) of random length at the end."""
+def nines(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
+  """Returns uniform digits with a run of 9s (item 10) of random length at the
+  end."""
   digit_key, run_key = jax.random.split(key)
   length = size.lengths[0]
   run = jax.random.randint(run_key, (), 1, length + 1)
@@ -26,15 +31,15 @@ def nines(task, key, size):
   return jnp.where(place < run, 10, uniform(task, digit_key, size))
 
 
-def repeated(task, key, size):
-  """One digit everywhere, 0 apart."""
+def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
+  """Returns one digit, which is not 0, repeated everywhere."""
   digit = jax.random.randint(key, (), 2, task.alphabet + 1)
   return jnp.broadcast_to(digit, (size.longest,))
 
 
 @dataclasses.dataclass(frozen=True)
 class Increment(ItemTask):
-  """A number plus one, least significant digit first, one digit more.
+  """Asks for a number plus one, least significant digit first, one digit more.
 
   Digit d is item d + 1, so V is 10. The first digit is not 0. As a transducer
   its state is the carry.
@@ -66,19 +71,19 @@ class Increment(ItemTask):
   def __post_init__(self):
     check_share("increment.nines_share", self.nines_share)
 
-  def step(self, state, symbols):
-    """(next carry, output digit)."""
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns (next carry, output digit)."""
     total = symbols[0] + state
     return total // 10, total % 10
 
-  def holds(self, segment: int, left: int, right: int):
-    """(operand, place) of a prompt's token."""
+  def holds(self, segment: int, left: int, right: int) -> tuple[int, int]:
+    """Returns (operand, place) of a prompt's token."""
     return 0, right
 
-  def draws(self, longest):
+  def draws(self, longest: int) -> int:
     return 2 + longest
 
-  def example(self, numbers, size):
+  def example(self, numbers: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     digits = below(numbers[2:], 10)
     digits = digits.at[0].set(1 + below(numbers[2], 9))
@@ -87,55 +92,58 @@ class Increment(ItemTask):
     place = length - 1 - jnp.arange(size.longest)  # 0 is least significant
     return self.answered(jnp.where(place < run, 9, digits) + 1, size)
 
-  def answered(self, items, size):
+  def answered(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     digits, _ = self._sum(items, length)
     return self.told(items, length, digits + 1, length + 1)
 
-  def _sum(self, items, length):
-    """Digits of the result [longest + 1], least significant first, and the
-    carry out of each place."""
+  def _sum(
+    self, items: jax.Array, length: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the digits of the result [longest + 1], least significant first,
+    and the carry out of each place."""
     place = jnp.arange(items.shape[0] + 1)
-    at = jnp.clip(length - 1 - place, 0, items.shape[0] - 1)
-    digits = jnp.where(place < length, items[at] - 1, 0)
+    index = jnp.clip(length - 1 - place, 0, items.shape[0] - 1)
+    digits = jnp.where(place < length, items[index] - 1, 0)
 
-    def one(state, digit):
-      state, told = self.step(state, digit[None])
-      return state, (told, state)
+    def add(state, digit):
+      state, output = self.step(state, digit[None])
+      return state, (output, state)
 
-    return jax.lax.scan(one, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
+    return jax.lax.scan(add, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
 
   usage = "1999"
 
-  def symbols(self, ids):
+  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
     marks = super().symbols(ids)
     return [
-      str(int(i) - 1) if 1 <= i <= 10 else m
-      for i, m in zip(ids, marks, strict=True)
+      str(int(token) - 1) if 1 <= token <= 10 else mark
+      for token, mark in zip(ids, marks, strict=True)
     ]
 
-  def parse(self, text):
-    wanted = f"increment takes digits like {self.usage}"
-    kept = characters(text, "0123456789", wanted)
-    return [int(c) + 1 for c in kept], [len(kept)]
+  def parse(self, text: str) -> tuple[list[int], list[int]]:
+    expected = f"increment takes digits like {self.usage}"
+    digits = characters(text, "0123456789", expected)
+    return [int(digit) + 1 for digit in digits], [len(digits)]
 
-  def render(self, ids):
+  def render(self, ids: Sequence[int] | np.ndarray) -> str:
     digits = [str(int(item) - 1) for item in super().render(ids).split()]
     return "".join(digits[::-1]).lstrip("0") or "0"
 
 
 class CarryHint(Increment):
-  """The same output, each digit followed by the carry marker and the carry
-  that goes into the next place.
+  """Asks for the same output with the carry marker and the carry into the next
+  place after each digit.
 
   `1 9 ⊥` -> `0 c 1 2 c 0 0 c 0`; `4 2 ⊥` -> `3 c 0 4 c 0 0 c 0`.
   """
 
   name = "increment_carry"
 
-  def answered(self, items, size):
+  def answered(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     digits, carries = self._sum(items, length)
-    marker = jnp.full_like(digits, self.delimiter)  # less one, as the digits
+    # The marker is stored less one, as the digits are; `parts` adds it.
+    marker = jnp.full_like(digits, self.delimiter)
     parts = jnp.stack([digits, marker, carries], axis=1) + 1
     return self.told(items, length, parts.reshape(-1), 3 * length + 3)

@@ -1,8 +1,10 @@
-"""Running sums modulo p."""
+"""Defines the task of running sums modulo p."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks import sequences as sets
 from lengthgen_jax.tasks.states import StateTask
@@ -10,7 +12,7 @@ from lengthgen_jax.tasks.states import StateTask
 
 @dataclasses.dataclass(frozen=True)
 class Modular(StateTask):
-  """The sum of the items so far modulo p; items are 0...p - 1.
+  """Asks for the sum of the items so far modulo p; items are 0...p - 1.
 
   With p=2 it is the running parity of bits.
 
@@ -36,25 +38,25 @@ class Modular(StateTask):
     self.check_tokens("p", self.p)
 
   @property
-  def base(self):
+  def base(self) -> int:
     return self.p
 
   @property
-  def states(self):
+  def states(self) -> tuple[int, ...]:
     return tuple(range(self.p))
 
   @property
-  def names(self):
+  def names(self) -> tuple[str, ...]:
     return tuple(map(str, range(self.p)))
 
-  def step(self, state, symbols):
-    now = (state + symbols[0]) % self.p
-    return now, now
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    total = (state + symbols[0]) % self.p
+    return total, total
 
   @property
-  def takes(self):
+  def takes(self) -> str:
     return f"numbers from 0 to {self.p - 1}"
 
   @property
-  def usage(self):
+  def usage(self) -> str:
     return " ".join(str(n % self.p) for n in (1, 3, 2, 5))

@@ -1,5 +1,7 @@
-"""a*b of two long numbers, by running sums: a grid of digits."""
+"""Defines the task a*b of two long numbers: running sums as a grid of
+digits."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
@@ -9,53 +11,60 @@ import numpy as np
 from lengthgen_jax.errors import check, shown
 from lengthgen_jax.tasks.digits import exact
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Example, Tokens, below, expect, join
+from lengthgen_jax.tasks.task import Example, Size, Tokens, below, expect, join
 
-MOST = 1 << 25  # tokens of an output, beyond which memory ends
+MOST = 1 << 25  # the most tokens of an output that fit in memory
 
-# Test sets: digits of both operands [2, longest].
-
-
-def equal(task, key, size, *other):
-  """Both operands have exactly their lengths."""
-  keys, room = jax.random.split(key), max(task.room(size.longest))
-  own = zip(keys, size.lengths, strict=True)
-  return jnp.stack([exact(k, n, room, task.base) for k, n in own])
+# Test sets: each returns the digits of both operands [2, longest].
 
 
-def nines(task, key, size):
-  """All 9s times all 9s, or (every other time) any number."""
-  place = jnp.arange(max(task.room(size.longest)))
-  full = jnp.where(place < size.lengths[:, None], 9, 0)
-  return full.at[1].set(
-    jnp.where(jax.random.bernoulli(key), full[1], equal(task, key, size)[1])
+def equal(
+  task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
+) -> jax.Array:
+  """Returns two operands of exactly the given lengths."""
+  keys, longest = jax.random.split(key), max(task.room(size.longest))
+  pairs = zip(keys, size.lengths, strict=True)
+  return jnp.stack(
+    [exact(operand_key, n, longest, task.base) for operand_key, n in pairs]
   )
 
 
-def one(task, key, size):
-  """A single 1 among zeros in either."""
+def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
+  """Returns all 9s times all 9s, or (every other time) times any number."""
+  place = jnp.arange(max(task.room(size.longest)))
+  operands = jnp.where(place < size.lengths[:, None], 9, 0)
+  return operands.at[1].set(
+    jnp.where(jax.random.bernoulli(key), operands[1], equal(task, key, size)[1])
+  )
+
+
+def one(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands with a single 1 among zeros."""
   place = jnp.arange(max(task.room(size.longest)))
   hot = jax.random.randint(key, (2, 1), 0, size.lengths[:, None])
   return (place == hot).astype(jnp.int32)
 
 
-def zeros(task, key, size):
-  """Three of four digits are zeros, but the first and the last ones."""
-  drawn, last = equal(task, key, size), size.lengths[:, None] - 1
-  place = jnp.arange(drawn.shape[1])
-  keep = jax.random.bernoulli(key, 0.25, drawn.shape)
-  return jnp.where(keep | (place == 0) | (place == last), drawn, 0)
+def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands whose digits are zeros with probability 3/4, except for
+  the first and the last one."""
+  operands, last = equal(task, key, size), size.lengths[:, None] - 1
+  place = jnp.arange(operands.shape[1])
+  keep = jax.random.bernoulli(key, 0.25, operands.shape)
+  return jnp.where(keep | (place == 0) | (place == last), operands, 0)
 
 
 class MultiplyLong(NumberTask):
-  """The running sums of a product, N digits times M (ours).
+  """Asks for the running sums of a product, N digits times M (this task is
+  ours).
 
   Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j with its digits
-  k = 0...N, least significant first. So the product is the first digits of all
-  rows, then the rest of the last one; and digit (j, k) hangs on a_k, b_j, digit
-  k+1 of the row before and a carry, which a_(k-1), b_j, digit k of the row
-  before and the previous output tell. Coordinates have the axes j and k; digits
-  of a stand on k alone, those of b on j.
+  k = 0...N, least significant first. So the product consists of the first
+  digits of all rows, then the other digits of the last row. Digit (j, k) is a
+  function of a_k, b_j, digit k+1 of the row before, and a carry; the carry
+  follows from a_(k-1), b_j, digit k of the row before and the previous output.
+  Coordinates have the axes j and k; digits of a stand on k alone, those of b on
+  j.
 
   Operands are not padded: a width is (N, M), or one number for both.
 
@@ -80,11 +89,16 @@ class MultiplyLong(NumberTask):
 
   # Sizes.
 
-  def room(self, longest) -> tuple[int, int]:
-    """Static bounds of N and M."""
+  def room(self, longest: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns static bounds of N and M."""
     return longest if isinstance(longest, tuple) else (longest, longest)
 
-  def padded(self, lengths):
+  def padded(self, lengths: Sequence[int]) -> tuple[int, int]:
+    """Returns the width (N, M) of operands of these lengths.
+
+    Raises:
+      UsageError: the running sums would not fit in memory.
+    """
     n, m = lengths
     size = m * (n + 1) + 1
     check(
@@ -94,50 +108,55 @@ class MultiplyLong(NumberTask):
     )
     return n, m
 
-  def sizes(self, widths):
-    """Squares, and the rectangles between the last two."""
+  def sizes(self, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Returns squares of the given widths, and the rectangles between the last
+    two."""
     squares = tuple((width, width) for width in widths)
     if len(widths) < 2:
       return squares
     low, high = widths[-2:]
     return (*squares, (high, low), (low, high))
 
-  def operand_lengths(self, length, how):
-    return (length, *how) if how else (length, length)
+  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
+    return (length, *arguments) if arguments else (length, length)
 
-  def variants(self, test_set, section, length):
+  def variants(
+    self, test_set: str, section, length: int
+  ) -> list[tuple[str, tuple]]:
     if test_set != "unequal":
       return [(test_set, ())]
     others = (m for m in section.multipliers if m != length)
     return [(f"unequal_x{m}", (m,)) for m in others]
 
-  def holds(self, segment: int, left: int, right: int):
-    """(operand, place) of a prompt's token; None if it is a mark."""
+  def holds(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int] | None:
+    """Returns (operand, place) of a prompt's token; None if it is a mark."""
     return (segment, right) if left else None
 
   # Examples.
 
-  def draws(self, longest):
+  def draws(self, longest: int | tuple[int, int]) -> int:
     return 2 * max(self.room(longest))
 
-  def example(self, numbers, size):
-    """Uniform digits, leading zeros among them."""
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    """Returns an example of uniform digits, leading zeros among them."""
     return self.answered(below(numbers.reshape(2, -1), 10), size)
 
-  def answered(self, items, size) -> Example:
-    """Of operands' digits [2, longest], least significant first; those beyond
-    the width are left out."""
-    room, width = self.room(size.longest), jnp.broadcast_to(size.width, 2)
+  def answered(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of operands' digits [2, longest], least significant
+    first; digits beyond the width are left out."""
+    longest, width = self.room(size.longest), jnp.broadcast_to(size.width, 2)
     inside = jnp.arange(items.shape[1]) < width[:, None]
     items, (n, m) = jnp.where(inside, items, 0), width
-    a, b = items[:1, : room[0]], items[1:, : room[1]]
+    a, b = items[:1, : longest[0]], items[1:, : longest[1]]
     prompt = join(
       self.number(a, n, "$", 0, self.along[0]),
       self.number(b, m, "*", 1, self.along[1]),
     )
-    place = jnp.arange(room[1] * (room[0] + 1) + 1)
+    place = jnp.arange(longest[1] * (longest[0] + 1) + 1)
     j, k = place // (n + 1), place % (n + 1)
-    sums = self.sums(a[0], b[0])[jnp.minimum(j, room[1] - 1), k]
+    sums = self.sums(a[0], b[0])[jnp.minimum(j, longest[1] - 1), k]
     last = m * (n + 1)
     output = Tokens(
       ids=jnp.where(place == last, self.end, sums),
@@ -149,31 +168,43 @@ class MultiplyLong(NumberTask):
     )
     return Example(prompt, output, 0)
 
-  def sums(self, a, b):
-    """Digits [M, N + 1] of the running sums of a [N] times each digit of b."""
+  def sums(self, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns the digits [M, N + 1] of the running sums of a [N] times each
+    digit of b [M]."""
     a = jnp.pad(a, (0, 1)).astype(jnp.int32)
 
-    def one_row(before, digit):
-      def one_digit(carry, at):
-        total = at + carry
+    def add_row(previous_row, digit):
+      def add_digit(carry, addend):
+        total = addend + carry
         return total // 10, total % 10
 
-      shifted = jnp.append(before[1:], 0)
-      _, row = jax.lax.scan(one_digit, jnp.int32(0), shifted + a * digit)
+      shifted = jnp.append(previous_row[1:], 0)
+      _, row = jax.lax.scan(add_digit, jnp.int32(0), shifted + a * digit)
       return row, row
 
-    return jax.lax.scan(one_row, jnp.zeros_like(a), b.astype(jnp.int32))[1]
+    return jax.lax.scan(add_row, jnp.zeros_like(a), b.astype(jnp.int32))[1]
 
   # Text.
 
-  def render(self, ids):
-    """The product, of numbers that are equally long."""
-    size = max(len(ids) - 1, 0)
-    n = int((size + 0.25) ** 0.5)
-    return self.spoken(ids, (n, size // (n + 1)))
+  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+    """Returns the product of two numbers that are equally long."""
+    count = max(len(ids) - 1, 0)
+    n = int((count + 0.25) ** 0.5)
+    return self.spoken(ids, (n, count // (n + 1)))
 
-  def spoken(self, ids, lengths, work=False):
-    """The product; with the way there, `738 688 560 -> 56088`."""
+  def spoken(
+    self,
+    ids: Sequence[int] | np.ndarray,
+    lengths: Sequence[int],
+    work: bool = False,
+  ) -> str:
+    """Returns the product as text.
+
+    With `work` the running sums precede it: `738 688 560 -> 56088`.
+
+    Raises:
+      ValueError: the tokens are no running sums of operands of these lengths.
+    """
     n, m = lengths
     tokens = self.vocabulary.decode(ids)
     body, end, _ = tokens.partition("&")
@@ -187,20 +218,20 @@ class MultiplyLong(NumberTask):
       f"the model wrote {len(body)} digits of running sums, not {m * (n + 1)}",
     )
     sums = [body[i : i + n + 1] for i in range(0, len(body), n + 1)]
-    product = "".join(own[0] for own in sums) + sums[-1][1:]
-    said = [own[::-1].lstrip("0") or "0" for own in (*sums, product)]
-    return " ".join([*said[:-1], "->", said[-1]]) if work else said[-1]
+    product = "".join(number[0] for number in sums) + sums[-1][1:]
+    texts = [number[::-1].lstrip("0") or "0" for number in (*sums, product)]
+    return " ".join([*texts[:-1], "->", texts[-1]]) if work else texts[-1]
 
 
 class RunningSum:
-  """A row of the grid as a transducer: s // 10 + a·b of a digit b.
+  """Describes a row of the grid as a transducer: s // 10 + a·b for a digit b.
 
   At place p it reads digit p - 1 of a and digit p of the row before, s, and
-  says digit p - 1 of the row; at place 0 it reads s alone. A sum before is
-  below 10·a, or 0; and every such sum is one, if b is long enough.
+  writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below
+  10·a, or 0; and every such sum occurs, if the operand b is long enough.
 
-  A state is BEFORE, or the carry and how s compares with 10·a so far: LESS,
-  NOTHING (both are 0), or neither.
+  A state is `begin`, or the carry and how s compares with 10·a so far: `less`,
+  `nothing` (both are 0), or `neither`.
 
   Attributes:
     first: whether there is no row before.
@@ -214,21 +245,24 @@ class RunningSum:
   def __init__(self, first: bool, end: int):
     self.first, self.end = first, end
 
-  def step(self, state, symbols):
-    """(next state, digit), of arrays alike."""
+  def step(
+    self, state: np.ndarray, symbols: Sequence[np.ndarray]
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (next state, output digit) of arrays of states and symbols."""
     a, b, s = symbols
     carry, order = np.divmod(state, 3)
-    told = (a != s) | (order == self.nothing) & (a > 0)
-    order = np.where(told, np.where(s < a, self.less, self.neither), order)
+    decides = (a != s) | (order == self.nothing) & (a > 0)
+    order = np.where(decides, np.where(s < a, self.less, self.neither), order)
     total = s + a * b + carry
-    first, empty = state == self.begin, np.where(s > 0, 0, 2)
-    after = np.where(first, empty, 3 * (total // 10) + order)
-    return after, np.where(first, 0, total % 10)
+    at_begin, empty_state = state == self.begin, np.where(s > 0, 0, 2)
+    next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
+    return next_state, np.where(at_begin, 0, total % 10)
 
-  def possible(self, state, digits) -> bool:
+  def possible(self, state: int, digits: tuple[int, int]) -> bool:
+    """Returns whether these digits of (a, s) can follow a state."""
     a, s = digits
     return not (a and state == self.begin or s and self.first)
 
-  def ends(self, state, digits) -> bool:
-    """Whether zeros can follow for ever."""
+  def ends(self, state: int, digits: tuple[int, int]) -> bool:
+    """Returns whether zeros can follow for ever."""
     return not any(digits) and state % 3 != self.neither

@@ -1,12 +1,17 @@
-"""Examples as batches: the one room that knows both model families."""
+"""Packs examples as batches of either model family.
 
+This is the one file of the room that knows encoder-decoder and decoder-only
+models.
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
-from lengthgen_jax.tasks.task import Example, Tokens, join
+from lengthgen_jax.tasks.task import Example, Task, Tokens, join
 
 KINDS = ("encoder_decoder", "decoder_only")
 # Fields of a batch that say where something stands.
@@ -14,7 +19,7 @@ PLACED = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
-  """What a model is given; T decoder inputs, S source tokens.
+  """Holds the arrays that a model gets; T decoder inputs, S source tokens.
 
   Attributes:
     inputs: [B, T] int32, decoder inputs.
@@ -43,45 +48,75 @@ class Batch(NamedTuple):
   source_places: Places | None = None
 
 
-def batch(kind: str, task, make, *arguments) -> Batch:
+def batch(
+  kind: str, task: Task, make: Callable[..., Example], *arguments: Array
+) -> Batch:
   """Packs the examples make(*a) for every a of arguments [B, ...].
 
   Examples are packed left and followed by PAD. Where the task is not ragged,
   coordinates are the same for all examples and have a batch axis of 1.
+
+  Args:
+    kind: one of KINDS, the model family.
+    task: the task of the examples.
+    make: returns an example.
+    *arguments: what `make` is called with, arrays with a batch axis.
   """
-  pack = {"encoder_decoder": _source_and_target, "decoder_only": _packed}[kind]
+  pack_example = {
+    "encoder_decoder": _source_and_target,
+    "decoder_only": _packed,
+  }[kind]
   axis = 0 if task.ragged else None
   axes = Batch(*(axis if name in PLACED else 0 for name in Batch._fields))
-  found = jax.vmap(lambda *a: pack(task, make(*a)), out_axes=axes)(*arguments)
+  packed = jax.vmap(lambda *a: pack_example(task, make(*a)), out_axes=axes)(
+    *arguments
+  )
 
-  def placed(own):
-    """With its batch axis, and the index [L], which no example changes."""
-    if own is None:
+  def with_index(
+    coordinates: Coordinates | Places | None,
+  ) -> Coordinates | Places | None:
+    """Returns coordinates with a batch axis, and with the index [L], which is
+    the same for all examples."""
+    if coordinates is None:
       return None
-    own = own if task.ragged else jax.tree.map(lambda x: x[None], own)
-    return own._replace(index=jnp.arange(own[0].shape[1], dtype=jnp.int32))
+    coordinates = (
+      coordinates
+      if task.ragged
+      else jax.tree.map(lambda x: x[None], coordinates)
+    )
+    return coordinates._replace(
+      index=jnp.arange(coordinates[0].shape[1], dtype=jnp.int32)
+    )
 
-  return found._replace(**{n: placed(getattr(found, n)) for n in PLACED})
+  return packed._replace(
+    **{field: with_index(getattr(packed, field)) for field in PLACED}
+  )
 
 
-def take(batch: Batch, cut) -> Batch:
-  """Some examples of a batch: `cut` of every array with an entry for each; what
-  is the same for all, and an index, stays."""
-  examples = len(batch.inputs)
+def take(batch: Batch, select: Callable[[Array], Array]) -> Batch:
+  """Returns some examples of a batch.
 
-  def of(name, own):
-    if own is None or name in PLACED and len(own[0]) != examples:
-      return own
+  Args:
+    batch: the batch.
+    select: returns the wanted entries of an array that has one for each
+      example. Arrays that are the same for all examples stay as they are.
+  """
+  count = len(batch.inputs)
+
+  def select_field(name, value):
+    if value is None or name in PLACED and len(value[0]) != count:
+      return value
     if name not in PLACED:
-      return cut(own)
-    cuts = {n: x for n, x in own._asdict().items() if n != "index"}
-    return own._replace(**jax.tree.map(cut, cuts))
+      return select(value)
+    arrays = {key: x for key, x in value._asdict().items() if key != "index"}
+    return value._replace(**jax.tree.map(select, arrays))
 
-  return Batch(*(of(*field) for field in batch._asdict().items()))
+  return Batch(*(select_field(*field) for field in batch._asdict().items()))
 
 
-def _source_and_target(task, example: Example) -> Batch:
-  """The prompt is the source; the decoder begins with the start token."""
+def _source_and_target(task: Task, example: Example) -> Batch:
+  """Packs an example for an encoder-decoder: the prompt is the source, and the
+  decoder begins with the start token."""
   prompt, output = example.prompt, example.output
   start = task.run(jnp.array([task.start]), 1, task.target + 1, marks=1)
   inputs = _ended(join(start, output), task.pad)
@@ -101,29 +136,33 @@ def _source_and_target(task, example: Example) -> Batch:
   )
 
 
-def _packed(task, example: Example) -> Batch:
-  """Prompt, delimiter and output in one sequence; row p says token p + 1."""
+def _packed(task: Task, example: Example) -> Batch:
+  """Packs prompt, delimiter and output in one sequence, where row p says token
+  p + 1."""
   prompt, output = example.prompt, example.output
-  mark = task.run(jnp.array([task.delimiter]), 1, task.target + 1, marks=1)
-  whole = _ended(join(prompt, mark, output), task.pad)
-  held, said = slice(None, -1), slice(1, None)
+  delimiter = task.run(jnp.array([task.delimiter]), 1, task.target + 1, marks=1)
+  whole = _ended(join(prompt, delimiter, output), task.pad)
+  input_part, target_part = slice(None, -1), slice(1, None)
   row = jnp.arange(len(whole.ids) - 1)
   inside = row < prompt.length
-  first = inside[:, None]
-  # What is given tells what it holds, a row what it must say.
-  own = jax.tree.map(
-    lambda x: jnp.where(first if x.ndim > 1 else inside, x[held], x[said]),
+  inside_column = inside[:, None]
+  # A place of the prompt has the coordinates of the token it holds, any other
+  # those of the token its row must say.
+  tokens = jax.tree.map(
+    lambda x: jnp.where(
+      inside_column if x.ndim > 1 else inside, x[input_part], x[target_part]
+    ),
     whole._replace(length=None),
   )
   return Batch(
-    inputs=whole.ids[held],
-    target=whole.ids[said],
+    inputs=whole.ids[input_part],
+    target=whole.ids[target_part],
     weight=_scored(row - prompt.length, example),
-    rows=_at(whole, said),
-    keys=_at(whole, held),
+    rows=_at(whole, target_part),
+    keys=_at(whole, input_part),
     places=_placed(
-      own,
-      jnp.where(first, getattr(own, task.anchor), own.left),
+      tokens,
+      jnp.where(inside_column, getattr(tokens, task.anchor), tokens.left),
       whole.length,
     ),
     items=prompt.length,
@@ -131,20 +170,22 @@ def _packed(task, example: Example) -> Batch:
   )
 
 
-def _placed(tokens: Tokens, place, size) -> Places:
-  """Places of tokens, as yet without index, in a sequence of some size."""
+def _placed(tokens: Tokens, place: Array, size: Array) -> Places:
+  """Returns the places of tokens, as yet without index, in a sequence of `size`
+  tokens."""
   extends = tokens.left + tokens.right > 0 if place.shape[1] > 1 else None
   return Places(place, tokens.digit, None, size[None], extends)
 
 
-def _scored(place, example: Example):
-  """1.0 at the places of the output that are neither given nor behind it."""
+def _scored(place: Array, example: Example) -> jax.Array:
+  """Returns 1.0 at the places of the output that are neither given nor behind
+  its end, 0.0 elsewhere."""
   scored = (place >= example.given) & (place < example.output.length)
   return scored.astype(jnp.float32)
 
 
 def _ended(tokens: Tokens, pad: int) -> Tokens:
-  """The same tokens with PAD behind their length."""
+  """Returns the same tokens with PAD behind their length."""
   inside = jnp.arange(len(tokens.ids)) < tokens.length
   return tokens._replace(
     ids=jnp.where(inside, tokens.ids, pad),
@@ -152,7 +193,7 @@ def _ended(tokens: Tokens, pad: int) -> Tokens:
   )
 
 
-def _at(tokens: Tokens, part=slice(None)) -> Coordinates:
-  """Coordinates of a part of the tokens, as yet without index."""
+def _at(tokens: Tokens, part: slice = slice(None)) -> Coordinates:
+  """Returns the coordinates of a part of the tokens, as yet without index."""
   fields = (tokens.segment, tokens.left, tokens.right)
   return Coordinates(*(x[part] for x in fields), None)

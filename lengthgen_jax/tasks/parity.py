@@ -1,13 +1,20 @@
-"""Parity of a bit string: as a running xor, and as one label."""
+"""Defines the parity of a bit string as two tasks: a running xor, and one
+label."""
 
+from collections.abc import Sequence
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.task import Example
+from lengthgen_jax.tasks.task import Example, Size
 
 
 class Parity(ArithmeticTask):
-  """Running xor from the least significant bit; its last bit is the parity.
+  """Asks for the running xor from the least significant bit on; its last bit is
+  the parity.
 
   y1 = x1, yi = y(i-1) xor xi (ABS paper, section 3): the scratchpad form. The
   state is the xor so far.
@@ -19,18 +26,19 @@ class Parity(ArithmeticTask):
   base = 2
   states = (0, 1)
 
-  def step(self, state, symbols):
-    now = state ^ symbols[0]
-    return now, now
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    parity = state ^ symbols[0]
+    return parity, parity
 
-  def render(self, ids):
-    """The parity bit: the last token before `&`."""
+  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+    """Returns the parity bit, which is the last token before `&`."""
     super().render(ids)
     return self.vocabulary.decode(ids).partition("&")[0][-1]
 
 
 class ParityClassification(Parity):
-  """One label for the whole string, the papers' classification baseline.
+  """Asks for one label for the whole string, the papers' classification
+  baseline.
 
   `$0110` -> `0&`; `$0111` -> `1&`.
   """
@@ -38,7 +46,7 @@ class ParityClassification(Parity):
   name = "parity_classification"
   transducer = False
 
-  def answered(self, items, size):
+  def answered(self, items: jax.Array, size: Size) -> Example:
     label = jnp.take(self.answer(items), size.width - 1)
     output = jnp.stack([label, self.end])
     return Example(

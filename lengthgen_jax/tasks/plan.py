@@ -1,9 +1,10 @@
-"""What one round of training consists of.
+"""Plans one round of training.
 
 A round is a sequence of lessons; a lesson is one gradient step on one or more
 heads; a head's share of it comes in parts of static size.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lengthgen_jax.errors import check
@@ -13,14 +14,14 @@ MIXING = ("alternate", "weighted")
 
 
 class Part(NamedTuple):
-  """`count` examples of one bucket."""
+  """This is a part of a head's share: `count` examples of one bucket."""
 
   bucket: int
   count: int
 
 
 class Share(NamedTuple):
-  """What one head contributes to a gradient step.
+  """Describes the examples that one head contributes to a gradient step.
 
   Attributes:
     head: name of the task.
@@ -37,13 +38,25 @@ Lesson = tuple[Share, ...]
 
 
 def parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
-  """`count` examples in their buckets, shares rounded to whole examples."""
-  return tuple(Part(i, n) for i, n in enumerate(lengths.shares(count)))
+  """Splits `count` examples over the buckets, shares rounded to whole
+  examples."""
+  return tuple(
+    Part(bucket, examples)
+    for bucket, examples in enumerate(lengths.shares(count))
+  )
 
 
-def lessons(heads, lengths: Lengths, batch: int, kind: str, weights):
-  """Strictly alternating steps (task hinting paper, section 4.1), or one step
-  on a batch that all tasks share by weight.
+def lessons(
+  heads: Sequence[str],
+  lengths: Lengths,
+  batch: int,
+  kind: str,
+  weights: Sequence[float],
+) -> tuple[Lesson, ...]:
+  """Returns the lessons of one round.
+
+  They are strictly alternating steps (task hinting paper, section 4.1), or one
+  step on a batch that all tasks share by weight.
 
   Args:
     heads: names of the tasks, the main one's first.
@@ -52,8 +65,8 @@ def lessons(heads, lengths: Lengths, batch: int, kind: str, weights):
     kind: "alternate" or "weighted".
     weights: of the tasks, () for equal ones.
 
-  Returns:
-    A tuple of lessons.
+  Raises:
+    UsageError: the weights are not valid, or leave a bucket empty.
   """
   if kind == "alternate":
     check(
@@ -71,7 +84,7 @@ def lessons(heads, lengths: Lengths, batch: int, kind: str, weights):
   )
   counts = split(batch, weights)
   for head, count in zip(heads, counts, strict=True):
-    # A bucket left out would be another distribution of lengths.
+    # Without examples of a bucket, the distribution of lengths would differ.
     check(
       min(lengths.shares(count)) > 0,
       f"mixing.weights={weights}: {count} of a batch of {batch} are {head}'s,"

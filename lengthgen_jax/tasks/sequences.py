@@ -1,24 +1,28 @@
-"""Sequences that a transducer reads item by item: tokens, text, test sets."""
+"""Defines the base class of tasks whose items a transducer reads one by one:
+tokens, text, and test sets."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, shown
-from lengthgen_jax.tasks.task import Example, Task, below, expect
+from lengthgen_jax.tasks.task import Example, Size, Task, below, expect
 
-TOKENS = 250  # a certificate's cases are bytes
+TOKENS = 250  # the most tokens, because a certificate's cases are bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTask(Task):
-  """Items in, an output for each of them, in the order in which they are read.
+  """This is the base class of tasks with one output for each item, in the order
+  in which items are read.
 
-  Tokens are the items 0...base - 1 and what else is said, then `⊥` and PAD. A
+  Tokens are the items 0...base - 1 and the other outputs, then `⊥` and PAD. A
   task states itself as a transducer over the items: `base`, `states`, `begin`
   and `step`, as the arithmetic tasks do; and it has `names`.
 
@@ -34,104 +38,118 @@ class SequenceTask(Task):
   base: ClassVar[int]
   states: ClassVar[tuple[int, ...]]
 
-  def step(self, state, symbols):
-    """(next state, output token) from the state and an item, elementwise."""
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns (next state, output token) from the state and an item,
+    elementwise."""
 
   @property
   def names(self) -> tuple[str, ...]:
-    """Every token but the marks, as people write it; the items first."""
+    """Returns every token but the marks, as people write it; the items come
+    first."""
 
   @property
-  def transducer(self):
+  def transducer(self) -> bool:
     return True
 
   @property
-  def strides(self):
+  def strides(self) -> tuple[int, ...]:
     return (1,)
 
   @property
-  def stress(self):
+  def stress(self) -> tuple[str, ...]:
     return tuple(self.test_sets)[1:]
 
   @functools.cached_property
-  def delimiter(self):
+  def delimiter(self) -> int:
     return len(self.names)
 
   @property
-  def start(self):
+  def start(self) -> int:
     return self.delimiter
 
   @property
-  def pad(self):
+  def pad(self) -> int:
     return self.delimiter + 1
 
   @property
-  def vocab_size(self):
+  def vocab_size(self) -> int:
     return self.delimiter + 2
 
   def check_tokens(self, field: str, count: int) -> None:
-    """UsageError if `count` tokens are more than a certificate can tell."""
+    """Raises UsageError if `count` tokens are more than a certificate can
+    distinguish."""
     check(
       count <= TOKENS,
       f"{self.section}.{field}={getattr(self, field)!r}: makes {count} tokens,"
       f" at most {TOKENS} are told apart",
     )
 
-  def holds(self, segment: int, left: int, right: int):
-    """(operand, place) of a prompt's token."""
+  def holds(self, segment: int, left: int, right: int) -> tuple[int, int]:
+    """Returns (operand, place) of a prompt's token."""
     return 0, left if self.anchor == "left" else right
 
   # Examples.
 
-  def draws(self, longest):
+  def draws(self, longest: int) -> int:
     return longest
 
-  def example(self, numbers, size):
+  def example(self, numbers: jax.Array, size: Size) -> Example:
     return self.answered(below(numbers, self.base)[None], size)
 
-  def answered(self, items, size):
-    """Of items [1, longest]."""
+  def answered(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of items [1, longest]."""
     length, place = size.lengths[0], jnp.arange(size.longest)
     if self.anchor == "right":
       place = jnp.maximum(length - 1 - place, 0)
     prompt = self.run(items[0][place], length, 0)
-    told, count = self.said(self.outputs(items), length)
-    return Example(prompt, self.run(told, count, self.target), 0)
+    output, count = self.said(self.outputs(items), length)
+    return Example(prompt, self.run(output, count, self.target), 0)
 
-  def outputs(self, items):
-    """Output tokens [longest] of items [1, longest]."""
+  def outputs(self, items: jax.Array) -> jax.Array:
+    """Returns the output tokens [longest] of items [1, longest]."""
     begin = jnp.int32(self.begin)
     return jax.lax.scan(self.step, begin, items.T)[1].astype(jnp.int32)
 
-  def said(self, outputs, length):
-    """What is to be said of the outputs, and how many tokens that is."""
+  def said(
+    self, outputs: jax.Array, length: int | Array
+  ) -> tuple[jax.Array, int | Array]:
+    """Returns those of the outputs that the model is to write, and how many
+    they are."""
     return outputs, length
 
   # Text.
 
   def words(self, text: str) -> list[str]:
+    """Splits a typed line into items."""
     return text.split()
 
-  def parse(self, text):
-    """Items [1, n] of a typed line, and its length."""
-    wanted = f"{self.name} takes {self.takes} like {self.usage}"
-    known = {name: i for i, name in enumerate(self.names[: self.base])}
-    words = self.words(text)
-    expect(words, f"empty line; {wanted}")
-    bad = next((word for word in words if word not in known), None)
-    expect(bad is None, f"{shown(text)} has {shown(str(bad))}; {wanted}")
-    return np.array([[known[word] for word in words]]), [len(words)]
+  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
+    """Returns the items [1, n] of a typed line, and its length.
 
-  def typed(self, items, length: int) -> str:
-    """What a person types for items [1, L] of which so many count."""
+    Raises:
+      ValueError: the line is empty or has a word that is no item.
+    """
+    expected = f"{self.name} takes {self.takes} like {self.usage}"
+    numbers = {name: i for i, name in enumerate(self.names[: self.base])}
+    words = self.words(text)
+    expect(words, f"empty line; {expected}")
+    unknown = next((word for word in words if word not in numbers), None)
+    expect(
+      unknown is None, f"{shown(text)} has {shown(str(unknown))}; {expected}"
+    )
+    return np.array([[numbers[word] for word in words]]), [len(words)]
+
+  def typed(self, items: np.ndarray, length: int) -> str:
+    """Returns the text that a person types for the first `length` of the items
+    [1, L]."""
     step = 1 if self.anchor == "left" else -1
     return " ".join(self.symbols(items[0, :length][::step]))
 
-  def symbols(self, ids):
+  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
     names = (*self.names, "⊥", "@")
     return [names[int(token)] for token in ids]
 
-  def render(self, ids):
+  def render(self, ids: Sequence[int] | np.ndarray) -> str:
     for token in ids:
       expect(
         0 <= token < self.delimiter,
@@ -140,21 +158,21 @@ class SequenceTask(Task):
     return " ".join(self.symbols(ids))
 
 
-# Test sets: items [1, longest].
+# Test sets: each returns items [1, longest].
 
 
-def uniform(task, key, size):
-  """Items drawn uniformly."""
+def uniform(task: SequenceTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns items drawn uniformly."""
   return jax.random.randint(key, (1, size.longest), 0, task.base)
 
 
-def all_equal(task, key, size):
-  """One uniform item everywhere."""
+def all_equal(task: SequenceTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns one uniform item, repeated everywhere."""
   return jnp.broadcast_to(uniform(task, key, size)[:, :1], (1, size.longest))
 
 
-def lone(task, key, size):
-  """One uniform item at a uniform place among items 0."""
+def lone(task: SequenceTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns one uniform item at a uniform place among items 0."""
   place = jax.random.randint(key, (), 0, size.lengths[0])
-  there = jnp.arange(size.longest) == place
-  return jnp.where(there, uniform(task, key, size), 0)
+  is_lone = jnp.arange(size.longest) == place
+  return jnp.where(is_lone, uniform(task, key, size), 0)

@@ -1,34 +1,38 @@
-"""Sorting (task hinting paper, sections 3 and 4)."""
+"""Defines the task of sorting (task hinting paper, sections 3 and 4)."""
 
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_share
 from lengthgen_jax.tasks import items as sets
 from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import below
+from lengthgen_jax.tasks.task import Example, Size, below
 
 
-def ranks(number):
-  """The place of each number in ascending order (a random permutation); by
-  comparison, because XLA compiles a sort for seconds."""
+def ranks(number: jax.Array) -> jax.Array:
+  """Returns the place of each number in ascending order (a random permutation).
+
+  Numbers are compared in pairs, because XLA takes seconds to compile a sort.
+  """
   i = jnp.arange(number.shape[0])
-  first = (number < number[:, None]) | (
+  precedes = (number < number[:, None]) | (
     (number == number[:, None]) & (i < i[:, None])
   )
-  return jnp.sum(first, axis=1)
+  return jnp.sum(precedes, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sort(ItemTask):
-  """The items in ascending order.
+  """Asks for the items in ascending order.
 
   `5 3 9 3` -> `3 3 5 9`; `2 1` -> `1 2`.
 
   Attributes:
-    alphabet: V.
+    alphabet: V, the number of different items.
     repeat_share: part of the examples that draw from few distinct values.
     count_gap: count hint: most by which one number outnumbers the other.
     count_ties: count hint: part of the even lengths at which they tie.
@@ -68,16 +72,20 @@ class Sort(ItemTask):
       check_share(f"sort.{name}", getattr(self, name))
 
   @property
-  def pictured(self):
-    """Five numbers, spread over the alphabet; the paper's are lost."""
-    parts = (0.55, 0.2, 0.85, 0.35, 0.7)
-    return " ".join(str(int(self.alphabet * part)) for part in parts)
+  def pictured(self) -> str:
+    """Returns five numbers spread over the alphabet; those of the paper are
+    lost."""
+    shares = (0.55, 0.2, 0.85, 0.35, 0.7)
+    return " ".join(str(int(self.alphabet * share)) for share in shares)
 
-  def draws(self, longest):
+  def draws(self, longest: int) -> int:
     return 2 + 2 * longest + self.alphabet
 
-  def draw_items(self, numbers, length, longest: int):
-    """`longest` items: uniform, or (repetition data) from k distinct values.
+  def draw_items(
+    self, numbers: jax.Array, length: int | Array, longest: int
+  ) -> jax.Array:
+    """Returns `longest` items: uniform, or (repetition data) from k distinct
+    values.
 
     k is uniform in 1...length, or 1...V if that is less; `repeat_share` of the
     examples are of this kind.
@@ -87,26 +95,32 @@ class Sort(ItemTask):
     if not self.repeat_share:
       return uniform
     k = below(numbers[1], jnp.minimum(length, alphabet)) + 1
-    pick = below(numbers[2 + longest : 2 + 2 * longest], k)
+    picked_rank = below(numbers[2 + longest : 2 + 2 * longest], k)
     rank = ranks(numbers[2 + 2 * longest :])  # of every value
     values = jnp.arange(alphabet) + 1
-    few = jnp.sum(jnp.where(rank == pick[:, None], values, 0), axis=1)
-    return jnp.where(numbers[0] < self.repeat_share, few, uniform)
+    repeated = jnp.sum(
+      jnp.where(rank == picked_rank[:, None], values, 0), axis=1
+    )
+    return jnp.where(numbers[0] < self.repeat_share, repeated, uniform)
 
-  def example(self, numbers, size):
+  def example(self, numbers: jax.Array, size: Size) -> Example:
     items = self.draw_items(numbers, size.lengths[0], size.longest)
     return self.answered(items, size)
 
-  def answered(self, items, size):
-    """Sorted by counting, with junk behind the items."""
+  def answered(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of items, which are sorted by counting; what follows
+    them is junk."""
     place, length = jnp.arange(size.longest), size.lengths[0]
     values = jnp.arange(self.alphabet) + 1
-    same = (items[:, None] == values) & (place < length)[:, None]
-    upto = jnp.cumsum(same.sum(axis=0))  # items that are at most each value
-    output = 1 + jnp.sum(upto <= place[:, None], axis=1)
+    is_value = (items[:, None] == values) & (place < length)[:, None]
+    # How many items are at most each value.
+    at_most = jnp.cumsum(is_value.sum(axis=0))
+    output = 1 + jnp.sum(at_most <= place[:, None], axis=1)
     return self.told(items, length, output, length)
 
-  def variants(self, test_set, section, length):
+  def variants(
+    self, test_set: str, section, length: int
+  ) -> list[tuple[str, tuple]]:
     if test_set.endswith("multiplicity"):
       return [
         (f"{test_set}_x{times}", (times,))
@@ -115,7 +129,7 @@ class Sort(ItemTask):
       ]
     if test_set != "repeats":
       return [(test_set, ())]
-    # As many as there is room for: the longest prompts repeat the most.
+    # Items repeat as often as the length permits: most often in long prompts.
     items = section.repeated_items
     return [
       (f"repeats_{items}x{times}", (items, times))

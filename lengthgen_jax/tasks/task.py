@@ -1,23 +1,27 @@
-"""What a task is: it makes examples, and knows nothing of model families."""
+"""Defines the interface of tasks: a task makes examples, and knows nothing of
+model families."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import shown
 
 
 class Tokens(NamedTuple):
-  """A run of tokens and where they stand; junk behind `length`.
+  """Holds a run of tokens and where they stand; what lies behind `length` is
+  junk.
 
   Attributes:
     ids: [n] int32.
-    length: traced, how many count.
-    segment: [n] int32, which part of the sequence.
+    length: traced, how many of the n tokens count.
+    segment: [n] int32, which part of the sequence each token belongs to.
     left, right: [n, A] int32, offsets from the segment's ends.
     digit: [n] bool, whether a token is more than a mark between segments.
   """
@@ -31,12 +35,12 @@ class Tokens(NamedTuple):
 
 
 class Example(NamedTuple):
-  """One example, before it is packed for a model.
+  """Holds one example, before it is packed for a model.
 
   Attributes:
-    prompt: what is given.
-    output: what is to be said, the given part of it first.
-    given: how many tokens of the output are handed over, not scored.
+    prompt: the tokens that the model reads.
+    output: the tokens that it is to write, the given ones first.
+    given: how many tokens of the output the model gets, which are not scored.
   """
 
   prompt: Tokens
@@ -45,7 +49,7 @@ class Example(NamedTuple):
 
 
 class Size(NamedTuple):
-  """How large an example is to be.
+  """Says how large an example is to be.
 
   Attributes:
     lengths: [O] traced, digits or items of each operand.
@@ -61,24 +65,25 @@ class Size(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """A task; its dataclass fields are its section of the config.
+  """This is the base class of tasks; its dataclass fields are its section of
+  the config.
 
-  Every class attribute without a value here is for the task to set.
+  A subclass must set every class attribute that has no value here.
 
   Attributes:
     name: in results and on the command line.
-    section: of the config.
+    section: name of the task's section of the config.
     unit: what lengths count.
     segments: tuple of names of the prompt's segments.
-    test_sets: dict of functions by name, (task, key, size, *how) -> items.
-    stress: names of those with hard or odd inputs.
-    alone: names of those with one input of each length.
-    operands: numbers that an example has.
-    axes: of the coordinates, 2 for grids.
+    test_sets: dict by name of functions (task, key, size, *arguments) -> items.
+    stress: names of the test sets with hard or odd inputs.
+    alone: names of the test sets with one input of each length.
+    operands: how many numbers an example has.
+    axes: number of the coordinates' axes, 2 for grids.
     along: of a grid, the axis of each of the prompt's segments.
     ragged: whether examples of a batch differ in length, or have one width.
     of_digits: whether segments are numbers, least significant digit last.
-    transducer: whether one says what is right; see arithmetic.
+    transducer: whether the outputs are those of a transducer; see arithmetic.
     end: id that closes an output, None if its length is known.
     vocab_size, pad: of all models' tokens.
     start: first input of an encoder-decoder's decoder.
@@ -104,87 +109,119 @@ class Task:
   stress: ClassVar[tuple[str, ...]] = ()
   alone: ClassVar[tuple[str, ...]] = ()
 
-  # What a task defines.
+  # The methods that every task defines.
 
-  def draws(self, longest: int) -> int:
-    """How many random numbers an example takes."""
+  def draws(self, longest: int | tuple[int, ...]) -> int:
+    """Returns how many random numbers an example takes."""
 
-  def example(self, numbers, size: Size) -> Example:
-    """A training example from uniform numbers [draws(longest)] in [0, 1)."""
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    """Returns a training example, made of uniform numbers [draws(longest)] in
+    [0, 1)."""
 
-  def answered(self, items, size: Size) -> Example:
-    """The example of given items (digits of operands, items of a list)."""
+  def answered(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of given items (digits of operands, items of a
+    list)."""
 
-  # Sizes, and what a person types; hints are not asked by persons.
+  # Sizes, and conversion from and to text. Hints need no text, because people
+  # type inputs of main tasks only.
 
-  def prompt_size(self, longest: int) -> int:
-    """Tokens of the longest prompt."""
+  def prompt_size(self, longest: int | tuple[int, ...]) -> int:
+    """Returns the number of tokens of the longest prompt."""
     return _shapes(self, longest).prompt.ids.shape[0]
 
-  def output_size(self, longest: int) -> int:
-    """Tokens of the longest output."""
+  def output_size(self, longest: int | tuple[int, ...]) -> int:
+    """Returns the number of tokens of the longest output."""
     return _shapes(self, longest).output.ids.shape[0]
 
   def units(self, length: int) -> int:
-    """A length as people count it, in the task's own units."""
+    """Converts a length as people count it to the task's own units."""
     return length
 
   def bits(self, length: int) -> int | None:
-    """The same in bits, for tasks that are about bits."""
+    """Converts a length as people count it to bits; None unless the task is
+    about bits."""
     return None
 
   def natural_width(self, length: int) -> int:
-    """What operands of so many units are padded to."""
+    """Returns the width that operands of `length` units are padded to."""
     return length
 
-  def padded(self, lengths):
-    """The width of operands of these units: one for all, or a tuple."""
+  def padded(self, lengths: Sequence[int]) -> int | tuple[int, ...]:
+    """Returns the width of operands of these units: one for all, or a tuple."""
     return self.natural_width(max(lengths))
 
   def sizes(self, widths: tuple[int, ...]) -> tuple:
-    """What operands are padded to in training, in turn, of data.widths."""
+    """Returns the widths that operands are padded to in training, in turn, made
+    of data.widths."""
     return widths
 
-  def operand_lengths(self, length: int, how: tuple) -> tuple[int, ...]:
-    """Units of each operand in a test set with these further arguments."""
+  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
+    """Returns the units of each operand in a test set with these further
+    arguments."""
     return (self.units(length),) * self.operands
 
   def test_size(self, length: int, samples: int) -> int:
-    """How many samples there can be."""
+    """Returns how many samples there can be of a length, at most `samples`."""
     return samples
 
-  def variants(self, test_set: str, section, length: int) -> list:
-    """(row's name, further arguments) of each; `section` is config.eval."""
+  def variants(
+    self, test_set: str, section, length: int
+  ) -> list[tuple[str, tuple]]:
+    """Returns (row's name, further arguments) of each variant of a test set;
+    `section` is config.eval."""
     return [(test_set, ())]
 
   def parse(self, text: str):
-    """Items of a typed line, lengths of its operands; ValueError if none."""
+    """Returns the items of a typed line and the lengths of its operands.
 
-  def render(self, ids) -> str:
-    """An output as people write it; ValueError with one line if it is none."""
+    Raises:
+      ValueError: the line is no input of the task.
+    """
 
-  def spoken(self, ids, lengths, work=False) -> str:
-    """`render`, given the operands' lengths; `work`: with the way there."""
+  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+    """Returns an output as people write it.
+
+    Raises:
+      ValueError: the tokens are no output of the task; the message is one line.
+    """
+
+  def spoken(
+    self,
+    ids: Sequence[int] | np.ndarray,
+    lengths: Sequence[int],
+    work: bool = False,
+  ) -> str:
+    """Returns what `render` does, given the operands' lengths; with `work`,
+    intermediate results precede it."""
     return self.render(ids)
 
-  def symbols(self, ids) -> list[str]:
-    """Each token as people write it."""
+  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+    """Returns each token as people write it."""
     return [str(int(token)) for token in ids]
 
   @property
   def pictured(self) -> str:
-    """The input that the papers draw, or another example."""
+    """Returns the input that the papers draw, or another example."""
     return self.usage
 
   # Segments.
 
   @property
   def target(self) -> int:
-    """Number of the output's segment; the start token's is one more."""
+    """Returns the number of the output's segment; the start token's is one
+    more."""
     return len(self.segments)
 
-  def run(self, ids, length, segment: int, axis: int = 0, marks=0) -> Tokens:
-    """Tokens of one segment along one axis, the first `marks` no digits."""
+  def run(
+    self,
+    ids: Array,
+    length: int | Array,
+    segment: int,
+    axis: int = 0,
+    marks: int = 0,
+  ) -> Tokens:
+    """Returns the tokens of one segment along one axis; the first `marks` of
+    them are no digits."""
     place = jnp.arange(ids.shape[0])
     along = jnp.arange(self.axes) == axis
     spread = lambda x: (x[:, None] * along).astype(jnp.int32)
@@ -199,30 +236,36 @@ class Task:
 
 
 @functools.cache
-def _shapes(task: Task, longest: int) -> Example:
-  """An example's shapes, of which nothing is computed."""
-  make = lambda numbers, *size: task.example(numbers, Size(*size, longest))
+def _shapes(task: Task, longest: int | tuple[int, ...]) -> Example:
+  """Returns the shapes of an example, of which nothing is computed."""
+  make_example = lambda numbers, *size: task.example(
+    numbers, Size(*size, longest)
+  )
   numbers = jax.ShapeDtypeStruct((task.draws(longest),), jnp.float32)
   lengths = jax.ShapeDtypeStruct((task.operands,), jnp.int32)
-  return jax.eval_shape(make, numbers, lengths, 0)
+  return jax.eval_shape(make_example, numbers, lengths, 0)
 
 
 def join(*parts: Tokens, spare: int = 0) -> Tokens:
-  """One run after the other; `spare` places of their room are not needed."""
+  """Concatenates runs of tokens; `spare` of the places that they could fill are
+  left out."""
   place = jnp.arange(sum(len(part.ids) for part in parts) - spare)
   source, first, start = place, 0, 0
   for part in parts:
-    own = first + jnp.minimum(place - start, len(part.ids) - 1)
-    source = jnp.where(place >= start, own, source)
+    values = first + jnp.minimum(place - start, len(part.ids) - 1)
+    source = jnp.where(place >= start, values, source)
     first, start = first + len(part.ids), start + part.length
-  # The length of each part is no field of tokens.
+  # The length of each part has no axis of tokens to concatenate along.
   fields = [part._replace(length=None) for part in parts]
-  whole = jax.tree.map(lambda *own: jnp.concatenate(own)[source], *fields)
-  return whole._replace(length=jnp.asarray(start, jnp.int32))
+  joined = jax.tree.map(
+    lambda *values: jnp.concatenate(values)[source], *fields
+  )
+  return joined._replace(length=jnp.asarray(start, jnp.int32))
 
 
-def below(number, n):
-  """A uniform number in [0, 1) as an integer in [0, n), n up to 2^16.
+def below(number: jax.Array, n: int | Array) -> jax.Array:
+  """Returns a uniform number in [0, 1) as an integer in [0, n), for n up to
+  2^16.
 
   Numbers have 23 bits, so probabilities are exact to n/2^23.
   """
@@ -230,21 +273,21 @@ def below(number, n):
 
 
 def expect(condition, message: str) -> None:
-  """Raises ValueError(message) unless the condition holds: for what people
-  type and models write."""
+  """Raises ValueError(message) unless the condition holds: for what people type
+  and models write."""
   if not condition:
     raise ValueError(message)
 
 
-def characters(text: str, allowed: str, wanted: str) -> str:
-  """What a person typed, without spaces.
+def characters(text: str, allowed: str, expected: str) -> str:
+  """Returns what a person typed, without spaces.
 
   Raises:
-    ValueError: there is nothing, or a character that is not allowed; one line
-      that ends with `wanted`.
+    ValueError: there is nothing, or a character that is not allowed; the
+      message is one line that ends with `expected`.
   """
-  kept = "".join(text.split())
-  expect(kept, f"empty line; {wanted}")
-  bad = next((c for c in kept if c not in allowed), None)
-  expect(bad is None, f"{shown(text)} has the character {bad!r}; {wanted}")
-  return kept
+  content = "".join(text.split())
+  expect(content, f"empty line; {expected}")
+  bad = next((symbol for symbol in content if symbol not in allowed), None)
+  expect(bad is None, f"{shown(text)} has the character {bad!r}; {expected}")
+  return content

@@ -1,11 +1,12 @@
-"""Token alphabets and their string form."""
+"""Defines token alphabets, and converts tokens from and to text."""
 
 import dataclasses
+from collections.abc import Iterable
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-  """An ordered alphabet of one-character tokens.
+  """Describes an ordered alphabet of one-character tokens.
 
   Attributes:
     symbols: one character per token id.
@@ -14,12 +15,16 @@ class Vocabulary:
   symbols: str
 
   def encode(self, text: str) -> list[int]:
-    """Token ids of `text`; ValueError on a character outside the alphabet."""
+    """Returns the token ids of `text`.
+
+    Raises:
+      ValueError: a character is not in the alphabet.
+    """
     return [self.symbols.index(symbol) for symbol in text]
 
-  def decode(self, ids) -> str:
-    """Token ids as text."""
-    return "".join(self.symbols[int(i)] for i in ids)
+  def decode(self, ids: Iterable[int]) -> str:
+    """Returns token ids as text."""
+    return "".join(self.symbols[int(token)] for token in ids)
 
 
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
