@@ -136,8 +136,8 @@ def by_step(
 ) -> None:
   """Draws loss and exact match against step, and the probes below them.
 
-  Probes are those that ran while the model trained; each has a panel, with a thin
-  curve per seed and head.
+  Probes are those that ran while the model trained; each has a panel, with a
+  thin curve per seed and head.
 
   Args:
     canvas, size: where to draw, and its size in inches.

@@ -86,7 +86,10 @@ def residuals(shown: Shown) -> Iterator[Page]:
 
 
 def tokens(shown: Shown) -> Iterator[Page]:
-  """Yields the task hinting paper's three: a token before and after `⊥`, and `⊥`."""
+  """Yields pages of a token before `⊥`, of `⊥`, and of the token after it.
+
+  They are the three positions that the task hinting paper draws (figure 4.14).
+  """
   for example, prefix in shown.each():
     length = example.seen.length
     items = example.seen.at.inputs[0, :length]
@@ -230,7 +233,13 @@ FIGURES = {
 def draw(
   figures: dict[str, Figure], shown: Shown, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Draws the pages of some figures as PNGs in a folder; returns their paths."""
+  """Draws the pages of some figures as PNGs, and returns their paths.
+
+  Args:
+    figures: by name, like FIGURES.
+    shown: what they are drawn from.
+    folder: where the PNGs go.
+  """
   paths = []
   for figure in figures.values():
     for page in figure.pages(shown):
