@@ -89,7 +89,7 @@ def lines_size(rows: list[dict]) -> tuple[float, float]:
 
 
 def _line_kinds(rows: list[dict]) -> tuple[list[tuple[str, str]], int]:
-  """Returns (place, line) of every line in order of places, and the heads."""
+  """Returns (place, line) of every line, and the number of heads."""
   kinds = dict.fromkeys((where(row), row["line"]) for row in rows)
   kinds = sorted(kinds, key=lambda kind: not kind[0].startswith("layer"))
   heads = 1 + max((row["head"] or 0) for row in rows)

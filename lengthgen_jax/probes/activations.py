@@ -23,7 +23,7 @@ PLACES = ("before_mlp", "after_mlp")  # in a block, where the stream is read
 
 
 class Mean(NamedTuple):
-  """A mean that a probe measures, as a sum that passes over inputs add to.
+  """A mean that a probe measures, kept as a sum so that passes can be added.
 
   Attributes:
     total: sum over what was counted.

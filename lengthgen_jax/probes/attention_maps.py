@@ -80,7 +80,8 @@ def _live(seen: Seen, coordinates: Coordinates) -> np.ndarray:
   """Returns the numbers of the places that are drawn.
 
   These are all places that hold a token, or without leading zeros if there are
-  more than MANY."""
+  more than MANY.
+  """
   segment, left, right = (
     coordinates.segment[0],
     coordinates.left[0, :, 0],

@@ -16,7 +16,8 @@ from lengthgen_jax.probes.activations import Mean, Seen
 def own_digits(seen: Seen) -> Iterator[Mean]:
   """Yields the share of attention on the row's own digits of the operands.
 
-  A digit that all places share counts as every row's own."""
+  A digit that all places share counts as every row's own.
+  """
   yield from _shares(seen, lambda place, row: place == row)
 
 
@@ -24,14 +25,16 @@ def carry_source(seen: Seen) -> Iterator[Mean]:
   """Yields the share of attention on what the carry follows from.
 
   These are the digits of the place before the row's own, and the output before.
-  The first row has none, and does not count."""
+  The first row has none, and does not count.
+  """
   yield from _shares(seen, lambda place, row: place == row - 1, first=1)
 
 
 def entropy(seen: Seen) -> Iterator[Mean]:
   """Yields the mean entropy of a row's attention, in nats.
 
-  It is 0 where a row attends to a single key."""
+  It is 0 where a row attends to a single key.
+  """
   rows, _ = _rows(seen, 0)
   for site, layer, weights in seen.attention():
     row_weights = weights[:, :, rows]
@@ -45,7 +48,8 @@ def strongest_line(seen: Seen) -> Iterator[Mean]:
   """Yields the z-score of each head's strongest line.
 
   It tells how ready a head is for calibration, which keeps the lines whose
-  score is above calibration.kappa."""
+  score is above calibration.kappa.
+  """
   for site, (candidates, verdict) in seen.lines().items():
     names = seen.experiment.site_segments[site]
     score = np.where(verdict.keep, verdict.score, -np.inf)
@@ -61,14 +65,16 @@ def copies_given(seen: Seen) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the prompt.
 
   The rows are those that hold outputs. Together with `copies_said` it tells
-  where sorting reads how many copies of an item are left."""
+  where sorting reads how many copies of an item are left.
+  """
   yield from _copies(seen, slice(seen.length))
 
 
 def copies_said(seen: Seen) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the outputs.
 
-  The rows are those that hold outputs; a row itself is among the copies."""
+  The rows are those that hold outputs; a row itself is among the copies.
+  """
   yield from _copies(seen, slice(seen.length + 1, 2 * seen.length))
 
 
@@ -126,7 +132,8 @@ def _rows(seen: Seen, first: int) -> tuple[np.ndarray, np.ndarray]:
 def _places(seen: Seen, site: str) -> tuple[np.ndarray, np.ndarray]:
   """Returns the place [S] of the digit that each key holds (-9 for a mark).
 
-  The second array [S] says whether all places share that digit."""
+  The second array [S] says whether all places share that digit.
+  """
   task = seen.task
   keys = seen.at.keys if site == "self" else seen.at.source_keys
   place = np.full(len(keys.index), -9)

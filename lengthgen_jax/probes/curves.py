@@ -86,7 +86,8 @@ def _style(kinds: list[str], row: dict) -> str:
 def _lines(axis: plt.Axes, rows: list[dict], kinds: list[str]) -> None:
   """Draws a curve per place and head, the median of seeds against length.
 
-  The area around it is the range of seeds."""
+  The area around it is the range of seeds.
+  """
   groups = {}
   for row in rows:
     groups.setdefault((where(row), row["head"]), []).append(row)

@@ -86,7 +86,7 @@ def residuals(shown: Shown) -> Iterator[Page]:
 
 
 def tokens(shown: Shown) -> Iterator[Page]:
-  """Yields pages of a token before `⊥`, of `⊥`, and of the token after it.
+  """Yields pages of a token before `⊥`, of `⊥`, and of the same after it.
 
   They are the three positions that the task hinting paper draws (figure 4.14).
   """
@@ -136,7 +136,8 @@ def curves(shown: Shown) -> Iterator[Page]:
 def formation(shown: Shown) -> Iterator[Page]:
   """Yields a page for each run that was probed while it trained.
 
-  It shows what forms in the model as it learns."""
+  It shows what forms in the model as it learns.
+  """
   titles = {name: probe.title for name, probe in PROBES.items()}
   for name, (metrics, rows) in shown.logs.items():
     options = {"metrics": metrics, "rows": rows, "titles": titles, "name": name}
@@ -204,7 +205,7 @@ def overview(shown: Shown) -> Iterator[Page]:
 
 
 class Figure(NamedTuple):
-  """A figure, as one that can be asked for by name.
+  """A figure that the config can name.
 
   Attributes:
     pages: a function of what is Shown that yields Pages.

@@ -63,7 +63,8 @@ def without_line(seen: Seen) -> Iterator[Mean]:
   """Yields exact match without each line of the bias in turn.
 
   A line is closed in one head; in all heads of its layer (head None); and
-  everywhere (layer None too)."""
+  everywhere (layer None too).
+  """
   edit = nothing(seen)
   for (site, layer, head, words), cells in lines(seen.model).items():
     valid = edit.valid[site].copy()
@@ -76,7 +77,8 @@ def patched(seen: Seen) -> Iterator[Mean]:
   """Yields exact match with one residual of the next example.
 
   There is a mean for each row at each of `places`. Together they are a map of
-  what every output depends on."""
+  what every output depends on.
+  """
   edit = nothing(seen)
   residuals = _run(seen, edit)[2]
   edit = edit._replace(donors=[jnp.roll(x, 1, axis=0) for x in residuals])
@@ -91,7 +93,8 @@ def enough_lines(seen: Seen) -> Iterator[Mean]:
   """Yields lines that are enough together, each with their common exact match.
 
   Each line is closed in turn, those that matter least alone first, and stays
-  closed if no answer is lost by that. The lines that are left are yielded."""
+  closed if no answer is lost by that. The lines that are left are yielded.
+  """
   edit = nothing(seen)
   intact_hits = _mean(seen, edit).total
   cells = {
@@ -128,7 +131,8 @@ def places(experiment: Experiment) -> list[tuple[str, int | None]]:
   """Returns (part, layer) of the residuals that can be patched.
 
   They are the embedded source, the decoder's embedded inputs, and the residual
-  stream at PLACES of the decoder's blocks."""
+  stream at PLACES of the decoder's blocks.
+  """
   parts = [("source", None)] * ("cross" in experiment.model.sites)
   parts.append(("inputs", None))
   layers = range(experiment.model.config.num_decoder_layers)
@@ -237,7 +241,8 @@ def _hits(
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
   """Returns experiment.hits under an edit, and the residuals of `places`.
 
-  The edit is traced, so that one program serves all edits."""
+  The edit is traced, so that one program serves all edits.
+  """
   edited_scaffold = {
     site: bias._replace(valid=edit.valid[site]) if site in edit.valid else bias
     for site, bias in scaffold.items()

@@ -11,11 +11,8 @@ from lengthgen_jax.probes.attention_maps import Input, ticks
 
 ROWS = 12  # positions of a page
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
-TICKS = (
-  (1, 20),
-  (2, 40),
-  (5, 100),
-)  # (step, tokens): the step of an axis of at most so many
+# (step, tokens): the step between the ticks of at most so many tokens.
+TICKS = ((1, 20), (2, 40), (5, 100))
 HELD, WANTED, BOTH = "tab:orange", "tab:green", "tab:purple"
 LEGEND = "orange: the token it holds; green: the one it must say; purple: both"
 
@@ -180,7 +177,8 @@ def _alphabet(seen: Seen) -> list[int]:
   """Returns the ids that bars are drawn of.
 
   They are those that a list or a number is made of, and the marks that this
-  input holds or must say."""
+  input holds or must say.
+  """
   used = {*seen.at.inputs[0].tolist(), *seen.at.target[0].tolist()}
   limit = seen.task.alphabet + 1 if hasattr(seen.task, "alphabet") else 10
   size = len(seen.bases["encoder"])

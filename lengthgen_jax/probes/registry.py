@@ -50,7 +50,7 @@ LINES = Need("models whose attention bias is lines", _has_lines)
 
 
 class Probe(NamedTuple):
-  """A probe, as one that can be asked for by the metric of its rows.
+  """A probe that the config can name by the metric of its rows.
 
   Attributes:
     of: a function of a Seen that yields Means.

@@ -50,7 +50,8 @@ def shelved(pages: list[Page], width: float) -> list[list[Page]]:
   """Returns pages in rows that are no wider than `width` inches.
 
   The first page comes first, then the others from the highest on, each in the
-  first row that has room."""
+  first row that has room.
+  """
   shelves = []
   for page in pages[:1] + sorted(pages[1:], key=lambda page: -page.size[1]):
     for shelf in shelves:

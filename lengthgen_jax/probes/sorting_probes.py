@@ -19,7 +19,8 @@ def minimum(seen: Seen) -> Iterator[Mean]:
   """Yields how often `⊥` shows the minimum, by layer and place.
 
   The basis is the decoder's, over the alphabet. The paper looks after the first
-  attention layer."""
+  attention layer.
+  """
   items, _ = lists(seen)
   for layer, place, residuals in places(seen):
     shown_items = shown(seen, residuals[:, seen.length])
@@ -31,7 +32,8 @@ def identity_successor(seen: Seen) -> Iterator[Mean]:
 
   After the last attention layer, the two greatest of the alphabet in the
   decoder basis are the token and the next distinct greater item. Outputs that
-  are the maximum have no successor, and do not count."""
+  are the maximum have no successor, and do not count.
+  """
   held, successor, has_successor = outputs(seen)
   layer = seen.layers - 1
   products = on_alphabet(seen, after_delimiter(seen, layer, "before_mlp"))
@@ -44,7 +46,8 @@ def copy(seen: Seen) -> Iterator[Mean]:
   """Yields how often tokens show themselves, by layer and place.
 
   The basis is the encoder's, over all tokens that an input may hold. Theorem
-  5.1 claims it for the first attention layer, the paper for all layers."""
+  5.1 claims it for the first attention layer, the paper for all layers.
+  """
   alphabet = np.append(
     np.arange(1, seen.task.alphabet + 1), seen.task.delimiter
   )
@@ -63,7 +66,8 @@ def identity_removed(seen: Seen) -> Iterator[Mean]:
 
   Of the outputs whose copies have all been said, the successor is the greatest
   of the alphabet in the decoder basis. It is measured before and after the
-  MLP."""
+  MLP.
+  """
   held, successor, is_counted = outputs(seen)
   _, ordered = lists(seen)
   is_counted &= ordered[:, 1:] == successor
@@ -77,7 +81,8 @@ def identity_lowered(seen: Seen) -> Iterator[Mean]:
   """Yields how often the last MLP lowers the identity.
 
   The inner product of the token itself, less that of the successor, falls in
-  the decoder basis, whether copies are left or not."""
+  the decoder basis, whether copies are left or not.
+  """
   held, successor, has_successor = outputs(seen)
   layer, gaps = seen.layers - 1, []
   for place in PLACES:
@@ -130,7 +135,8 @@ def places(seen: Seen) -> Iterator[tuple[int, str, np.ndarray]]:
 def on_alphabet(seen: Seen, residuals: np.ndarray) -> np.ndarray:
   """Returns inner products [..., V] of residuals with the decoder basis.
 
-  V is the number of items, without marks."""
+  V is the number of items, without marks.
+  """
   return seen.project(residuals, "decoder")[..., 1 : seen.task.alphabet + 1]
 
 

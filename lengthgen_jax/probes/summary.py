@@ -86,7 +86,8 @@ def _name(row: dict) -> str:
 def _lines(rows: list[dict]) -> Iterator[str]:
   """Yields a table of exact match without a line anywhere, by seed.
 
-  Its last line is how many lines are enough together."""
+  Its last line is how many lines are enough together.
+  """
   closed = of_metric(rows, "without_line")
   seeds = sorted({row["seed"] for row in closed})
   everywhere = of_metric(closed, "without_line", layer=None, head=None)
