@@ -137,13 +137,22 @@ def bars(
   example: Input,
   basis: str,
   position: int,
-  layer: int,
+  n: int,
   place: str,
 ) -> None:
-  """Draws one residual's inner products with a basis."""
+  """Draws one residual's inner products with a basis.
+
+  Args:
+    axis: where to draw.
+    example: the input that is drawn.
+    basis: one of BASES.
+    position: the row of the residual.
+    n: number of the layer.
+    place: one of PLACES.
+  """
   ids = _alphabet(example.seen)
   products = example.seen.project(
-    example.seen.residual(layer, place)[0, position], basis
+    example.seen.residual(n, place)[0, position], basis
   )
   at = example.seen.at
   held, wanted = int(at.inputs[0, position]), int(at.target[0, position])
@@ -158,7 +167,7 @@ def bars(
     range(len(ids)), products[ids], color=[colors.get(i, "0.7") for i in ids]
   )
   axis.axhline(0, color="0.5", linewidth=0.4)
-  step = next((layer for layer, limit in TICKS if len(ids) <= limit), 10)
+  step = next((n for n, limit in TICKS if len(ids) <= limit), 10)
   names = example.seen.task.symbols(ids)
   axis.set_xticks(range(0, len(ids), step), names[::step], fontsize=4.5)
   axis.tick_params(axis="x", length=1, pad=1)
