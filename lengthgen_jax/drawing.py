@@ -1,20 +1,31 @@
-"""The one file that imports matplotlib."""
+"""Axes, titles and color bars: no other file imports matplotlib."""
 
 import pathlib
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "lengthgen_jax"  # the same names again
+# With a fixed salt, equal figures are written as equal SVG files.
+matplotlib.rcParams["svg.hashsalt"] = "lengthgen_jax"
 
 from matplotlib import pyplot as plt  # noqa: E402
 
 from lengthgen_jax import hosts  # noqa: E402
 
 
-def save(figure, path) -> pathlib.Path:
-  """Writes a figure as PNG, and as SVG beside it, and forgets it; of several
-  hosts the first one writes."""
+def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
+  """Writes a figure as PNG, and as SVG beside it, and closes it.
+
+  Of several hosts only the first one writes.
+
+  Args:
+    figure: it is closed on every host.
+    path: where the PNG goes.
+
+  Returns:
+    The path of the PNG.
+  """
   path = pathlib.Path(path)
   if hosts.first():
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,40 +36,64 @@ def save(figure, path) -> pathlib.Path:
   return path
 
 
-def grid(canvas, rows: int, columns: int, size, margins, gaps=(0.1, 0.1)):
-  """Axes [rows, columns] on a figure or a part of one.
+def grid(
+  canvas: plt.FigureBase,
+  rows: int,
+  columns: int,
+  size: tuple[float, float],
+  margins: tuple[float, float, float, float],
+  gaps: tuple[float, float] = (0.1, 0.1),
+) -> np.ndarray:
+  """Makes axes [rows, columns] on a figure or on a part of one.
 
   Args:
     canvas: Figure or SubFigure.
-    rows, columns: how many.
+    rows, columns: how many axes there are in each direction.
     size: (width, height) of the canvas in inches.
     margins: (left, right, bottom, top) in inches.
-    gaps: between columns and between rows, in inches.
+    gaps: (between columns, between rows) in inches.
+
+  Returns:
+    An array [rows, columns] of axes.
   """
   (width, height), (left, right, bottom, top) = size, margins
-  wide = (width - left - right - gaps[0] * (columns - 1)) / columns
-  high = (height - bottom - top - gaps[1] * (rows - 1)) / rows
-  place = {
+  cell_width = (width - left - right - gaps[0] * (columns - 1)) / columns
+  cell_height = (height - bottom - top - gaps[1] * (rows - 1)) / rows
+  spacing = {
     "left": left / width,
     "right": 1 - right / width,
     "bottom": bottom / height,
     "top": 1 - top / height,
-    "wspace": gaps[0] / wide,
-    "hspace": gaps[1] / high,
+    "wspace": gaps[0] / cell_width,
+    "hspace": gaps[1] / cell_height,
   }
-  return canvas.subplots(rows, columns, squeeze=False, gridspec_kw=place)
+  return canvas.subplots(rows, columns, squeeze=False, gridspec_kw=spacing)
 
 
-def title(canvas, size, text: str) -> None:
-  """A line above all axes."""
+def title(canvas: plt.FigureBase, size: tuple[float, float], text: str) -> None:
+  """Writes a title above all axes of a canvas of `size` inches."""
   canvas.suptitle(text, fontsize=9, y=1 - 0.06 / size[1], va="top")
 
 
-def scale(canvas, size, image, margins, label: str) -> None:
-  """A color bar in the right margin."""
+def scale(
+  canvas: plt.FigureBase,
+  size: tuple[float, float],
+  image: matplotlib.image.AxesImage,
+  margins: tuple[float, float, float, float],
+  label: str,
+) -> None:
+  """Draws the color bar of an image in the right margin of a canvas.
+
+  Args:
+    canvas: Figure or SubFigure.
+    size: (width, height) of the canvas in inches.
+    image: what the colors are of.
+    margins: (left, right, bottom, top) in inches.
+    label: stands beside the bar.
+  """
   left, right, bottom, top = margins
-  high = 1 - (bottom + top) / size[1]
-  place = [1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], high]
-  bar = canvas.colorbar(image, cax=canvas.add_axes(place))
+  height = 1 - (bottom + top) / size[1]
+  box = [1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], height]
+  bar = canvas.colorbar(image, cax=canvas.add_axes(box))
   bar.ax.tick_params(labelsize=5)
   bar.set_label(label, fontsize=6)

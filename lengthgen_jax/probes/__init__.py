@@ -1,1 +1,1 @@
-"""Probes: what a trained model does inside, measured and drawn."""
+"""Probes measure and draw what happens inside a trained model."""

@@ -1,9 +1,11 @@
-"""Where a model looks: shares, entropies, its strongest lines.
+"""Probes of attention: shares on some keys, entropies, the strongest lines.
 
-In models of numbers rows are those of the answer's digits that have digits of
-the operands beside them; `&` and leading zeros are left out. Heads that see
-nothing are too.
+For tasks on numbers, the rows that count are those of the answer's digits that
+have digits of the operands at their place; the end mark `&` and leading zeros
+are left out. Heads that attend to nothing are left out for all tasks.
 """
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -11,101 +13,137 @@ from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.probes.activations import Mean, Seen
 
 
-def own_digits(seen: Seen):
-  """Share of attention on the row's own digits of the operands (a digit that
-  all places share is everybody's own)."""
+def own_digits(seen: Seen) -> Iterator[Mean]:
+  """Yields the share of attention on the row's own digits of the operands.
+
+  A digit that all places share counts as every row's own.
+  """
   yield from _shares(seen, lambda place, row: place == row)
 
 
-def carry_source(seen: Seen):
-  """Share of attention on what the carry follows from: the digits before the
-  row's own, and the output before. The first row has none."""
+def carry_source(seen: Seen) -> Iterator[Mean]:
+  """Yields the share of attention on what the carry follows from.
+
+  These are the digits of the place before the row's own, and the output before.
+  The first row has none, and does not count.
+  """
   yield from _shares(seen, lambda place, row: place == row - 1, first=1)
 
 
-def entropy(seen: Seen):
-  """Mean entropy of the attention of a row, in nats: 0 is one key."""
+def entropy(seen: Seen) -> Iterator[Mean]:
+  """Yields the mean entropy of a row's attention, in nats.
+
+  It is 0 where a row attends to a single key.
+  """
   rows, _ = _rows(seen, 0)
   for site, layer, weights in seen.attention():
-    w = weights[:, :, rows]
-    found = -np.where(w > 0, w * np.log(np.maximum(w, 1e-30)), 0.0).sum(-1)
-    yield from _by_head(found, w, site, layer)
+    row_weights = weights[:, :, rows]
+    entropies = -np.where(
+      row_weights > 0, row_weights * np.log(np.maximum(row_weights, 1e-30)), 0.0
+    ).sum(-1)
+    yield from _by_head(entropies, row_weights, site, layer)
 
 
-def strongest_line(seen: Seen):
-  """The z-score of each head's strongest line: how ready it is for calibration,
-  which keeps those above calibration.kappa."""
-  for site, (tested, verdict) in seen.lines().items():
+def strongest_line(seen: Seen) -> Iterator[Mean]:
+  """Yields the z-score of each head's strongest line.
+
+  It tells how ready a head is for calibration, which keeps the lines whose
+  score is above calibration.kappa.
+  """
+  for site, (candidates, verdict) in seen.lines().items():
     names = seen.experiment.site_segments[site]
     score = np.where(verdict.keep, verdict.score, -np.inf)
-    for n, h in np.argwhere(verdict.keep.any(axis=-1)):
-      c = int(score[n, h].argmax())
-      words = phrase([column[c] for column in tested], names)
-      yield Mean(score[n, h, c], 1, site, int(n), int(h), words)
+    for layer, head in np.argwhere(verdict.keep.any(axis=-1)):
+      best = int(score[layer, head].argmax())
+      words = phrase([column[best] for column in candidates], names)
+      yield Mean(
+        score[layer, head, best], 1, site, int(layer), int(head), words
+      )
 
 
-def copies_given(seen: Seen):
-  """Where sorting reads the count from: the share of attention, in rows that
-  hold outputs, on the row's item in the prompt."""
+def copies_given(seen: Seen) -> Iterator[Mean]:
+  """Yields the share of attention on copies of the row's item in the prompt.
+
+  The rows are those that hold outputs. Together with `copies_said` it tells
+  where sorting reads how many copies of an item are left.
+  """
   yield from _copies(seen, slice(seen.length))
 
 
-def copies_said(seen: Seen):
-  """The same on the row's item among the outputs, itself included."""
+def copies_said(seen: Seen) -> Iterator[Mean]:
+  """Yields the share of attention on copies of the row's item in the outputs.
+
+  The rows are those that hold outputs; a row itself is among the copies.
+  """
   yield from _copies(seen, slice(seen.length + 1, 2 * seen.length))
 
 
-def _copies(seen: Seen, keys: slice):
-  """Shares on keys that hold what the row holds."""
+def _copies(seen: Seen, keys: slice) -> Iterator[Mean]:
+  """Yields the share of attention on `keys` that hold what the row holds."""
   rows = slice(seen.length + 1, 2 * seen.length)
   held = np.asarray(seen.at.inputs[: seen.count])
-  same = held[:, None, rows, None] == held[:, None, None, keys]
+  is_copy = held[:, None, rows, None] == held[:, None, None, keys]
   for site, layer, weights in seen.attention():
-    w = weights[:, :, rows]
-    yield from _by_head((w[..., keys] * same).sum(axis=-1), w, site, layer)
+    row_weights = weights[:, :, rows]
+    yield from _by_head(
+      (row_weights[..., keys] * is_copy).sum(axis=-1), row_weights, site, layer
+    )
 
 
-def _shares(seen: Seen, wanted, first: int = 0):
-  """Shares on keys whose place, seen from the row's, is wanted."""
+def _shares(seen: Seen, is_wanted: Callable, first: int = 0) -> Iterator[Mean]:
+  """Yields the share of attention on the keys whose place is wanted.
+
+  Args:
+    seen: a model on a batch of numbers.
+    is_wanted: a function of (key's place, row's place); for digits that all
+      places share it is called with (0, 0).
+    first: the least place of a row that counts.
+  """
   rows, row = _rows(seen, first)
   for site, layer, weights in seen.attention():
     place, shared = _places(seen, site)
-    mask = wanted(place, row[:, None])
-    mask = np.where(shared, wanted(0, 0), mask)
-    w = weights[:, :, rows]
-    yield from _by_head((w * mask).sum(axis=-1), w, site, layer)
+    mask = is_wanted(place, row[:, None])
+    mask = np.where(shared, is_wanted(0, 0), mask)
+    row_weights = weights[:, :, rows]
+    yield from _by_head(
+      (row_weights * mask).sum(axis=-1), row_weights, site, layer
+    )
 
 
-def _by_head(found, weights, site: str, layer: int):
-  """Means of [B, H, T] for every head that sees something."""
-  for h in range(found.shape[1]):
-    if found.size and weights[:, h].any():
-      own = found[:, h].mean(axis=-1)
-      yield Mean(own.sum(), len(own), site, layer, h)
+def _by_head(
+  values: np.ndarray, weights: np.ndarray, site: str, layer: int
+) -> Iterator[Mean]:
+  """Yields the means of values [B, H, T] for the heads that see something."""
+  for head in range(values.shape[1]):
+    if values.size and weights[:, head].any():
+      example_means = values[:, head].mean(axis=-1)
+      yield Mean(example_means.sum(), len(example_means), site, layer, head)
 
 
-def _rows(seen: Seen, first: int):
-  """Which rows count, and the digit that each must say."""
+def _rows(seen: Seen, first: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the numbers of the rows that count, and the place of each."""
   rows = seen.at.rows
   left = rows.left[0, :, 0]
-  counted = (rows.segment[0] == seen.task.target) & (left < seen.length)
-  where = np.flatnonzero(counted & (left >= first))
-  return where, left[where]
+  is_counted = (rows.segment[0] == seen.task.target) & (left < seen.length)
+  numbers = np.flatnonzero(is_counted & (left >= first))
+  return numbers, left[numbers]
 
 
-def _places(seen: Seen, site: str):
-  """Place [S] of the digit that each key holds (-9 for a mark), and whether
-  all places share it."""
+def _places(seen: Seen, site: str) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the place [S] of the digit that each key holds (-9 for a mark).
+
+  The second array [S] says whether all places share that digit.
+  """
   task = seen.task
   keys = seen.at.keys if site == "self" else seen.at.source_keys
   place = np.full(len(keys.index), -9)
   shared = np.zeros(len(keys.index), bool)
-  for s, segment in enumerate(keys.segment[0]):
-    left, right = int(keys.left[0, s, 0]), int(keys.right[0, s, 0])
+  for key, segment in enumerate(keys.segment[0]):
+    left, right = int(keys.left[0, key, 0]), int(keys.right[0, key, 0])
     if segment == task.target:
-      place[s] = left
+      place[key] = left
     elif 0 <= segment < task.target:
       held = task.holds(int(segment), left, right)
       if held is not None:
-        place[s], shared[s] = held[1], held[0] in task.shared
+        place[key], shared[key] = held[1], held[0] in task.shared
   return place, shared

@@ -1,6 +1,7 @@
-"""Probes of several models side by side: a table, and curves against length."""
+"""Probes of several models side by side, as a table and as curves by length."""
 
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,60 +13,80 @@ COLUMNS = 4  # panels side by side
 MARGINS, GAPS = (0.35, 0.1, 0.75, 0.55), (0.3, 0.6)  # inches
 
 
-def panels(models: dict[str, list]) -> dict[tuple, str]:
-  """What there is to compare: {(metric, place): words}, in PROBES' order."""
-  there = dict.fromkeys(
+def panels(models: dict[str, list[dict]]) -> dict[tuple[str, str], str]:
+  """Returns what there is to compare, in the order of PROBES.
+
+  Args:
+    models: rows of probes, by what the model is called.
+
+  Returns:
+    {(metric, place): words}.
+  """
+  pairs = dict.fromkeys(
     (row["metric"], where(row)) for rows in models.values() for row in rows
   )
   return {
     (metric, place): f"{probe.title}, {place}"
     for metric, probe in PROBES.items()
-    for name, place in there
+    for name, place in pairs
     if name == metric
   }
 
 
-def table(models: dict[str, list]) -> list[list[str]]:
-  """A head, and a line for each probe, place and model: median of seeds in %,
-  the lowest seed in brackets where it differs.
+def table(models: dict[str, list[dict]]) -> list[list[str]]:
+  """Returns a header row, and a row for each probe, place and model.
+
+  A cell is the median of seeds in %, with the lowest seed in brackets where it
+  differs.
 
   Args:
-    models: rows of probes that are no head's, by what the model is called.
+    models: rows of probes that are of no single head, by what the model is
+      called.
   """
   lengths = _lengths(models)
-  made = [["probe", "model", *map(str, lengths)]]
-  for at, words in panels(models).items():
+  table_rows = [["probe", "model", *map(str, lengths)]]
+  for panel, words in panels(models).items():
     for model, rows in models.items():
-      values = _values(rows, at)
-      cells = [_cell(values.get(n, ())) for n in lengths]
-      made += [[words, model, *cells]] if values else []
-  return made
+      values = _values(rows, panel)
+      cells = [_cell(values.get(length, ())) for length in lengths]
+      table_rows += [[words, model, *cells]] if values else []
+  return table_rows
 
 
-def figure(models: dict[str, list], path, words: str) -> pathlib.Path:
-  """Draws the same: median of seeds against length, and their range.
+def figure(
+  models: dict[str, list[dict]], path: pathlib.Path | str, words: str
+) -> pathlib.Path:
+  """Draws the values of `table` against length, a panel per probe and place.
+
+  A curve is the median of seeds, and the area around it is their range.
 
   Args:
     models: as in `table`.
-    path: of the PNG.
+    path: where the PNG goes.
     words: the figure's title.
 
   Returns:
-    The path.
+    The path of the PNG.
   """
-  found, lengths = panels(models), _lengths(models)
-  down = -(-len(found) // COLUMNS)
-  size = 0.4 + 2.6 * COLUMNS, 1.3 + 2.0 * down
+  panel_titles, lengths = panels(models), _lengths(models)
+  panel_rows = -(-len(panel_titles) // COLUMNS)
+  size = 0.4 + 2.6 * COLUMNS, 1.3 + 2.0 * panel_rows
   canvas = plt.figure(figsize=size)
-  axes = grid(canvas, down, COLUMNS, size, MARGINS, GAPS).ravel()
-  for axis, (at, name) in zip(axes, found.items(), strict=False):
-    for number, rows in enumerate(models.values()):
-      values = _values(rows, at)
-      x, color = list(values), f"C{number % 10}"
-      medians = [np.median(values[n]) for n in x]
-      low, high = ([of(values[n]) for n in x] for of in (min, max))
-      axis.plot(x, medians, color, marker="o", markersize=2.5, linewidth=1.2)
-      axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+  axes = grid(canvas, panel_rows, COLUMNS, size, MARGINS, GAPS).ravel()
+  for axis, (panel, name) in zip(axes, panel_titles.items(), strict=False):
+    for index, rows in enumerate(models.values()):
+      values = _values(rows, panel)
+      measured, color = list(values), f"C{index % 10}"
+      medians = [np.median(values[length]) for length in measured]
+      lows, highs = (
+        [reduce(values[length]) for length in measured] for reduce in (min, max)
+      )
+      axis.plot(
+        measured, medians, color, marker="o", markersize=2.5, linewidth=1.2
+      )
+      axis.fill_between(
+        measured, lows, highs, color=color, alpha=0.15, linewidth=0
+      )
     axis.set_xscale("log")
     axis.set_xticks(lengths, list(map(str, lengths)))
     axis.minorticks_off()
@@ -73,37 +94,40 @@ def figure(models: dict[str, list], path, words: str) -> pathlib.Path:
     axis.set_ylim(-3, 103)
     axis.set_title(name.replace(", ", ",\n", 1), fontsize=7)
     axis.tick_params(labelsize=6)
-  for axis in axes[len(found) :]:
+  for axis in axes[len(panel_titles) :]:
     axis.set_axis_off()
-  drawn = [
-    plt.Line2D([], [], color=f"C{i % 10}", marker="o", markersize=3)
-    for i in range(len(models))
+  handles = [
+    plt.Line2D([], [], color=f"C{number % 10}", marker="o", markersize=3)
+    for number in range(len(models))
   ]
-  look = {"fontsize": 7, "frameon": False, "loc": "lower center"}
-  canvas.legend(drawn, list(models), ncols=min(len(models), 4), **look)
+  style = {"fontsize": 7, "frameon": False, "loc": "lower center"}
+  canvas.legend(handles, list(models), ncols=min(len(models), 4), **style)
   title(canvas, size, f"{words} (% against items; dotted: trained up to)")
   return save(canvas, path)
 
 
-def _values(rows: list[dict], at: tuple) -> dict[int, list[float]]:
-  """{length: values of seeds in %} of a panel."""
-  found = {}
+def _values(rows: list[dict], panel: tuple[str, str]) -> dict[int, list[float]]:
+  """Returns the values in % of all seeds in one panel, by length."""
+  by_length = {}
   for row in rows:
-    if (row["metric"], where(row)) == at:
-      found.setdefault(row["length"], []).append(100 * row["value"])
-  return dict(sorted(found.items()))
+    if (row["metric"], where(row)) == panel:
+      by_length.setdefault(row["length"], []).append(100 * row["value"])
+  return dict(sorted(by_length.items()))
 
 
-def _cell(values) -> str:
+def _cell(values: Sequence[float]) -> str:
+  """Returns the text of a cell; "" where there is no value."""
   if not len(values):
     return ""
-  text, low = f"{np.median(values):.1f}", f"{min(values):.1f}"
-  return text if text == low else f"{text} ({low})"
+  text, lowest = f"{np.median(values):.1f}", f"{min(values):.1f}"
+  return text if text == lowest else f"{text} ({lowest})"
 
 
-def _lengths(models: dict) -> list[int]:
+def _lengths(models: dict[str, list[dict]]) -> list[int]:
+  """Returns all lengths that were measured, in order."""
   return sorted({row["length"] for rows in models.values() for row in rows})
 
 
-def _trained(models: dict) -> int:
-  return next(r["train_length"] for rows in models.values() for r in rows)
+def _trained(models: dict[str, list[dict]]) -> int:
+  """Returns the longest training length, as the first row has it."""
+  return next(row["train_length"] for rows in models.values() for row in rows)

@@ -1,28 +1,40 @@
-"""Every probe there is: one function of what was seen, and one line here."""
+"""All probes.
 
-from collections.abc import Callable
-from typing import NamedTuple
+A probe is a function of a model on a batch (Seen), and an entry of PROBES.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
+from lengthgen_jax.probes.activations import Mean, Seen
 
 
 class Need(NamedTuple):
-  """What a probe or a figure is for: in words, and whether a Model is that."""
+  """A condition that says which models a probe or a figure is for.
+
+  Attributes:
+    words: the models, in words.
+    holds: a function of a trained.Model, whether it is one of them.
+  """
 
   words: str
-  holds: Callable
+  holds: Callable[[Any], bool]
 
 
 def _has_digits(model) -> bool:
-  """Whether the output has a digit for each place of the operands."""
+  """Returns whether the output has a digit for each place of the operands."""
   task = model.experiment.task
-  long = task.output_size(8) >= 8
-  return task.of_digits and task.axes == 1 and hasattr(task, "holds") and long
+  is_long = task.output_size(8) >= 8
+  return (
+    task.of_digits and task.axes == 1 and hasattr(task, "holds") and is_long
+  )
 
 
 def _has_lines(model) -> bool:
-  return any(own.lined for own in model.scaffold.values())
+  """Returns whether the bias of any site is lines."""
+  return any(site_bias.lined for site_bias in model.scaffold.values())
 
 
 ALL = Need("every model", lambda model: True)
@@ -38,24 +50,24 @@ LINES = Need("models whose attention bias is lines", _has_lines)
 
 
 class Probe(NamedTuple):
-  """A probe.
+  """A probe that the config can name by the metric of its rows.
 
   Attributes:
     of: a function of a Seen that yields Means.
     need: which models it is for.
     title: what its value is, for figures.
-    by_length: whether it is done at every length, not at one alone.
-    watched: whether it is done while a model trains, if that is asked for.
+    by_length: whether it runs at every length, rather than at one alone.
+    watched: whether it runs while a model trains, if the config wants that.
   """
 
-  of: Callable
+  of: Callable[[Seen], Iterator[Mean]]
   need: Need
   title: str
   by_length: bool = False
   watched: bool = False
 
 
-# By the metric of their rows.
+# All probes, by the metric of their rows.
 PROBES = {
   "minimum": Probe(
     sorting_probes.minimum, SORTING, "⊥ shows the minimum", True, True
@@ -121,37 +133,51 @@ PROBES = {
 }
 
 
-def chosen(names, model, what: str, registry: dict) -> dict:
-  """The entries of a registry that a field asks for, () for all that apply.
+def chosen(
+  names: Iterable[str], model, field: str, registry: dict[str, Any]
+) -> dict[str, Any]:
+  """Returns the entries of a registry that a field of the config names.
 
   Args:
-    names: asked for.
-    model: what they are for.
-    what: the field.
-    registry: of entries with a `need`.
+    names: the field's value; () for all entries that are for the model.
+    model: a trained.Model.
+    field: name of the field, for messages.
+    registry: entries with a `need`, by name.
 
   Raises:
     UsageError: there is no such entry, or it is for other models.
   """
-  fit = {n: own for n, own in registry.items() if own.need.holds(model)}
-  choices = f"choose from {', '.join(fit)}"
+  applicable = {
+    n: entry for n, entry in registry.items() if entry.need.holds(model)
+  }
+  choices = f"choose from {', '.join(applicable)}"
   for name in names:
-    check(name in registry, f"{what}={name!r}: {choices}")
+    check(name in registry, f"{field}={name!r}: {choices}")
     check(
-      name in fit,
-      f"{what}={name!r} is for {registry[name].need.words}, not this one:"
+      name in applicable,
+      f"{field}={name!r} is for {registry[name].need.words}, not this one:"
       f" {choices}",
     )
-  return {name: fit[name] for name in names} if names else fit
+  return {name: applicable[name] for name in names} if names else applicable
 
 
-def measured(probes: dict, passes) -> dict:
-  """{name: {where: Mean}} of some probes over passes (Seen) of one length."""
-  found = {name: {} for name in probes}
+def measured(
+  probes: dict[str, Probe], passes: Iterable[Seen]
+) -> dict[str, dict[tuple, Mean]]:
+  """Returns what probes measure, with the means of all passes added up.
+
+  Args:
+    probes: by name, like PROBES.
+    passes: batches of one length.
+
+  Returns:
+    {name: {where: Mean}}, without means of nothing.
+  """
+  means = {name: {} for name in probes}
   for seen in passes:
     for name, probe in probes.items():
       for mean in probe.of(seen):
         if mean.count:
-          old = found[name].get(mean.where)
-          found[name][mean.where] = mean if old is None else old + mean
-  return found
+          earlier = means[name].get(mean.where)
+          means[name][mean.where] = mean if earlier is None else earlier + mean
+  return means
