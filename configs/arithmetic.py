@@ -100,10 +100,10 @@ METHODS = {
   "abc": (ABC, ABC_BY_TASK),
 }
 
-# The papers' protocol has one width, and lines over the whole matrix. Nearly all
-# rows are the zeros of padding, and lines over them hide those of the digits;
-# so only rows up to the operands' length count. The papers' κ fits here, where
-# there are many lines.
+# The papers' protocol has one width, and lines over the whole matrix. Nearly
+# all rows are the zeros of padding, and lines over them hide those of the
+# digits; so only rows up to the operands' length count. The papers' κ fits
+# here, where there are many lines.
 FIXED = {
   "data.width": "fixed",
   "data.widths": (),

@@ -12,8 +12,8 @@ from ml_collections import ConfigDict, config_dict
 from configs import reading
 from lengthgen_jax.tasks import TASKS
 
-# The sections that ABC's second stage has again in `retrain`; there a field that
-# is None has the first stage's value.
+# The sections that ABC's second stage has again in `retrain`; a field that is
+# None there has the first stage's value.
 STAGED = ("data", "model", "positions", "temperature", "bias", "train")
 # Fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
@@ -95,8 +95,8 @@ MADE_OF = {
   # of the softmax: scores are multiplied by this factor before the bias is
   # added
   "temperature": {
-    # none; a·log(n+1): log_items (n = items of the prompt), log_visible (n =
-    # keys that a row sees), fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
+    # none; a·log(n+1): log_items, log_visible (n = keys that a row sees),
+    # fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
     # s·log n + b per head
     "kind": "none",
     "initial": 0.5,  # first value of a (or s)
@@ -123,7 +123,7 @@ MADE_OF = {
     "scale": 1.0,  # factor on the bias's open values
     "learned_scale": False,  # one more factor per layer and site, learned
     "closed": -1e9,  # bias of closed cells; above -1e5 they are not masked
-    # there is no causal mask except for the bias, which may show the future
+    # True: no causal mask besides the bias, which may then show the future
     "allow_leak": False,
   },
   "train": {
@@ -178,7 +178,8 @@ MADE_OF = {
     "empty_heads": "closed",  # heads without a line: closed, transparent
   },
   "abc": {
-    "min_exact_match": 0.97,  # validation exact match that counts as interpolated
+    # validation exact match from which on a model counts as interpolated
+    "min_exact_match": 0.97,
     "example": "",  # input of the attention heat maps; "" = a short one
     "vanilla_longest": 60,  # longest test length of the vanilla model
   },
@@ -187,8 +188,8 @@ MADE_OF = {
   "retrain": {
     "start": "fresh",  # parameters: fresh, interpolated
   },
-  # after training (with abc: after the second stage) certify; train a model that
-  # is wrong on inputs of training length on which it is wrong; certify again
+  # after training (with abc: after the second stage) certify; train a wrong
+  # model on inputs of training length on which it is wrong; certify again
   "practice": {
     "rounds": 0,  # most rounds of these; 0 = none, and no certificate
     "steps": 300,  # gradient steps of a round

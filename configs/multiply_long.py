@@ -65,8 +65,8 @@ METHODS = {
 }
 # With three layers the vanilla model reads one digit of the row before from the
 # state of the output before, and no line shows that. With two layers it attends
-# to all that it needs; it solves fewer samples, but calibration uses solved ones
-# only.
+# to all that it needs; it solves fewer samples, but calibration uses only the
+# solved ones.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,

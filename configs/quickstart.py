@@ -1,5 +1,5 @@
-"""The main job is ABC on addition, with 6 digits in training, 1 000 at test, and
-a proof for every length.
+"""The main job is ABC on addition, with 6 digits in training, 1 000 at test,
+and a proof for every length.
 
 A vanilla transformer learns addition, its attention is calibrated into a bias,
 a fresh model is trained with that bias and certified, and both are tested.
