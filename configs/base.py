@@ -5,7 +5,6 @@ configs/base.py:TASK is a small vanilla model on any task. The section of a task
 """
 
 import dataclasses
-from collections.abc import Collection
 
 from ml_collections import ConfigDict, config_dict
 
@@ -194,7 +193,7 @@ MADE_OF = {
     "rounds": 0,  # most rounds of these; 0 = none, and no certificate
     "steps": 300,  # gradient steps of a round
     "learning_rate": 1e-3,
-    "share": 0.25,  # of every batch: how much is such inputs
+    "share": 0.25,  # of such inputs in every batch
   },
 }
 FIELDS = MADE_OF | reading.FIELDS
@@ -233,9 +232,9 @@ def get_config(task: str = "addition") -> ConfigDict:
 
 def parsed(
   preset: str,
-  tasks: Collection[str],
-  methods: Collection[str],
-  options: Collection[str],
+  tasks: tuple[str, ...],
+  methods: dict[str, tuple],
+  options: tuple[str, ...],
 ) -> tuple[str, str, list[str]]:
   """Returns (task, method, options) of a preset TASK[,METHOD][,OPTION...].
 
@@ -249,13 +248,11 @@ def parsed(
   task, *words = preset.split(",")
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: task {task!r} is none of {tasks}")
-  chosen_methods = [word for word in words if word in methods]
-  chosen_options = [word for word in words if word in options]
-  if len(chosen_methods) > 1 or len(chosen_methods) + len(chosen_options) < len(
-    words
-  ):
+  chosen = [word for word in words if word in methods]
+  extras = [word for word in words if word in options]
+  if len(chosen) > 1 or len(chosen) + len(extras) < len(words):
     raise ValueError(
       f"preset {preset!r}: after the task, name at most one method of"
       f" {(*methods,)} and options of {options}"
     )
-  return task, *(chosen_methods or [*methods][:1]), chosen_options
+  return task, *(chosen or [*methods][:1]), extras

@@ -60,8 +60,8 @@ FIELDS = {
     # each kind
     "stress": False,
     "stress_samples": 200,
-    # longest length up to which the longest one is searched with at least 99 %
-    # exact match (by the lower bound) on each test set; 0 = no search
+    # bound of the search for the longest length with exact match of at least
+    # 99 % (by the lower bound), on every test set; 0 = no search
     "frontier": 0,
     "frontier_samples": 299,  # per length; 299 right of 299 are 99 %
     # samples per length and seed: one number, or one for each length
