@@ -145,7 +145,7 @@ PAPER_MODEL = [
   *abc_rows("addition", "addition,abc,paper_model", (100, 100, 99.9, 99.8)),
 ]
 PAPER_MODEL = [row._replace(sizes=("cpu",)) for row in PAPER_MODEL]
-EXAMPLES = {  # the papers' inputs of their heat maps
+EXAMPLES = {  # the inputs of the papers' heat maps
   "successor": "03611451449241919819",
   "addition": "078114514+0241919810",
 }

@@ -1,5 +1,5 @@
-"""The pages of archived rows: one for each table, an index, and an HTML page of
-all rows."""
+"""The pages of archived rows are written here: one for each table, an index,
+and an HTML page of all rows."""
 
 import pathlib
 

@@ -1,7 +1,7 @@
-"""The provenance of runs: the program, the machine and the time of each.
+"""Runs are archived with their provenance: program, machine and time.
 
 The functions prepare the workdirs of runs, and archive the rows of runs that
-are done with a head that says how they were made.
+are done under a head that says how they were made.
 """
 
 import ast

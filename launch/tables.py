@@ -44,7 +44,7 @@ from lengthgen_jax.results import archive, records  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser that reports a wrong command line in one line."""
+  """A Parser reports a wrong command line in one line."""
 
   def error(self, message: str):
     """Raises UsageError instead of printing the usage."""

@@ -9,7 +9,7 @@ import jax
 
 
 class Product(NamedTuple):
-  """A matrix product, as the arguments of jax.lax.dot_general.
+  """A Product holds the arguments of jax.lax.dot_general for a matrix product.
 
   Attributes:
     left, right: shapes of the two factors.
@@ -28,14 +28,14 @@ class Product(NamedTuple):
 
   @property
   def flops(self) -> float:
-    """The number of additions and multiplications."""
+    """Returns the number of additions and multiplications."""
     (contracted, _), (shared, _) = self.dimensions
     inside = math.prod(self.left[axis] for axis in (*contracted, *shared))
     return 2.0 * math.prod(self.left) * math.prod(self.right) / inside
 
 
 class Cost(NamedTuple):
-  """The work of one call of a function.
+  """A Cost holds the work of one call of a function.
 
   Attributes:
     flops: additions and multiplications of matrix products.

@@ -27,7 +27,7 @@ from lengthgen_jax.pipelines import attention_statistics, calibrate
 
 
 class Setting(NamedTuple):
-  """The conditions that benches are run under.
+  """A Setting holds the conditions that benches are run under.
 
   Attributes:
     own: the Subject of --config.

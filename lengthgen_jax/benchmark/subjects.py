@@ -27,7 +27,7 @@ MOST = 64  # most examples of a pass
 
 
 class Subject(NamedTuple):
-  """An experiment and a training of it that are timed.
+  """A Subject is an experiment that is timed, with the way it is trained.
 
   Attributes:
     experiment: the task, the model and the batches.
@@ -41,8 +41,8 @@ class Subject(NamedTuple):
 
   @property
   def open_heads(self) -> tuple | None:
-    """The `open_heads` of training: (site, transparent heads by layer) where
-    steps visit the keys on lines alone, None where they are dense."""
+    """Returns (site, transparent heads by layer), where training steps visit
+    the keys on lines alone; None where their attention is dense."""
     return self.experiment.followed(self.scaffold)
 
 

@@ -19,7 +19,7 @@ GB = 1 << 30  # bytes
 
 @dataclasses.dataclass
 class Case:
-  """A program to time.
+  """A Case is a program to time.
 
   Attributes:
     name: of the bench, in rows.
@@ -52,7 +52,7 @@ class Case:
 
   @property
   def title(self) -> str:
-    """The name, the length and the variant as one text."""
+    """Returns the name, the length and the variant as one text."""
     length = "" if self.length is None else str(self.length)
     return " ".join(filter(None, (self.name, length, self.way)))
 
@@ -65,7 +65,7 @@ class Case:
 
 @dataclasses.dataclass
 class Ready:
-  """A case that is compiled and ready to be timed.
+  """A Ready is a case that is compiled and can be timed.
 
   Attributes:
     case: the case.
@@ -86,7 +86,7 @@ class Ready:
 
   @property
   def seconds(self) -> float:
-    """The median of the runs' wall-clock seconds."""
+    """Returns the median of the runs' wall-clock seconds."""
     return float(np.median(self.wall))
 
 
