@@ -158,7 +158,7 @@ def fill(args: argparse.Namespace) -> int:
       todo.append(Job(run, head, probe_fields))
     if changed and not args.flags:
       print(f"{name} is made again: {changed}")
-  left = partial(plan, found=kept_runs)
+  left = partial(plan, kept_runs=kept_runs)
   print(left([job.run for job in todo], len(runs)), flush=True)
   if args.plan or not todo:
     return 0
@@ -220,16 +220,16 @@ def plan(
   todo: list[listed.Run],
   of: int = 0,
   *,
-  found: dict[str, tuple[dict, list[dict]]],
+  kept_runs: dict[str, tuple[dict, list[dict]]],
 ) -> str:
   """Returns a text that says how many runs remain and how long they will take.
 
   Args:
     todo: the runs that remain.
     of: number of all runs; 0 leaves it out.
-    found: (head, rows) of archived runs, by name.
+    kept_runs: (head, rows) of archived runs, by name.
   """
-  heads = {name: head for name, (head, _) in found.items()}
+  heads = {name: head for name, (head, _) in kept_runs.items()}
   times = [listed.seconds(run, heads) for run in todo]
   known = [seconds for seconds in times if seconds]
   unknown = len(times) - len(known)
