@@ -1,4 +1,4 @@
-"""Arithmetic:
+"""Presets of the arithmetic tasks are called as follows:
 configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed][,paper|...]
 
 TASK     successor, addition, multiply, parity, parity_classification
@@ -35,8 +35,8 @@ TASKS = (
 
 BASELINE = {"train.steps": 2000, "train.target_exact_match": 0.995}
 
-# ABS at natural width: the encoder that passes tokens through, positions
-# counted from the right end so that the phase is the same at every width.
+# ABS at natural width: the encoder passes tokens through, and positions count
+# from the right end, so that the phase is the same at every width.
 WINDOW = {
   "arithmetic.aligned": True,
   "bias.kind": "window",
@@ -55,7 +55,7 @@ WINDOW_BY_TASK = {
   "parity": {"train.steps": 600},
 }
 
-# ABC at natural width: interpolate and calibrate at three widths.
+# ABC at natural width interpolates and calibrates at three widths.
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
   "data.widths": (8, 9, 10),
@@ -79,8 +79,8 @@ ABC_BY_TASK = {
     "retrain.train.steps": 900,
   },
   "successor": {
-    # A single head may tell both digits that matter: sharp attention would
-    # drop one of them, and no gradient bring it back.
+    # A single head may attend to both digits that matter: sharp attention would
+    # drop one of them, and no gradient would bring it back.
     "retrain.train.weight_decay": 1.0,
     "retrain.train.steps": 400,
   },
@@ -89,7 +89,7 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "practice.rounds": 0},
 }
 
-# The fields of every method, and what some tasks change of them.
+# The fields of every method, and those that some tasks change.
 METHODS = {
   "vanilla": (BASELINE, {}),
   "window": (WINDOW, WINDOW_BY_TASK),
@@ -100,10 +100,10 @@ METHODS = {
   "abc": (ABC, ABC_BY_TASK),
 }
 
-# The papers' protocol: one width, and lines over the whole matrix. Nearly all
-# rows say 0 for padding, and lines over them drown what the digits do; so only
-# rows up to the operands' length count. The papers' κ fits here, where there
-# are many lines.
+# The papers' protocol has one width, and lines over the whole matrix. Nearly
+# all rows are the zeros of padding, and lines over them hide those of the
+# digits; so only rows up to the operands' length count. The papers' κ fits
+# here, where there are many lines.
 FIXED = {
   "data.width": "fixed",
   "data.widths": (),
@@ -125,7 +125,8 @@ FIXED_BY_TASK = {
     "retrain.train.steps": 600,
   },
 }
-# ABS paper, section 3: 256 epochs of 7/8 · 2^20 numbers. ABC, section 5.
+# The papers train for 256 epochs of 7/8 · 2^20 numbers (ABS, section 3; ABC,
+# section 5).
 PAPER = {
   "data.numbers": "permutation",
   "model.emb_dim": 128,
@@ -163,9 +164,9 @@ PAPER_CALIBRATION = {
   "calibration.layers": "last",
   "calibration.empty_heads": "transparent",
 }
-# An hour or more of one core; calibration as in FIXED. The papers' numbers,
-# nearly all of six or seven digits, and their dropout do not begin to fit in
-# that.
+# These runs take an hour or more of one core; calibration is as in FIXED. With
+# the papers' numbers, nearly all of six or seven digits, and with their dropout
+# the model learns nothing in that time.
 PAPER_MODEL = {
   "data.numbers": "lengths",
   "model.dropout_rate": 0.1,
@@ -183,7 +184,7 @@ PAPER_MODEL = {
   "retrain.train.warmup_steps": 300,
   "eval.samples": (1000,),
 }
-# What the released ABC program does where it differs from its paper.
+# The released ABC program differs from its paper in these fields.
 RELEASED = {
   "model.num_encoder_layers": 0,
   "train.learning_rate": 1e-4,
@@ -207,18 +208,27 @@ PAPERS = {
 }
 OPTIONS = ("decoder_only", "fixed", *PAPERS)
 
-# One sequence. With sinusoids of the index it does not interpolate.
+# Prompt and output are one sequence. With sinusoids of the index the model does
+# not interpolate.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 3,
   "positions.kind": "coordinates",
   "train.learning_rate": 1e-3,
-  # Outputs and operands compete in one softmax, so lines stand out from more.
+  # Outputs and operands are in one softmax, so a line is one among more cells.
   "calibration.kappa_self": 2.0,
 }
 
 
 def get_config(preset: str = "addition"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: TASK[,METHOD][,OPTION...], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown, or names exclude each other.
+  """
   task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   sizes = [word for word in words if word in PAPERS]
   if len(sizes) > 1:

@@ -1,8 +1,10 @@
-"""The protocol of ASEntmax: configs/asentmax.py:TASK[,METHOD][,paper]
+"""Presets of the protocol of ASEntmax are called as follows:
+configs/asentmax.py:TASK[,METHOD][,paper]
 
-Sort, copy and reverse as in "Long-Context Generalization with Sparse Attention"
-(arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
-32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match.
+The tasks are sort, copy and reverse, as in "Long-Context Generalization with
+Sparse Attention" (arXiv 2506.16640, and its released configurations): 32
+symbols drawn uniformly, 32 to 64 of them in training, 2, 4, 8 ... times 64 at
+test, exact match.
 
 TASK     sort, copy, reverse
 METHOD   rope     softmax and rotary positions, their baseline (default)
@@ -15,8 +17,8 @@ paper    their sizes, steps and learning rates, for an accelerator; without it a
   lengthgen --config=configs/asentmax.py:sort,best --workdir=W1
   lengthgen --config=configs/asentmax.py:copy,abc --mode=abc --workdir=W2
 
-What is theirs and not here: entmax attention, its length-dependent scale, half
-of the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, an end token.
+Not implemented here are entmax attention, its length-dependent scale, half of
+the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, and an end token.
 """
 
 from configs import base, sorting
@@ -51,7 +53,8 @@ PAPER = {
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
 }
-ALL_STEPS = {"train.target_exact_match": 2.0}  # as theirs; never reached
+# As in the paper all steps are taken: this exact match is never reached.
+ALL_STEPS = {"train.target_exact_match": 2.0}
 PAPER_BY_TASK = {
   "sort": {"train.steps": 312_500, "data.size": 40_000_000},
   "copy": {
@@ -97,6 +100,14 @@ OPTIONS = ("paper",)
 
 
 def get_config(preset: str = "sort"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: TASK[,METHOD][,paper], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown, or the task lacks the method.
+  """
   task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   fields, tasks = METHODS[method]
   if task not in tasks:

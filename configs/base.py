@@ -1,7 +1,7 @@
-"""Every field there is, with its default and what it means.
+"""All fields of the config are defined here, with defaults and meanings.
 
 configs/base.py:TASK is a small vanilla model on any task. The section of a task
-(arithmetic, sort, increment) is what the task's file says.
+(arithmetic, sort, increment ...) has the fields of the task's dataclass.
 """
 
 import dataclasses
@@ -11,25 +11,29 @@ from ml_collections import ConfigDict, config_dict
 from configs import reading
 from lengthgen_jax.tasks import TASKS
 
-# What ABC's second stage has of its own: a field left None is the first's.
+# The sections that ABC's second stage has again in `retrain`; a field that is
+# None there has the first stage's value.
 STAGED = ("data", "model", "positions", "temperature", "bias", "train")
-CALIBRATED = ("bias.kind", "bias.file")  # there is no choice then
+# Fields of these sections that calibration decides.
+CALIBRATED = ("bias.kind", "bias.file")
 
-# What a run is made of; the sections of tasks are what their files say.
+# The fields that decide how a run is trained, except for the tasks' sections.
 MADE_OF = {
   "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
   "method": "vanilla",  # a label for result rows and figures
-  # what the command line changed of a preset, for the same; filled in
+  # fields that the command line changed, for the same; filled in by the program
   "overrides": (),
   "seeds": (0,),  # trained together, one result row each
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
   "mesh": (),
-  # folder of compiled programs, for the next run to start at once; "" = none
+  # folder of JAX's compilation cache, so that the next run starts at once;
+  # "" = none
   "compile_cache": "~/.cache/lengthgen_jax",
   "data": {
     # lengths: a uniform length per operand, then uniform digits;
-    # permutation: the papers' integers below 2^20, split 7:1
+    # permutation: the papers' integers below 2^20, split 7:1 into training and
+    # validation
     "numbers": "lengths",
     # longest training length: decimal digits, or items of a sequence;
     # short_share of the lengths is uniform in shortest...short_longest,
@@ -43,8 +47,8 @@ MADE_OF = {
     # natural: operands padded to the longest length + slack;
     # fixed: one width for training and test (the papers)
     "width": "natural",
-    # natural training widths, in turn; () = longest + slack, and one more
-    # for every further phase of a cyclic index
+    # natural widths in training, used in turn; () = longest + slack, and one
+    # more for every further phase of a cyclic index
     "widths": (),
     "fixed_width": 61,  # in digits; bits for parity follow from it
     "size": 0,  # examples of the finite data set, 0 = endless
@@ -63,7 +67,7 @@ MADE_OF = {
     "emb_dim": 64,
     "num_heads": 8,
     "mlp_dim": 256,
-    # 0 = identity encoder; a decoder_only model has none
+    # 0 = the encoder passes tokens through; a decoder_only model has none
     "num_encoder_layers": 1,
     "num_decoder_layers": 2,
     "norm": "pre",  # pre, post, block_end, none
@@ -77,9 +81,9 @@ MADE_OF = {
     "precision": "highest",
   },
   "positions": {
-    # none; of the index: sinusoidal, learned, rope, alibi, t5, fire,
-    # randomized; of places, the same for an output and its digits:
-    # coordinates (sinusoids), abacus, coupling (learned)
+    # none; encodings of the index: sinusoidal, learned, rope, alibi, t5, fire,
+    # randomized; encodings of places, which an output shares with its
+    # operands' digits: coordinates (sinusoids), abacus, coupling (learned)
     "kind": "sinusoidal",
     "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
     "source_anchor": "left",  # end that source positions count from
@@ -87,23 +91,25 @@ MADE_OF = {
     # places start below this in training (abacus, coupling)
     "random_start": 100,
   },
-  # of the softmax: scores are multiplied by it before the bias is added
+  # of the softmax: scores are multiplied by this factor before the bias is
+  # added
   "temperature": {
-    # none; a·log(n+1): log_items, log_visible (n = keys a row sees),
-    # fixed (a not learned); one_plus_log: 1 + a·log(n+1); scalable:
+    # none; a·log(n+1): log_items, log_visible (n = keys that a row sees),
+    # fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
     # s·log n + b per head
     "kind": "none",
     "initial": 0.5,  # first value of a (or s)
-    # s: n is multiplied by it, in training by a random factor in 1...s²
+    # s: n is multiplied by s, in training by a random factor in 1...s²
     "stretch": 1.0,
   },
-  # parameters before the first step
+  # the parameters before the first step
   "initial": {
     # random; construction: weights that sort, of Theorem 5.1 of the task
     # hinting paper (train.steps=0 leaves them as they are)
     "kind": "random",
     "longest": 1000,  # most items that the construction sorts
-    # how it tells whether copies are left: difference, share (the paper's)
+    # how it computes whether copies of an item are left: difference, or share
+    # (as in the paper)
     "copies": "difference",
     "noise": 0.0,  # standard deviation of normal noise on its parameters
   },
@@ -115,8 +121,8 @@ MADE_OF = {
     "windowed_encoder": False,  # window encoder self-attention too
     "scale": 1.0,  # factor on the bias's open values
     "learned_scale": False,  # one more factor per layer and site, learned
-    "closed": -1e9,  # of closed cells; above -1e5 they stay soft
-    # leave the causal term to the bias, which may then show the future
+    "closed": -1e9,  # bias of closed cells; above -1e5 they are not masked
+    # True: no causal mask besides the bias, which may then show the future
     "allow_leak": False,
   },
   "train": {
@@ -129,8 +135,8 @@ MADE_OF = {
     "adam_b1": 0.9,
     "adam_b2": 0.98,
     "adam_eps": 1e-8,
-    "weight_decay": 0.0,  # of AdamW, times the learning rate
-    "chunk": 100,  # steps per dispatch; logs and stops happen between
+    "weight_decay": 0.0,  # of AdamW; it is multiplied by the learning rate
+    "chunk": 100,  # steps per dispatch; logs and stops are between chunks
     "validation_samples": 512,  # in-range examples after every chunk
     # freeze a seed at this validation exact match; above 1 = never
     "target_exact_match": 2.0,
@@ -138,15 +144,15 @@ MADE_OF = {
     # again from other parameters, this often
     "restarts": 0,
     "restart_below": 0.99,
-    # seeds in one step: loop over them, or vmap, where rounding depends on
-    # which seeds still train (so a resumed run may end in other last bits)
+    # how a step trains several seeds: loop, or vmap; with vmap rounding depends
+    # on which seeds still train, so a resumed run may differ in the last bits
     "seed_axis": "loop",
   },
   "checkpoint": {
     "every": 4,  # chunks between checkpoints
     "keep": 2,  # newest checkpoints kept; each holds the best too
   },
-  # ABC: how lines are read off the attention of the model above ...
+  # ABC: how lines are found in the attention of the model above ...
   "calibration": {
     "lengths": (4, 5, 6),  # decimal digits; () draws training examples
     "samples": 500,  # for each width and length
@@ -156,7 +162,7 @@ MADE_OF = {
     "directions": (-1, 0, 1),  # Δ in cross-attention
     "self_directions": (0, 1),  # Δ in self-attention
     # 0: any line; n: fixed places on marks alone, outputs at most n rows
-    # back, so that what a row depends on stays small (certificates)
+    # back, so that receptive fields stay small enough for certificates
     "reach": 0,
     "rows": "length",  # rows used: length (below the operands'), all
     "line": "mean",  # strength of a line: mean, sum
@@ -165,13 +171,14 @@ MADE_OF = {
     "kappa_self": 0.87,  # threshold in self-attention
     # μ and σ over all lines, distinct strengths, or long ones (min_cells)
     "statistics": "all",
-    "maximum": "head",  # subtract the max of: direction, head, none
+    "maximum": "head",  # maximum that is subtracted: of a direction, head, none
     "min_cells": 0.5,  # least share of the rows that a line crosses
     "layers": "each",  # lines of each layer, or the last one's for all
     "empty_heads": "closed",  # heads without a line: closed, transparent
   },
   "abc": {
-    "min_exact_match": 0.97,  # validation EM that counts as interpolated
+    # validation exact match from which on a model counts as interpolated
+    "min_exact_match": 0.97,
     "example": "",  # input of the attention heat maps; "" = a short one
     "vanilla_longest": 60,  # longest test length of the vanilla model
   },
@@ -180,17 +187,17 @@ MADE_OF = {
   "retrain": {
     "start": "fresh",  # parameters: fresh, interpolated
   },
-  # after training (of abc: of the second stage) certify, train what is wrong on
-  # inputs of training length on which it is, and certify again
+  # after training (with abc: after the second stage) certify; train a wrong
+  # model on inputs of training length on which it is wrong; certify again
   "practice": {
-    "rounds": 0,  # at most; 0 = neither is done
-    "steps": 300,  # of a round
+    "rounds": 0,  # most rounds of these; 0 = none, and no certificate
+    "steps": 300,  # gradient steps of a round
     "learning_rate": 1e-3,
-    "share": 0.25,  # of every batch
+    "share": 0.25,  # of such inputs in every batch
   },
 }
 FIELDS = MADE_OF | reading.FIELDS
-# Of the second stage's fields, those that are not the first's.
+# The fields whose defaults in the second stage differ from the first stage's.
 RETRAIN = {
   "data.widths": (),
   "model.num_encoder_layers": 0,
@@ -205,7 +212,7 @@ RETRAIN = {
 
 
 def get_config(task: str = "addition") -> ConfigDict:
-  """The defaults: a small vanilla model."""
+  """Returns the default config of a task: a small vanilla model."""
   sections = {
     known.section: {f.name: f.default for f in dataclasses.fields(known)}
     for known in TASKS.values()
@@ -223,24 +230,29 @@ def get_config(task: str = "addition") -> ConfigDict:
   return config
 
 
-def parsed(preset: str, tasks, methods, options) -> tuple[str, str, list[str]]:
-  """(task, method, options) of TASK[,METHOD][,OPTION...].
+def parsed(
+  preset: str,
+  tasks: tuple[str, ...],
+  methods: dict[str, tuple],
+  options: tuple[str, ...],
+) -> tuple[str, str, list[str]]:
+  """Returns (task, method, options) of a preset TASK[,METHOD][,OPTION...].
 
   Args:
     preset: as it is typed.
-    tasks, methods, options: what may be named; the first method is the usual.
+    tasks, methods, options: the valid names; the first method is the default.
 
   Raises:
-    ValueError: something else is named, or two methods.
+    ValueError: another name occurs, or two methods.
   """
   task, *words = preset.split(",")
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: task {task!r} is none of {tasks}")
-  named = [word for word in words if word in methods]
-  own = [word for word in words if word in options]
-  if len(named) > 1 or len(named) + len(own) < len(words):
+  chosen = [word for word in words if word in methods]
+  extras = [word for word in words if word in options]
+  if len(chosen) > 1 or len(chosen) + len(extras) < len(words):
     raise ValueError(
       f"preset {preset!r}: after the task, name at most one method of"
       f" {(*methods,)} and options of {options}"
     )
-  return task, *(named or [*methods][:1]), own
+  return task, *(chosen or [*methods][:1]), extras

@@ -1,15 +1,17 @@
-"""Theorem 5.1 of the task hinting paper: weights that sort, not trained.
+"""Presets of the construction of Theorem 5.1 of the task hinting paper, whose
+weights sort without training, are called as follows:
 configs/construction.py:ALPHABET,LONGEST[,norm][,share]
 
 ALPHABET items are 1...ALPHABET
 LONGEST  the most items that are sorted
 norm     with layer normalization at the end of each block, in twice the width
-share    copies that are left are told as in the paper, which takes more bits
+share    whether copies of an item are left is computed as in the paper, which
+         needs more bits
 
   lengthgen --config=configs/construction.py:10,1000 --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 
-Training goes on from there, to other lengths and with noise:
+Training starts from these weights, with other lengths and with noise:
 
   lengthgen --config=configs/construction.py:10,100 --workdir=W2 \\
     --config.train.steps=2000 --config.initial.noise=0.01
@@ -21,6 +23,14 @@ OPTIONS = ("norm", "share")
 
 
 def get_config(preset: str = "10,1000"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: ALPHABET,LONGEST[,OPTION...], as in this file's docstring.
+
+  Raises:
+    ValueError: a number or a name is invalid.
+  """
   alphabet, longest, words = parsed(preset)
   config = base.get_config("sort")
   config.method = f"construction:{preset}"
@@ -39,7 +49,7 @@ def get_config(preset: str = "10,1000"):
   )
   config.temperature.kind = "log_items"
   config.train.update(steps=0, learning_rate=1e-3)
-  # Of training that goes on from there, and of validation.
+  # The lengths of training from these weights, and of validation.
   trained = max(min(longest, 20), 6)
   config.data.update(train_length=trained, shortest=2, short_longest=5)
   config.data.buckets = (5, trained)
@@ -56,8 +66,12 @@ def get_config(preset: str = "10,1000"):
   return config
 
 
-def parsed(preset: str):
-  """(alphabet, longest, options) of a preset."""
+def parsed(preset: str) -> tuple[int, int, list[str]]:
+  """Returns (alphabet, longest, options) of a preset.
+
+  Raises:
+    ValueError: a number or a name is invalid.
+  """
   *numbers, words = (*preset.split(",")[:2], preset.split(",")[2:])
   if len(numbers) < 2 or not all(n.isdigit() and int(n) for n in numbers):
     raise ValueError(

@@ -1,4 +1,5 @@
-"""Increment with task hints: configs/increment.py:HINT[,tempered][,abc][,paper]
+"""Presets of the increment task with task hints are called as follows:
+configs/increment.py:HINT[,tempered][,abc][,paper]
 
 HINT     none or carry; gradient steps alternate between the task and the hint
 tempered softmax temperature a·log(n+1), one learned a per layer
@@ -34,6 +35,14 @@ ABC = arithmetic.DECODER_ONLY | {
 
 
 def get_config(preset: str = "none"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: HINT[,OPTION...], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   config, words = sorting.hinted("increment", preset, HINTS, OPTIONS)
   config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4

@@ -1,6 +1,7 @@
-"""N digits times M: configs/multiply_long.py:METHOD[,decoder_only]
+"""Presets of products of N digits and M digits are called as follows:
+configs/multiply_long.py:METHOD[,decoder_only]
 
-Trained on 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
+Models are trained on 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
 
 METHOD   vanilla   sinusoids of the two coordinates
          window    lines set by hand: near cells, one for each head
@@ -31,7 +32,8 @@ SHARED = {
   "eval.lengths": (4, 6, 10, 20, 40, 100),
   "eval.samples": (1000, 1000, 1000, 500, 100, 20),
 }
-# A sixth of them fits 4x4, but not the rare contexts that long numbers meet.
+# A sixth of these steps suffices for 4x4 digits, but not for the rare contexts
+# that occur in long numbers.
 LINED = {
   "positions.kind": "none",
   "train.learning_rate": 3e-3,
@@ -39,7 +41,7 @@ LINED = {
   "train.chunk": 1000,
   "train.target_exact_match": 2.0,
 }
-# ... and those that are left, if a certificate finds any.
+# Practice trains the contexts that are still wrong, if a certificate finds any.
 PRACTICE = {
   "practice.rounds": 6,
   "practice.steps": 1000,
@@ -61,9 +63,10 @@ METHODS = {
   | PRACTICE
   | {f"retrain.{name}": value for name, value in LINED.items()},
 }
-# With a third layer the vanilla model reads one digit of the row before through
-# the state of the output before, and no line says so. With two it looks at all
-# it needs; it fits less, and calibration asks for solved samples only.
+# With three layers the vanilla model reads one digit of the row before from the
+# state of the output before, and no line shows that. With two layers it attends
+# to all that it needs; it solves fewer samples, but calibration uses only the
+# solved ones.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,
@@ -73,6 +76,14 @@ OPTIONS = ("decoder_only",)
 
 
 def get_config(preset: str = "abc"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: METHOD[,decoder_only], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   method, *words = preset.split(",")
   if method not in METHODS or set(words) - {*OPTIONS}:
     raise ValueError(

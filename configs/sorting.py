@@ -1,4 +1,4 @@
-"""Sorting with task hints:
+"""Presets of sorting with task hints are called as follows:
 configs/sorting.py:HINT[,tempered][,repeats][,best][,grows][,paper]
 
 HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
@@ -8,8 +8,11 @@ repeats  60 % of the examples draw from few distinct values, instead of 10 %
          (at the paper's size: 10 % instead of none, our reading)
 best     what goes furthest on two cores: temperature on the keys that a row
          sees, stretched at random, repeats, half of the lengths beyond 5
-         (else 20 %) and 48 000 steps: 99 % at 50 items in ten minutes on one
-         core; with --config.train.steps=96000, in 21, 99 % at 100
+         (else 20 %) and 48 000 steps. The median of three seeds is right at 50
+         items in 99 % or more and at 100 items in 88 %, after ten minutes of
+         one core for each seed; with --config.train.steps=96000, after 24
+         minutes, in 84 % at 100 items, and in 96 % if the temperature is not
+         learned either (--config.temperature.kind=fixed)
 grows    an alphabet of 128, of which test sequences use n/3 values, so that a
          value occurs three times on average at every length
 paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
@@ -79,6 +82,14 @@ BEST = {
 
 
 def get_config(preset: str = "none"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: HINT[,OPTION...], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   config, words = hinted("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
@@ -96,14 +107,22 @@ def get_config(preset: str = "none"):
   return config
 
 
-def hinted(task: str, preset: str, hints: dict, options: tuple):
-  """(config, the preset's options): a task and its hints, decoder-only.
+def hinted(
+  task: str,
+  preset: str,
+  hints: dict[str, tuple[str, ...]],
+  options: tuple[str, ...],
+):
+  """Returns (config, options) of a decoder-only model of a task and its hints.
 
   Args:
-    task: the main one.
+    task: the main task.
     preset: HINT[,OPTION...].
-    hints: what HINT may be, and the hints that it stands for.
-    options: what OPTION may be.
+    hints: the valid names of HINT, and the auxiliary tasks of each.
+    options: the valid names of OPTION.
+
+  Raises:
+    ValueError: a name is unknown.
   """
   hint, *words = preset.split(",")
   if hint not in hints:

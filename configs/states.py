@@ -1,4 +1,5 @@
-"""State tracking: configs/states.py:TASK[,METHOD][,decoder_only][,final]
+"""Presets of state tracking are called as follows:
+configs/states.py:TASK[,METHOD][,decoder_only][,final]
 
 TASK     modular (sums modulo 7), permutations (S5), dyck (depth of brackets);
          --config.modular.p, permutations.group, dyck.brackets and dyck.bound
@@ -28,8 +29,8 @@ VANILLA = {
   "eval.lengths": (20, 60, 200, 2000),
   "eval.samples": (1000, 299, 299, 299),
 }
-# A table of 14 400 products is found in short sequences, where attention that
-# looks everywhere still sees the item; of uniform lengths it is not.
+# The table of 14 400 products is learned from short sequences, where uniform
+# attention still shows the item; from uniform lengths it is not learned.
 PERMUTATIONS = {
   "model.emb_dim": 128,
   "model.mlp_dim": 512,
@@ -59,7 +60,7 @@ ABC_PERMUTATIONS = {
   "retrain.train.steps": 1500,
 }
 ABC_BY_TASK = {"permutations": ABC_PERMUTATIONS}
-# The fields of every method, and what some tasks change of them.
+# The fields of every method, and those that some tasks change.
 METHODS = {"vanilla": ({}, {}), "abc": (ABC, ABC_BY_TASK)}
 DECODER_ONLY = {
   "model.kind": "decoder_only",
@@ -69,6 +70,14 @@ OPTIONS = ("decoder_only", "final")
 
 
 def get_config(preset: str = "modular"):
+  """Returns the config of a preset.
+
+  Args:
+    preset: TASK[,METHOD][,OPTION...], as in this file's docstring.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
   fields, by_task = METHODS[method]
   changes = VANILLA | BY_TASK.get(task, {}) | {"method": method}

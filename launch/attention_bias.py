@@ -1,5 +1,8 @@
-"""Tables and figures of the ABS and ABC papers, as data: which runs fill them,
-what the papers have there, and what is expected of ours."""
+"""The tables and figures of the ABS and ABC papers are listed as data: the runs
+that fill them, the papers' numbers, and the numbers that are expected of ours.
+"""
+
+from typing import Any
 
 from table import ALL, FIVE, NONE, Row, Table, by_length, pipeline
 
@@ -9,7 +12,22 @@ RIGHT = {6: ALL, 10: ALL, 20: ALL, 60: ALL}
 HUNDRED, INSIDE = by_length(*[100] * 5), by_length(100, 0, 0, 0, 0)
 
 
-def abs_row(task, model, preset, paper, expect, certify=False, **fields) -> Row:
+def abs_row(
+  task: str,
+  model: str,
+  preset: str,
+  paper: dict[int, float | str],
+  expect: dict[int, tuple[float, float]],
+  certify: bool = False,
+  **fields: Any,
+) -> Row:
+  """Returns a row of a model that is trained in one stage.
+
+  Args:
+    task, model, paper, expect, certify: as in Row.
+    preset: of configs/arithmetic.py.
+    **fields: {field: value} of the config's overrides.
+  """
   config = ARITHMETIC + preset
   return Row(task, model, config, paper, expect, fields, certify=certify)
 
@@ -78,7 +96,8 @@ ABS = [
   ),
   abs_row("N×1", "RoPE", "multiply,rope", INSIDE, LONG),
 ]
-# At one width, as in the papers, no position is new at test time.
+# With one width for training and test, as in the papers, no position is new at
+# test time.
 ABS_FIXED = [
   row._replace(config=f"{row.config},fixed", expect={}, sizes=("cpu",))
   for row in ABS
@@ -86,12 +105,23 @@ ABS_FIXED = [
 ]
 
 
-def abc_rows(task, preset, paper, **fields) -> list[Row]:
-  """The stages of one pipeline; at one width nothing is certified."""
-  at = 6, 10, 20, 60
-  quoted = {"retrain": by_length(*paper, lengths=at)}
+def abc_rows(
+  task: str, preset: str, paper: tuple[float | str, ...], **fields: Any
+) -> list[Row]:
+  """Returns a row for each stage of one pipeline; with one width for training
+  and test nothing is certified.
+
+  Args:
+    task: as in Row.
+    preset: of configs/arithmetic.py.
+    paper: exact match of the calibrated model in the paper, in %, at 6, 10, 20
+      and 60 digits.
+    **fields: {field: value} of the config's overrides.
+  """
+  lengths = 6, 10, 20, 60
+  quoted = {"retrain": by_length(*paper, lengths=lengths)}
   if task != "parity":
-    quoted["interpolate"] = by_length(100, 0, 0, 0, lengths=at)
+    quoted["interpolate"] = by_length(100, 0, 0, 0, lengths=lengths)
   right = {60: (95, 100)}
   expect = {"interpolate": LONG, "retrain": right, "certify": right}
   stages = ["interpolate", "retrain", "certify"]
@@ -115,7 +145,7 @@ PAPER_MODEL = [
   *abc_rows("addition", "addition,abc,paper_model", (100, 100, 99.9, 99.8)),
 ]
 PAPER_MODEL = [row._replace(sizes=("cpu",)) for row in PAPER_MODEL]
-EXAMPLES = {  # the papers' inputs of their heat maps
+EXAMPLES = {  # the inputs of the papers' heat maps
   "successor": "03611451449241919819",
   "addition": "078114514+0241919810",
 }
@@ -132,8 +162,8 @@ ABC_FIXED = [
   *abc_rows("parity", "parity,abc,fixed", ("not solved",) * 4),
 ]
 ABC_FIXED = [row._replace(sizes=("cpu",)) for row in ABC_FIXED]
-# One switch of those in which the papers and their program differ from the
-# preset, or from each other.
+# The papers and their released program differ from the preset, or from each
+# other, in these switches; each run changes one of them.
 SWITCHES = {
   "nothing changed": {},
   "lines that hold at one length only": {"calibration.lengths": (6,)},

@@ -1,19 +1,28 @@
-"""What neither paper has, as data: the same methods where nobody took them."""
+"""The tables that neither paper has are listed as data: the same methods on
+further tasks and models, and the published marks that they compare with."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from table import ALL, FIVE, Row, Table, pipeline
 
 
-def abc_rows(task, config, paper=(), lengths=(), seen=60, most=1) -> list[Row]:
-  """The stages of one pipeline on two cores.
+def abc_rows(
+  task: str,
+  config: str,
+  paper: Mapping[int, float] | tuple[()] = (),
+  lengths: Sequence[int] = (),
+  seen: int = 60,
+  most: float = 1,
+) -> list[Row]:
+  """Returns a row for each stage of one pipeline on two cores.
 
   Args:
     task, config: as in Row.
-    paper: the best published mark, by length.
-    lengths: at which the calibrated model should be right.
-    seen: length at which the vanilla model should be wrong.
-    most: its exact match there, in %.
+    paper: the best published exact match in %, by length.
+    lengths: those at which the calibrated model is expected to be right.
+    seen: the length at which the vanilla model is expected to be wrong.
+    most: the greatest exact match in % that is expected of it there.
   """
   right = dict.fromkeys(lengths, ALL)
   expect = {"retrain": right, "certify": right}
@@ -62,7 +71,8 @@ STATES += [
   for task, name in (("sums mod 7", "modular"), ("S5", "permutations"))
 ]
 STATES = [row._replace(sizes=("cpu",)) for row in STATES]
-# arXiv 2506.16640: softmax, scalable softmax and their best, where it says so.
+# The numbers are those of arXiv 2506.16640: softmax, scalable softmax and the
+# authors' best, where the paper has them.
 COPYING = [
   Row("sort", "RoPE", "configs/asentmax.py:sort,rope", {128: 0}),
   Row("sort", "scalable softmax", "configs/asentmax.py:sort,ssmax"),
@@ -116,7 +126,15 @@ TABLES = {
 
 
 class Published(NamedTuple):
-  """A mark of others: where it is from, and lengths in our units."""
+  """A published mark is a length at which others have tested a model.
+
+  Attributes:
+    task: as in our tables.
+    who: the method and its source.
+    trained, tested: the longest lengths in training and in the test, in our
+      units.
+    exact: exact match in % at the tested length; None if it was not published.
+  """
 
   task: str
   who: str
@@ -125,7 +143,7 @@ class Published(NamedTuple):
   exact: float | None
 
 
-# As the papers say, who call many of them approximate.
+# The numbers are the papers', which call many of them approximate.
 PUBLISHED = [
   Published("successor", "ABS, ABC", 6, 60, 100),
   Published("addition", "ABS, T=3", 6, 60, 100),
@@ -143,7 +161,7 @@ PUBLISHED = [
   Published("copy", "ASEntmax", 64, 4096, 86.6),
   Published("reverse", "ASEntmax", 64, 512, 56.7),
 ]
-# Runs that stand for a task, and the method that is said there.
+# The runs that represent a task in the figure, and the names of their methods.
 REACH = {
   "successor-abc": ("successor", "ABC"),
   "successor-abc-decoder_only": ("successor", "ABC, one sequence"),

@@ -1,4 +1,5 @@
-"""Pages of kept rows: one for each table, an index, and all rows as HTML."""
+"""The pages of archived rows are written here: one for each table, an index,
+and an HTML page of all rows."""
 
 import pathlib
 
@@ -21,42 +22,47 @@ from lengthgen_jax.results import (
 ALL = "report.html"
 
 
-def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
-  """Writes what kept rows say.
+def write(
+  results: pathlib.Path, kept_runs: dict[str, tuple[dict, list[dict]]]
+) -> list[pathlib.Path]:
+  """Writes the pages.
 
   Args:
     results: folder of the pages.
-    found: (made, rows) by run.
+    kept_runs: (head, rows) of archived runs, by name.
 
   Returns:
-    Paths of the pages, the index first.
+    The paths of the pages, the index first.
   """
   changed, written, missing = {}, [], []
   index = [["table", "cpu", "paper", "what"]]
   for size in SIZES:
     for name in listed.TABLES:
       for run in listed.runs(name, size).values():
-        if run.name in found and run.name not in changed:
-          saved = found[run.name][0]["config"]
+        if run.name in kept_runs and run.name not in changed:
+          saved = kept_runs[run.name][0]["config"]
           changed[run.name] = made.changed(run, saved)
   for name, table in listed.TABLES.items():
     line = [name]
     for size in SIZES:
       runs = listed.runs(name, size)
-      done = sum(run in found for run in runs)
+      done = sum(run in kept_runs for run in runs)
       path = results / f"{name}{'' if size == 'cpu' else '_paper'}.md"
       wanted = runs and (done or size == "cpu")
       if wanted:
-        text = text_of(name, size, found, changed, results)
+        text = text_of(name, size, kept_runs, changed, results)
         records.write_text(path, text)
         written.append(path)
-      of = f"{done} of {len(runs)} runs" if runs else ""
+      progress = f"{done} of {len(runs)} runs" if runs else ""
       if done < len(runs):
-        missing.append(f"{name} ({size}): {of} have been made")
-      line.append(f"[{of}]({path.name})" if wanted else of)
+        missing.append(f"{name} ({size}): {progress} have been made")
+      line.append(f"[{progress}]({path.name})" if wanted else progress)
     index.append([*line, table.title])
   rows = [
-    row for _, own in found.values() for row in own if not archive.is_probe(row)
+    row
+    for _, run_rows in kept_runs.values()
+    for row in run_rows
+    if not archive.is_probe(row)
   ]
   if schema.of_metric(rows, "em"):
     records.write_text(
@@ -64,24 +70,35 @@ def write(results: pathlib.Path, found: dict) -> list[pathlib.Path]:
     )
     written.append(results / ALL)
   first = results / "README.md"
-  text = INDEX.format(table=formats.markdown(index), far=far(results, found))
+  text = INDEX.format(
+    table=formats.markdown(index), far=far(results, kept_runs)
+  )
   records.write_text(first, text)
   return [first, *written]
 
 
-def far(results: pathlib.Path, found: dict) -> str:
-  """How far ours and others go, as a section with a figure; "" where nothing
-  was measured."""
+def far(
+  results: pathlib.Path, kept_runs: dict[str, tuple[dict, list[dict]]]
+) -> str:
+  """Draws how far beyond training our models and published ones are right.
+
+  Args:
+    results: folder of the pages.
+    kept_runs: (head, rows) of archived runs, by name.
+
+  Returns:
+    A section of the index with the figure; "" where nothing was measured.
+  """
   ours = []
   for run, (task, who) in beyond.REACH.items():
-    ours += figures.farthest(task, who, found.get(run, ({}, []))[1])
+    ours += figures.farthest(task, who, kept_runs.get(run, ({}, []))[1])
   if not ours:
     return ""
   units = {mark.task: mark.unit for mark in ours}
   published = [
-    figures.Mark(*own, units[own.task])
-    for own in beyond.PUBLISHED
-    if own.task in units
+    figures.Mark(*reference, units[reference.task])
+    for reference in beyond.PUBLISHED
+    if reference.task in units
   ]
   path = results / "figures" / "reach.png"
   figures.figure(ours, published, path, "how far tests go beyond training")
@@ -128,57 +145,80 @@ pages of the rows.
 
 
 def entries(name: str, size: str) -> list[markdown_report.Entry]:
-  """The rows of a table as its page wants them."""
+  """Returns the entries of a table's page.
+
+  Args:
+    name: of the table.
+    size: "cpu" or "paper".
+  """
   table, runs = listed.TABLES[name], listed.runs(name, size)
-  made_of = lambda row: listed.run(row, table, size).name
+  run_name = lambda row: listed.run(row, table, size).name
   return [
     markdown_report.Entry(
       task=row.task,
       model=row.model,
-      run=made_of(row),
+      run=run_name(row),
       stage=row.stage,
       paper=row.paper,
       expect=row.expect if size == "cpu" else {},
       value=row.value,
-      calls=runs[made_of(row)].calls(),
+      calls=runs[run_name(row)].calls(),
     )
     for row in table.rows
     if size in row.sizes
   ]
 
 
-def text_of(name: str, size: str, found: dict, changed: dict, results) -> str:
-  """A table's page; draws its figures."""
-  table, own = listed.TABLES[name], entries(name, size)
-  start = name if size == "cpu" else f"{name}_paper"
-  drawn = figures.draw(start, own, found, results / "figures", table.along)
+def text_of(
+  name: str,
+  size: str,
+  kept_runs: dict[str, tuple[dict, list[dict]]],
+  changed: dict[str, str],
+  results: pathlib.Path,
+) -> str:
+  """Returns the Markdown of a table's page, and draws its figures.
+
+  Args:
+    name: of the table.
+    size: "cpu" or "paper".
+    kept_runs: (head, rows) of archived runs, by name.
+    changed: differences between a run's archived config and today's, by run.
+    results: folder of the pages.
+  """
+  table, page_entries = listed.TABLES[name], entries(name, size)
+  prefix = name if size == "cpu" else f"{name}_paper"
+  drawn = figures.draw(
+    prefix, page_entries, kept_runs, results / "figures", table.along
+  )
   drawn = [(text, path.relative_to(results)) for text, path in drawn]
   for text, run, path in table.figures:
     file = pathlib.Path("figures") / run / pathlib.Path(path).name
     if (results / file).exists():
       drawn.append((text, file))
-  inside = {}
-  for entry in own if table.probes else ():
-    rows = found.get(entry.run, ({}, []))[1]
+  probe_rows = {}
+  for entry in page_entries if table.probes else ():
+    rows = kept_runs.get(entry.run, ({}, []))[1]
     rows = [
       row for row in rows if archive.is_probe(row) and row["head"] is None
     ]
     if rows:
-      inside[entry.model] = rows
-  more = []
-  if inside:
-    path = results / "figures" / f"{start}_probes.png"
-    comparison.figure(inside, path, "what models do inside")
+      probe_rows[entry.model] = rows
+  extras = []
+  if probe_rows:
+    path = results / "figures" / f"{prefix}_probes.png"
+    comparison.figure(probe_rows, path, "what models do inside")
     drawn.insert(0, ("probes against length", path.relative_to(results)))
-    more = [PROBES, formats.markdown(comparison.table(inside))]
+    extras = [PROBES, formats.markdown(comparison.table(probe_rows))]
   flag = "" if size == "cpu" else " --size=paper"
-  about = (
+  introduction = (
     f"{table.about}\n\nMade by `python launch/tables.py {name}{flag}`, which"
     " skips runs whose rows are kept here; `--results=DIR` begins anew."
   )
-  more = {"drawn": drawn, "changed": changed, "more": more}
-  more["source"] = table.source
-  return markdown_report.page(table.title, about, own, found, **more)
+  extras = {"drawn": drawn, "changed": changed, "more": extras}
+  extras["source"] = table.source
+  return markdown_report.page(
+    table.title, introduction, page_entries, kept_runs, **extras
+  )
 
 
 PROBES = """## Inside

@@ -1,4 +1,4 @@
-"""README's tables: a few rows of those that are kept."""
+"""The tables of README.md show a few of the archived rows."""
 
 from typing import NamedTuple
 
@@ -7,18 +7,18 @@ from lengthgen_jax.results import figures, schema, summary, tables
 
 
 class Part(NamedTuple):
-  """A table.
+  """A part is one of the tables.
 
   Attributes:
-    title: heading of its first column.
-    lengths: its columns.
-    lines: (what, method, run, stage) of each; stage "" is the run's last.
-    test_set: "" for the first one of a run.
+    title: heading of the first column.
+    lengths: headings of the columns of exact match.
+    lines: (task, method, run, stage) of each line; stage "" is the run's last.
+    test_set: whose exact match is shown, "" for the first one of a run.
   """
 
   title: str
-  lengths: tuple
-  lines: list
+  lengths: tuple[int, ...]
+  lines: list[tuple[str, str, str, str]]
   test_set: str = ""
 
 
@@ -106,38 +106,55 @@ START = "<!-- tables: python launch/tables.py --pages -->\n"
 END = "<!-- end of tables -->\n"
 
 
-def put(text: str, found: dict) -> str:
-  """README's text with the tables of kept rows between its two marks."""
-  before, start, rest = text.partition(START)
-  _, end, after = rest.partition(END)
+def put(text: str, kept_runs: dict[str, tuple[dict, list[dict]]]) -> str:
+  """Returns README's text with the tables between its two marks.
+
+  Args:
+    text: of README.md.
+    kept_runs: (head, rows) of archived runs, by name.
+
+  Raises:
+    UsageError: a mark is missing.
+  """
+  before, start, tail = text.partition(START)
+  _, end, after = tail.partition(END)
   check(start and end, f"README.md: has no {(start and END or START).strip()}")
-  tables = "\n".join(own for part in PARTS if (own := table(part, found)))
+  tables = "\n".join(
+    markdown for part in PARTS if (markdown := table(part, kept_runs))
+  )
   return f"{before}{START}\n{tables}\n{END}{after}"
 
 
-def table(part: Part, found: dict) -> str:
-  """A part as Markdown; lines of runs that are not kept are left out."""
+def table(part: Part, kept_runs: dict[str, tuple[dict, list[dict]]]) -> str:
+  """Returns a part as Markdown; lines of runs that are not archived are left
+  out, and a part without lines is "".
+
+  Args:
+    part: the table.
+    kept_runs: (head, rows) of archived runs, by name.
+  """
   lengths = [f"{n:,}".replace(",", " ") for n in part.lengths]
   head = [part.title, "method", "seeds", *lengths, "∀"]
   lines = [head, ["---"] * len(head)]
-  for what, method, run, stage in part.lines:
-    line = figures.last(found.get(run, ({}, []))[1], stage, part.test_set)
+  for task, method, run, stage in part.lines:
+    line = figures.last(kept_runs.get(run, ({}, []))[1], stage, part.test_set)
     if line is not None:
       cells = [cell(line.cells.get(n)) for n in part.lengths]
       proved = len({r["seed"] for r in line.group.rows if proves(r, line)})
-      lines.append([what, method, line.seeds, *cells, f"{proved or ''}"])
-  text = "".join(f"| {' | '.join(own)} |\n" for own in lines)
+      lines.append([task, method, line.seeds, *cells, f"{proved or ''}"])
+  text = "".join(f"| {' | '.join(row)} |\n" for row in lines)
   return text if len(lines) > 2 else ""
 
 
 def proves(row: dict, line: summary.Line) -> bool:
-  """Whether a row's model is proved right."""
+  """Returns whether a row's model is proved right at every length."""
   return bool(schema.for_all([row], line.models))
 
 
-def cell(own: summary.Cell | None) -> str:
-  """Median and, where it differs, worst seed, in %."""
-  if own is None:
+def cell(seeds: summary.Cell | None) -> str:
+  """Returns the exact match in % of the median seed and, where it differs, of
+  the worst one; a dash where nothing was measured."""
+  if seeds is None:
     return "–"
   say = lambda value: tables.percent(value).removesuffix(".0")
-  return tables.with_worst(own, say)
+  return tables.with_worst(seeds, say)

@@ -1,12 +1,12 @@
-"""Every table there is, and the runs that fill it.
+"""All tables are listed here, and the runs that fill them.
 
-launch/tables.py makes runs, checks and pages of this list and of nothing else.
+launch/tables.py makes the runs, checks and pages of this list and no others.
 """
 
 import difflib
 import pathlib
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attention_bias
 import beyond
@@ -16,7 +16,8 @@ from table import Row, Table
 from lengthgen_jax.errors import check
 
 TABLES = attention_bias.TABLES | task_hinting.TABLES | beyond.TABLES
-# What the names of a config file's runs begin with, if not with its preset.
+# The beginnings of the names of a config file's runs. The names of runs of
+# other files begin with the preset.
 PREFIX = {
   "increment": ["increment"],
   "sorting": ["sort"],
@@ -25,7 +26,7 @@ PREFIX = {
   "asentmax": ["asentmax"],
 }
 STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
-# How runs are tested whose names begin so.
+# The test fields of runs, by the first part of their names.
 BY_KIND = {
   "multiply_long": {
     "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
@@ -41,12 +42,12 @@ BY_KIND = {
 
 
 class Run(NamedTuple):
-  """One command, or two.
+  """A run is one command, or two.
 
   Attributes:
-    name: of its workdir.
+    name: of the run and of its workdir.
     config: FILE:PRESET.
-    mode: train or abc.
+    mode: "train" or "abc".
     fields: {field: value} of its overrides.
     size: "cpu" or "paper".
     certify: whether a second command certifies what the first has trained.
@@ -55,28 +56,29 @@ class Run(NamedTuple):
   name: str
   config: str
   mode: str
-  fields: dict
+  fields: dict[str, Any]
   size: str
   certify: bool = False
 
-  def calls(self, workdir=None) -> list[list[str]]:
-    """Flags of every command."""
+  def calls(self, workdir: pathlib.Path | None = None) -> list[list[str]]:
+    """Returns the flags of every command."""
     certify = ["--mode=certify", self.place(workdir)]
     return [self.words(workdir), *[certify] * self.certify]
 
-  def place(self, workdir=None) -> str:
-    """The flag of its workdir, the usual one if none is given."""
+  def place(self, workdir: pathlib.Path | None = None) -> str:
+    """Returns the flag of the workdir, the usual one if none is given."""
     return f"--workdir={workdir or f'runs/tables/{self.size}/{self.name}'}"
 
-  def words(self, workdir=None) -> list[str]:
-    """Flags of the first command."""
+  def words(self, workdir: pathlib.Path | str | None = None) -> list[str]:
+    """Returns the flags of the first command."""
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
-    own = words(self.fields)
-    return [f"--config={self.config}", *mode, self.place(workdir), *own]
+    overrides = words(self.fields)
+    return [f"--config={self.config}", *mode, self.place(workdir), *overrides]
 
 
 def run(row: Row, table: Table, size: str) -> Run:
-  """The run that a row is a part of. Rows of several tables may share one."""
+  """Returns the run that a row of a table is a part of. Rows of several tables
+  may share one run."""
   config = row.config + (",paper" if size == "paper" else "")
   file, _, preset = config.partition(":")
   stem = pathlib.Path(file).stem
@@ -90,8 +92,14 @@ def run(row: Row, table: Table, size: str) -> Run:
   return Run(name, config, mode, fields, size, certify)
 
 
-def tests(preset: list[str], size: str, varied: bool) -> dict:
-  """How a run is tested, which its preset decides, and if it varies that."""
+def tests(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
+  """Returns the config fields that say how a run is tested.
+
+  Args:
+    preset: the parts of the run's name that its preset gives.
+    size: "cpu" or "paper".
+    varied: whether the run overrides fields of its preset.
+  """
   kind = preset[0]
   if kind in BY_KIND:
     return BY_KIND[kind]
@@ -113,7 +121,7 @@ def tests(preset: list[str], size: str, varied: bool) -> dict:
     if "abc" in preset:
       lengths, samples, far = (*lengths, 1000), (*samples, 100), 1000
   if size == "paper":
-    samples = (10000,)  # the papers'
+    samples = (10000,)  # as in the papers
   fields = {"eval.lengths": lengths, "eval.samples": samples}
   if "decoder_only" in preset:
     fields["eval.samples"] = (1000, 1000, 1000, 1000, 299, 299, 299)
@@ -121,34 +129,49 @@ def tests(preset: list[str], size: str, varied: bool) -> dict:
   if scaffolded and usual:
     fields["eval.stress"] = True
   if "abc" in preset and varied:
-    fields["certify.max_cases"] = 3e7  # two or three minutes a seed
+    fields["certify.max_cases"] = 3e7  # two or three minutes for each seed
   return fields
 
 
-def words(fields: dict) -> list[str]:
-  """Fields of a config as flags."""
-  own = [f"--config.{name}={value}" for name, value in fields.items()]
-  return [word.replace(" ", "") for word in own]
+def words(fields: dict[str, Any]) -> list[str]:
+  """Returns fields of a config as flags."""
+  flags = [f"--config.{name}={value}" for name, value in fields.items()]
+  return [flag.replace(" ", "") for flag in flags]
 
 
 def runs(name: str, size: str) -> dict[str, Run]:
-  """The runs of a table by name."""
+  """Returns the runs of a table by name.
+
+  Args:
+    name: of the table.
+    size: "cpu" or "paper".
+  """
   table = TABLES[name]
-  found = [run(row, table, size) for row in table.rows if size in row.sizes]
-  return {own.name: own for own in found}
+  members = [run(row, table, size) for row in table.rows if size in row.sizes]
+  return {member.name: member for member in members}
 
 
-def chosen(names: list[str], size: str) -> dict[str, tuple]:
-  """{run: (Run, fields of its probes)} of tables, or of runs by their names.
+def chosen(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
+  """Returns {run: (Run, fields of its probes)} of tables and runs.
+
+  Args:
+    names: of tables, or of runs.
+    size: "cpu" or "paper".
 
   Raises:
-    UsageError: a name is none of these.
+    UsageError: a name is neither a table's nor a run's.
   """
-  found, of_tables, every = {}, {}, {}
+  selected, of_tables, every = {}, {}, {}
   for name, table in TABLES.items():
-    own = {run: (x, table.probes) for run, x in runs(name, size).items()}
-    every |= {run: x for run, x in own.items() if run not in every or x[1]}
-    of_tables[name] = own
+    entries = {
+      run: (entry, table.probes) for run, entry in runs(name, size).items()
+    }
+    every |= {
+      run: entry
+      for run, entry in entries.items()
+      if run not in every or entry[1]
+    }
+    of_tables[name] = entries
   for name in names:
     near = ", ".join(difflib.get_close_matches(name, every, 3, 0.3))
     check(
@@ -156,29 +179,36 @@ def chosen(names: list[str], size: str) -> dict[str, tuple]:
       f"no table {name!r}: choose of {', '.join(TABLES)}"
       + (f"; or a run, like {near}" if near else ""),
     )
-    more = of_tables[name] if name in TABLES else {name: every[name]}
-    found |= {run: x for run, x in more.items() if run not in found or x[1]}
-  return found
+    wanted = of_tables[name] if name in TABLES else {name: every[name]}
+    selected |= {
+      run: entry
+      for run, entry in wanted.items()
+      if run not in selected or entry[1]
+    }
+  return selected
 
 
-def seconds(run: Run, heads: dict) -> float | None:
-  """How long a run takes: as it did, or as runs of the same preset did (their
-  median), for as many seeds and steps; None where none was timed.
+def seconds(run: Run, heads: dict[str, dict]) -> float | None:
+  """Estimates how many seconds a run takes.
 
   Args:
-    run: to be made.
-    heads: of kept rows, by run.
+    run: the run to be made.
+    heads: of archived rows, by run.
+
+  Returns:
+    The seconds that the run took before; else the median of the runs of the
+    same preset, scaled to as many seeds and steps; None where none was timed.
   """
-  timed = {name: own for name, own in heads.items() if own["seconds"]}
+  timed = {name: head for name, head in heads.items() if head["seconds"]}
   if run.name in timed:
     return timed[run.name]["seconds"]
-  found = []
-  for own in timed.values():
-    if own["command"][0] == f"--config={run.config}":
-      seeds, steps = own["config"]["seeds"], own["config"]["train"]["steps"]
+  durations = []
+  for head in timed.values():
+    if head["command"][0] == f"--config={run.config}":
+      seeds, steps = head["config"]["seeds"], head["config"]["train"]["steps"]
       wanted = run.fields.get("train.steps", steps)
-      if steps or not wanted:  # what was not trained says nothing of training
+      if steps or not wanted:  # a run without steps says nothing of training
         ratio = len(run.fields["seeds"]) / len(seeds)
         ratio *= wanted / steps if steps else 1
-        found.append(ratio * own["seconds"])
-  return statistics.median(found) if found else None
+        durations.append(ratio * head["seconds"])
+  return statistics.median(durations) if durations else None

@@ -1,4 +1,8 @@
-"""How runs are made: with which program, on which machine, in what time."""
+"""Runs are archived with their provenance: program, machine and time.
+
+The functions prepare the workdirs of runs, and archive the rows of runs that
+are done under a head that says how they were made.
+"""
 
 import ast
 import datetime
@@ -13,6 +17,8 @@ import subprocess
 import sys
 
 from flax.traverse_util import flatten_dict, unflatten_dict
+from listed import Run
+from table import Table
 
 from lengthgen_jax import __version__, main
 from lengthgen_jax.config.saved import READING_FIELDS
@@ -21,18 +27,20 @@ from lengthgen_jax.results import archive, records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
-# Parts of a config that do not say how a run was trained.
+# Fields (or the beginnings of their names) that do not affect training.
 TESTED = (*READING_FIELDS, "checkpoint", "overrides")
-# Of a pipeline: those that do not say how its first stage was.
+# Those of a pipeline that do not affect the training of its first stage.
 LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 
 
 DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef
-LENDER = "lent_by"  # file of a first stage that another run has made
+# File in a first stage that was copied: the name of the run that trained it.
+LENDER = "lent_by"
 
 
 def here() -> dict:
-  """Machine, versions and program, as a kept head says them."""
+  """Returns the machine, the versions and the program of this process, as the
+  head of archived rows has them."""
   device = "import jax; print(jax.devices()[0].device_kind)"
   kind = subprocess.run(
     [sys.executable, "-c", device], capture_output=True, text=True
@@ -53,8 +61,11 @@ def here() -> dict:
 
 
 def source() -> str:
-  """Twelve hex digits of the program that makes numbers, words about it and the
-  rest of results/ aside."""
+  """Returns twelve hex digits of a hash of the program that computes numbers.
+
+  Comments and docstrings do not count, nor does results/ except for
+  measures.py.
+  """
   digest = hashlib.sha256()
   for folder in ("lengthgen_jax", "configs"):
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
@@ -68,50 +79,62 @@ def source() -> str:
 
 
 def elsewhere(head: dict) -> str:
-  """How a kept run was made otherwise than it would be here; "" if alike."""
-  now, said = here(), []
+  """Returns how the provenance of archived rows differs from what it would be
+  here, "" if it is the same.
+
+  Args:
+    head: of the archived rows.
+  """
+  now, reasons = here(), []
   if head["machine"] != now["machine"]:
-    said.append("another machine")
-  was, own = head["versions"], now["versions"]
-  others = [name for name in was | own if was.get(name) != own.get(name)]
+    reasons.append("another machine")
+  old, new = head["versions"], now["versions"]
+  others = [name for name in old | new if old.get(name) != new.get(name)]
   if others:
-    said.append(f"another version of {', '.join(others)}")
+    reasons.append(f"another version of {', '.join(others)}")
   if head["source"] != now["source"]:
-    said.append("another program")
-  return ", ".join(said)
+    reasons.append("another program")
+  return ", ".join(reasons)
 
 
-def config(run):
-  """The whole config of a run as it would be made today."""
+def config(run: Run):
+  """Returns the whole config that a run would have today."""
   preset = main.load_config(str(REPOSITORY / run.config))
   preset.update_from_flattened_dict(run.fields)
   return preset
 
 
-def changed(run, saved: dict, aside: tuple = TESTED) -> str:
-  """What differs between today's config of a run and a saved one; fields that
-  one of them lacks, or whose names begin as those `aside`, do not count."""
+def changed(run: Run, saved: dict, aside: tuple[str, ...] = TESTED) -> str:
+  """Returns the differences between today's config of a run and a saved one, as
+  text; "" if there are none.
+
+  Args:
+    run: whose config is made today.
+    saved: a config that was saved. Fields that only one of the two has do not
+      count.
+    aside: beginnings of the names of fields that do not count either.
+  """
   today = json.loads(config(run).to_json_best_effort())
   now, before = (flatten_dict(one, sep=".") for one in (today, saved))
-  said = [
+  differences = [
     f"{name}={before[name]}, now {now[name]}"
     for name in before
     if name in now and now[name] != before[name] and not name.startswith(aside)
   ]
-  return "; ".join(said)
+  return "; ".join(differences)
 
 
-def set_aside(run, workdir: pathlib.Path) -> None:
-  """Renames a workdir that belongs to an earlier config of a run."""
+def set_aside(run: Run, workdir: pathlib.Path) -> None:
+  """Renames a run's workdir if an earlier config of the run has made it."""
   path = workdir / "config.json"
   if path.exists() and changed(run, json.loads(path.read_text())):
     number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
     workdir.rename(workdir.with_name(f"{workdir.name}.old{number}"))
 
 
-def share(run, workdir: pathlib.Path) -> None:
-  """Begins a pipeline with the first stage of one beside it that differs in
-  later ones alone, if there is one that is past it."""
+def share(run: Run, workdir: pathlib.Path) -> None:
+  """Copies the first stage of a pipeline from another workdir in the same
+  folder, if one has finished it and differs in later stages alone."""
   if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
     return
   for other in sorted(workdir.parent.iterdir()):
@@ -119,47 +142,64 @@ def share(run, workdir: pathlib.Path) -> None:
     if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
       continue
     if not changed(run, json.loads(path.read_text()), LATER):
-      part = workdir / "part"  # of a copy that may be cut off
+      part = workdir / "part"  # the copy may be cut off
       shutil.copytree(first, part)
-      if not (part / LENDER).exists():  # else that one has lent it itself
+      if not (part / LENDER).exists():  # else it is a copy itself
         records.write_text(part / LENDER, other.name.partition(".old")[0])
       part.rename(workdir / first.name)
-      # As if it had made it.
+      # The copy counts as if this run had trained it.
       add_seconds(workdir, abc.seconds(first / "metrics.jsonl"))
       print(f"== {run.name} begins with the first stage of {other.name}")
       return
 
 
 def keep(
-  run, workdir: pathlib.Path, results: pathlib.Path, about: dict
+  run: Run, workdir: pathlib.Path, results: pathlib.Path, origin: dict
 ) -> None:
-  """Keeps the rows of a run that is done, and figures that a table shows."""
+  """Archives the rows of a run that is done.
+
+  Args:
+    run: the run.
+    workdir: where its rows are.
+    results: folder of the archive.
+    origin: what `here` returned when the run began, or the head of the rows
+      that were archived before.
+  """
   saved = json.loads((workdir / "config.json").read_text())
   leaves = flatten_dict(saved, sep=".").items()
-  own = unflatten_dict({n: x for n, x in leaves if x is not None}, sep=".")
+  fields = unflatten_dict(
+    {field: value for field, value in leaves if value is not None}, sep="."
+  )
   lender, seconds = workdir / "interpolate" / LENDER, took(workdir)
-  head = about | {
+  head = origin | {
     "run": run.name,
     "command": run.words(),
-    "config": own,
+    "config": fields,
     "date": datetime.date.today().isoformat(),
     "seconds": round(seconds) or None,
     "first_stage": lender.read_text() if lender.exists() else None,
   }
-  # Of a run that was kept before, all is as it was.
-  head |= {name: about[name] for name in archive.MADE if name in about}
+  # The head of rows that were archived before stays as it was.
+  head |= {name: origin[name] for name in archive.MADE if name in origin}
   rows = records.read_results(workdir / "results.jsonl")
   rows += records.read_results(workdir / "probes.jsonl")
   archive.keep(results / "rows" / f"{run.name}.jsonl", rows, head)
 
 
-def keep_figures(tables: dict, run, workdir, results: pathlib.Path) -> None:
-  """Copies figures of a workdir that pages show."""
+def keep_figures(
+  tables: dict[str, Table],
+  run: Run,
+  workdir: pathlib.Path,
+  results: pathlib.Path,
+) -> None:
+  """Copies the figures of a run's workdir that pages of tables show."""
   for table in tables.values():
     for _, name, path in table.figures:
       for suffix in (".png", ".svg") if name == run.name else ():
         file = (workdir / path).with_suffix(suffix)
-        if not file.exists():  # of probes, which another table asks for
+        if (
+          not file.exists()
+        ):  # made by probes, which only another table asks for
           continue
         target = results / "figures" / name / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,20 +207,21 @@ def keep_figures(tables: dict, run, workdir, results: pathlib.Path) -> None:
 
 
 def add_seconds(workdir: pathlib.Path, seconds: float) -> None:
-  """Notes what a call of a run took; a run that was cut off has several."""
+  """Records the seconds of one call of a run; a run that was cut off has
+  several calls."""
   if workdir.is_dir():
     records.append(workdir / "wall.jsonl", [{"seconds": round(seconds, 1)}])
 
 
 def took(workdir: pathlib.Path) -> float:
-  """Seconds of a run: of its calls, but at least of its gradient steps, since a
-  call that was killed has noted none."""
+  """Returns the seconds of a run: those of its calls, but at least those of its
+  gradient steps, since a call that was killed has recorded none."""
   calls = sum(row["seconds"] for row in records.read(workdir / "wall.jsonl"))
   return max(calls, sum(map(abc.seconds, workdir.rglob("metrics.jsonl"))))
 
 
 def duration(seconds: float) -> str:
-  """Seconds as people say them."""
+  """Returns seconds as text in hours, minutes or seconds."""
   hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
   if hours:
     return f"{hours} h {minutes} min"

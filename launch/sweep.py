@@ -1,26 +1,27 @@
-"""Runs one lengthgen command for every point of a grid, then the report.
+"""Runs one lengthgen command for every point of a grid, then makes the report.
 
   python launch/sweep.py --root=runs/window \\
     --config=configs/arithmetic.py:addition,window_cpi \\
     --grid=bias.window=1,2 --grid=positions.cyclic_period=3,5 \\
     -- '--config.seeds=(0,1,2)'
 
-Several --config values are a grid too, so the ABS table is one line:
+Several --config values are an axis of the grid too, so the ABS table is one
+line:
 
   python launch/sweep.py --root=runs/abs \\
     --config=configs/arithmetic.py:{successor,addition}\\
 ,{vanilla,window_cpi} -- '--config.seeds=(0,1,2)'
 
-Every point has a workdir below --root. One that has ended well is not run
-again; an interrupted one is taken up where it is, so the same command goes on
-after a stop. Points run one after the other, or at once:
+Every point has a workdir below --root. A point that has ended well is not run
+again, and an interrupted one resumes, so the same command continues after a
+stop. Points run one after the other, or at once:
 
-  --devices=cuda:0,cuda:1  one on each of these; cpu:N is a core, tpu:N a chip
-  --hosts=first,second     one on each of these, by ssh, which must see this
+  --devices=cuda:0,cuda:1  one on each device; cpu:N is a core, tpu:N a chip
+  --hosts=first,second     one on each host by ssh; the hosts must see this
                            folder under the same name; with --devices, one on
-                           each of these of each host
+                           each device of each host
 
-What runs at once writes to log.txt in its workdir.
+Points that run at once write to log.txt in their workdirs.
 """
 
 import argparse
@@ -37,11 +38,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 
-ENDED = "sweep.json"  # the words of the job that ended well in its workdir
+ENDED = "sweep.json"  # in a workdir: the arguments of the job that ended well
 
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
-# How a command is kept to one device.
+# The beginnings of commands that bind a process to one device.
 KEEP = {
   "cuda": "env CUDA_VISIBLE_DEVICES={}",
   "cpu": "env JAX_PLATFORMS=cpu taskset -c {}",
@@ -51,6 +53,7 @@ KEEP = {
 
 
 def main() -> None:
+  """Runs a command line; exits with a message if a job failed."""
   args = parse(sys.argv[1:])
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   todo, failed = {}, []
@@ -75,6 +78,8 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
+  """Returns the parsed flags of a command line; a wrong one ends the process
+  with exit code 2."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -103,8 +108,10 @@ def parse(words: list[str]) -> argparse.Namespace:
   return args
 
 
-def jobs(args: argparse.Namespace):
-  """(workdir, words after `lengthgen`) of every point."""
+def jobs(
+  args: argparse.Namespace,
+) -> Iterator[tuple[pathlib.Path, list[str]]]:
+  """Yields (workdir, arguments of `lengthgen`) of every point."""
   several = len({config.partition(":")[0] for config in args.config}) > 1
   for config, values in points(args.config, args.grid):
     workdir = args.root / name(config, values, several)
@@ -114,8 +121,15 @@ def jobs(args: argparse.Namespace):
     yield workdir, words + args.rest
 
 
-def points(configs: list[str], grid: list[str]):
-  """(config, ((field, value), ...)) for every point of the product."""
+def points(
+  configs: list[str], grid: list[str]
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+  """Yields (config, ((field, value), ...)) of every point of the grid.
+
+  Args:
+    configs: values of --config.
+    grid: values of --grid, FIELD=A,B,... each.
+  """
   axes = []
   for axis in grid:
     field, _, values = axis.partition("=")
@@ -125,8 +139,15 @@ def points(configs: list[str], grid: list[str]):
       yield config, values
 
 
-def name(config: str, values, several: bool) -> str:
-  """A folder name that tells the point, its file too if there are several."""
+def name(config: str, values: Iterable[tuple[str, str]], several: bool) -> str:
+  """Returns the name of a point's workdir.
+
+  Args:
+    config: FILE or FILE:PRESET.
+    values: (field, value) of each axis of the grid.
+    several: whether the points have several config files; then the name says
+      which.
+  """
   path, _, preset = config.partition(":")
   words = [pathlib.Path(path).stem] if several or not preset else []
   words += [preset.replace(",", "-")] if preset else []
@@ -134,30 +155,38 @@ def name(config: str, values, several: bool) -> str:
   return "-".join(words)
 
 
-# What is done.
+# Points that are done.
 
 
 def ended(workdir: pathlib.Path, words: list[str]) -> bool:
-  """Whether this very job has ended well."""
+  """Returns whether a job with the same arguments has ended well here."""
   path = workdir / ENDED
   return path.exists() and json.loads(path.read_text()) == words
 
 
 def end(workdir: pathlib.Path, words: list[str]) -> None:
+  """Records in its workdir that a job has ended well."""
   (workdir / ENDED).write_text(json.dumps(words) + "\n")
 
 
-# Where.
+# Hosts and devices.
 
 
-def slots(devices=(), hosts=()) -> list[tuple[str, str]]:
-  """(host, device) of everything that runs at once; "" where it is here, and
-  on all there is."""
+def slots(
+  devices: Sequence[str] = (), hosts: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+  """Returns the (host, device) of each job that may run at once; host "" is
+  this machine, device "" is all of its devices."""
   return list(itertools.product(hosts or ("",), devices or ("",)))
 
 
 def placed(words: list[str], place: tuple[str, str]) -> list[str]:
-  """The command of a job on a device of a host."""
+  """Returns the command of a job on a device of a host.
+
+  Args:
+    words: the arguments of `lengthgen`.
+    place: (host, device), see `slots`.
+  """
   host, device = place
   command = [*LENGTHGEN, *words]
   if device:
@@ -165,21 +194,24 @@ def placed(words: list[str], place: tuple[str, str]) -> list[str]:
     command = [*KEEP[kind].format(number).split(), *command]
   if not host:
     return command
-  # With a terminal, at whose end the command ends.
+  # ssh -tt gives the command a terminal, so it ends with the connection.
   there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
   return ["ssh", "-tt", "-o", "BatchMode=yes", host, there]
 
 
-def run(jobs, places=(("", ""),)):
-  """Runs jobs, one at each place at a time.
+def run(
+  jobs: Iterable[tuple[pathlib.Path, list[str]]],
+  places: Sequence[tuple[str, str]] = (("", ""),),
+) -> Iterator[tuple[pathlib.Path, int, float]]:
+  """Runs jobs, one at a time at each place.
 
   Args:
-    jobs: (workdir, words after `lengthgen`).
-    places: (host, device), see `slots`. At the usual one a job has the
-      terminal, else it writes to log.txt in its workdir.
+    jobs: (workdir, arguments of `lengthgen`) of each.
+    places: (host, device) of each, see `slots`. At the default one a job writes
+      to the terminal, else to log.txt in its workdir.
 
   Yields:
-    (workdir, exit code, seconds) of each as it ends.
+    The (workdir, exit code, seconds) of each job when it ends.
   """
   jobs = list(jobs)
   crew = Crew(jobs, quiet=len(places) > 1 or any(places[0]))
@@ -189,34 +221,43 @@ def run(jobs, places=(("", ""),)):
     for _ in jobs:
       yield crew.done.get()
   except BaseException as stop:
-    # Ctrl-C has reached the runs too; any of them saves first.
+    # Ctrl-C has reached the jobs' processes too; each saves a checkpoint first.
     crew.stop(interrupted=isinstance(stop, KeyboardInterrupt))
     raise
 
 
 class Crew:
-  """Jobs that wait, run and are done; `work` is for a thread at each place."""
+  """A crew is a queue of jobs and the threads that run them, one at each place.
 
-  def __init__(self, jobs: list, quiet: bool):
+  Attributes:
+    waiting: (workdir, arguments) of jobs that have not begun.
+    quiet: whether jobs write to log.txt instead of the terminal.
+    running: processes of jobs.
+    lock: held while a job begins.
+    done: (workdir, exit code, seconds) of jobs that have ended.
+  """
+
+  def __init__(self, jobs: list[tuple[pathlib.Path, list[str]]], quiet: bool):
     self.waiting, self.quiet = collections.deque(jobs), quiet
     self.running, self.lock, self.done = set(), threading.Lock(), queue.Queue()
 
   def work(self, place: tuple[str, str]) -> None:
-    """Takes jobs until there are none."""
+    """Runs waiting jobs at a place until there are none; each place has a
+    thread for this."""
     while True:
       with self.lock, contextlib.ExitStack() as opened:
         if not self.waiting:
           return
         workdir, words = self.waiting.popleft()
         print(f"== {workdir} {' '.join(place)}".rstrip(), flush=True)
-        start, how = time.monotonic(), {}
+        start, streams = time.monotonic(), {}
         if self.quiet:
           workdir.mkdir(parents=True, exist_ok=True)
           log = opened.enter_context(open(workdir / "log.txt", "a"))
-          how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+          streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         try:
-          process = subprocess.Popen(placed(words, place), **how)
-        except OSError as error:  # no ssh, no taskset
+          process = subprocess.Popen(placed(words, place), **streams)
+        except OSError as error:  # ssh or taskset is not installed
           print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
           self.done.put((workdir, 127, 0.0))
           continue
@@ -226,8 +267,12 @@ class Crew:
       self.done.put((workdir, code, time.monotonic() - start))
 
   def stop(self, interrupted: bool) -> None:
-    """Begins no more jobs, and waits for those that run to end, which they are
-    told to unless they were interrupted."""
+    """Lets no more jobs begin, and waits until those that run have ended.
+
+    Args:
+      interrupted: whether Ctrl-C has interrupted them; otherwise they are
+        terminated.
+    """
     with self.lock:
       self.waiting.clear()
     running = list(self.running)

@@ -1,4 +1,4 @@
-"""Fills the papers' tables and those beyond them, each by its name.
+"""Fills the papers' tables and those beyond them; each is called by its name.
 
   python launch/tables.py abs
   python launch/tables.py sorting hints --size=paper
@@ -7,24 +7,26 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A table's runs are those of launch/listed.py; one alone is made by its name.
-Each has a workdir below --root; one that was cut off is taken up where it is,
-so the same command goes on after a stop. A pipeline begins with the first stage
-of one beside it that has the same. Rows of runs that are done are kept in
---results, one file each, and not made again; its pages are made of them.
---size=paper is for an accelerator.
+The runs of a table are listed in launch/listed.py; a single run is called by
+its name too. Each has a workdir below --root; a run that was cut off resumes,
+so the same command continues after a stop. A pipeline copies the first stage of
+another one whose first stage is the same. The rows of runs that are done are
+archived in --results, a file for each run, and these runs are not made again;
+the pages are made of these rows. --size=paper is for an accelerator.
 
---check makes runs that are kept again and compares: the same to the last bit
-where machine, versions and program are the same; elsewhere within the range of
-the kept seeds, or both at 99 % or more, or both at 1 % or less.
+--check makes archived runs again and compares: rows must be the same to the
+last bit where machine, versions and program are the same; elsewhere they must
+be within the range of the archived seeds, or both at 99 % or more, or both at
+1 % or less.
 """
 
 import argparse
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 RESULTS, README = REPOSITORY / "docs" / "results", REPOSITORY / "README.md"
@@ -42,19 +44,20 @@ from lengthgen_jax.results import archive, records  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
-  """Says what is wrong in one line."""
+  """A Parser reports a wrong command line in one line."""
 
-  def error(self, message):
+  def error(self, message: str):
+    """Raises UsageError instead of printing the usage."""
     raise UsageError(message)
 
 
-def main(words=None) -> int:
-  """Runs a command line; returns the exit code."""
+def main(words: list[str] | None = None) -> int:
+  """Runs a command line, sys.argv's by default, and returns the exit code."""
   try:
     args = parse(sys.argv[1:] if words is None else words)
     if args.check:
-      more = args.tables or args.plan or args.pages or args.flags
-      check(not more, "--check takes no tables, --plan, --pages or flags")
+      others = args.tables or args.plan or args.pages or args.flags
+      check(not others, "--check takes no tables, --plan, --pages or flags")
       return verify.run(args.check, args.results, args.root / "check")
     if not args.pages:
       code = fill(args)
@@ -71,6 +74,11 @@ def main(words=None) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
+  """Returns the parsed command line; what follows `--` is `flags`.
+
+  Raises:
+    UsageError: a flag is wrong, or a name is neither a table's nor a run's.
+  """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -90,8 +98,8 @@ def parse(words: list[str]) -> argparse.Namespace:
   args = parser.parse_args(words[:end])
   args.flags = words[end + 1 :]
   listed.chosen(args.tables, args.size)
-  asked = args.tables or args.pages or args.check
-  check(asked, f"name a table: {', '.join(listed.TABLES)}")
+  work = args.tables or args.pages or args.check
+  check(work, f"name a table: {', '.join(listed.TABLES)}")
   return args
 
 
@@ -99,71 +107,91 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 class Job(NamedTuple):
-  """What a run lacks.
+  """A job is a run that is not archived yet, or whose probes are not.
 
   Attributes:
-    run: a listed.Run.
-    head: of its kept rows, if only probes are missing.
-    probes: fields of the `--mode=probe` that follows, {} for none.
+    run: the run.
+    head: of the archived rows, if only probes are missing; else None.
+    probes: {field: value} of the `--mode=probe` that follows, {} for none.
   """
 
   run: listed.Run
   head: dict | None = None
-  probes: dict = {}
+  probes: dict[str, Any] = {}
 
   def trains(self, workdir: pathlib.Path) -> bool:
-    """Whether it is made whole; the workdir of a kept run may be elsewhere."""
+    """Returns whether the run itself is made; it is so too for probes if the
+    workdir of the archived run is not here."""
     return self.head is None or not (workdir / "results.jsonl").exists()
 
-  def calls(self, workdir: pathlib.Path, trains: bool, flags) -> list:
-    """Words after `lengthgen` of every call."""
-    if flags:  # another run, of which nothing is kept
+  def calls(
+    self, workdir: pathlib.Path, trains: bool, flags: list[str]
+  ) -> list[list[str]]:
+    """Returns the arguments of `lengthgen` of every call.
+
+    Args:
+      workdir: of the run.
+      trains: whether the run itself is made.
+      flags: further ones of the command line.
+    """
+    if flags:  # with them it is another run, which is not archived
       return [self.run.words(workdir) + flags]
-    made = self.run.calls(workdir) if trains else []
+    calls = self.run.calls(workdir) if trains else []
     if self.probes:
       words = listed.words(self.probes)
-      made.append(["--mode=probe", self.run.place(workdir), *words])
-    return made
+      calls.append(["--mode=probe", self.run.place(workdir), *words])
+    return calls
 
 
-def fill(args) -> int:
-  """Makes what a table lacks; says how long that will take, and how far it
-  is."""
+def fill(args: argparse.Namespace) -> int:
+  """Makes the runs that are not archived yet, prints how long they will take,
+  and returns the exit code."""
   runs, todo = listed.chosen(args.tables, args.size), []
-  found = archive.read_all(args.results / "rows")
+  kept_runs = archive.read_all(args.results / "rows")
   for name, (run, probes) in runs.items():
-    own = {} if args.flags else probes
-    head, rows = found.get(name, (None, []))
+    probe_fields = {} if args.flags else probes
+    head, rows = kept_runs.get(name, (None, []))
     changed = made.changed(run, head["config"]) if head else ""
     if args.flags or changed or not head:
-      todo.append(Job(run, probes=own))
-    elif own and not archive.probed(rows):
-      todo.append(Job(run, head, own))
+      todo.append(Job(run, probes=probe_fields))
+    elif probe_fields and not archive.probed(rows):
+      todo.append(Job(run, head, probe_fields))
     if changed and not args.flags:
       print(f"{name} is made again: {changed}")
-  left = partial(plan, found=found)
+  left = partial(plan, kept_runs=kept_runs)
   print(left([job.run for job in todo], len(runs)), flush=True)
   if args.plan or not todo:
     return 0
   return make(args, todo, left)
 
 
-def make(args, todo: list[Job], left) -> int:
-  """Makes runs one after the other; returns the exit code."""
-  # With flags it is another run, whose rows must not meet those of the list.
+def make(
+  args: argparse.Namespace, todo: list[Job], left: Callable[..., str]
+) -> int:
+  """Makes runs one after the other and returns the exit code.
+
+  Args:
+    args: the command line.
+    todo: the runs.
+    left: returns a text about the runs that remain.
+
+  Raises:
+    UsageError: a run failed.
+  """
+  # With flags these are other runs, whose rows must not mix with listed ones'.
   root = args.root / ("flags" if args.flags else args.size)
   failed, started = [], time.monotonic()
-  about = None if args.flags else made.here()
+  origin = None if args.flags else made.here()
   for number, job in enumerate(todo, 1):
     name, code = job.run.name, 0
     workdir = root / name
     if not args.flags:
       made.set_aside(job.run, workdir)
       made.share(job.run, workdir)
-    head = about if job.trains(workdir) else job.head
-    for words in job.calls(workdir, head is about, args.flags):
+    head = origin if job.trains(workdir) else job.head
+    for words in job.calls(workdir, head is origin, args.flags):
       [(_, code, seconds)] = sweep.run([(workdir, words)])
-      if head is about:
+      if head is origin:
         made.add_seconds(workdir, seconds)
       if code:
         break
@@ -173,8 +201,10 @@ def make(args, todo: list[Job], left) -> int:
       made.keep(job.run, workdir, args.results, head)
       made.keep_figures(listed.TABLES, job.run, workdir, args.results)
     spent = made.duration(time.monotonic() - started)
-    more = left([other.run for other in todo[number:]])
-    print(f"== {number} of {len(todo)} in {spent}: {name}; {more}", flush=True)
+    remaining = left([other.run for other in todo[number:]])
+    print(
+      f"== {number} of {len(todo)} in {spent}: {name}; {remaining}", flush=True
+    )
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 
@@ -186,35 +216,46 @@ def make(args, todo: list[Job], left) -> int:
   return 0
 
 
-def plan(todo: list, of: int = 0, *, found: dict) -> str:
-  """How much there is to do, of so many runs."""
-  heads = {name: head for name, (head, _) in found.items()}
+def plan(
+  todo: list[listed.Run],
+  of: int = 0,
+  *,
+  kept_runs: dict[str, tuple[dict, list[dict]]],
+) -> str:
+  """Returns a text that says how many runs remain and how long they will take.
+
+  Args:
+    todo: the runs that remain.
+    of: number of all runs; 0 leaves it out.
+    kept_runs: (head, rows) of archived runs, by name.
+  """
+  heads = {name: head for name, (head, _) in kept_runs.items()}
   times = [listed.seconds(run, heads) for run in todo]
   known = [seconds for seconds in times if seconds]
   unknown = len(times) - len(known)
-  about = f"about {made.duration(sum(known))}"
+  text = f"about {made.duration(sum(known))}"
   if unknown and known:
-    about += f" for {len(known)}, {unknown} were never timed"
+    text += f" for {len(known)}, {unknown} were never timed"
   elif unknown:
-    about = "never timed"
-  about = f"{len(todo)} to do ({about})" if todo else "nothing left to do"
-  return f"{of} runs, {about}" if of else about
+    text = "never timed"
+  text = f"{len(todo)} to do ({text})" if todo else "nothing left to do"
+  return f"{of} runs, {text}" if of else text
 
 
 # Pages.
 
 
-def write_pages(args) -> None:
-  """Makes pages of all kept rows, and says which."""
+def write_pages(args: argparse.Namespace) -> None:
+  """Writes the pages of all archived rows, and prints their paths."""
   import book
   import headline
 
-  found = archive.read_all(args.results / "rows")
-  for path in book.write(args.results, found):
+  kept_runs = archive.read_all(args.results / "rows")
+  for path in book.write(args.results, kept_runs):
     print(path)
   if args.results == RESULTS:
     text = README.read_text()
-    records.write_text(README, headline.put(text, found))
+    records.write_text(README, headline.put(text, kept_runs))
     print(README)
 
 

@@ -1,12 +1,29 @@
-"""Tables and figures of the task hinting paper, as data: which runs fill them,
-what the paper has there, and what is expected of ours."""
+"""The tables and figures of the task hinting paper are listed as data: the runs
+that fill them, the paper's numbers, and the numbers that are expected of ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from table import ALL, NONE, SIZES, Row, Table
 
 SORTING, INCREMENT = "configs/sorting.py:", "configs/increment.py:"
 
 
-def sorting(model, preset, expect=(), paper=(), fields=(), sizes=SIZES) -> Row:
+def sorting(
+  model: str,
+  preset: str,
+  expect: Mapping[int, tuple[float, float]] | tuple[()] = (),
+  paper: Mapping[int, float | str] | tuple[()] = (),
+  fields: Mapping[str, Any] | tuple[()] = (),
+  sizes: tuple[str, ...] = SIZES,
+) -> Row:
+  """Returns a row of a sorting model.
+
+  Args:
+    model, expect, paper, fields, sizes: as in Row.
+    preset: of configs/sorting.py.
+  """
   config = SORTING + preset
   return Row(
     *("sorting", model, config, dict(paper), dict(expect), dict(fields)),
@@ -25,12 +42,12 @@ BESTS = [
   sorting(
     "ours: best, twice the steps",
     "none,best",
-    {50: ALL, 100: (92.6, 100)},  # the paper's mark
+    {50: ALL, 100: (92.6, 100)},  # at least the paper's exact match
     fields={"train.steps": 96_000},
     sizes=("cpu",),
   ),
 ]
-FIXED = [  # the temperature's factor is 0.5 and not learned
+FIXED = [  # the factor a of the temperature is 0.5 and not learned
   row._replace(
     model=f"{row.model}, fixed temperature",
     fields={"temperature.kind": "fixed"} | row.fields,
@@ -58,14 +75,19 @@ HINTS = [
 ]
 
 
-def varied(rows, field: str, values: dict, usual: dict) -> list[Row]:
-  """Rows once for each value of a field.
+def varied(
+  rows: Sequence[Row],
+  field: str,
+  values: dict[str, tuple],
+  usual: dict[str, Any],
+) -> list[Row]:
+  """Returns a copy of each row for each value of a config field.
 
   Args:
-    rows: whose models are told apart by their presets.
-    field: of the config.
-    values: by size; at one that is not named there are no rows.
-    usual: by size, the value that the preset has, which needs no override.
+    rows: the rows; the names of their models get the value too.
+    field: full name of the config field.
+    values: by size; a size that is missing has no rows.
+    usual: by size, the preset's value, which needs no override.
   """
   return [
     row._replace(
@@ -82,7 +104,7 @@ def varied(rows, field: str, values: dict, usual: dict) -> list[Row]:
   ]
 
 
-# As many steps on sorting as without a hint.
+# With twice the steps there are as many on sorting as without a hint.
 TWICE = {"train.steps": 32_000}
 LONGER = sorting("successor hint, twice the steps", "successor", fields=TWICE)
 SEEN = {
@@ -144,7 +166,8 @@ CARRY += [
   )
 ]
 
-# Why the paper's order of hint and none does not hold at this size.
+# Runs that show why, at this size, a hint is no better than none, as it is in
+# the paper.
 PLACE = [
   STANDARD,
   SUCCESSOR,
@@ -170,7 +193,8 @@ PLACE = [
   row._replace(expect={}, paper={}, sizes=("cpu",), value=None) for row in PLACE
 ]
 
-# What the paper looks at inside (section 4.2), each against length.
+# Probes of the paper's claims about the inside of a model (section 4.2), each
+# against length.
 CLAIMS = {
   "probe.only": (
     "minimum",

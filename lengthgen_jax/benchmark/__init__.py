@@ -1,1 +1,1 @@
-"""Timing: what a program costs, what a device can do, what came of it."""
+"""Benchmarks time programs and estimate what they cost on a device."""

@@ -1,61 +1,77 @@
-"""What a function costs before it is compiled: read off its jaxpr."""
+"""The cost of a function is read off its jaxpr before it is compiled."""
 
 import collections
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 
 
 class Product(NamedTuple):
-  """A matrix product: what dot_general is told."""
+  """A Product holds the arguments of jax.lax.dot_general for a matrix product.
 
-  left: tuple
-  right: tuple
+  Attributes:
+    left, right: shapes of the two factors.
+    dimensions: dimension_numbers: contracted axes, then batch axes, each of
+      both factors.
+    precision: of the product.
+    dtypes: of the left factor, of the right one and of the result; the last is
+      None where dot_general chooses it.
+  """
+
+  left: tuple[int, ...]
+  right: tuple[int, ...]
   dimensions: tuple
-  precision: object
+  precision: jax.lax.PrecisionLike
   dtypes: tuple
 
   @property
   def flops(self) -> float:
-    """Additions and multiplications."""
+    """Returns the number of additions and multiplications."""
     (contracted, _), (shared, _) = self.dimensions
     inside = math.prod(self.left[axis] for axis in (*contracted, *shared))
     return 2.0 * math.prod(self.left) * math.prod(self.right) / inside
 
 
 class Cost(NamedTuple):
-  """What one call does.
+  """A Cost holds the work of one call of a function.
 
   Attributes:
     flops: additions and multiplications of matrix products.
-    written: bytes of every intermediate, were nothing fused.
-    largest: bytes of the largest of them.
-    equations: of the program, which is what compiling takes time for.
-    products: how often each Product is taken.
+    written: bytes of all intermediates together, if nothing were fused.
+    largest: bytes of the largest intermediate.
+    equations: number of equations in the jaxpr, which compilation time grows
+      with.
+    products: how often each Product is computed.
   """
 
   flops: float
   written: float
   largest: int
   equations: int
-  products: collections.Counter
+  products: collections.Counter[Product]
 
 
-def cost(function, arguments: tuple, loops: tuple = ()) -> Cost:
-  """The cost of function(*arguments).
+def cost(
+  function: Callable[..., Any],
+  arguments: tuple,
+  loops: tuple[int, ...] = (),
+) -> Cost:
+  """Returns the cost of function(*arguments).
 
   Args:
-    function: jittable.
+    function: a function that jax.jit can compile.
     arguments: arrays, or their shapes.
-    loops: how often loops without a static count go round, by depth; once
-      where it says nothing.
+    loops: trip counts of while loops whose count is not static, by depth; a
+      loop deeper than these counts as one trip.
   """
   closed = jax.make_jaxpr(function)(*arguments)
   return _of(closed.jaxpr, loops)
 
 
-def _of(jaxpr, loops: tuple) -> Cost:
+def _of(jaxpr, loops: tuple[int, ...]) -> Cost:
+  """Returns the cost of a jaxpr and of all jaxprs inside it."""
   flops, written, largest, count = 0.0, 0.0, 0, 0
   products = collections.Counter()
   for equation in jaxpr.eqns:
@@ -63,9 +79,9 @@ def _of(jaxpr, loops: tuple) -> Cost:
     times, inner = _inside(equation, loops)
     count += 1
     if equation.primitive.name == "dot_general":
-      own = _product(equation)
-      products[own] += 1
-      flops += own.flops
+      product = _product(equation)
+      products[product] += 1
+      flops += product.flops
     if not inner:
       written += sum(sizes)
     largest = max(largest, *sizes, 0)
@@ -74,40 +90,42 @@ def _of(jaxpr, loops: tuple) -> Cost:
       written += times * part.written
       largest = max(largest, part.largest)
       count += part.equations
-      for name, often in part.products.items():
-        products[name] += int(times * often)
+      for name, repeats in part.products.items():
+        products[name] += int(times * repeats)
   return Cost(flops, written, largest, count, products)
 
 
-def _inside(equation, loops: tuple):
-  """How often an equation runs what is inside it, and the costs of that; of
-  several branches, the one that costs most."""
-  name, told = equation.primitive.name, equation.params
+def _inside(equation, loops: tuple[int, ...]) -> tuple[int, list[Cost]]:
+  """Returns how often an equation runs the jaxprs inside it, and their costs;
+  of several branches, the cost of the most expensive one."""
+  name, params = equation.primitive.name, equation.params
   if name == "cond":
-    found = [_of(branch.jaxpr, loops) for branch in told["branches"]]
-    return 1, [max(found, key=lambda one: (one.flops, one.written))]
+    branches = [_of(branch.jaxpr, loops) for branch in params["branches"]]
+    return 1, [max(branches, key=lambda one: (one.flops, one.written))]
   times, deeper = 1, loops
   if name == "while":
     times, deeper = (*loops, 1)[0], loops[1:]
   elif name == "scan":
-    times = told["length"]
-  parts = [getattr(own, "jaxpr", own) for own in told.values()]
-  parts = [own for own in parts if hasattr(own, "eqns")]
-  return times, [_of(own, deeper) for own in parts]
+    times = params["length"]
+  parts = [getattr(param, "jaxpr", param) for param in params.values()]
+  parts = [param for param in parts if hasattr(param, "eqns")]
+  return times, [_of(param, deeper) for param in parts]
 
 
 def _bytes(aval) -> int:
+  """Returns the size of an abstract value in bytes."""
   size = math.prod(getattr(aval, "shape", ()))
   return size * getattr(getattr(aval, "dtype", None), "itemsize", 4)
 
 
 def _product(equation) -> Product:
+  """Returns the Product of a dot_general equation."""
   left, right = (v.aval for v in equation.invars)
-  told = equation.params
+  params = equation.params
   return Product(
     left.shape,
     right.shape,
-    told["dimension_numbers"],
-    told["precision"],
-    (left.dtype, right.dtype, told["preferred_element_type"]),
+    params["dimension_numbers"],
+    params["precision"],
+    (left.dtype, right.dtype, params["preferred_element_type"]),
   )

@@ -1,7 +1,10 @@
-"""A bench as a table and a figure."""
+"""The results of a bench are shown as a table and a figure."""
+
+import pathlib
 
 from lengthgen_jax.drawing import plt, save
 
+# Headings, and the functions of (row, peak FLOP/s) that fill the columns.
 COLUMNS = (
   ("ms", lambda row, top: 1e3 * row["seconds"] / max(row["steps"], 1)),
   ("steps/s", lambda row, top: row["steps"] / row["seconds"]),
@@ -22,14 +25,16 @@ if the machine was busy."""
 
 
 def products(row: dict) -> float:
+  """Returns the share of a row's time that matrix products alone take, in %."""
   return 100 * row.get("product_seconds", 0.0) / row["seconds"]
 
 
-def table(found: dict) -> str:
-  """Text: a line for each row, what was left out, ratios in PyTorch's favor."""
-  top = found["ceiling"]["flops"]
+def table(results: dict) -> str:
+  """Returns the contents of bench.json as text: a line for each row, the ratios
+  of the cases that are compared, and what was left out."""
+  top = results["ceiling"]["flops"]
   lines = [["bench", "", "length", *(name for name, _ in COLUMNS)]]
-  for row in found["rows"]:
+  for row in results["rows"]:
     length = "" if row["length"] is None else str(row["length"])
     values = [_number(value(row, top)) for _, value in COLUMNS]
     lines.append([row["bench"], row["way"], length, *values])
@@ -42,51 +47,63 @@ def table(found: dict) -> str:
     for line in lines
   ]
   head = (
-    f"{found['device']}, {found['cpus']} CPUs (load {found['load']:.1f}),"
-    f" jax {found['jax']}: {top / 1e9:.0f} GFLOP/s,"
-    f" {found['ceiling']['bytes'] / 1e9:.1f} GB/s written"
+    f"{results['device']}, {results['cpus']} CPUs (load {results['load']:.1f}),"
+    f" jax {results['jax']}: {top / 1e9:.0f} GFLOP/s,"
+    f" {results['ceiling']['bytes'] / 1e9:.1f} GB/s written"
   )
-  out = [f"left out: {k}: {why}" for k, why in found["skipped"].items()]
-  return "\n".join([head, *text, LEGEND, *ratios(found["rows"]), *out])
+  skipped = [
+    f"left out: {title}: {why}" for title, why in results["skipped"].items()
+  ]
+  return "\n".join([head, *text, LEGEND, *ratios(results["rows"]), *skipped])
 
 
 def _number(value: float) -> str:
+  """Returns a number of a cell in three digits, "-" for none."""
   if not value:
     return "-"
   return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def ratios(rows: list[dict]) -> list[str]:
-  """Of every group that is compared: the first's time over each other's."""
-  found = []
+  """Returns a line for each case that is compared with the first of its group:
+  how many times as long it takes."""
+  lines = []
   groups = {}
   for row in rows:
     key = row["bench"], row["length"], row["threads"], bool(row["steps"])
     groups.setdefault(key, []).append(row)
   for (name, length, *_), (first, *others) in groups.items():
-    for own in others:
+    for other in others:
       where = "" if length is None else f" at {length}"
       first_time, time = (
         {k: x[k] / max(x["samples"], 1) for k in ("seconds", "cpu_seconds")}
-        for x in (first, own)
+        for x in (first, other)
       )
       wall, cpu = (time[k] / first_time[k] for k in time)
-      found.append(
-        f"{name}{where}: {own['way']} takes {wall:.2f} times as long as"
+      lines.append(
+        f"{name}{where}: {other['way']} takes {wall:.2f} times as long as"
         f" {first['way']} ({cpu:.2f} in CPU time)"
       )
-  return found
+  return lines
 
 
-def by_length(found: dict, path):
-  """Draws seconds per token against length; None if there is nothing."""
+def by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
+  """Draws microseconds per token against length.
+
+  Args:
+    results: the contents of bench.json.
+    path: of the PNG.
+
+  Returns:
+    The path, or None where no case has two lengths.
+  """
   lines = {}
-  for row in found["rows"]:
+  for row in results["rows"]:
     if row["length"] is not None:
       name = f"{row['bench']}, {row['way']}"
       per_token = 1e6 * row["seconds"] / row["tokens"]
       lines.setdefault(name, []).append((row["length"], per_token))
-  lines = {name: own for name, own in lines.items() if len(own) > 1}
+  lines = {name: series for name, series in lines.items() if len(series) > 1}
   if not lines:
     return None
   figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
@@ -99,6 +116,6 @@ def by_length(found: dict, path):
   axis.minorticks_off()
   axis.set_xlabel("digits")
   axis.set_ylabel("microseconds per token")
-  axis.set_title(found["device"], fontsize=10)
+  axis.set_title(results["device"], fontsize=10)
   axis.legend(fontsize=8)
   return save(figure, path)

@@ -1,8 +1,10 @@
-"""What --mode=bench times: a function a bench, whose docstring says what of;
-it yields its cases in groups, and those of a group are timed in turns.
+"""The benches of --mode=bench are functions that yield cases in groups.
+
+The cases of a group are timed in turns, so that they can be compared.
 """
 
 import importlib.util
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -25,12 +27,12 @@ from lengthgen_jax.pipelines import attention_statistics, calibrate
 
 
 class Setting(NamedTuple):
-  """What was asked for.
+  """A Setting holds the conditions that benches are run under.
 
   Attributes:
     own: the Subject of --config.
-    lengths: of inputs, as people count them.
-    threads: of the machine, of what is compared at equal ones.
+    lengths: of inputs, as people count them: digits or items.
+    threads: numbers of CPU threads at which the bench `pytorch` compares.
   """
 
   own: Subject
@@ -41,50 +43,67 @@ class Setting(NamedTuple):
 # Benches.
 
 
-def papers_step(setting: Setting):
-  """training at the papers' shape"""
+def papers_step(setting: Setting) -> Iterator[list[Case]]:
+  """Times a training step at the papers' shape."""
   yield [step("papers' shape", "", papers(), 1)]
 
 
-def main_job(setting: Setting):
-  """training of the main job, before calibration and with lines after it"""
-  own = retrained("addition,abc")
+def main_job(setting: Setting) -> Iterator[list[Case]]:
+  """Times training of the main job: the vanilla model, and the model that is
+  retrained with lines, dense and along the lines."""
+  second_stage = retrained("addition,abc")
   yield [step("main job", "", subject(quickstart.get_config()))]
   yield [
-    step("retraining", "dense", own),
-    step("retraining", "lines", own, open_heads=own.open_heads),
+    step("retraining", "dense", second_stage),
+    step(
+      "retraining",
+      "lines",
+      second_stage,
+      open_heads=second_stage.open_heads,
+    ),
   ]
 
 
-def fixed(setting: Setting):
-  """training with lines at the papers' width, 61 digits"""
-  own = retrained("addition,abc,fixed")
+def fixed(setting: Setting) -> Iterator[list[Case]]:
+  """Times training with lines at the papers' width of 61 digits."""
+  second_stage = retrained("addition,abc,fixed")
   yield [
-    step("retraining at width 61", "dense", own, 4),
-    step("retraining at width 61", "lines", own, 4, own.open_heads),
+    step("retraining at width 61", "dense", second_stage, 4),
+    step(
+      "retraining at width 61",
+      "lines",
+      second_stage,
+      4,
+      second_stage.open_heads,
+    ),
   ]
 
 
-def sort(setting: Setting):
-  """training of sorting's preset `none,best`"""
-  own = subject(sorting.get_config("none,best"))
-  yield [step("sorting", "", own, 20)]
+def sort(setting: Setting) -> Iterator[list[Case]]:
+  """Times training of the preset `none,best` of configs/sorting.py."""
+  sorting_subject = subject(sorting.get_config("none,best"))
+  yield [step("sorting", "", sorting_subject, 20)]
 
 
-def config(setting: Setting):
-  """training of --config, if it is none of these"""
+def config(setting: Setting) -> Iterator[list[Case]]:
+  """Times training of --config.
+
+  Raises:
+    UsageError: another bench times the same training.
+  """
   known = (subject(quickstart.get_config()), papers())
-  ours = lambda own: (own.experiment, own.train)
+  key = lambda candidate: (candidate.experiment, candidate.train)
   check(
-    all(ours(setting.own) != ours(other) for other in known),
+    all(key(setting.own) != key(other) for other in known),
     "--config is timed already",
   )
-  own = setting.own
-  yield [step("--config", "", own, open_heads=own.open_heads)]
+  candidate = setting.own
+  yield [step("--config", "", candidate, open_heads=candidate.open_heads)]
 
 
-def evaluate(setting: Setting):
-  """a pass of evaluation, before and after calibration, at 60 digits"""
+def evaluate(setting: Setting) -> Iterator[list[Case]]:
+  """Times a pass of evaluation at 60 digits, of the vanilla model and of the
+  model with lines."""
   vanilla = model(subject(quickstart.get_config()))
   lined = model(retrained("addition,abc"))
   yield [
@@ -93,47 +112,61 @@ def evaluate(setting: Setting):
   ]
 
 
-def lengths(setting: Setting):
-  """a pass of evaluation and a training step, by length, dense and gathered"""
-  own = model(retrained("addition,abc"))
+def lengths(setting: Setting) -> Iterator[list[Case]]:
+  """Times a pass of evaluation, dense and gathered along lines, and a training
+  step at each length."""
+  lined_model = model(retrained("addition,abc"))
   for length in setting.lengths:
     yield [
-      evaluation("by length", "dense", own, length, None),
-      evaluation("by length", "gathered", own, length, own.open_heads),
+      evaluation("by length", "dense", lined_model, length, None),
+      evaluation(
+        "by length", "gathered", lined_model, length, lined_model.open_heads
+      ),
     ]
     fields = {"data.train_length": length, "data.widths": ()}
     fields["train.batch_size"] = max(4000 // length, 1)
     long = retrained("addition,abc", **fields)
-    made = step("by length", "training", long, 1, open_heads=long.open_heads)
-    made.length = length
-    yield [made]
+    training = step(
+      "by length", "training", long, 1, open_heads=long.open_heads
+    )
+    training.length = length
+    yield [training]
 
 
-def decoder(setting: Setting):
-  """decoding, without and with a cache, and with a ring of rows along lines"""
-  own = model(retrained("addition,abc"))
+def decoder(setting: Setting) -> Iterator[list[Case]]:
+  """Times decoding at each length: without a cache, with one, and with a ring
+  of the rows that lines reach."""
+  lined_model = model(retrained("addition,abc"))
   for length in setting.lengths:
     ways = ("no cache", "cache", "ring of rows")
-    yield [decoding(way, own, length) for way in ways]
+    yield [decoding(way, lined_model, length) for way in ways]
 
 
-def calibration(setting: Setting):
-  """calibration: attention to 500 samples at one condition, and its lines"""
-  made = quickstart.get_config()
-  own = model(subject(made))
+def calibration(setting: Setting) -> Iterator[list[Case]]:
+  """Times calibration: attention averaged over samples of one condition, and
+  the lines that are found in it."""
+  full_config = quickstart.get_config()
+  vanilla = model(subject(full_config))
 
-  def go():
-    args = made.calibration, own, 10, 6
+  def go() -> None:
+    args = full_config.calibration, vanilla, 10, 6
     means, _, _ = attention_statistics.collect(*args)
     for site, mean in means.items():
-      calibrate.judge(made.calibration, own.experiment.task, [mean], site)
+      calibrate.judge(
+        full_config.calibration, vanilla.experiment.task, [mean], site
+      )
 
-  samples = made.calibration.samples
+  samples = full_config.calibration.samples
   yield [Case("calibration", "", go, samples=samples, guess=3.0)]
 
 
-def pytorch(setting: Setting):
-  """training at the papers' shape in PyTorch and here, at equal threads"""
+def pytorch(setting: Setting) -> Iterator[list[Case]]:
+  """Times a training step at the papers' shape in PyTorch and here, with equal
+  numbers of threads.
+
+  Raises:
+    UsageError: PyTorch is not installed, or the device is no CPU.
+  """
   check(
     importlib.util.find_spec("torch"),
     "PyTorch is not there: pip install 'lengthgen_jax[bench]'",
@@ -141,30 +174,32 @@ def pytorch(setting: Setting):
   check(jax.default_backend() == "cpu", "compares on CPUs alone")
   from lengthgen_jax.benchmark import torch_step
 
-  own = papers()
-  shape = own.experiment.model.config
-  part = own.experiment.lessons[0][0].parts[0]
-  sample = lambda: own.experiment.sample(jax.random.key(0), "addition", part)
+  papers_subject = papers()
+  shape = papers_subject.experiment.model.config
+  part = papers_subject.experiment.lessons[0][0].parts[0]
+  sample = lambda: papers_subject.experiment.sample(
+    jax.random.key(0), "addition", part
+  )
   batch = jax.jit(sample)()
   batch = [np.asarray(x) for x in (batch.source, batch.inputs, batch.target)]
-  work = step("PyTorch", "", own, 1).cost().flops
+  flops = step("PyTorch", "", papers_subject, 1).cost().flops
   for threads in setting.threads:
-    group = [step("PyTorch", f"ours, {threads} threads", own, 1)]
+    group = [step("PyTorch", f"ours, {threads} threads", papers_subject, 1)]
     group[0].threads = threads
-    for kind, words in (
+    for kind, label in (
       ("stock", "torch.nn layers"),
       ("fast", "its fastest layers"),
     ):
       group.append(
         Case(
           "PyTorch",
-          f"{words}, {threads} threads",
-          torch_step.step(kind, shape, own.train, batch, threads),
+          f"{label}, {threads} threads",
+          torch_step.step(kind, shape, papers_subject.train, batch, threads),
           steps=1,
           samples=part.count,
           tokens=batch[1].size,
           guess=20.0 / threads,
-          flops=work,
+          flops=flops,
           memory=torch_step.MEMORY[kind],
           threads=threads,
         )

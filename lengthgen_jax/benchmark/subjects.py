@@ -1,9 +1,10 @@
-"""Cases of --mode=bench: steps, passes and decoding of a subject.
+"""The cases of --mode=bench are training steps, passes of evaluation, and
+decoding, each of a subject: an experiment and its scaffold.
 
-Parameters are random: how long they take does not depend on them.
+Parameters are random, because times do not depend on them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,49 +17,69 @@ from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, stages
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
+from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.step import Trainer
 
-MOST = 64  # examples of a pass
+MOST = 64  # most examples of a pass
 
 
 class Subject(NamedTuple):
-  """What is timed; its scaffold has an axis of one seed."""
+  """A Subject is an experiment that is timed, with the way it is trained.
 
-  experiment: object
+  Attributes:
+    experiment: the task, the model and the batches.
+    train: the optimizer and its schedule.
+    scaffold: lines or matrices by attention site, with an axis of one seed.
+  """
+
+  experiment: Experiment
   train: optimizer.TrainConfig
   scaffold: dict
 
   @property
-  def open_heads(self):
-    """How training goes there."""
+  def open_heads(self) -> tuple | None:
+    """Returns (site, transparent heads by layer), where training steps visit
+    the keys on lines alone; None where their attention is dense."""
     return self.experiment.followed(self.scaffold)
 
 
 # Subjects.
 
 
-def subject(made) -> Subject:
-  """Of a whole config."""
-  experiment = build.build(made)
-  train = optimizer.TrainConfig(**made.train)
-  return Subject(experiment, train, build.make_scaffold(made, experiment))
+def subject(full_config) -> Subject:
+  """Returns the subject of a whole config."""
+  experiment = build.build(full_config)
+  train = optimizer.TrainConfig(**full_config.train)
+  return Subject(
+    experiment, train, build.make_scaffold(full_config, experiment)
+  )
 
 
 def papers() -> Subject:
-  """The ABS/ABC papers' shape, with the released program's encoder: 512
-  examples of 124 source and 62 target tokens."""
+  """Returns the subject of the ABS/ABC papers' shape, with the encoder of the
+  released program: 512 examples of 124 source and 62 target tokens."""
   return subject(arithmetic.get_config("addition,vanilla,released"))
 
 
-def retrained(preset: str, **fields) -> Subject:
-  """The second stage of ABC, with lines like those that calibration finds: own
-  digits, the digit before; the row itself, the start token."""
-  made = stages.retrain_config(arithmetic.get_config(preset), (0,), None)
-  made.update_from_flattened_dict(fields)
-  own = subject(made)
-  heads, task = own.experiment.model.config.num_heads, own.experiment.task
+def retrained(preset: str, **fields: Any) -> Subject:
+  """Returns the second stage of ABC, with lines like those that calibration
+  finds: over the operands' digits of the same place and of the place before,
+  over the row itself, and over the start token.
+
+  Args:
+    preset: of configs/arithmetic.py.
+    **fields: {field: value} of overrides of the second stage's config.
+  """
+  full_config = stages.retrain_config(arithmetic.get_config(preset), (0,), None)
+  full_config.update_from_flattened_dict(fields)
+  second_stage = subject(full_config)
+  heads, task = (
+    second_stage.experiment.model.config.num_heads,
+    second_stage.experiment.task,
+  )
   digits = [Line(n, RIGHT, 1, 0) for n in range(len(task.segments))]
   lines = {
     "self": shared_lines(
@@ -66,40 +87,57 @@ def retrained(preset: str, **fields) -> Subject:
     ),
     "cross": shared_lines([*digits, Line(0, RIGHT, 1, -1)], heads),
   }
-  return own._replace(scaffold=lines)
+  return second_stage._replace(scaffold=lines)
 
 
-def drawn(shapes):
-  """Small random arrays of these shapes."""
+def drawn(shapes: Any) -> Any:
+  """Returns a pytree of small random arrays.
+
+  Args:
+    shapes: a pytree of jax.ShapeDtypeStruct.
+  """
   rng = np.random.default_rng(0)
   draw = lambda x: jnp.asarray(0.1 * rng.normal(size=x.shape), x.dtype)
   return jax.tree.map(draw, shapes)
 
 
-def model(own: Subject) -> Model:
-  """With random parameters."""
-  shapes = jax.eval_shape(lambda: own.experiment.init(0))
-  return Model(own.experiment, of_seed(own.scaffold, 0), drawn(shapes))
+def model(subject: Subject) -> Model:
+  """Returns the model of a subject, with random parameters."""
+  shapes = jax.eval_shape(lambda: subject.experiment.init(0))
+  return Model(subject.experiment, of_seed(subject.scaffold, 0), drawn(shapes))
 
 
 # Cases.
 
 
-def step(name: str, way: str, own: Subject, count=10, open_heads=None) -> Case:
-  """`count` training steps in one program, as training takes them."""
-  experiment = own.experiment
-  trainer = Trainer(experiment, own.train, open_heads)
-  params = drawn(jax.eval_shape(lambda: experiment.init(0)))
-  moments = optimizer.make(own.train).init(params)
+def step(
+  name: str,
+  way: str,
+  subject: Subject,
+  count: int = 10,
+  open_heads: tuple | None = None,
+) -> Case:
+  """Returns the case of training steps in one program, as in training.
 
-  def run(params, moments, scaffold, seed, count):
+  Args:
+    name, way: of the case.
+    subject: what is trained.
+    count: rounds of the program; a round has a gradient step for each lesson.
+    open_heads: as in Experiment.sites.
+  """
+  experiment = subject.experiment
+  trainer = Trainer(experiment, subject.train, open_heads)
+  params = drawn(jax.eval_shape(lambda: experiment.init(0)))
+  opt_state = optimizer.make(subject.train).init(params)
+
+  def run(params, opt_state, scaffold, seed, count):
     def one(i, carry):
       for lesson in experiment.lessons:
         args = seed, i, lesson, scaffold
         carry = trainer.train_step(*carry, *args)[:2]
       return carry
 
-    return jax.lax.fori_loop(0, count, one, (params, moments))
+    return jax.lax.fori_loop(0, count, one, (params, opt_state))
 
   parts = [
     (share.head, part)
@@ -107,83 +145,107 @@ def step(name: str, way: str, own: Subject, count=10, open_heads=None) -> Case:
     for share in lesson
     for part in share.parts
   ]
-  rows = [
+  batches = [
     jax.eval_shape(lambda p=p: experiment.sample(jax.random.key(0), *p))
     for p in parts
   ]
-  scaffold, lessons = of_seed(own.scaffold, 0), len(experiment.lessons)
+  scaffold, lessons = of_seed(subject.scaffold, 0), len(experiment.lessons)
   return Case(
     name,
     way,
     run,
-    (params, moments, scaffold, jnp.int32(0), jnp.int32(count)),
+    (params, opt_state, scaffold, jnp.int32(0), jnp.int32(count)),
     steps=count * lessons,
     samples=count * sum(part.count for _, part in parts),
-    tokens=count * sum(batch.inputs.size for batch in rows),
+    tokens=count * sum(batch.inputs.size for batch in batches),
     loops=(count,),
   )
 
 
-def asked(own: Model, length: int, size: int = 0):
-  """A batch of test inputs of a length: `size`, or as many as evaluation takes
-  at once."""
-  name = next(iter(own.experiment.task.test_sets))
+def asked(model: Model, length: int, size: int = 0) -> Batch:
+  """Returns a batch of test inputs.
+
+  Args:
+    model: whose task and scaffold are used.
+    length: of the inputs, as people count it.
+    size: number of inputs; 0 is as many as evaluation takes in one pass, but at
+      most MOST.
+  """
+  name = next(iter(model.experiment.task.test_sets))
   if not size:
     try:
-      size = min(own.pass_size(Test(name, name, (), length, MOST)), MOST)
-    except UsageError:  # not even one fits: left out, by name, by bench
+      size = min(model.pass_size(Test(name, name, (), length, MOST)), MOST)
+    except UsageError:  # not even one fits: bench.fitting will leave it out
       size = 1
   index = np.arange(size)
-  return own.experiment.test_batch(name, 0, index, length, own.scaffold)
+  return model.experiment.test_batch(name, 0, index, length, model.scaffold)
 
 
-def evaluation(name: str, way: str, own: Model, length: int, heads) -> Case:
-  """One teacher-forced pass."""
-  plain = Model(own.experiment, {}, own.params) if heads is None else own
-  batch, head = asked(plain, length), own.experiment.task.name
+def evaluation(
+  name: str, way: str, model: Model, length: int, heads: tuple | None
+) -> Case:
+  """Returns the case of one pass of evaluation with teacher forcing.
+
+  Args:
+    name, way: of the case.
+    model: what is evaluated.
+    length: of the inputs, as people count it.
+    heads: `open_heads` as in Experiment.sites; None is dense attention.
+  """
+  plain = Model(model.experiment, {}, model.params) if heads is None else model
+  batch, head = asked(plain, length), model.experiment.task.name
 
   def run(params, scaffold, batch):
     args = params, scaffold, batch, head
-    return own.experiment.hits(*args, open_heads=heads)
+    return model.experiment.hits(*args, open_heads=heads)
 
   return Case(
     name,
     way,
     run,
-    (own.params, own.scaffold, batch),
+    (model.params, model.scaffold, batch),
     samples=len(batch.inputs),
     tokens=batch.inputs.size,
     length=length,
   )
 
 
-def decoding(way: str, own: Model, length: int) -> Case:
-  """Free-running decoding: every output, whatever the tokens are."""
-  experiment = own.experiment
-  batch = asked(own, length, 1)  # one answer, the same work at every length
-  count, outputs = batch.inputs.shape
-  blocks, kept = -(-outputs // decode.BLOCK), own.ring(batch)
+def decoding(way: str, model: Model, length: int) -> Case:
+  """Returns the case of free-running decoding of all outputs of one input; no
+  end token stops it.
 
-  def forget(params, scaffold, batch, outputs):
-    """All rows again for each output."""
+  Args:
+    way: "no cache", "cache" or "ring of rows".
+    model: what decodes.
+    length: of the input, as people count it.
+  """
+  experiment = model.experiment
+  batch = asked(model, length, 1)  # one input at every length
+  count, outputs = batch.inputs.shape
+  blocks, ring_keys = -(-outputs // decode.BLOCK), model.ring(batch)
+
+  def recompute(params, scaffold, batch, outputs):
+    """Computes all rows again for each output."""
 
     def one(i, inputs):
       args = batch._replace(inputs=inputs), experiment.task.name
-      told = experiment.apply(params, scaffold, *args)[0].argmax(-1)
-      return inputs.at[:, i + 1].set(told[:, i].astype(inputs.dtype))
+      tokens = experiment.apply(params, scaffold, *args)[0].argmax(-1)
+      return inputs.at[:, i + 1].set(tokens[:, i].astype(inputs.dtype))
 
     return jax.lax.fori_loop(0, outputs, one, batch.inputs)
 
   def cached(params, scaffold, batch, outputs):
+    """Computes one row for each output, and keeps keys and values."""
     args = params, scaffold, batch, outputs, None
     return decode.greedy(experiment, *args)
 
   def ring(params, scaffold, batch, outputs):
+    """Keeps no more than the rows that lines reach."""
     args = params, scaffold, batch, outputs, None
-    return decode.stream(experiment, *args, kept)
+    return decode.stream(experiment, *args, ring_keys)
 
   ways = {
-    "no cache": (forget, (outputs - 1,)),
+    "no cache": (recompute, (outputs - 1,)),
     "cache": (cached, (outputs,)),
     "ring of rows": (ring, (blocks, min(decode.BLOCK, outputs))),
   }
@@ -193,7 +255,7 @@ def decoding(way: str, own: Model, length: int) -> Case:
     "decoding",
     way,
     run,
-    (own.params, own.scaffold, batch, last),
+    (model.params, model.scaffold, batch, last),
     samples=count,
     tokens=count * outputs,
     length=length,

@@ -1,23 +1,39 @@
-"""The step of the papers' shape in PyTorch, to stand beside ours.
+"""The training step at the papers' shape in PyTorch is compared with ours.
 
-Written from PyTorch's documentation alone. `stock` is built as the released ABC
-program is: torch.nn's decoder layers, sequences first, masks of floats handed
-in. `fast` is what PyTorch does best: examples first, one product for query, key
-and value, scaled_dot_product_attention, a fused Adam, and dropout where ours
-has it (torch.nn's layers drop attention weights and the MLP's inside too).
+It is written from PyTorch's documentation alone. `stock` is built like the
+released ABC program: torch.nn's decoder layers, the sequence axis first, masks
+of floats as arguments. `fast` uses PyTorch's fastest operations: the batch axis
+first, one product for query, key and value, scaled_dot_product_attention, a
+fused Adam, and dropout where our model has it (torch.nn's layers drop attention
+weights and the MLP's hidden activations too).
 
-PyTorch is imported when asked for: it is an optional extra.
+PyTorch is an optional extra, so it is imported inside the functions.
 """
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
-# Bytes that a step of 512 examples takes, roughly.
+import numpy as np
+
+from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.training.optimizer import TrainConfig
+
+# Roughly the bytes that a step of 512 examples needs.
 MEMORY = {"stock": 10 << 30, "fast": 5 << 30}
-LONGEST = 512  # positions
+LONGEST = 512  # most positions of a sequence
 
 
-def stock(shape):
-  """(modules, function): source [S, B], inputs [T, B] to logits [B, T, V]."""
+def stock(shape: ModelConfig) -> tuple[Any, Callable]:
+  """Builds the model of torch.nn's decoder layers.
+
+  Args:
+    shape: sizes of the model.
+
+  Returns:
+    The torch.nn.ModuleList of all layers, and a function of source [S, B] and
+    inputs [T, B] that returns logits [B, T, V].
+  """
   import torch
   from torch import nn
 
@@ -33,15 +49,23 @@ def stock(shape):
     causal = torch.full((rows, rows), -math.inf).triu(1)
     memory = embed(source.T).transpose(0, 1)
     x = embed(inputs.T).transpose(0, 1)
-    free = torch.zeros(rows, keys)
-    x = decoder(x, memory, tgt_mask=causal, memory_mask=free)
+    no_mask = torch.zeros(rows, keys)
+    x = decoder(x, memory, tgt_mask=causal, memory_mask=no_mask)
     return logits(x).transpose(0, 1)
 
   return nn.ModuleList([*shared, decoder, logits]), forward
 
 
-def fast(shape):
-  """(modules, function): source [B, S], inputs [B, T] to logits [B, T, V]."""
+def fast(shape: ModelConfig) -> tuple[Any, Callable]:
+  """Builds the model of PyTorch's fastest operations.
+
+  Args:
+    shape: sizes of the model.
+
+  Returns:
+    The torch.nn.ModuleList of all layers, and a function of source [B, S] and
+    inputs [B, T] that returns logits [B, T, V].
+  """
   from torch import nn
 
   shared, embed = embedding(shape)
@@ -54,13 +78,20 @@ def fast(shape):
       x = apply(x, memory)
     return logits(x)
 
-  parts = [part for own, _ in blocks for part in own]
-  return nn.ModuleList([*shared, *parts, logits]), forward
+  layers = [layer for modules, _ in blocks for layer in modules]
+  return nn.ModuleList([*shared, *layers, logits]), forward
 
 
-def embedding(shape):
-  """(modules, function): tokens [B, L] to [B, L, D], with sinusoids and
-  dropout."""
+def embedding(shape: ModelConfig) -> tuple[list, Callable]:
+  """Builds the token embedding with sinusoidal positions and dropout.
+
+  Args:
+    shape: sizes of the model.
+
+  Returns:
+    The modules, and a function of tokens [B, L] that returns vectors
+    [B, L, D].
+  """
   import torch
   from torch import nn
 
@@ -73,17 +104,25 @@ def embedding(shape):
   return [table, dropout], embed
 
 
-def block(shape):
-  """(modules, function): self-attention, cross-attention, MLP, each normalized
-  after its sum."""
+def block(shape: ModelConfig) -> tuple[list, Callable]:
+  """Builds a decoder block of self-attention, cross-attention and MLP, with
+  layer norm after each residual sum.
+
+  Args:
+    shape: sizes of the model.
+
+  Returns:
+    The modules, and a function of decoder states [B, T, D] and source vectors
+    [B, S, D] that returns the next states [B, T, D].
+  """
   from torch import nn
   from torch.nn import functional
 
-  size, inside = shape.emb_dim, shape.mlp_dim
-  own, own_out = nn.Linear(size, 3 * size), nn.Linear(size, size)
-  query, far = nn.Linear(size, size), nn.Linear(size, 2 * size)
-  far_out = nn.Linear(size, size)
-  wi, wo = nn.Linear(size, inside), nn.Linear(inside, size)
+  size, hidden = shape.emb_dim, shape.mlp_dim
+  self_qkv, self_out = nn.Linear(size, 3 * size), nn.Linear(size, size)
+  query, cross_kv = nn.Linear(size, size), nn.Linear(size, 2 * size)
+  cross_out = nn.Linear(size, size)
+  wi, wo = nn.Linear(size, hidden), nn.Linear(hidden, size)
   norms = [nn.LayerNorm(size) for _ in range(3)]
   dropout = nn.Dropout(shape.dropout_rate)
 
@@ -95,24 +134,43 @@ def block(shape):
     return out.transpose(1, 2).flatten(2)
 
   def apply(x, memory):
-    out = attend(*own(x).chunk(3, -1), True)
-    x = norms[0](x + dropout(own_out(out)))
-    out = attend(query(x), *far(memory).chunk(2, -1), False)
-    x = norms[1](x + dropout(far_out(out)))
+    out = attend(*self_qkv(x).chunk(3, -1), True)
+    x = norms[0](x + dropout(self_out(out)))
+    out = attend(query(x), *cross_kv(memory).chunk(2, -1), False)
+    x = norms[1](x + dropout(cross_out(out)))
     return norms[2](x + dropout(wo(functional.relu(wi(x)))))
 
-  return [own, own_out, query, far, far_out, wi, wo, *norms, dropout], apply
+  return [
+    self_qkv,
+    self_out,
+    query,
+    cross_kv,
+    cross_out,
+    wi,
+    wo,
+    *norms,
+    dropout,
+  ], apply
 
 
-def step(kind: str, shape, train, batch, threads: int):
-  """A function of nothing that takes one step of Adam and returns its loss.
+def step(
+  kind: str,
+  shape: ModelConfig,
+  train: TrainConfig,
+  batch: Sequence[np.ndarray],
+  threads: int,
+) -> Callable[[], float]:
+  """Returns a function that takes one training step with Adam.
 
   Args:
     kind: "stock" or "fast".
-    shape: sizes, named as ModelConfig's.
-    train: learning_rate, adam_b1, adam_b2 and adam_eps.
+    shape: sizes of the model.
+    train: its learning_rate, adam_b1, adam_b2 and adam_eps are used.
     batch: source, inputs and target [B, L], integers.
-    threads: that PyTorch may use.
+    threads: number of CPU threads that PyTorch may use.
+
+  Returns:
+    A function without arguments that returns the loss, in nats per token.
   """
   import torch
   from torch.nn import functional
@@ -133,8 +191,8 @@ def step(kind: str, shape, train, batch, threads: int):
   def go() -> float:
     torch.set_num_threads(threads)
     optimizer.zero_grad()
-    told = forward(source, inputs)
-    loss = functional.cross_entropy(told.flatten(0, 1), target.flatten())
+    logits = forward(source, inputs)
+    loss = functional.cross_entropy(logits.flatten(0, 1), target.flatten())
     loss.backward()
     optimizer.step()
     return loss.item()
