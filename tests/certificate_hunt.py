@@ -43,7 +43,7 @@ from lengthgen_jax.tasks import data, pack
 
 WIDEST = 44  # of the widths that a draw may ask to be surveyed
 BOUND = 52  # static, of widths
-GRID_WIDEST, GRID_BOUND = (14, 5), (18, 8)
+GRID_WIDEST, GRID_BOUND = (33, 4), (40, 7)
 LINES = 3  # of a head, at most
 BATCH = 16  # inputs at once
 BEYOND = 6  # sizes that are looked at behind the last one surveyed
@@ -596,16 +596,20 @@ def with_head(drawn: Draw, head: str, kernel, bias=None):
 
 
 def main() -> int:
-  receptive_fields.ROUND = BOUND  # one program for all widths
+  # One program for all widths.
+  receptive_fields.ROUND, running_sums.COLUMNS = BOUND, GRID_BOUND[0]
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)
   parser.add_argument("--step", type=int, default=1)
+  parser.add_argument("--task", default="", help="draws of this task alone")
   parser.add_argument("--out", default="")
   args = parser.parse_args()
   fates, by_form = collections.Counter(), collections.Counter()
   failures, start = [], time.time()
   for number in range(args.first, args.first + args.draws, args.step):
+    if args.task not in draw_form(number).task:
+      continue
     try:
       fate = hunt(number)
     except AssertionError as error:

@@ -32,7 +32,7 @@ def leaves(config, prefix=()):
 
 # Which section a parameter called `section` is, by room.
 SECTIONS = {"attention": "bias", "tasks": "eval", "config": "eval"}
-SECTIONS |= {"runs": "calibration"}
+SECTIONS |= {"pipelines": "calibration", "benchmark": "calibration"}
 
 
 def name_of(node) -> str | None:
@@ -138,9 +138,11 @@ def fields_read(readers, config) -> set[tuple]:
 
 
 def section_of(path: pathlib.Path, config) -> str:
-  """What `section` is in a file: a mode's own has the mode's name."""
-  own = room(path) == "runs" and path.stem in config
-  return path.stem if own else SECTIONS.get(room(path), "")
+  """What `section` is in a file: a mode's section has the mode's name, and
+  practice is what replay.py does."""
+  stem = {"replay": "practice"}.get(path.stem, path.stem)
+  of_mode = room(path) in ("pipelines", "benchmark") and stem in config
+  return stem if of_mode else SECTIONS.get(room(path), "")
 
 
 def test_every_config_field_is_read():

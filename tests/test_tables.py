@@ -360,9 +360,9 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
     def draw(name, entries, rows, folder, along):
       return drawn.append(name) or []
 
-    patch.setattr(book.gallery, "draw", draw)
-    patch.setattr(book.compared, "figure", lambda *_: None)
-    patch.setattr(book.reach, "figure", lambda *_: None)
+    patch.setattr(book.figures, "draw", draw)
+    patch.setattr(book.comparison, "figure", lambda *_: None)
+    patch.setattr(book.figures, "figure", lambda *_: None)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
     written = book.write(tmp_path, found)
   assert drawn
