@@ -32,9 +32,7 @@ LEMMA = 2  # version of the lemma; older certificates are computed again
 THIN = 32  # how many contexts with the smallest margins are kept for each view
 PASS = 32  # inputs that the whole model computes at once
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-ULPS = (
-  2  # the least rounding assumed, in units of the largest logit's last place
-)
+ULPS = 2  # the least rounding assumed, in last places of the largest logit
 DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 
@@ -143,7 +141,7 @@ def inputs_of(
   survey: Survey,
   view: View,
   example: Example,
-  context,
+  context: np.ndarray | list[int],
   live: int,
   rng: np.random.Generator | None = None,
 ) -> np.ndarray | None:
