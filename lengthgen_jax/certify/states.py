@@ -163,9 +163,8 @@ class States:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
         values = token.which if column is None else contexts[:, column]
-        values = np.broadcast_to(
-          np.int64(values), len(contexts)
-        )  # a byte no more
+        # Numbers of rows are wider than the bytes of contexts.
+        values = np.broadcast_to(np.int64(values), len(contexts))
         number = values + size * token.phase
         at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
     return at

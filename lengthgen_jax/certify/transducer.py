@@ -75,11 +75,11 @@ class Tape:
     )
     self.settles = self._settle()
 
-  def possible(self, state: int, digits: tuple[int, ...]) -> bool:
+  def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
     """Returns whether these digits can follow a state."""
     return True
 
-  def ends(self, state: int, digits: tuple[int, ...]) -> bool:
+  def ends(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
     """Returns whether these digits can be padding after a state."""
     return not any(digits)
 

@@ -1,1 +1,2 @@
-"""Theorem 5.1's construction: weights that sort, and what they need."""
+"""This package holds Theorem 5.1's construction: weights that sort, and
+limits."""
