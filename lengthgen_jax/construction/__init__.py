@@ -1,2 +1,1 @@
-"""This package holds Theorem 5.1's construction: weights that sort, and
-limits."""
+"""This package holds the construction of Theorem 5.1, and what it needs."""

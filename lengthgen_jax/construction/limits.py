@@ -1,6 +1,6 @@
-"""This module checks what Theorem 5.1's construction needs of a model.
+"""This module checks that a model and its numbers fit the construction.
 
-The same goes for the model's numbers.
+The construction is that of Theorem 5.1.
 
 Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p apart above
 1/2, and attention sums weights in float32 whatever the others are.

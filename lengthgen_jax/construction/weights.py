@@ -67,7 +67,9 @@ from lengthgen_jax.experiment import Experiment
 
 STEP = 4
 COPIES = ("difference", "share")
-LOGIT = 8.0  # logit of one unit of `said`; any positive number would do
+LOGIT = (
+  8.0  # logit of one unit of `said`; any would do, 8 is easy to train from
+)
 
 
 class Places(NamedTuple):
@@ -92,7 +94,7 @@ class Places(NamedTuple):
 
 
 def places(alphabet: int) -> Places:
-  """Returns where what is held, for an alphabet of so many items."""
+  """Returns the coordinates for an alphabet of so many items."""
   q, s = alphabet, np.arange(alphabet)
   return Places(s, q, q + 1, q + 2 + s, 2 * q + 2 + s, 3 * q + 2)
 
