@@ -72,7 +72,7 @@ REFUSED = "digits beyond the row before|does not cover"
     ("self", TARGET, {"intercept": [-2, 0]}),
     ("cross", 1, {"intercept": [4, 0]}),  # digit j + 4 of b
     ("cross", 1, {"intercept": [-5, 0]}),
-    # Every row sees the fourth digit of b, and an output at a fixed place.
+    # Every row sees the fourth digit of b; or an output at a fixed place.
     ("cross", 1, {"matrix": np.zeros((2, 2), int), "intercept": [3, 0]}),
     ("self", TARGET, {"matrix": np.diag([0, 1]), "intercept": [3, 0]}),
   ],
@@ -426,7 +426,7 @@ def test_lines_are_one_set_for_all_layers_or_one_for_each(layers):
 
 
 def test_a_view_that_no_input_has_has_no_contexts():
-  """Zeros alone can follow although there is a digit: no context remains."""
+  """No context is counted where zeros alone can follow and there is a digit."""
   tape = running_sums.RowTape(RunningSum(True, 11))
   steps = (Place((2,), False, False), Place((0, 2), True, False))
   contexts = Contexts(tape, steps)

@@ -246,15 +246,15 @@ def rounding(
     (largest difference of a logit, rows compared).
   """
   compared = {}
-  at = {e[:2]: (v, e) for v, group in survey.views.items() for e in group}
-  count = -(-DENSE_ROWS // len(at))
+  by_row = {e[:2]: (v, e) for v, group in survey.views.items() for e in group}
+  count = -(-DENSE_ROWS // len(by_row))
   generator = np.random.default_rng(seed)
-  for width in sorted({width for width, _ in at}):
+  for width in sorted({width for width, _ in by_row}):
     items = _random_inputs(generator, dense.experiment, count, width)
     batch, logits = dense(items, width)
     check_task(dense.experiment, survey.tape, items, batch)
-    for row in (row for group, row in at if group == width):
-      view, example = at[width, row]
+    for row in (row for group, row in by_row if group == width):
+      view, example = by_row[width, row]
       contexts = _contexts(survey.tape, view, example, items, batch)
       compared.setdefault(view, []).append((contexts, logits[:, row]))
   largest, rows = 0.0, 0

@@ -277,14 +277,14 @@ class Example(NamedTuple):
 
 
 def view(
-  experiment: Experiment, tape: Tape, at: Layout, row: int, place: int
+  experiment: Experiment, tape: Tape, row_layout: Layout, row: int, place: int
 ) -> tuple[View, Example]:
   """Returns the (View, Example) of a row.
 
   Args:
     experiment: the experiment that the model belongs to.
     tape: the Tape of its task.
-    at: the layout of the row's width.
+    row_layout: the layout of the row's width.
     row: position of the row.
     place: the place of the output that the row must say.
   """
@@ -296,7 +296,7 @@ def view(
     below = need.setdefault((stack, n - 1), set())
     memory = need.setdefault(("encoder", depth["encoder"]), set())
     for i in need.get((stack, n), ()):
-      near, far = _seen(at, stack, n, i)
+      near, far = _seen(row_layout, stack, n, i)
       below |= {i} | {key for key, _ in near}
       memory |= {key for key, _ in far}
   inputs = {
@@ -311,7 +311,7 @@ def view(
     dependencies, below = number["encoder"], number[stack]
     nodes = []
     for i in sorted(need.get((stack, n), ())):
-      near, far = _seen(at, stack, n, i)
+      near, far = _seen(row_layout, stack, n, i)
       renamed = Node(
         below[i],
         tuple((below[key], bias) for key, bias in near),
@@ -321,34 +321,36 @@ def view(
     if nodes:  # an encoder that no row sees has none
       layers.append((stack, n, tuple(nodes)))
   tokens = {
-    s: [at.tokens[s][i] for i in dependencies]
+    s: [row_layout.tokens[s][i] for i in dependencies]
     for s, dependencies in inputs.items()
   }
-  steps, answer, places = _steps(tape, at, tokens, place)
+  steps, answer, places = _steps(tape, row_layout, tokens, place)
   renamed = tuple(
     (s, tuple(t._replace(place=places.get(t.place, -1)) for t in dependencies))
     for s, dependencies in tokens.items()
   )
   dependencies = View(renamed, tuple(layers), steps, answer)
-  return dependencies, Example(at.width, row, place, tuple(places), at.size)
+  return dependencies, Example(
+    row_layout.width, row, place, tuple(places), row_layout.size
+  )
 
 
-def _seen(at: Layout, stack: str, n: int, i: int):
+def _seen(row_layout: Layout, stack: str, n: int, i: int):
   """Returns a row's open cells in a layer, of self- and of cross-attention."""
   if stack == "encoder":
-    return at.cells[stack, "encoder", n - 1, i], ()
-  far = at.cells.get((stack, "cross", n - 1, i), ())
-  return at.cells[stack, "self", n - 1, i], far
+    return row_layout.cells[stack, "encoder", n - 1, i], ()
+  far = row_layout.cells.get((stack, "cross", n - 1, i), ())
+  return row_layout.cells[stack, "self", n - 1, i], far
 
 
-def _steps(tape: Tape, at: Layout, tokens: dict, place: int):
+def _steps(tape: Tape, row_layout: Layout, tokens: dict, place: int):
   """Returns the places that matter.
 
   Returns:
     The places as steps; the column of what the row must say, None for the end
     token; and {place: its number}.
   """
-  width, live = at.width, at.live
+  width, live = row_layout.width, row_layout.live
   reads, outputs = {}, set()
   for token in (*tokens["encoder"], *tokens["decoder"]):
     if token.kind == "given" and token.which not in tape.shared:
@@ -491,6 +493,6 @@ def views_at(
 ) -> Iterator[tuple[View, Example]]:
   """Yields the (View, Example) of every row at a width of at most `longest`."""
   bound = -(-longest // ROUND) * ROUND
-  at = layout(experiment, scaffold, width, bound)
-  for row, place in at.rows:
-    yield view(experiment, tape, at, row, place)
+  width_layout = layout(experiment, scaffold, width, bound)
+  for row, place in width_layout.rows:
+    yield view(experiment, tape, width_layout, row, place)

@@ -119,14 +119,16 @@ def views_at(
   for j in range(m + 1):
     tokens = _tokens(experiment, batch, j)
     cells = cells or receptive_fields.opened(experiment, tokens, biases)
-    at = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
+    row_layout = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
     tape = tapes[j == 0]
     for row in np.flatnonzero(batch.weight[0] > 0).tolist():
       row_j, k = batch.rows.left[0, row].tolist()
       if row_j != j:
         continue
-      place = k + 1 if j < m else at.width
-      view, example = receptive_fields.view(experiment, tape, at, row, place)
+      place = k + 1 if j < m else row_layout.width
+      view, example = receptive_fields.view(
+        experiment, tape, row_layout, row, place
+      )
       _check(view)
       yield _ended(tape, view, example)._replace(first=j == 0), example
 

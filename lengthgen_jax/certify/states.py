@@ -97,11 +97,13 @@ class States:
     tables = self._small_tables(view, columns, count)
     stack, last, ((_, node),) = view.layers[-1]
     for contexts in chunks:
-      at = self._known(view, contexts, columns, tables)
+      state_rows = self._known(view, contexts, columns, tables)
       for *layer, nodes in view.layers[:-1]:
         if tuple(layer) not in tables:
-          at |= self._layer(*layer, nodes, at, contexts, columns)
-      states = self._states(stack, last, node, at, slice(None))
+          state_rows |= self._layer(
+            *layer, nodes, state_rows, contexts, columns
+          )
+      states = self._states(stack, last, node, state_rows, slice(None))
       current = contexts, _finish(self.model, self.head, self.params, states)
       if previous:
         yield previous[0], np.array(previous[1])[: len(previous[0])]
@@ -109,12 +111,14 @@ class States:
     if previous:
       yield previous[0], np.array(previous[1])[: len(previous[0])]
 
-  def _layer(self, stack, n, nodes, at, contexts, columns) -> dict:
+  def _layer(self, stack, n, nodes, state_rows, contexts, columns) -> dict:
     """Returns {(stack, n, i): (table, numbers)} for the contexts of a chunk."""
     numbers, states, offset = {}, [], 0
     for i, node in nodes:
       first, same = self._distinct(contexts, columns[stack, n, i])
-      states.append(self._states(stack, n, node, at, first)[: len(first)])
+      states.append(
+        self._states(stack, n, node, state_rows, first)[: len(first)]
+      )
       numbers[stack, n, i] = offset + same
       offset += len(first)
     table = Table(np.concatenate(states))
@@ -138,9 +142,11 @@ class States:
         shape = (base,) * len(columns[stack, n, i])
         values = np.indices(shape, np.uint8).reshape(len(shape), size)
         grid[:, columns[stack, n, i]] = values.T
-        at = self._known(view, grid, columns, tables)
+        state_rows = self._known(view, grid, columns, tables)
         starts[i] = sum(map(len, states))
-        states.append(self._states(stack, n, node, at, slice(None))[:size])
+        states.append(
+          self._states(stack, n, node, state_rows, slice(None))[:size]
+        )
       tables[stack, n] = Table(np.concatenate(states)), starts
     return tables
 
@@ -149,15 +155,18 @@ class States:
 
     A state's number in those tables is what its columns hold.
     """
-    at = self._start(view, contexts)
+    state_rows = self._start(view, contexts)
     for key, (table, starts) in tables.items():
       for i, start in starts.items():
-        at[*key, i] = table, start + self._code(contexts, columns[*key, i])
-    return at
+        state_rows[*key, i] = (
+          table,
+          start + self._code(contexts, columns[*key, i]),
+        )
+    return state_rows
 
   def _start(self, view: View, contexts) -> dict:
     """Returns {(stack, 0, i): (table, numbers)} of every input."""
-    size, at = self.model.config.vocab_size, {}
+    size, state_rows = self.model.config.vocab_size, {}
     columns = view.columns(self.tape.shared)
     for stack, tokens in view.tokens:
       for i, token in enumerate(tokens):
@@ -166,8 +175,8 @@ class States:
         # Numbers of rows are wider than the bytes of contexts.
         values = np.broadcast_to(np.int64(values), len(contexts))
         number = values + size * token.phase
-        at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
-    return at
+        state_rows[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
+    return state_rows
 
   def _distinct(self, contexts, columns):
     """Finds the distinct choices of values in some columns.
@@ -213,7 +222,12 @@ class States:
     return {key: sorted(used) for key, used in sources.items()}
 
   def _states(
-    self, stack: str, n: int, node: Node, at: dict, pick: np.ndarray | slice
+    self,
+    stack: str,
+    n: int,
+    node: Node,
+    state_rows: dict,
+    pick: np.ndarray | slice,
   ):
     """Returns a node's states [B or more, D] in the B picked contexts."""
     config, name = self.model.config, f"{stack}_{n - 1}"
@@ -221,7 +235,7 @@ class States:
     sites = {"self": ((stack, n - 1), node.near)}
     if stack == "decoder" and "cross" in self.model.sites:
       sites["cross"] = memory, node.far
-    start, rows = at[stack, n - 1, node.own]
+    start, rows = state_rows[stack, n - 1, node.own]
     rows, keys, numbers, biases = rows[pick], {}, {}, {}
     for site, (below, seen) in sites.items():
       size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
@@ -229,7 +243,7 @@ class States:
       index = np.zeros((len(rows), size), np.int32)
       table = self.inputs["decoder"]
       for k, (i, values) in enumerate(seen):
-        table, number = at[*below, i]
+        table, number = state_rows[*below, i]
         index[:, k], bias[:, k] = number[pick], values
       keys[site] = table.key_value(config, self.params, name, site)
       numbers[site], biases[site] = _filled(index), bias

@@ -59,6 +59,11 @@ class Tape:
   """
 
   def __init__(self, task):
+    """Tabulates the transducer of a task, or of what has the same attributes.
+
+    Raises:
+      UsageError: it has more digits and outputs than a byte can hold.
+    """
     self.task = task
     self.shared = task.shared
     self.long = [i for i in range(task.operands) if i not in self.shared]
@@ -142,11 +147,11 @@ class Tape:
   def _settle(self) -> tuple[int, int]:
     """Returns (g, p): after g or more unseen places, p more make no
     difference."""
-    now, visited = [frozenset({state}) for state in self.table], []
-    while now not in visited:
-      visited.append(now)
-      now = [self.moves(states, Skip(1, 0))[0][1] for states in now]
-    first = visited.index(now)
+    current, visited = [frozenset({state}) for state in self.table], []
+    while current not in visited:
+      visited.append(current)
+      current = [self.moves(states, Skip(1, 0))[0][1] for states in current]
+    first = visited.index(current)
     return first, len(visited) - first
 
   def shorten(self, skip: Skip) -> Skip:
