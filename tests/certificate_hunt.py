@@ -1,4 +1,4 @@
-"""A hunt for models of which a certificate would say more than it knows.
+"""This script hunts for models of which a certificate would say too much.
 
 Every draw is a small random model with random lines that the conditions of a
 certificate may or may not accept. What is accepted must hold at sizes beyond
@@ -39,31 +39,32 @@ from lengthgen_jax.certify import (
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Tape
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
 
-WIDEST = 44  # of the widths that a draw may ask to be surveyed
-BOUND = 52  # static, of widths
+WIDEST = 44  # the largest width that a draw may have surveyed
+BOUND = 52  # the static bound of widths
 GRID_WIDEST, GRID_BOUND = (33, 4), (40, 7)
-LINES = 3  # of a head, at most
-BATCH = 16  # inputs at once
-BEYOND = 6  # sizes that are looked at behind the last one surveyed
-TOLERANCE = 2e-4  # of logits of size one
-FEW = 400  # contexts of a model whose head is fitted
-MOST = 20_000  # contexts of a view that are all counted
+LINES = 3  # the most lines of a head
+BATCH = 16  # inputs that are computed at once
+BEYOND = 6  # how many sizes behind the last one surveyed are drawn from
+TOLERANCE = 2e-4  # the tolerance of logits of size one
+FEW = 400  # the most contexts of a model whose head is fitted
+MOST = 20_000  # the most contexts of a view that are all counted
 
 
 class Form(NamedTuple):
-  """What is compiled once for many draws.
+  """A form is what is compiled once for many draws.
 
   Attributes:
-    task: its name.
+    task: the task's name.
     kind: family of the model.
-    fields: of the config, beside the model's size.
+    fields: (name, value) of the config's fields, beside the model's size.
   """
 
   task: str
   kind: str = "encoder_decoder"
-  fields: tuple = ()
+  fields: tuple[tuple, ...] = ()
 
   def __str__(self):
     fields = ",".join(f"{n.split('.')[-1]}={x}" for n, x in self.fields)
@@ -71,8 +72,11 @@ class Form(NamedTuple):
 
 
 def forms() -> list[Form]:
-  """Every task that states itself as a transducer, in both families; and each
-  of the other things that a model may be, with some of the tasks."""
+  """Returns all forms that are drawn from.
+
+  These are every task that states itself as a transducer, in both families; and
+  each of the other things that a model may be, with some of the tasks.
+  """
   alphabets = {
     "modular": {"modular.p": 3},
     "permutations": {"permutations.group": "S3"},
@@ -115,20 +119,20 @@ def forms() -> list[Form]:
   ]
   variants += [("multiply_long", {}), ("multiply_long", packed)] * 3
   variants += [("multiply_long", one_layer), ("multiply_long", encoder)]
-  found = []
+  all_forms = []
   for task, fields in variants:
     fields = alphabets.get(task, {}) | fields
     kind = fields.get("model.kind", "encoder_decoder")
-    found.append(Form(task, kind, tuple(fields.items())))
-  return found
+    all_forms.append(Form(task, kind, tuple(fields.items())))
+  return all_forms
 
 
 FORMS = forms()
 
 
 @functools.cache
-def built(form: Form):
-  """The experiment of a form."""
+def built(form: Form) -> Experiment:
+  """Returns the experiment of a form."""
   fields = {"positions.kind": "none", "model.num_decoder_layers": 2}
   fields |= {"model.num_encoder_layers": 0, "data.train_length": 2}
   fields |= {"model.emb_dim": 32}
@@ -136,13 +140,17 @@ def built(form: Form):
 
 
 @functools.cache
-def shapes(form: Form):
+def shapes(form: Form) -> dict:
+  """Returns the shapes of a form's parameters."""
   return jax.eval_shape(lambda: built(form).init(0))
 
 
 @functools.cache
 def forward(form: Form):
-  """The ordinary pass: logits [B, T, V] from parameters, lines and a batch."""
+  """Returns the ordinary forward pass of a form, compiled.
+
+  It gives logits [B, T, V] from parameters, lines and a batch.
+  """
   experiment = built(form)
   apply = lambda params, scaffold, batch: experiment.apply(
     params, scaffold, batch, experiment.task.name
@@ -152,21 +160,23 @@ def forward(form: Form):
 
 @dataclasses.dataclass
 class Draw:
-  """A model, its lines, and random numbers for what is done with it."""
+  """A draw is a model, its lines, and random numbers for what is done with
+  it."""
 
   form: Form
-  experiment: object
+  experiment: Experiment
   params: dict
-  scaffold: dict
+  scaffold: dict[str, SiteLines]
   rng: np.random.Generator
 
   @property
   def grid(self) -> bool:
+    """It says whether the task's outputs are a grid."""
     return self.experiment.task.axes > 1
 
 
 def draw(number: int) -> Draw:
-  """The draw of a number."""
+  """Returns the draw of a number."""
   rng = np.random.default_rng([20261123, number])
   form = FORMS[rng.integers(len(FORMS))]
   experiment = built(form)
@@ -183,14 +193,14 @@ def draw(number: int) -> Draw:
   return Draw(form, experiment, params, scaffold, rng)
 
 
-def too_large(experiment, scaffold) -> bool:
-  """Whether the sizes to survey are more than a draw may take."""
+def too_large(experiment: Experiment, scaffold: dict[str, SiteLines]) -> bool:
+  """Returns whether the sizes to survey are more than a draw may take."""
   if experiment.task.axes > 1:
     surveyed = running_sums.sizes(
       experiment, scaffold, running_sums.tapes_of(experiment)[0]
     )
     return any(
-      own[-1] > n for own, n in zip(surveyed, GRID_WIDEST, strict=True)
+      sizes[-1] > n for sizes, n in zip(surveyed, GRID_WIDEST, strict=True)
     )
   tape = tape_of(experiment.task)
   return receptive_fields.widths(experiment, scaffold, tape)[-1] > WIDEST
@@ -198,12 +208,17 @@ def too_large(experiment, scaffold) -> bool:
 
 @functools.cache
 def tape_of(task) -> Tape:
+  """Returns the Tape of a task."""
   return Tape(task)
 
 
-def random_scaffold(rng, experiment, reach: int) -> dict:
-  """Random lines of every site, most of them such as calibration finds; one
-  draw in eight has something that a certificate refuses."""
+def random_scaffold(
+  rng: np.random.Generator, experiment: Experiment, reach: int
+) -> dict[str, SiteLines]:
+  """Returns random lines of every site, most of them such as calibration finds.
+
+  One draw in eight has something that a certificate refuses.
+  """
   scaffold = {}
   config, task = experiment.model.config, experiment.task
   odd = (
@@ -235,8 +250,14 @@ def random_scaffold(rng, experiment, reach: int) -> dict:
   return scaffold
 
 
-def row_lines(rng, experiment, site: str, shape, reach: int) -> dict:
-  """Fields of lines with one axis."""
+def row_lines(
+  rng: np.random.Generator,
+  experiment: Experiment,
+  site: str,
+  shape: tuple[int, int, int],
+  reach: int,
+) -> dict[str, np.ndarray]:
+  """Returns fields of lines with one axis."""
   task, packed = experiment.task, experiment.kind == "decoder_only"
   operands = list(range(task.target)) if site != "self" or packed else []
   outputs = [task.target, task.target, task.target + 1] * (site == "self")
@@ -265,9 +286,18 @@ def row_lines(rng, experiment, site: str, shape, reach: int) -> dict:
   }
 
 
-def grid_lines(rng, experiment, site: str, shape, reach: int) -> dict:
-  """Fields of lines with two axes: mostly cells near a row's own, outputs in
-  the first layer alone."""
+def grid_lines(
+  rng: np.random.Generator,
+  experiment: Experiment,
+  site: str,
+  shape: tuple[int, int, int],
+  reach: int,
+) -> dict[str, np.ndarray]:
+  """Returns fields of lines with two axes.
+
+  They lead mostly to cells near a row's own, and to outputs in the first layer
+  alone.
+  """
   task, packed = experiment.task, experiment.kind == "decoder_only"
   names = ["a", "a", "b", "mark"] * (site != "self" or packed)
   names += ["row", "row", "before", "start"] * (site == "self")
@@ -311,12 +341,16 @@ def grid_lines(rng, experiment, site: str, shape, reach: int) -> dict:
 
 
 class Refused(Exception):
-  """A draw that no certificate is tried of, and why."""
+  """This exception is raised for a draw of which no certificate is tried; it
+  says why."""
 
 
 def hunt(number: int) -> str:
-  """What became of a draw; AssertionError if it is accepted and does not
-  hold."""
+  """Returns what became of a draw.
+
+  Raises:
+    AssertionError: the draw is accepted and does not hold.
+  """
   drawn = draw(number)
   try:
     conditions.check_local(drawn.experiment, drawn.scaffold)
@@ -336,13 +370,13 @@ def hunt(number: int) -> str:
 
 
 def sentence(reason: str) -> str:
-  """A refusal without what differs between draws."""
+  """Returns a refusal without what differs between draws."""
   reason = re.sub(r"\(.*?\)|layer \d+|head \d+|[-+]?\d+", "…", reason)
   return reason.partition(";")[0]
 
 
 def sizes_beyond(drawn: Draw) -> list:
-  """Sizes that are larger than those surveyed; at width=fixed the only one."""
+  """Returns sizes larger than those surveyed; at width=fixed the only one."""
   experiment, scaffold, rng = drawn.experiment, drawn.scaffold, drawn.rng
   if drawn.grid:
     columns, rows = running_sums.sizes(
@@ -358,8 +392,10 @@ def sizes_beyond(drawn: Draw) -> list:
   return [int(widths[-1] + rng.integers(1, BEYOND + 1))]
 
 
-def views_at(drawn: Draw, size) -> list:
-  """[(View, Example)] of all rows at a size."""
+def views_at(
+  drawn: Draw, size: int | tuple[int, int]
+) -> list[tuple[receptive_fields.View, receptive_fields.Example]]:
+  """Returns the [(View, Example)] of all rows at a size."""
   args = drawn.experiment, drawn.scaffold
   if drawn.grid:
     return list(running_sums.views_at(*args, size, GRID_BOUND))
@@ -367,8 +403,14 @@ def views_at(drawn: Draw, size) -> list:
   return list(receptive_fields.views_at(*args, tape, size, BOUND))
 
 
-def check_size(drawn: Draw, survey, states, size) -> None:
-  """No view is new, and random inputs have the logits of the tables."""
+def check_size(
+  drawn: Draw,
+  survey: certificate.Survey,
+  states: States,
+  size: int | tuple[int, int],
+) -> None:
+  """Checks that no view is new, and that random inputs have the tables'
+  logits."""
   rows = views_at(drawn, size)
   new = [example for view, example in rows if view not in survey.views]
   assert not new, f"a view that was not surveyed: {new[0]}"
@@ -380,13 +422,15 @@ def check_size(drawn: Draw, survey, states, size) -> None:
     compare(states.logits(view, contexts), logits[:, example.row])
 
 
-def compare(tables, dense) -> None:
+def compare(tables: np.ndarray, dense: np.ndarray) -> None:
+  """Checks that two computations of the same logits agree."""
   size = max(1.0, float(np.abs(dense).max()))
   gap = float(np.abs(tables - dense).max())
   assert gap <= TOLERANCE * size, f"tables and model differ by {gap}"
 
 
-def random_items(drawn: Draw, size) -> np.ndarray:
+def random_items(drawn: Draw, size: int | tuple[int, int]) -> np.ndarray:
+  """Returns digits of BATCH random inputs of a size."""
   if drawn.grid:
     n, m = size
     items = drawn.rng.integers(0, 10, (BATCH, 2, max(size))).astype(np.int32)
@@ -395,8 +439,10 @@ def random_items(drawn: Draw, size) -> np.ndarray:
   return certificate._random_inputs(drawn.rng, drawn.experiment, BATCH, size)
 
 
-def ordinary(drawn: Draw, params, items, size):
-  """(batch, logits) of at most BATCH inputs by the ordinary pass."""
+def ordinary(
+  drawn: Draw, params: dict, items: np.ndarray, size: int | tuple[int, int]
+) -> tuple[pack.Batch, np.ndarray]:
+  """Returns (batch, logits) of at most BATCH inputs by the ordinary pass."""
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
   items = np.concatenate([items, items[-1:].repeat(BATCH - count, 0)])
@@ -408,14 +454,26 @@ def ordinary(drawn: Draw, params, items, size):
   return pack.take(jax.device_get(batch), lambda x: x[:count]), logits[:count]
 
 
-def contexts_of(drawn: Draw, survey, view, example, items, batch):
-  of = running_sums._contexts if drawn.grid else certificate._contexts
-  return of(survey.tape, view, example, items, batch)
+def contexts_of(
+  drawn: Draw,
+  survey: certificate.Survey,
+  view: receptive_fields.View,
+  example: receptive_fields.Example,
+  items: np.ndarray,
+  batch: pack.Batch,
+) -> np.ndarray:
+  """Returns what the inputs have in a view's columns: [B, columns]."""
+  read_contexts = (
+    running_sums._contexts if drawn.grid else certificate._contexts
+  )
+  return read_contexts(survey.tape, view, example, items, batch)
 
 
-def small_inputs(drawn: Draw):
-  """(items [n, operands, ...], size): all inputs of the largest size of which
-  there are at most BATCH times four."""
+def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
+  """Returns (items [n, operands, ...], size) of all inputs of a small size.
+
+  It is the largest size of which there are at most BATCH times four.
+  """
   experiment, task = drawn.experiment, drawn.experiment.task
   if drawn.grid:
     return np.indices((10, 10)).reshape(2, -1).T[..., None].astype(np.int32), (
@@ -441,8 +499,11 @@ def small_inputs(drawn: Draw):
   return items[: 16 * BATCH], width
 
 
-def all_small(drawn: Draw, params):
-  """(items, size, target, logits) of all inputs of a small size."""
+def all_small(drawn: Draw, params: dict) -> tuple:
+  """Returns (items, size, parts, target, logits) of all inputs of a small size.
+
+  The parts are (batch, logits) of BATCH inputs each.
+  """
   items, size = small_inputs(drawn)
   parts = [
     ordinary(drawn, params, part, size)
@@ -452,13 +513,18 @@ def all_small(drawn: Draw, params):
   return items, size, parts, target, np.concatenate([x for _, x in parts])
 
 
-def check_small(drawn: Draw, survey, states) -> int:
-  """Row by row, the inputs of a small size that are wrong are those with a
-  wrong context, which is among those counted. Returns how many are wrong.
+def check_small(drawn: Draw, survey: certificate.Survey, states: States) -> int:
+  """Checks all inputs of a small size against their contexts.
+
+  Row by row, the inputs that are wrong must be those with a wrong context,
+  which must be among those counted.
+
+  Returns:
+    How many inputs are wrong.
   """
   items, size, parts, target, logits = all_small(drawn, states.params)
   right = logits.argmax(-1) == target
-  every = dict(zip(survey.views, survey.contexts, strict=True))
+  contexts_by_view = dict(zip(survey.views, survey.contexts, strict=True))
   wrong = np.zeros(len(items), bool)
   for view, example in views_at(drawn, size):
     contexts = np.concatenate(
@@ -477,9 +543,9 @@ def check_small(drawn: Draw, survey, states) -> int:
     agree = (margins > 0) == right[:, example.row]
     assert (agree | tie).all(), f"{example}: the program and the tables differ"
     wrong |= ~right[:, example.row]
-    if every[view].count <= MOST:
-      counted = np.concatenate(list(every[view].chunks(1 << 14)))
-      assert len(np.unique(counted, axis=0)) == every[view].count
+    if contexts_by_view[view].count <= MOST:
+      counted = np.concatenate(list(contexts_by_view[view].chunks(1 << 14)))
+      assert len(np.unique(counted, axis=0)) == contexts_by_view[view].count
       both = np.concatenate([counted, contexts])
       assert len(np.unique(both, axis=0)) == len(counted), (
         "a context is missing"
@@ -487,7 +553,10 @@ def check_small(drawn: Draw, survey, states) -> int:
   return int(wrong.sum())
 
 
-def all_contexts(survey) -> list:
+def all_contexts(
+  survey: certificate.Survey,
+) -> list[tuple[receptive_fields.View, np.ndarray]]:
+  """Returns (view, contexts) of every view that has contexts."""
   return [
     (view, np.concatenate(list(contexts.chunks(1 << 14))))
     for view, contexts in zip(survey.views, survey.contexts, strict=True)
@@ -495,10 +564,13 @@ def all_contexts(survey) -> list:
   ]
 
 
-def check_fitted(drawn: Draw, survey) -> None:
-  """A head that is right in all contexts is right on all inputs; moved until a
-  context fails, it is wrong by both."""
-  task, every = drawn.experiment.task, all_contexts(survey)
+def check_fitted(drawn: Draw, survey: certificate.Survey) -> None:
+  """Checks a head that is fitted, and then moved until a context fails.
+
+  Right in all contexts, it must be right on all inputs; then it must be wrong
+  by both.
+  """
+  task, cases = drawn.experiment.task, all_contexts(survey)
   head = f"logits_dense_{task.name}"
   shape = drawn.params[head]["kernel"].shape
   features = np.concatenate(
@@ -511,7 +583,7 @@ def check_fitted(drawn: Draw, survey) -> None:
             survey.tape,
             1 << 12,
           ).logits(view, contexts)
-          for view, contexts in every
+          for view, contexts in cases
         ]
       )
       for kernel in np.array_split(
@@ -527,18 +599,18 @@ def check_fitted(drawn: Draw, survey) -> None:
       contexts[:, view.asked].astype(int)
       if view.asked is not None
       else np.full(len(contexts), task.end)
-      for view, contexts in every
+      for view, contexts in cases
     ]
   )
-  wanted = 10.0 * (answers[:, None] == np.arange(shape[1]))
-  solution = np.linalg.lstsq(features, wanted, rcond=1e-6)[0]
+  wanted_logits = 10.0 * (answers[:, None] == np.arange(shape[1]))
+  solution = np.linalg.lstsq(features, wanted_logits, rcond=1e-6)[0]
   # The constant is the last row; unused features have no share in it.
   columns = -(-shape[0] // shape[1])
   sizes = [len(x) for x in np.array_split(np.arange(shape[0]), columns)]
-  kept = np.concatenate(
+  rows = np.concatenate(
     [shape[1] * k + np.arange(n) for k, n in enumerate(sizes)]
   )
-  kernel, bias = solution[kept], solution[-1]
+  kernel, bias = solution[rows], solution[-1]
   if np.abs(kernel).max() > 100:  # sums would cancel, and round
     return
   noise = drawn.rng.normal(size=kernel.shape)
@@ -550,7 +622,7 @@ def check_fitted(drawn: Draw, survey) -> None:
       certificate.margins(
         view, contexts, states.logits(view, contexts), task.end
       ).min()
-      for view, contexts in every
+      for view, contexts in cases
     )
     moved = dataclasses.replace(drawn, params=params)
     wrong = check_small(moved, survey, states)
@@ -567,8 +639,10 @@ def check_fitted(drawn: Draw, survey) -> None:
 FITTED = collections.Counter()
 
 
-def check_shortest(drawn: Draw, survey, states) -> None:
-  """An input that is made for the worst context is wrong in the ordinary
+def check_shortest(
+  drawn: Draw, survey: certificate.Survey, states: States
+) -> None:
+  """Checks that an input made for the worst context fails in the ordinary
   pass."""
   worst = (np.inf, None)
   for (view, examples), (_, contexts) in zip(
@@ -589,13 +663,17 @@ def check_shortest(drawn: Draw, survey, states) -> None:
   assert logits[0, example.row].argmax() != batch.target[0, example.row]
 
 
-def with_head(drawn: Draw, head: str, kernel, bias=None):
+def with_head(
+  drawn: Draw, head: str, kernel: np.ndarray, bias: np.ndarray | None = None
+) -> dict:
+  """Returns the parameters with another output layer."""
   bias = np.zeros(kernel.shape[1]) if bias is None else bias
   params = {"kernel": jnp.float32(kernel), "bias": jnp.float32(bias)}
   return drawn.params | {head: params}
 
 
 def main() -> int:
+  """Hunts over the draws asked for; returns 1 if one does not hold."""
   # One program for all widths.
   receptive_fields.ROUND, running_sums.COLUMNS = BOUND, GRID_BOUND[0]
   parser = argparse.ArgumentParser(description=__doc__)
@@ -642,6 +720,7 @@ def main() -> int:
 
 
 def draw_form(number: int) -> Form:
+  """Returns the form of a draw, without the rest."""
   rng = np.random.default_rng([20261123, number])
   return FORMS[rng.integers(len(FORMS))]
 

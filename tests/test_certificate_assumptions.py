@@ -1,5 +1,8 @@
-"""What a certificate assumes, one by one: each is broken alone, and is refused
-or surveyed otherwise. docs/certificates.md lists them."""
+"""These tests break what a certificate assumes, one assumption at a time.
+
+What is broken alone is refused, or surveyed otherwise. docs/certificates.md
+lists the assumptions.
+"""
 
 import dataclasses
 
@@ -12,7 +15,7 @@ from plain_lines import one_seed
 from test_multiply_long import model as grid_model
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.certify import (
   certificate,
   conditions,
@@ -23,6 +26,7 @@ from lengthgen_jax.certify import (
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Place, Tape
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.tasks.addition import Addition
@@ -36,19 +40,22 @@ TARGET = 2  # the segment of outputs of a product
 # Grids: rows are surveyed as far as lines reach along them.
 
 
-def moved(own, site: str, where, **changes):
-  """The scaffold of a grid's model with fields of some of a site's lines
-  changed."""
-  lines = own.scaffold[site]
+def moved(
+  grid: Model, site: str, where: tuple[int, ...], **changes
+) -> dict[str, SiteLines]:
+  """Returns a grid's scaffold with fields of some of a site's lines changed."""
+  lines = grid.scaffold[site]
   fields = {}
   for name, value in changes.items():
     fields[name] = np.array(getattr(lines, name))
     fields[name][where] = value
-  return own.scaffold | {site: lines._replace(**fields)}
+  return grid.scaffold | {site: lines._replace(**fields)}
 
 
-def first_line(lines, segment: int, c=None):
-  """Where a site's first valid line to a segment stands."""
+def first_line(
+  lines: SiteLines, segment: int, c: list[int] | None = None
+) -> tuple[int, ...]:
+  """Returns the index of a site's first valid line to a segment."""
   here = np.asarray(lines.valid) & (np.asarray(lines.segment) == segment)
   if c is not None:
     here &= (np.asarray(lines.intercept) == c).all(-1)
@@ -65,31 +72,31 @@ REFUSED = "digits beyond the row before|does not cover"
     ("self", TARGET, {"intercept": [-2, 0]}),
     ("cross", 1, {"intercept": [4, 0]}),  # digit j + 4 of b
     ("cross", 1, {"intercept": [-5, 0]}),
-    # The fourth digit of b for every row; an output at a fixed place.
+    # Every row sees the fourth digit of b; or an output at a fixed place.
     ("cross", 1, {"matrix": np.zeros((2, 2), int), "intercept": [3, 0]}),
     ("self", TARGET, {"matrix": np.diag([0, 1]), "intercept": [3, 0]}),
   ],
   ids=str,
 )
 def test_digits_of_far_rows_are_found_however_far(site, segment, changes):
-  own = grid_model()
-  where = first_line(own.scaffold[site], segment)
-  scaffold = moved(own, site, where, **changes)
+  grid = grid_model()
+  where = first_line(grid.scaffold[site], segment)
+  scaffold = moved(grid, site, where, **changes)
   with pytest.raises(UsageError, match=REFUSED):
-    conditions.check_local(own.experiment, scaffold)
-    running_sums.survey(own.experiment, scaffold)
+    conditions.check_local(grid.experiment, scaffold)
+    running_sums.survey(grid.experiment, scaffold)
 
 
 def test_the_rows_surveyed_follow_the_lines():
-  own = grid_model()
-  tape = running_sums.tapes_of(own.experiment)[0]
-  rows = lambda scaffold: running_sums.sizes(own.experiment, scaffold, tape)[1]
-  assert rows(own.scaffold) == range(1, 4)
-  up = first_line(own.scaffold["self"], TARGET, [-1, 0])
-  assert rows(moved(own, "self", up, intercept=[-4, 0])) == range(1, 7)
-  ahead = first_line(own.scaffold["cross"], 1)
-  assert rows(moved(own, "cross", ahead, intercept=[4, 0])) == range(1, 8)
-  assert rows(moved(own, "cross", ahead, intercept=[-2, 0])) == range(1, 6)
+  grid = grid_model()
+  tape = running_sums.tapes_of(grid.experiment)[0]
+  rows = lambda scaffold: running_sums.sizes(grid.experiment, scaffold, tape)[1]
+  assert rows(grid.scaffold) == range(1, 4)
+  up = first_line(grid.scaffold["self"], TARGET, [-1, 0])
+  assert rows(moved(grid, "self", up, intercept=[-4, 0])) == range(1, 7)
+  ahead = first_line(grid.scaffold["cross"], 1)
+  assert rows(moved(grid, "cross", ahead, intercept=[4, 0])) == range(1, 8)
+  assert rows(moved(grid, "cross", ahead, intercept=[-2, 0])) == range(1, 6)
 
 
 GRID_BREAKERS = {
@@ -104,23 +111,23 @@ GRID_BREAKERS = {
 
 @pytest.mark.parametrize("words", GRID_BREAKERS)
 def test_lines_that_the_proof_of_grids_leaves_out_are_refused(words):
-  own = grid_model()
-  conditions.check_local(own.experiment, own.scaffold)
+  grid = grid_model()
+  conditions.check_local(grid.experiment, grid.scaffold)
   site, segment, changes = GRID_BREAKERS[words]
-  where = first_line(own.scaffold[site], segment)
-  scaffold = moved(own, site, where, **changes)
+  where = first_line(grid.scaffold[site], segment)
+  scaffold = moved(grid, site, where, **changes)
   with pytest.raises(UsageError, match=words) as caught:
-    conditions.check_local(own.experiment, scaffold)
+    conditions.check_local(grid.experiment, scaffold)
   assert "\n" not in str(caught.value)
 
 
 def test_prompt_rows_and_encoders_of_grids_are_refused():
-  own = grid_model("decoder_only")
-  conditions.check_local(own.experiment, own.scaffold)
-  where = first_line(own.scaffold["self"], 0)
-  scaffold = moved(own, "self", where, row_segment=ANY)
+  grid = grid_model("decoder_only")
+  conditions.check_local(grid.experiment, grid.scaffold)
+  where = first_line(grid.scaffold["self"], 0)
+  scaffold = moved(grid, "self", where, row_segment=ANY)
   with pytest.raises(UsageError, match="prompt's rows"):
-    conditions.check_local(own.experiment, scaffold)
+    conditions.check_local(grid.experiment, scaffold)
   fields = {"positions.kind": "none", "model.num_encoder_layers": 2}
   fields |= {"model.num_decoder_layers": 2, "model.num_heads": 4}
   built = untrained.experiment("multiply_long", fields=fields)
@@ -131,8 +138,8 @@ def test_prompt_rows_and_encoders_of_grids_are_refused():
 
 def test_first_rows_have_views_of_their_own():
   """A view of a first row and one of a later row have other contexts."""
-  own = grid_model()
-  survey = running_sums.survey(own.experiment, own.scaffold)
+  grid = grid_model()
+  survey = running_sums.survey(grid.experiment, grid.scaffold)
   assert {view.first for view in survey.views} == {False, True}
   for (view, examples), contexts in zip(
     survey.views.items(), survey.contexts, strict=True
@@ -147,8 +154,11 @@ def test_first_rows_have_views_of_their_own():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_many_layers_drift_no_farther_than_is_surveyed(kind):
-  """In one sequence a prompt's row says the token after its own, so that a line
-  of intercept 0 moves a place by one in every layer."""
+  """Places drift by no more than their lines' hops in all layers.
+
+  In one sequence a prompt's row says the token after its own, so that a line of
+  intercept 0 moves a place by one in every layer.
+  """
   built, params = model(
     "addition", kind, more=(("model.num_decoder_layers", 4),)
   )
@@ -173,7 +183,7 @@ def test_lines_over_the_whole_sequence_count_its_marks():
   line = lambda segment, c: {
     "self": one_seed(shared_lines([Line(segment, LEFT, 1, c)], 2))
   }
-  reach = lambda *own: receptive_fields.reach(built, line(*own))
+  reach = lambda *arguments: receptive_fields.reach(built, line(*arguments))
   assert reach(WHOLE, -1) == 2 * (1 + 2)
   assert reach(0, -1) == 2 * (1 + 1)
   assert reach(TARGET, -1) == 0 and reach(TARGET, -3) == 2 * 2
@@ -199,17 +209,22 @@ def test_lines_that_reach_too_far_are_said_before_a_survey_begins():
     "self": one_seed(shared_lines(far, 2)),
     "cross": one_seed(shared_lines(near, 2)),
   }
-  with pytest.raises(UsageError, match="self-attention.*head 0: -3000") as told:
+  with pytest.raises(
+    UsageError, match="self-attention.*head 0: -3000"
+  ) as error:
     certificate.survey(built, scaffold)
-  assert "\n" not in str(told.value)
+  assert "\n" not in str(error.value)
 
 
 # Values: no two contexts share a state, no number wraps.
 
 
 def test_contexts_of_many_wide_values_are_told_apart():
-  """Seven places of items and outputs of Dyck with bound 60, 64 values: as one
-  64-bit number, 128 contexts are 96."""
+  """No two contexts share a number, however many values they have.
+
+  There are seven places of items and outputs of Dyck with bound 60, 64 values:
+  as one 64-bit number, 128 contexts would be 96.
+  """
   tape = Tape(TASKS["dyck"](bound=60))
   assert tape.values == 64
   contexts = Contexts(tape, [Place((0,), True, False)] * 7)
@@ -266,7 +281,7 @@ def test_tasks_of_more_values_than_a_byte_are_refused():
 
 
 class Careless(Addition):
-  """Says of itself that it never carries, and adds."""
+  """This task says of itself that it never carries, and adds."""
 
   name = "addition"
 
@@ -278,7 +293,7 @@ class Careless(Addition):
 
 
 class Unmarked(Addition):
-  """Says that the lowest digit of a is a mark."""
+  """This task says that the lowest digit of a is a mark."""
 
   def holds(self, segment, left, right):
     return (
@@ -289,7 +304,7 @@ class Unmarked(Addition):
 
 
 class Shifted(Addition):
-  """Says that a's digits are those of the next place."""
+  """This task says that a's digits are those of the next place."""
 
   def holds(self, segment, left, right):
     held = super().holds(segment, left, right)
@@ -322,46 +337,49 @@ def test_tasks_that_are_not_what_they_say_are_refused(task, words):
 
 
 def test_a_certificate_is_of_what_the_program_makes_of_parameters(monkeypatch):
-  own, *_ = small("successor")
-  before = certificate.checksum(own)
-  config = own.experiment.model.config
-  task = dataclasses.replace(own.experiment.task, slack=1)
-  sets = (dataclasses.replace(own.experiment.data[0], task=task),)
+  candidate, *_ = small("successor")
+  before = certificate.checksum(candidate)
+  config = candidate.experiment.model.config
+  task = dataclasses.replace(candidate.experiment.task, slack=1)
+  sets = (dataclasses.replace(candidate.experiment.data[0], task=task),)
   changed = [
-    dataclasses.replace(own.experiment, data=sets),
-    dataclasses.replace(own.experiment, fixed_width=9),
+    dataclasses.replace(candidate.experiment, data=sets),
+    dataclasses.replace(candidate.experiment, fixed_width=9),
     dataclasses.replace(
-      own.experiment,
-      model=own.experiment.model.clone(
+      candidate.experiment,
+      model=candidate.experiment.model.clone(
         config=dataclasses.replace(config, activation="gelu")
       ),
     ),
   ]
   sums = {
-    certificate.checksum(dataclasses.replace(own, experiment=experiment))
+    certificate.checksum(dataclasses.replace(candidate, experiment=experiment))
     for experiment in changed
   }
   assert len(sums) == 3 and before not in sums
   section = type("Section", (), {"exhaustive": True})
-  kept = {"checksum": before, "complete": True}
-  assert certify._kept(kept, section, own)
+  stored = {"checksum": before, "complete": True}
+  assert certify._kept(stored, section, candidate)
   monkeypatch.setattr(certificate, "LEMMA", certificate.LEMMA + 1)
-  assert not certify._kept(kept, section, own)
+  assert not certify._kept(stored, section, candidate)
 
 
 def test_a_head_that_is_no_number_is_wrong():
-  """However it comes about: a NaN in a parameter, in a line's value."""
-  own, survey, _, _, _ = small("successor")
-  lines = own.scaffold["self"]
+  """A NaN counts as wrong, be it in a parameter or in a line's value."""
+  candidate, survey, _, _, _ = small("successor")
+  lines = candidate.scaffold["self"]
   value = np.full_like(lines.value, np.nan)
-  scaffold = own.scaffold | {"self": lines._replace(value=value)}
+  scaffold = candidate.scaffold | {"self": lines._replace(value=value)}
   head = "logits_dense_successor"
-  params = own.params | {
-    head: {name: x * jnp.nan for name, x in own.params[head].items()}
+  params = candidate.params | {
+    head: {name: x * jnp.nan for name, x in candidate.params[head].items()}
   }
-  for params_, scaffold_ in ((own.params, scaffold), (params, own.scaffold)):
-    survey = certificate.survey(own.experiment, scaffold_)
-    states = States(own.experiment, params_, survey.tape)
+  for params_, scaffold_ in (
+    (candidate.params, scaffold),
+    (params, candidate.scaffold),
+  ):
+    survey = certificate.survey(candidate.experiment, scaffold_)
+    states = States(candidate.experiment, params_, survey.tape)
     for view, contexts in zip(survey.views, survey.contexts, strict=True):
       tally = certificate.Tally()
       list(certificate.enumerate_view(states, view, contexts, tally))
@@ -421,7 +439,7 @@ def test_lines_are_one_set_for_all_layers_or_one_for_each(layers):
 
 
 def test_a_view_that_no_input_has_has_no_contexts():
-  """Zeros alone can follow, and there is a digit."""
+  """No context is counted where zeros alone can follow and there is a digit."""
   tape = running_sums.RowTape(RunningSum(True, 11))
   steps = (Place((2,), False, False), Place((0, 2), True, False))
   contexts = Contexts(tape, steps)

@@ -1,1 +1,2 @@
-"""Certificates: whether a model is right at every length, by all cases."""
+"""This package decides by all cases whether a model is right at every
+length."""

@@ -1,8 +1,8 @@
-"""Whether a trained model is right on inputs of every length, by all cases.
+"""This module decides by all cases whether a model is right at every length.
 
-See certify.receptive_fields for why finitely many cases are all there are. What
-is left to believe: that the few cells which the program's own biases open at
-the widths surveyed are those it opens (the program reads them off), that
+See certify.receptive_fields for why finitely many cases suffice. Three things
+remain to be believed: that the few cells which the program's own biases open at
+the widths surveyed are those that it opens (the program reads them off), that
 floating point rounds no more than was measured here on other batch sizes and on
 the dense path, and the lemma.
 """
@@ -10,6 +10,7 @@ the dense path, and the lemma.
 import dataclasses
 import hashlib
 import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -17,46 +18,50 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import receptive_fields
+from lengthgen_jax.certify.receptive_fields import Example, View
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Tape
 from lengthgen_jax.errors import check
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
-from lengthgen_jax.training.mesh import ONE
+from lengthgen_jax.training.mesh import ONE, Mesh
 
-LEMMA = 2  # certificates made by an earlier one are made anew
-THIN = 32  # contexts of a view with the smallest margins, which are kept
-PASS = 32  # inputs that the whole model is shown at once
+LEMMA = 2  # version of the lemma; older certificates are computed again
+THIN = 32  # how many contexts with the smallest margins are kept for each view
+PASS = 32  # inputs that the whole model computes at once
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-ULPS = 2  # of the largest logit, the least rounding there is
-DENSE_ROWS = 100_000  # rows whose logits are held against the dense path
+ULPS = 2  # the least rounding assumed, in last places of the largest logit
+DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 
 class Survey(NamedTuple):
-  """All there is to check of a model.
+  """A survey is everything that there is to check of a model.
 
   Attributes:
-    tape: of the task.
+    tape: the Tape of the task.
     views: {View: [Example, ...]}, narrowest first.
     contexts: the Contexts of every view, in the same order.
   """
 
   tape: Tape
-  views: dict
-  contexts: list
+  views: dict[View, list[Example]]
+  contexts: list[Contexts]
 
   @property
   def cases(self) -> int:
-    return sum(own.count for own in self.contexts)
+    """This is the number of contexts of all views."""
+    return sum(contexts.count for contexts in self.contexts)
 
   def narrowest(self, count: int) -> "Survey":
-    """The first views alone."""
+    """Returns the survey of the first `count` views alone."""
     views = dict(list(self.views.items())[:count])
     return self._replace(views=views, contexts=self.contexts[:count])
 
 
-def survey(experiment, scaffold) -> Survey:
-  """The views of a model's rows, and their contexts."""
+def survey(experiment: Experiment, scaffold: dict[str, SiteLines]) -> Survey:
+  """Returns the views of a model's rows, and their contexts."""
   tape = Tape(experiment.task)
   views = receptive_fields.views(experiment, scaffold, tape)
   contexts = [Contexts(tape, view.steps) for view in views]
@@ -65,13 +70,15 @@ def survey(experiment, scaffold) -> Survey:
 
 @dataclasses.dataclass
 class Tally:
-  """What was found in the contexts of a view, so far.
+  """A tally counts what was found in the contexts of a view, so far.
 
   Attributes:
-    cases, wrong: how many contexts, and how many of them are wrong.
-    margin: the smallest: right logit - best wrong one.
-    histogram: of margins, by EDGES.
-    thin: [[margin, context]] of the smallest ones, smallest first.
+    cases, wrong: how many contexts were checked, and how many of them are
+      wrong.
+    margin: the smallest margin: right logit - best wrong one.
+    histogram: the number of margins in each interval of EDGES.
+    thin: [[margin, context]] of the contexts with the smallest margins,
+      smallest first.
   """
 
   cases: int = 0
@@ -82,43 +89,75 @@ class Tally:
   )
   thin: list = dataclasses.field(default_factory=list)
 
-  def add(self, contexts, margins) -> None:
-    """Counts the contexts of a chunk."""
+  def add(self, contexts: np.ndarray, margins: np.ndarray) -> None:
+    """Adds the contexts [B, columns] of a chunk and their margins [B]."""
     self.cases += len(contexts)
     self.wrong += int((margins <= 0).sum())
     self.margin = min(self.margin, float(margins.min()))
     counts = np.histogram(margins, EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
     order = np.argsort(margins, kind="stable")[:THIN]
-    found = [[float(margins[k]), contexts[k].tolist()] for k in order]
-    self.thin = sorted([*self.thin, *found])[:THIN]
+    thinnest = [[float(margins[k]), contexts[k].tolist()] for k in order]
+    self.thin = sorted([*self.thin, *thinnest])[:THIN]
 
 
-def margins(view, contexts, logits, end: int):
-  """Right logit - best wrong one, for every context; -inf if that is no
-  number."""
+def margins(
+  view: View, contexts: np.ndarray, logits: jax.Array | np.ndarray, end: int
+) -> np.ndarray:
+  """Returns the margin of every context: right logit - best wrong one.
+
+  Args:
+    view: the view that the contexts belong to.
+    contexts: [B, columns].
+    logits: [B, V] of the view's row.
+    end: id of the end token.
+
+  Returns:
+    [B] margins; a margin that is not a number counts as -inf.
+  """
   logits = np.array(logits)
-  wanted = np.full(len(contexts), end)
+  answers = np.full(len(contexts), end)
   if view.asked is not None:
-    wanted = contexts[:, view.asked].astype(int)
-  right = np.take_along_axis(logits, wanted[:, None], 1)[:, 0]
-  np.put_along_axis(logits, wanted[:, None], -np.inf, 1)
+    answers = contexts[:, view.asked].astype(int)
+  right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
+  np.put_along_axis(logits, answers[:, None], -np.inf, 1)
   with np.errstate(invalid="ignore"):
-    found = right - logits.max(axis=1)
-  return np.where(np.isnan(found), -np.inf, found)
+    differences = right - logits.max(axis=1)
+  return np.where(np.isnan(differences), -np.inf, differences)
 
 
-def enumerate_view(states: States, view, contexts: Contexts, tally, skip=0):
-  """Adds every chunk from `skip` on to the tally; yields after each."""
+def enumerate_view(
+  states: States, view: View, contexts: Contexts, tally: Tally, skip: int = 0
+) -> Iterator[int]:
+  """Adds every chunk from `skip` on to the tally; yields each one's size."""
   chunks = itertools.islice(contexts.chunks(states.size), skip, None)
   end = states.tape.task.end
-  for own, logits in states.of_chunks(view, chunks, contexts.count):
-    tally.add(own, margins(view, own, logits, end))
-    yield len(own)
+  for chunk, logits in states.of_chunks(view, chunks, contexts.count):
+    tally.add(chunk, margins(view, chunk, logits, end))
+    yield len(chunk)
 
 
-def inputs_of(survey: Survey, view, example, context, live: int, rng=None):
-  """Digits [operands, W] of an input whose row has a context, or None."""
+def inputs_of(
+  survey: Survey,
+  view: View,
+  example: Example,
+  context: np.ndarray | list[int],
+  live: int,
+  rng: np.random.Generator | None = None,
+) -> np.ndarray | None:
+  """Returns an input whose row has a given context.
+
+  Args:
+    survey: the survey that the view is in.
+    view: the view of the row.
+    example: the row, one that has the view.
+    context: values of the view's columns.
+    live: how many places may be other than zero.
+    rng: chooses among such inputs; None takes the first.
+
+  Returns:
+    Digits [operands, W], or None where there is no such input.
+  """
   digits, outputs, shared = {}, {}, 0
   columns = view.columns(survey.tape.shared)
   for (kind, which, number), column in columns.items():
@@ -132,106 +171,149 @@ def inputs_of(survey: Survey, view, example, context, live: int, rng=None):
   return survey.tape.realize(shared, digits, outputs, example.width, live, rng)
 
 
-def inputs(survey: Survey, view, example, tally: Tally, dense: "Dense"):
-  """Digits [n, operands, W] of inputs that have a tally's thinnest contexts at
-  an example."""
+def inputs(
+  survey: Survey, view: View, example: Example, tally: Tally, dense: "Dense"
+) -> np.ndarray:
+  """Returns digits [n, operands, W] of inputs that have a tally's thinnest
+  contexts at an example."""
   live = dense.experiment.live(example.width)
-  made = lambda own: inputs_of(survey, view, example, own, live)
-  return np.stack([made(own) for _, own in tally.thin])
+  realize = lambda context: inputs_of(survey, view, example, context, live)
+  return np.stack([realize(context) for _, context in tally.thin])
 
 
 class Dense:
-  """The whole model on whole inputs, as everything else in the program runs it.
+  """The dense path runs the whole model on whole inputs, as the rest of the
+  program does.
 
   Attributes:
-    experiment, scaffold, params: of one seed.
+    experiment: the experiment that the model belongs to.
     longest: static bound of widths.
-    mesh: the devices that inputs are split over.
   """
 
-  def __init__(self, experiment, scaffold, params, longest, *, mesh=ONE):
+  def __init__(
+    self,
+    experiment: Experiment,
+    scaffold: dict[str, SiteLines],
+    params: dict,
+    longest: int | tuple[int, int],
+    *,
+    mesh: Mesh = ONE,
+  ):
+    """Compiles the forward pass of one seed.
+
+    Args:
+      experiment: the experiment that the model belongs to.
+      scaffold: lines of this seed, by site.
+      params: parameters of this seed.
+      longest: static bound of widths.
+      mesh: the devices that inputs are split over.
+    """
     self.experiment, self.longest = experiment, longest
     head = experiment.task.name
-    told = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(lambda batch: mesh.whole(told(mesh.split(batch))))
+    forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
+    self._apply = jax.jit(lambda batch: mesh.whole(forward(mesh.split(batch))))
 
-  def __call__(self, items, width):
-    """(batch, logits [B, T, V]) of inputs [B, operands, W], a few at a time:
-    one program for all, whose arrays fit a CPU's cache."""
+  def __call__(
+    self, items: np.ndarray, width: int | tuple[int, int]
+  ) -> tuple[pack.Batch, np.ndarray]:
+    """Returns (batch, logits [B, T, V]) of inputs [B, operands, W].
+
+    Inputs are computed a few at a time: one program serves for all, whose
+    arrays fit a CPU's cache.
+    """
     task, kind, count = self.experiment.task, self.experiment.kind, len(items)
     live = self.experiment.live(np.asarray(width))
     lengths = np.broadcast_to(live, task.operands)
     filled = np.concatenate([items, items[-1:].repeat(-count % PASS, 0)])
-    parsed = [(own, lengths) for own in filled]
-    made = data.typed_batch(task, kind, parsed, width, self.longest)
-    some = partial(pack.take, jax.device_get(made))
+    parsed = [(digits, lengths) for digits in filled]
+    batch = data.typed_batch(task, kind, parsed, width, self.longest)
+    select = partial(pack.take, jax.device_get(batch))
     starts = range(0, count, PASS)
-    logits = [self._apply(some(lambda x, n=n: x[n : n + PASS])) for n in starts]
-    return some(lambda x: x[:count]), np.concatenate(logits)[:count]
+    logits = [
+      self._apply(select(lambda x, n=n: x[n : n + PASS])) for n in starts
+    ]
+    return select(lambda x: x[:count]), np.concatenate(logits)[:count]
 
 
-def rounding(states: States, survey: Survey, dense: Dense, seed: int) -> tuple:
-  """(largest difference of a logit, rows compared) between the layer-wise
-  tables and the dense path, on random inputs of every width surveyed."""
-  found = {}
-  at = {e[:2]: (v, e) for v, own in survey.views.items() for e in own}
-  count = -(-DENSE_ROWS // len(at))
+def rounding(
+  states: States, survey: Survey, dense: Dense, seed: int
+) -> tuple[float, int]:
+  """Measures how far the layer-wise tables and the dense path are apart.
+
+  The inputs are random, of every width surveyed.
+
+  Returns:
+    (largest difference of a logit, rows compared).
+  """
+  compared = {}
+  by_row = {e[:2]: (v, e) for v, group in survey.views.items() for e in group}
+  count = -(-DENSE_ROWS // len(by_row))
   generator = np.random.default_rng(seed)
-  for width in sorted({width for width, _ in at}):
+  for width in sorted({width for width, _ in by_row}):
     items = _random_inputs(generator, dense.experiment, count, width)
     batch, logits = dense(items, width)
     check_task(dense.experiment, survey.tape, items, batch)
-    for row in (row for own, row in at if own == width):
-      view, example = at[width, row]
+    for row in (row for group, row in by_row if group == width):
+      view, example = by_row[width, row]
       contexts = _contexts(survey.tape, view, example, items, batch)
-      found.setdefault(view, []).append((contexts, logits[:, row]))
-  most, rows = 0.0, 0
-  for view, parts in found.items():
-    contexts, wanted = map(np.concatenate, zip(*parts, strict=True))
-    told = states.logits(view, contexts)
-    most = float(np.maximum(most, gap(told, wanted)))  # NaN stays
+      compared.setdefault(view, []).append((contexts, logits[:, row]))
+  largest, rows = 0.0, 0
+  for view, parts in compared.items():
+    contexts, expected = map(np.concatenate, zip(*parts, strict=True))
+    tables = states.logits(view, contexts)
+    largest = float(np.maximum(largest, gap(tables, expected)))  # NaN stays
     rows += len(contexts)
-  return most, rows
+  return largest, rows
 
 
-def gap(tables, dense) -> float:
-  """The largest difference of two computations of the same logits, at least a
-  few units in their last place: that two agree to the bit says only that both
-  round alike."""
+def gap(tables: np.ndarray, dense: np.ndarray) -> float:
+  """Returns the largest difference of two computations of the same logits.
+
+  It is at least a few units in their last place: that two agree to the bit says
+  only that both round alike.
+  """
   least = ULPS * np.finfo(dense.dtype).eps * np.abs(dense).max()
   return float(np.maximum(np.abs(tables - dense).max(), least))
 
 
-def _contexts(tape: Tape, view, example, items, batch):
-  """What the inputs have in a view's columns: [B, columns]."""
+def _contexts(
+  tape: Tape, view: View, example: Example, items: np.ndarray, batch: pack.Batch
+) -> np.ndarray:
+  """Returns what the inputs have in a view's columns: [B, columns]."""
   rows = np.asarray(batch.rows.left[0, :, 0])
-  said = np.asarray(batch.target)
+  outputs = np.asarray(batch.target)
   first = int(batch.first[0])
-  found = []
+  columns = []
   for kind, which, number in view.columns(tape.shared):
     if number < 0:
-      found.append(items[:, which, 0])
+      columns.append(items[:, which, 0])
     elif kind == "given":
-      found.append(items[:, which, example.places[number]])
+      columns.append(items[:, which, example.places[number]])
     else:
       place = example.places[number]
       assert rows[first + place] == place
-      found.append(said[:, first + place])
-  if not found:
+      columns.append(outputs[:, first + place])
+  if not columns:
     return np.zeros((len(items), 0), np.uint8)
-  return np.stack(found, axis=1).astype(np.uint8)
+  return np.stack(columns, axis=1).astype(np.uint8)
 
 
-def check_task(experiment, tape: Tape, items, batch) -> None:
-  """UsageError unless a task is what it says it is: its answers are those of
-  its transducer, and every input of its batches holds the mark, the digit or
-  the output that it is said to hold.
+def check_task(
+  experiment: Experiment, tape: Tape, items: np.ndarray, batch: pack.Batch
+) -> None:
+  """Checks that a task is what it says it is.
+
+  Its answers must be those of its transducer, and every input of its batches
+  must hold the mark, the digit or the output that it is said to hold.
 
   Args:
-    experiment: whose task it is.
-    tape: of the task.
+    experiment: the experiment of the task.
+    tape: the Tape of the task.
     items: [B, operands, W] random digits.
-    batch: of these inputs.
+    batch: the batch of these inputs.
+
+  Raises:
+    UsageError: the task is something else.
   """
   task, first = experiment.task, int(np.asarray(batch.first)[0])
   target = np.asarray(batch.target)
@@ -250,21 +332,26 @@ def check_task(experiment, tape: Tape, items, batch) -> None:
   ids = {"decoder": batch.inputs, "encoder": batch.source}
   for stack, tokens in receptive_fields.inputs_of(experiment, batch).items():
     for i, token in enumerate(tokens):
-      held = token.which
+      expected = token.which
       if token.kind == "said":
-        held = outputs[token.place]
+        expected = outputs[token.place]
       elif token.kind == "given":
-        held = items[:, token.which, max(token.place, 0)]
+        expected = items[:, token.which, max(token.place, 0)]
       check(
-        (np.asarray(ids[stack])[:, i] == held).all(),
+        (np.asarray(ids[stack])[:, i] == expected).all(),
         f"certify: {task.name}'s {stack} input {i} of W={items.shape[-1]} is"
         f" not always the {token.kind} that the task says it holds",
       )
 
 
-def _random_inputs(generator, experiment, count: int, width: int):
-  """Digits [count, operands, W]: a third of them uniform, a third near the
-  base's ends, a third with long carries."""
+def _random_inputs(
+  generator: np.random.Generator, experiment: Experiment, count: int, width: int
+) -> np.ndarray:
+  """Returns random digits [count, operands, W].
+
+  A third of them is uniform, a third is near the base's ends, and a third has
+  long carries.
+  """
   task = experiment.task
   shape = (count, task.operands, width)
   items = generator.integers(0, task.base, shape)
@@ -283,22 +370,25 @@ def _random_inputs(generator, experiment, count: int, width: int):
 
 
 def checksum(model) -> str:
-  """Of all that a certificate is of: parameters and scaffold by value, what the
-  program makes of them, and what it runs on."""
-  digest, both = hashlib.sha256(), (model.params, model.scaffold)
+  """Returns a checksum of all that a certificate depends on.
+
+  Parameters and scaffold enter by value, beside what the program computes with
+  them, and what it runs on.
+  """
+  digest, trees = hashlib.sha256(), (model.params, model.scaffold)
   experiment = model.experiment
-  fixed = experiment.kind, experiment.model.config, experiment.task
-  where = jax.default_backend(), jax.__version__
-  digest.update(repr((LEMMA, *where, *fixed, experiment.bias)).encode())
+  settings = experiment.kind, experiment.model.config, experiment.task
+  platform = jax.default_backend(), jax.__version__
+  digest.update(repr((LEMMA, *platform, *settings, experiment.bias)).encode())
   digest.update(repr(experiment.fixed_width).encode())
-  for path, leaf in jax.tree_util.tree_leaves_with_path(both):
+  for path, leaf in jax.tree_util.tree_leaves_with_path(trees):
     digest.update(jax.tree_util.keystr(path).encode())
     digest.update(np.ascontiguousarray(leaf).tobytes())
   return digest.hexdigest()[:16]
 
 
-def in_float64(experiment, params):
-  """The same model in float64; use under jax.enable_x64."""
+def in_float64(experiment: Experiment, params: dict) -> tuple[Experiment, dict]:
+  """Returns the same model in float64; use it under jax.enable_x64."""
   config = dataclasses.replace(experiment.model.config, dtype="float64")
   model = experiment.model.clone(config=config)
   params = jax.tree.map(

@@ -1,16 +1,27 @@
-"""What a model must be for a certificate: the lemma's conditions."""
+"""This module checks the lemma's conditions: what a model must be for a
+certificate."""
 
 import numpy as np
 
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE
+from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks.task import Task
 
 
-def check_local(experiment, scaffold) -> None:
-  """UsageError, one line that says what stands in the way of a certificate and
-  what would remove it."""
+def check_local(experiment: Experiment, scaffold: dict) -> None:
+  """Checks that a model fulfills the conditions of a certificate.
+
+  Args:
+    experiment: the experiment that the model belongs to.
+    scaffold: the model's lines (or dense biases, which are refused), by site.
+
+  Raises:
+    UsageError: one line that says what stands in the way of a certificate and
+      what would remove it.
+  """
   task, config = experiment.task, experiment.model.config
   check(
     task.transducer or task.axes > 1,
@@ -73,9 +84,14 @@ def check_local(experiment, scaffold) -> None:
     _check_pace(task, site, lines)
 
 
-def _check_pace(task, site: str, lines) -> None:
-  """UsageError unless lines stay or move as fast as the digits, and those to
-  outputs are counted from the first one, as decoding counts them."""
+def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
+  """Checks that lines stay or move as fast as the digits.
+
+  Those to outputs must be counted from the first one, as decoding counts them.
+
+  Raises:
+    UsageError: a line does otherwise.
+  """
   outputs = np.isin(lines.segment, (task.target, task.target + 1))
   backward = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
   check(
@@ -83,7 +99,7 @@ def _check_pace(task, site: str, lines) -> None:
     "certify: a line of self-attention counts outputs from the last one, which"
     " decoding has not seen; anchor it left",
   )
-  # Tokens that a row advances in each segment, 0: one of fixed size.
+  # How many tokens a row advances in each segment; 0 if its size is fixed.
   paces = dict(enumerate(task.strides)) if site != "encoder" else {}
   whole = max(1, *task.strides) if site == "cross" else 1
   valid = np.asarray(lines.valid)
@@ -100,9 +116,15 @@ def _check_pace(task, site: str, lines) -> None:
     )
 
 
-def _check_grid(experiment, scaffold) -> None:
-  """UsageError unless every line opens along the rows of a grid as the lemma of
-  certify.running_sums says, and moves as fast as digits along the columns."""
+def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
+  """Checks the lines of a grid.
+
+  Every line must open along the rows as the lemma of certify.running_sums says,
+  and move as fast as digits along the columns.
+
+  Raises:
+    UsageError: a line does otherwise.
+  """
   task = experiment.task
   check(
     not experiment.model.config.num_encoder_layers,
@@ -124,7 +146,7 @@ def _check_grid(experiment, scaffold) -> None:
 
 
 def _off_grid(task, site: str, kind: str, row_segment, segment, anchor, m, c):
-  """Why the lemma does not cover a line, in words; "" if it does."""
+  """Returns in words why the lemma does not cover a line; "" if it does."""
   if segment == WHOLE:
     return "counts along the whole sequence"
   if site == "self" and kind == "decoder_only" and row_segment != task.target:
@@ -138,8 +160,8 @@ def _off_grid(task, site: str, kind: str, row_segment, segment, anchor, m, c):
     follows = m[0, 0] == 1 and anchor == LEFT
     return "" if follows else "does not follow the row"
   along = 0 <= segment < task.target and task.along[segment] == 0
-  if not along:  # all of it stands at the row 0
+  if not along:  # the whole segment stands at row 0
     return "" if fixed else "opens in some rows only"
   if m[0, 0] == 1 and anchor == RIGHT or fixed and anchor == LEFT:
-    return ""  # the digit of a row, or the mark before all of them
+    return ""  # it opens the digit of a row, or the mark before all digits
   return "does not follow the row"

@@ -1,7 +1,7 @@
-"""What the logits of a row depend on, at every width: finitely many views.
+"""This module reads off what the logits of a row depend on, at every width.
 
-A layout is one width: what stands where, and which cells a model's own biases
-open.
+Finitely many views are all there are. A layout is one width: what stands where,
+and which cells a model's own biases open.
 
 A *view* is everything that the logits of one row are a function of: which
 states meet which states in which head of which layer and with what bias, and
@@ -36,11 +36,13 @@ their contexts. Repeat until W <= 3 (D + T·p). So the views of all widths up to
 there are the views of all widths. At width=fixed there is one width, and
 nothing to prove.
 
-A context holds what the truth says at earlier outputs: greedy decoding shows
-the same until its first error, and a first error is an error in a context.
+A context holds the true outputs of earlier places, as in teacher forcing:
+greedy decoding shows the same until its first error, and a first error is an
+error in a context.
 """
 
 import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -48,22 +50,24 @@ import jax
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.certify.transducer import Place, Skip, Tape
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.tasks import data
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks.task import Task
 
 
 class Token(NamedTuple):
-  """What an input holds.
+  """A token is what an input holds.
 
   Attributes:
     kind: "mark" (always the same token), "given" (a digit of an operand) or
       "said" (an output).
-    which: the mark's id, the operand's number, 0.
-    place: of the digit or output, -1 of a digit that all places share; in a
-      view, its number among the places.
-    phase: of the input's index, mod T.
+    which: the mark's id, the operand's number, 0 for an output.
+    place: the place of the digit or output, -1 for a digit that all places
+      share; in a view, its number among the view's places.
+    phase: the input's index mod T.
   """
 
   kind: str
@@ -73,33 +77,38 @@ class Token(NamedTuple):
 
   @property
   def key(self) -> tuple:
-    """Whose value it holds."""
+    """The key (kind, which, place) says whose value the input holds."""
     return self.kind, self.which, self.place
 
 
 class Layout(NamedTuple):
-  """One width: tokens by stack, open cells, rows to say.
+  """A layout is one width: tokens by stack, open cells, rows to say.
 
   Attributes:
     width: W.
     live: how many places may be other than zero.
-    tokens: Token of every input by stack.
+    tokens: the Token of every input, by stack.
     cells: (stack, site, layer, row) -> ((key, bias by head), ...).
-    rows: (position, place) of every output, the end token's place is W.
+    rows: (position, place) of every output; the end token's place is W.
     size: what the input is padded to: W, or (N, M) of a grid.
   """
 
   width: int
   live: int
-  tokens: dict
-  cells: dict
-  rows: list
+  tokens: dict[str, list[Token]]
+  cells: dict[tuple[str, str, int, int], tuple]
+  rows: list[tuple[int, int]]
   size: int | tuple[int, int]
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def numbers(experiment, scaffold, width, longest):
-  """A batch of one example at a width, and its dense biases."""
+def numbers(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  width: jax.Array,
+  longest: int | tuple[int, int],
+) -> tuple[pack.Batch, dict[str, jax.Array]]:
+  """Returns a batch of one example at a width, and its dense biases by site."""
   task = experiment.task
   batch = data.test_batch(
     task,
@@ -116,19 +125,26 @@ def numbers(experiment, scaffold, width, longest):
   return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
 
 
-def layout(experiment, scaffold, width: int, longest: int) -> Layout:
-  """Tokens and open cells at a width, by the program's own biases."""
-  found = numbers(experiment, scaffold, np.int32(width), longest)
-  batch, biases = jax.tree.map(np.asarray, found)
+def layout(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  width: int,
+  longest: int,
+) -> Layout:
+  """Returns tokens and open cells at a width, by the program's own biases."""
+  arrays = numbers(experiment, scaffold, np.int32(width), longest)
+  batch, biases = jax.tree.map(np.asarray, arrays)
   tokens = inputs_of(experiment, batch)
-  said = np.flatnonzero(batch.weight[0] > 0)
-  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in said]
+  scored = np.flatnonzero(batch.weight[0] > 0)
+  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in scored]
   cells = opened(experiment, tokens, biases)
   return Layout(width, experiment.live(width), tokens, cells, rows, width)
 
 
-def inputs_of(experiment, batch) -> dict:
-  """{stack: Token of every input} of a batch whose examples are alike."""
+def inputs_of(
+  experiment: Experiment, batch: pack.Batch
+) -> dict[str, list[Token]]:
+  """Returns {stack: Token of every input} of a batch of like examples."""
   tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
   if batch.source is not None:
     right = experiment.model.config.positions.source_anchor == "right"
@@ -137,8 +153,12 @@ def inputs_of(experiment, batch) -> dict:
   return tokens
 
 
-def opened(experiment, tokens: dict, biases: dict) -> dict:
-  """The cells of a Layout."""
+def opened(
+  experiment: Experiment,
+  tokens: dict[str, list[Token]],
+  biases: dict[str, np.ndarray],
+) -> dict[tuple[str, str, int, int], tuple]:
+  """Returns the open cells of a Layout from the dense biases by site."""
   cells = {}
   for site, values in biases.items():
     stack = "encoder" if site == "encoder" else "decoder"
@@ -154,8 +174,8 @@ def opened(experiment, tokens: dict, biases: dict) -> dict:
   return cells
 
 
-def depths(experiment) -> dict:
-  """Layers of every stack."""
+def depths(experiment: Experiment) -> dict[str, int]:
+  """Returns the number of layers of every stack."""
   config = experiment.model.config
   return {
     "encoder": config.num_encoder_layers,
@@ -164,38 +184,38 @@ def depths(experiment) -> dict:
 
 
 def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
-  """What every input of a stack holds."""
+  """Returns what every input of a stack holds."""
   task = experiment.task
   period = experiment.model.config.positions.cyclic_period or 1
   index = keys.index_right()[0] if from_right else keys.index
-  found = []
+  tokens = []
   for i, segment in enumerate(keys.segment[0]):
     left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
     phase = int(index[i]) % period
     if segment == task.target and ids[0, i] != task.end:
-      found.append(Token("said", 0, left, phase))
+      tokens.append(Token("said", 0, left, phase))
     elif 0 <= segment < task.target and (
       held := task.holds(int(segment), left, right)
     ):
       operand, place = held
       place = -1 if operand in task.shared else place
-      found.append(Token("given", operand, place, phase))
+      tokens.append(Token("given", operand, place, phase))
     else:
-      found.append(Token("mark", int(ids[0, i]), -1, phase))
-  return found
+      tokens.append(Token("mark", int(ids[0, i]), -1, phase))
+  return tokens
 
 
-CELLS = 1 << 28  # of the biases of all layers and heads: a gibibyte
+CELLS = 1 << 28  # the most cells of all layers' and heads' biases: a gibibyte
 ROUND = 32  # widths that one compiled program serves
 
 
 class Node(NamedTuple):
-  """A state after a layer, and what it was made of.
+  """A node is a state after a layer, and what it is computed from.
 
   Attributes:
-    own: the state before the layer, by number among the stack's inputs.
-    near: ((state, bias by head), ...) of self-attention.
-    far: the same of cross-attention.
+    own: the state before the layer, by its number among the stack's inputs.
+    near: ((state, bias by head), ...) that self-attention sees.
+    far: ((state, bias by head), ...) that cross-attention sees.
   """
 
   own: int
@@ -204,15 +224,16 @@ class Node(NamedTuple):
 
 
 class View(NamedTuple):
-  """What the logits of a row are a function of.
+  """A view is what the logits of a row are a function of.
 
   Attributes:
-    tokens: by stack ("encoder", "decoder"), the Token of every input met.
+    tokens: ((stack, tokens), ...): by stack ("encoder", "decoder"), the Token
+      of every input met.
     layers: ((stack, layer, nodes), ...) from the bottom up, nodes (position
       among the inputs, Node); the last one is the row.
     steps: the places that matter, for certify.transducer.
-    asked: which of the steps' columns is what the row must say; None where that
-      is the end token.
+    asked: the column of the contexts that holds what the row must say; None
+      where that is the end token.
     first: on a grid, whether no row of it is before the view's; its contexts
       are others.
   """
@@ -223,9 +244,12 @@ class View(NamedTuple):
   asked: int | None
   first: bool = False
 
-  def columns(self, shared) -> dict:
-    """Column of the contexts by a Token's key; `shared` are the operands of one
-    digit."""
+  def columns(self, shared: tuple[int, ...]) -> dict[tuple[str, int, int], int]:
+    """Returns the column of the contexts by a Token's key.
+
+    Args:
+      shared: the operands of one digit, which all places share.
+    """
     keys = [("given", operand, -1) for operand in shared]
     places = [step for step in self.steps if isinstance(step, Place)]
     for number, step in enumerate(places):
@@ -235,13 +259,13 @@ class View(NamedTuple):
 
 
 class Example(NamedTuple):
-  """A row that has a view.
+  """An example is a row that has a view.
 
   Attributes:
     width: W.
     row: position of the row in the decoder.
-    place: of the output that it must say; W is the end token's.
-    places: that matter, in order.
+    place: the place of the output that it must say; W is the end token's.
+    places: the places that matter, in order.
     size: what the input is padded to: W, or (N, M) of a grid.
   """
 
@@ -252,15 +276,17 @@ class Example(NamedTuple):
   size: int | tuple[int, int]
 
 
-def view(experiment, tape: Tape, at: Layout, row: int, place: int):
-  """(View, Example) of a row.
+def view(
+  experiment: Experiment, tape: Tape, row_layout: Layout, row: int, place: int
+) -> tuple[View, Example]:
+  """Returns the (View, Example) of a row.
 
   Args:
-    experiment: whose model it is.
-    tape: of its task.
-    at: the layout of the row's width.
+    experiment: the experiment that the model belongs to.
+    tape: the Tape of its task.
+    row_layout: the layout of the row's width.
     row: position of the row.
-    place: of the output that the row must say.
+    place: the place of the output that the row must say.
   """
   depth = depths(experiment)
   need = {("decoder", depth["decoder"]): {row}}
@@ -270,91 +296,104 @@ def view(experiment, tape: Tape, at: Layout, row: int, place: int):
     below = need.setdefault((stack, n - 1), set())
     memory = need.setdefault(("encoder", depth["encoder"]), set())
     for i in need.get((stack, n), ()):
-      near, far = _seen(at, stack, n, i)
+      near, far = _seen(row_layout, stack, n, i)
       below |= {i} | {key for key, _ in near}
       memory |= {key for key, _ in far}
   inputs = {
     stack: sorted(need.get((stack, 0), ())) for stack in ("encoder", "decoder")
   }
   number = {
-    stack: {i: k for k, i in enumerate(own)} for stack, own in inputs.items()
+    stack: {i: k for k, i in enumerate(dependencies)}
+    for stack, dependencies in inputs.items()
   }
   layers = []
   for stack, n in reversed(order):
-    own, below = number["encoder"], number[stack]
+    dependencies, below = number["encoder"], number[stack]
     nodes = []
     for i in sorted(need.get((stack, n), ())):
-      near, far = _seen(at, stack, n, i)
+      near, far = _seen(row_layout, stack, n, i)
       renamed = Node(
         below[i],
         tuple((below[key], bias) for key, bias in near),
-        tuple((own[key], bias) for key, bias in far),
+        tuple((dependencies[key], bias) for key, bias in far),
       )
       nodes.append((below[i], renamed))
-    if nodes:  # nobody looks at an encoder that no row sees
+    if nodes:  # an encoder that no row sees has none
       layers.append((stack, n, tuple(nodes)))
-  tokens = {s: [at.tokens[s][i] for i in own] for s, own in inputs.items()}
-  steps, asked, places = _steps(tape, at, tokens, place)
+  tokens = {
+    s: [row_layout.tokens[s][i] for i in dependencies]
+    for s, dependencies in inputs.items()
+  }
+  steps, answer, places = _steps(tape, row_layout, tokens, place)
   renamed = tuple(
-    (s, tuple(t._replace(place=places.get(t.place, -1)) for t in own))
-    for s, own in tokens.items()
+    (s, tuple(t._replace(place=places.get(t.place, -1)) for t in dependencies))
+    for s, dependencies in tokens.items()
   )
-  own = View(renamed, tuple(layers), steps, asked)
-  return own, Example(at.width, row, place, tuple(places), at.size)
+  dependencies = View(renamed, tuple(layers), steps, answer)
+  return dependencies, Example(
+    row_layout.width, row, place, tuple(places), row_layout.size
+  )
 
 
-def _seen(at: Layout, stack: str, n: int, i: int):
-  """Open cells of a row in a layer, of self- and of cross-attention."""
+def _seen(row_layout: Layout, stack: str, n: int, i: int):
+  """Returns a row's open cells in a layer, of self- and of cross-attention."""
   if stack == "encoder":
-    return at.cells[stack, "encoder", n - 1, i], ()
-  far = at.cells.get((stack, "cross", n - 1, i), ())
-  return at.cells[stack, "self", n - 1, i], far
+    return row_layout.cells[stack, "encoder", n - 1, i], ()
+  far = row_layout.cells.get((stack, "cross", n - 1, i), ())
+  return row_layout.cells[stack, "self", n - 1, i], far
 
 
-def _steps(tape: Tape, at: Layout, tokens: dict, place: int):
-  """The places that matter, as steps; which column is asked; and the number of
-  every place."""
-  width, live = at.width, at.live
-  reads, said = {}, set()
+def _steps(tape: Tape, row_layout: Layout, tokens: dict, place: int):
+  """Returns the places that matter.
+
+  Returns:
+    The places as steps; the column of what the row must say, None for the end
+    token; and {place: its number}.
+  """
+  width, live = row_layout.width, row_layout.live
+  reads, outputs = {}, set()
   for token in (*tokens["encoder"], *tokens["decoder"]):
     if token.kind == "given" and token.which not in tape.shared:
       reads.setdefault(token.place, set()).add(token.which)
     if token.kind == "said":
-      said.add(token.place)
-  places = sorted(set(reads) | said | ({place} if place < width else set()))
-  steps, asked, columns, after = [], None, len(tape.shared), 0
-  for now in places:
-    if now > after:
-      zeros = max(now - max(after, live), 0)
-      steps.append(tape.shorten(Skip(now - after - zeros, zeros)))
-    own = tuple(sorted(reads.get(now, ())))
-    says = now in said or now == place
-    steps.append(Place(own, says, now >= live))
-    columns += len(own) + says
-    if now == place:
-      asked = columns - 1
-    after = now + 1
-  return tuple(steps), asked, {p: k for k, p in enumerate(places)}
+      outputs.add(token.place)
+  places = sorted(set(reads) | outputs | ({place} if place < width else set()))
+  steps, answer, columns, after = [], None, len(tape.shared), 0
+  for current in places:
+    if current > after:
+      zeros = max(current - max(after, live), 0)
+      steps.append(tape.shorten(Skip(current - after - zeros, zeros)))
+    operands = tuple(sorted(reads.get(current, ())))
+    says = current in outputs or current == place
+    steps.append(Place(operands, says, current >= live))
+    columns += len(operands) + says
+    if current == place:
+      answer = columns - 1
+    after = current + 1
+  return tuple(steps), answer, {p: k for k, p in enumerate(places)}
 
 
-def hops(experiment, site: str, lines) -> np.ndarray:
-  """[N or 1] how far lines of a site can move a place along the last axis.
+def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
+  """Returns how far lines of a site can move a place along the last axis.
 
-  The intercept, and what a place is not counted by: in self-attention the key
-  that holds an output is the row that must say the next one; in one sequence a
-  prompt's row, too, says the token after its own; lines over the whole sequence
-  count marks; of interleaved operands a place is two tokens.
+  That is the intercept, and what a place is not counted by: in self-attention
+  the key that holds an output is the row that must say the next one; in one
+  sequence a prompt's row, too, says the token after its own; lines over the
+  whole sequence count marks; of interleaved operands a place is two tokens.
+
+  Returns:
+    [N or 1] the most of every layer's lines.
   """
   task = experiment.task
   c = lines.intercept[..., -1]
   packed = site == "self" and experiment.kind == "decoder_only"
-  whole, said = lines.segment == WHOLE, lines.segment == task.target
+  whole, outputs = lines.segment == WHOLE, lines.segment == task.target
   hop = np.abs(c) + packed
   if site != "self" and 2 in task.strides:
     hop = (hop + 1) // 2 + 1
   if site == "self":
     left = lines.anchor == LEFT
-    hop = np.where(said, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+    hop = np.where(outputs, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
   if site != "self" or packed:
     between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
     hop = np.where(whole, np.abs(c) + between, hop)
@@ -362,15 +401,18 @@ def hops(experiment, site: str, lines) -> np.ndarray:
   return hop.reshape(len(hop), -1).max(axis=1, initial=0)
 
 
-def marks(task) -> int:
-  """Tokens of a sequence that are no places: those of the prompt that do not
-  grow with the width, the start token and the end token."""
+def marks(task: Task) -> int:
+  """Returns how many tokens of a sequence are no places.
+
+  These are the tokens of the prompt whose number does not grow with the width,
+  the start token and the end token.
+  """
   size = lambda width: task.prompt_size(width)
   return 2 + 2 * size(1) - size(2)
 
 
-def reach(experiment, scaffold) -> int:
-  """C: how far from an anchor a row's view extends."""
+def reach(experiment: Experiment, scaffold: dict[str, SiteLines]) -> int:
+  """Returns C: how far from an anchor a row's view extends."""
   total = 0
   for site, lines in scaffold.items():
     hop = hops(experiment, site, lines)
@@ -382,8 +424,10 @@ def reach(experiment, scaffold) -> int:
   return total
 
 
-def widths(experiment, scaffold, tape: Tape) -> range:
-  """The widths whose views are the views of all."""
+def widths(
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
+) -> range:
+  """Returns the widths whose views are the views of all widths."""
   if experiment.fixed_width is not None:
     return range(experiment.fixed_width, experiment.fixed_width + 1)
   task = experiment.task
@@ -393,9 +437,17 @@ def widths(experiment, scaffold, tape: Tape) -> range:
   return range(task.natural_width(1), 3 * (distance + period) + 1)
 
 
-def check_size(experiment, scaffold, longest) -> None:
-  """UsageError, before a survey begins, if the biases of its largest size are
-  more than it can hold; names the line that reaches farthest."""
+def check_size(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  longest: int | tuple[int, int],
+) -> None:
+  """Checks, before a survey begins, that the largest size's biases can be held.
+
+  Raises:
+    UsageError: they have too many cells; it names the line that reaches
+      farthest.
+  """
   cells = 0
   for site, (rows, keys) in experiment.site_sizes(longest).items():
     if site in scaffold:
@@ -407,8 +459,10 @@ def check_size(experiment, scaffold, longest) -> None:
   for site, lines in scaffold.items():
     c = np.where(lines.valid[..., None], lines.intercept, 0)
     n, h, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
-    told = f"{site}-attention, layer {n}, head {h}: {c[n, h, k, axis]:+d}"
-    farthest = max(farthest, (int(abs(c[n, h, k, axis])), told))
+    description = (
+      f"{site}-attention, layer {n}, head {h}: {c[n, h, k, axis]:+d}"
+    )
+    farthest = max(farthest, (int(abs(c[n, h, k, axis])), description))
   raise UsageError(
     f"lines reach so far that sizes up to {longest} would have to be surveyed,"
     f" {cells:.2g} cells at once, and {CELLS:.2g} are held; the largest offset"
@@ -416,8 +470,11 @@ def check_size(experiment, scaffold, longest) -> None:
   )
 
 
-def views(experiment, scaffold, tape: Tape) -> dict:
-  """Every View there is, with the Examples that have it, narrowest first."""
+def views(
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
+) -> dict[View, list[Example]]:
+  """Returns every View there is, with the Examples that have it, narrowest
+  first."""
   examples = {}
   sizes = widths(experiment, scaffold, tape)
   check_size(experiment, scaffold, sizes[-1])
@@ -427,9 +484,15 @@ def views(experiment, scaffold, tape: Tape) -> dict:
   return examples
 
 
-def views_at(experiment, scaffold, tape: Tape, width: int, longest: int):
-  """Yields (View, Example) of every row at a width of at most `longest`."""
+def views_at(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  tape: Tape,
+  width: int,
+  longest: int,
+) -> Iterator[tuple[View, Example]]:
+  """Yields the (View, Example) of every row at a width of at most `longest`."""
   bound = -(-longest // ROUND) * ROUND
-  at = layout(experiment, scaffold, width, bound)
-  for row, place in at.rows:
-    yield view(experiment, tape, at, row, place)
+  width_layout = layout(experiment, scaffold, width, bound)
+  for row, place in width_layout.rows:
+    yield view(experiment, tape, width_layout, row, place)

@@ -1,4 +1,4 @@
-"""Certificates of grids: running sums of every size.
+"""This module certifies grids: running sums of every size.
 
 Lemma. Let the conditions of certify.conditions for grids hold: along the axis
 of rows, lines to outputs lead to the row that is -c rows before, lines to b to
@@ -29,34 +29,45 @@ So its digits are one more operand of a transducer along k
 
 import functools
 import itertools
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import certificate, receptive_fields, verdict
+from lengthgen_jax.certify.receptive_fields import Example, Token, View
+from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Skip, Tape
 from lengthgen_jax.errors import check
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks import pack
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
 SAMPLES = 1000  # random inputs of each size, to measure rounding
 TRIED = 20_000  # products that are tried to meet a context
 
 
-COLUMNS = 8  # numbers of digits that one compiled program serves
+COLUMNS = 8  # how many values of N one compiled program serves
 
 
 class RowTape(Tape):
-  """The tape of a running sum."""
+  """A row tape is the tape of a running sum, where not all digits can
+  follow."""
 
-  def possible(self, state, digits):
+  def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits can follow a state."""
     return self.task.possible(state[1], digits)
 
-  def ends(self, state, digits):
+  def ends(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits can be padding after a state."""
     return self.task.ends(state[1], digits)
 
 
-def survey(experiment, scaffold) -> certificate.Survey:
-  """The views of a model's rows, and their contexts.
+def survey(
+  experiment: Experiment, scaffold: dict[str, SiteLines]
+) -> certificate.Survey:
+  """Returns the views of a model's rows, and their contexts.
 
   Raises:
     UsageError: a row meets digits of other rows.
@@ -73,18 +84,25 @@ def survey(experiment, scaffold) -> certificate.Survey:
   return certificate.Survey(tapes[0], views, contexts)
 
 
-def tapes_of(experiment) -> tuple:
-  """The tapes of a running sum: of a row after another one, of the first."""
+def tapes_of(experiment: Experiment) -> tuple[RowTape, RowTape]:
+  """Returns the tapes of a running sum: of a row after another one, of the
+  first."""
   return _tapes(experiment.task.end)
 
 
 @functools.cache
 def _tapes(end: int) -> tuple:
+  """Returns the tapes of running sums whose end token is `end`."""
   return tuple(RowTape(RunningSum(first, end)) for first in (False, True))
 
 
-def views_at(experiment, scaffold, size, longest):
-  """Yields (View, Example) of every row of the model on a grid of N by M.
+def views_at(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  size: tuple[int, int],
+  longest: tuple[int, int],
+) -> Iterator[tuple[View, Example]]:
+  """Yields the (View, Example) of every row of the model on a grid of N by M.
 
   Raises:
     UsageError: a row meets digits of other rows.
@@ -101,20 +119,24 @@ def views_at(experiment, scaffold, size, longest):
   for j in range(m + 1):
     tokens = _tokens(experiment, batch, j)
     cells = cells or receptive_fields.opened(experiment, tokens, biases)
-    at = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
+    row_layout = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
     tape = tapes[j == 0]
     for row in np.flatnonzero(batch.weight[0] > 0).tolist():
       row_j, k = batch.rows.left[0, row].tolist()
       if row_j != j:
         continue
-      place = k + 1 if j < m else at.width
-      view, example = receptive_fields.view(experiment, tape, at, row, place)
+      place = k + 1 if j < m else row_layout.width
+      view, example = receptive_fields.view(
+        experiment, tape, row_layout, row, place
+      )
       _check(view)
       yield _ended(tape, view, example)._replace(first=j == 0), example
 
 
-def sizes(experiment, scaffold, tape: Tape) -> tuple[range, range]:
-  """N and M of the grids whose views are the views of all."""
+def sizes(
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
+) -> tuple[range, range]:
+  """Returns N and M of the grids whose views are the views of all grids."""
   steps = {"self": [], "cross": []}
   for site, lines in scaffold.items():
     c = np.where(lines.valid, lines.intercept[..., 0], 0)
@@ -131,42 +153,50 @@ def sizes(experiment, scaffold, tape: Tape) -> tuple[range, range]:
   return columns, range(1, up + down + 2)
 
 
-def _tokens(experiment, batch, j: int) -> dict:
-  """What every input holds, for row j."""
+def _tokens(
+  experiment: Experiment, batch: pack.Batch, j: int
+) -> dict[str, list[Token]]:
+  """Returns what every input holds as row j sees it, by stack."""
   task = experiment.task
   stacks = {"decoder": (batch.inputs, batch.keys)}
   if batch.source is not None:
     stacks["encoder"] = batch.source, batch.source_keys
-  found = {stack: [] for stack in stacks}
+  tokens = {stack: [] for stack in stacks}
   for stack, (ids, keys) in stacks.items():
     for i, segment in enumerate(keys.segment[0].tolist()):
       left, right = keys.left[0, i].tolist(), keys.right[0, i].tolist()
       kind, which, place = "mark", int(ids[0, i]), -1
       if segment == task.target and which != task.end:
-        own, place = left[0], left[1] + (left[0] == j)
-        kind = {j: "said", j - 1: "given"}.get(own, "far")
-        which = 2 if own == j - 1 else 0
+        token_row, place = left[0], left[1] + (left[0] == j)
+        kind = {j: "said", j - 1: "given"}.get(token_row, "far")
+        which = 2 if token_row == j - 1 else 0
       elif segment < task.target and segment >= 0:
         axis = task.along[segment]
         if task.holds(segment, left[axis], right[axis]):
           kind, which = "given", segment
           place = right[1] + 1 if axis else -1
           kind = "given" if axis or right[0] == j else "far"
-      found[stack].append(receptive_fields.Token(kind, which, place, 0))
-  return found
+      tokens[stack].append(receptive_fields.Token(kind, which, place, 0))
+  return tokens
 
 
-def _ended(tape: Tape, view, example):
-  """The view up to the end of the row, which not every sum before reaches."""
+def _ended(tape: Tape, view: View, example: Example) -> View:
+  """Returns the view up to the end of the row, which not every sum before
+  reaches."""
   after = 1 + max(example.places, default=-1)
   if after == example.width:
     return view
-  rest = tape.shorten(Skip(example.width - 1 - after, 1))
-  return view._replace(steps=(*view.steps, rest))
+  skip = tape.shorten(Skip(example.width - 1 - after, 1))
+  return view._replace(steps=(*view.steps, skip))
 
 
-def _check(view) -> None:
-  kinds = {token.kind for _, own in view.tokens for token in own}
+def _check(view: View) -> None:
+  """Checks that a view meets no digits that the lemma does not cover.
+
+  Raises:
+    UsageError: it meets digits of other rows.
+  """
+  kinds = {token.kind for _, tokens in view.tokens for token in tokens}
   check(
     "far" not in kinds,
     "a row of running sums meets digits beyond the row before and its own digit"
@@ -175,31 +205,44 @@ def _check(view) -> None:
   )
 
 
-def rounding(states, found: certificate.Survey, dense, seed: int) -> tuple:
-  """(largest difference of a logit, rows compared) between the layer-wise
-  tables and the dense path, on random inputs of every size that has a view
-  first."""
-  random, most, rows = np.random.default_rng(seed), 0.0, 0
-  first = {view: examples[0] for view, examples in found.views.items()}
+def rounding(
+  states: States,
+  survey: certificate.Survey,
+  dense: certificate.Dense,
+  seed: int,
+) -> tuple[float, int]:
+  """Measures how far the layer-wise tables and the dense path are apart.
+
+  The inputs are random, of every size that has a view first.
+
+  Returns:
+    (largest difference of a logit, rows compared).
+  """
+  rng, largest, rows = np.random.default_rng(seed), 0.0, 0
+  first = {view: examples[0] for view, examples in survey.views.items()}
   for n, m in sorted({example.size for example in first.values()}):
-    items = random.integers(0, 10, (SAMPLES, 2, max(n, m))).astype(np.int32)
+    items = rng.integers(0, 10, (SAMPLES, 2, max(n, m))).astype(np.int32)
     items[: SAMPLES // 2] = 9 - items[: SAMPLES // 2] % 2
     items[:, 0, n:], items[:, 1, m:] = 0, 0
     batch, logits = dense(items, (n, m))
     check_task(dense.experiment, items, batch, (n, m))
     for view, example in first.items():
       if example.size == (n, m):
-        contexts = _contexts(found.tape, view, example, items, batch)
-        told = states.logits(view, contexts)
-        gap = certificate.gap(told, logits[:, example.row])
-        most = float(np.maximum(most, gap))
-        rows += len(told)
-  return most, rows
+        contexts = _contexts(survey.tape, view, example, items, batch)
+        tables = states.logits(view, contexts)
+        gap = certificate.gap(tables, logits[:, example.row])
+        largest = float(np.maximum(largest, gap))
+        rows += len(tables)
+  return largest, rows
 
 
-def _values(items, batch, size, j: int):
-  """[3, B, N + 2] digits of inputs by place, as row j sees them: of a, of the
-  row before, and of the row itself."""
+def _values(
+  items: np.ndarray, batch: pack.Batch, size: tuple[int, int], j: int
+) -> np.ndarray:
+  """Returns digits [3, B, N + 2] of inputs by place, as row j sees them.
+
+  They are the digits of a, of the row before, and of the row itself.
+  """
   n, m = size
   start = int(np.asarray(batch.first)[0])
   outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
@@ -211,15 +254,24 @@ def _values(items, batch, size, j: int):
   return values
 
 
-def check_task(experiment, items, batch, size) -> None:
-  """UsageError unless running sums are what they are said to be: as
-  certificate.check_task, for every row of a grid.
+def check_task(
+  experiment: Experiment,
+  items: np.ndarray,
+  batch: pack.Batch,
+  size: tuple[int, int],
+) -> None:
+  """Checks that running sums are what they are said to be.
+
+  It does what certificate.check_task does, for every row of a grid.
 
   Args:
-    experiment: whose task it is.
+    experiment: the experiment of the task.
     items: [B, 2, max(N, M)] random digits.
-    batch: of these inputs.
+    batch: the batch of these inputs.
     size: N and M.
+
+  Raises:
+    UsageError: the task is something else.
   """
   n, m = size
   tapes, name = tapes_of(experiment), experiment.task.name
@@ -241,19 +293,21 @@ def check_task(experiment, items, batch, size) -> None:
       for i, token in enumerate(tokens):
         if token.kind == "far":
           continue
-        held = token.which
+        expected = token.which
         if token.kind != "mark":
           row = 2 if token.kind == "said" else token.which // 2
-          held = b if token.place < 0 else values[row, :, token.place]
+          expected = b if token.place < 0 else values[row, :, token.place]
         check(
-          (np.asarray(ids[stack])[:, i] == held).all(),
+          (np.asarray(ids[stack])[:, i] == expected).all(),
           f"certify: {name}'s {stack} input {i} is not always the {token.kind}"
           " that the task says it holds",
         )
 
 
-def _contexts(tape: Tape, view, example, items, batch):
-  """What the inputs have in a view's columns: [B, columns]."""
+def _contexts(
+  tape: Tape, view: View, example: Example, items: np.ndarray, batch: pack.Batch
+) -> np.ndarray:
+  """Returns what the inputs have in a view's columns: [B, columns]."""
   n, m = example.size
   j = (example.row - int(np.asarray(batch.first)[0])) // (n + 1)
   values, columns = _values(items, batch, example.size, j), []
@@ -266,44 +320,64 @@ def _contexts(tape: Tape, view, example, items, batch):
   return np.stack(columns, axis=1).astype(np.uint8)
 
 
-def practice(found: certificate.Survey, tallies, experiment, seed: int) -> dict:
-  """As judge.practice: products of the largest training size."""
-  random = np.random.default_rng(seed)
+def practice(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  experiment: Experiment,
+  seed: int,
+) -> dict[str, list[str]]:
+  """Returns products of the largest training size, as verdict.practice does."""
+  rng = np.random.default_rng(seed)
   longest, rows = experiment.data[0].longest(0)
   inputs = {"failing": [], "thin": []}
   for contexts, (view, examples), tally in zip(
-    found.contexts, found.views.items(), tallies, strict=True
+    survey.contexts, survey.views.items(), tallies, strict=True
   ):
     within = [e for e in examples if e.width - 2 <= longest]
     for margin, context in tally.thin if within else ():
       example = max(within, key=lambda e: e.width)
-      own = products(contexts.tape, view, example, context, rows, random)
+      texts = products(contexts.tape, view, example, context, rows, rng)
       if margin <= 0:
-        inputs["failing"] += own[: verdict.VARIANTS]
+        inputs["failing"] += texts[: verdict.VARIANTS]
       else:
-        inputs["thin"] += own[:1]
+        inputs["thin"] += texts[:1]
   return inputs
 
 
-def products(tape: Tape, view, example, context, rows: int, random) -> list:
-  """Products with so many digits of b, as people type them, whose running sums
-  have a context: the digits that it names, others at random, those that fit.
+def products(
+  tape: Tape,
+  view: View,
+  example: Example,
+  context: np.ndarray | list[int],
+  rows: int,
+  rng: np.random.Generator,
+) -> list[str]:
+  """Returns products, as people type them, whose running sums have a context.
 
-  It is in the first row, or in the last one, which has most sums before it, or
-  at the end.
+  The digits that the context names are given and others are random; the
+  products that fit are returned. The context is in the first row, or in the
+  last one, which has most sums before it, or at the end.
+
+  Args:
+    tape: the tape of the view's row.
+    view: the view that the context belongs to.
+    example: the row that has the context.
+    context: values of the view's columns.
+    rows: how many digits b has.
+    rng: draws the other digits.
   """
-  n, at = example.width - 2, rows - 1 + (view.asked is None)
-  at = 0 if tape.task.first else at
-  a, b = (random.integers(0, 10, (TRIED, size)) for size in (n, rows))
-  wanted = []
+  n, j = example.width - 2, rows - 1 + (view.asked is None)
+  j = 0 if tape.task.first else j
+  a, b = (rng.integers(0, 10, (TRIED, size)) for size in (n, rows))
+  constraints = []
   for (kind, which, number), column in view.columns(tape.shared).items():
     place = example.places[number] if number >= 0 else 0
     if number < 0:
-      b[:, min(at, rows - 1)] = context[column]
+      b[:, min(j, rows - 1)] = context[column]
     elif kind == "said":
-      wanted.append((at, place - 1, context[column]))
+      constraints.append((j, place - 1, context[column]))
     elif which:
-      wanted.append((at - 1, place, context[column]))
+      constraints.append((j - 1, place, context[column]))
     elif 0 < place <= n:
       a[:, place - 1] = context[column]
   number = (a * 10 ** np.arange(n)).sum(axis=1)
@@ -311,7 +385,7 @@ def products(tape: Tape, view, example, context, rows: int, random) -> list:
   for k in range(rows):
     sums.append(sums[-1] // 10 + number * b[:, k])
   fits = np.ones(TRIED, bool)
-  for row, place, digit in wanted:
+  for row, place, digit in constraints:
     if 0 <= row < rows:
       fits &= sums[row + 1] // 10**place % 10 == digit
   text = lambda digits: "".join(map(str, digits[::-1]))
@@ -319,13 +393,15 @@ def products(tape: Tape, view, example, context, rows: int, random) -> list:
   return [f"{text(one)}*{text(other)}" for one, other in pairs]
 
 
-def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:
-  """Products that fail strict exact match, the shortest first."""
+def counterexamples(
+  survey: certificate.Survey, tallies: list[certificate.Tally], model
+) -> list[str]:
+  """Returns products that fail strict exact match, the shortest first."""
   wrong = set()
-  for contexts, (view, own), tally in zip(
-    found.contexts, found.views.items(), tallies, strict=True
+  for contexts, (view, examples), tally in zip(
+    survey.contexts, survey.views.items(), tallies, strict=True
   ):
-    example = own[0]
+    example = examples[0]
     for margin, context in tally.thin:
       if margin <= 0:
         text = typed(contexts.tape, view, example, context)
@@ -335,9 +411,13 @@ def counterexamples(found: certificate.Survey, tallies, model) -> list[str]:
   return sorted(wrong, key=lambda text: (len(text), text))
 
 
-def typed(tape: Tape, view, example, context) -> str:
-  """A product whose running sums have a context: b is what makes the row before
-  what it is, then the digit of the row."""
+def typed(
+  tape: Tape, view: View, example: Example, context: np.ndarray | list[int]
+) -> str:
+  """Returns a product whose running sums have a context.
+
+  b is what makes the row before what it is, then the digit of the row.
+  """
   digits, outputs, shared = {}, {}, 0
   for key, column in view.columns(tape.shared).items():
     kind, which, number = key
@@ -349,7 +429,7 @@ def typed(tape: Tape, view, example, context) -> str:
       outputs[example.places[number]] = int(context[column])
   size = example.width
   items = tape.realize(shared, digits, outputs, size, size - 1)
-  number = lambda own: int("".join(map(str, own[::-1])))
+  number = lambda row: int("".join(map(str, row[::-1])))
   a, before = number(items[0, 1:-1]), number(items[2])
   text = str(a).zfill(size - 2)
   if tape.task.first:

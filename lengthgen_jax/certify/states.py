@@ -1,36 +1,47 @@
-"""A view's logits for many contexts at once, layer by layer.
+"""This module computes a view's logits for many contexts, layer by layer.
 
 States that are equal are computed once: a state is a row of a table, and an
 attention's keys are numbers of rows. The blocks are the model's own, run on one
 row and the few keys that it sees.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import jax
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, Dense
-from lengthgen_jax.certify.receptive_fields import View
+from lengthgen_jax.certify.receptive_fields import Node, View
+from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
 from lengthgen_jax.training.mesh import ONE, Mesh
 
-PASS = 1 << 15  # contexts at once
-TABLE = 1 << 17  # rows of tables that are made once for all contexts
-ROWS = 1 << 10, 1 << 15, 1 << 18  # of arrays, filled up
-KEYS = 4, 16  # of a row, filled up
+PASS = 1 << 15  # contexts that are computed at once
+TABLE = 1 << 17  # the most rows of tables that are made once for all contexts
+ROWS = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are filled up to
+KEYS = 4, 16  # sizes that the keys of a row are filled up to
 
 
 class Table:
-  """States [R, D] of one layer, and what attention makes of them."""
+  """A table holds states [R, D] of one layer, and their keys and values.
 
-  def __init__(self, states):
+  Attributes:
+    states: [R or more, D], filled up.
+    key_values: {(block's name, site): keys and values [H, R, K]}.
+  """
+
+  def __init__(self, states: jax.Array | np.ndarray):
+    """Fills the states [R, D] up to one of few sizes."""
     self.states = _filled(np.asarray(states))
     self.key_values = {}
 
-  def key_value(self, config: ModelConfig, params, name: str, site: str):
-    """Keys and values [H, R, K] for a block's site."""
+  def key_value(
+    self, config: ModelConfig, params: dict, name: str, site: str
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns keys and values [H, R, K] for a block's site."""
     if (name, site) not in self.key_values:
       norm = params.get("encoder_norm") if site == "cross" else None
       self.key_values[name, site] = _key_value(
@@ -40,18 +51,27 @@ class Table:
 
 
 class States:
-  """The parameters of one model, asked for views.
+  """The states of one model's parameters give the logits of views.
 
   Attributes:
-    model, params, head: of one seed, and the main task's.
-    tape: of that task.
-    size: contexts at once.
+    model, params: the flax module, and the parameters of one seed.
+    head: name of the main task.
+    tape: the Tape of that task.
+    size: how many contexts are computed at once.
     mesh: the devices that they are split over.
+    inputs: the Table of every stack's inputs.
   """
 
   def __init__(
-    self, experiment, params, tape, size: int = PASS, *, mesh: Mesh = ONE
+    self,
+    experiment: Experiment,
+    params: dict,
+    tape: Tape,
+    size: int = PASS,
+    *,
+    mesh: Mesh = ONE,
   ):
+    """Computes the states before the first layer, for every token."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
     self.head, self.tape, self.size = experiment.task.name, tape, size
     self.inputs = {
@@ -60,88 +80,111 @@ class States:
       if site in self.model.sites
     }
 
-  def logits(self, view: View, contexts):
-    """[B, V] logits of the view's row for contexts [B, columns]."""
+  def logits(self, view: View, contexts: np.ndarray) -> np.ndarray:
+    """Returns [B, V] logits of the view's row for contexts [B, columns]."""
     chunks = np.split(contexts, range(self.size, len(contexts), self.size))
-    found = self.of_chunks(view, chunks, len(contexts))
-    return np.concatenate([logits for _, logits in found])
+    results = self.of_chunks(view, chunks, len(contexts))
+    return np.concatenate([logits for _, logits in results])
 
-  def of_chunks(self, view: View, chunks, count: int):
-    """Yields (contexts, logits) of every chunk of `count` contexts in all, one
-    chunk behind, so that the next one is on its way."""
-    columns, before = self._columns(view), None
-    made = self._small_tables(view, columns, count)
+  def of_chunks(
+    self, view: View, chunks: Iterable[np.ndarray], count: int
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields (contexts, logits) of every chunk of `count` contexts in all.
+
+    It is one chunk behind, so that the next one is computed meanwhile.
+    """
+    columns, previous = self._columns(view), None
+    tables = self._small_tables(view, columns, count)
     stack, last, ((_, node),) = view.layers[-1]
     for contexts in chunks:
-      at = self._known(view, contexts, columns, made)
+      state_rows = self._known(view, contexts, columns, tables)
       for *layer, nodes in view.layers[:-1]:
-        if tuple(layer) not in made:
-          at |= self._layer(*layer, nodes, at, contexts, columns)
-      states = self._states(stack, last, node, at, slice(None))
-      found = contexts, _finish(self.model, self.head, self.params, states)
-      if before:
-        yield before[0], np.array(before[1])[: len(before[0])]
-      before = found
-    if before:
-      yield before[0], np.array(before[1])[: len(before[0])]
+        if tuple(layer) not in tables:
+          state_rows |= self._layer(
+            *layer, nodes, state_rows, contexts, columns
+          )
+      states = self._states(stack, last, node, state_rows, slice(None))
+      current = contexts, _finish(self.model, self.head, self.params, states)
+      if previous:
+        yield previous[0], np.array(previous[1])[: len(previous[0])]
+      previous = current
+    if previous:
+      yield previous[0], np.array(previous[1])[: len(previous[0])]
 
-  def _layer(self, stack, n, nodes, at, contexts, columns) -> dict:
-    """{(stack, n, i): (table, numbers)} for the contexts of a chunk."""
-    found, states, offset = {}, [], 0
+  def _layer(self, stack, n, nodes, state_rows, contexts, columns) -> dict:
+    """Returns {(stack, n, i): (table, numbers)} for the contexts of a chunk."""
+    numbers, states, offset = {}, [], 0
     for i, node in nodes:
       first, same = self._distinct(contexts, columns[stack, n, i])
-      states.append(self._states(stack, n, node, at, first)[: len(first)])
-      found[stack, n, i] = offset + same
+      states.append(
+        self._states(stack, n, node, state_rows, first)[: len(first)]
+      )
+      numbers[stack, n, i] = offset + same
       offset += len(first)
     table = Table(np.concatenate(states))
-    return {key: (table, number) for key, number in found.items()}
+    return {key: (table, number) for key, number in numbers.items()}
 
   def _small_tables(self, view: View, columns, count: int) -> dict:
-    """{(stack, n): (table, {i: first row})} of the layers whose states are few
-    for all contexts that there could be."""
-    made, width = {}, len(view.columns(self.tape.shared))
+    """Returns {(stack, n): (table, {i: first row})} of small layers.
+
+    These are the layers whose states are few for all contexts that there could
+    be.
+    """
+    tables, width = {}, len(view.columns(self.tape.shared))
     for stack, n, nodes in view.layers[:-1]:
       base = self.tape.values
       sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
       if sum(sizes) > min(TABLE, 2 * count):
-        return made
+        return tables
       states, starts = [], {}
       for (i, node), size in zip(nodes, sizes, strict=True):
         grid = np.zeros((size, width), np.uint8)
         shape = (base,) * len(columns[stack, n, i])
         values = np.indices(shape, np.uint8).reshape(len(shape), size)
         grid[:, columns[stack, n, i]] = values.T
-        at = self._known(view, grid, columns, made)
+        state_rows = self._known(view, grid, columns, tables)
         starts[i] = sum(map(len, states))
-        states.append(self._states(stack, n, node, at, slice(None))[:size])
-      made[stack, n] = Table(np.concatenate(states)), starts
-    return made
+        states.append(
+          self._states(stack, n, node, state_rows, slice(None))[:size]
+        )
+      tables[stack, n] = Table(np.concatenate(states)), starts
+    return tables
 
-  def _known(self, view: View, contexts, columns, made: dict) -> dict:
-    """{(stack, n, i): (table, numbers)} of the inputs and of tables made; a
-    state's number in those is what its columns hold."""
-    at = self._start(view, contexts)
-    for key, (table, starts) in made.items():
+  def _known(self, view: View, contexts, columns, tables: dict) -> dict:
+    """Returns {(stack, n, i): (table, numbers)} of the inputs and of `tables`.
+
+    A state's number in those tables is what its columns hold.
+    """
+    state_rows = self._start(view, contexts)
+    for key, (table, starts) in tables.items():
       for i, start in starts.items():
-        at[*key, i] = table, start + self._code(contexts, columns[*key, i])
-    return at
+        state_rows[*key, i] = (
+          table,
+          start + self._code(contexts, columns[*key, i]),
+        )
+    return state_rows
 
   def _start(self, view: View, contexts) -> dict:
-    """(table, numbers) of every input."""
-    size, at = self.model.config.vocab_size, {}
+    """Returns {(stack, 0, i): (table, numbers)} of every input."""
+    size, state_rows = self.model.config.vocab_size, {}
     columns = view.columns(self.tape.shared)
     for stack, tokens in view.tokens:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
-        held = token.which if column is None else contexts[:, column]
-        held = np.broadcast_to(np.int64(held), len(contexts))  # no more a byte
-        number = held + size * token.phase
-        at[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
-    return at
+        values = token.which if column is None else contexts[:, column]
+        # Numbers of rows are wider than the bytes of contexts.
+        values = np.broadcast_to(np.int64(values), len(contexts))
+        number = values + size * token.phase
+        state_rows[stack, 0, i] = self.inputs[stack], number.astype(np.int32)
+    return state_rows
 
   def _distinct(self, contexts, columns):
-    """(first, same): where each choice of values in some columns is met first,
-    and the number of every context's choice."""
+    """Finds the distinct choices of values in some columns.
+
+    Returns:
+      (first, same): the context where each choice is met first, and the number
+      of every context's choice.
+    """
     size = 63 // (self.tape.values - 1).bit_length()  # values in a word
     parts = [columns[k : k + size] for k in range(0, len(columns), size)]
     words = [self._code(contexts, part) for part in parts or [[]]]
@@ -153,54 +196,64 @@ class States:
     return first, same.reshape(-1)
 
   def _code(self, contexts, columns):
-    """The columns' values as one number for each context; below 2^63, since a
-    word has no more columns and a small table no more rows."""
+    """Returns the columns' values as one number for each context.
+
+    It is below 2^63, since a word has no more columns and a small table no more
+    rows.
+    """
     code = np.zeros(len(contexts), np.int64)
     for column in columns:
       code = self.tape.values * code + contexts[:, column]
     return code
 
   def _columns(self, view: View) -> dict:
-    """The columns that every state depends on, sorted."""
-    columns, found = view.columns(self.tape.shared), {}
+    """Returns the columns that every state depends on, sorted."""
+    columns, sources = view.columns(self.tape.shared), {}
     for stack, tokens in view.tokens:
       for i, token in enumerate(tokens):
-        own = columns.get(token.key)
-        found[stack, 0, i] = set() if own is None else {own}
+        used = columns.get(token.key)
+        sources[stack, 0, i] = set() if used is None else {used}
     depth = self.model.config.num_encoder_layers
     for stack, n, nodes in view.layers:
       for i, node in nodes:
-        near = (found[stack, n - 1, k] for k in (node.own, *dict(node.near)))
-        far = (found["encoder", depth, k] for k in dict(node.far))
-        found[stack, n, i] = set().union(*near, *far)
-    return {key: sorted(own) for key, own in found.items()}
+        near = (sources[stack, n - 1, k] for k in (node.own, *dict(node.near)))
+        far = (sources["encoder", depth, k] for k in dict(node.far))
+        sources[stack, n, i] = set().union(*near, *far)
+    return {key: sorted(used) for key, used in sources.items()}
 
-  def _states(self, stack: str, n: int, node, at: dict, pick):
-    """[B or more, D]: a node's states in the B picked contexts."""
+  def _states(
+    self,
+    stack: str,
+    n: int,
+    node: Node,
+    state_rows: dict,
+    pick: np.ndarray | slice,
+  ):
+    """Returns a node's states [B or more, D] in the B picked contexts."""
     config, name = self.model.config, f"{stack}_{n - 1}"
     memory = "encoder", config.num_encoder_layers
     sites = {"self": ((stack, n - 1), node.near)}
     if stack == "decoder" and "cross" in self.model.sites:
       sites["cross"] = memory, node.far
-    start, own = at[stack, n - 1, node.own]
-    own, keys, numbers, biases = own[pick], {}, {}, {}
+    start, rows = state_rows[stack, n - 1, node.own]
+    rows, keys, numbers, biases = rows[pick], {}, {}, {}
     for site, (below, seen) in sites.items():
       size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
-      found = np.zeros((len(own), size), np.int32)
+      index = np.zeros((len(rows), size), np.int32)
       table = self.inputs["decoder"]
       for k, (i, values) in enumerate(seen):
-        table, number = at[*below, i]
-        found[:, k], bias[:, k] = number[pick], values
+        table, number = state_rows[*below, i]
+        index[:, k], bias[:, k] = number[pick], values
       keys[site] = table.key_value(config, self.params, name, site)
-      numbers[site], biases[site] = _filled(found), bias
+      numbers[site], biases[site] = _filled(index), bias
     seen = keys, numbers, biases
-    args = self.params[name], start.states, _filled(own), *seen
+    args = self.params[name], start.states, _filled(rows), *seen
     return _block(self.mesh, config, *args)
 
 
 def _filled(array, sizes=ROWS):
-  """Rows repeated up to one of few sizes, so that few programs are
+  """Repeats the last row up to one of few sizes, so that few programs are
   compiled."""
   count = len(array)
   larger = [size for size in sizes if size >= count]
@@ -210,8 +263,10 @@ def _filled(array, sizes=ROWS):
 
 @partial(jax.jit, static_argnums=(0, 2))
 def _inputs(model, params, site: str):
-  """States [T·V, D] before the first layer, by phase and token; `site` is whose
-  position encoding they have."""
+  """Returns the states [T·V, D] before the first layer, by phase and token.
+
+  `site` is the attention site whose position encoding the states have.
+  """
   method = model.every_token
   return model.apply({"params": params}, site, method=method)[0]
 
@@ -221,41 +276,44 @@ _unrotated = lambda x: x  # what positions do to queries and keys: nothing
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _key_value(config: ModelConfig, params, norm, states, site: str):
-  """Keys and values [H, R, K] of a block's site."""
+  """Returns keys and values [H, R, K] of a block's site."""
   block = Block(config, cross="cross_attention" in params)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)
   method = getattr(block, f"{site}_key_value")
-  found = block.apply(
+  key_values = block.apply(
     {"params": params}, states[None], _unrotated, method=method
   )
-  return jax.tree.map(lambda x: x[0], found)
+  return jax.tree.map(lambda x: x[0], key_values)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _block(mesh: Mesh, config: ModelConfig, params, states, own, *seen):
-  """States [B, D] after a block of rows `own` [B] of `states`; `seen` are keys
-  and values, numbers [B, K] of those that a row sees, and biases, by site."""
+def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
+  """Returns the states [B, D] after a block of rows `rows` [B] of `states`.
+
+  `seen` are by site: keys and values, the numbers [B, K] of those that a row
+  sees, and their biases.
+  """
   keys, numbers, biases = seen
-  own, numbers = mesh.split((own, numbers))
+  rows, numbers = mesh.split((rows, numbers))
   near = lambda site: tuple(
     x[:, numbers[site]].swapaxes(0, 1) for x in keys[site]
   )
-  found, _ = Block(config, cross="cross" in keys).apply(
+  outputs, _ = Block(config, cross="cross" in keys).apply(
     {"params": params},
-    states[own][:, None],
+    states[rows][:, None],
     _unrotated,
     {site: near(site) for site in keys},
     {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
   )
-  return mesh.whole(found[:, 0])
+  return mesh.whole(outputs[:, 0])
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _finish(model, head: str, params, x):
-  """Logits [B, V] of states."""
+  """Returns the logits [B, V] of states."""
   bound = model.bind({"params": params})
   if model.config.norm == "pre":
     x = bound.decoder_norm(x)

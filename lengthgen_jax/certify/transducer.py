@@ -1,39 +1,38 @@
-"""Which neighborhoods occur: a task as an automaton over the places of its
-numbers.
+"""This module finds out which contexts of a neighborhood occur.
+
+A task is an automaton, a transducer, over the places of its numbers.
 
 A neighborhood is a list of steps over consecutive places, least significant
-first: places that are looked at (Place) and runs of places that are not
-(Skip). Its contexts are all values that its digits and outputs can have at
-once, found by running the transducer over sets of states.
-
-All contexts of a neighborhood: the values that its digits and outputs can
-have together.
+first: places that are looked at (Place) and runs of places that are not (Skip).
+Its contexts are all values that its digits and outputs can have together; they
+are found by running the transducer over sets of states.
 """
 
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from lengthgen_jax.errors import check
 
-VALUES = 256  # contexts are bytes
+VALUES = 256  # values of a column: contexts are arrays of bytes
 
 
 class Skip(NamedTuple):
-  """Places that nobody looks at: `live` of any digits, then `zeros` of the
-  padding's."""
+  """A skip is a run of places that no row looks at: `live` places of any
+  digits, then `zeros` places of padding."""
 
   live: int
   zeros: int
 
 
 class Place(NamedTuple):
-  """A place that is looked at.
+  """A place is one that is looked at.
 
   Attributes:
     reads: operands whose digit is a column of the contexts.
-    says: whether the output is one too.
+    says: whether the output is a column too.
     zero: whether the place is padding.
   """
 
@@ -43,20 +42,36 @@ class Place(NamedTuple):
 
 
 class Tape:
-  """A task's transducer over sets of states.
+  """A tape is a task's transducer over sets of states.
 
   A state here is (the digit that all places share or 0, state of the task):
   N×1's digit is drawn once. Sets are frozensets. All digits and outputs are
   below `values`.
+
+  Attributes:
+    task: the task, or another transducer with the same attributes.
+    shared: operands of a single digit, which all places share.
+    long: the other operands.
+    shared_values: what the shared digit may be; (0,) without one.
+    table: {state: [(digits of the long operands, output, next state)]}.
+    values: one more than the largest digit or output.
+    settles: (g, p): after g or more unseen places, p more make no difference.
   """
 
   def __init__(self, task):
+    """Tabulates the transducer of a task, or of what has the same attributes.
+
+    Raises:
+      UsageError: it has more digits and outputs than a byte can hold.
+    """
     self.task = task
     self.shared = task.shared
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(task.base) if self.shared else (0,)
     self.table = self._table()
-    outputs = max(told for own in self.table.values() for _, told, _ in own)
+    outputs = max(
+      output for moves in self.table.values() for _, output, _ in moves
+    )
     self.values = 1 + max(outputs, task.base - 1, *self.shared_values)
     check(
       self.values <= VALUES,
@@ -65,54 +80,57 @@ class Tape:
     )
     self.settles = self._settle()
 
-  def possible(self, state, digits) -> bool:
-    """Whether these digits can follow."""
+  def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits can follow a state."""
     return True
 
-  def ends(self, state, digits) -> bool:
-    """Whether these digits can be padding."""
+  def ends(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits can be padding after a state."""
     return not any(digits)
 
-  def begin(self, shared: int):
-    """The states before the first place."""
+  def begin(self, shared: int) -> frozenset:
+    """Returns the set of states before the first place."""
     return frozenset({(shared, self.task.begin)})
 
   def _table(self) -> dict:
-    """{state: [(digits of the long operands, output, next state)]}."""
+    """Returns {state: [(digits of the long operands, output, next state)]}."""
     states = list(itertools.product(self.shared_values, self.task.states))
     every = range(self.task.base)
     digits = list(itertools.product(every, repeat=len(self.long)))
     # All pairs in one step, of arrays.
     shared, now = np.repeat(np.array(states), len(digits), axis=0).T
     symbols = [shared] * self.task.operands
-    for operand, own in zip(self.long, np.array(digits).T, strict=True):
-      symbols[operand] = np.tile(own, len(states))
-    found = self.task.step(now, symbols)
-    new, told = (np.reshape(x, (len(states), -1)).tolist() for x in found)
+    for operand, values in zip(self.long, np.array(digits).T, strict=True):
+      symbols[operand] = np.tile(values, len(states))
+    stepped = self.task.step(now, symbols)
+    new, outputs = (np.reshape(x, (len(states), -1)).tolist() for x in stepped)
     pairs = zip(states, new, strict=True)
-    after = [[(shared, x) for x in own] for (shared, _), own in pairs]
+    after = [[(shared, x) for x in values] for (shared, _), values in pairs]
     return {
       state: [
         move
-        for move in zip(digits, *own, strict=True)
+        for move in zip(digits, *values, strict=True)
         if self.possible(state, move[0])
       ]
-      for state, *own in zip(states, told, after, strict=True)
+      for state, *values in zip(states, outputs, after, strict=True)
     }
 
-  def moves(self, states, step) -> list:
-    """[(column values, states after it)] of a step, in ascending order."""
+  def moves(
+    self, states: frozenset, step: Skip | Place
+  ) -> list[tuple[tuple, frozenset]]:
+    """Returns [(column values, states after it)] of a step, in ascending
+    order."""
     if isinstance(step, Skip):
       for i in range(step.live + step.zeros):
-        found = {
+        reached = {
           new
           for state in states
           for digits, _, new in self.table[state]
           if i < step.live or self.ends(state, digits)
         }
-        states = frozenset(found)
+        states = frozenset(reached)
       return [((), states)] if states else []
-    found = {}
+    reached = {}
     for state in states:
       for digits, output, new in self.table[state]:
         if step.zero and not self.ends(state, digits):
@@ -123,20 +141,21 @@ class Tape:
           if operand in step.reads
         )
         seen += (output,) if step.says else ()
-        found.setdefault(seen, set()).add(new)
-    return [(seen, frozenset(found[seen])) for seen in sorted(found)]
+        reached.setdefault(seen, set()).add(new)
+    return [(seen, frozenset(reached[seen])) for seen in sorted(reached)]
 
   def _settle(self) -> tuple[int, int]:
-    """(g, p): after g or more unseen places, p more make no difference."""
-    now, met = [frozenset({state}) for state in self.table], []
-    while now not in met:
-      met.append(now)
-      now = [self.moves(states, Skip(1, 0))[0][1] for states in now]
-    first = met.index(now)
-    return first, len(met) - first
+    """Returns (g, p): after g or more unseen places, p more make no
+    difference."""
+    current, visited = [frozenset({state}) for state in self.table], []
+    while current not in visited:
+      visited.append(current)
+      current = [self.moves(states, Skip(1, 0))[0][1] for states in current]
+    first = visited.index(current)
+    return first, len(visited) - first
 
   def shorten(self, skip: Skip) -> Skip:
-    """The shortest skip that does the same."""
+    """Returns the shortest skip that does the same."""
     first, period = self.settles
     live = skip.live
     if live >= first:
@@ -144,57 +163,70 @@ class Tape:
     return Skip(live, skip.zeros)
 
   def realize(
-    self, shared: int, digits: dict, outputs: dict, size: int, live, rng=None
-  ):
-    """Digits [operands, size] of an input, in the order of reading, or None.
+    self,
+    shared: int,
+    digits: dict[tuple[int, int], int],
+    outputs: dict[int, int],
+    size: int,
+    live: int,
+    rng: np.random.Generator | None = None,
+  ) -> np.ndarray | None:
+    """Returns an input that has given digits and outputs, if there is one.
 
     Args:
       shared: the digit that all places share.
-      digits: {(operand, place): digit} that it must have.
-      outputs: {place: output} that it must lead to.
-      size: places.
+      digits: {(operand, place): digit} that the input must have.
+      outputs: {place: output} that the input must lead to.
+      size: how many places the input has.
       live: how many of them may be other than zero.
-      rng: numpy Generator that chooses among such inputs; None: the first.
+      rng: chooses among such inputs; None takes the first.
+
+    Returns:
+      Digits [operands, size] in the order of reading, or None.
     """
     states, reached = {(shared, self.task.begin): None}, []
     for place in range(size):
       after = {}
       given = [digits.get((operand, place)) for operand in self.long]
       moves = [
-        (state, own, new)
+        (state, symbols, new)
         for state in states
-        for own, output, new in self.table[state]
+        for symbols, output, new in self.table[state]
         if outputs.get(place, output) == output
-        and (place < live or self.ends(state, own))
-        and all(d in (None, x) for d, x in zip(given, own, strict=True))
+        and (place < live or self.ends(state, symbols))
+        and all(d in (None, x) for d, x in zip(given, symbols, strict=True))
       ]
       if rng is not None:
         rng.shuffle(moves)
-      for state, own, new in moves:
-        after.setdefault(new, (state, own))
+      for state, symbols, new in moves:
+        after.setdefault(new, (state, symbols))
       states = after
       reached.append(after)
     if not states:
       return None
     state = next(iter(states))
-    found = np.zeros((self.task.operands, size), np.int32)
-    found[self.shared, 0] = shared
+    items = np.zeros((self.task.operands, size), np.int32)
+    items[self.shared, 0] = shared
     for place in reversed(range(size)):
-      state, own = reached[place][state]
-      found[self.long, place] = own
-    return found
+      state, symbols = reached[place][state]
+      items[self.long, place] = symbols
+    return items
 
 
 class Contexts:
-  """All contexts of a neighborhood, in a fixed order, a few at a time.
+  """Contexts are all contexts of a neighborhood, in a fixed order, a few at a
+  time.
 
   Attributes:
+    tape: the Tape of the task.
+    steps: the neighborhood.
     columns: how many values a context has: the shared digit if there is one,
       then those of every step.
     count: how many contexts there are; none is there twice.
   """
 
-  def __init__(self, tape: Tape, steps):
+  def __init__(self, tape: Tape, steps: tuple[Skip | Place, ...]):
+    """Runs the transducer over the neighborhood's steps."""
     self.tape, self.steps = tape, steps
     self.columns = len(tape.shared) + sum(
       len(s.reads) + s.says for s in steps if isinstance(s, Place)
@@ -209,19 +241,21 @@ class Contexts:
     self.count = sum(self._counts())
 
   def _level(self, before, moves):
-    """Numbers the sets of states that a step leads to."""
+    """Numbers the sets of states that a step leads to, and returns them."""
     after, table = {}, []
-    every = [moves(states) for states in before]  # none if nothing can follow
-    width = max((len(seen) for found in every for seen, _ in found), default=0)
-    for found in every:
-      values = np.array([seen for seen, _ in found], np.uint8)
-      new = [after.setdefault(s, len(after)) for _, s in found]
-      table.append((values.reshape(len(found), width), np.array(new, int)))
+    options = [moves(states) for states in before]  # none if nothing can follow
+    width = max(
+      (len(seen) for reached in options for seen, _ in reached), default=0
+    )
+    for reached in options:
+      values = np.array([seen for seen, _ in reached], np.uint8)
+      new = [after.setdefault(s, len(after)) for _, s in reached]
+      table.append((values.reshape(len(reached), width), np.array(new, int)))
     self._moves.append(table)
     return list(after)
 
   def _counts(self) -> list[int]:
-    """How many contexts end in each set of states."""
+    """Returns how many contexts end in each set of states."""
     counts = [1]
     for table in self._moves:
       sets = [int(new.max(initial=-1)) for _, new in table]
@@ -233,19 +267,21 @@ class Contexts:
       counts = after
     return counts
 
-  def chunks(self, size: int):
-    """Arrays [size or fewer, columns] uint8 of all contexts, in order."""
-    kept = np.zeros((0, self.columns), np.uint8)
+  def chunks(self, size: int) -> Iterator[np.ndarray]:
+    """Yields arrays [size or fewer, columns] uint8 of all contexts, in
+    order."""
+    pending = np.zeros((0, self.columns), np.uint8)
     start = np.zeros((1, 0), np.uint8), np.zeros(1, int)
-    for found in self._expand(0, *start, size):
-      kept = np.concatenate([kept, found])
-      while len(kept) >= size:
-        yield kept[:size]
-        kept = kept[size:]
-    if len(kept):
-      yield kept
+    for expanded in self._expand(0, *start, size):
+      pending = np.concatenate([pending, expanded])
+      while len(pending) >= size:
+        yield pending[:size]
+        pending = pending[size:]
+    if len(pending):
+      yield pending
 
   def _expand(self, level: int, values, states, size: int):
+    """Yields all contexts that begin with the given values, a few at a time."""
     if level == len(self._moves):
       yield values
       return
@@ -260,16 +296,16 @@ class Contexts:
 
   @staticmethod
   def _after(table, values, states):
-    """Every context with every value that the step can add."""
-    found, ends, before = [], [], []
+    """Returns every context with every value that the step can add."""
+    extended, ends, parents = [], [], []
     for state in np.unique(states):
-      own, (added, new) = np.flatnonzero(states == state), table[state]
-      grown = np.repeat(values[own], len(new), axis=0)
-      found.append(
-        np.concatenate([grown, np.tile(added, (len(own), 1))], axis=1)
+      rows, (added, new) = np.flatnonzero(states == state), table[state]
+      grown = np.repeat(values[rows], len(new), axis=0)
+      extended.append(
+        np.concatenate([grown, np.tile(added, (len(rows), 1))], axis=1)
       )
-      ends.append(np.tile(new, len(own)))
-      before.append(np.repeat(own, len(new)))
+      ends.append(np.tile(new, len(rows)))
+      parents.append(np.repeat(rows, len(new)))
     # Ascending, however many come at once.
-    order = np.argsort(np.concatenate(before), kind="stable")
-    return np.concatenate(found)[order], np.concatenate(ends)[order]
+    order = np.argsort(np.concatenate(parents), kind="stable")
+    return np.concatenate(extended)[order], np.concatenate(ends)[order]

@@ -1,34 +1,48 @@
-"""What a tally of all cases means: confirmed, and in words."""
+"""This module says what a tally of all cases means: confirmed or not, in
+words."""
 
 import jax
 import numpy as np
 
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.certify import certificate
+from lengthgen_jax.certify.receptive_fields import Example, View
 from lengthgen_jax.certify.states import States
+from lengthgen_jax.experiment import Experiment
 
 THICK = 100  # margins below so many times the rounding are computed in float64
-VARIANTS = 8  # inputs of each failing context to practice on
+VARIANTS = 8  # how many inputs of each failing context there are to practice on
 SURE = 10  # margins below so many times the rounding certify nothing
 
 
-def verdict(experiment, found: dict, exact: float) -> dict:
-  """{"value", "verdict"} of what was found."""
+def verdict(experiment: Experiment, result: dict, exact: float) -> dict:
+  """Returns the {"value", "verdict"} of a certification's result.
+
+  Args:
+    experiment: the experiment that was certified.
+    result: what was counted and measured: "cases", "complete", "wrong",
+      "margin", "rounding" and "counterexamples".
+    exact: the smallest margin in float64 (see smallest_in_float64).
+
+  Returns:
+    value 1 (right for every length), 0 (wrong) or None (undecided), and the
+    verdict in words.
+  """
   width = experiment.fixed_width
   every = f"operands of up to {width - 1} places" if width else "every length"
-  cases, margin = f"{found['cases']:,} cases", found["margin"]
-  noise = f"rounding at most {found['rounding']:.1g}"
-  sure = SURE * found["rounding"]
-  if found["wrong"] and (found["counterexamples"] or margin < -sure):
-    cases = cases if found["complete"] else f"the first {cases}"
-    shortest = ", ".join(found["counterexamples"][:3]) or "none of them typed"
+  cases, margin = f"{result['cases']:,} cases", result["margin"]
+  noise = f"rounding at most {result['rounding']:.1g}"
+  sure = SURE * result["rounding"]
+  if result["wrong"] and (result["counterexamples"] or margin < -sure):
+    cases = cases if result["complete"] else f"the first {cases}"
+    shortest = ", ".join(result["counterexamples"][:3]) or "none of them typed"
     return {
       "value": 0,
-      "verdict": f"wrong on {found['wrong']:,} of {cases}, the shortest:"
+      "verdict": f"wrong on {result['wrong']:,} of {cases}, the shortest:"
       f" {shortest}; smallest margin {margin:.3g}, {noise}",
     }
-  # Whatever is not a number, or was not looked at, proves nothing.
-  all_right = found["complete"] and found["cases"] and not found["wrong"]
+  # A margin that is no number, or a case that was not checked, proves nothing.
+  all_right = result["complete"] and result["cases"] and not result["wrong"]
   all_right = all_right and margin > 0 and np.isfinite(margin)
   if not (all_right and min(margin, exact) >= sure):
     return {
@@ -43,28 +57,42 @@ def verdict(experiment, found: dict, exact: float) -> dict:
   }
 
 
-def thinnest(survey, tallies, states: States, dense) -> tuple:
-  """As certificate.rounding, on the thinnest contexts of every view."""
-  most, rows = 0.0, 0
+def thinnest(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  states: States,
+  dense: certificate.Dense,
+) -> tuple[float, int]:
+  """Measures the rounding on the thinnest contexts of every view.
+
+  Returns:
+    (largest difference of a logit, rows compared), as certificate.rounding.
+  """
+  largest, rows = 0.0, 0
   for (view, examples), tally in zip(
     survey.views.items(), tallies, strict=True
   ):
     if not tally.thin:  # no input comes there
       continue
-    found = certificate.inputs(survey, view, examples[0], tally, dense)
-    contexts = np.array([own for _, own in tally.thin], np.uint8)
+    items = certificate.inputs(survey, view, examples[0], tally, dense)
+    contexts = np.array([context for _, context in tally.thin], np.uint8)
     contexts = contexts.reshape(len(tally.thin), -1)
-    _, logits = dense(found, examples[0].width)
-    told = states.logits(view, contexts)
-    gap = certificate.gap(told, logits[:, examples[0].row])
-    most = float(np.maximum(most, gap))
-    rows += len(told)
-  return most, rows
+    _, logits = dense(items, examples[0].width)
+    tables = states.logits(view, contexts)
+    gap = certificate.gap(tables, logits[:, examples[0].row])
+    largest = float(np.maximum(largest, gap))
+    rows += len(tables)
+  return largest, rows
 
 
-def counterexamples(survey, tallies, dense, model) -> list[str]:
-  """Inputs that fail strict exact match, the shortest first."""
-  task, found = model.experiment.task, {}
+def counterexamples(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  dense: certificate.Dense,
+  model,
+) -> list[str]:
+  """Returns inputs that fail strict exact match, the shortest first."""
+  task, failing = model.experiment.task, {}
   for (view, examples), tally in zip(
     survey.views.items(), tallies, strict=True
   ):
@@ -75,18 +103,28 @@ def counterexamples(survey, tallies, dense, model) -> list[str]:
     batch, _ = dense(items, width)
     exact = np.asarray(model.hits(batch)[1])
     live = model.experiment.live(width)
-    for own, right, (margin, _) in zip(items, exact, tally.thin, strict=True):
+    for digits, right, (margin, _) in zip(
+      items, exact, tally.thin, strict=True
+    ):
       if margin <= 0 and not right:
-        found[task.typed(own, live)] = width
-  return sorted(found, key=lambda text: (len(text), text))
+        failing[task.typed(digits, live)] = width
+  return sorted(failing, key=lambda text: (len(text), text))
 
 
-def practice(survey, tallies, experiment, seed: int) -> dict:
-  """{"failing", "thin"}: inputs as people type them, no longer than in
-  training, that have failing contexts (several of each) and thin ones."""
+def practice(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  experiment: Experiment,
+  seed: int,
+) -> dict[str, list[str]]:
+  """Returns {"failing", "thin"}: inputs to practice on, as people type them.
+
+  They are no longer than in training, and have failing contexts (several inputs
+  of each) and thin ones.
+  """
   rng, task = np.random.default_rng(seed), experiment.task
   longest = experiment.task.units(experiment.train_length)
-  found = {"failing": [], "thin": []}
+  inputs = {"failing": [], "thin": []}
   for (view, examples), tally in zip(
     survey.views.items(), tallies, strict=True
   ):
@@ -98,21 +136,28 @@ def practice(survey, tallies, experiment, seed: int) -> dict:
         live = experiment.live(example.width)
         items = certificate.inputs_of(survey, view, example, context, live, rng)
         name = "failing" if failing else "thin"
-        found[name].append(task.typed(items, live))
-  return found
+        inputs[name].append(task.typed(items, live))
+  return inputs
 
 
-def smallest_in_float64(survey, tallies, model, below: float) -> float:
-  """The smallest margin in float64 of the contexts that are thinner than
-  `below`; inf if there is none, -inf if there are too many to tell."""
+def smallest_in_float64(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  model,
+  below: float,
+) -> float:
+  """Returns the smallest margin in float64 of contexts thinner than `below`.
+
+  It is inf if there is no such context, -inf if there are too many to tell.
+  """
   if all(tally.margin >= below for tally in tallies):
     return float("inf")
-  found = float("inf")
+  smallest = float("inf")
   with jax.enable_x64(True):
     experiment, params = certificate.in_float64(model.experiment, model.params)
     states = States(experiment, params, survey.tape)
     for view, tally in zip(survey.views, tallies, strict=True):
-      thin = [own for margin, own in tally.thin if margin < below]
+      thin = [context for margin, context in tally.thin if margin < below]
       if len(thin) == certificate.THIN:
         return -float("inf")
       if thin:
@@ -121,38 +166,44 @@ def smallest_in_float64(survey, tallies, model, below: float) -> float:
         margins = certificate.margins(
           view, contexts, logits, experiment.task.end
         )
-        found = min(found, float(margins.min()))
-  return found
+        smallest = min(smallest, float(margins.min()))
+  return smallest
 
 
-def neighborhood(view, example) -> str:
-  """What a row's logits depend on, like "a3, a2, y2"."""
+def neighborhood(view: View, example: Example) -> str:
+  """Returns what a row's logits depend on, like "a3, a2, y2"."""
   names = []
-  tokens = {t.key for _, own in view.tokens for t in own if t.kind != "mark"}
+  tokens = {
+    t.key
+    for _, stack_tokens in view.tokens
+    for t in stack_tokens
+    if t.kind != "mark"
+  }
   for kind, which, number in sorted(tokens):
     name = "y" if kind == "said" else "abs"[which]
     names.append(f"{name}{example.places[number]}" if number >= 0 else name)
   return ", ".join(names) or "nothing"
 
 
-def rows(examples) -> str:
+def rows(examples: list[Example]) -> str:
+  """Returns in words which rows have a view."""
   first, last = examples[0], examples[-1]
-  more = len(examples) - 1
+  others = len(examples) - 1
   text = f"row {first.place} at W={first.width}"
-  return text + (f" and {more} more up to W={last.width}" if more else "")
+  return text + (f" and {others} more up to W={last.width}" if others else "")
 
 
-def lines(model) -> dict:
-  """The lines of every site, layer and head of a model in words."""
-  found = {}
-  for site, own in model.scaffold.items():
+def lines(model) -> dict[str, list[str]]:
+  """Returns the lines of every site, layer and head of a model in words."""
+  phrases = {}
+  for site, site_lines in model.scaffold.items():
     names = model.experiment.site_segments[site]
-    layers, heads, count = np.shape(own.valid)
+    layers, heads, count = np.shape(site_lines.valid)
     for n in range(layers):
       for h in range(heads):
-        found[f"{site} layer {n} head {h}"] = [
-          phrase([np.asarray(x)[n, h, k] for x in own[:5]], names)
+        phrases[f"{site} layer {n} head {h}"] = [
+          phrase([np.asarray(x)[n, h, k] for x in site_lines[:5]], names)
           for k in range(count)
-          if own.valid[n, h, k]
+          if site_lines.valid[n, h, k]
         ]
-  return found
+  return phrases

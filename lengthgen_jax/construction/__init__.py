@@ -1,1 +1,1 @@
-"""Theorem 5.1's construction: weights that sort, and what they need."""
+"""This package holds the construction of Theorem 5.1, and what it needs."""

@@ -1,4 +1,6 @@
-"""What Theorem 5.1's construction needs of a model and of its numbers.
+"""This module checks that a model and its numbers fit the construction.
+
+The construction is that of Theorem 5.1.
 
 Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p apart above
 1/2, and attention sums weights in float32 whatever the others are.
@@ -16,12 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.config import ModelConfig
 
 
-def check_shape(experiment, size: int) -> None:
-  """UsageError if a model is not the construction's, with what it must be;
-  `size` coordinates are needed without normalization."""
+def check_shape(experiment: Experiment, size: int) -> None:
+  """Checks that a model has the construction's shape.
+
+  Args:
+    experiment: the experiment that the model belongs to.
+    size: how many coordinates are needed without normalization.
+
+  Raises:
+    UsageError: the model has another shape; it says which is needed.
+  """
   config, task = experiment.model.config, experiment.task
   what = "initial.kind='construction'"
   check(
@@ -30,7 +40,7 @@ def check_shape(experiment, size: int) -> None:
   )
   check_choice(f"{what}: model.norm", config.norm, ("none", "block_end"))
   doubled = config.norm == "block_end"
-  wanted = {
+  required = {
     "model.num_decoder_layers": (config.num_decoder_layers, 2),
     "model.num_heads": (config.num_heads, 2),
     "model.emb_dim": (config.emb_dim, size + (size if doubled else size % 2)),
@@ -43,16 +53,16 @@ def check_shape(experiment, size: int) -> None:
     "temperature.kind": (config.temperature.kind, "log_items"),
     "temperature.stretch": (config.temperature.stretch, 1.0),
   }
-  for name, (value, right) in wanted.items():
-    about = f" of sort.alphabet={task.alphabet}" if "_dim" in name else ""
+  for name, (value, right) in required.items():
+    dimension = f" of sort.alphabet={task.alphabet}" if "_dim" in name else ""
     check(
       value == right,
-      f"{what}: {name}={value!r}, but that{about} has {right!r}",
+      f"{what}: {name}={value!r}, but that{dimension} has {right!r}",
     )
 
 
 def most_items(dtype: str, copies: str) -> int:
-  """The most items that numbers of a type can sort."""
+  """Returns the most items that numbers of a type can sort."""
   bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
   return min(int(2**bits + 2) // 4, 2896) if copies == "share" else 1 << 20
 
@@ -60,8 +70,18 @@ def most_items(dtype: str, copies: str) -> int:
 def check_precision(
   config: ModelConfig, alphabet: int, longest: int, copies: str
 ) -> None:
-  """UsageError if a model's numbers cannot hold a length or an alphabet."""
-  # Accelerators round factors of products that are not asked to be exact.
+  """Checks that a model's numbers can hold a length and an alphabet.
+
+  Args:
+    config: the model's config, with its dtype and precision.
+    alphabet: q, how many items there are.
+    longest: N, the most items of a list.
+    copies: how it is told whether copies are left, difference or share.
+
+  Raises:
+    UsageError: they cannot.
+  """
+  # Accelerators round the factors of a product unless its precision is highest.
   dtype = config.dtype if config.precision == "highest" else "bfloat16"
   most, size = most_items(dtype, copies), int(1 / jnp.finfo(dtype).eps)
   check(

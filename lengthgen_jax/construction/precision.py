@@ -1,6 +1,10 @@
-"""How many bits Theorem 5.1 takes: the longest lists that its construction
-sorts with numbers of so many significant bits."""
+"""This module finds out how many bits Theorem 5.1 takes.
 
+It searches the longest lists that the construction sorts with numbers of so
+many significant bits.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -9,35 +13,43 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import limits, weights
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import data, pack
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
 LEAVE = Block._leave.__name__  # yields the residual stream
 
 
-def rows(experiment, precisions, most: int) -> list[dict]:
-  """The longest list for every way to tell copies and every precision.
+def rows(
+  experiment: Experiment, precisions: Sequence[int], most: int
+) -> list[dict]:
+  """Returns the longest list for every way to tell copies and every precision.
 
   Args:
     experiment: one that the construction fits.
     precisions: significant bits of parameters and activations.
     most: longest list to try, unless the model's own numbers hold less.
+
+  Returns:
+    Dictionaries of "copies", "bits", "longest" and "tried".
   """
-  found, dtype = [], experiment.model.config.dtype
+  results, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
     tried = min(most, limits.most_items(dtype, copies))
     for bits in precisions:
       last = longest(partial(sorts, experiment, copies, bits), tried)
       row = {"copies": copies, "bits": bits, "longest": last, "tried": tried}
-      found.append(row)
-  return found
+      results.append(row)
+  return results
 
 
-def longest(holds, most: int) -> int:
-  """The last n up to `most` before holds(n) fails, 0 if it never holds: two
-  numbers an octave are tried, then bisection. Numbers beyond may hold again,
-  where roundings happen to help."""
+def longest(holds: Callable[[int], bool], most: int) -> int:
+  """Returns the last n up to `most` before holds(n) fails, 0 if it never holds.
+
+  Two numbers an octave are tried, then bisection. Numbers beyond may hold
+  again, where roundings happen to help.
+  """
   octaves = np.arange(0, np.log2(most) + 0.5, 0.5)
   good, bad = 0, most + 1
   for n in sorted({*np.rint(2**octaves).astype(int).tolist(), most}):
@@ -51,9 +63,12 @@ def longest(holds, most: int) -> int:
   return good
 
 
-def sorts(experiment, copies: str, bits: int, length: int) -> bool:
-  """Whether the construction for lists of up to `length` items sorts the
-  hardest of that length, with numbers of so many significant bits."""
+def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
+  """Returns whether the construction sorts the hardest lists of a length.
+
+  It is the construction for lists of up to `length` items, with numbers of so
+  many significant bits.
+  """
   params = weights.parameters(experiment, length, copies)
   task, bound = experiment.task, max(1 << (length - 1).bit_length(), 64)
   for items in hardest(task.alphabet, length):  # one at a time: attention is
@@ -65,18 +80,23 @@ def sorts(experiment, copies: str, bits: int, length: int) -> bool:
 
 
 def hardest(alphabet: int, length: int) -> list[list[int]]:
-  """Lists of 1 and 2 with few to many copies of 1; every value once, and copies
-  of the next one."""
+  """Returns the lists of a length that are hardest to sort.
+
+  These are lists of 1 and 2 with few to many copies of 1; and lists with every
+  value once and copies of the next one.
+  """
   place = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
   pairs = [(place >= count) + 1 for count in counts]
   steps = [(place >= 1) + value for value in range(1, alphabet)]
-  return [own.tolist() for own in (*pairs, *steps)]
+  return [items.tolist() for items in (*pairs, *steps)]
 
 
 @partial(jax.jit, static_argnums=0)
-def _hits(experiment, params, batch, bits):
-  """Exact match [B] with rounded parameters and activations."""
+def _hits(
+  experiment: Experiment, params: dict, batch: pack.Batch, bits: jax.Array
+) -> jax.Array:
+  """Returns the exact match [B] with rounded parameters and activations."""
 
   def intercept(method, args, kwargs, context):
     if isinstance(context.module, LAYERS) and context.method_name == "__call__":
@@ -90,8 +110,8 @@ def _hits(experiment, params, batch, bits):
     return experiment.hits(params, {}, batch, experiment.task.name)[1]
 
 
-def rounded(x, bits):
-  """Floating-point numbers to so many significant bits; others as they are."""
+def rounded(x: jax.Array, bits: jax.Array | int) -> jax.Array:
+  """Rounds floating-point numbers to so many significant bits; others stay."""
   if not jnp.issubdtype(x.dtype, jnp.floating):  # tokens
     return x
   fraction, exponent = jnp.frexp(x)  # 0.5 <= |fraction| < 1

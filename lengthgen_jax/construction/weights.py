@@ -1,10 +1,11 @@
-"""Theorem 5.1: weights that sort (task hinting paper, appendix A).
+"""This module writes down weights that sort, as Theorem 5.1 says they exist.
 
-Parameters of a decoder-only model of two layers and two heads, written down and
-not trained, that sort every list of up to N items (`longest`) of an alphabet of
-q. Which head does what is the paper's; its text lost most formulas, so numbers
-follow from what they must achieve, below. Residuals have 3q + 2 coordinates,
-zero or about one unless said otherwise:
+The source is appendix A of the task hinting paper. The parameters are those of
+a decoder-only model of two layers and two heads; they are written down and not
+trained, and sort every list of up to N items (`longest`) of an alphabet of q.
+Which head does what is the paper's; its text lost most formulas, so numbers
+follow from what they must achieve, below. The residual stream has 3q + 2
+coordinates, which are zero or about one unless stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands behind `⊥`       (1)
@@ -62,14 +63,27 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import limits
+from lengthgen_jax.experiment import Experiment
 
 STEP = 4
 COPIES = ("difference", "share")
-LOGIT = 8.0  # logit of one unit of `said`; any, and training starts at ease
+LOGIT = (
+  8.0  # logit of one unit of `said`; any would do, 8 is easy to train from
+)
 
 
 class Places(NamedTuple):
-  """Coordinates of the residual stream (of its first half, if doubled)."""
+  """The places are coordinates of the residual stream (of its first half, if
+  doubled).
+
+  Attributes:
+    item: those of item s.
+    end: the one of `⊥`.
+    after: the one that says that the token stands behind `⊥`.
+    output: those of output s.
+    said: those of how much s is to be said next.
+    size: how many coordinates there are.
+  """
 
   item: np.ndarray
   end: int  # of `⊥`
@@ -80,16 +94,20 @@ class Places(NamedTuple):
 
 
 def places(alphabet: int) -> Places:
-  """Where what is held, for an alphabet of so many items."""
+  """Returns the coordinates for an alphabet of so many items."""
   q, s = alphabet, np.arange(alphabet)
   return Places(s, q, q + 1, q + 2 + s, 2 * q + 2 + s, 3 * q + 2)
 
 
-def parameters(experiment, longest: int, copies: str = "difference"):
-  """Parameters of the experiment's model; of hints' heads all zero.
+def parameters(
+  experiment: Experiment, longest: int, copies: str = "difference"
+) -> dict:
+  """Returns parameters of the experiment's model that sort; hints' heads are
+  zero.
 
   Args:
-    experiment: whose task is sort and whose model has the construction's shape.
+    experiment: one whose task is sort and whose model has the construction's
+      shape.
     longest: N, the most items that are sorted.
     copies: how it is told whether copies are left, difference or share.
 
@@ -122,11 +140,13 @@ def parameters(experiment, longest: int, copies: str = "difference"):
   return jax.tree.map(jnp.asarray, params)
 
 
-# Kernels are [D, H, K] of query, key and value, [H, K, D] of out; heads hold
-# symbols in their first coordinates, and `⊥` in the next.
+# Kernels are [D, H, K] for query, key and value, and [H, K, D] for out; heads
+# hold symbols in their first coordinates, and `⊥` in the next one.
 
 
-def _copy_and_minimum(attention, at: Places, gap):
+def _copy_and_minimum(attention: dict, at: Places, gap: float) -> None:
+  """Writes layer 1's heads: the one finds `after`, the other says copies and
+  the minimum."""
   query, key, value, out = _kernels(attention)
   q, eye = at.end, np.eye(at.end)
   key[at.item, :, :q] = eye[:, None]
@@ -140,7 +160,8 @@ def _copy_and_minimum(attention, at: Places, gap):
   out[1, :q, at.said] = eye
 
 
-def _mark(mlp, at: Places):
+def _mark(mlp: dict, at: Places) -> None:
+  """Writes layer 1's MLP, which moves item s to output s behind `⊥`."""
   wi, wo, q = mlp["wi"]["kernel"], mlp["wo"]["kernel"], at.end
   wi[at.item, :q] = np.eye(q)
   wi[at.after] = 1.0
@@ -150,9 +171,13 @@ def _mark(mlp, at: Places):
   wo[q, at.after] = -1.0
 
 
-def _count_and_successor(attention, at: Places, gap, how):
+def _count_and_successor(
+  attention: dict, at: Places, gap: float, gain_and_share: tuple[float, bool]
+) -> None:
+  """Writes layer 2's heads: the one compares copies, the other says the
+  successor."""
   query, key, value, out = _kernels(attention)
-  q, eye, (gain, share) = at.end, np.eye(at.end), how
+  q, eye, (gain, share) = at.end, np.eye(at.end), gain_and_share
   key[at.item, :, :q] = eye[:, None]
   key[at.end, :, q] = 1.0
   query[at.end, :, q] = gap
@@ -166,13 +191,16 @@ def _count_and_successor(attention, at: Places, gap, how):
   out[1, :q, at.said] = eye
 
 
-def _remove(mlp, at: Places, amount):
+def _remove(mlp: dict, at: Places, amount: float) -> None:
+  """Writes layer 2's MLP, which takes `amount` from said s where output s is
+  one."""
   q = at.end
   mlp["wi"]["kernel"][at.output, :q] = np.eye(q)
   mlp["wo"]["kernel"][:q, at.said] = -amount * np.eye(q)
 
 
 def _kernels(attention):
+  """Returns the kernels of query, key, value and out."""
   return (attention[n]["kernel"] for n in ("query", "key", "value", "out"))
 
 
