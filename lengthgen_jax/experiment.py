@@ -45,7 +45,7 @@ class Experiment:
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
-  lessons: tuple[plan.Lesson, ...]
+  lessons: tuple[plan.StepSpec, ...]
   validation: tuple[plan.Share, ...]
   train_length: int
   fixed_width: int | None
@@ -212,12 +212,12 @@ class Experiment:
       and all(bias.lined for bias in scaffold.values())
     )
 
-  def followed(self, scaffold: dict) -> tuple | None:
+  def sparse_training_heads(self, scaffold: dict) -> tuple | None:
     """Returns `open_heads` for training, None where lines do not make it
     faster."""
     widths = self.data[0].widths if self.lined(scaffold) else ()
     sizes = self.site_sizes(min(widths)) if widths else {}
-    return scaffolds.followed(scaffold, sizes)
+    return scaffolds.sparse_training_heads(scaffold, sizes)
 
   def sites(
     self,
@@ -327,7 +327,7 @@ class Experiment:
     correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return correct, jnp.all(correct, axis=1)
 
-  def idle_params(self, lesson: plan.Lesson) -> set[str]:
+  def idle_params(self, lesson: plan.StepSpec) -> set[str]:
     """Returns the parameters that a lesson leaves alone: other tasks' heads."""
     busy = {share.head for share in lesson}
     return {f"logits_dense_{head}" for head in self.heads if head not in busy}

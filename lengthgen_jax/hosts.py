@@ -38,7 +38,7 @@ def first() -> bool:
   return _own == 0
 
 
-def meet(name: str) -> None:
+def barrier(name: str) -> None:
   """Waits until every process is here, so that what the first one wrote is
   there."""
   if several():
@@ -48,7 +48,7 @@ def meet(name: str) -> None:
 
 
 @contextlib.contextmanager
-def joined(
+def multihost_context(
   coordinator: str | None,
   processes: int | None,
   process: int | None,
@@ -78,9 +78,9 @@ def joined(
     _connect(coordinator, processes, process, seconds)
     end.line = LOST
     yield
-    meet("end")
+    barrier("end")
   except Interrupted:  # all processes were interrupted, at the same place
-    meet("end")
+    barrier("end")
     raise
   except BaseException as error:
     end.of(error)

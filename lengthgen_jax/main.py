@@ -231,7 +231,7 @@ def dispatch(
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
   extra_arguments = (input_path,) if mode == "predict" else ()
-  with multihost.joined(mode):
+  with multihost.multihost_context(mode):
     return run(config, pathlib.Path(workdir), *extra_arguments)
 
 

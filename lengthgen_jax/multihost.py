@@ -29,7 +29,7 @@ FLAGS = ("multihost", "coordinator", "processes", "process", "connect_timeout")
 MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
-def joined(mode: str) -> contextlib.AbstractContextManager:
+def multihost_context(mode: str) -> contextlib.AbstractContextManager:
   """Returns a context in which this process is one of several, if flags say so.
 
   Args:
@@ -47,4 +47,4 @@ def joined(mode: str) -> contextlib.AbstractContextManager:
     )
     return contextlib.nullcontext()
   check(mode in MODES, f"--multihost is for --mode: {', '.join(MODES)}")
-  return hosts.joined(*settings, _CONNECT.value)
+  return hosts.multihost_context(*settings, _CONNECT.value)

@@ -37,7 +37,7 @@ from lengthgen_jax.certify import (
   running_sums,
 )
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
@@ -197,19 +197,19 @@ def too_large(experiment: Experiment, scaffold: dict[str, SiteLines]) -> bool:
   """Returns whether the sizes to survey are more than a draw may take."""
   if experiment.task.axes > 1:
     surveyed = running_sums.sizes(
-      experiment, scaffold, running_sums.tapes_of(experiment)[0]
+      experiment, scaffold, running_sums.row_transducers(experiment)[0]
     )
     return any(
       sizes[-1] > n for sizes, n in zip(surveyed, GRID_WIDEST, strict=True)
     )
-  tape = tape_of(experiment.task)
+  tape = transducer_of(experiment.task)
   return receptive_fields.widths(experiment, scaffold, tape)[-1] > WIDEST
 
 
 @functools.cache
-def tape_of(task) -> Tape:
-  """Returns the Tape of a task."""
-  return Tape(task)
+def transducer_of(task) -> Transducer:
+  """Returns the Transducer of a task."""
+  return Transducer(task)
 
 
 def random_scaffold(
@@ -380,12 +380,12 @@ def sizes_beyond(drawn: Draw) -> list:
   experiment, scaffold, rng = drawn.experiment, drawn.scaffold, drawn.rng
   if drawn.grid:
     columns, rows = running_sums.sizes(
-      experiment, scaffold, running_sums.tapes_of(experiment)[0]
+      experiment, scaffold, running_sums.row_transducers(experiment)[0]
     )
     n, m = columns[-1] + rng.integers(0, 4), rows[-1] + rng.integers(1, 4)
     return [(int(n), int(m)), (int(columns[-1] + 2), int(rng.integers(1, m)))]
   widths = receptive_fields.widths(
-    experiment, scaffold, tape_of(experiment.task)
+    experiment, scaffold, transducer_of(experiment.task)
   )
   if experiment.fixed_width is not None:
     return [experiment.fixed_width]
@@ -394,12 +394,12 @@ def sizes_beyond(drawn: Draw) -> list:
 
 def views_at(
   drawn: Draw, size: int | tuple[int, int]
-) -> list[tuple[receptive_fields.View, receptive_fields.Example]]:
-  """Returns the [(View, Example)] of all rows at a size."""
+) -> list[tuple[receptive_fields.ReceptiveField, receptive_fields.Example]]:
+  """Returns the [(ReceptiveField, Example)] of all rows at a size."""
   args = drawn.experiment, drawn.scaffold
   if drawn.grid:
     return list(running_sums.views_at(*args, size, GRID_BOUND))
-  tape = tape_of(drawn.experiment.task)
+  tape = transducer_of(drawn.experiment.task)
   return list(receptive_fields.views_at(*args, tape, size, BOUND))
 
 
@@ -457,7 +457,7 @@ def ordinary(
 def contexts_of(
   drawn: Draw,
   survey: certificate.Survey,
-  view: receptive_fields.View,
+  view: receptive_fields.ReceptiveField,
   example: receptive_fields.Example,
   items: np.ndarray,
   batch: pack.Batch,
@@ -480,7 +480,7 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
       1,
       1,
     )
-  tape = tape_of(task)
+  tape = transducer_of(task)
   live = 1
   while (
     task.base ** ((live + 1) * len(tape.long)) * 10 ** len(task.shared)
@@ -555,7 +555,7 @@ def check_small(drawn: Draw, survey: certificate.Survey, states: States) -> int:
 
 def all_contexts(
   survey: certificate.Survey,
-) -> list[tuple[receptive_fields.View, np.ndarray]]:
+) -> list[tuple[receptive_fields.ReceptiveField, np.ndarray]]:
   """Returns (view, contexts) of every view that has contexts."""
   return [
     (view, np.concatenate(list(contexts.chunks(1 << 14))))

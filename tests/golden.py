@@ -155,7 +155,7 @@ def prepared(config) -> loop.Run:
     keep=1,
     config={},
     report=print,
-    open_heads=experiment.followed(scaffold),
+    open_heads=experiment.sparse_training_heads(scaffold),
   )
 
 

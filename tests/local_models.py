@@ -15,7 +15,7 @@ from lengthgen_jax.certify import certificate, receptive_fields
 from lengthgen_jax.certify.certificate import Tally
 from lengthgen_jax.certify.receptive_fields import layout
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data
@@ -56,7 +56,7 @@ class Case:
   scaffold: dict
 
   def __post_init__(self):
-    self.tape = Tape(self.built.task)
+    self.tape = Transducer(self.built.task)
     sizes = receptive_fields.widths(self.built, self.scaffold, self.tape)
     self.first, self.last = sizes[0], sizes[-1]
     assert self.last + 6 <= BOUND
@@ -76,7 +76,7 @@ class Case:
     }
 
   def rows(self, width: int) -> dict:
-    """{row: (View, Example)} at a width."""
+    """{row: (ReceptiveField, Example)} at a width."""
     at = self.at(width)
     view = functools.partial(receptive_fields.view, self.built, self.tape, at)
     return {row: view(row, place) for row, place in at.rows}

@@ -16,7 +16,7 @@ from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
   port, which, folder = sys.argv[1:]
-  with hosts.joined(f"127.0.0.1:{port}", 2, int(which), 120):
+  with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(which), 120):
     for shape in ((2, 1), (1, 2)):
       fine = (toy.FINE,) * len(SEEDS)
       run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fine)

@@ -89,9 +89,9 @@ def drawn(form: str) -> Drawn:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def answered(task, items, lengths, width) -> Example:
+def from_items(task, items, lengths, width) -> Example:
   """The example of some items [..., BOUND]."""
-  return task.answered(items, Size(lengths, width, BOUND))
+  return task.from_items(items, Size(lengths, width, BOUND))
 
 
 def of_text(task, text: str, width: int = WIDTH):
@@ -99,7 +99,7 @@ def of_text(task, text: str, width: int = WIDTH):
   items, lengths = task.parse(text)
   items = np.asarray(items, np.int32)
   room = [(0, 0)] * (items.ndim - 1) + [(0, BOUND - items.shape[-1])]
-  found = answered(task, np.pad(items, room), np.array(lengths), width)
+  found = from_items(task, np.pad(items, room), np.array(lengths), width)
   return tuple(own.ids[: int(own.length)].tolist() for own in found[:2])
 
 

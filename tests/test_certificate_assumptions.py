@@ -24,7 +24,7 @@ from lengthgen_jax.certify import (
   verdict,
 )
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Place, Tape
+from lengthgen_jax.certify.transducer import Contexts, Position, Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify
@@ -89,7 +89,7 @@ def test_digits_of_far_rows_are_found_however_far(site, segment, changes):
 
 def test_the_rows_surveyed_follow_the_lines():
   grid = grid_model()
-  tape = running_sums.tapes_of(grid.experiment)[0]
+  tape = running_sums.row_transducers(grid.experiment)[0]
   rows = lambda scaffold: running_sums.sizes(grid.experiment, scaffold, tape)[1]
   assert rows(grid.scaffold) == range(1, 4)
   up = first_line(grid.scaffold["self"], TARGET, [-1, 0])
@@ -225,9 +225,9 @@ def test_contexts_of_many_wide_values_are_told_apart():
   There are seven places of items and outputs of Dyck with bound 60, 64 values:
   as one 64-bit number, 128 contexts would be 96.
   """
-  tape = Tape(TASKS["dyck"](bound=60))
+  tape = Transducer(TASKS["dyck"](bound=60))
   assert tape.values == 64
-  contexts = Contexts(tape, [Place((0,), True, False)] * 7)
+  contexts = Contexts(tape, [Position((0,), True, False)] * 7)
   every = np.concatenate(list(contexts.chunks(1 << 10)))
   assert len(every) == contexts.count == 128
   states = States.__new__(States)
@@ -236,7 +236,7 @@ def test_contexts_of_many_wide_values_are_told_apart():
   first, same = states._distinct(every, columns)
   assert len(first) == 128 and sorted(same) == list(range(128))
   np.testing.assert_array_equal(every[first][same], every)
-  narrow = Tape(TASKS["dyck"](bound=2))
+  narrow = Transducer(TASKS["dyck"](bound=2))
   states.tape = narrow
   first, same = states._distinct(every % 2, [0, 3])
   assert len(first) == len(np.unique(every[:, [0, 3]] % 2, axis=0))
@@ -274,7 +274,7 @@ def test_tasks_of_more_values_than_a_byte_are_refused():
       pass
 
   with pytest.raises(UsageError, match="257 digits and outputs"):
-    Tape(Large(p=257))
+    Transducer(Large(p=257))
 
 
 # Tasks: they are what they say they are.
@@ -325,11 +325,11 @@ def test_tasks_that_are_not_what_they_say_are_refused(task, words):
   items[:, :, 4:] = 0
   parsed = [(digits, [4, 4]) for digits in items]
   batch = data.typed_batch(built.task, built.kind, parsed, 6, 8)
-  certificate.check_task(built, Tape(built.task), items, batch)
+  certificate.check_task(built, Transducer(built.task), items, batch)
   sets = (dataclasses.replace(built.data[0], task=task),)
   other = dataclasses.replace(built, data=sets)
   with pytest.raises(UsageError, match=words) as caught:
-    certificate.check_task(other, Tape(task), items, batch)
+    certificate.check_task(other, Transducer(task), items, batch)
   assert "\n" not in str(caught.value)
 
 
@@ -440,8 +440,8 @@ def test_lines_are_one_set_for_all_layers_or_one_for_each(layers):
 
 def test_a_view_that_no_input_has_has_no_contexts():
   """No context is counted where zeros alone can follow and there is a digit."""
-  tape = running_sums.RowTape(RunningSum(True, 11))
-  steps = (Place((2,), False, False), Place((0, 2), True, False))
+  tape = running_sums.RowTransducer(RunningSum(True, 11))
+  steps = (Position((2,), False, False), Position((0, 2), True, False))
   contexts = Contexts(tape, steps)
   every = np.concatenate(list(contexts.chunks(64)))
   assert len(every) == contexts.count and not every[:, 1].any()

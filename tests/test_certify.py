@@ -21,7 +21,7 @@ from lengthgen_jax.pipelines import certify
 LIVE = {"successor": (1, 2), "parity": (1, 5), "modular": (1, 3)}
 
 
-def answered(dense, items, width: int):
+def from_items(dense, items, width: int):
   """(target, logits) of inputs."""
   batch, logits = dense(items, width)
   return batch.target, logits
@@ -43,7 +43,7 @@ def test_wrong_rows_are_those_that_all_inputs_find(task):
     width = live + own.experiment.task.slack
     items = np.zeros((base**live, 1, width), int)
     items[:, 0, :live] = np.indices((base,) * live).reshape(live, -1).T
-    said, logits = answered(dense, items, width)
+    said, logits = from_items(dense, items, width)
     right = logits.argmax(-1) == said
     for view, contexts, tally in zip(
       survey.views, survey.contexts, tallies, strict=True
@@ -88,7 +88,7 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
         survey, view, example, cases[k], live, source
       )
       assert items.shape == (1, example.width) and not items[:, live:].any()
-      said, logits = answered(dense, items[None], example.width)
+      said, logits = from_items(dense, items[None], example.width)
       right = logits[0, example.row].argmax() == said[0, example.row]
       assert right == (margins[k] > 0)
       seen.add(bool(right))

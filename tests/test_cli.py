@@ -251,7 +251,7 @@ def method(*words) -> str:
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1
   )
-  return evaluate.row_base(config, model, "train", 1)["method"]
+  return evaluate.row_conditions(config, model, "train", 1)["method"]
 
 
 def test_overrides_show_in_the_method_of_rows():

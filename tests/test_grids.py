@@ -10,14 +10,15 @@ from test_multiply_long import TARGET, TASK, model
 
 from lengthgen_jax.certify import certificate, receptive_fields, running_sums
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Place
+from lengthgen_jax.certify.transducer import Contexts, Position
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.pack import KINDS
 
 TAPES = [
-  running_sums.RowTape(RunningSum(first, TASK.end)) for first in (False, True)
+  running_sums.RowTransducer(RunningSum(first, TASK.end))
+  for first in (False, True)
 ]
 
 
@@ -55,9 +56,9 @@ def test_sums_before_are_all_that_there_can_be_and_no_other():
       found = rows(str(a), str(value).zfill(4))
       reached.add((int(found[2][0]), a, int(found[2][1])))
   steps = (
-    Place((2,), False, False),
-    Place((0, 2), False, False),
-    Place((), False, True),
+    Position((2,), False, False),
+    Position((0, 2), False, False),
+    Position((), False, True),
   )
   contexts = Contexts(TAPES[0], steps)
   told = np.concatenate(list(contexts.chunks(1000)))

@@ -15,7 +15,7 @@ from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, WHOLE
 from lengthgen_jax.certify import receptive_fields
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import make_scaffold
 
 WIDTHS = 4, 11
@@ -170,7 +170,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
     ("addition", "decoder_only", 0),
   ):
     built, _ = model(task, kind, False, encoder)
-    tape = Tape(built.task)
+    tape = Transducer(built.task)
     line = lambda c: one_seed(shared_lines([Line(WHOLE, LEFT, 1, c)], 2))
     shared = {"self": line(-1)}
     if encoder:
@@ -189,7 +189,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
 def test_a_fixed_width_is_the_only_one():
   fields = {"data.width": "fixed", "data.fixed_width": 9}
   built, _ = model("addition", more=(*fields.items(), ("data.widths", ())))
-  assert list(receptive_fields.widths(built, {}, Tape(built.task))) == [9]
+  assert list(receptive_fields.widths(built, {}, Transducer(built.task))) == [9]
 
 
 def test_an_encoder_that_no_row_reads_is_left_out():
@@ -211,7 +211,7 @@ def test_an_encoder_that_no_row_reads_is_left_out():
 def test_both_stacks_have_the_vectors_of_their_own_index():
   fields = CYCLIC | {"positions.kind": "learned"}
   built, params = model("addition", more=tuple(fields.items()))
-  states = States(built, params, Tape(built.task))
+  states = States(built, params, Transducer(built.task))
   size = built.model.config.vocab_size
   words = np.asarray(params["token_embedder"]["embedding"])
   for stack, site in (("encoder", "cross"), ("decoder", "self")):

@@ -50,24 +50,24 @@ def test_running_sums_and_product_are_those_of_python(n, m):
   batch = typed([f"{x}*{y}" for x, y in zip(a, b, strict=True)])
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
     assert TASK.vocabulary.decode(ids) == plain.running_sums(x, y) + "&"
-    assert TASK.spoken(ids, (n, m)) == str(int(x) * int(y))
+    assert TASK.render_sized(ids, (n, m)) == str(int(x) * int(y))
 
 
 def test_digits_beyond_the_width_are_left_out():
   """Longer inputs that are practiced on at a smaller size."""
   items = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
   size = Size(jnp.array([2, 2]), jnp.array([2, 2]), (4, 4))
-  told = TASK.answered(items, size)
-  short = TASK.answered(items.at[:, 2:].set(0), size)
+  told = TASK.from_items(items, size)
+  short = TASK.from_items(items.at[:, 2:].set(0), size)
   assert jax.tree.all(jax.tree.map(jnp.array_equal, told, short))
   assert int(told.output.length) == 7
 
 
 def test_the_way_to_a_product_is_shown_if_asked():
   (ids,) = np.asarray(typed(["123*456"]).target)
-  assert TASK.spoken(ids, (3, 3), True) == "738 688 560 -> 56088"
+  assert TASK.render_sized(ids, (3, 3), True) == "738 688 560 -> 56088"
   with pytest.raises(ValueError, match="wrote 12 digits .* not 10"):
-    TASK.spoken(ids, (4, 2))
+    TASK.render_sized(ids, (4, 2))
 
 
 def test_rows_of_a_grid_meet_their_digits():

@@ -136,7 +136,7 @@ def test_a_part_of_a_batch_is_its_examples_and_what_they_share(task):
   part = pack.take(batch, lambda x: x[1::2])
   for name, own in batch._asdict().items():
     found = getattr(part, name)
-    if own is None or name not in pack.PLACED:
+    if own is None or name not in pack.COORDINATE_FIELDS:
       wanted = None if own is None else own[1::2]
       assert (own is None and found is None) or np.array_equal(found, wanted)
       continue

@@ -30,18 +30,18 @@ GOOD = (0, 3, 4, 6, 11)
 
 
 @pytest.fixture(scope="module")
-def answered(trained):
+def from_items(trained):
   """What a process says to LINES."""
   env = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as on a desktop
   process = command.start(f"--workdir={trained}", "--mode=predict", env=env)
   return command.finish(process, b"\n".join(LINES) + b"\n")
 
 
-def test_every_line_has_one_answer_or_error(answered):
-  answers = answered.stdout.splitlines()
-  assert len(answers) == len(LINES), answered.stderr
-  assert answered.returncode == 1
-  assert "Traceback" not in answered.stderr
+def test_every_line_has_one_answer_or_error(from_items):
+  answers = from_items.stdout.splitlines()
+  assert len(answers) == len(LINES), from_items.stderr
+  assert from_items.returncode == 1
+  assert "Traceback" not in from_items.stderr
   for i, answer in enumerate(answers):
     if i not in GOOD:
       assert answer.startswith("error: "), LINES[i]
@@ -50,32 +50,32 @@ def test_every_line_has_one_answer_or_error(answered):
       assert re.fullmatch("0|[1-9][0-9]*", answer), (LINES[i], answer)
 
 
-def test_spaces_in_an_expression_are_ignored(answered):
-  answers = answered.stdout.splitlines()
+def test_spaces_in_an_expression_are_ignored(from_items):
+  answers = from_items.stdout.splitlines()
   assert answers[11] == answers[0]
 
 
-def test_long_quotes_are_shortened(answered):
-  last = answered.stdout.splitlines()[-1]
+def test_long_quotes_are_shortened(from_items):
+  last = from_items.stdout.splitlines()[-1]
   assert "'x'" in last and "1...1" in last and len(last) < 150
 
 
-def test_answers_do_not_depend_on_the_lines_beside(trained, answered):
+def test_answers_do_not_depend_on_the_lines_beside(trained, from_items):
   model = lengthgen_jax.load(trained)
-  assert f"answering with seed {model.seed}, " in answered.stderr
+  assert f"answering with seed {model.seed}, " in from_items.stderr
   alone = []
   for line in LINES:
     (answer,) = model.answers([line.decode(errors="replace")])
     alone.append(answer)
-  assert answered.stdout.splitlines() == alone
+  assert from_items.stdout.splitlines() == alone
 
 
-def test_a_file_is_answered_like_standard_input(trained, answered, tmp_path):
+def test_a_file_is_answered_like_standard_input(trained, from_items, tmp_path):
   path = tmp_path / "lines.txt"
   path.write_bytes(b"\n".join(LINES[i] for i in GOOD))
   arguments = (f"--workdir={trained}", "--mode=predict", f"--input={path}")
   done = inside(*arguments)
-  answers = answered.stdout.splitlines()
+  answers = from_items.stdout.splitlines()
   assert done.stdout.splitlines() == [answers[i] for i in GOOD]
   assert done.returncode == ("error: " in done.stdout)
   path.write_bytes(b"12+34\n")

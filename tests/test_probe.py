@@ -122,7 +122,7 @@ def test_what_is_watched_is_the_strongest_line_of_every_head(
   config = changed(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
-  see = training_probes.watcher(
+  see = training_probes.make_watcher(
     config.probe, config.calibration, trained_run.experiment
   )
   rows = see(trained_run, trained_states)

@@ -274,14 +274,16 @@ def windowed(width: int, **fields):
 
 def test_training_follows_lines_where_rows_see_few_of_many_keys():
   built, scaffold = windowed(12)
-  heads = built.followed(scaffold)
+  heads = built.sparse_training_heads(scaffold)
   assert dict(heads) == {"self": ((),), "cross": ((),)}
-  assert windowed(4)[0].followed(scaffold) is None  # five keys, six lines
-  assert built.followed({}) is None
+  assert (
+    windowed(4)[0].sparse_training_heads(scaffold) is None
+  )  # five keys, six lines
+  assert built.sparse_training_heads({}) is None
   told = windowed(12, **{"positions.kind": "alibi"})[0]
-  assert told.followed(scaffold) is None  # it adds to every pair
+  assert told.sparse_training_heads(scaffold) is None  # it adds to every pair
   matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
-  assert built.followed(scaffold | {"cross": matrix}) is None
+  assert built.sparse_training_heads(scaffold | {"cross": matrix}) is None
 
 
 def test_seeds_follow_lines_together():
@@ -290,16 +292,16 @@ def test_seeds_follow_lines_together():
   copies = jax.tree.map(lambda x: np.concatenate([x, x]), scaffold)
   one = np.array([[True, False]])
   both = copies["cross"]._replace(transparent=np.stack([one, one]))
-  heads = built.followed(copies | {"cross": both})
+  heads = built.sparse_training_heads(copies | {"cross": both})
   assert dict(heads) == {"self": ((),), "cross": ((0,),)}
   apart = copies["cross"]._replace(transparent=np.stack([one, ~one]))
-  assert built.followed(copies | {"cross": apart}) is None
+  assert built.sparse_training_heads(copies | {"cross": apart}) is None
 
 
 def test_a_step_along_lines_is_that_of_all_pairs():
   """With dropout: the loss that training sees, and its gradient."""
   built, scaffold = windowed(9, **{"model.dropout_rate": 0.3})
-  heads, own = built.followed(scaffold), of_seed(scaffold, 0)
+  heads, own = built.sparse_training_heads(scaffold), of_seed(scaffold, 0)
   params, key = untrained.params(built), jax.random.key(2)
   batch = untrained.typed(built, "12+34", "99+1", "0+805", width=9)
 

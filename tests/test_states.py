@@ -8,7 +8,7 @@ import pytest
 import untrained
 
 from configs import asentmax, base, states
-from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc, calibrate
@@ -44,7 +44,7 @@ def nested(brackets: str, bound: int, text: str) -> list[str]:
 @pytest.mark.parametrize("brackets", BRACKETS)
 def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
   bound, length = (3, 8) if brackets == "()" else (2, 5)
-  tape = Tape(TASKS["dyck"](brackets=brackets, bound=bound))
+  tape = Transducer(TASKS["dyck"](brackets=brackets, bound=bound))
   for items in itertools.product(range(len(brackets)), repeat=length):
     text = "".join(brackets[item] for item in items)
     assert tracked(tape, items) == nested(brackets, bound, text), text
@@ -53,7 +53,7 @@ def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
 @pytest.mark.parametrize("group, order", (("S3", 6), ("S5", 120)))
 def test_products_are_those_of_a_group(group, order):
   task = TASKS["permutations"](group=group)
-  table, tape = np.empty((order, order), int), Tape(task)
+  table, tape = np.empty((order, order), int), Transducer(task)
   for (_, state), moves in tape.table.items():
     table[state] = [new for _, _, (_, new) in moves]
   everything = np.arange(order)
@@ -83,7 +83,7 @@ def test_the_final_answer_is_the_last_state(name):
 def test_modulo_two_is_the_running_parity_of_bits():
   bits = [1, 0, 0, 1, 1, 1, 0]
   wanted = plain.running_parity("".join(map(str, bits[::-1])))
-  assert "".join(tracked(Tape(TASKS["modular"](p=2)), bits)) == wanted
+  assert "".join(tracked(Transducer(TASKS["modular"](p=2)), bits)) == wanted
 
 
 BAD = {

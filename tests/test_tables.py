@@ -309,8 +309,8 @@ def test_a_proof_is_of_the_run_that_has_it():
   lines = schema.proved([proof | {"run": "a"}])
   own = [row(seeds_asked=1)]
   of_run = lambda name: [one | {"run": name} for one in own]
-  assert schema.for_all(of_run("a"), lines) == " ∀"
-  assert schema.for_all(of_run("b"), lines) == ""
+  assert schema.proof_mark(of_run("a"), lines) == " ∀"
+  assert schema.proof_mark(of_run("b"), lines) == ""
 
 
 def test_a_page_explains_the_hard_inputs_that_it_shows():

@@ -7,7 +7,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 
-from lengthgen_jax.certify.transducer import Contexts, Place, Skip, Tape
+from lengthgen_jax.certify.transducer import Contexts, Gap, Position, Transducer
 from lengthgen_jax.tasks import TASKS
 
 # Live places for which all inputs are few.
@@ -48,7 +48,7 @@ def said(name: str, items):
   return total[:, None] // powers % 10
 
 
-def every_input(tape: Tape, live: int, zeros: int):
+def every_input(tape: Transducer, live: int, zeros: int):
   """Digits [N, O, live + zeros] of all inputs."""
   task, long = tape.task, len(tape.long)
   digits = np.indices((task.base,) * (live * long)).reshape(live * long, -1).T
@@ -60,12 +60,12 @@ def every_input(tape: Tape, live: int, zeros: int):
   return items
 
 
-def columns(tape: Tape, steps, items, outputs):
+def columns(tape: Transducer, steps, items, outputs):
   """What inputs have in the columns of steps: [N, columns]."""
   found = [items[:, operand, 0] for operand in tape.shared]
   now = 0
   for step in steps:
-    if isinstance(step, Skip):
+    if isinstance(step, Gap):
       now += step.live + step.zeros
       continue
     found += [items[:, operand, now] for operand in step.reads]
@@ -74,7 +74,7 @@ def columns(tape: Tape, steps, items, outputs):
   return np.stack(found, axis=1) if found else np.zeros((len(items), 0), int)
 
 
-def random_steps(rng, tape: Tape, live: int, zeros: int):
+def random_steps(rng, tape: Transducer, live: int, zeros: int):
   """Steps over all places, some of which are looked at."""
   steps, unseen = [], [0, 0]
   for place in range(live + zeros):
@@ -82,8 +82,8 @@ def random_steps(rng, tape: Tape, live: int, zeros: int):
     says = bool(rng.random() < 0.4)
     if reads or says:
       if any(unseen):
-        steps.append(Skip(*unseen))
-      steps.append(Place(reads, says, place >= live))
+        steps.append(Gap(*unseen))
+      steps.append(Position(reads, says, place >= live))
       unseen = [0, 0]
     else:
       unseen[place >= live] += 1
@@ -103,7 +103,7 @@ def whole(context) -> set:
 
 @pytest.mark.parametrize("name", LIVE)
 def test_the_table_says_what_integers_say(name):
-  tape, rng = Tape(TASKS[name]()), np.random.default_rng(0)
+  tape, rng = Transducer(TASKS[name]()), np.random.default_rng(0)
   items = rng.integers(0, tape.task.base, (200, tape.task.operands, 12))
   items[::3] = (items[::3] > 0) * (tape.task.base - 1)  # long carries
   if tape.shared:
@@ -120,7 +120,11 @@ def test_the_table_says_what_integers_say(name):
 
 @pytest.mark.parametrize("name", LIVE)
 def test_contexts_are_exactly_those_that_occur(name):
-  tape, rng, live = Tape(TASKS[name]()), np.random.default_rng(1), LIVE[name]
+  tape, rng, live = (
+    Transducer(TASKS[name]()),
+    np.random.default_rng(1),
+    LIVE[name],
+  )
   items = every_input(tape, live, 2)
   outputs = said(name, items)
   met = set()
@@ -136,10 +140,10 @@ def test_contexts_are_exactly_those_that_occur(name):
     # In an order that is one whatever comes at once.
     for size in (1, 7, 1000) if len(found) < 300 else (999,):
       np.testing.assert_array_equal(listed(contexts, size), found)
-  assert met == {Skip, Place}
+  assert met == {Gap, Position}
 
 
-def after_gap(tape: Tape, state, live: int, zeros: int) -> set:
+def after_gap(tape: Transducer, state, live: int, zeros: int) -> set:
   """States after all digits that a gap could hold."""
   own = itertools.product(range(tape.task.base), repeat=len(tape.long))
   nothing = [(0,) * len(tape.long)]
@@ -157,18 +161,18 @@ def after_gap(tape: Tape, state, live: int, zeros: int) -> set:
 
 @pytest.mark.parametrize("name", (*LIVE, "counter"))
 def test_a_shortened_gap_does_the_same(name):
-  tape = Tape(Counter() if name == "counter" else TASKS[name]())
+  tape = Transducer(Counter() if name == "counter" else TASKS[name]())
   first, period = tape.settles
   if name == "counter":
     assert (first, period) == (1, 3)
   states = list(tape.table)[:: 1 if len(tape.table) < 9 else 7]
   for live, zeros in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
-    short = tape.shorten(Skip(live, zeros))
+    short = tape.shorten(Gap(live, zeros))
     assert short.zeros == zeros and short.live <= live
     assert short.live < first + period
     for state in states:
       wanted = after_gap(tape, state, live, zeros)
-      for skip in (Skip(live, zeros), short):
+      for skip in (Gap(live, zeros), short):
         assert tape.moves({state}, skip) == [((), wanted)]
   if first:  # no shorter gap would do
     short, long = (
@@ -178,13 +182,13 @@ def test_a_shortened_gap_does_the_same(name):
     assert short != long
 
 
-def asked(tape: Tape, steps, context):
+def asked(tape: Transducer, steps, context):
   """(shared digit, digits, outputs) of a context, for `realize`."""
   values, now = list(map(int, context)), 0
   shared = values.pop(0) if tape.shared else 0
   digits, outputs = {}, {}
   for step in steps:
-    if isinstance(step, Skip):
+    if isinstance(step, Gap):
       now += step.live + step.zeros
       continue
     for operand in step.reads:
@@ -199,7 +203,7 @@ def asked(tape: Tape, steps, context):
 @pytest.mark.parametrize("name", LIVE)
 @pytest.mark.parametrize("drawn", (False, True))
 def test_a_realized_input_has_the_context(name, drawn):
-  tape, rng = Tape(TASKS[name]()), np.random.default_rng(2)
+  tape, rng = Transducer(TASKS[name]()), np.random.default_rng(2)
   live, size = LIVE[name] + 1, LIVE[name] + 3
   for _ in range(6):
     steps = random_steps(rng, tape, live, 2)
@@ -223,8 +227,8 @@ def test_a_realized_input_has_the_context(name, drawn):
 
 
 def test_inputs_are_drawn_by_a_generator_alone():
-  tape = Tape(TASKS["addition"]())
-  steps = [Skip(3, 0), Place((0,), True, False)]
+  tape = Transducer(TASKS["addition"]())
+  steps = [Gap(3, 0), Position((0,), True, False)]
   wanted = asked(tape, steps, (4, 5))
   draw = lambda rng: tape.realize(*wanted, 6, 4, rng).tolist()
   assert draw(None) == draw(None)
@@ -237,7 +241,7 @@ def test_inputs_are_drawn_by_a_generator_alone():
 
 
 def test_there_is_no_input_of_a_context_that_cannot_be():
-  tape = Tape(TASKS["addition"]())
+  tape = Transducer(TASKS["addition"]())
   assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
   # Nothing is carried into the first place; padding is zero.
   assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None

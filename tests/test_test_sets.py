@@ -55,7 +55,7 @@ def sampler(form: str):
     lengths, width = jnp.full(task.operands, length), task.natural_width(length)
     near, far = (draw(keys, Size(lengths, width, bound)) for bound in bounds)
     size = Size(lengths, width, bounds[1])
-    answer = jax.vmap(jax.vmap(lambda items: task.answered(items, size)))
+    answer = jax.vmap(jax.vmap(lambda items: task.from_items(items, size)))
     return answer(far), near, far
 
   return jax.jit(sample), cells, traces

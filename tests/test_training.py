@@ -177,7 +177,7 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   start, _ = chunk(trainer, fresh(trainer), 2, (FINE, HOPELESS) * 2)
   state = start.replace(done=jnp.array(done))
   wanted, values = chunk(trainer, state, 3, (FINE, HOPELESS) * 2)
-  after, found = many.chunk_of_rest(
+  after, found = many.chunk_of_unfinished(
     trainer, copied(state), SEEDS, fates, done, 3
   )
   assert np.array_equal(np.isnan(found["loss"][:, 0]), done)
@@ -205,7 +205,7 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
     done = np.array([mark == "1" for mark in marks])
     args = copied(start), SEEDS, fates, done
     with pytest.raises(Size, match=str(size)):
-      many.chunk_of_rest(toy.trainer(axis), *args, 1)
+      many.chunk_of_unfinished(toy.trainer(axis), *args, 1)
 
 
 def test_marked_seeds_begin_another_attempt():

@@ -43,7 +43,7 @@ class Subject(NamedTuple):
   def open_heads(self) -> tuple | None:
     """Returns (site, transparent heads by layer), where training steps visit
     the keys on lines alone; None where their attention is dense."""
-    return self.experiment.followed(self.scaffold)
+    return self.experiment.sparse_training_heads(self.scaffold)
 
 
 # Subjects.

@@ -20,9 +20,9 @@ import numpy as np
 
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import receptive_fields
-from lengthgen_jax.certify.receptive_fields import Example, View
+from lengthgen_jax.certify.receptive_fields import Example, ReceptiveField
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Tape
+from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
@@ -40,13 +40,13 @@ class Survey(NamedTuple):
   """A survey is everything that there is to check of a model.
 
   Attributes:
-    tape: the Tape of the task.
-    views: {View: [Example, ...]}, narrowest first.
+    tape: the Transducer of the task.
+    views: {ReceptiveField: [Example, ...]}, narrowest first.
     contexts: the Contexts of every view, in the same order.
   """
 
-  tape: Tape
-  views: dict[View, list[Example]]
+  tape: Transducer
+  views: dict[ReceptiveField, list[Example]]
   contexts: list[Contexts]
 
   @property
@@ -62,7 +62,7 @@ class Survey(NamedTuple):
 
 def survey(experiment: Experiment, scaffold: dict[str, SiteLines]) -> Survey:
   """Returns the views of a model's rows, and their contexts."""
-  tape = Tape(experiment.task)
+  tape = Transducer(experiment.task)
   views = receptive_fields.views(experiment, scaffold, tape)
   contexts = [Contexts(tape, view.steps) for view in views]
   return Survey(tape, views, contexts)
@@ -102,7 +102,10 @@ class Tally:
 
 
 def margins(
-  view: View, contexts: np.ndarray, logits: jax.Array | np.ndarray, end: int
+  view: ReceptiveField,
+  contexts: np.ndarray,
+  logits: jax.Array | np.ndarray,
+  end: int,
 ) -> np.ndarray:
   """Returns the margin of every context: right logit - best wrong one.
 
@@ -127,7 +130,11 @@ def margins(
 
 
 def enumerate_view(
-  states: States, view: View, contexts: Contexts, tally: Tally, skip: int = 0
+  states: States,
+  view: ReceptiveField,
+  contexts: Contexts,
+  tally: Tally,
+  skip: int = 0,
 ) -> Iterator[int]:
   """Adds every chunk from `skip` on to the tally; yields each one's size."""
   chunks = itertools.islice(contexts.chunks(states.size), skip, None)
@@ -139,7 +146,7 @@ def enumerate_view(
 
 def inputs_of(
   survey: Survey,
-  view: View,
+  view: ReceptiveField,
   example: Example,
   context: np.ndarray | list[int],
   live: int,
@@ -172,7 +179,11 @@ def inputs_of(
 
 
 def inputs(
-  survey: Survey, view: View, example: Example, tally: Tally, dense: "Dense"
+  survey: Survey,
+  view: ReceptiveField,
+  example: Example,
+  tally: Tally,
+  dense: "Dense",
 ) -> np.ndarray:
   """Returns digits [n, operands, W] of inputs that have a tally's thinnest
   contexts at an example."""
@@ -277,7 +288,11 @@ def gap(tables: np.ndarray, dense: np.ndarray) -> float:
 
 
 def _contexts(
-  tape: Tape, view: View, example: Example, items: np.ndarray, batch: pack.Batch
+  tape: Transducer,
+  view: ReceptiveField,
+  example: Example,
+  items: np.ndarray,
+  batch: pack.Batch,
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   rows = np.asarray(batch.rows.left[0, :, 0])
@@ -299,7 +314,7 @@ def _contexts(
 
 
 def check_task(
-  experiment: Experiment, tape: Tape, items: np.ndarray, batch: pack.Batch
+  experiment: Experiment, tape: Transducer, items: np.ndarray, batch: pack.Batch
 ) -> None:
   """Checks that a task is what it says it is.
 
@@ -308,7 +323,7 @@ def check_task(
 
   Args:
     experiment: the experiment of the task.
-    tape: the Tape of the task.
+    tape: the Transducer of the task.
     items: [B, operands, W] random digits.
     batch: the batch of these inputs.
 

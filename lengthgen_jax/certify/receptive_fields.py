@@ -51,7 +51,7 @@ import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
-from lengthgen_jax.certify.transducer import Place, Skip, Tape
+from lengthgen_jax.certify.transducer import Gap, Position, Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
@@ -223,7 +223,7 @@ class Node(NamedTuple):
   far: tuple
 
 
-class View(NamedTuple):
+class ReceptiveField(NamedTuple):
   """A view is what the logits of a row are a function of.
 
   Attributes:
@@ -251,7 +251,7 @@ class View(NamedTuple):
       shared: the operands of one digit, which all places share.
     """
     keys = [("given", operand, -1) for operand in shared]
-    places = [step for step in self.steps if isinstance(step, Place)]
+    places = [step for step in self.steps if isinstance(step, Position)]
     for number, step in enumerate(places):
       keys += [("given", operand, number) for operand in step.reads]
       keys += [("said", 0, number)] * step.says
@@ -277,13 +277,17 @@ class Example(NamedTuple):
 
 
 def view(
-  experiment: Experiment, tape: Tape, row_layout: Layout, row: int, place: int
-) -> tuple[View, Example]:
-  """Returns the (View, Example) of a row.
+  experiment: Experiment,
+  tape: Transducer,
+  row_layout: Layout,
+  row: int,
+  place: int,
+) -> tuple[ReceptiveField, Example]:
+  """Returns the (ReceptiveField, Example) of a row.
 
   Args:
     experiment: the experiment that the model belongs to.
-    tape: the Tape of its task.
+    tape: the Transducer of its task.
     row_layout: the layout of the row's width.
     row: position of the row.
     place: the place of the output that the row must say.
@@ -329,7 +333,7 @@ def view(
     (s, tuple(t._replace(place=places.get(t.place, -1)) for t in dependencies))
     for s, dependencies in tokens.items()
   )
-  dependencies = View(renamed, tuple(layers), steps, answer)
+  dependencies = ReceptiveField(renamed, tuple(layers), steps, answer)
   return dependencies, Example(
     row_layout.width, row, place, tuple(places), row_layout.size
   )
@@ -343,7 +347,7 @@ def _seen(row_layout: Layout, stack: str, n: int, i: int):
   return row_layout.cells[stack, "self", n - 1, i], far
 
 
-def _steps(tape: Tape, row_layout: Layout, tokens: dict, place: int):
+def _steps(tape: Transducer, row_layout: Layout, tokens: dict, place: int):
   """Returns the places that matter.
 
   Returns:
@@ -362,10 +366,10 @@ def _steps(tape: Tape, row_layout: Layout, tokens: dict, place: int):
   for current in places:
     if current > after:
       zeros = max(current - max(after, live), 0)
-      steps.append(tape.shorten(Skip(current - after - zeros, zeros)))
+      steps.append(tape.shorten(Gap(current - after - zeros, zeros)))
     operands = tuple(sorted(reads.get(current, ())))
     says = current in outputs or current == place
-    steps.append(Place(operands, says, current >= live))
+    steps.append(Position(operands, says, current >= live))
     columns += len(operands) + says
     if current == place:
       answer = columns - 1
@@ -425,7 +429,7 @@ def reach(experiment: Experiment, scaffold: dict[str, SiteLines]) -> int:
 
 
 def widths(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
 ) -> range:
   """Returns the widths whose views are the views of all widths."""
   if experiment.fixed_width is not None:
@@ -471,9 +475,9 @@ def check_size(
 
 
 def views(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
-) -> dict[View, list[Example]]:
-  """Returns every View there is, with the Examples that have it, narrowest
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
+) -> dict[ReceptiveField, list[Example]]:
+  """Returns every ReceptiveField with the Examples that have it, narrowest
   first."""
   examples = {}
   sizes = widths(experiment, scaffold, tape)
@@ -487,11 +491,14 @@ def views(
 def views_at(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
-  tape: Tape,
+  tape: Transducer,
   width: int,
   longest: int,
-) -> Iterator[tuple[View, Example]]:
-  """Yields the (View, Example) of every row at a width of at most `longest`."""
+) -> Iterator[tuple[ReceptiveField, Example]]:
+  """Yields (ReceptiveField, Example) of every row at a width.
+
+  The width is at most `longest`.
+  """
   bound = -(-longest // ROUND) * ROUND
   width_layout = layout(experiment, scaffold, width, bound)
   for row, place in width_layout.rows:

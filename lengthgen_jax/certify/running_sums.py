@@ -36,9 +36,13 @@ import numpy as np
 
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import certificate, receptive_fields, verdict
-from lengthgen_jax.certify.receptive_fields import Example, Token, View
+from lengthgen_jax.certify.receptive_fields import (
+  Example,
+  ReceptiveField,
+  Token,
+)
 from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Skip, Tape
+from lengthgen_jax.certify.transducer import Contexts, Gap, Transducer
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import pack
@@ -51,7 +55,7 @@ TRIED = 20_000  # products that are tried to meet a context
 COLUMNS = 8  # how many values of N one compiled program serves
 
 
-class RowTape(Tape):
+class RowTransducer(Transducer):
   """A row tape is the tape of a running sum, where not all digits can
   follow."""
 
@@ -72,7 +76,7 @@ def survey(
   Raises:
     UsageError: a row meets digits of other rows.
   """
-  tapes = tapes_of(experiment)
+  tapes = row_transducers(experiment)
   columns, rows = sizes(experiment, scaffold, tapes[0])
   longest = columns[-1], rows[-1]
   receptive_fields.check_size(experiment, scaffold, longest)
@@ -84,7 +88,9 @@ def survey(
   return certificate.Survey(tapes[0], views, contexts)
 
 
-def tapes_of(experiment: Experiment) -> tuple[RowTape, RowTape]:
+def row_transducers(
+  experiment: Experiment,
+) -> tuple[RowTransducer, RowTransducer]:
   """Returns the tapes of a running sum: of a row after another one, of the
   first."""
   return _tapes(experiment.task.end)
@@ -93,7 +99,7 @@ def tapes_of(experiment: Experiment) -> tuple[RowTape, RowTape]:
 @functools.cache
 def _tapes(end: int) -> tuple:
   """Returns the tapes of running sums whose end token is `end`."""
-  return tuple(RowTape(RunningSum(first, end)) for first in (False, True))
+  return tuple(RowTransducer(RunningSum(first, end)) for first in (False, True))
 
 
 def views_at(
@@ -101,8 +107,8 @@ def views_at(
   scaffold: dict[str, SiteLines],
   size: tuple[int, int],
   longest: tuple[int, int],
-) -> Iterator[tuple[View, Example]]:
-  """Yields the (View, Example) of every row of the model on a grid of N by M.
+) -> Iterator[tuple[ReceptiveField, Example]]:
+  """Yields (ReceptiveField, Example) of every row on a grid of N by M.
 
   Raises:
     UsageError: a row meets digits of other rows.
@@ -115,7 +121,7 @@ def views_at(
       experiment, scaffold, np.array([n, m], np.int32), bound
     ),
   )
-  tapes, cells = tapes_of(experiment), None
+  tapes, cells = row_transducers(experiment), None
   for j in range(m + 1):
     tokens = _tokens(experiment, batch, j)
     cells = cells or receptive_fields.opened(experiment, tokens, biases)
@@ -134,7 +140,7 @@ def views_at(
 
 
 def sizes(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Tape
+  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
 ) -> tuple[range, range]:
   """Returns N and M of the grids whose views are the views of all grids."""
   steps = {"self": [], "cross": []}
@@ -180,17 +186,19 @@ def _tokens(
   return tokens
 
 
-def _ended(tape: Tape, view: View, example: Example) -> View:
+def _ended(
+  tape: Transducer, view: ReceptiveField, example: Example
+) -> ReceptiveField:
   """Returns the view up to the end of the row, which not every sum before
   reaches."""
   after = 1 + max(example.places, default=-1)
   if after == example.width:
     return view
-  skip = tape.shorten(Skip(example.width - 1 - after, 1))
+  skip = tape.shorten(Gap(example.width - 1 - after, 1))
   return view._replace(steps=(*view.steps, skip))
 
 
-def _check(view: View) -> None:
+def _check(view: ReceptiveField) -> None:
   """Checks that a view meets no digits that the lemma does not cover.
 
   Raises:
@@ -274,7 +282,7 @@ def check_task(
     UsageError: the task is something else.
   """
   n, m = size
-  tapes, name = tapes_of(experiment), experiment.task.name
+  tapes, name = row_transducers(experiment), experiment.task.name
   ids = {"decoder": batch.inputs, "encoder": batch.source}
   for j in range(m + 1):
     values = _values(items, batch, size, j)
@@ -305,7 +313,11 @@ def check_task(
 
 
 def _contexts(
-  tape: Tape, view: View, example: Example, items: np.ndarray, batch: pack.Batch
+  tape: Transducer,
+  view: ReceptiveField,
+  example: Example,
+  items: np.ndarray,
+  batch: pack.Batch,
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   n, m = example.size
@@ -345,8 +357,8 @@ def practice(
 
 
 def products(
-  tape: Tape,
-  view: View,
+  tape: Transducer,
+  view: ReceptiveField,
   example: Example,
   context: np.ndarray | list[int],
   rows: int,
@@ -412,7 +424,10 @@ def counterexamples(
 
 
 def typed(
-  tape: Tape, view: View, example: Example, context: np.ndarray | list[int]
+  tape: Transducer,
+  view: ReceptiveField,
+  example: Example,
+  context: np.ndarray | list[int],
 ) -> str:
   """Returns a product whose running sums have a context.
 

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, Dense
-from lengthgen_jax.certify.receptive_fields import Node, View
-from lengthgen_jax.certify.transducer import Tape
+from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField
+from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
@@ -56,7 +56,7 @@ class States:
   Attributes:
     model, params: the flax module, and the parameters of one seed.
     head: name of the main task.
-    tape: the Tape of that task.
+    tape: the Transducer of that task.
     size: how many contexts are computed at once.
     mesh: the devices that they are split over.
     inputs: the Table of every stack's inputs.
@@ -66,7 +66,7 @@ class States:
     self,
     experiment: Experiment,
     params: dict,
-    tape: Tape,
+    tape: Transducer,
     size: int = PASS,
     *,
     mesh: Mesh = ONE,
@@ -80,14 +80,14 @@ class States:
       if site in self.model.sites
     }
 
-  def logits(self, view: View, contexts: np.ndarray) -> np.ndarray:
+  def logits(self, view: ReceptiveField, contexts: np.ndarray) -> np.ndarray:
     """Returns [B, V] logits of the view's row for contexts [B, columns]."""
     chunks = np.split(contexts, range(self.size, len(contexts), self.size))
     results = self.of_chunks(view, chunks, len(contexts))
     return np.concatenate([logits for _, logits in results])
 
   def of_chunks(
-    self, view: View, chunks: Iterable[np.ndarray], count: int
+    self, view: ReceptiveField, chunks: Iterable[np.ndarray], count: int
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields (contexts, logits) of every chunk of `count` contexts in all.
 
@@ -124,7 +124,7 @@ class States:
     table = Table(np.concatenate(states))
     return {key: (table, number) for key, number in numbers.items()}
 
-  def _small_tables(self, view: View, columns, count: int) -> dict:
+  def _small_tables(self, view: ReceptiveField, columns, count: int) -> dict:
     """Returns {(stack, n): (table, {i: first row})} of small layers.
 
     These are the layers whose states are few for all contexts that there could
@@ -150,7 +150,9 @@ class States:
       tables[stack, n] = Table(np.concatenate(states)), starts
     return tables
 
-  def _known(self, view: View, contexts, columns, tables: dict) -> dict:
+  def _known(
+    self, view: ReceptiveField, contexts, columns, tables: dict
+  ) -> dict:
     """Returns {(stack, n, i): (table, numbers)} of the inputs and of `tables`.
 
     A state's number in those tables is what its columns hold.
@@ -164,7 +166,7 @@ class States:
         )
     return state_rows
 
-  def _start(self, view: View, contexts) -> dict:
+  def _start(self, view: ReceptiveField, contexts) -> dict:
     """Returns {(stack, 0, i): (table, numbers)} of every input."""
     size, state_rows = self.model.config.vocab_size, {}
     columns = view.columns(self.tape.shared)
@@ -206,7 +208,7 @@ class States:
       code = self.tape.values * code + contexts[:, column]
     return code
 
-  def _columns(self, view: View) -> dict:
+  def _columns(self, view: ReceptiveField) -> dict:
     """Returns the columns that every state depends on, sorted."""
     columns, sources = view.columns(self.tape.shared), {}
     for stack, tokens in view.tokens:

@@ -3,7 +3,7 @@
 A task is an automaton, a transducer, over the places of its numbers.
 
 A neighborhood is a list of steps over consecutive places, least significant
-first: places that are looked at (Place) and runs of places that are not (Skip).
+first: places that are looked at (Position), runs of others (Gap).
 Its contexts are all values that its digits and outputs can have together; they
 are found by running the transducer over sets of states.
 """
@@ -19,7 +19,7 @@ from lengthgen_jax.errors import check
 VALUES = 256  # values of a column: contexts are arrays of bytes
 
 
-class Skip(NamedTuple):
+class Gap(NamedTuple):
   """A skip is a run of places that no row looks at: `live` places of any
   digits, then `zeros` places of padding."""
 
@@ -27,7 +27,7 @@ class Skip(NamedTuple):
   zeros: int
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
   """A place is one that is looked at.
 
   Attributes:
@@ -41,7 +41,7 @@ class Place(NamedTuple):
   zero: bool
 
 
-class Tape:
+class Transducer:
   """A tape is a task's transducer over sets of states.
 
   A state here is (the digit that all places share or 0, state of the task):
@@ -116,11 +116,11 @@ class Tape:
     }
 
   def moves(
-    self, states: frozenset, step: Skip | Place
+    self, states: frozenset, step: Gap | Position
   ) -> list[tuple[tuple, frozenset]]:
     """Returns [(column values, states after it)] of a step, in ascending
     order."""
-    if isinstance(step, Skip):
+    if isinstance(step, Gap):
       for i in range(step.live + step.zeros):
         reached = {
           new
@@ -150,17 +150,17 @@ class Tape:
     current, visited = [frozenset({state}) for state in self.table], []
     while current not in visited:
       visited.append(current)
-      current = [self.moves(states, Skip(1, 0))[0][1] for states in current]
+      current = [self.moves(states, Gap(1, 0))[0][1] for states in current]
     first = visited.index(current)
     return first, len(visited) - first
 
-  def shorten(self, skip: Skip) -> Skip:
+  def shorten(self, skip: Gap) -> Gap:
     """Returns the shortest skip that does the same."""
     first, period = self.settles
     live = skip.live
     if live >= first:
       live = first + (live - first) % period
-    return Skip(live, skip.zeros)
+    return Gap(live, skip.zeros)
 
   def realize(
     self,
@@ -218,18 +218,18 @@ class Contexts:
   time.
 
   Attributes:
-    tape: the Tape of the task.
+    tape: the Transducer of the task.
     steps: the neighborhood.
     columns: how many values a context has: the shared digit if there is one,
       then those of every step.
     count: how many contexts there are; none is there twice.
   """
 
-  def __init__(self, tape: Tape, steps: tuple[Skip | Place, ...]):
+  def __init__(self, tape: Transducer, steps: tuple[Gap | Position, ...]):
     """Runs the transducer over the neighborhood's steps."""
     self.tape, self.steps = tape, steps
     self.columns = len(tape.shared) + sum(
-      len(s.reads) + s.says for s in steps if isinstance(s, Place)
+      len(s.reads) + s.says for s in steps if isinstance(s, Position)
     )
     self._moves = []
     first = [((b,), tape.begin(b)) for b in tape.shared_values]

@@ -6,7 +6,7 @@ import numpy as np
 
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.certify import certificate
-from lengthgen_jax.certify.receptive_fields import Example, View
+from lengthgen_jax.certify.receptive_fields import Example, ReceptiveField
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.experiment import Experiment
 
@@ -170,7 +170,7 @@ def smallest_in_float64(
   return smallest
 
 
-def neighborhood(view: View, example: Example) -> str:
+def neighborhood(view: ReceptiveField, example: Example) -> str:
   """Returns what a row's logits depend on, like "a3, a2, y2"."""
   names = []
   tokens = {

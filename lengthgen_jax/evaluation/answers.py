@@ -30,7 +30,7 @@ def answers(model, texts: list[str], work: bool = False) -> list[str]:
       outputs = _decode(model, [parsed for _, parsed in minibatch], width)
       for (i, (_, lengths)), ids in zip(minibatch, outputs, strict=True):
         try:
-          results[i] = model.experiment.task.spoken(ids, lengths, work)
+          results[i] = model.experiment.task.render_sized(ids, lengths, work)
         except ValueError as error:
           results[i] = f"error: {error}"
   return results

@@ -48,7 +48,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   models = calibrate.interpolated(config, interpolation)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
-  hosts.meet("calibrated")
+  hosts.barrier("calibrated")
   _, retraining = workdir.retrained(config, folder)
   initial = None
   if config.retrain.start == "interpolated":

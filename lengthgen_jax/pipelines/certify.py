@@ -24,7 +24,7 @@ from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.results import records
-from lengthgen_jax.training.mesh import Vote
+from lengthgen_jax.training.mesh import AnyHostFlag
 from lengthgen_jax.training.progress import stop_signals
 
 PARTIAL = "certificate_partial.json"
@@ -76,7 +76,7 @@ def certify(
       flush=True,
     )
     rows.append(
-      evaluate.row_base(stage.config, model, stage.name, num_seeds)
+      evaluate.row_conditions(stage.config, model, stage.name, num_seeds)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {
         "metric": "certified",
@@ -257,7 +257,7 @@ def _count(
     previous = {"key": key, "tallies": [], "chunks": 0}
   tallies = [certificate.Tally(**fields) for fields in previous["tallies"]]
   resumed_view, chunks = len(tallies) - 1, previous["chunks"]
-  saved_at, vote = time.monotonic(), Vote(model.mesh)
+  saved_at, vote = time.monotonic(), AnyHostFlag(model.mesh)
   bar = tqdm(
     total=survey.cases,
     initial=sum(entry.cases for entry in tallies),

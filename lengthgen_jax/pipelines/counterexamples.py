@@ -63,7 +63,7 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
     if not wrong_seeds:
       return
     records.write_text(path, json.dumps(wrong_seeds))
-    hosts.meet("practiced")
+    hosts.barrier("practiced")
     seed_names = ", ".join(map(str, wrong_seeds))
     workdir.report(
       f"practice has not mended seeds {seed_names}: left as they were"
@@ -111,10 +111,10 @@ def _practice(
       records.write_text(
         round_folder / replay.INPUTS, json.dumps(inputs, indent=1)
       )
-    hosts.meet("certified")
+    hosts.barrier("certified")
     earlier_inputs |= json.loads((round_folder / replay.INPUTS).read_text())
     stage = stage_after(number - 1)
-    round_run = replay.round_of(
+    round_run = replay.practice_run(
       full_config.practice, stage.runs[0], round_folder
     )
     initial = {model.seed: model.params for model in stage.models()}

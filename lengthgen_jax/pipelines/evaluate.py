@@ -141,7 +141,7 @@ def evaluate(
   records.read_results(folder / "results.jsonl")  # a bad file is refused now
   rows, known = [], {} if known is None else known
   for model in models:
-    base = row_base(config, model, stage, num_seeds)
+    base = row_conditions(config, model, stage, num_seeds)
     key = model.seed, certificate.checksum(model)
     if key not in known:
       seed_rows = [
@@ -288,7 +288,7 @@ def _tests(
         )
 
 
-def row_base(
+def row_conditions(
   config: ConfigDict, model: Model, stage: str, num_seeds: int
 ) -> dict:
   """Returns the fields of a row that say what was measured, and how.

@@ -129,7 +129,8 @@ def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
   experiment, task, inputs = model.experiment, model.experiment.task, []
   for text in map(
     str,
-    probe_config.inputs or (task.pictured,) * (not probe_config.random_inputs),
+    probe_config.inputs
+    or (task.figure_input,) * (not probe_config.random_inputs),
   ):
     try:
       lengths = task.parse(text)[1]
@@ -183,7 +184,7 @@ def _rows(
   usual_lengths = [n for n in config.eval.lengths if n <= LONGEST] or [
     train_length
   ]
-  base = evaluate.row_base(config, model, stage.name, num_seeds)
+  base = evaluate.row_conditions(config, model, stage.name, num_seeds)
   run_passes = partial(
     passes, model, samples=probe_config.samples, seed=config.eval.seed
   )
@@ -233,7 +234,7 @@ def _retrained(
   """Trains a model again without each line; returns the rows of the models."""
   config, task = stage.config, model.experiment.task
   length = probe_config.causal_length or model.experiment.train_length
-  base = evaluate.row_base(config, model, stage.name, num_seeds)
+  base = evaluate.row_conditions(config, model, stage.name, num_seeds)
   base |= {"length": length, "bits": task.bits(length)}
   base["test_set"] = next(iter(task.test_sets))
   pass_options = {

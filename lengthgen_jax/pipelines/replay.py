@@ -13,7 +13,7 @@ INPUTS = "practice.json"  # the inputs of a round, by seed
 UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
 
 
-def round_of(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
+def practice_run(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
   """Returns the training of a round of practice.
 
   Args:

@@ -74,7 +74,7 @@ def passes(
     yield Seen(model, batch, min(size, samples - start), units, **seen_fields)
 
 
-def watcher(
+def make_watcher(
   section, calibration, experiment: Experiment
 ) -> Callable[..., list[dict]] | None:
   """Returns the function that probes a run while it trains.

@@ -19,7 +19,7 @@ from lengthgen_jax.errors import check, reading
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import replay
 from lengthgen_jax.pipelines.check_bias import check_bias
-from lengthgen_jax.pipelines.training_probes import watcher
+from lengthgen_jax.pipelines.training_probes import make_watcher
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop, mesh, optimizer
 
@@ -59,8 +59,8 @@ def prepare(
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
     report=report,
-    open_heads=experiment.followed(scaffold),
-    watch=watcher(config.probe, config.calibration, experiment),
+    open_heads=experiment.sparse_training_heads(scaffold),
+    watch=make_watcher(config.probe, config.calibration, experiment),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
@@ -209,7 +209,7 @@ def trainings(
     stage_config, trained_run = config, prepare(config, workdir)
     trained_stages = [Stage("train", stage_config, (trained_run,))]
   practice_runs = [
-    replay.round_of(config.practice, trained_run, path.parent)
+    replay.practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
       workdir.glob(f"certify_*/{replay.INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),

@@ -154,7 +154,7 @@ def parameters(row: dict) -> tuple:
   return tuple(row.get(field) for field in PROVED)
 
 
-def for_all(rows: list[dict], models: set) -> str:
+def proof_mark(rows: list[dict], models: set) -> str:
   """Returns a mark for rows whose models are proved right.
 
   Args:

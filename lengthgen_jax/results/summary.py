@@ -73,7 +73,7 @@ class Line(NamedTuple):
   @property
   def proved(self) -> str:
     """Returns " ∀" if all seeds are proved right, " ∀ k of R" if some are."""
-    return schema.for_all(self.group.rows, self.models)
+    return schema.proof_mark(self.group.rows, self.models)
 
   @property
   def bits(self) -> dict[int, int | None]:

@@ -18,7 +18,7 @@ class Addition(ArithmeticTask):
   operator = "+"
   operands = 2
   states = (0, 1)
-  pictured = "078114514+0241919810"
+  figure_input = "078114514+0241919810"
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     total = symbols[0] + symbols[1] + state

@@ -126,7 +126,7 @@ class ArithmeticTask(NumberTask):
     lengths = size.lengths.at[1].set(1) if is_short else size.lengths
     inside = jnp.arange(size.longest) < lengths[:, None]
     drawn = below(numbers.reshape(self.operands, -1), self.base)
-    return self.answered(jnp.where(inside, drawn, 0), size)
+    return self.from_items(jnp.where(inside, drawn, 0), size)
 
   def from_values(
     self, values: jax.Array, numbers: jax.Array, size: Size
@@ -136,9 +136,9 @@ class ArithmeticTask(NumberTask):
     items = digits.from_values(values, size.longest, self.base)
     if self.short_operand:
       items = items.at[1].set(0).at[1, 0].set(below(numbers[0], 10))
-    return self.answered(items, size)
+    return self.from_items(items, size)
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of operands' digits [O, longest], least significant
     first."""
     place = jnp.arange(size.longest + 1)

@@ -200,7 +200,7 @@ class DataSet:
       index = jax.random.bits(key, (count,), jnp.uint32)
     return self.at(index, bucket, turn, "held_out" if held_out else "examples")
 
-  def replayed(
+  def with_replay(
     self,
     batch: pack.Batch,
     replay: dict[str, jax.Array],
@@ -222,15 +222,15 @@ class DataSet:
     widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
     width = widths[turn % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make_example = lambda replayed, lengths: self.task.answered(
-      replayed, Size(lengths, width, longest)
+    make_example = lambda with_replay, lengths: self.task.from_items(
+      with_replay, Size(lengths, width, longest)
     )
     drawn = replay["items"][index], replay["lengths"][index]
-    replayed = pack.batch(self.kind, self.task, make_example, *drawn)
+    with_replay = pack.batch(self.kind, self.task, make_example, *drawn)
     overwrite = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
     fields = {}
-    for name, old, new in zip(batch._fields, batch, replayed, strict=True):
-      if name not in pack.PLACED:
+    for name, old, new in zip(batch._fields, batch, with_replay, strict=True):
+      if name not in pack.COORDINATE_FIELDS:
         fields[name] = overwrite(old, new)
       elif self.task.ragged and old is not None:
         # In tasks that are not ragged, all examples of a width have the same
@@ -271,7 +271,7 @@ def test_batch(
   def make_example(index):
     example_key = jax.random.fold_in(key, index)
     items = task.test_sets[test_set](task, example_key, size, *arguments)
-    return task.answered(items.astype(jnp.int32), size)
+    return task.from_items(items.astype(jnp.int32), size)
 
   return pack.batch(kind, task, make_example, index_B)
 
@@ -313,7 +313,7 @@ def _answered(
 ) -> pack.Batch:
   """Returns the examples of given items as a batch; one program serves all
   widths."""
-  make_example = lambda example_items, length: task.answered(
+  make_example = lambda example_items, length: task.from_items(
     example_items, Size(length, width, longest)
   )
   return pack.batch(kind, task, make_example, items, lengths)

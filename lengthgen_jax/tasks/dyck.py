@@ -164,7 +164,7 @@ class Dyck(StateTask):
     items = self.walk(numbers[3:])
     broken = self.broken(items, numbers[1:3], size)
     breaks = numbers[0] < self.broken_share
-    return self.answered(jnp.where(breaks, broken, items), size)
+    return self.from_items(jnp.where(breaks, broken, items), size)
 
   # Text.
 

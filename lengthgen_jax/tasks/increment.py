@@ -90,9 +90,9 @@ class Increment(ItemTask):
     run = below(numbers[1], length) + 1
     run = jnp.where(numbers[0] < self.nines_share, run, 0)
     place = length - 1 - jnp.arange(size.longest)  # 0 is least significant
-    return self.answered(jnp.where(place < run, 9, digits) + 1, size)
+    return self.from_items(jnp.where(place < run, 9, digits) + 1, size)
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     digits, _ = self._sum(items, length)
     return self.told(items, length, digits + 1, length + 1)
@@ -140,7 +140,7 @@ class CarryHint(Increment):
 
   name = "increment_carry"
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     digits, carries = self._sum(items, length)
     # The marker is stored less one, as the digits are; `parts` adds it.

@@ -141,9 +141,9 @@ class MultiplyLong(NumberTask):
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     """Returns an example of uniform digits, leading zeros among them."""
-    return self.answered(below(numbers.reshape(2, -1), 10), size)
+    return self.from_items(below(numbers.reshape(2, -1), 10), size)
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of operands' digits [2, longest], least significant
     first; digits beyond the width are left out."""
     longest, width = self.room(size.longest), jnp.broadcast_to(size.width, 2)
@@ -190,9 +190,9 @@ class MultiplyLong(NumberTask):
     """Returns the product of two numbers that are equally long."""
     count = max(len(ids) - 1, 0)
     n = int((count + 0.25) ** 0.5)
-    return self.spoken(ids, (n, count // (n + 1)))
+    return self.render_sized(ids, (n, count // (n + 1)))
 
-  def spoken(
+  def render_sized(
     self,
     ids: Sequence[int] | np.ndarray,
     lengths: Sequence[int],

@@ -15,7 +15,7 @@ from lengthgen_jax.tasks.task import Example, Task, Tokens, join
 
 KINDS = ("encoder_decoder", "decoder_only")
 # Fields of a batch that say where something stands.
-PLACED = ("rows", "keys", "places", "source_keys", "source_places")
+COORDINATE_FIELDS = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
@@ -67,7 +67,9 @@ def batch(
     "decoder_only": _packed,
   }[kind]
   axis = 0 if task.ragged else None
-  axes = Batch(*(axis if name in PLACED else 0 for name in Batch._fields))
+  axes = Batch(
+    *(axis if name in COORDINATE_FIELDS else 0 for name in Batch._fields)
+  )
   packed = jax.vmap(lambda *a: pack_example(task, make(*a)), out_axes=axes)(
     *arguments
   )
@@ -89,7 +91,7 @@ def batch(
     )
 
   return packed._replace(
-    **{field: with_index(getattr(packed, field)) for field in PLACED}
+    **{field: with_index(getattr(packed, field)) for field in COORDINATE_FIELDS}
   )
 
 
@@ -104,9 +106,9 @@ def take(batch: Batch, select: Callable[[Array], Array]) -> Batch:
   count = len(batch.inputs)
 
   def select_field(name, value):
-    if value is None or name in PLACED and len(value[0]) != count:
+    if value is None or name in COORDINATE_FIELDS and len(value[0]) != count:
       return value
-    if name not in PLACED:
+    if name not in COORDINATE_FIELDS:
       return select(value)
     arrays = {key: x for key, x in value._asdict().items() if key != "index"}
     return value._replace(**jax.tree.map(select, arrays))

@@ -46,7 +46,7 @@ class ParityClassification(Parity):
   name = "parity_classification"
   transducer = False
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     label = jnp.take(self.answer(items), size.width - 1)
     output = jnp.stack([label, self.end])
     return Example(

@@ -34,7 +34,7 @@ class Share(NamedTuple):
   parts: tuple[Part, ...]
 
 
-Lesson = tuple[Share, ...]
+StepSpec = tuple[Share, ...]
 
 
 def parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
@@ -52,7 +52,7 @@ def lessons(
   batch: int,
   kind: str,
   weights: Sequence[float],
-) -> tuple[Lesson, ...]:
+) -> tuple[StepSpec, ...]:
   """Returns the lessons of one round.
 
   They are strictly alternating steps (task hinting paper, section 4.1), or one

@@ -94,9 +94,9 @@ class SequenceTask(Task):
     return longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    return self.answered(below(numbers, self.base)[None], size)
+    return self.from_items(below(numbers, self.base)[None], size)
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of items [1, longest]."""
     length, place = size.lengths[0], jnp.arange(size.longest)
     if self.anchor == "right":

@@ -72,7 +72,7 @@ class Sort(ItemTask):
       check_share(f"sort.{name}", getattr(self, name))
 
   @property
-  def pictured(self) -> str:
+  def figure_input(self) -> str:
     """Returns five numbers spread over the alphabet; those of the paper are
     lost."""
     shares = (0.55, 0.2, 0.85, 0.35, 0.7)
@@ -105,9 +105,9 @@ class Sort(ItemTask):
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     items = self.draw_items(numbers, size.lengths[0], size.longest)
-    return self.answered(items, size)
+    return self.from_items(items, size)
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of items, which are sorted by counting; what follows
     them is junk."""
     place, length = jnp.arange(size.longest), size.lengths[0]

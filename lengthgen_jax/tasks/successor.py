@@ -15,7 +15,7 @@ class Successor(ArithmeticTask):
   name = "successor"
   states = (0, 1)
   begin = 1
-  pictured = "03611451449241919819"
+  figure_input = "03611451449241919819"
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     total = symbols[0] + state

@@ -118,7 +118,7 @@ class Task:
     """Returns a training example, made of uniform numbers [draws(longest)] in
     [0, 1)."""
 
-  def answered(self, items: jax.Array, size: Size) -> Example:
+  def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of given items (digits of operands, items of a
     list)."""
 
@@ -185,7 +185,7 @@ class Task:
       ValueError: the tokens are no output of the task; the message is one line.
     """
 
-  def spoken(
+  def render_sized(
     self,
     ids: Sequence[int] | np.ndarray,
     lengths: Sequence[int],
@@ -200,7 +200,7 @@ class Task:
     return [str(int(token)) for token in ids]
 
   @property
-  def pictured(self) -> str:
+  def figure_input(self) -> str:
     """Returns the input that the papers draw, or another example."""
     return self.usage
 
@@ -257,10 +257,10 @@ def join(*parts: Tokens, spare: int = 0) -> Tokens:
     first, start = first + len(part.ids), start + part.length
   # The length of each part has no axis of tokens to concatenate along.
   fields = [part._replace(length=None) for part in parts]
-  joined = jax.tree.map(
+  multihost_context = jax.tree.map(
     lambda *values: jnp.concatenate(values)[source], *fields
   )
-  return joined._replace(length=jnp.asarray(start, jnp.int32))
+  return multihost_context._replace(length=jnp.asarray(start, jnp.int32))
 
 
 def below(number: jax.Array, n: int | Array) -> jax.Array:

@@ -93,10 +93,10 @@ class Checkpoints:
     concurrent.futures.wait(self._writes)
     repairs = repair and hosts.first()
     if repair and not repairs:
-      hosts.meet("checkpoints")  # the first host has moved what is damaged
+      hosts.barrier("checkpoints")  # the first host has moved what is damaged
     newest = self._sound(step, report, repairs)
     if repairs:
-      hosts.meet("checkpoints")
+      hosts.barrier("checkpoints")
     return newest, None if newest is None else self._load(newest, abstract)
 
   def _sound(

@@ -16,7 +16,7 @@ from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
-from lengthgen_jax.training.mesh import ONE, Mesh, Vote
+from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.progress import Log, stop_signals
 from lengthgen_jax.training.state import TrainState
@@ -109,7 +109,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         states = states.replace(params=params)
       states = run.mesh.place(states)
     states = _Loop(run, states, store).go()
-  hosts.meet("trained")
+  hosts.barrier("trained")
   return states
 
 
@@ -146,7 +146,7 @@ class _Loop:
   def __init__(self, run: Run, states: TrainState, store: Checkpoints):
     self.run, self.states, self.store = run, states, store
     self.seeds, self.on_its_way = run.seed_R, None
-    self.stops = Vote(run.mesh)
+    self.stops = AnyHostFlag(run.mesh)
     self.status = jax.device_get(many.status(run.mesh, states))
     self.attempt = self.status["attempt"].copy()
     self.done = self.status["done"].copy()
@@ -163,7 +163,7 @@ class _Loop:
     self._restart()
     with stop_signals() as stops, contextlib.closing(self.log):
       while not self.done.all():
-        self.states, status = many.chunk_of_rest(
+        self.states, status = many.chunk_of_unfinished(
           run.trainer,
           self.states,
           self.seeds,

@@ -162,8 +162,8 @@ def _any(mesh: Mesh, flags):
   return mesh.whole(flags.any())
 
 
-class Vote:
-  """A Vote tells every host whether any host says yes.
+class AnyHostFlag:
+  """A AnyHostFlag tells every host whether any host says yes.
 
   Each learns of it one call later, all of them at the same call, and none waits
   for the others.

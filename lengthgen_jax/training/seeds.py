@@ -97,7 +97,7 @@ def restart(
   return over_seeds(restart_if, "loop", trainer.mesh)(states, seed_R, mask_R)
 
 
-def chunk_of_rest(
+def chunk_of_unfinished(
   trainer: Trainer,
   states: TrainState,
   seed_R: jax.Array,

@@ -219,7 +219,7 @@ class Trainer:
       if replay is not None and share.head == experiment.task.name:
         count = int(self.train.replay_share * part.count)
         key = jax.random.fold_in(data_key, count)
-        batch = experiment.data[0].replayed(batch, replay, key, count, turn)
+        batch = experiment.data[0].with_replay(batch, replay, key, count, turn)
       batch = self.mesh.split(batch)
       key = jax.random.fold_in(drop_key, part.bucket)
       args = scaffold, batch, share.head, key, self.open_heads

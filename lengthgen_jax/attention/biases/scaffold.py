@@ -141,7 +141,7 @@ def total_gathered(
   return Gathered(values, index, open_bias, open_heads)
 
 
-def followed(
+def sparse_training_heads(
   scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
 ) -> tuple | None:
   """Decides whether training attends along lines, where that is faster.
