@@ -20,7 +20,7 @@ from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, Test
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import run_figures, workdir
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
@@ -44,16 +44,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       rows += certified(folder, models, stage.name)
   print(tables.of_run(rows))
   title = f"{config.task}, width={config.data.width}"
-  from lengthgen_jax.pipelines import abc
-
   if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
-    print(abc.training_times(folder))
-    extra_figures = abc.draw(
+    print(run_figures.training_times(folder))
+    extra_figures = run_figures.draw(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
     )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    extra_figures = abc.window_figures(
+    extra_figures = run_figures.window_figures(
       models[0], config.data.train_length, folder
     )
   if config.eval.precisions:
