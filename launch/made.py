@@ -63,13 +63,12 @@ def here() -> dict:
 def source() -> str:
   """Returns twelve hex digits of a hash of the program that computes numbers.
 
-  Comments and docstrings do not count, nor does results/ except for
-  measures.py.
+  Comments and docstrings do not count, nor does results/.
   """
   digest = hashlib.sha256()
   for folder in ("lengthgen_jax", "configs"):
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
-      if path.parent.name != "results" or path.stem == "measures":
+      if path.parent.name != "results":
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
           if isinstance(node, DESCRIBED) and ast.get_docstring(node):
