@@ -22,7 +22,7 @@ from table import Table
 
 from lengthgen_jax import __version__, main
 from lengthgen_jax.config.saved import READING_FIELDS
-from lengthgen_jax.pipelines import abc
+from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.results import archive, records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -147,7 +147,7 @@ def share(run: Run, workdir: pathlib.Path) -> None:
         records.write_text(part / LENDER, other.name.partition(".old")[0])
       part.rename(workdir / first.name)
       # The copy counts as if this run had trained it.
-      add_seconds(workdir, abc.seconds(first / "metrics.jsonl"))
+      add_seconds(workdir, run_figures.seconds(first / "metrics.jsonl"))
       print(f"== {run.name} begins with the first stage of {other.name}")
       return
 
@@ -216,7 +216,9 @@ def took(workdir: pathlib.Path) -> float:
   """Returns the seconds of a run: those of its calls, but at least those of its
   gradient steps, since a call that was killed has recorded none."""
   calls = sum(row["seconds"] for row in records.read(workdir / "wall.jsonl"))
-  return max(calls, sum(map(abc.seconds, workdir.rglob("metrics.jsonl"))))
+  return max(
+    calls, sum(map(run_figures.seconds, workdir.rglob("metrics.jsonl")))
+  )
 
 
 def duration(seconds: float) -> str:
