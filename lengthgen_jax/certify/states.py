@@ -3,6 +3,12 @@
 States that are equal are computed once: a state is a row of a table, and an
 attention's keys are numbers of rows. The blocks are the model's own, run on one
 row and the few keys that it sees.
+
+No number here can wrap. Contexts are bytes, and a Transducer refuses a task of
+more than 256 values. Rows of tables are int32: a table has a row for each node
+and context of a chunk at most (PASS times a few dozen), or TABLE rows. Numbers
+of inputs are computed as int64 from tokens and phases; states are told apart by
+as many 64-bit words as their columns take; sizes are Python integers.
 """
 
 from collections.abc import Iterable, Iterator
