@@ -340,11 +340,6 @@ def grid_lines(
 # What must hold of a draw.
 
 
-class Refused(Exception):
-  """This exception is raised for a draw of which no certificate is tried; it
-  says why."""
-
-
 def hunt(number: int) -> str:
   """Returns what became of a draw.
 
