@@ -35,7 +35,7 @@ class Experiment:
     kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
-    lessons: gradient steps of a round.
+    step_specs: gradient steps of a round.
     validation: held-out examples of every head, at every width.
     train_length: longest training length, as people count it.
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
@@ -45,7 +45,7 @@ class Experiment:
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
-  lessons: tuple[plan.StepSpec, ...]
+  step_specs: tuple[plan.StepSpec, ...]
   validation: tuple[plan.Share, ...]
   train_length: int
   fixed_width: int | None
@@ -61,7 +61,7 @@ class Experiment:
     return tuple(data_set.task.name for data_set in self.data)
 
   @property
-  def turns(self) -> int:
+  def num_widths(self) -> int:
     """Returns the number of rounds after which widths repeat."""
     return max(len(self.data[0].widths), 1)
 
@@ -160,13 +160,27 @@ class Experiment:
     key: jax.Array,
     head: str,
     part: plan.Part,
-    turn: jax.Array | int = 0,
+    width_index: jax.Array | int = 0,
     held_out: bool = False,
   ) -> pack.Batch:
     """Draws a batch of one part of a head's share."""
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
-    return self.data[index].sample(key, part.count, part.bucket, turn, held_out)
+    return self.data[index].sample(
+      key, part.count, part.bucket, width_index, held_out
+    )
+
+  def with_replay(
+    self,
+    batch: pack.Batch,
+    replay: dict,
+    key: jax.Array,
+    count: int,
+    width_index: jax.Array | int,
+  ) -> pack.Batch:
+    """Returns a batch of the main task with `count` examples of a set; see
+    DataSet.with_replay."""
+    return self.data[0].with_replay(batch, replay, key, count, width_index)
 
   def test_batch(
     self,
@@ -262,7 +276,7 @@ class Experiment:
   def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
     """Returns fresh parameters of a seed for its n-th attempt; both may be
     traced."""
-    head, _, (part, *_) = self.lessons[0][0]
+    head, _, (part, *_) = self.step_specs[0][0]
     batch = self.sample(jax.random.key(0), head, part._replace(count=1))
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
     params = self.model.init(key, batch, self.sites({}, batch), head)["params"]
@@ -292,13 +306,13 @@ class Experiment:
     scaffold: dict,
     batch: pack.Batch,
     head: str,
-    key: jax.Array,
+    noise_key: jax.Array,
     open_heads: tuple | None = None,
     shards: int = 1,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns the summed cross-entropy (nats) as in training, and how many
     tokens."""
-    noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
+    noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
 
     def summed(params, examples, noise):
       args = scaffold, examples, head, noise
@@ -327,7 +341,9 @@ class Experiment:
     correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return correct, jnp.all(correct, axis=1)
 
-  def idle_params(self, lesson: plan.StepSpec) -> set[str]:
-    """Returns the parameters that a lesson leaves alone: other tasks' heads."""
-    busy = {share.head for share in lesson}
-    return {f"logits_dense_{head}" for head in self.heads if head not in busy}
+  def idle_params(self, step_spec: plan.StepSpec) -> set[str]:
+    """Returns the parameters that a step leaves alone: other tasks' heads."""
+    trained = {share.head for share in step_spec}
+    return {
+      f"logits_dense_{head}" for head in self.heads if head not in trained
+    }

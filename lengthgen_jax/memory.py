@@ -128,8 +128,10 @@ def _of_step(experiment, lined: bool) -> int:
     )
 
   return max(
-    sum(of_part(share.head, part) for share in lesson for part in share.parts)
-    for lesson in experiment.lessons
+    sum(
+      of_part(share.head, part) for share in step_spec for part in share.parts
+    )
+    for step_spec in experiment.step_specs
   )
 
 

@@ -24,7 +24,7 @@ from lengthgen_jax.models import pieces
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.training import loop, mesh, optimizer
 from lengthgen_jax.training import seeds as many
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import TrainSpec
 
 SEEDS = jnp.arange(4, dtype=jnp.int32)
 STEPS = 50
@@ -46,13 +46,13 @@ def unsplit(states, shape) -> list[str]:
 
 def toys(folder) -> dict:
   """A toy trained on two meshes, the first time in F."""
-  before = many.chunk._cache_size()
+  before = many.train_chunk._cache_size()
   first = loop.train(toy_run(folder, (2, 4)))
   run = toy_run(folder.with_name("vmap"), (4, 2))
   train = dataclasses.replace(run.train, seed_axis="vmap")
   second = loop.train(dataclasses.replace(run, train=train))
   return {
-    "compiled": many.chunk._cache_size() - before,
+    "compiled": many.train_chunk._cache_size() - before,
     "unsplit": unsplit(first, (2, 4)) + unsplit(second, (4, 2)),
     "apart": far(first, second),
   }
@@ -72,26 +72,26 @@ def models() -> dict:
   jax.config.update("jax_enable_x64", True)
   built, found, ends, losses = build.build(config), {}, [], []
   scaffold = build.make_scaffold(config, built)
-  trainer = Trainer(built, optimizer.TrainConfig(**config.train))
-  share = built.lessons[0][0]
+  spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
+  share = built.step_specs[0][0]
   batch = built.sample(jax.random.key(0), share.head, share.parts[0])
   about = built.model.config, batch, None
   pieces.CACHE = CACHE
-  start = many.init(trainer, SEEDS)
+  start = many.init_states(spec, SEEDS)
   for shape in ((1, 1), (2, 4)):
     own = mesh.make(shape, SEEDS, config.train.batch_size)
-    trainer = dataclasses.replace(trainer, mesh=own)
+    spec = dataclasses.replace(spec, mesh=own)
     placed = own.place(jax.tree.map(jnp.copy, start))
     args = placed, SEEDS, scaffold, jnp.int32(STEPS)
-    compiled = many.chunk.lower(trainer, *args).compile()
-    states, values = compiled(*args)
+    compiled = many.train_chunk.lower(spec, *args).compile()
+    states, status = compiled(*args)
     ends.append(states.params)
-    losses.append(values["loss"])
+    losses.append(status.metrics.loss)
     text = compiled.as_text()
     found[f"batches {shape}"] = len(re.findall(r"\[(88|44)[,\]]", text))
     found[f"shares {shape}"] = len(re.findall(r"\[(22|11)[,\]]", text))
     found[f"pieces {shape}"] = pieces.count(*about, own.shape[1])
-  export = jax.jit(lambda *args: many.chunk(trainer, *args))
+  export = jax.jit(lambda *args: many.train_chunk(spec, *args))
   there = jax.export.export(export, platforms=["cuda", "tpu"])(*args)
   one = Model(built, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0]))
   return found | {

@@ -21,6 +21,7 @@ import importlib
 import json
 import pathlib
 import tempfile
+from functools import partial
 
 import jax
 import numpy as np
@@ -33,7 +34,7 @@ from lengthgen_jax.attention.calibration import Condition, compact
 from lengthgen_jax.config import build
 from lengthgen_jax.config.stages import retrain_config
 from lengthgen_jax.pipelines import attention_statistics, train
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop, optimizer, train_step
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
 STEPS = 4  # of training
@@ -164,7 +165,7 @@ def prepared(config) -> loop.Run:
 
 def of_trained(preset: str) -> dict:
   run = prepared(configured(preset, TRAINED[preset]))
-  state = jax.jit(run.trainer.init)(0)
+  state = jax.jit(partial(train_step.init_state, run.spec))(0)
   return {
     "state": stored(state),
     "parameters": norms(state.params),
@@ -222,7 +223,7 @@ def of_calibrated(preset: str) -> dict:
     file.save(path, bias, about)
     written, about = file.read(path)
     run = prepared(retrain_config(config, about["seeds"], path))
-  state = jax.jit(run.trainer.init)(0)
+  state = jax.jit(partial(train_step.init_state, run.spec))(0)
   return {
     "samples": texts(batch),
     "scores": scores,
@@ -319,12 +320,22 @@ def answers(run, params, with_loss=True) -> dict:
 
 def losses(run, state) -> list:
   """Of the heads that learn in each of the first steps."""
-  step = jax.jit(run.trainer.train_step, static_argnums=4)
+
+  @partial(jax.jit, static_argnums=0)
+  def take_step(step_spec, params, opt_state, step, scaffold):
+    batches = train_step.draw_batches(run.spec, step_spec, 0, step)
+    return train_step.train_step(
+      run.spec, step_spec, params, opt_state, batches, scaffold
+    )
+
   params, opt_state = state.params, state.opt_state
-  scaffold, lessons, rows = one(run.scaffold), run.experiment.lessons, []
+  scaffold, step_specs = one(run.scaffold), run.experiment.step_specs
+  rows = []
   for i in range(STEPS):
-    args = params, opt_state, 0, i, lessons[i % len(lessons)], scaffold
-    params, opt_state, loss = step(*args)
+    step_spec = step_specs[i % len(step_specs)]
+    params, opt_state, loss = take_step(
+      step_spec, params, opt_state, i, scaffold
+    )
     rows.append(numbers(loss))
   return rows
 

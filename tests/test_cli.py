@@ -234,7 +234,7 @@ def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
   assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
   assert later.train.adam_b2 == config.train.adam_b2  # None is the first's
   experiment = build.build(stages.retrain_config(config, (3,), None))
-  assert experiment.lessons[0][0].parts[0].count == 48
+  assert experiment.step_specs[0][0].parts[0].count == 48
   assert experiment.data[0].widths == (7, 8)
   assert experiment.model.config.norm == "post"
   assert experiment.model.config.temperature.kind == "log_items"

@@ -387,7 +387,7 @@ def test_data_fields_of_a_config_reach_the_data():
   (own,) = build(config).data
   assert (own.size, own.seed, own.widths) == (1000, 5, (6, 8))
   assert own.lengths == Lengths(1, 4, 4, 0.8, (4,))
-  assert build(config).turns == 2 and own.longest(0) == 8
+  assert build(config).num_widths == 2 and own.longest(0) == 8
   config.positions.cyclic_period = 3
   config.data.widths = ()
   assert build(config).data[0].widths == (6, 7, 8)  # every phase of the index

@@ -101,9 +101,9 @@ def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
   parts = {path.name for path in (folder / f"checkpoints/{step}").glob("*/*")}
   assert {"ocdbt.process_0", "ocdbt.process_1"} <= parts
   assert states.step.tolist() == [step] * len(SEEDS)
-  alone = many.init(run.trainer, run.seed_R)
+  alone = many.init_states(run.spec, run.seed_R)
   args = run.seed_R, run.scaffold, step // 2
-  alone, _ = many.chunk(run.trainer, alone, *args)
+  alone, _ = many.train_chunk(run.spec, alone, *args)
   assert far(alone.params, states.params) < 1e-4
 
 

@@ -22,7 +22,7 @@ def sorting(tmp_path_factory):
   run = workdirs.prepare(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
   store = run.store
-  store.save(7, seeds.init(run.trainer, jnp.array(run.seeds)), run.config)
+  store.save(7, seeds.init_states(run.spec, jnp.array(run.seeds)), run.config)
   store.close()
   done = inside("--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr

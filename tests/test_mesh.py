@@ -26,7 +26,7 @@ from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.training import loop, mesh, optimizer
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.mesh import ONE
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import TrainSpec
 
 DEVICES = 8
 
@@ -227,11 +227,13 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   config = get_config("addition,window_cpi")
   built = build.build(config)
   scaffold = build.make_scaffold(config, built)
-  trainer = Trainer(built, optimizer.TrainConfig(**config.train))
+  spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
   seeds = jnp.array(tuple(config.seeds))
-  states = jax.eval_shape(partial(many.init, trainer), seeds)
+  states = jax.eval_shape(partial(many.init_states, spec), seeds)
   rounds = jnp.int32(3)
-  assert lowers(partial(many.chunk, trainer), states, seeds, scaffold, rounds)
+  assert lowers(
+    partial(many.train_chunk, spec), states, seeds, scaffold, rounds
+  )
   shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   own = of_seed(scaffold, 0)
   batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)

@@ -89,12 +89,12 @@ def sort_config():
 def test_a_config_becomes_lessons():
   experiment = build(sort_config())
   assert experiment.heads == HEADS
-  assert [lesson[0].head for lesson in experiment.lessons] == [*HEADS]
+  assert [lesson[0].head for lesson in experiment.step_specs] == [*HEADS]
   assert [share.head for share in experiment.validation] == [*HEADS]
   assert {sum(counts(share)) for share in experiment.validation} == {512}
   config = sort_config()
   config.mixing.update(kind="weighted", weights=(2.0, 1.0, 1.0))
-  ((main, *_),) = build(config).lessons
+  ((main, *_),) = build(config).step_specs
   assert (main.weight, sum(counts(main))) == (0.5, 16)
 
 

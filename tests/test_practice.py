@@ -19,7 +19,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import replay
 from lengthgen_jax.tasks import TASKS, data
 from lengthgen_jax.training import loop, optimizer
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import TrainSpec, draw_batches
 
 # Conditions.
 
@@ -193,25 +193,14 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     optimizer.TrainConfig(**untrained.config(task, kind).train),
     replay_share=0.3,
   )
-  share, count = built.lessons[0][0], 9  # of 32
+  step_spec, count = built.step_specs[0], 9  # of 32
+  spec = TrainSpec(built, config)
 
   @jax.jit
   def batch_of(seed, step, replay):
     """What a step trains on."""
-    seen = []
-
-    class Echo:
-      heads, lessons, task = built.heads, built.lessons, built.task
-      data, sample = built.data, staticmethod(built.sample)
-
-      @staticmethod
-      def loss(params, scaffold, batch, head, key, *how):
-        seen.append(batch)
-        return 0.0, 1.0
-
-    trainer = Trainer(Echo, config)
-    trainer._share_loss(None, share, None, seed, step, replay)
-    return seen[0]
+    (((batch, _),),) = draw_batches(spec, step_spec, seed, step, replay)
+    return batch
 
   for step in (0, 1):
     plain = batch_of(1, step, None)

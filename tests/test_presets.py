@@ -81,7 +81,7 @@ def test_every_preset_of_hints_builds(file):
   for experiment, words in seen.values():
     shapes = jax.eval_shape(lambda e=experiment: e.init(0))
     for head in experiment.heads:
-      idle = experiment.idle_params(experiment.lessons[0])
+      idle = experiment.idle_params(experiment.step_specs[0])
       assert f"logits_dense_{head}" in idle | set(shapes)
     tempered = "temperature" in shapes["decoder_0"]["self_attention"]
     assert tempered == bool({"tempered", "best"} & set(words))

@@ -13,7 +13,7 @@ from tiny import get_config
 from lengthgen_jax.pipelines import evaluate, predict
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import loop, progress
+from lengthgen_jax.training import log, loop
 
 
 def metrics(workdir) -> list[dict]:
@@ -63,14 +63,14 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
   first = saved_steps(workdir)[-1]
   assert first < 600
 
-  write = progress.Log.write
+  write = log.Log.write
 
   def stop(log, status):
     write(log, status)
     os.kill(os.getpid(), signal.SIGTERM)
 
   with monkeypatch.context() as patch:
-    patch.setattr(progress.Log, "write", stop)
+    patch.setattr(log.Log, "write", stop)
     done = command.inside(*arguments)
   assert done.returncode == 143
   assert f"resumed at step {first}" in done.stderr

@@ -24,7 +24,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors"},
   "config": MODEL | {"training", "configs"},
-  "training": {"errors", "rng", "results", "hosts"},
+  "training": {"errors", "rng", "tasks", "results", "hosts"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
@@ -48,6 +48,9 @@ MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 # Where a room may import no more of another than this.
 ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
+  ("training", "tasks"): {
+    f"lengthgen_jax.tasks.plan.{name}" for name in ("Part", "Share", "StepSpec")
+  },
   ("evaluation", "training"): MESH,
   ("certify", "training"): MESH,
   ("configs", "tasks"): {"lengthgen_jax.tasks.TASKS"},

@@ -3,6 +3,8 @@
 On a toy experiment whose seeds fare as they are told.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,25 +14,28 @@ from pytrees import bits, copied, is_finite, one
 from toy import BAD_LOSS, BAD_UPDATE, FINE, HOPELESS
 
 from lengthgen_jax.training import seeds as many
-from lengthgen_jax.training import state as states
+from lengthgen_jax.training import train_step
 from lengthgen_jax.training.seeds import SEED_AXES
 
 SEEDS = jnp.array([3, 1, 4, 7])
 
 
 @pytest.fixture(params=SEED_AXES)
-def trainer(request):
-  return toy.trainer(request.param)
+def spec(request):
+  return toy.train_spec(request.param)
 
 
-def fresh(trainer):
-  return many.init(trainer, SEEDS)
+def fresh(spec):
+  return many.init_states(spec, SEEDS)
 
 
-def chunk(trainer, start, rounds: int, fates=(FINE,) * 4):
-  """(states, values) of a chunk; `start` can be used again."""
+def chunk(spec, start, rounds: int, fates=(FINE,) * 4):
+  """(states, metrics) of a chunk; `start` can be used again."""
   scaffold = toy.scaffold(*fates)
-  return many.chunk(trainer, copied(start), SEEDS, scaffold, rounds)
+  states, status = many.train_chunk(
+    spec, copied(start), SEEDS, scaffold, rounds
+  )
+  return states, status.metrics
 
 
 def learning(state):
@@ -39,17 +44,18 @@ def learning(state):
 
 def test_state_is_of_one_seed_which_knows_no_other():
   """To the last bit, whatever stands beside it."""
-  trainer = toy.trainer()
+  spec = toy.train_spec()
   fates = (FINE, HOPELESS, FINE, FINE)
-  first, values = chunk(trainer, fresh(trainer), 5, fates)
-  init, train = jax.jit(trainer.init), jax.jit(trainer.chunk)
+  first, values = chunk(spec, fresh(spec), 5, fates)
+  init = jax.jit(partial(train_step.init_state, spec))
+  train = jax.jit(partial(train_step.train_chunk, spec))
   for r in (1, 2):
     start = init(SEEDS[r])
-    assert bits(start) == bits(one(fresh(trainer), r))
+    assert bits(start) == bits(one(fresh(spec), r))
     alone, own = train(start, SEEDS[r], {"fate": fates[r]}, 5)
     assert bits(alone) == bits(one(first, r))
-    for name in ("loss", "em"):
-      np.testing.assert_allclose(own[name], values[name][r], rtol=1e-6)
+    for metric, of_all in zip(own, values, strict=True):
+      np.testing.assert_allclose(metric, of_all[r], rtol=1e-6)
   assert alone.step.shape == alone.done.shape == alone.best_em.shape == ()
   assert len({str(bits(one(first.params, r))) for r in range(4)}) == 4
 
@@ -57,39 +63,39 @@ def test_state_is_of_one_seed_which_knows_no_other():
 def test_seed_axes_agree():
   found = []
   for axis in SEED_AXES:
-    trainer = toy.trainer(axis)
-    found.append(chunk(trainer, fresh(trainer), 9))
+    spec = toy.train_spec(axis)
+    found.append(chunk(spec, fresh(spec), 9))
   (first, values), (second, others) = found
   compare = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
   jax.tree.map(compare, (first, values), (second, others))
 
 
-def test_steps_do_not_depend_on_chunks(trainer):
-  whole, _ = chunk(trainer, fresh(trainer), 5)
-  parts = fresh(trainer)
+def test_steps_do_not_depend_on_chunks(spec):
+  whole, _ = chunk(spec, fresh(spec), 5)
+  parts = fresh(spec)
   for rounds in (2, 1, 2):
-    parts, _ = chunk(trainer, parts, rounds)
+    parts, _ = chunk(spec, parts, rounds)
   assert parts.step.tolist() == [10] * 4
   assert bits(learning(parts)) == bits(learning(whole))
 
 
 def test_any_number_of_rounds_is_one_compile():
-  trainer = toy.trainer()
-  state, _ = chunk(trainer, fresh(trainer), 1)
-  size = many.chunk._cache_size()
+  spec = toy.train_spec()
+  state, _ = chunk(spec, fresh(spec), 1)
+  size = many.train_chunk._cache_size()
   for rounds in (2, 3, 5):
-    state, _ = chunk(trainer, state, rounds)
+    state, _ = chunk(spec, state, rounds)
   state = jax.tree.map(lambda x: jax.device_put(np.asarray(x)), state)
-  chunk(trainer, state, 2)  # as from a checkpoint
-  assert many.chunk._cache_size() == size
+  chunk(spec, state, 2)  # as from a checkpoint
+  assert many.train_chunk._cache_size() == size
 
 
-def test_not_finite_is_back_at_the_chunks_first_parameters(trainer):
-  start, _ = chunk(trainer, fresh(trainer), 2)
+def test_not_finite_is_back_at_the_chunks_first_parameters(spec):
+  start, _ = chunk(spec, fresh(spec), 2)
   fates = (FINE, BAD_LOSS, BAD_UPDATE, FINE)
-  state, values = chunk(trainer, start, 1, fates)
+  state, values = chunk(spec, start, 1, fates)
   # The spoiled update is the last one: no loss has seen it yet.
-  finite = np.isfinite(values["loss"]).all(axis=1)
+  finite = np.isfinite(values.loss).all(axis=1)
   assert finite.tolist() == [True, False, True, True]
   assert state.diverged.tolist() == [False, True, True, False]
   assert state.done.tolist() == state.diverged.tolist()
@@ -102,98 +108,100 @@ def test_not_finite_is_back_at_the_chunks_first_parameters(trainer):
     best = [one((s.best_em, s.best_step), r) for s in (state, start)]
     assert fates[r] == FINE or bits(best[0]) == bits(best[1])
 
-  later, values = chunk(trainer, state, 2)
-  logged = np.isfinite(values["loss"]).all(axis=1)
-  assert logged.tolist() == np.isfinite(values["em"]).all(axis=1).tolist()
+  later, values = chunk(spec, state, 2)
+  logged = np.isfinite(values.loss).all(axis=1)
+  assert logged.tolist() == np.isfinite(values.em).all(axis=1).tolist()
   for r in range(4):
     frozen = bits(one(later, r)) == bits(one(state, r))
     assert frozen == (fates[r] != FINE) == (not logged[r])
 
 
 @pytest.fixture
-def learned(trainer):
-  state, _ = chunk(trainer, fresh(trainer), 150)
+def learned(spec):
+  state, _ = chunk(spec, fresh(spec), 150)
   assert state.done.all() and (state.best_em >= 0.95).all()
   return state
 
 
-def test_target_freezes_a_seed_alone(trainer, learned):
+def test_target_freezes_a_seed_alone(spec, learned):
   # Seeds 1 and 7 start again beside two that know the task.
-  start = fresh(trainer)
+  start = fresh(spec)
   know = jnp.array([True, False, True, False])
   pick = lambda x, y: jnp.where(know.reshape(4, *[1] * (x.ndim - 1)), x, y)
   mixed = jax.tree.map(pick, learning(learned), learning(start))
   start = start.replace(params=mixed[0], opt_state=mixed[1])
-  state, values = chunk(trainer, start, 2)
+  state, values = chunk(spec, start, 2)
   assert state.done.tolist() == [True, False, True, False]
   assert not state.diverged.any()
   assert state.stopped_at.tolist() == [4, -1, 4, -1]
-  assert np.isfinite(values["loss"]).all()
-  assert (state.best_em == values["em"][:, 0]).all()
+  assert np.isfinite(values.loss).all()
+  assert (state.best_em == values.em[:, 0]).all()
   assert bits(state.best_params) == bits(state.params)
 
-  later, values = chunk(trainer, state, 2)
-  logged = np.isfinite(values["loss"]).all(axis=1)
+  later, values = chunk(spec, state, 2)
+  logged = np.isfinite(values.loss).all(axis=1)
   assert logged.tolist() == [False, True, False, True]
   for r in range(4):
     frozen = bits(one(later, r)) == bits(one(state, r))
     assert frozen == (r in (0, 2))
 
 
-def test_best_parameters_and_their_step_are_kept(trainer, learned):
+def test_best_parameters_and_their_step_are_kept(spec, learned):
   worse = learned.replace(
     params=jax.tree.map(jnp.zeros_like, learned.params),
     done=jnp.zeros(4, bool),
   )
-  later, values = chunk(trainer, worse, 1)
-  assert (values["em"][:, 0] < learned.best_em).all()
+  later, values = chunk(spec, worse, 1)
+  assert (values.em[:, 0] < learned.best_em).all()
   best = lambda s: (s.best_params, s.best_em, s.best_step)
   assert bits(best(later)) == bits(best(learned))
   assert (later.step > learned.step).all()
   assert bits(later.params) != bits(learned.params)
 
 
-def test_steps_end_with_the_attempt(trainer):
-  start = fresh(trainer)
-  start = start.replace(step=start.step + 394, begun=start.begun + 0)
-  state, _ = chunk(trainer, start, 10, (HOPELESS,) * 4)
+def test_steps_end_with_the_attempt(spec):
+  start = fresh(spec)
+  start = start.replace(
+    step=start.step + 394, attempt_start=start.attempt_start + 0
+  )
+  state, _ = chunk(spec, start, 10, (HOPELESS,) * 4)
   assert state.step.tolist() == [400] * 4
   assert state.done.all() and not state.diverged.any()
   assert state.stopped_at.tolist() == [-1] * 4
 
 
 def test_validation_is_of_every_width():
-  trainer = toy.trainer()
-  _, values = chunk(trainer, fresh(trainer), 1)
+  spec = toy.train_spec()
+  _, values = chunk(spec, fresh(spec), 1)
   # All of the second width are right, few of the first.
-  assert ((values["em"] >= 0.5) & (values["em"] < 0.9)).all()
+  assert ((values.em >= 0.5) & (values.em < 0.9)).all()
 
 
 def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   """Half of them at least: nothing changes but the size."""
-  trainer = toy.trainer("vmap")
+  spec = toy.train_spec("vmap")
   fates = toy.scaffold(FINE, HOPELESS, FINE, HOPELESS)
   done = np.array([True, False, False, True])
-  start, _ = chunk(trainer, fresh(trainer), 2, (FINE, HOPELESS) * 2)
+  start, _ = chunk(spec, fresh(spec), 2, (FINE, HOPELESS) * 2)
   state = start.replace(done=jnp.array(done))
-  wanted, values = chunk(trainer, state, 3, (FINE, HOPELESS) * 2)
-  after, found = many.chunk_of_unfinished(
-    trainer, copied(state), SEEDS, fates, done, 3
+  wanted, values = chunk(spec, state, 3, (FINE, HOPELESS) * 2)
+  after, found = many.train_unfinished(
+    spec, copied(state), SEEDS, fates, done, 3
   )
-  assert np.array_equal(np.isnan(found["loss"][:, 0]), done)
+  assert np.array_equal(np.isnan(found.metrics.loss[:, 0]), done)
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-  jax.tree.map(close, (after, found), (wanted, dict(values)))
+  jax.tree.map(close, (after, found.metrics), (wanted, values))
   for r in np.flatnonzero(done):
     assert bits(one(after, r)) == bits(one(state, r))
 
   class Size(Exception):
     pass
 
-  def count(trainer, state, seeds, scaffold, rounds, replay):
+  def count(spec, state, seeds, scaffold, rounds, replay):
     assert len(scaffold["fate"]) == len(state.step) == len(seeds)
     raise Size(len(seeds))
 
-  monkeypatch.setattr(many, "chunk", count)
+  monkeypatch.setattr(many, "train_chunk", count)
   cases = [
     ("vmap", "0000", 4),
     ("vmap", "0001", 4),
@@ -205,15 +213,15 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
     done = np.array([mark == "1" for mark in marks])
     args = copied(start), SEEDS, fates, done
     with pytest.raises(Size, match=str(size)):
-      many.chunk_of_unfinished(toy.trainer(axis), *args, 1)
+      many.train_unfinished(toy.train_spec(axis), *args, 1)
 
 
 def test_marked_seeds_begin_another_attempt():
-  trainer = toy.trainer()
-  state, _ = chunk(trainer, fresh(trainer), 3, (FINE, BAD_LOSS, FINE, FINE))
+  spec = toy.train_spec()
+  state, _ = chunk(spec, fresh(spec), 3, (FINE, BAD_LOSS, FINE, FINE))
   marked = jnp.array([False, True, True, False])
-  again = many.restart(trainer, copied(state), SEEDS, marked)
-  start = fresh(trainer)
+  again = many.restart(spec, copied(state), SEEDS, marked)
+  start = fresh(spec)
   for r in (0, 3):
     assert bits(one(again, r)) == bits(one(state, r))
   for r in (1, 2):
@@ -222,7 +230,7 @@ def test_marked_seeds_begin_another_attempt():
     kept = lambda s, r=r: one((s.step, s.best_em, s.best_params), r)
     assert bits(kept(again)) == bits(kept(state))
   assert again.attempt.tolist() == [0, 1, 1, 0]
-  assert again.begun.tolist() == [0, 6, 6, 0]
+  assert again.attempt_start.tolist() == [0, 6, 6, 0]
   assert not again.done.any() and not again.diverged.any()
   assert again.stopped_at.tolist() == [-1] * 4
 
@@ -233,21 +241,24 @@ def gradients(opt_state):
   return jax.tree.map(lambda m: m / 0.1, adam.mu)
 
 
-def first_step(experiment, lesson):
-  """Gradients and losses of a lesson, from fresh parameters."""
-  trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = learning(trainer.init(5))
-  _, opt_state, losses = trainer.train_step(
-    params, opt_state, 5, 0, lesson, {"fate": FINE}
+def first_step(experiment, step_spec):
+  """Gradients and losses of a step, from fresh parameters."""
+  spec = toy.TrainSpec(experiment, toy.train_config())
+  params, opt_state = learning(train_step.init_state(spec, 5))
+  batches = train_step.draw_batches(spec, step_spec, 5, 0)
+  _, opt_state, losses = train_step.train_step(
+    spec, step_spec, params, opt_state, batches, {"fate": FINE}
   )
   return gradients(opt_state), losses
 
 
 def test_weighted_mixing_is_one_step_on_shares():
   mixed = toy.Toy(weights=(0.75, 0.25))
-  (lesson,) = mixed.lessons
-  both, losses = first_step(mixed, lesson)
-  parts = [first_step(mixed, (share._replace(weight=1.0),)) for share in lesson]
+  (step_spec,) = mixed.step_specs
+  both, losses = first_step(mixed, step_spec)
+  parts = [
+    first_step(mixed, (share._replace(weight=1.0),)) for share in step_spec
+  ]
   (main, main_loss), (hint, hint_loss) = parts
   np.testing.assert_allclose(losses, [main_loss[0], hint_loss[0]], rtol=1e-5)
   wanted = jax.tree.map(lambda a, b: 0.75 * a + 0.25 * b, main, hint)
@@ -258,26 +269,18 @@ def test_weighted_mixing_is_one_step_on_shares():
 
 
 def test_every_head_part_step_and_seed_has_noise_of_its_own():
-  drawn = []
-
-  class Recording(toy.Toy):
-    def loss(self, params, scaffold, batch, head, key, *more):
-      drawn.append(tuple(jax.random.key_data(key).tolist()))
-      return super().loss(params, scaffold, batch, head, key, *more)
-
-  experiment = Recording()
-  trainer = toy.Trainer(experiment, toy.train_config())
-  params, opt_state = learning(trainer.init(5))
+  drawn, spec = [], toy.train_spec()
   for seed, step in ((5, 0), (5, 1), (6, 0)):
-    for (share,) in experiment.lessons:
+    for (share,) in spec.experiment.step_specs:
       parts = tuple(share.parts[0]._replace(bucket=b) for b in (0, 1))
-      lesson = (share._replace(parts=parts),)
-      trainer.train_step(params, opt_state, seed, step, lesson, {"fate": FINE})
+      step_spec = (share._replace(parts=parts),)
+      (batches,) = train_step.draw_batches(spec, step_spec, seed, step)
+      drawn += [tuple(jax.random.key_data(key).tolist()) for _, key in batches]
   assert len(drawn) == len(set(drawn)) == 12
 
 
 def test_finite_is_of_every_leaf():
   tree = {"a": jnp.ones(3), "b": [jnp.zeros(()), jnp.ones((2, 2))]}
-  assert states.finite(tree)
+  assert train_step.is_finite(tree)
   for value in (jnp.nan, jnp.inf):
-    assert not states.finite(tree | {"c": jnp.array([1.0, value])})
+    assert not train_step.is_finite(tree | {"c": jnp.array([1.0, value])})

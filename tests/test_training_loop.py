@@ -18,7 +18,7 @@ from toy import BAD_LOSS, BAD_START, FINE, HOPELESS
 
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.results import records
-from lengthgen_jax.training import loop, progress
+from lengthgen_jax.training import log, loop
 from lengthgen_jax.training import seeds as many
 
 SEEDS = (3, 1, 4)
@@ -72,7 +72,7 @@ def checkpoints(folder) -> list[int]:
 def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
   states, lines, _ = whole
   assert states.step.tolist() == [60, 80, 120]
-  assert states.begun.tolist() == [0, 20, 60]
+  assert states.attempt_start.tolist() == [0, 20, 60]
   assert states.attempt.tolist() == [0, 1, 1]
   assert states.done.all() and not states.diverged.any()
   assert states.stopped_at.tolist() == [-1] * 3
@@ -122,10 +122,10 @@ def test_what_is_saved_does_not_depend_on_what_follows(whole):
   _, _, folder = whole
   run, _ = make_run(folder)
   seeds = jnp.array(SEEDS)
-  state = many.init(run.trainer, seeds)
+  state = many.init_states(run.spec, seeds)
   for step in (20, 40):
     given = state
-    state, _ = many.chunk(run.trainer, state, seeds, run.scaffold, 10)
+    state, _ = many.train_chunk(run.spec, state, seeds, run.scaffold, 10)
     assert given.params["trunk"].is_deleted()
     found = one(loop.load(run, str(step)), 0)
     assert bits(found) == bits(one(state, 0))  # the seed that is fine
@@ -172,8 +172,8 @@ def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
   """A checkpoint is named after the seed that is farthest."""
   run, lines = make_run(tmp_path, (FINE,) * 3)
   seeds = jnp.array(SEEDS)
-  state = many.init(run.trainer, seeds)
-  state, _ = many.chunk(run.trainer, state, seeds, run.scaffold, 20)
+  state = many.init_states(run.spec, seeds)
+  state, _ = many.train_chunk(run.spec, state, seeds, run.scaffold, 20)
   done = jnp.array([True, False, True])
   state = state.replace(
     step=jnp.where(done, 60, state.step),
@@ -215,17 +215,17 @@ def test_seeds_side_by_side_fare_the_same(whole, tmp_path):
 def test_stop_signal_saves_and_the_next_call_goes_on(
   number, whole, tmp_path, monkeypatch
 ):
-  write = progress.Log.write
+  write = log.Log.write
 
   def stop_at_first(log, status):
     write(log, status)
-    if max(status["step"]) == 20:
+    if max(status.state.step) == 20:
       os.kill(os.getpid(), number)
 
   run, _ = make_run(tmp_path, save_every=100)
   handler = signal.getsignal(number)
   with monkeypatch.context() as patch:
-    patch.setattr(progress.Log, "write", stop_at_first)
+    patch.setattr(log.Log, "write", stop_at_first)
     with pytest.raises(Interrupted, match="stopped at step 40 of 60"):
       loop.train(run)
   assert signal.getsignal(number) is handler
@@ -238,7 +238,7 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
 
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   before = signal.getsignal(signal.SIGINT)
-  with progress.stop_signals():
+  with log.stop_signals():
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)

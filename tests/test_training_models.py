@@ -12,48 +12,51 @@ from tiny import get_config
 
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
-from lengthgen_jax.training import optimizer
+from lengthgen_jax.training import optimizer, train_step
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import TrainSpec
 
 
 def make(config):
-  """(trainer, scaffold of all seeds)."""
+  """(spec, scaffold of all seeds)."""
   experiment = build(config)
   scaffold = make_scaffold(config, experiment)
-  return Trainer(experiment, TrainConfig(**config.train)), scaffold
+  return TrainSpec(experiment, TrainConfig(**config.train)), scaffold
 
 
-@partial(jax.jit, static_argnums=(0, 5))
-def train_step(trainer, params, opt_state, step, scaffold, lesson):
-  return trainer.train_step(params, opt_state, 0, step, lesson, scaffold)
+@partial(jax.jit, static_argnums=(0, 1))
+def take_step(spec, step_spec, params, opt_state, step):
+  batches = train_step.draw_batches(spec, step_spec, 0, step)
+  return train_step.train_step(spec, step_spec, params, opt_state, batches, {})
 
 
-def untrained_start(trainer):
+def untrained_start(spec):
   """(parameters, moments) before the first step."""
-  params = untrained.params(trainer.experiment)
-  blank = jax.eval_shape(optimizer.make(trainer.train).init, params)
+  params = untrained.params(spec.experiment)
+  blank = jax.eval_shape(optimizer.make(spec.train).init, params)
   return params, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), blank)
 
 
 def test_seed_is_the_same_whatever_stands_beside_it(tiny_config):
   """With dropout: to the last bit in a loop, to rounding side by side."""
-  trainer, scaffold = make(tiny_config)
+  spec, scaffold = make(tiny_config)
   found = {}
   for seeds in ((0, 1), (1, 7)):
-    start = many.init(trainer, jnp.array(seeds))
+    start = many.init_states(spec, jnp.array(seeds))
     assert bits(one(start.params, 0)) != bits(one(start.params, 1))
-    state, values = many.chunk(trainer, start, jnp.array(seeds), scaffold, 8)
-    found[seeds] = one((state, values), seeds.index(1))
+    state, status = many.train_chunk(spec, start, jnp.array(seeds), scaffold, 8)
+    found[seeds] = one((state, status.metrics), seeds.index(1))
   assert bits(found[0, 1]) == bits(found[1, 7])
 
   tiny_config.train.seed_axis = "vmap"
   other, _ = make(tiny_config)
   seed = jnp.array([1])
-  _, values = many.chunk(other, many.init(other, seed), seed, scaffold, 8)
+  _, status = many.train_chunk(
+    other, many.init_states(other, seed), seed, scaffold, 8
+  )
   np.testing.assert_allclose(
-    values["loss"][0], found[0, 1][1]["loss"], rtol=1e-4
+    status.metrics.loss[0], found[0, 1][1].loss, rtol=1e-4
   )
 
 
@@ -65,10 +68,10 @@ def test_every_width_is_trained_in_its_turn():
   config.model.update(norm="post", activation="gelu", num_encoder_layers=0)
   config.model.dropout_rate = 0.0
   config.train.warmup_steps = 0
-  trainer, _ = make(config)
-  (lesson,) = trainer.experiment.lessons
-  assert trainer.experiment.turns == 2
-  params, opt_state = untrained_start(trainer)
+  spec, _ = make(config)
+  (step_spec,) = spec.experiment.step_specs
+  assert spec.experiment.num_widths == 2
+  params, opt_state = untrained_start(spec)
   rows = lambda params: np.concatenate(
     [
       params[f"positions_{s}"]["embedding"]["embedding"]
@@ -77,15 +80,15 @@ def test_every_width_is_trained_in_its_turn():
     axis=1,
   )
   before = rows(params)
-  size = train_step._cache_size()
+  size = take_step._cache_size()
   for step, width in ((0, 3), (1, 5)):
-    params, opt_state, loss = train_step(
-      trainer, params, opt_state, step, {}, lesson
+    params, opt_state, loss = take_step(
+      spec, step_spec, params, opt_state, step
     )
     assert np.isfinite(loss).all()
     moved = (rows(params) != before).any(axis=1)
     assert moved[: width + 1].all() and not moved[width + 1 :].any()
-  assert train_step._cache_size() == size + 1
+  assert take_step._cache_size() == size + 1
 
 
 def changed(before, after) -> set[str]:
@@ -102,20 +105,18 @@ def moments(opt_state, name: str) -> list:
   ]
 
 
-def test_lessons_alternate_and_idle_heads_rest():
+def test_steps_alternate_and_idle_heads_rest():
   """The trunk learns from all; weights decay in busy heads alone."""
   config = get_config("increment,carry")
   config.data.buckets = (6,)  # half as much to compile
   config.train.weight_decay = 0.1
-  trainer, _ = make(config)
-  experiment = trainer.experiment
-  heads = [share.head for (share,) in experiment.lessons]
+  spec, _ = make(config)
+  experiment = spec.experiment
+  heads = [share.head for (share,) in experiment.step_specs]
   assert heads == ["increment", "increment_carry"]
-  params, opt_state = untrained_start(trainer)
-  for step, lesson in enumerate(experiment.lessons):
-    new, new_opt, losses = train_step(
-      trainer, params, opt_state, step, {}, lesson
-    )
+  params, opt_state = untrained_start(spec)
+  for step, step_spec in enumerate(experiment.step_specs):
+    new, new_opt, losses = take_step(spec, step_spec, params, opt_state, step)
     busy = f"logits_dense_{heads[step]}"
     assert changed(params, new) == {
       *("token_embedder", "decoder_0", "decoder_norm", busy)
@@ -155,14 +156,14 @@ def test_every_parameter_of_every_kind_of_model_learns(kind):
   if "rope" in kind:
     config.bias.windowed_encoder = True
     config.positions.kind = "rope"
-  trainer, scaffold = make(config)
-  ((share,),) = trainer.experiment.lessons
-  params = untrained.params(trainer.experiment)
+  spec, scaffold = make(config)
+  ((share,),) = spec.experiment.step_specs
+  params = untrained.params(spec.experiment)
 
   @jax.jit
   @partial(jax.value_and_grad, has_aux=True)
   def gradients(params):
-    experiment, own = trainer.experiment, of_seed(scaffold, 0)
+    experiment, own = spec.experiment, of_seed(scaffold, 0)
     data, drop = jax.random.split(jax.random.key(0))
     batch = experiment.sample(data, share.head, share.parts[0])
     return experiment.loss(params, own, batch, share.head, drop)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from lengthgen_jax import rng
 from lengthgen_jax.tasks.plan import Part, Share
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import TrainSpec
 
 FINE = 0
 BAD_LOSS = 1  # never finite
@@ -26,7 +26,7 @@ WANTED = (0.5, 1.0, -1.0, 2.0)
 
 class Points(NamedTuple):
   x: jax.Array
-  turn: jax.Array
+  width_index: jax.Array
 
 
 @jax.custom_vjp
@@ -46,16 +46,16 @@ class Toy:
 
   Attributes:
     heads: the main task's first.
-    weights: of one lesson for all heads; () for a lesson each.
-    turns: widths.
+    weights: of one step for all heads; () for a step each.
+    num_widths: widths that take turns.
   """
 
   heads: tuple = ("main", "hint")
   weights: tuple = ()
-  turns: int = 2
+  num_widths: int = 2
 
   @property
-  def lessons(self):
+  def step_specs(self):
     parts = (Part(0, 16),)
     if self.weights:
       pairs = zip(self.heads, self.weights, strict=True)
@@ -66,8 +66,8 @@ class Toy:
   def validation(self):
     return tuple(Share(head, 1.0, (Part(0, 64),)) for head in self.heads)
 
-  def idle_params(self, lesson):
-    return set(self.heads) - {share.head for share in lesson}
+  def idle_params(self, step_spec):
+    return set(self.heads) - {share.head for share in step_spec}
 
   def init(self, seed, attempt=0):
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
@@ -75,10 +75,10 @@ class Toy:
     trunk = jax.random.uniform(key, (4,))
     return params | {"trunk": trunk, "attempt": jnp.float32(attempt)}
 
-  def sample(self, key, head, part, turn=0, held_out=False):
+  def sample(self, key, head, part, width_index=0, held_out=False):
     key = jax.random.fold_in(key, 2 * self.heads.index(head) + held_out)
     x = jax.random.uniform(key, (part.count, 4), minval=-1.0)
-    return Points(x, turn)
+    return Points(x, width_index)
 
   def wrong_by(self, params, scaffold, batch, head):
     """How far answers are off."""
@@ -86,21 +86,30 @@ class Toy:
     error = found - batch.x @ jnp.array(WANTED) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def loss(self, params, scaffold, batch, head, key, open_heads=None, shards=1):
+  def loss(
+    self,
+    params,
+    scaffold,
+    batch,
+    head,
+    noise_key,
+    open_heads=None,
+    shards=1,
+  ):
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
     bad_update = (fate == BAD_UPDATE) & (head == self.heads[-1])
     params = params | {"trunk": spoiled(params["trunk"], bad_update)}
-    noise = 0.01 * jax.random.uniform(key, batch.x.shape[:1])
+    noise = 0.01 * jax.random.uniform(noise_key, batch.x.shape[:1])
     error = self.wrong_by(params, scaffold, batch, head) + noise
     loss = (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
     return loss, jnp.float32(len(batch.x))
 
   def hits(self, params, scaffold, batch, head, open_heads=None):
-    """Right within 0.5; in the second turn, within 5."""
+    """Right within 0.5; of the second width, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
-    right = jnp.abs(error) < jnp.where(batch.turn % 2, 5.0, 0.5)
+    right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)
     return right[:, None], right
 
 
@@ -131,5 +140,5 @@ def train_config(**fields) -> TrainConfig:
   return dataclasses.replace(usual, **fields)
 
 
-def trainer(seed_axis: str = "loop") -> Trainer:
-  return Trainer(Toy(), train_config(seed_axis=seed_axis))
+def train_spec(seed_axis: str = "loop") -> TrainSpec:
+  return TrainSpec(Toy(), train_config(seed_axis=seed_axis))

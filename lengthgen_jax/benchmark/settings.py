@@ -176,7 +176,7 @@ def pytorch(setting: Setting) -> Iterator[list[Case]]:
 
   papers_subject = papers()
   shape = papers_subject.experiment.model.config
-  part = papers_subject.experiment.lessons[0][0].parts[0]
+  part = papers_subject.experiment.step_specs[0][0].parts[0]
   sample = lambda: papers_subject.experiment.sample(
     jax.random.key(0), "addition", part
   )

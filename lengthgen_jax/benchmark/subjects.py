@@ -21,7 +21,11 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.train_step import (
+  TrainSpec,
+  draw_batches,
+  train_step,
+)
 
 MOST = 64  # most examples of a pass
 
@@ -122,40 +126,40 @@ def step(
   Args:
     name, way: of the case.
     subject: what is trained.
-    count: rounds of the program; a round has a gradient step for each lesson.
+    count: rounds of the program.
     open_heads: as in Experiment.sites.
   """
   experiment = subject.experiment
-  trainer = Trainer(experiment, subject.train, open_heads)
+  spec = TrainSpec(experiment, subject.train, open_heads)
   params = drawn(jax.eval_shape(lambda: experiment.init(0)))
   opt_state = optimizer.make(subject.train).init(params)
 
   def run(params, opt_state, scaffold, seed, count):
     def one(i, carry):
-      for lesson in experiment.lessons:
-        args = seed, i, lesson, scaffold
-        carry = trainer.train_step(*carry, *args)[:2]
+      for step_spec in experiment.step_specs:
+        batches = draw_batches(spec, step_spec, seed, i)
+        carry = train_step(spec, step_spec, *carry, batches, scaffold)[:2]
       return carry
 
     return jax.lax.fori_loop(0, count, one, (params, opt_state))
 
   parts = [
     (share.head, part)
-    for lesson in experiment.lessons
-    for share in lesson
+    for step_spec in experiment.step_specs
+    for share in step_spec
     for part in share.parts
   ]
   batches = [
     jax.eval_shape(lambda p=p: experiment.sample(jax.random.key(0), *p))
     for p in parts
   ]
-  scaffold, lessons = of_seed(subject.scaffold, 0), len(experiment.lessons)
+  scaffold = of_seed(subject.scaffold, 0)
   return Case(
     name,
     way,
     run,
     (params, opt_state, scaffold, jnp.int32(0), jnp.int32(count)),
-    steps=count * lessons,
+    steps=count * spec.steps_per_round,
     samples=count * sum(part.count for _, part in parts),
     tokens=count * sum(batch.inputs.size for batch in batches),
     loops=(count,),

@@ -42,7 +42,7 @@ def build(config: ConfigDict) -> Experiment:
     kind=kind,
     model=MODELS[kind](_model_config(config, main), heads),
     bias=_bias_config(config),
-    lessons=plan.lessons(
+    step_specs=plan.lessons(
       heads,
       lengths,
       config.train.batch_size,

@@ -24,8 +24,8 @@ from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.results import records
+from lengthgen_jax.training.log import stop_signals
 from lengthgen_jax.training.mesh import AnyHostFlag
-from lengthgen_jax.training.progress import stop_signals
 
 PARTIAL = "certificate_partial.json"
 SAVE_SECONDS = 10  # between two writes of PARTIAL

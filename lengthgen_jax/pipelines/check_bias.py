@@ -48,9 +48,9 @@ def check_bias(
   seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
   widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
-  for turn in range(experiment.turns):  # at every width of training
+  for width_index in range(experiment.num_widths):  # at every width of training
     key, head = jax.random.key(0), experiment.task.name
-    batch = experiment.sample(key, head, widest, turn)
+    batch = experiment.sample(key, head, widest, width_index)
     scored_T = np.asarray(batch.weight[0]) > 0
     closed_masks = [_shut(experiment, tree, batch) for tree in seed_scaffolds]
     for site in sorted(closed_masks[0]):

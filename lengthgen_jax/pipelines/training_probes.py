@@ -17,7 +17,7 @@ from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.probes.registry import PROBES, Probe, measured
 from lengthgen_jax.tasks import data
 from lengthgen_jax.training import loop
-from lengthgen_jax.training.state import TrainState
+from lengthgen_jax.training.train_step import TrainState
 
 MEMORY = 256 << 20  # bytes that the scores and weights of a pass may take
 

@@ -5,7 +5,6 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,15 @@ from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
+from lengthgen_jax.training.log import Log, stop_signals
 from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.progress import Log, stop_signals
-from lengthgen_jax.training.state import TrainState
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.seeds import Status
+from lengthgen_jax.training.train_step import (
+  Trainable,
+  TrainSpec,
+  TrainState,
+)
 
 WATCHED = "watched.jsonl"  # what is logged of a run's states
 
@@ -39,14 +42,15 @@ class Run:
     keep: number of newest checkpoints that stay.
     config: what a checkpoint says it was made with, a plain dict.
     report: function of one line of text.
-    replay: inputs to train on again, with a leading axis R; see Trainer.chunk.
-    open_heads: of attention along lines; see Trainer.
+    replay: inputs to train on again, with a leading axis R; see
+      train_step.draw_batches.
+    open_heads: of attention along lines; see TrainSpec.
     watch: function of the run and its states that returns rows, for a log.
     watch_every: chunks between its calls.
     mesh: the devices.
   """
 
-  experiment: Any
+  experiment: Trainable
   train: TrainConfig
   seeds: tuple[int, ...]
   scaffold: dict
@@ -54,17 +58,17 @@ class Run:
   save_every: int
   keep: int
   config: dict
-  report: Callable
+  report: Callable[[str], None]
   replay: dict | None = None
   open_heads: tuple | None = None
-  watch: Callable | None = None
+  watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
   mesh: Mesh = ONE
 
   @property
-  def trainer(self) -> Trainer:
-    """Returns a Trainer of the run's experiment, settings and devices."""
-    return Trainer(self.experiment, self.train, self.open_heads, self.mesh)
+  def spec(self) -> TrainSpec:
+    """Returns what the run's compiled training steps depend on."""
+    return TrainSpec(self.experiment, self.train, self.open_heads, self.mesh)
 
   @property
   def store(self) -> Checkpoints:
@@ -79,11 +83,14 @@ class Run:
   @property
   def abstract(self) -> TrainState:
     """Returns the shapes and dtypes of the states [R, ...]."""
-    return jax.eval_shape(partial(many.init, self.trainer), self.seed_R)
+    return jax.eval_shape(partial(many.init_states, self.spec), self.seed_R)
 
 
 def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
-  """Trains, resuming from the newest sound checkpoint.
+  """Trains until all seeds are done, resuming from the newest sound checkpoint.
+
+  The status of a chunk is read once the next one is dispatched. That is
+  harmless, because a seed that is done stays as it is until it starts again.
 
   Args:
     run: what is trained and where it is stored.
@@ -96,21 +103,94 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     Interrupted: after SIGTERM or SIGINT, once the states are saved.
     UsageError: a checkpoint is another run's.
   """
-  with contextlib.closing(run.store) as store:
-    abstract = run.mesh.of_seeds(run.abstract)
-    step, states = store.restore(abstract, report=run.report, repair=True)
-    if states is not None:
-      run.report(f"resumed at step {step}")
-    else:
-      states = many.init(run.trainer, run.seed_R)
-      if initial is not None:
-        stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
-        params = jax.tree.map(stack, states.params, *initial)
-        states = states.replace(params=params)
-      states = run.mesh.place(states)
-    states = _Loop(run, states, store).go()
+  spec, seed_R = run.spec, run.seed_R
+  with contextlib.ExitStack() as stack:
+    store = stack.enter_context(contextlib.closing(run.store))
+    states, saved_steps = restore_or_init(run, store, initial)
+    progress = Progress(
+      run, jax.device_get(many.without_params(run.mesh, states))
+    )
+    steps = progress.state.step.tolist()
+    log = Log(spec, run.seeds, run.folder, steps)
+    stack.enter_context(contextlib.closing(log))
+    signals = stack.enter_context(stop_signals())
+    any_host_stops = AnyHostFlag(run.mesh)
+    watched_steps = dict(zip(run.seeds, steps, strict=True))
+    records.drop_after(run.folder / WATCHED, watched_steps)
+
+    def read(status: Status | None, states: TrainState) -> TrainState:
+      """Waits for the status of a chunk, and restarts the seeds that failed."""
+      if status is not None:
+        status = jax.device_get(status)
+        log.write(status)
+        progress.update(status.state)
+      failed_R = progress.take_failed()
+      if failed_R.any():
+        states = many.restart(spec, states, seed_R, failed_R)
+      return states
+
+    def save(states: TrainState) -> list[int]:
+      """Saves unless no seed has moved since; returns the steps of all."""
+      steps = progress.state.step.tolist()
+      if steps != saved_steps:
+        store.save(max(steps), states, run.config)
+      return steps
+
+    chunk_count = max(steps) // spec.chunk_steps
+    states, pending = read(None, states), None
+    while not progress.done.all():
+      states, status = many.train_unfinished(
+        spec,
+        states,
+        seed_R,
+        run.scaffold,
+        progress.done,
+        spec.chunk_rounds,
+        run.replay,
+      )
+      chunk_count += 1
+      states, pending = read(pending, states), status
+      if run.watch and chunk_count % run.watch_every == 0:
+        watch(run, states, watched_steps)
+      stop = any_host_stops(bool(signals))
+      if chunk_count % run.save_every == 0 or stop:
+        states, pending = read(pending, states), None
+        saved_steps = save(states)
+      if stop:
+        raise Interrupted(
+          f"stopped at step {progress.state.step.max()} of {run.train.steps},"
+          " saved; the same command goes on from there"
+        )
+    states = read(pending, states)
+    save(states)
   hosts.barrier("trained")
   return states
+
+
+def restore_or_init(
+  run: Run, store: Checkpoints, initial: Sequence[dict] | None
+) -> tuple[TrainState, list[int] | None]:
+  """Returns the states [R, ...] to start from, on the run's devices.
+
+  Args:
+    run, initial: as in `train`.
+    store: the run's checkpoints.
+
+  Returns:
+    The states, and the steps of the seeds that are saved; None if none is.
+  """
+  abstract = run.mesh.of_seeds(run.abstract)
+  step, states = store.restore(abstract, report=run.report, repair=True)
+  if states is not None:
+    run.report(f"resumed at step {step}")
+    step_R = jax.device_get(many.without_params(run.mesh, states)).step
+    return states, step_R.tolist()
+  states = many.init_states(run.spec, run.seed_R)
+  if initial is not None:
+    stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
+    params = jax.tree.map(stack, states.params, *initial)
+    states = states.replace(params=params)
+  return run.mesh.place(states), None
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
@@ -136,119 +216,72 @@ def load(run: Run, checkpoint: str) -> TrainState:
   return states
 
 
-class _Loop:
-  """This is one call of `train`: chunks until no seed has anything left to do.
+def watch(run: Run, states: TrainState, watched_steps: dict[int, int]) -> None:
+  """Logs what `run.watch` returns for the seeds that moved.
 
-  The status of a chunk is read once the next one is on its way. That is
-  harmless, because a seed that is done stays as it is until it starts again.
+  Args:
+    run: with a function `watch`.
+    states: of its seeds.
+    watched_steps: by seed, the step of its last rows; updated.
+  """
+  rows = [
+    row
+    for row in run.watch(run, run.mesh.read(states))
+    if row["step"] > watched_steps[row["seed"]]
+  ]
+  watched_steps |= {row["seed"]: row["step"] for row in rows}
+  records.append(run.folder / WATCHED, rows)
+
+
+class Progress:
+  """Progress is what the host knows of the seeds: which are done, which failed.
+
+  Attributes:
+    state: the states [R] without parameters, as last read.
+    done: [R], whether a seed trains no more.
   """
 
-  def __init__(self, run: Run, states: TrainState, store: Checkpoints):
-    self.run, self.states, self.store = run, states, store
-    self.seeds, self.on_its_way = run.seed_R, None
-    self.stops = AnyHostFlag(run.mesh)
-    self.status = jax.device_get(many.status(run.mesh, states))
-    self.attempt = self.status["attempt"].copy()
-    self.done = self.status["done"].copy()
-    steps = self.status["step"].tolist()
-    self.saved = steps if store.steps() else None  # None: nothing is saved yet
-    self.log = Log(run.trainer, run.seeds, run.folder, steps)
-    self.watched = dict(zip(run.seeds, steps, strict=True))
-    records.drop_after(run.folder / WATCHED, self.watched)
+  def __init__(self, run: Run, state: TrainState):
+    """Starts from the states of a checkpoint, or fresh ones."""
+    self.run, self.state = run, state
+    self.attempt = state.attempt.copy()  # the newest that was begun
+    self.done = state.done.copy()
 
-  def go(self) -> TrainState:
-    """Trains until all seeds are done, and returns the final states."""
-    run = self.run
-    chunks = int(self.status["step"].max()) // run.trainer.chunk_steps
-    self._restart()
-    with stop_signals() as stops, contextlib.closing(self.log):
-      while not self.done.all():
-        self.states, status = many.chunk_of_unfinished(
-          run.trainer,
-          self.states,
-          self.seeds,
-          run.scaffold,
-          self.done,
-          run.trainer.rounds,
-          run.replay,
-        )
-        chunks += 1
-        self._read()
-        self.on_its_way = status
-        if run.watch and chunks % run.watch_every == 0:
-          self._watch()
-        stop = self.stops(bool(stops))
-        if chunks % run.save_every == 0 or stop:
-          self._save()
-        if stop:
-          raise Interrupted(
-            f"stopped at step {self.status['step'].max()} of"
-            f" {run.train.steps}, saved; the same command goes on from there"
-          )
-      self._save()
-    return self.states
-
-  def _watch(self) -> None:
-    """Logs what `run.watch` returns for the seeds that moved."""
-    rows = [
-      row
-      for row in self.run.watch(self.run, self.run.mesh.read(self.states))
-      if row["step"] > self.watched[row["seed"]]
-    ]
-    self.watched |= {row["seed"]: row["step"] for row in rows}
-    records.append(self.run.folder / WATCHED, rows)
-
-  def _read(self) -> None:
-    """Logs the chunk on its way, reports the seeds that ended, and restarts
-    some."""
-    if self.on_its_way is None:
-      return
-    self.status = jax.device_get(self.on_its_way)  # waits for the chunk
-    self.on_its_way = None
-    self.log.write(self.status)
+  def update(self, state: TrainState) -> None:
+    """Takes the states after a chunk, and reports the seeds that ended."""
+    self.state = state
     # A seed that is to start again may not have done so yet.
-    done = self.status["done"] & (self.status["attempt"] == self.attempt)
+    done = state.done & (state.attempt == self.attempt)
     ended, self.done = done & ~self.done, done
     for r in np.flatnonzero(ended):
-      self._tell(int(r))
-    self._restart()
+      seed, step = self.run.seeds[r], int(state.stopped_at[r])
+      if state.diverged[r]:
+        self.run.report(
+          f"seed {seed}: loss or parameters are not finite at step {step}; back"
+          " to the last finite ones (try a lower train.learning_rate)"
+        )
+      elif step >= 0:  # otherwise all its steps are used up
+        self.run.report(
+          f"seed {seed}: target reached at step {step}"
+          f" (EM {100 * float(state.best_em[r]):.1f} %)"
+        )
 
-  def _restart(self) -> None:
-    """Begins the next attempt of seeds that did not fit, if they have one."""
-    status, train = self.status, self.run.train
-    fits = status["best_em"] >= train.restart_below
-    failed = status["diverged"] | ((status["stopped_at"] < 0) & ~fits)
-    again = self.done & failed & (status["attempt"] < train.restarts)
-    if not again.any():
-      return
-    self.states = many.restart(self.run.trainer, self.states, self.seeds, again)
-    self.attempt += again
-    self.done &= ~again
-    for r in np.flatnonzero(again):
-      em = 100 * max(float(status["best_em"][r]), 0.0)  # -1 before any
+  def take_failed(self) -> np.ndarray:
+    """Returns which seeds [R] did not fit and have another attempt.
+
+    They count as begun again from then on.
+    """
+    state, train = self.state, self.run.train
+    fits = state.best_em >= train.restart_below
+    failed = state.diverged | ((state.stopped_at < 0) & ~fits)
+    failed &= self.done & (state.attempt < train.restarts)
+    self.attempt += failed
+    self.done &= ~failed
+    for r in np.flatnonzero(failed):
+      em = 100 * max(float(state.best_em[r]), 0.0)  # -1 before any
       self.run.report(
-        f"seed {self.run.seeds[r]}: best EM {em:.1f} %"
-        f" at step {status['step'][r]}, train.restart_below="
-        f"{train.restart_below}; starts again from other parameters"
+        f"seed {self.run.seeds[r]}: best EM {em:.1f} % at step {state.step[r]},"
+        f" train.restart_below={train.restart_below}; starts again from other"
+        " parameters"
       )
-
-  def _tell(self, r: int) -> None:
-    """Reports how a seed ended; nothing if all its steps are used up."""
-    seed, step = self.run.seeds[r], int(self.status["stopped_at"][r])
-    em = 100 * float(self.status["best_em"][r])
-    if self.status["diverged"][r]:
-      self.run.report(
-        f"seed {seed}: loss or parameters are not finite at step {step}; back"
-        " to the last finite ones (try a lower train.learning_rate)"
-      )
-    elif step >= 0:
-      words = f"target reached at step {step} (EM {em:.1f} %)"
-      self.run.report(f"seed {seed}: {words}")
-
-  def _save(self) -> None:
-    """Reads the chunk on its way and saves, unless no seed has moved since."""
-    self._read()
-    steps = self.status["step"].tolist()
-    if steps != self.saved:
-      self.store.save(max(steps), self.states, self.run.config)
-      self.saved = steps
+    return failed

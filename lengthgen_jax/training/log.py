@@ -13,7 +13,8 @@ import numpy as np
 from lengthgen_jax import hosts
 from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.step import Trainer
+from lengthgen_jax.training.seeds import Status
+from lengthgen_jax.training.train_step import TrainSpec
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ class Log:
 
   def __init__(
     self,
-    trainer: Trainer,
+    spec: TrainSpec,
     seeds: Sequence[int],
     folder: pathlib.Path,
     steps: Sequence[int],
@@ -49,7 +50,7 @@ class Log:
     """Opens the log of a run.
 
     Args:
-      trainer: what is trained.
+      spec: what is trained.
       seeds: [R].
       folder: of the run.
       steps: [R], where each seed is; logged rows beyond are dropped, because
@@ -59,8 +60,8 @@ class Log:
     from tqdm import tqdm
 
     # The main task's loss and exact match, then each hint's by its name.
-    self.suffixes = ["", *(f"_{h}" for h in trainer.experiment.heads[1:])]
-    self.attempt_steps = trainer.attempt_steps
+    self.suffixes = ["", *(f"_{h}" for h in spec.experiment.heads[1:])]
+    self.attempt_steps = spec.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
@@ -78,27 +79,27 @@ class Log:
     )
     # All rates are computed here: later the device would first finish the chunk
     # on its way.
-    rate = jax.jit(jax.vmap(optimizer.schedule(trainer.train)))
+    rate = jax.jit(jax.vmap(optimizer.schedule(spec.train)))
     self.rates = np.asarray(rate(np.arange(self.attempt_steps + 1)))
     self.clock = time.perf_counter()
 
-  def write(self, status: dict) -> None:
+  def write(self, status: Status) -> None:
     """Logs one chunk: a row per seed that trained in it."""
     seconds = time.perf_counter() - self.clock
     self.clock += seconds
+    state, metrics = status
     rows = []
     for r, seed in enumerate(self.seeds):
-      step = int(status["step"][r])
+      step, attempt_start = int(state.step[r]), int(state.attempt_start[r])
       row = {
         "step": step,
         "seed": seed,
-        "learning_rate": float(self.rates[step - int(status["begun"][r])]),
+        "learning_rate": float(self.rates[step - attempt_start]),
         "seconds": seconds,
-      } | {
-        name + suffix: float(status[name][r][i])
-        for i, suffix in enumerate(self.suffixes)
-        for name in ("loss", "em")
       }
+      for i, suffix in enumerate(self.suffixes):
+        row[f"loss{suffix}"] = float(metrics.loss[r, i])
+        row[f"em{suffix}"] = float(metrics.em[r, i])
       if np.isfinite(row["loss"]):
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):
@@ -108,9 +109,9 @@ class Log:
       loss = np.median([row["loss"] for row in rows])
       em = np.median([row["em"] for row in rows])
       self.bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
-    last = int(np.argmax(status["step"]))
-    self.bar.total = int(status["begun"][last]) + self.attempt_steps
-    self.bar.update(int(status["step"][last]) - self.bar.n)
+    last = int(np.argmax(state.step))
+    self.bar.total = int(state.attempt_start[last]) + self.attempt_steps
+    self.bar.update(int(state.step[last]) - self.bar.n)
 
   def close(self) -> None:
     """Closes the bar and TensorBoard."""

@@ -1,0 +1,516 @@
+"""One seed's training as pure functions, from its first state to the end of a
+chunk of gradient steps.
+
+Nothing here knows of another seed: `seeds.py` maps these functions over many.
+The order of a gradient step is: `draw_batches`, `loss_fn`, `update_params`.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+
+from lengthgen_jax import rng
+from lengthgen_jax.tasks.plan import Part, Share, StepSpec
+from lengthgen_jax.training import optimizer
+from lengthgen_jax.training.mesh import ONE, Mesh
+
+
+class Trainable(Protocol):
+  """What training asks of an experiment; hashable, so static under jit.
+
+  Attributes:
+    heads: names of the output heads, the main task's first.
+    step_specs: the gradient steps of a round.
+    validation: held-out examples of every head.
+    num_widths: the number of rounds after which the widths of batches repeat.
+  """
+
+  heads: tuple[str, ...]
+  step_specs: tuple[StepSpec, ...]
+  validation: tuple[Share, ...]
+  num_widths: int
+
+  def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
+    """Returns fresh parameters."""
+
+  def sample(
+    self,
+    key: jax.Array,
+    head: str,
+    part: Part,
+    width_index: jax.Array | int = 0,
+    held_out: bool = False,
+  ) -> Any:
+    """Draws a batch of one part of a head's share."""
+
+  def with_replay(
+    self,
+    batch: Any,
+    replay: dict,
+    key: jax.Array,
+    count: int,
+    width_index: jax.Array | int,
+  ) -> Any:
+    """Returns a batch of the main task with `count` examples of `replay`."""
+
+  def loss(
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: Any,
+    head: str,
+    noise_key: jax.Array,
+    open_heads: tuple | None = None,
+    shards: int = 1,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the summed cross-entropy (nats) and the number of tokens."""
+
+  def hits(
+    self, params: dict, scaffold: dict, batch: Any, head: str, **options
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns right tokens [B, T] and exact match [B]."""
+
+  def idle_params(self, step_spec: StepSpec) -> set[str]:
+    """Returns the names of the parameters that a step leaves alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSpec:
+  """A TrainSpec is all that a compiled training step depends on; hashable.
+
+  Attributes:
+    experiment: tasks, data and model.
+    train: how it is trained.
+    open_heads: of attention along lines; None: every pair (Experiment.sites).
+    mesh: the devices.
+  """
+
+  experiment: Trainable
+  train: optimizer.TrainConfig
+  open_heads: tuple | None = None
+  mesh: Mesh = ONE
+
+  @property
+  def steps_per_round(self) -> int:
+    """Returns the number of gradient steps of a round."""
+    return len(self.experiment.step_specs)
+
+  @property
+  def attempt_steps(self) -> int:
+    """Returns the number of steps of an attempt: whole rounds."""
+    return -(-self.train.steps // self.steps_per_round) * self.steps_per_round
+
+  @property
+  def chunk_rounds(self) -> int:
+    """Returns the number of rounds of a chunk."""
+    return max(self.train.chunk // self.steps_per_round, 1)
+
+  @property
+  def chunk_steps(self) -> int:
+    """Returns the number of gradient steps of a chunk."""
+    return self.chunk_rounds * self.steps_per_round
+
+
+class TrainState(struct.PyTreeNode):
+  """A TrainState is what a checkpoint holds of one seed: arrays only.
+
+  Attributes:
+    step: int32, gradient steps done, of all attempts.
+    attempt: int32, how often it started again.
+    attempt_start: int32, step at which this attempt began.
+    params, opt_state: of this attempt.
+    done: bool, whether it trains no more: at its target, not finite, or at the
+      end of its steps.
+    diverged: bool, whether its loss or parameters became non-finite; they are
+      the last finite ones then.
+    stopped_at: int32, step at which it was frozen before its steps were used
+      up, -1 if it was not.
+    best_em: float32, best validation exact match, in range.
+    best_step: int32, step at which that was.
+    best_params: the parameters of that step.
+  """
+
+  step: jax.Array
+  attempt: jax.Array
+  attempt_start: jax.Array
+  params: dict
+  opt_state: optax.OptState
+  done: jax.Array
+  diverged: jax.Array
+  stopped_at: jax.Array
+  best_em: jax.Array
+  best_step: jax.Array
+  best_params: dict
+
+
+class ChunkMetrics(NamedTuple):
+  """What is measured in a chunk of a seed, NaN if the seed was done before.
+
+  Attributes:
+    loss: [heads], mean training loss (nats per scored token).
+    em: [heads], in-range exact match on held-out examples at the end.
+  """
+
+  loss: jax.Array
+  em: jax.Array
+
+
+def init_state(
+  spec: TrainSpec, seed: jax.Array | int, attempt: jax.Array | int = 0
+) -> TrainState:
+  """Returns the state before the first step, with an attempt's parameters."""
+  params = spec.experiment.init(seed, attempt)
+  return TrainState(
+    step=jnp.int32(0),
+    attempt=jnp.int32(attempt),
+    attempt_start=jnp.int32(0),
+    params=params,
+    opt_state=optimizer.make(spec.train).init(params),
+    done=jnp.array(False),
+    diverged=jnp.array(False),
+    stopped_at=jnp.int32(-1),
+    best_em=jnp.float32(-1.0),
+    best_step=jnp.int32(0),
+    best_params=jax.tree.map(jnp.copy, params),
+  )
+
+
+def restart_state(
+  spec: TrainSpec, state: TrainState, seed: jax.Array
+) -> TrainState:
+  """Returns a state that begins its next attempt with other parameters."""
+  return init_state(spec, seed, state.attempt + 1).replace(
+    step=state.step,
+    attempt_start=state.step,
+    best_em=state.best_em,
+    best_step=state.best_step,
+    best_params=state.best_params,
+  )
+
+
+# A gradient step.
+
+
+def draw_batches(
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  seed: jax.Array,
+  step: jax.Array,
+  replay: dict | None = None,
+) -> list[list[tuple[Any, jax.Array]]]:
+  """Draws the examples of a gradient step, a function of seed, step and replay.
+
+  Args:
+    spec, step_spec: static.
+    seed, step: traced.
+    replay: of this seed, inputs that a share of the main task's examples is
+      drawn from: "items" [n, operands, longest] and "lengths" [n, operands], of
+      which the first "count" are there; or None.
+
+  Returns:
+    For each share of the step, a batch and the key of its noise (dropout,
+    random sizes) for each part.
+  """
+  experiment = spec.experiment
+  data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
+  noise_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
+  width_index = step // spec.steps_per_round
+  batches = []
+  for share in step_spec:
+    # Each head and part has noise of its own.
+    head_index = experiment.heads.index(share.head)
+    head_key = jax.random.fold_in(noise_key, head_index)
+    batches.append([])
+    for part in share.parts:
+      batch = experiment.sample(data_key, share.head, part, width_index)
+      if replay is not None and head_index == 0:
+        count = int(spec.train.replay_share * part.count)
+        replay_key = jax.random.fold_in(data_key, count)
+        batch = experiment.with_replay(
+          batch, replay, replay_key, count, width_index
+        )
+      part_key = jax.random.fold_in(head_key, part.bucket)
+      batches[-1].append((spec.mesh.split(batch), part_key))
+  return batches
+
+
+def loss_fn(
+  params: dict,
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  batches: list[list[tuple[Any, jax.Array]]],
+  scaffold: dict,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the loss of a gradient step, and each share's own.
+
+  Args:
+    params: of one seed.
+    spec, step_spec: static.
+    batches: of each share, with the keys of their noise (`draw_batches`).
+    scaffold: of this seed.
+
+  Returns:
+    The shares' mean losses (nats per scored token) summed by weight, and those
+    mean losses [shares].
+  """
+  losses = []
+  for share, parts in zip(step_spec, batches, strict=True):
+    loss_sum, token_count = 0.0, 0.0
+    for batch, noise_key in parts:
+      part_loss, part_tokens = spec.experiment.loss(
+        params,
+        scaffold,
+        batch,
+        share.head,
+        noise_key,
+        spec.open_heads,
+        spec.mesh.shape[1],
+      )
+      loss_sum, token_count = loss_sum + part_loss, token_count + part_tokens
+    losses.append(loss_sum / token_count)
+  weighted = zip(step_spec, losses, strict=True)
+  return sum(share.weight * loss for share, loss in weighted), jnp.stack(losses)
+
+
+def update_params(
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  params: dict,
+  opt_state: optax.OptState,
+  grads: dict,
+) -> tuple[dict, optax.OptState]:
+  """Returns parameters and optimizer state after an update by gradients.
+
+  Those of idle heads stay as they are, but for Adam's count of steps, which is
+  one for all.
+  """
+  updates, new_opt_state = optimizer.make(spec.train).update(
+    grads, opt_state, params
+  )
+  new_params = optax.apply_updates(params, updates)
+  idle = spec.experiment.idle_params(step_spec)
+  return keep_named(idle, (params, opt_state), (new_params, new_opt_state))
+
+
+def train_step(
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  params: dict,
+  opt_state: optax.OptState,
+  batches: list[list[tuple[Any, jax.Array]]],
+  scaffold: dict,
+) -> tuple[dict, optax.OptState, jax.Array]:
+  """Takes one gradient step; pure.
+
+  Args:
+    spec, step_spec: static.
+    params, opt_state: of one seed.
+    batches: as `draw_batches` returns them.
+    scaffold: of this seed.
+
+  Returns:
+    params, opt_state, and each share's mean loss [shares].
+  """
+  gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
+  (_, losses), grads = gradient_fn(params, spec, step_spec, batches, scaffold)
+  return *update_params(spec, step_spec, params, opt_state, grads), losses
+
+
+def validate(
+  spec: TrainSpec,
+  params: dict,
+  seed: jax.Array,
+  step: jax.Array,
+  scaffold: dict,
+) -> jax.Array:
+  """Returns the in-range exact match [heads] on held-out examples, at every
+  width."""
+  experiment = spec.experiment
+  key = jax.random.fold_in(rng.stream(seed, "eval"), step)
+
+  def exact_match(width_index: jax.Array, head: str, part: Part) -> jax.Array:
+    """Returns the exact match [B] of one head's examples of one width."""
+    width_key = jax.random.fold_in(key, width_index)
+    batch = experiment.sample(width_key, head, part, width_index, held_out=True)
+    _, exact_B = experiment.hits(
+      params,
+      scaffold,
+      spec.mesh.split(batch),
+      head,
+      open_heads=spec.open_heads,
+    )
+    return exact_B
+
+  def exact_match_by_head(width_index: jax.Array) -> jax.Array:
+    """Returns the exact match [heads] at one width."""
+    matches = [
+      [exact_match(width_index, share.head, part) for part in share.parts]
+      for share in experiment.validation
+    ]
+    return jnp.stack(
+      [jnp.concatenate(parts).mean(dtype=jnp.float32) for parts in matches]
+    )
+
+  return jax.lax.map(
+    exact_match_by_head, jnp.arange(experiment.num_widths)
+  ).mean(axis=0)
+
+
+# A chunk of gradient steps.
+
+
+def train_chunk(
+  spec: TrainSpec,
+  state: TrainState,
+  seed: jax.Array,
+  scaffold: dict,
+  rounds: jax.Array | int,
+  replay: dict | None = None,
+) -> tuple[TrainState, ChunkMetrics]:
+  """Trains a seed for `rounds` rounds, or what its attempt has left.
+
+  Args:
+    spec: static.
+    state: of the seed; one that is done stays as it is.
+    seed: traced.
+    scaffold: of this seed.
+    rounds: traced; each is all the experiment's steps once.
+    replay: as in `draw_batches`.
+  """
+  attempt_end = state.attempt_start + spec.attempt_steps
+  rounds = jnp.minimum(
+    rounds, (attempt_end - state.step) // spec.steps_per_round
+  )
+
+  def skip(state: TrainState) -> tuple[TrainState, ChunkMetrics]:
+    nan = jnp.full(len(spec.experiment.heads), jnp.nan)
+    return state, ChunkMetrics(nan, nan.astype(jnp.float32))
+
+  def train(state: TrainState) -> tuple[TrainState, ChunkMetrics]:
+    params, opt_state, loss = train_rounds(
+      spec, state, seed, scaffold, rounds, replay
+    )
+    step = state.step + rounds * spec.steps_per_round
+    em = validate(spec, params, seed, step, scaffold)
+    metrics = ChunkMetrics(loss, em)
+    return end_chunk(spec, state, step, params, opt_state, metrics), metrics
+
+  return jax.lax.cond(state.done, skip, train, state)
+
+
+def train_rounds(
+  spec: TrainSpec,
+  state: TrainState,
+  seed: jax.Array,
+  scaffold: dict,
+  rounds: jax.Array,
+  replay: dict | None,
+) -> tuple[dict, optax.OptState, jax.Array]:
+  """Returns parameters, optimizer state and mean losses [heads] after rounds of
+  gradient steps; the arguments are those of `train_chunk`."""
+  step_specs, heads = spec.experiment.step_specs, spec.experiment.heads
+  # The heads that each step trains, and the number of steps that train a head.
+  head_indices = [
+    np.array([heads.index(share.head) for share in step_spec])
+    for step_spec in step_specs
+  ]
+  steps_by_head = np.bincount(
+    np.concatenate(head_indices), minlength=len(heads)
+  )
+
+  def train_round(i: jax.Array, carry: tuple) -> tuple:
+    params, opt_state, loss_sums = carry
+    for k, step_spec in enumerate(step_specs):
+      step = state.step + i * len(step_specs) + k
+      batches = draw_batches(spec, step_spec, seed, step, replay)
+      params, opt_state, losses = train_step(
+        spec, step_spec, params, opt_state, batches, scaffold
+      )
+      loss_sums = loss_sums.at[head_indices[k]].add(losses)
+    return params, opt_state, loss_sums
+
+  params, opt_state, loss_sums = jax.lax.fori_loop(
+    0,
+    rounds,
+    train_round,
+    (state.params, state.opt_state, jnp.zeros(len(heads))),
+  )
+  return params, opt_state, loss_sums / (rounds * steps_by_head)
+
+
+def end_chunk(
+  spec: TrainSpec,
+  state: TrainState,
+  step: jax.Array,
+  params: dict,
+  opt_state: optax.OptState,
+  metrics: ChunkMetrics,
+) -> TrainState:
+  """Returns the state after a chunk: whether the seed is done, and its best.
+
+  If its loss or parameters are not finite, it gets those from before the chunk
+  again.
+
+  Args:
+    spec: static.
+    state: before the chunk.
+    step, params, opt_state: after it.
+    metrics: of the chunk.
+  """
+  em = metrics.em[0]
+  is_sound = jnp.isfinite(metrics.loss.sum()) & is_finite(params)
+  params, opt_state = select(
+    is_sound, (params, opt_state), (state.params, state.opt_state)
+  )
+  is_better = is_sound & (em > state.best_em)
+  reached_target = is_sound & (em >= spec.train.target_exact_match)
+  used_up = step - state.attempt_start >= spec.attempt_steps
+  return state.replace(
+    step=step,
+    params=params,
+    opt_state=opt_state,
+    done=~is_sound | reached_target | used_up,
+    diverged=~is_sound,
+    stopped_at=jnp.where(~is_sound | reached_target, step, -1),
+    best_em=jnp.where(is_better, em, state.best_em),
+    best_step=jnp.where(is_better, step, state.best_step),
+    best_params=select(is_better, params, state.best_params),
+  )
+
+
+# Pytrees.
+
+
+def select(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
+  """Returns one of two pytrees."""
+  return jax.tree.map(
+    lambda x, y: jnp.where(condition, x, y), on_true, on_false
+  )
+
+
+def is_finite(tree: Any) -> jax.Array:
+  """Tells whether every number of a pytree is finite."""
+  return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
+
+
+def keep_named(names: Collection[str], old: Any, new: Any) -> Any:
+  """Returns `new`, but `old` wherever a leaf's path has one of these names.
+
+  They are names of parameters, which occur in parameters and in the optimizer's
+  moments alike.
+  """
+
+  def choose(path: tuple, old_leaf: Any, new_leaf: Any) -> Any:
+    is_kept = any(
+      isinstance(key, jax.tree_util.DictKey) and key.key in names
+      for key in path
+    )
+    return old_leaf if is_kept else new_leaf
+
+  return jax.tree_util.tree_map_with_path(choose, old, new)
