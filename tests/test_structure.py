@@ -24,7 +24,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors"},
   "config": MODEL | {"training", "configs"},
-  "training": {"errors", "rng", "tasks", "results", "hosts"},
+  "training": {"errors", "rng", "tasks", "experiment", "results", "hosts"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
@@ -49,7 +49,9 @@ MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
-    f"lengthgen_jax.tasks.plan.{name}" for name in ("Part", "Share", "StepSpec")
+    "lengthgen_jax.tasks.pack.Batch",
+    "lengthgen_jax.tasks.plan.Part",
+    "lengthgen_jax.tasks.plan.StepSpec",
   },
   ("evaluation", "training"): MESH,
   ("certify", "training"): MESH,

@@ -12,6 +12,7 @@ import numpy as np
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import Interrupted, check
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
@@ -19,11 +20,7 @@ from lengthgen_jax.training.log import Log, stop_signals
 from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.seeds import Status
-from lengthgen_jax.training.train_step import (
-  Trainable,
-  TrainSpec,
-  TrainState,
-)
+from lengthgen_jax.training.train_step import TrainSpec, TrainState
 
 WATCHED = "watched.jsonl"  # what is logged of a run's states
 
@@ -50,7 +47,7 @@ class Run:
     mesh: the devices.
   """
 
-  experiment: Trainable
+  experiment: Experiment
   train: TrainConfig
   seeds: tuple[int, ...]
   scaffold: dict

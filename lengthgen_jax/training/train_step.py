@@ -7,7 +7,7 @@ The order of a gradient step is: `draw_batches`, `loss_fn`, `update_params`.
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,68 +16,11 @@ import optax
 from flax import struct
 
 from lengthgen_jax import rng
-from lengthgen_jax.tasks.plan import Part, Share, StepSpec
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.plan import Part, StepSpec
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.mesh import ONE, Mesh
-
-
-class Trainable(Protocol):
-  """What training asks of an experiment; hashable, so static under jit.
-
-  Attributes:
-    heads: names of the output heads, the main task's first.
-    step_specs: the gradient steps of a round.
-    validation: held-out examples of every head.
-    num_widths: the number of rounds after which the widths of batches repeat.
-  """
-
-  heads: tuple[str, ...]
-  step_specs: tuple[StepSpec, ...]
-  validation: tuple[Share, ...]
-  num_widths: int
-
-  def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns fresh parameters."""
-
-  def sample(
-    self,
-    key: jax.Array,
-    head: str,
-    part: Part,
-    width_index: jax.Array | int = 0,
-    held_out: bool = False,
-  ) -> Any:
-    """Draws a batch of one part of a head's share."""
-
-  def with_replay(
-    self,
-    batch: Any,
-    replay: dict,
-    key: jax.Array,
-    count: int,
-    width_index: jax.Array | int,
-  ) -> Any:
-    """Returns a batch of the main task with `count` examples of `replay`."""
-
-  def loss(
-    self,
-    params: dict,
-    scaffold: dict,
-    batch: Any,
-    head: str,
-    noise_key: jax.Array,
-    open_heads: tuple | None = None,
-    shards: int = 1,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the summed cross-entropy (nats) and the number of tokens."""
-
-  def hits(
-    self, params: dict, scaffold: dict, batch: Any, head: str, **options
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns right tokens [B, T] and exact match [B]."""
-
-  def idle_params(self, step_spec: StepSpec) -> set[str]:
-    """Returns the names of the parameters that a step leaves alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +34,7 @@ class TrainSpec:
     mesh: the devices.
   """
 
-  experiment: Trainable
+  experiment: Experiment
   train: optimizer.TrainConfig
   open_heads: tuple | None = None
   mesh: Mesh = ONE
@@ -203,7 +146,7 @@ def draw_batches(
   seed: jax.Array,
   step: jax.Array,
   replay: dict | None = None,
-) -> list[list[tuple[Any, jax.Array]]]:
+) -> list[list[tuple[Batch, jax.Array]]]:
   """Draws the examples of a gradient step, a function of seed, step and replay.
 
   Args:
@@ -244,7 +187,7 @@ def loss_fn(
   params: dict,
   spec: TrainSpec,
   step_spec: StepSpec,
-  batches: list[list[tuple[Any, jax.Array]]],
+  batches: list[list[tuple[Batch, jax.Array]]],
   scaffold: dict,
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the loss of a gradient step, and each share's own.
@@ -303,7 +246,7 @@ def train_step(
   step_spec: StepSpec,
   params: dict,
   opt_state: optax.OptState,
-  batches: list[list[tuple[Any, jax.Array]]],
+  batches: list[list[tuple[Batch, jax.Array]]],
   scaffold: dict,
 ) -> tuple[dict, optax.OptState, jax.Array]:
   """Takes one gradient step; pure.
