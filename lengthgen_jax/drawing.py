@@ -27,7 +27,7 @@ def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
     The path of the PNG.
   """
   path = pathlib.Path(path)
-  if hosts.first():
+  if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight")
     vector = path.with_name(f"{path.stem}.svg")

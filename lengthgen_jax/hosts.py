@@ -25,23 +25,23 @@ LOST = (
   " command on all hosts goes on from the last checkpoint"
 )
 
-_count, _own = 1, 0  # processes, and which one this is
+_count, _index = 1, 0  # processes, and which one this is
 
 
-def several() -> bool:
+def is_multihost() -> bool:
   """Tells whether the program runs in more than one process."""
   return _count > 1
 
 
-def first() -> bool:
+def is_primary() -> bool:
   """Tells whether this is the process that writes and prints."""
-  return _own == 0
+  return _index == 0
 
 
 def barrier(name: str) -> None:
   """Waits until every process is here, so that what the first one wrote is
   there."""
-  if several():
+  if is_multihost():
     from jax.experimental import multihost_utils
 
     multihost_utils.sync_global_devices(name)
@@ -119,7 +119,7 @@ def _connect(
   seconds: int,
 ) -> None:
   """Makes this process one of several."""
-  global _count, _own
+  global _count, _index
   import jax
 
   # The preemption service would keep SIGTERM to itself.
@@ -141,7 +141,7 @@ def _connect(
     reason = str(error).splitlines()[0]
     raise UsageError(f"--coordinator={coordinator}: {reason}") from error
   _count, _own = jax.process_count(), jax.process_index()
-  if not first():
+  if not is_primary():
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
@@ -170,7 +170,8 @@ class _End:
       os._exit(130)
     message = no_memory(error) or str(error)
     if isinstance(error, UsageError):
-      time.sleep(2 * (several() and first()))  # let the others report it too
+      if is_multihost() and is_primary():
+        time.sleep(2)  # let the others report it too
     elif not no_memory(error):
       message = "".join(traceback.format_exception(error))
       # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
@@ -182,7 +183,7 @@ class _End:
 
   def lost(self) -> None:
     """Ends this process because another one has ended."""
-    bar = "\n" if several() and first() else ""
+    bar = "\n" if is_multihost() and is_primary() else ""
     self._say(f"{self.line} (log: {self.log})", bar)
 
   def _say(self, line: str, before: str = "") -> None:

@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="session")
 def trained_run(trained):
   """The loop.Run of `trained`."""
-  return workdirs.prepare(get_config(), trained)
+  return workdirs.make_run(get_config(), trained)
 
 
 @pytest.fixture(scope="session")

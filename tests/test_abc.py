@@ -53,7 +53,7 @@ def whole(tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.answering(saved.saved_config(workdir), workdir)
+  models = workdirs.answering_models(saved.saved_config(workdir), workdir)
   return {model.seed: model.params for model in models}
 
 
@@ -192,7 +192,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   assert "practice has not mended seeds 0, 1" in whole[1].stderr
   path = workdir / "unmended.json"
   assert json.loads(path.read_text()) == [0, 1]
-  stages = workdirs.trainings(saved.saved_config(workdir), workdir)
+  stages = workdirs.trained_stages(saved.saved_config(workdir), workdir)
   first, last = (
     {model.seed: model for model in workdirs.load(run, "last")}
     for run in (stages[-1].runs[0], stages[-1].runs[-1])
@@ -298,11 +298,11 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   whole, tmp_path, capsys, monkeypatch
 ):
   ready = saved.saved_config(whole[0])
-  run = workdirs.prepare(ready, whole[0] / "interpolate")
+  run = workdirs.make_run(ready, whole[0] / "interpolate")
   em = {model.seed: model.em for model in workdirs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
-  states = loop.load(workdirs.retrained(ready, whole[0])[1], "last")
+  states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
   train = loop.train
 
   def trained(run, initial=None):
@@ -349,7 +349,7 @@ def test_seed_without_a_line_is_dropped_by_name(
 
   monkeypatch.setattr(calibrate, "judge", blind)
   config = saved.saved_config(whole[0])
-  run = workdirs.prepare(config, whole[0] / "interpolate")
+  run = workdirs.make_run(config, whole[0] / "interpolate")
   models = workdirs.load(run, "best")
   calibrate.calibrate(config, models, tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err

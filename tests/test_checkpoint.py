@@ -13,7 +13,7 @@ from flax import struct
 
 from lengthgen_jax.config.saved import saved_config
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.training.checkpoint import Checkpoints, damage
+from lengthgen_jax.training.checkpoint import Checkpoints, find_damage
 
 
 class State(struct.PyTreeNode):
@@ -181,9 +181,9 @@ def test_no_flipped_bit_of_the_checksums_hides(two_steps):
   sound = path.read_bytes()
   for position in range(len(sound)):
     flip(path, position)
-    assert damage(place)
+    assert find_damage(place)
     path.write_bytes(sound)
-  assert not damage(place)
+  assert not find_damage(place)
 
 
 def test_a_deleted_file_is_noticed(two_steps):

@@ -361,7 +361,7 @@ def test_every_preset_has_the_constructions_shape():
 
 def test_noise_is_a_seeds_own():
   config = changed("seeds=(0, 1)")
-  made = workdir.prepare(config, None)
+  made = workdir.make_run(config, None)
   (plain, _) = train.initial_parameters(config, made)
   config.initial.noise = 0.1
   noisy = train.initial_parameters(config, made)
@@ -403,7 +403,9 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
-  model = workdir.answering(workdir.saved.saved_config(folder), folder)[0]
+  model = workdir.answering_models(workdir.saved.saved_config(folder), folder)[
+    0
+  ]
   params = weights.parameters(built("4,12"), N)
   same = jax.tree.map(np.array_equal, model.params, params)
   assert all(jax.tree.leaves(same))

@@ -19,7 +19,7 @@ def sorting(tmp_path_factory):
     "eval.repetitions=(1, 2)",
     preset="sort,successor",
   )
-  run = workdirs.prepare(config, workdir)
+  run = workdirs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
   store = run.store
   store.save(7, seeds.init_states(run.spec, jnp.array(run.seeds)), run.config)

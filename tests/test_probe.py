@@ -202,7 +202,7 @@ def test_mistakes_are_one_line(change, trained):
 def test_watching_what_nothing_is_for_is_refused(tmp_path):
   config = changed("probe.every=1", preset="parity_classification")
   with pytest.raises(Exception, match="probe.every=1") as caught:
-    workdirs.prepare(config, tmp_path)
+    workdirs.make_run(config, tmp_path)
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr

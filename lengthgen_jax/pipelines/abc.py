@@ -30,8 +30,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     UsageError: No seed interpolated, or no line passed.
   """
   check_config(config)
-  interpolation = workdir.prepare(
-    config, folder / "interpolate", workdir.report
+  interpolation = workdir.make_run(
+    config, folder / "interpolate", workdir.print_note
   )
   memory.check_training(interpolation)
   evaluate.check_memory(
@@ -39,11 +39,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   )
   workdir.open_workdir(config, folder, "abc")
   loop.train(interpolation)
-  models = calibrate.interpolated(config, interpolation)
+  models = calibrate.interpolating_models(config, interpolation)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
-  _, retraining = workdir.retrained(config, folder)
+  _, retraining = workdir.retraining_stage(config, folder)
   initial = None
   if config.retrain.start == "interpolated":
     initial = [

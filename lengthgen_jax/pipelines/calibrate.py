@@ -31,9 +31,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = workdir.prepare(config, folder)
+  trained_run = workdir.make_run(config, folder)
   check_config(config, trained_run.experiment)
-  calibrate(config, interpolated(config, trained_run), folder / "calibrate")
+  calibrate(
+    config, interpolating_models(config, trained_run), folder / "calibrate"
+  )
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
@@ -85,7 +87,7 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   )
 
 
-def interpolated(config: ConfigDict, run: loop.Run) -> list[Model]:
+def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   Raises:
@@ -100,7 +102,7 @@ def interpolated(config: ConfigDict, run: loop.Run) -> list[Model]:
   ]
   for model in models:
     if model not in interpolating:
-      workdir.report(
+      workdir.print_note(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
@@ -138,7 +140,7 @@ def calibrate(
       judged_by_seed[model.seed] = judged
       arrays |= seed_arrays
     else:
-      workdir.report(f"seed {model.seed}: no head has a line; dropped")
+      workdir.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
     judged_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
@@ -163,14 +165,14 @@ def calibrate(
     ),
     "calibration": json.loads(section.to_json_best_effort()),
   }
-  if hosts.first():
+  if hosts.is_primary():
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "attention.npz", **arrays)
     # The bias is written last, and atomically: if there is one, calibration is
     # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
-  workdir.report(
+  workdir.print_note(
     f"calibrated {len(judged_by_seed)} of {len(models)} seeds in"
     f" {seconds:.0f} s"
   )
@@ -191,7 +193,7 @@ def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
     for pair in pairs
   ]
   means, deviations, solved = zip(*collected, strict=True)
-  workdir.report(
+  workdir.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
     f" {len(pairs)} conditions, solved {min(solved):.1f} to"
     f" {max(solved):.1f} %"
@@ -225,7 +227,7 @@ def describe(
         if verdict.keep[n, h, c]
       ]
       fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
-      workdir.report(
+      workdir.print_note(
         f"seed {seed} {site} layer {n} head {h}:"
         f" {'; '.join(phrases) or fallback}"
       )

@@ -33,7 +33,7 @@ SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies every seed of a workdir; returns the exit code."""
-  certify(workdir.trainings(config, folder)[-1], folder, len(config.seeds))
+  certify(workdir.trained_stages(config, folder)[-1], folder, len(config.seeds))
   return 0
 
 
@@ -157,7 +157,7 @@ def _certificate(
       " would help (calibration.reach)"
     )
     return fields | {"verdict": reason}
-  workdir.report(
+  workdir.print_note(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
     f" two cores); a row depends on at most {neighborhood}"
   )
@@ -264,7 +264,7 @@ def _count(
     unit="case",
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
-    disable=not hosts.first(),
+    disable=not hosts.is_primary(),
     desc=f"seed {model.seed}",
   )
 

@@ -49,13 +49,13 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
   """
   if not max_rounds:
     return
-  stage_after = lambda rounds=None: workdir.trainings(
+  stage_after = lambda rounds=None: workdir.trained_stages(
     full_config, folder, rounds
   )[-1]
   try:
     certify.check_local(stage_after().models())
   except UsageError as reason:  # the trained models can be evaluated anyway
-    workdir.report(f"no certificate: {reason}")
+    workdir.print_note(f"no certificate: {reason}")
     return
   path = folder / replay.UNMENDED
   if not path.exists():
@@ -65,7 +65,7 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
     records.write_text(path, json.dumps(wrong_seeds))
     hosts.barrier("practiced")
     seed_names = ", ".join(map(str, wrong_seeds))
-    workdir.report(
+    workdir.print_note(
       f"practice has not mended seeds {seed_names}: left as they were"
     )
   certify.certify(stage_after(), folder, len(full_config.seeds))
@@ -118,7 +118,7 @@ def _practice(
       full_config.practice, stage.runs[0], round_folder
     )
     initial = {model.seed: model.params for model in stage.models()}
-    workdir.report(
+    workdir.print_note(
       f"certification, round {number}: training on what fails, seeds"
       f" {', '.join(map(str, round_run.seeds))}"
     )

@@ -30,7 +30,7 @@ CERTIFICATE = "certificate.json"  # has a certificate for each seed
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates what was trained in a workdir; returns the exit code."""
   rows, extra_figures, known = [], [], {}
-  stages = workdir.trainings(config, folder)
+  stages = workdir.trained_stages(config, folder)
   for stage in stages:
     vanilla = stage.name == "interpolate"
     longest = config.abc.vanilla_longest if vanilla else float("inf")
@@ -41,7 +41,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
         longest=longest,
         known=known,
       )
-      rows += certified(folder, models, stage.name)
+      rows += certified_rows(folder, models, stage.name)
   print(tables.of_run(rows))
   title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
@@ -82,7 +82,7 @@ def precisions(
   return plots.longest_by_bits(rows, path, title)
 
 
-def certified(
+def certified_rows(
   folder: pathlib.Path, models: list[Model], stage: str
 ) -> list[dict]:
   """Returns the rows of the certificates that are of the models' parameters.
@@ -104,7 +104,7 @@ def certified(
     if checksum == certificate.checksum(model):
       valid_rows += model_rows
     elif any(row["value"] for row in model_rows):
-      workdir.report(
+      workdir.print_note(
         f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
       )
   return valid_rows
@@ -144,8 +144,8 @@ def evaluate(
     if key not in known:
       seed_rows = [
         row
-        for test in tests(config, model, longest)
-        for row in measured(config, model, test)
+        for test in requested_tests(config, model, longest)
+        for row in measure_test(config, model, test)
       ]
       known[key] = seed_rows + frontiers(config, model, seed_rows, longest)
     rows += [base | row for row in known[key]]
@@ -172,13 +172,13 @@ def check_memory(
     [min(section.frontier, longest)] if section.frontier else []
   )
   for test in (
-    *tests(config, model, longest),
+    *requested_tests(config, model, longest),
     *_tests(config, model, section.test_sets, frontier_lengths),
   ):
     model.pass_size(test)
 
 
-def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
+def measure_test(config: ConfigDict, model: Model, test: Test) -> list[dict]:
   """Returns the rows of a test, and reports its exact match.
 
   The rows are without the fields of `row_base`.
@@ -194,7 +194,7 @@ def measured(config: ConfigDict, model: Model, test: Test) -> list[dict]:
   ]
   exact_match_row = next(row for row in rows if row["metric"] == "em")
   speed = exact_match_row["n"] / (time.perf_counter() - start)
-  workdir.report(
+  workdir.print_note(
     f"seed {model.seed}, {test.name}, {test.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
     f" ({speed:.0f} samples/s with compilation)"
@@ -235,7 +235,7 @@ def frontiers(
     frontier_rows.append(
       {"test_set": test.name, "length": None, "bits": None} | row
     )
-    workdir.report(
+    workdir.print_note(
       f"seed {model.seed}, {test.name}: exact match of at least"
       f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"
@@ -243,7 +243,7 @@ def frontiers(
   return frontier_rows
 
 
-def tests(
+def requested_tests(
   config: ConfigDict, model: Model, longest: float = float("inf")
 ) -> list[Test]:
   """Returns every Test that config.eval asks for, up to the longest length."""

@@ -43,7 +43,7 @@ def retrained(
   for number, ((site, _, _, words), cells) in enumerate(
     cells_by_line.items(), 1
   ):
-    workdir.report(
+    workdir.print_note(
       f"{number} of {len(cells_by_line)}: training without {site}, {words}"
     )
     name = re.sub(r"\W+", "_", f"{site}_{words}")

@@ -21,8 +21,8 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     source: The path of a file with an input on each line; None stands for
       standard input.
   """
-  model = best(workdir.answering(config, folder))
-  workdir.report(
+  model = best(workdir.answering_models(config, folder))
+  workdir.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (validation EM {100 * model.em:.1f} %)"
   )

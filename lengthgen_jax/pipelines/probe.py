@@ -67,7 +67,7 @@ def run(full_config, folder: pathlib.Path) -> int:
   """
   stages = {
     trained_stage.name: trained_stage
-    for trained_stage in workdir.trainings(full_config, folder)
+    for trained_stage in workdir.trained_stages(full_config, folder)
   }
   stage_name = full_config.probe.stage or list(stages)[-1]
   check_choice("probe.stage", stage_name, stages)
@@ -92,7 +92,7 @@ def run(full_config, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   summary_lines = summary(rows, drawn_model.seed)
   print("\n".join(summary_lines))
-  workdir.report(f"drawing {', '.join(wanted_figures)}")
+  workdir.print_note(f"drawing {', '.join(wanted_figures)}")
   shown = figures.Shown(
     f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
     f" {drawn_model.seed}, step {drawn_model.step}",
@@ -111,7 +111,7 @@ def run(full_config, folder: pathlib.Path) -> int:
     figure_folder / stage_name if pipeline else figure_folder,
   )
   seconds = time.perf_counter() - start
-  workdir.report(f"{len(figure_paths)} figures; {seconds:.0f} s")
+  workdir.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
@@ -217,7 +217,7 @@ def _rows(
       for mean in means.values()
     ]
     seconds = time.perf_counter() - start
-    workdir.report(
+    workdir.print_note(
       f"seed {model.seed}, {length} {task.unit}: {', '.join(selected)};"
       f" {seconds:.0f} s so far"
     )

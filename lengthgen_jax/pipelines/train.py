@@ -15,7 +15,7 @@ from lengthgen_jax.training import loop
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains and evaluates what a config describes; returns the exit code."""
   counterexamples.check_config(config)
-  training_run = workdir.prepare(config, folder, workdir.report)
+  training_run = workdir.make_run(config, folder, workdir.print_note)
   initial = initial_parameters(config, training_run)
   memory.check_training(training_run)
   evaluate.check_memory(config, training_run)
@@ -42,10 +42,10 @@ def initial_parameters(
   params = weights.parameters(
     training_run.experiment, section.longest, section.copies
   )
-  return [noisy(params, seed, section.noise) for seed in training_run.seeds]
+  return [add_noise(params, seed, section.noise) for seed in training_run.seeds]
 
 
-def noisy(params: dict, seed: int, noise: float) -> dict:
+def add_noise(params: dict, seed: int, noise: float) -> dict:
   """Returns parameters plus normal noise.
 
   Args:

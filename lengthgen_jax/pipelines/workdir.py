@@ -5,32 +5,38 @@ import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from lengthgen_jax import hosts
+from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import build, saved, stages
-from lengthgen_jax.errors import check, reading
+from lengthgen_jax.errors import UsageError, check, reading
 from lengthgen_jax.evaluation import trained
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import replay
-from lengthgen_jax.pipelines.check_bias import check_bias
 from lengthgen_jax.pipelines.training_probes import make_watcher
 from lengthgen_jax.results import records
+from lengthgen_jax.tasks import plan
+from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
 
-def report(line: str) -> None:
+def print_note(line: str) -> None:
   """Prints a line on the first host's standard error, above a progress bar."""
-  if hosts.first():
+  if hosts.is_primary():
     tqdm.write(line, file=sys.stderr)
 
 
-def prepare(
+def make_run(
   config: ConfigDict,
   folder: pathlib.Path,
   on_note: Callable[[str], None] = lambda note: None,
@@ -58,12 +64,77 @@ def prepare(
     save_every=config.checkpoint.every,
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
-    report=report,
+    report=print_note,
     open_heads=experiment.sparse_training_heads(scaffold),
     watch=make_watcher(config.probe, config.calibration, experiment),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
+
+
+def check_bias(
+  experiment: Experiment, scaffold: dict, lengths: Sequence[int]
+) -> list[str]:
+  """Refuses a scaffold that does not fit the model or shows the future.
+
+  Args:
+    experiment: The experiment that the scaffold is meant for.
+    scaffold: Lines or matrices by site, with a leading axis R or 1.
+    lengths: The test lengths that it must cover.
+
+  Returns:
+    Notes on rows that have no open cell, one line of text each.
+
+  Raises:
+    UsageError: The scaffold is refused; the message names the site, layer, head
+      and cell.
+  """
+  if "self" in scaffold and not experiment.bias.allow_leak:
+    leak = scaffold["self"].leak()
+    if leak is not None:
+      seed, layer, head, row, column = leak
+      raise UsageError(
+        f"bias leaks the future: site self, seed {seed}, layer {layer}, head"
+        f" {head}, row {row} sees column {column}; repair it, or ask for it by"
+        " --config.bias.allow_leak=true"
+      )
+  if not scaffold:
+    return []
+  for length in lengths:
+    experiment.check_scaffold(experiment.test_width(length), scaffold)
+  num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
+  seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
+  widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
+  notes = []
+  for width_index in range(experiment.num_widths):  # at every width of training
+    key, head = jax.random.key(0), experiment.task.name
+    batch = experiment.sample(key, head, widest, width_index)
+    scored_T = np.asarray(batch.weight[0]) > 0
+    closed_masks = [
+      _closed_rows(experiment, tree, batch) for tree in seed_scaffolds
+    ]
+    for site in sorted(closed_masks[0]):
+      closed_count = sum(
+        int(tree[site][..., scored_T].sum()) for tree in closed_masks
+      )
+      if closed_count:
+        notes.append(
+          f"bias: {closed_count} rows of {site}-attention have nothing open"
+          f" among {int(scored_T.sum())} outputs; their context is zero"
+        )
+  return notes
+
+
+@partial(jax.jit, static_argnums=0)
+def _closed_rows(
+  experiment: Experiment, scaffold: dict, batch: Batch
+) -> dict[str, jax.Array]:
+  """Returns, by site, whether rows have no open cell with a seed's scaffold."""
+  biases = experiment.sites(scaffold, batch).biases
+  return {
+    site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
+    for site in set(scaffold) - {"encoder"}
+  }
 
 
 def load(run: loop.Run, checkpoint: str | int) -> list[trained.Model]:
@@ -83,7 +154,7 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   Raises:
     UsageError: It cannot be written, or belongs to another config or mode.
   """
-  if belongs(config, workdir):
+  if has_this_config(config, workdir):
     pipeline = is_pipeline(workdir)
     holds = "abc" if pipeline else "train"
     check(
@@ -103,12 +174,12 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
     UsageError: It was not.
   """
   check(
-    belongs(config, workdir),
+    has_this_config(config, workdir),
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
   )
 
 
-def belongs(config: ConfigDict, workdir: pathlib.Path) -> bool:
+def has_this_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   """Returns whether there is a config in the workdir.
 
   Raises:
@@ -136,7 +207,7 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
   return workdir / "calibrate" / "bias.npz"
 
 
-def retrained(
+def retraining_stage(
   config: ConfigDict, workdir: pathlib.Path
 ) -> tuple[ConfigDict, loop.Run]:
   """Returns the config and the training of a pipeline's second stage.
@@ -151,7 +222,7 @@ def retrained(
   )
   _, meta = file.read(path)
   retrain_config = stages.retrain_config(config, meta["seeds"], path)
-  return retrain_config, prepare(retrain_config, workdir / "retrain")
+  return retrain_config, make_run(retrain_config, workdir / "retrain")
 
 
 class Stage(NamedTuple):
@@ -185,7 +256,7 @@ class Stage(NamedTuple):
     return list(models_by_seed.values())
 
 
-def trainings(
+def trained_stages(
   config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
 ) -> list[Stage]:
   """Returns the stages that were trained in a workdir; the last one answers.
@@ -201,13 +272,13 @@ def trainings(
   """
   check_trained(config, workdir)
   if is_pipeline(workdir):
-    interpolation = prepare(config, workdir / "interpolate")
-    stage_config, trained_run = retrained(config, workdir)
-    trained_stages = [Stage("interpolate", config, (interpolation,))]
-    trained_stages.append(Stage("retrain", stage_config, (trained_run,)))
+    interpolation = make_run(config, workdir / "interpolate")
+    stage_config, trained_run = retraining_stage(config, workdir)
+    stage_list = [Stage("interpolate", config, (interpolation,))]
+    stage_list.append(Stage("retrain", stage_config, (trained_run,)))
   else:
-    stage_config, trained_run = config, prepare(config, workdir)
-    trained_stages = [Stage("train", stage_config, (trained_run,))]
+    stage_config, trained_run = config, make_run(config, workdir)
+    stage_list = [Stage("train", stage_config, (trained_run,))]
   practice_runs = [
     replay.practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
@@ -222,15 +293,17 @@ def trainings(
     path, unmended = workdir / replay.UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
-    trained_stages.append(
+    stage_list.append(
       Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
     )
-  return trained_stages
+  return stage_list
 
 
-def answering(config: ConfigDict, workdir: pathlib.Path) -> list[trained.Model]:
+def answering_models(
+  config: ConfigDict, workdir: pathlib.Path
+) -> list[trained.Model]:
   """Loads the models that answer, one of each seed."""
-  return trainings(config, workdir)[-1].models()
+  return trained_stages(config, workdir)[-1].models()
 
 
 def open_model(
@@ -248,7 +321,8 @@ def open_model(
   config = saved.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
   models_by_seed = {
-    model.seed: model for model in answering(config, pathlib.Path(folder))
+    model.seed: model
+    for model in answering_models(config, pathlib.Path(folder))
   }
   if seed is None:
     return trained.best(list(models_by_seed.values()))

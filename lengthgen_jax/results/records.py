@@ -55,7 +55,7 @@ def write(path: str | pathlib.Path, rows: list[dict]) -> None:
 
 def write_text(path: str | pathlib.Path, text: str) -> None:
   """Writes a text file, atomically: a file at that path is replaced at once."""
-  if not hosts.first():
+  if not hosts.is_primary():
     return
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
 
 def append(path: str | pathlib.Path, rows: list[dict]) -> None:
   """Adds rows at the end of a JSON-lines file."""
-  if not hosts.first():
+  if not hosts.is_primary():
     return
   path = pathlib.Path(path)
   with open(path, "ab+") as file:

@@ -58,13 +58,14 @@ class Checkpoints:
     """
     self._finish_write()
     # These are copies, because the caller's next step reuses the buffers.
-    if hosts.several():
-      arrays = named(jax.tree.map(jnp.copy, state))
+    if hosts.is_multihost():
+      arrays = leaves_by_path(jax.tree.map(jnp.copy, state))
     else:
       arrays = {
-        name: np.array(x) for name, x in named(jax.device_get(state)).items()
+        name: np.array(x)
+        for name, x in leaves_by_path(jax.device_get(state)).items()
       }
-    meta = {"config": config, "seeds": self.seeds, "leaves": forms(arrays)}
+    meta = {"config": config, "seeds": self.seeds, "leaves": leaf_types(arrays)}
     meta = json.dumps(meta)
     self._writes.append(self._thread.submit(self._write, step, arrays, meta))
 
@@ -91,7 +92,7 @@ class Checkpoints:
     """
     # If a write failed, save() or close() raises its error.
     concurrent.futures.wait(self._writes)
-    repairs = repair and hosts.first()
+    repairs = repair and hosts.is_primary()
     if repair and not repairs:
       hosts.barrier("checkpoints")  # the first host has moved what is damaged
     newest = self._sound(step, report, repairs)
@@ -111,7 +112,7 @@ class Checkpoints:
     )
     check(step in [None, *steps], f"eval.checkpoint={step}: {choices}")
     for newest in reversed(steps) if step is None else [step]:
-      reason = damage(self.folder / str(newest))
+      reason = find_damage(self.folder / str(newest))
       if not reason:
         return newest
       line = f"checkpoint {newest} in {self.folder} is damaged ({reason})"
@@ -136,19 +137,21 @@ class Checkpoints:
   def _write(self, step: int, arrays: dict, meta: str) -> None:
     """Writes a step to a hidden folder and publishes it when it is whole."""
     folder = self.folder / f".{step}.writing"
-    if hosts.first():
+    if hosts.is_primary():
       self._remove_leftovers()
       folder.mkdir(parents=True)
     # If the processes are named, Orbax lets them wait for each other by itself,
     # beside the devices' work.
-    processes = set(range(jax.process_count())) if hosts.several() else None
+    processes = (
+      set(range(jax.process_count())) if hosts.is_multihost() else None
+    )
     options = ocp.options.MultiprocessingOptions(active_processes=processes)
     with ocp.StandardCheckpointer(
       multiprocessing_options=options
     ) as checkpointer:
       checkpointer.save(folder / "arrays", arrays)
       checkpointer.wait_until_finished()  # raises what went wrong
-    if hosts.first():
+    if hosts.is_primary():
       self._publish(step, folder, meta)
 
   def _publish(self, step: int, folder: pathlib.Path, meta: str) -> None:
@@ -178,7 +181,7 @@ class Checkpoints:
   def _load(self, step: int, abstract: Any) -> Any:
     """Returns the state of a step whose files are sound."""
     folder = self.folder / str(step)
-    leaves = named(abstract)
+    leaves = leaves_by_path(abstract)
     saved = json.loads((folder / "meta.json").read_text())
     seeds = saved.get("seeds", self.seeds)
     check(
@@ -186,7 +189,7 @@ class Checkpoints:
       f"checkpoint {step} in {self.folder} is of seeds {seeds} and not of"
       f" {self.seeds}",
     )
-    wrong = differences(forms(leaves), saved["leaves"])
+    wrong = differences(leaf_types(leaves), saved["leaves"])
     names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
     check(
       not wrong,
@@ -221,13 +224,13 @@ def sharding(leaf: Any) -> jax.sharding.Sharding | None:
   return getattr(leaf, "sharding", None)
 
 
-def named(tree: Any) -> dict[str, Any]:
+def leaves_by_path(tree: Any) -> dict[str, Any]:
   """Returns the leaves by path, as in "params/dense/kernel", in tree order."""
   name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
   return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def forms(leaves: dict[str, Any]) -> dict[str, list]:
+def leaf_types(leaves: dict[str, Any]) -> dict[str, list]:
   """Returns [shape, dtype] of every leaf, as JSON values."""
   return {name: [list(x.shape), str(x.dtype)] for name, x in leaves.items()}
 
@@ -261,7 +264,7 @@ def checksum(path: pathlib.Path) -> list[int]:
   return [len(data), zlib.crc32(data)]
 
 
-def damage(folder: pathlib.Path) -> str:
+def find_damage(folder: pathlib.Path) -> str:
   """Says which file is missing or changed, "" if none; reading errors are
   raised."""
   paths = files(folder)

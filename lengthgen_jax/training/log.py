@@ -66,7 +66,7 @@ class Log:
     self.path = folder / "metrics.jsonl"
     records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
     step = max(steps)
-    board, writes = str(folder / "tensorboard"), hosts.first()
+    board, writes = str(folder / "tensorboard"), hosts.is_primary()
     self.board = SummaryWriter(board, purge_step=step, write_to_disk=writes)
     self.bar = tqdm(
       total=self.attempt_steps,

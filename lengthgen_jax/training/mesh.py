@@ -175,7 +175,7 @@ class AnyHostFlag:
   def __call__(self, flag: bool) -> bool:
     """Votes, and returns the result of the call before; on one host, of this
     one."""
-    if not hosts.several():
+    if not hosts.is_multihost():
       return flag
     previous, self.on_its_way = self.on_its_way, self.mesh.any_host(flag)
     return bool(previous)
@@ -226,7 +226,7 @@ def _check_hosts(shape: Sequence[int], devices: int) -> None:
   """Raises UsageError for several hosts of which some have nothing to do."""
   size = math.prod(shape)
   check(
-    size == devices or not hosts.several(),
+    size == devices or not hosts.is_multihost(),
     f"mesh={shape}: {size} of {devices} devices, but --multihost uses all:"
     " change mesh, seeds or train.batch_size",
   )
