@@ -140,7 +140,7 @@ def _connect(
   except RuntimeError as error:
     reason = str(error).splitlines()[0]
     raise UsageError(f"--coordinator={coordinator}: {reason}") from error
-  _count, _own = jax.process_count(), jax.process_index()
+  _count, _index = jax.process_count(), jax.process_index()
   if not is_primary():
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
