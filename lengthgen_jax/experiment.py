@@ -111,7 +111,7 @@ class Experiment:
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
 
-  def live(self, width):
+  def nonzero_places(self, width):
     """Returns how many places of a padded number may be other than zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
     return width - (1 if self.fixed_width else slack)

@@ -202,8 +202,8 @@ def too_large(experiment: Experiment, scaffold: dict[str, SiteLines]) -> bool:
     return any(
       sizes[-1] > n for sizes, n in zip(surveyed, GRID_WIDEST, strict=True)
     )
-  tape = transducer_of(experiment.task)
-  return receptive_fields.widths(experiment, scaffold, tape)[-1] > WIDEST
+  transducer = transducer_of(experiment.task)
+  return receptive_fields.widths(experiment, scaffold, transducer)[-1] > WIDEST
 
 
 @functools.cache
@@ -355,7 +355,7 @@ def hunt(number: int) -> str:
     survey = survey_of(drawn.experiment, drawn.scaffold)
   except UsageError as reason:
     return f"refused: {sentence(str(reason))}"
-  states = States(drawn.experiment, drawn.params, survey.tape, 1 << 12)
+  states = States(drawn.experiment, drawn.params, survey.transducer, 1 << 12)
   for size in sizes_beyond(drawn):
     check_size(drawn, survey, states, size)
   check_small(drawn, survey, states)
@@ -389,13 +389,13 @@ def sizes_beyond(drawn: Draw) -> list:
 
 def views_at(
   drawn: Draw, size: int | tuple[int, int]
-) -> list[tuple[receptive_fields.ReceptiveField, receptive_fields.Example]]:
+) -> list[tuple[receptive_fields.ReceptiveField, receptive_fields.RowExample]]:
   """Returns the [(ReceptiveField, Example)] of all rows at a size."""
   args = drawn.experiment, drawn.scaffold
   if drawn.grid:
     return list(running_sums.views_at(*args, size, GRID_BOUND))
-  tape = transducer_of(drawn.experiment.task)
-  return list(receptive_fields.views_at(*args, tape, size, BOUND))
+  transducer = transducer_of(drawn.experiment.task)
+  return list(receptive_fields.views_at(*args, transducer, size, BOUND))
 
 
 def check_size(
@@ -441,7 +441,9 @@ def ordinary(
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
   items = np.concatenate([items, items[-1:].repeat(BATCH - count, 0)])
-  lengths = size if drawn.grid else [experiment.live(size)] * task.operands
+  lengths = (
+    size if drawn.grid else [experiment.nonzero_places(size)] * task.operands
+  )
   bound = GRID_BOUND if drawn.grid else BOUND
   parsed = [(digits, lengths) for digits in items]
   batch = data.typed_batch(task, kind, parsed, size, bound)
@@ -453,7 +455,7 @@ def contexts_of(
   drawn: Draw,
   survey: certificate.Survey,
   view: receptive_fields.ReceptiveField,
-  example: receptive_fields.Example,
+  example: receptive_fields.RowExample,
   items: np.ndarray,
   batch: pack.Batch,
 ) -> np.ndarray:
@@ -461,7 +463,7 @@ def contexts_of(
   read_contexts = (
     running_sums._contexts if drawn.grid else certificate._contexts
   )
-  return read_contexts(survey.tape, view, example, items, batch)
+  return read_contexts(survey.transducer, view, example, items, batch)
 
 
 def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
@@ -475,22 +477,22 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
       1,
       1,
     )
-  tape = transducer_of(task)
+  transducer = transducer_of(task)
   live = 1
   while (
-    task.base ** ((live + 1) * len(tape.long)) * 10 ** len(task.shared)
+    task.base ** ((live + 1) * len(transducer.long)) * 10 ** len(task.shared)
     <= 4 * BATCH
   ):
     live += 1
   width = experiment.fixed_width or live + task.slack
-  live = min(live, experiment.live(width))
-  free = live * len(tape.long) + len(task.shared)
+  live = min(live, experiment.nonzero_places(width))
+  free = live * len(transducer.long) + len(task.shared)
   digits = np.indices((task.base,) * free).reshape(free, -1).T
   items = np.zeros((len(digits), task.operands, width), np.int32)
-  for k, operand in enumerate(tape.long):
+  for k, operand in enumerate(transducer.long):
     items[:, operand, :live] = digits[:, k * live : (k + 1) * live]
   for k, operand in enumerate(task.shared):
-    items[:, operand, 0] = digits[:, live * len(tape.long) + k]
+    items[:, operand, 0] = digits[:, live * len(transducer.long) + k]
   return items[: 16 * BATCH], width
 
 
@@ -532,7 +534,7 @@ def check_small(drawn: Draw, survey: certificate.Survey, states: States) -> int:
     )
     tables = states.logits(view, contexts)
     compare(tables, logits[:, example.row])
-    end = survey.tape.task.end
+    end = survey.transducer.task.end
     margins = certificate.margins(view, contexts, tables, end)
     tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tables).max()))
     agree = (margins > 0) == right[:, example.row]
@@ -575,7 +577,7 @@ def check_fitted(drawn: Draw, survey: certificate.Survey) -> None:
           States(
             drawn.experiment,
             with_head(drawn, head, kernel),
-            survey.tape,
+            survey.transducer,
             1 << 12,
           ).logits(view, contexts)
           for view, contexts in cases
@@ -591,8 +593,8 @@ def check_fitted(drawn: Draw, survey: certificate.Survey) -> None:
   features = np.concatenate([features, np.ones((len(features), 1))], axis=1)
   answers = np.concatenate(
     [
-      contexts[:, view.asked].astype(int)
-      if view.asked is not None
+      contexts[:, view.answer_column].astype(int)
+      if view.answer_column is not None
       else np.full(len(contexts), task.end)
       for view, contexts in cases
     ]
@@ -612,7 +614,7 @@ def check_fitted(drawn: Draw, survey: certificate.Survey) -> None:
   was_right = False
   for step in (0.0, 0.1, 0.3, 1.0, 3.0, 10.0):
     params = with_head(drawn, head, kernel + step * noise, bias)
-    states = States(drawn.experiment, params, survey.tape, 1 << 12)
+    states = States(drawn.experiment, params, survey.transducer, 1 << 12)
     smallest = min(
       certificate.margins(
         view, contexts, states.logits(view, contexts), task.end
@@ -652,8 +654,8 @@ def check_shortest(
       worst, (margins[k], (view, examples[0], contexts[k])), key=lambda x: x[0]
     )
   view, example, context = worst[1]
-  live = drawn.experiment.live(example.width)
-  items = certificate.inputs_of(survey, view, example, context, live)
+  live = drawn.experiment.nonzero_places(example.width)
+  items = certificate.input_with_context(survey, view, example, context, live)
   batch, logits = ordinary(drawn, drawn.params, items[None], example.width)
   assert logits[0, example.row].argmax() != batch.target[0, example.row]
 
@@ -670,7 +672,10 @@ def with_head(
 def main() -> int:
   """Hunts over the draws asked for; returns 1 if one does not hold."""
   # One program for all widths.
-  receptive_fields.ROUND, running_sums.COLUMNS = BOUND, GRID_BOUND[0]
+  receptive_fields.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = (
+    BOUND,
+    GRID_BOUND[0],
+  )
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)

@@ -1,5 +1,6 @@
 """Fixtures: one tiny trained workdir for all tests that read one."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 import command  # noqa: E402
+import jax  # noqa: E402
 import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
@@ -24,11 +26,19 @@ from lengthgen_jax.pipelines import workdir as workdirs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # Rows on which rounding is measured: of small models fewer say as much.
-certificate.DENSE_ROWS, running_sums.SAMPLES = 5_000, 100
+certificate.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 5_000, 100
 
 
 def pytest_unconfigure():
   shutil.rmtree(CACHE, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_are_freed():
+  """Programs of one file are of no use to the next, and take gigabytes."""
+  yield
+  jax.clear_caches()
+  gc.collect()
 
 
 @pytest.fixture

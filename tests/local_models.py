@@ -56,11 +56,11 @@ class Case:
   scaffold: dict
 
   def __post_init__(self):
-    self.tape = Transducer(self.built.task)
-    sizes = receptive_fields.widths(self.built, self.scaffold, self.tape)
+    self.transducer = Transducer(self.built.task)
+    sizes = receptive_fields.widths(self.built, self.scaffold, self.transducer)
     self.first, self.last = sizes[0], sizes[-1]
     assert self.last + 6 <= BOUND
-    self.states = States(self.built, self.params, self.tape, 1 << 10)
+    self.states = States(self.built, self.params, self.transducer, 1 << 10)
     head = self.built.task.name
     self.apply = jax.jit(lambda *own: self.built.apply(*own, head)[0])
     self.at = functools.cache(
@@ -78,7 +78,9 @@ class Case:
   def rows(self, width: int) -> dict:
     """{row: (ReceptiveField, Example)} at a width."""
     at = self.at(width)
-    view = functools.partial(receptive_fields.view, self.built, self.tape, at)
+    view = functools.partial(
+      receptive_fields.view, self.built, self.transducer, at
+    )
     return {row: view(row, place) for row, place in at.rows}
 
   def inputs(self, width: int):
@@ -172,11 +174,11 @@ def small(task: str):
   params = params | {head: own}
   scaffold = {site: by_head(site, built.task) for site in HEADS}
   survey = certificate.survey(built, scaffold)
-  states = States(built, params, survey.tape, 64)
+  states = States(built, params, survey.transducer, 64)
   tallies = []
   for view, contexts in zip(survey.views, survey.contexts, strict=True):
     tallies.append(Tally())
     cases = certificate.enumerate_view(states, view, contexts, tallies[-1])
     assert sum(cases) == contexts.count == tallies[-1].cases
-  dense = certificate.Dense(built, scaffold, params, 64)
+  dense = certificate.ForwardPass(built, scaffold, params, 64)
   return Model(built, scaffold, params), survey, states, dense, tallies

@@ -89,8 +89,10 @@ def test_digits_of_far_rows_are_found_however_far(site, segment, changes):
 
 def test_the_rows_surveyed_follow_the_lines():
   grid = grid_model()
-  tape = running_sums.row_transducers(grid.experiment)[0]
-  rows = lambda scaffold: running_sums.sizes(grid.experiment, scaffold, tape)[1]
+  transducer = running_sums.row_transducers(grid.experiment)[0]
+  rows = lambda scaffold: running_sums.sizes(
+    grid.experiment, scaffold, transducer
+  )[1]
   assert rows(grid.scaffold) == range(1, 4)
   up = first_line(grid.scaffold["self"], TARGET, [-1, 0])
   assert rows(moved(grid, "self", up, intercept=[-4, 0])) == range(1, 7)
@@ -144,7 +146,7 @@ def test_first_rows_have_views_of_their_own():
   for (view, examples), contexts in zip(
     survey.views.items(), survey.contexts, strict=True
   ):
-    assert contexts.tape.task.first == view.first
+    assert contexts.transducer.task.first == view.first
     rows = {example.size[0] + 1 for example in examples}
     assert all(example.row >= 0 for example in examples) and rows
 
@@ -173,7 +175,7 @@ def test_rows_of_many_layers_drift_no_farther_than_is_surveyed(kind):
       "cross": one_seed(shared_lines(read, 2)),
     }
   case = Case(built, params, scaffold)
-  assert receptive_fields.reach(built, scaffold) == 4
+  assert receptive_fields.context_radius(built, scaffold) == 4
   for width in range(case.last + 1, case.last + 5):
     assert {view for view, _ in case.rows(width).values()} <= case.views
 
@@ -183,7 +185,9 @@ def test_lines_over_the_whole_sequence_count_its_marks():
   line = lambda segment, c: {
     "self": one_seed(shared_lines([Line(segment, LEFT, 1, c)], 2))
   }
-  reach = lambda *arguments: receptive_fields.reach(built, line(*arguments))
+  reach = lambda *arguments: receptive_fields.context_radius(
+    built, line(*arguments)
+  )
   assert reach(WHOLE, -1) == 2 * (1 + 2)
   assert reach(0, -1) == 2 * (1 + 1)
   assert reach(TARGET, -1) == 0 and reach(TARGET, -3) == 2 * 2
@@ -199,7 +203,7 @@ def test_prompts_without_marks_are_as_long_as_they_are():
     "cross": one_seed(shared_lines(far, 2)),
     "encoder": one_seed(shared_lines(far, 2)),
   }
-  assert receptive_fields.reach(built, scaffold) == 2
+  assert receptive_fields.context_radius(built, scaffold) == 2
 
 
 def test_lines_that_reach_too_far_are_said_before_a_survey_begins():
@@ -225,19 +229,19 @@ def test_contexts_of_many_wide_values_are_told_apart():
   There are seven places of items and outputs of Dyck with bound 60, 64 values:
   as one 64-bit number, 128 contexts would be 96.
   """
-  tape = Transducer(TASKS["dyck"](bound=60))
-  assert tape.values == 64
-  contexts = Contexts(tape, [Position((0,), True, False)] * 7)
+  transducer = Transducer(TASKS["dyck"](bound=60))
+  assert transducer.values == 64
+  contexts = Contexts(transducer, [Position((0,), True, False)] * 7)
   every = np.concatenate(list(contexts.chunks(1 << 10)))
   assert len(every) == contexts.count == 128
   states = States.__new__(States)
-  states.tape = tape
+  states.transducer = transducer
   columns = list(range(contexts.columns))
   first, same = states._distinct(every, columns)
   assert len(first) == 128 and sorted(same) == list(range(128))
   np.testing.assert_array_equal(every[first][same], every)
   narrow = Transducer(TASKS["dyck"](bound=2))
-  states.tape = narrow
+  states.transducer = narrow
   first, same = states._distinct(every % 2, [0, 3])
   assert len(first) == len(np.unique(every[:, [0, 3]] % 2, axis=0))
   np.testing.assert_array_equal(
@@ -262,7 +266,9 @@ def test_a_large_vocabulary_has_vectors_of_every_phase():
   items, batch = case.inputs(6)
   dense = np.asarray(case.apply(params, scaffold, batch))
   for row, (view, example) in case.rows(6).items():
-    contexts = certificate._contexts(case.tape, view, example, items, batch)
+    contexts = certificate._contexts(
+      case.transducer, view, example, items, batch
+    )
     tables = case.states.logits(view, contexts)
     np.testing.assert_allclose(tables, dense[:, row], rtol=0, atol=1e-4)
 
@@ -379,7 +385,7 @@ def test_a_head_that_is_no_number_is_wrong():
     (params, candidate.scaffold),
   ):
     survey = certificate.survey(candidate.experiment, scaffold_)
-    states = States(candidate.experiment, params_, survey.tape)
+    states = States(candidate.experiment, params_, survey.transducer)
     for view, contexts in zip(survey.views, survey.contexts, strict=True):
       tally = certificate.Tally()
       list(certificate.enumerate_view(states, view, contexts, tally))
@@ -405,8 +411,8 @@ def test_nothing_is_proved_by_less_than_all_cases(flaw):
   experiment = type("Experiment", (), {"fixed_width": None})
   usual = {"cases": 9, "wrong": 0, "margin": 2.0, "rounding": 1e-5}
   usual |= {"counterexamples": [], "complete": True}
-  assert verdict.verdict(experiment, usual, np.inf)["value"] == 1
-  assert verdict.verdict(experiment, usual | flaw, np.inf)["value"] != 1
+  assert verdict.decide(experiment, usual, np.inf)["value"] == 1
+  assert verdict.decide(experiment, usual | flaw, np.inf)["value"] != 1
 
 
 def test_two_computations_that_agree_still_round():
@@ -440,12 +446,12 @@ def test_lines_are_one_set_for_all_layers_or_one_for_each(layers):
 
 def test_a_view_that_no_input_has_has_no_contexts():
   """No context is counted where zeros alone can follow and there is a digit."""
-  tape = running_sums.RowTransducer(RunningSum(True, 11))
+  transducer = running_sums.RowTransducer(RunningSum(True, 11))
   steps = (Position((2,), False, False), Position((0, 2), True, False))
-  contexts = Contexts(tape, steps)
+  contexts = Contexts(transducer, steps)
   every = np.concatenate(list(contexts.chunks(64)))
   assert len(every) == contexts.count and not every[:, 1].any()
-  tape.possible = lambda state, digits: False
-  tape.table = tape._table()
-  assert Contexts(tape, steps).count == 0
-  assert not list(Contexts(tape, steps).chunks(64))
+  transducer.possible = lambda state, digits: False
+  transducer.table = transducer._table()
+  assert Contexts(transducer, steps).count == 0
+  assert not list(Contexts(transducer, steps).chunks(64))

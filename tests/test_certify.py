@@ -31,7 +31,7 @@ def judged(survey, states, view, contexts):
   """(contexts [B, columns], margins [B]) of a view."""
   found = np.concatenate(list(contexts.chunks(1 << 20)))
   logits = states.logits(view, found)
-  end = survey.tape.task.end
+  end = survey.transducer.task.end
   return found, certificate.margins(view, found, logits, end)
 
 
@@ -83,8 +83,8 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
       (order[0], examples[-1], rng),
       (order[-1], examples[-1], None),
     ):
-      live = own.experiment.live(example.width)
-      items = certificate.inputs_of(
+      live = own.experiment.nonzero_places(example.width)
+      items = certificate.input_with_context(
         survey, view, example, cases[k], live, source
       )
       assert items.shape == (1, example.width) and not items[:, live:].any()
@@ -97,9 +97,13 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
 
 @pytest.mark.parametrize("task", LIVE)
 def test_values_have_a_code_of_their_own(task):
-  tape = small(task)[1].tape
-  values = np.indices((tape.values,) * 3).reshape(3, -1).T.astype(np.uint8)
-  code = States._code(types.SimpleNamespace(tape=tape), values, [0, 1, 2])
+  transducer = small(task)[1].transducer
+  values = (
+    np.indices((transducer.values,) * 3).reshape(3, -1).T.astype(np.uint8)
+  )
+  code = States._code(
+    types.SimpleNamespace(transducer=transducer), values, [0, 1, 2]
+  )
   assert sorted(code) == list(range(len(values)))
 
 
@@ -124,14 +128,14 @@ def test_a_tally_in_pieces_is_that_of_all_at_once():
   edges = np.array(certificate.EDGES)
   inside = (margins[:, None] >= edges[:-1]) & (margins[:, None] < edges[1:])
   assert tally.histogram == inside.sum(axis=0).tolist()
-  order = np.argsort(margins)[: certificate.THIN]
+  order = np.argsort(margins)[: certificate.THINNEST_KEPT]
   assert len(order) == 32 and margins[order].max() < 0
   assert [m for m, _ in tally.thin] == margins[order].tolist()
   assert [c for _, c in tally.thin] == contexts[order].tolist()
 
 
 def test_what_is_no_number_is_wrong():
-  view = types.SimpleNamespace(asked=0)
+  view = types.SimpleNamespace(answer_column=0)
   contexts = np.array([[0], [1], [1], [2]], np.uint8)
   logits = np.array(
     [[3, 1, 1], [np.nan] * 3, [np.inf, np.inf, 0], [5, 6, 6.5]], np.float32
@@ -206,7 +210,7 @@ def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
   assert 0 < len(found) < len(tallies)
   assert not any(tally.wrong for tally in found[:-1])
   assert 0 < found[-1].wrong <= tallies[len(found) - 1].wrong
-  first = survey.narrowest(len(found))
+  first = survey.first_views(len(found))
   told = verdict.counterexamples(first, found, dense, own)
   all_told = verdict.counterexamples(survey, tallies, dense, own)
   assert told and len(told[0]) == len(all_told[0])
@@ -234,7 +238,7 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
 def verdict_of(width=None, exact=float("inf"), **found) -> dict:
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
   found = usual | {"counterexamples": [], "complete": True} | found
-  return verdict.verdict(types.SimpleNamespace(fixed_width=width), found, exact)
+  return verdict.decide(types.SimpleNamespace(fixed_width=width), found, exact)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +285,10 @@ def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
     items = np.pad(own.experiment.task.parse(text)[0], [(0, 0), (0, 2)])
     batch, _ = dense(np.repeat(items[None], 32, 0), width)
     assert not own.hits(batch)[1].any()
-  practice = verdict.practice(survey, tallies, own.experiment, 0)
-  assert practice == verdict.practice(survey, tallies, own.experiment, 0)
+  practice = verdict.inputs_to_train_on(survey, tallies, own.experiment, 0)
+  assert practice == verdict.inputs_to_train_on(
+    survey, tallies, own.experiment, 0
+  )
   longest = own.experiment.train_length
   texts = practice["failing"] + practice["thin"]
   assert {len(text) for text in texts} == set(range(1, longest + 1))
@@ -295,7 +301,7 @@ def test_float64_says_the_same_more_exactly():
   told = states.logits(view, cases)
   with jax.enable_x64(True):
     built, params = certificate.in_float64(own.experiment, own.params)
-    exact = States(built, params, survey.tape, 64).logits(view, cases)
+    exact = States(built, params, survey.transducer, 64).logits(view, cases)
   assert told.dtype == np.float32 and exact.dtype == np.float64
   np.testing.assert_allclose(told, exact, rtol=0, atol=1e-4)
   assert (told != exact).any()
@@ -317,15 +323,15 @@ def test_rounding_is_what_the_whole_model_says_otherwise(monkeypatch):
   monkeypatch.setattr(certificate, "DENSE_ROWS", 20 * rows)
   most, compared = certificate.rounding(states, survey, dense, 0)
   assert most < 1e-5 and compared == 20 * rows
-  most, compared = verdict.thinnest(survey, tallies, states, dense)
+  most, compared = verdict.rounding_of_thinnest(survey, tallies, states, dense)
   assert most < 1e-5
   assert compared == sum(len(tally.thin) for tally in tallies)
   head = "logits_dense_successor"
   bias = own.params[head]["bias"].at[3].add(0.5)
   off = own.params | {head: own.params[head] | {"bias": bias}}
-  other = States(own.experiment, off, survey.tape, 64)
+  other = States(own.experiment, off, survey.transducer, 64)
   for most, _ in (
     certificate.rounding(other, survey, dense, 0),
-    verdict.thinnest(survey, tallies, other, dense),
+    verdict.rounding_of_thinnest(survey, tallies, other, dense),
   ):
     np.testing.assert_allclose(most, 0.5, atol=1e-4)

@@ -147,7 +147,7 @@ def test_a_views_logits_are_those_of_the_whole_model(name):
         target[:, first + example.places[number]]
         if kind == "said"
         else items[:, which, example.places[number] if number >= 0 else 0]
-        for kind, which, number in view.columns(own.tape.shared)
+        for kind, which, number in view.columns(own.transducer.shared)
       ]
       contexts = np.stack([np.zeros(BATCH), *contexts], axis=1)[:, 1:]
       told = own.states.logits(view, contexts.astype(np.uint8))
@@ -170,7 +170,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
     ("addition", "decoder_only", 0),
   ):
     built, _ = model(task, kind, False, encoder)
-    tape = Transducer(built.task)
+    transducer = Transducer(built.task)
     line = lambda c: one_seed(shared_lines([Line(WHOLE, LEFT, 1, c)], 2))
     shared = {"self": line(-1)}
     if encoder:
@@ -180,7 +180,8 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site():
       layers = encoder if site == "encoder" else 2
       each[site] = type(own)(*(np.repeat(x, layers, 0) for x in own))
     found, wanted = (
-      receptive_fields.widths(built, own, tape)[-1] for own in (shared, each)
+      receptive_fields.widths(built, own, transducer)[-1]
+      for own in (shared, each)
     )
     reach = 2 * 1 + (2 * 2 + 4 * 4 if encoder else 0)
     assert found == wanted >= 3 * 2 * reach

@@ -17,13 +17,13 @@ from lengthgen_jax.tasks import TASKS
 BRACKETS = ("()", "()[]", "()[]{}")
 
 
-def tracked(tape, items):
+def tracked(transducer, items):
   """Names of the outputs for items [n], by a task's table."""
-  state, told = (0, tape.task.begin), []
+  state, told = (0, transducer.task.begin), []
   for item in items:
-    (own,), output, state = tape.table[state][item]
+    (own,), output, state = transducer.table[state][item]
     assert own == item
-    told.append(tape.task.names[output])
+    told.append(transducer.task.names[output])
   return told
 
 
@@ -44,17 +44,17 @@ def nested(brackets: str, bound: int, text: str) -> list[str]:
 @pytest.mark.parametrize("brackets", BRACKETS)
 def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
   bound, length = (3, 8) if brackets == "()" else (2, 5)
-  tape = Transducer(TASKS["dyck"](brackets=brackets, bound=bound))
+  transducer = Transducer(TASKS["dyck"](brackets=brackets, bound=bound))
   for items in itertools.product(range(len(brackets)), repeat=length):
     text = "".join(brackets[item] for item in items)
-    assert tracked(tape, items) == nested(brackets, bound, text), text
+    assert tracked(transducer, items) == nested(brackets, bound, text), text
 
 
 @pytest.mark.parametrize("group, order", (("S3", 6), ("S5", 120)))
 def test_products_are_those_of_a_group(group, order):
   task = TASKS["permutations"](group=group)
-  table, tape = np.empty((order, order), int), Transducer(task)
-  for (_, state), moves in tape.table.items():
+  table, transducer = np.empty((order, order), int), Transducer(task)
+  for (_, state), moves in transducer.table.items():
     table[state] = [new for _, _, (_, new) in moves]
   everything = np.arange(order)
   assert (table[0] == everything).all() and (table[:, 0] == everything).all()
@@ -64,7 +64,7 @@ def test_products_are_those_of_a_group(group, order):
   assert (table[table[a, b], c] == table[a, table[b, c]]).all()
   assert (table != table.T).any()
   words = [task.names[i] for i in (a[0], b[0], c[0])]
-  assert tracked(tape, (a[0], b[0], c[0])) == plain.composed(words)
+  assert tracked(transducer, (a[0], b[0], c[0])) == plain.composed(words)
 
 
 @pytest.mark.parametrize("name", ("modular", "permutations", "dyck"))

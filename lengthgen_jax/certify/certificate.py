@@ -10,7 +10,7 @@ the dense path, and the lemma.
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import receptive_fields
-from lengthgen_jax.certify.receptive_fields import Example, ReceptiveField
+from lengthgen_jax.certify.receptive_fields import ReceptiveField, RowExample
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import check
@@ -29,7 +29,7 @@ from lengthgen_jax.tasks import data, pack
 from lengthgen_jax.training.mesh import ONE, Mesh
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
-THIN = 32  # how many contexts with the smallest margins are kept for each view
+THINNEST_KEPT = 32  # contexts of each view that are kept, by smallest margin
 PASS = 32  # inputs that the whole model computes at once
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 ULPS = 2  # the least rounding assumed, in last places of the largest logit
@@ -37,24 +37,25 @@ DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 
 class Survey(NamedTuple):
-  """A survey is everything that there is to check of a model.
+  """A Survey is everything that a certificate has to check of a model.
 
   Attributes:
-    tape: the Transducer of the task.
-    views: {ReceptiveField: [Example, ...]}, narrowest first.
+    transducer: the Transducer of the task.
+    views: {ReceptiveField: [RowExample, ...]}, those of the smallest sizes
+      first.
     contexts: the Contexts of every view, in the same order.
   """
 
-  tape: Transducer
-  views: dict[ReceptiveField, list[Example]]
+  transducer: Transducer
+  views: dict[ReceptiveField, list[RowExample]]
   contexts: list[Contexts]
 
   @property
   def cases(self) -> int:
-    """This is the number of contexts of all views."""
+    """Returns the number of contexts of all views."""
     return sum(contexts.count for contexts in self.contexts)
 
-  def narrowest(self, count: int) -> "Survey":
+  def first_views(self, count: int) -> "Survey":
     """Returns the survey of the first `count` views alone."""
     views = dict(list(self.views.items())[:count])
     return self._replace(views=views, contexts=self.contexts[:count])
@@ -62,15 +63,15 @@ class Survey(NamedTuple):
 
 def survey(experiment: Experiment, scaffold: dict[str, SiteLines]) -> Survey:
   """Returns the views of a model's rows, and their contexts."""
-  tape = Transducer(experiment.task)
-  views = receptive_fields.views(experiment, scaffold, tape)
-  contexts = [Contexts(tape, view.steps) for view in views]
-  return Survey(tape, views, contexts)
+  transducer = Transducer(experiment.task)
+  views = receptive_fields.views(experiment, scaffold, transducer)
+  contexts = [Contexts(transducer, view.steps) for view in views]
+  return Survey(transducer, views, contexts)
 
 
 @dataclasses.dataclass
 class Tally:
-  """A tally counts what was found in the contexts of a view, so far.
+  """A Tally counts the right and wrong contexts of a view, so far.
 
   Attributes:
     cases, wrong: how many contexts were checked, and how many of them are
@@ -96,9 +97,9 @@ class Tally:
     self.margin = min(self.margin, float(margins.min()))
     counts = np.histogram(margins, EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
-    order = np.argsort(margins, kind="stable")[:THIN]
+    order = np.argsort(margins, kind="stable")[:THINNEST_KEPT]
     thinnest = [[float(margins[k]), contexts[k].tolist()] for k in order]
-    self.thin = sorted([*self.thin, *thinnest])[:THIN]
+    self.thin = sorted([*self.thin, *thinnest])[:THINNEST_KEPT]
 
 
 def margins(
@@ -120,8 +121,8 @@ def margins(
   """
   logits = np.array(logits)
   answers = np.full(len(contexts), end)
-  if view.asked is not None:
-    answers = contexts[:, view.asked].astype(int)
+  if view.answer_column is not None:
+    answers = contexts[:, view.answer_column].astype(int)
   right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
   np.put_along_axis(logits, answers[:, None], -np.inf, 1)
   with np.errstate(invalid="ignore"):
@@ -138,18 +139,18 @@ def enumerate_view(
 ) -> Iterator[int]:
   """Adds every chunk from `skip` on to the tally; yields each one's size."""
   chunks = itertools.islice(contexts.chunks(states.size), skip, None)
-  end = states.tape.task.end
+  end = states.transducer.task.end
   for chunk, logits in states.of_chunks(view, chunks, contexts.count):
     tally.add(chunk, margins(view, chunk, logits, end))
     yield len(chunk)
 
 
-def inputs_of(
+def input_with_context(
   survey: Survey,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   context: np.ndarray | list[int],
-  live: int,
+  nonzero_places: int,
   rng: np.random.Generator | None = None,
 ) -> np.ndarray | None:
   """Returns an input whose row has a given context.
@@ -159,42 +160,37 @@ def inputs_of(
     view: the view of the row.
     example: the row, one that has the view.
     context: values of the view's columns.
-    live: how many places may be other than zero.
+    nonzero_places: how many places may be other than zero.
     rng: chooses among such inputs; None takes the first.
 
   Returns:
     Digits [operands, W], or None where there is no such input.
   """
-  digits, outputs, shared = {}, {}, 0
-  columns = view.columns(survey.tape.shared)
-  for (kind, which, number), column in columns.items():
-    value = int(context[column])
-    if number < 0:
-      shared = value
-    elif kind == "given":
-      digits[which, example.places[number]] = value
-    else:
-      outputs[example.places[number]] = value
-  return survey.tape.realize(shared, digits, outputs, example.width, live, rng)
+  constraints = values_by_place(survey.transducer, view, example, context)
+  return survey.transducer.realize(
+    *constraints, example.width, nonzero_places, rng
+  )
 
 
-def inputs(
+def thinnest_inputs(
   survey: Survey,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   tally: Tally,
-  dense: "Dense",
+  dense: "ForwardPass",
 ) -> np.ndarray:
   """Returns digits [n, operands, W] of inputs that have a tally's thinnest
   contexts at an example."""
-  live = dense.experiment.live(example.width)
-  realize = lambda context: inputs_of(survey, view, example, context, live)
+  nonzero_places = dense.experiment.nonzero_places(example.width)
+  realize = lambda context: input_with_context(
+    survey, view, example, context, nonzero_places
+  )
   return np.stack([realize(context) for _, context in tally.thin])
 
 
-class Dense:
-  """The dense path runs the whole model on whole inputs, as the rest of the
-  program does.
+class ForwardPass:
+  """A ForwardPass runs the whole model on whole inputs, as the rest of the
+  program does; what it computes is called the dense path.
 
   Attributes:
     experiment: the experiment that the model belongs to.
@@ -233,8 +229,8 @@ class Dense:
     arrays fit a CPU's cache.
     """
     task, kind, count = self.experiment.task, self.experiment.kind, len(items)
-    live = self.experiment.live(np.asarray(width))
-    lengths = np.broadcast_to(live, task.operands)
+    nonzero_places = self.experiment.nonzero_places(np.asarray(width))
+    lengths = np.broadcast_to(nonzero_places, task.operands)
     filled = np.concatenate([items, items[-1:].repeat(-count % PASS, 0)])
     parsed = [(digits, lengths) for digits in filled]
     batch = data.typed_batch(task, kind, parsed, width, self.longest)
@@ -247,7 +243,7 @@ class Dense:
 
 
 def rounding(
-  states: States, survey: Survey, dense: Dense, seed: int
+  states: States, survey: Survey, dense: ForwardPass, seed: int
 ) -> tuple[float, int]:
   """Measures how far the layer-wise tables and the dense path are apart.
 
@@ -263,10 +259,10 @@ def rounding(
   for width in sorted({width for width, _ in by_row}):
     items = _random_inputs(generator, dense.experiment, count, width)
     batch, logits = dense(items, width)
-    check_task(dense.experiment, survey.tape, items, batch)
+    check_task(dense.experiment, survey.transducer, items, batch)
     for row in (row for group, row in by_row if group == width):
       view, example = by_row[width, row]
-      contexts = _contexts(survey.tape, view, example, items, batch)
+      contexts = _contexts(survey.transducer, view, example, items, batch)
       compared.setdefault(view, []).append((contexts, logits[:, row]))
   largest, rows = 0.0, 0
   for view, parts in compared.items():
@@ -288,33 +284,92 @@ def gap(tables: np.ndarray, dense: np.ndarray) -> float:
 
 
 def _contexts(
-  tape: Transducer,
+  transducer: Transducer,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   items: np.ndarray,
   batch: pack.Batch,
 ) -> np.ndarray:
-  """Returns what the inputs have in a view's columns: [B, columns]."""
-  rows = np.asarray(batch.rows.left[0, :, 0])
-  outputs = np.asarray(batch.target)
-  first = int(batch.first[0])
-  columns = []
-  for kind, which, number in view.columns(tape.shared):
+  """Returns the contexts [B, columns] that inputs have at a row."""
+  outputs, first = np.asarray(batch.target), int(batch.first[0])
+  return gather_contexts(
+    transducer,
+    view,
+    example,
+    len(items),
+    digits=lambda operand, place: items[:, operand, max(place, 0)],
+    outputs=lambda place: outputs[:, first + place],
+  )
+
+
+def gather_contexts(
+  transducer: Transducer,
+  view: ReceptiveField,
+  example: RowExample,
+  count: int,
+  *,
+  digits: Callable[[int, int], np.ndarray],
+  outputs: Callable[[int], np.ndarray],
+) -> np.ndarray:
+  """Returns the contexts [count, columns] that inputs have at a row.
+
+  Args:
+    transducer: the transducer of the view's rows.
+    view: the view of the row.
+    example: the row.
+    count: the number of inputs.
+    digits: function of (operand, place) to the inputs' digits [count]; the
+      place is -1 for a digit that all places share.
+    outputs: function of a place to the right outputs [count].
+  """
+  contexts = np.zeros((count, len(view.columns(transducer.shared))), np.uint8)
+  for (kind, operand, number), column in view.columns(
+    transducer.shared
+  ).items():
+    place = example.places[number] if number >= 0 else -1
+    contexts[:, column] = (
+      outputs(place) if kind == "said" else digits(operand, place)
+    )
+  return contexts
+
+
+def values_by_place(
+  transducer: Transducer,
+  view: ReceptiveField,
+  example: RowExample,
+  context: np.ndarray | list[int],
+) -> tuple[int, dict[tuple[int, int], int], dict[int, int]]:
+  """Returns what a context says of the inputs that have it at a row.
+
+  Args:
+    transducer: the transducer of the view's rows.
+    view: the view of the row.
+    example: the row.
+    context: values of the view's columns.
+
+  Returns:
+    The digit that all places share (0 without one), {(operand, place): digit},
+    and {place: output}; see Transducer.realize.
+  """
+  shared, digits, outputs = 0, {}, {}
+  for (kind, operand, number), column in view.columns(
+    transducer.shared
+  ).items():
+    value = int(context[column])
     if number < 0:
-      columns.append(items[:, which, 0])
-    elif kind == "given":
-      columns.append(items[:, which, example.places[number]])
+      shared = value
+    elif kind == "said":
+      outputs[example.places[number]] = value
     else:
-      place = example.places[number]
-      assert rows[first + place] == place
-      columns.append(outputs[:, first + place])
-  if not columns:
-    return np.zeros((len(items), 0), np.uint8)
-  return np.stack(columns, axis=1).astype(np.uint8)
+      digits[operand, example.places[number]] = value
+  return shared, digits, outputs
 
 
 def check_task(
-  experiment: Experiment, tape: Transducer, items: np.ndarray, batch: pack.Batch
+  experiment: Experiment,
+  transducer: Transducer,
+  items: np.ndarray,
+  batch: pack.Batch,
 ) -> None:
   """Checks that a task is what it says it is.
 
@@ -323,7 +378,7 @@ def check_task(
 
   Args:
     experiment: the experiment of the task.
-    tape: the Transducer of the task.
+    transducer: the Transducer of the task.
     items: [B, operands, W] random digits.
     batch: the batch of these inputs.
 
@@ -335,7 +390,9 @@ def check_task(
   state = np.full(len(items), task.begin)
   outputs = []
   for place in range(items.shape[-1]):
-    read = [0 if k in tape.shared else place for k in range(task.operands)]
+    read = [
+      0 if k in transducer.shared else place for k in range(task.operands)
+    ]
     symbols = [items[:, k, p] for k, p in enumerate(read)]
     state, output = task.step(state, symbols)
     outputs.append(np.asarray(output))
@@ -345,7 +402,9 @@ def check_task(
       f" {place} of {items.shape[-1]}",
     )
   ids = {"decoder": batch.inputs, "encoder": batch.source}
-  for stack, tokens in receptive_fields.inputs_of(experiment, batch).items():
+  for stack, tokens in receptive_fields.tokens_by_stack(
+    experiment, batch
+  ).items():
     for i, token in enumerate(tokens):
       expected = token.which
       if token.kind == "said":
@@ -378,7 +437,7 @@ def _random_inputs(
   flip = generator.random(shape) < 0.1
   carries = np.where(flip, items, carries)
   items = np.choose(kind, [items, ends, carries])
-  items[:, :, experiment.live(width) :] = 0
+  items[:, :, experiment.nonzero_places(width) :] = 0
   for operand in task.shared:
     items[:, operand, 1:] = 0
   return items.astype(np.int32)

@@ -1,14 +1,13 @@
 """This module reads off what the logits of a row depend on, at every width.
 
-Finitely many views are all there are. A layout is one width: what stands where,
-and which cells a model's own biases open.
-
-A *view* is everything that the logits of one row are a function of: which
-states meet which states in which head of which layer and with what bias, and
-which tokens stand at the bottom of it, up to renaming. It is read off the open
-cells of the model's own biases at one width, from the row down: a row's state
-after a layer is a function of its state before and of the states (not the
-tokens) at the keys that it sees.
+A *view*, or receptive field, is everything that the logits of one row are a
+function of: which states meet which states in which head of which layer and
+with what bias, and which tokens stand at the bottom of it, up to renaming. It
+is read off the open cells of the model's own biases at one width (a Layout),
+from the row down: a row's state after a layer is a function of its state before
+and of the states (not the tokens) at the keys that it sees. Rows of different
+places and widths have the same view where only the numbers of their places
+differ. Finitely many views are all there are:
 
 Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
 which one layer can move a place (see `hops`), C the sum of the hops of all
@@ -57,9 +56,12 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import data, pack
 from lengthgen_jax.tasks.task import Task
 
+MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
+WIDTH_MULTIPLE = 32  # arrays are padded to it: one program serves many widths
+
 
 class Token(NamedTuple):
-  """A token is what an input holds.
+  """A Token says what an input of the model holds, without its value.
 
   Attributes:
     kind: "mark" (always the same token), "given" (a digit of an operand) or
@@ -82,19 +84,21 @@ class Token(NamedTuple):
 
 
 class Layout(NamedTuple):
-  """A layout is one width: tokens by stack, open cells, rows to say.
+  """A Layout is all that views are read off at one width.
+
+  A stack is "encoder" or "decoder".
 
   Attributes:
     width: W.
-    live: how many places may be other than zero.
+    nonzero_places: how many places may be other than zero.
     tokens: the Token of every input, by stack.
     cells: (stack, site, layer, row) -> ((key, bias by head), ...).
-    rows: (position, place) of every output; the end token's place is W.
+    rows: (row, place) of every output; the end token's place is W.
     size: what the input is padded to: W, or (N, M) of a grid.
   """
 
   width: int
-  live: int
+  nonzero_places: int
   tokens: dict[str, list[Token]]
   cells: dict[tuple[str, str, int, int], tuple]
   rows: list[tuple[int, int]]
@@ -102,7 +106,7 @@ class Layout(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def numbers(
+def batch_and_biases(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
   width: jax.Array,
@@ -116,7 +120,7 @@ def numbers(
     next(iter(task.test_sets)),
     jax.random.key(0),
     np.zeros(1, np.int32),
-    experiment.live(width),
+    experiment.nonzero_places(width),
     width,
     longest,
     (),
@@ -132,16 +136,18 @@ def layout(
   longest: int,
 ) -> Layout:
   """Returns tokens and open cells at a width, by the program's own biases."""
-  arrays = numbers(experiment, scaffold, np.int32(width), longest)
+  arrays = batch_and_biases(experiment, scaffold, np.int32(width), longest)
   batch, biases = jax.tree.map(np.asarray, arrays)
-  tokens = inputs_of(experiment, batch)
+  tokens = tokens_by_stack(experiment, batch)
   scored = np.flatnonzero(batch.weight[0] > 0)
   rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in scored]
-  cells = opened(experiment, tokens, biases)
-  return Layout(width, experiment.live(width), tokens, cells, rows, width)
+  cells = open_cells(experiment, tokens, biases)
+  return Layout(
+    width, experiment.nonzero_places(width), tokens, cells, rows, width
+  )
 
 
-def inputs_of(
+def tokens_by_stack(
   experiment: Experiment, batch: pack.Batch
 ) -> dict[str, list[Token]]:
   """Returns {stack: Token of every input} of a batch of like examples."""
@@ -153,7 +159,7 @@ def inputs_of(
   return tokens
 
 
-def opened(
+def open_cells(
   experiment: Experiment,
   tokens: dict[str, list[Token]],
   biases: dict[str, np.ndarray],
@@ -205,43 +211,41 @@ def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
   return tokens
 
 
-CELLS = 1 << 28  # the most cells of all layers' and heads' biases: a gibibyte
-ROUND = 32  # widths that one compiled program serves
-
-
 class Node(NamedTuple):
-  """A node is a state after a layer, and what it is computed from.
+  """A Node is a row's state after a layer, and what it is computed from.
 
   Attributes:
-    own: the state before the layer, by its number among the stack's inputs.
-    near: ((state, bias by head), ...) that self-attention sees.
-    far: ((state, bias by head), ...) that cross-attention sees.
+    previous: the row's state before the layer, by its number among the stack's
+      inputs that the view has.
+    self_keys: ((state, bias by head), ...) that self-attention sees.
+    cross_keys: ((state, bias by head), ...) that cross-attention sees.
   """
 
-  own: int
-  near: tuple
-  far: tuple
+  previous: int
+  self_keys: tuple
+  cross_keys: tuple
 
 
 class ReceptiveField(NamedTuple):
-  """A view is what the logits of a row are a function of.
+  """A view: everything that the logits of a row are a function of.
 
   Attributes:
     tokens: ((stack, tokens), ...): by stack ("encoder", "decoder"), the Token
       of every input met.
-    layers: ((stack, layer, nodes), ...) from the bottom up, nodes (position
-      among the inputs, Node); the last one is the row.
-    steps: the places that matter, for certify.transducer.
-    asked: the column of the contexts that holds what the row must say; None
-      where that is the end token.
-    first: on a grid, whether no row of it is before the view's; its contexts
-      are others.
+    layers: ((stack, layer, nodes), ...) from the bottom up; nodes are pairs of
+      a number among the stack's inputs and its Node; the last one is the row.
+    steps: the neighborhood: the places whose digits or outputs the row depends
+      on, and the gaps between them (certify.transducer).
+    answer_column: the column of the contexts that holds what the row must say;
+      None where that is the end token.
+    first: on a grid, whether the row is in the grid's first line of outputs,
+      which has no sum before it and so other contexts.
   """
 
   tokens: tuple
   layers: tuple
   steps: tuple
-  asked: int | None
+  answer_column: int | None
   first: bool = False
 
   def columns(self, shared: tuple[int, ...]) -> dict[tuple[str, int, int], int]:
@@ -254,12 +258,12 @@ class ReceptiveField(NamedTuple):
     places = [step for step in self.steps if isinstance(step, Position)]
     for number, step in enumerate(places):
       keys += [("given", operand, number) for operand in step.reads]
-      keys += [("said", 0, number)] * step.says
+      keys += [("said", 0, number)] * step.has_output
     return {key: column for column, key in enumerate(keys)}
 
 
-class Example(NamedTuple):
-  """An example is a row that has a view.
+class RowExample(NamedTuple):
+  """A RowExample is a row that has a certain view.
 
   Attributes:
     width: W.
@@ -278,16 +282,16 @@ class Example(NamedTuple):
 
 def view(
   experiment: Experiment,
-  tape: Transducer,
+  transducer: Transducer,
   row_layout: Layout,
   row: int,
   place: int,
-) -> tuple[ReceptiveField, Example]:
+) -> tuple[ReceptiveField, RowExample]:
   """Returns the (ReceptiveField, Example) of a row.
 
   Args:
     experiment: the experiment that the model belongs to.
-    tape: the Transducer of its task.
+    transducer: the Transducer of its task.
     row_layout: the layout of the row's width.
     row: position of the row.
     place: the place of the output that the row must say.
@@ -300,9 +304,9 @@ def view(
     below = need.setdefault((stack, n - 1), set())
     memory = need.setdefault(("encoder", depth["encoder"]), set())
     for i in need.get((stack, n), ()):
-      near, far = _seen(row_layout, stack, n, i)
-      below |= {i} | {key for key, _ in near}
-      memory |= {key for key, _ in far}
+      self_keys, cross_keys = _open_keys(row_layout, stack, n, i)
+      below |= {i} | {key for key, _ in self_keys}
+      memory |= {key for key, _ in cross_keys}
   inputs = {
     stack: sorted(need.get((stack, 0), ())) for stack in ("encoder", "decoder")
   }
@@ -315,11 +319,11 @@ def view(
     dependencies, below = number["encoder"], number[stack]
     nodes = []
     for i in sorted(need.get((stack, n), ())):
-      near, far = _seen(row_layout, stack, n, i)
+      self_keys, cross_keys = _open_keys(row_layout, stack, n, i)
       renamed = Node(
         below[i],
-        tuple((below[key], bias) for key, bias in near),
-        tuple((dependencies[key], bias) for key, bias in far),
+        tuple((below[key], bias) for key, bias in self_keys),
+        tuple((dependencies[key], bias) for key, bias in cross_keys),
       )
       nodes.append((below[i], renamed))
     if nodes:  # an encoder that no row sees has none
@@ -328,48 +332,50 @@ def view(
     s: [row_layout.tokens[s][i] for i in dependencies]
     for s, dependencies in inputs.items()
   }
-  steps, answer, places = _steps(tape, row_layout, tokens, place)
+  steps, answer, places = _steps(transducer, row_layout, tokens, place)
   renamed = tuple(
     (s, tuple(t._replace(place=places.get(t.place, -1)) for t in dependencies))
     for s, dependencies in tokens.items()
   )
   dependencies = ReceptiveField(renamed, tuple(layers), steps, answer)
-  return dependencies, Example(
+  return dependencies, RowExample(
     row_layout.width, row, place, tuple(places), row_layout.size
   )
 
 
-def _seen(row_layout: Layout, stack: str, n: int, i: int):
+def _open_keys(row_layout: Layout, stack: str, n: int, i: int):
   """Returns a row's open cells in a layer, of self- and of cross-attention."""
   if stack == "encoder":
     return row_layout.cells[stack, "encoder", n - 1, i], ()
-  far = row_layout.cells.get((stack, "cross", n - 1, i), ())
-  return row_layout.cells[stack, "self", n - 1, i], far
+  cross_keys = row_layout.cells.get((stack, "cross", n - 1, i), ())
+  return row_layout.cells[stack, "self", n - 1, i], cross_keys
 
 
-def _steps(tape: Transducer, row_layout: Layout, tokens: dict, place: int):
+def _steps(
+  transducer: Transducer, row_layout: Layout, tokens: dict, place: int
+):
   """Returns the places that matter.
 
   Returns:
     The places as steps; the column of what the row must say, None for the end
     token; and {place: its number}.
   """
-  width, live = row_layout.width, row_layout.live
+  width, nonzero_places = row_layout.width, row_layout.nonzero_places
   reads, outputs = {}, set()
   for token in (*tokens["encoder"], *tokens["decoder"]):
-    if token.kind == "given" and token.which not in tape.shared:
+    if token.kind == "given" and token.which not in transducer.shared:
       reads.setdefault(token.place, set()).add(token.which)
     if token.kind == "said":
       outputs.add(token.place)
   places = sorted(set(reads) | outputs | ({place} if place < width else set()))
-  steps, answer, columns, after = [], None, len(tape.shared), 0
+  steps, answer, columns, after = [], None, len(transducer.shared), 0
   for current in places:
     if current > after:
-      zeros = max(current - max(after, live), 0)
-      steps.append(tape.shorten(Gap(current - after - zeros, zeros)))
+      zeros = max(current - max(after, nonzero_places), 0)
+      steps.append(transducer.shorten(Gap(current - after - zeros, zeros)))
     operands = tuple(sorted(reads.get(current, ())))
     says = current in outputs or current == place
-    steps.append(Position(operands, says, current >= live))
+    steps.append(Position(operands, says, current >= nonzero_places))
     columns += len(operands) + says
     if current == place:
       answer = columns - 1
@@ -415,8 +421,10 @@ def marks(task: Task) -> int:
   return 2 + 2 * size(1) - size(2)
 
 
-def reach(experiment: Experiment, scaffold: dict[str, SiteLines]) -> int:
-  """Returns C: how far from an anchor a row's view extends."""
+def context_radius(
+  experiment: Experiment, scaffold: dict[str, SiteLines]
+) -> int:
+  """Returns the lemma's C: how far from an anchor a row's view extends."""
   total = 0
   for site, lines in scaffold.items():
     hop = hops(experiment, site, lines)
@@ -429,15 +437,17 @@ def reach(experiment: Experiment, scaffold: dict[str, SiteLines]) -> int:
 
 
 def widths(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
+  experiment: Experiment, scaffold: dict[str, SiteLines], transducer: Transducer
 ) -> range:
   """Returns the widths whose views are the views of all widths."""
   if experiment.fixed_width is not None:
     return range(experiment.fixed_width, experiment.fixed_width + 1)
   task = experiment.task
-  first, period = tape.settles
+  first, period = transducer.preperiod_and_period
   period *= experiment.model.config.positions.cyclic_period or 1
-  distance = 2 * reach(experiment, scaffold) + marks(task) + task.slack + first
+  distance = (
+    2 * context_radius(experiment, scaffold) + marks(task) + task.slack + first
+  )
   return range(task.natural_width(1), 3 * (distance + period) + 1)
 
 
@@ -457,7 +467,7 @@ def check_size(
     if site in scaffold:
       depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
       cells += depth * experiment.model.config.num_heads * rows * keys
-  if cells <= CELLS:
+  if cells <= MAX_CELLS:
     return
   farthest = (-1, "")
   for site, lines in scaffold.items():
@@ -469,21 +479,24 @@ def check_size(
     farthest = max(farthest, (int(abs(c[n, h, k, axis])), description))
   raise UsageError(
     f"lines reach so far that sizes up to {longest} would have to be surveyed,"
-    f" {cells:.2g} cells at once, and {CELLS:.2g} are held; the largest offset"
-    f" is that of {farthest[1]}; nearer lines would help (calibration.reach)"
+    f" {cells:.2g} cells at once, and {MAX_CELLS:.2g} are held; the largest"
+    f" offset is that of {farthest[1]}; nearer lines would help"
+    " (calibration.reach)"
   )
 
 
 def views(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
-) -> dict[ReceptiveField, list[Example]]:
+  experiment: Experiment, scaffold: dict[str, SiteLines], transducer: Transducer
+) -> dict[ReceptiveField, list[RowExample]]:
   """Returns every ReceptiveField with the Examples that have it, narrowest
   first."""
   examples = {}
-  sizes = widths(experiment, scaffold, tape)
+  sizes = widths(experiment, scaffold, transducer)
   check_size(experiment, scaffold, sizes[-1])
   for width in sizes:
-    for view, example in views_at(experiment, scaffold, tape, width, sizes[-1]):
+    for view, example in views_at(
+      experiment, scaffold, transducer, width, sizes[-1]
+    ):
       examples.setdefault(view, []).append(example)
   return examples
 
@@ -491,15 +504,15 @@ def views(
 def views_at(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
-  tape: Transducer,
+  transducer: Transducer,
   width: int,
   longest: int,
-) -> Iterator[tuple[ReceptiveField, Example]]:
+) -> Iterator[tuple[ReceptiveField, RowExample]]:
   """Yields (ReceptiveField, Example) of every row at a width.
 
   The width is at most `longest`.
   """
-  bound = -(-longest // ROUND) * ROUND
+  bound = -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
   width_layout = layout(experiment, scaffold, width, bound)
   for row, place in width_layout.rows:
-    yield view(experiment, tape, width_layout, row, place)
+    yield view(experiment, transducer, width_layout, row, place)

@@ -24,7 +24,7 @@ rows j and j - 1 (else the model is refused), its logits are a function of those
 digits. Row j - 1 may hold any number below 10·a (or 0, if a is), and no other:
 floor(a·B / 10^(j-1)) is any such number for some B of j digits if j is large.
 So its digits are one more operand of a transducer along k
-(tasks.multiply_long.RunningSum), and all cases are those of a tape.
+(tasks.multiply_long.RunningSum), and all cases are those of a transducer.
 """
 
 import functools
@@ -37,8 +37,8 @@ import numpy as np
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify import certificate, receptive_fields, verdict
 from lengthgen_jax.certify.receptive_fields import (
-  Example,
   ReceptiveField,
+  RowExample,
   Token,
 )
 from lengthgen_jax.certify.states import States
@@ -48,16 +48,15 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import pack
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
-SAMPLES = 1000  # random inputs of each size, to measure rounding
-TRIED = 20_000  # products that are tried to meet a context
+ROUNDING_SAMPLES = 1000  # random inputs of each size, to measure rounding
+TRIED_PRODUCTS = 20_000  # products that are tried to meet a context
 
 
-COLUMNS = 8  # how many values of N one compiled program serves
+SIZE_MULTIPLE = 8  # how many values of N one compiled program serves
 
 
 class RowTransducer(Transducer):
-  """A row tape is the tape of a running sum, where not all digits can
-  follow."""
+  """The transducer of a running sum, where not all digits can follow."""
 
   def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
     """Returns whether these digits can follow a state."""
@@ -76,29 +75,29 @@ def survey(
   Raises:
     UsageError: a row meets digits of other rows.
   """
-  tapes = row_transducers(experiment)
-  columns, rows = sizes(experiment, scaffold, tapes[0])
+  transducers = row_transducers(experiment)
+  columns, rows = sizes(experiment, scaffold, transducers[0])
   longest = columns[-1], rows[-1]
   receptive_fields.check_size(experiment, scaffold, longest)
   views = {}
   for size in itertools.product(columns, rows):
     for view, example in views_at(experiment, scaffold, size, longest):
       views.setdefault(view, []).append(example)
-  contexts = [Contexts(tapes[view.first], view.steps) for view in views]
-  return certificate.Survey(tapes[0], views, contexts)
+  contexts = [Contexts(transducers[view.first], view.steps) for view in views]
+  return certificate.Survey(transducers[0], views, contexts)
 
 
 def row_transducers(
   experiment: Experiment,
 ) -> tuple[RowTransducer, RowTransducer]:
-  """Returns the tapes of a running sum: of a row after another one, of the
-  first."""
-  return _tapes(experiment.task.end)
+  """Returns the transducers of a running sum: of a row that has one before it,
+  and of the first."""
+  return _row_transducers(experiment.task.end)
 
 
 @functools.cache
-def _tapes(end: int) -> tuple:
-  """Returns the tapes of running sums whose end token is `end`."""
+def _row_transducers(end: int) -> tuple:
+  """Returns the transducers of running sums whose end token is `end`."""
   return tuple(RowTransducer(RunningSum(first, end)) for first in (False, True))
 
 
@@ -107,40 +106,43 @@ def views_at(
   scaffold: dict[str, SiteLines],
   size: tuple[int, int],
   longest: tuple[int, int],
-) -> Iterator[tuple[ReceptiveField, Example]]:
+) -> Iterator[tuple[ReceptiveField, RowExample]]:
   """Yields (ReceptiveField, Example) of every row on a grid of N by M.
 
   Raises:
     UsageError: a row meets digits of other rows.
   """
   n, m = size
-  bound = -(-longest[0] // COLUMNS) * COLUMNS, longest[1]
+  bound = -(-longest[0] // SIZE_MULTIPLE) * SIZE_MULTIPLE, longest[1]
   batch, biases = jax.tree.map(
     np.asarray,
-    receptive_fields.numbers(
+    receptive_fields.batch_and_biases(
       experiment, scaffold, np.array([n, m], np.int32), bound
     ),
   )
-  tapes, cells = row_transducers(experiment), None
+  transducers, cells = row_transducers(experiment), None
   for j in range(m + 1):
     tokens = _tokens(experiment, batch, j)
-    cells = cells or receptive_fields.opened(experiment, tokens, biases)
+    cells = cells or receptive_fields.open_cells(experiment, tokens, biases)
     row_layout = receptive_fields.Layout(n + 2, n + 1, tokens, cells, [], size)
-    tape = tapes[j == 0]
+    transducer = transducers[j == 0]
     for row in np.flatnonzero(batch.weight[0] > 0).tolist():
       row_j, k = batch.rows.left[0, row].tolist()
       if row_j != j:
         continue
       place = k + 1 if j < m else row_layout.width
       view, example = receptive_fields.view(
-        experiment, tape, row_layout, row, place
+        experiment, transducer, row_layout, row, place
       )
       _check(view)
-      yield _ended(tape, view, example)._replace(first=j == 0), example
+      yield (
+        _up_to_row_end(transducer, view, example)._replace(first=j == 0),
+        example,
+      )
 
 
 def sizes(
-  experiment: Experiment, scaffold: dict[str, SiteLines], tape: Transducer
+  experiment: Experiment, scaffold: dict[str, SiteLines], transducer: Transducer
 ) -> tuple[range, range]:
   """Returns N and M of the grids whose views are the views of all grids."""
   steps = {"self": [], "cross": []}
@@ -150,12 +152,12 @@ def sizes(
   depth = experiment.model.config.num_decoder_layers
   back = [max(-int(c.min(initial=0)), 0) for c in steps["self"]]
   back = back if len(back) > 1 else depth * back
-  far = np.array(steps["cross"]).reshape(-1)
-  up = 1 + sum(back) + max(-int(far.min(initial=0)), 0)
-  down = max(int(far.max(initial=0)), 0)
+  cross_steps = np.array(steps["cross"]).reshape(-1)
+  up = 1 + sum(back) + max(-int(cross_steps.min(initial=0)), 0)
+  down = max(int(cross_steps.max(initial=0)), 0)
   if experiment.kind == "decoder_only":  # b is read in self-attention
     down = max(int(np.array(steps["self"]).max(initial=0)), 0)
-  columns = receptive_fields.widths(experiment, scaffold, tape)
+  columns = receptive_fields.widths(experiment, scaffold, transducer)
   return columns, range(1, up + down + 2)
 
 
@@ -174,28 +176,28 @@ def _tokens(
       kind, which, place = "mark", int(ids[0, i]), -1
       if segment == task.target and which != task.end:
         token_row, place = left[0], left[1] + (left[0] == j)
-        kind = {j: "said", j - 1: "given"}.get(token_row, "far")
+        kind = {j: "said", j - 1: "given"}.get(token_row, "outside")
         which = 2 if token_row == j - 1 else 0
       elif segment < task.target and segment >= 0:
         axis = task.along[segment]
         if task.holds(segment, left[axis], right[axis]):
           kind, which = "given", segment
           place = right[1] + 1 if axis else -1
-          kind = "given" if axis or right[0] == j else "far"
+          kind = "given" if axis or right[0] == j else "outside"
       tokens[stack].append(receptive_fields.Token(kind, which, place, 0))
   return tokens
 
 
-def _ended(
-  tape: Transducer, view: ReceptiveField, example: Example
+def _up_to_row_end(
+  transducer: Transducer, view: ReceptiveField, example: RowExample
 ) -> ReceptiveField:
   """Returns the view up to the end of the row, which not every sum before
   reaches."""
   after = 1 + max(example.places, default=-1)
   if after == example.width:
     return view
-  skip = tape.shorten(Gap(example.width - 1 - after, 1))
-  return view._replace(steps=(*view.steps, skip))
+  gap = transducer.shorten(Gap(example.width - 1 - after, 1))
+  return view._replace(steps=(*view.steps, gap))
 
 
 def _check(view: ReceptiveField) -> None:
@@ -206,7 +208,7 @@ def _check(view: ReceptiveField) -> None:
   """
   kinds = {token.kind for _, tokens in view.tokens for token in tokens}
   check(
-    "far" not in kinds,
+    "outside" not in kinds,
     "a row of running sums meets digits beyond the row before and its own digit"
     " of b; lines to outputs must be in the first layer alone and at most one"
     " cell away (calibration.reach=1)",
@@ -216,7 +218,7 @@ def _check(view: ReceptiveField) -> None:
 def rounding(
   states: States,
   survey: certificate.Survey,
-  dense: certificate.Dense,
+  dense: certificate.ForwardPass,
   seed: int,
 ) -> tuple[float, int]:
   """Measures how far the layer-wise tables and the dense path are apart.
@@ -229,14 +231,16 @@ def rounding(
   rng, largest, rows = np.random.default_rng(seed), 0.0, 0
   first = {view: examples[0] for view, examples in survey.views.items()}
   for n, m in sorted({example.size for example in first.values()}):
-    items = rng.integers(0, 10, (SAMPLES, 2, max(n, m))).astype(np.int32)
-    items[: SAMPLES // 2] = 9 - items[: SAMPLES // 2] % 2
+    items = rng.integers(0, 10, (ROUNDING_SAMPLES, 2, max(n, m))).astype(
+      np.int32
+    )
+    items[: ROUNDING_SAMPLES // 2] = 9 - items[: ROUNDING_SAMPLES // 2] % 2
     items[:, 0, n:], items[:, 1, m:] = 0, 0
     batch, logits = dense(items, (n, m))
     check_task(dense.experiment, items, batch, (n, m))
     for view, example in first.items():
       if example.size == (n, m):
-        contexts = _contexts(survey.tape, view, example, items, batch)
+        contexts = _contexts(survey.transducer, view, example, items, batch)
         tables = states.logits(view, contexts)
         gap = certificate.gap(tables, logits[:, example.row])
         largest = float(np.maximum(largest, gap))
@@ -282,13 +286,13 @@ def check_task(
     UsageError: the task is something else.
   """
   n, m = size
-  tapes, name = row_transducers(experiment), experiment.task.name
+  transducers, name = row_transducers(experiment), experiment.task.name
   ids = {"decoder": batch.inputs, "encoder": batch.source}
   for j in range(m + 1):
     values = _values(items, batch, size, j)
     b = items[:, 1, j] if j < m else None
     if j < m:
-      task = tapes[j == 0].task
+      task = transducers[j == 0].task
       state = np.full(len(items), task.begin)
       for place in range(n + 2):
         symbols = values[0, :, place], b, values[1, :, place]
@@ -299,7 +303,7 @@ def check_task(
         )
     for stack, tokens in _tokens(experiment, batch, j).items():
       for i, token in enumerate(tokens):
-        if token.kind == "far":
+        if token.kind == "outside":
           continue
         expected = token.which
         if token.kind != "mark":
@@ -313,53 +317,54 @@ def check_task(
 
 
 def _contexts(
-  tape: Transducer,
+  transducer: Transducer,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   items: np.ndarray,
   batch: pack.Batch,
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   n, m = example.size
   j = (example.row - int(np.asarray(batch.first)[0])) // (n + 1)
-  values, columns = _values(items, batch, example.size, j), []
-  for kind, which, number in view.columns(tape.shared):
-    if number < 0:
-      columns.append(items[:, 1, j] if j < m else 0 * items[:, 1, 0])
-    else:
-      row = 2 if kind == "said" else which // 2
-      columns.append(values[row, :, example.places[number]])
-  return np.stack(columns, axis=1).astype(np.uint8)
+  values = _values(items, batch, example.size, j)
+  digit_of_b = items[:, 1, j] if j < m else np.zeros(len(items), int)
+
+  def digits(operand: int, place: int) -> np.ndarray:
+    return digit_of_b if place < 0 else values[operand // 2, :, place]
+
+  return certificate.gather_contexts(
+    transducer,
+    view,
+    example,
+    len(items),
+    digits=digits,
+    outputs=lambda place: values[2, :, place],
+  )
 
 
-def practice(
+def inputs_to_train_on(
   survey: certificate.Survey,
   tallies: list[certificate.Tally],
   experiment: Experiment,
   seed: int,
 ) -> dict[str, list[str]]:
-  """Returns products of the largest training size, as verdict.practice does."""
+  """Returns products of the largest training size, as
+  verdict.inputs_to_train_on does."""
   rng = np.random.default_rng(seed)
   longest, rows = experiment.data[0].longest(0)
-  inputs = {"failing": [], "thin": []}
-  for contexts, (view, examples), tally in zip(
-    survey.contexts, survey.views.items(), tallies, strict=True
-  ):
-    within = [e for e in examples if e.width - 2 <= longest]
-    for margin, context in tally.thin if within else ():
-      example = max(within, key=lambda e: e.width)
-      texts = products(contexts.tape, view, example, context, rows, rng)
-      if margin <= 0:
-        inputs["failing"] += texts[: verdict.VARIANTS]
-      else:
-        inputs["thin"] += texts[:1]
-  return inputs
+
+  def make_texts(transducer, view, examples, context, count):
+    widest = max(examples, key=lambda example: example.width)
+    return products(transducer, view, widest, context, rows, rng)[:count]
+
+  fits = lambda example: example.width - 2 <= longest
+  return verdict.texts_by_margin(survey, tallies, fits, make_texts)
 
 
 def products(
-  tape: Transducer,
+  transducer: Transducer,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   context: np.ndarray | list[int],
   rows: int,
   rng: np.random.Generator,
@@ -371,18 +376,18 @@ def products(
   last one, which has most sums before it, or at the end.
 
   Args:
-    tape: the tape of the view's row.
+    transducer: the transducer of the view's row.
     view: the view that the context belongs to.
     example: the row that has the context.
     context: values of the view's columns.
     rows: how many digits b has.
     rng: draws the other digits.
   """
-  n, j = example.width - 2, rows - 1 + (view.asked is None)
-  j = 0 if tape.task.first else j
-  a, b = (rng.integers(0, 10, (TRIED, size)) for size in (n, rows))
+  n, j = example.width - 2, rows - 1 + (view.answer_column is None)
+  j = 0 if transducer.task.first else j
+  a, b = (rng.integers(0, 10, (TRIED_PRODUCTS, size)) for size in (n, rows))
   constraints = []
-  for (kind, which, number), column in view.columns(tape.shared).items():
+  for (kind, which, number), column in view.columns(transducer.shared).items():
     place = example.places[number] if number >= 0 else 0
     if number < 0:
       b[:, min(j, rows - 1)] = context[column]
@@ -396,7 +401,7 @@ def products(
   sums = [0 * number]
   for k in range(rows):
     sums.append(sums[-1] // 10 + number * b[:, k])
-  fits = np.ones(TRIED, bool)
+  fits = np.ones(TRIED_PRODUCTS, bool)
   for row, place, digit in constraints:
     if 0 <= row < rows:
       fits &= sums[row + 1] // 10**place % 10 == digit
@@ -416,40 +421,32 @@ def counterexamples(
     example = examples[0]
     for margin, context in tally.thin:
       if margin <= 0:
-        text = typed(contexts.tape, view, example, context)
+        text = product_with_context(contexts.transducer, view, example, context)
         a, b = text.split("*")
         if model.answers([text])[0] != str(int(a) * int(b)):
           wrong.add(text)
   return sorted(wrong, key=lambda text: (len(text), text))
 
 
-def typed(
-  tape: Transducer,
+def product_with_context(
+  transducer: Transducer,
   view: ReceptiveField,
-  example: Example,
+  example: RowExample,
   context: np.ndarray | list[int],
 ) -> str:
   """Returns a product whose running sums have a context.
 
   b is what makes the row before what it is, then the digit of the row.
   """
-  digits, outputs, shared = {}, {}, 0
-  for key, column in view.columns(tape.shared).items():
-    kind, which, number = key
-    if number < 0:
-      shared = int(context[column])
-    elif kind == "given":
-      digits[which, example.places[number]] = int(context[column])
-    else:
-      outputs[example.places[number]] = int(context[column])
-  size = example.width
-  items = tape.realize(shared, digits, outputs, size, size - 1)
+  constraints = certificate.values_by_place(transducer, view, example, context)
+  shared, size = constraints[0], example.width
+  items = transducer.realize(*constraints, size, size - 1)
   number = lambda row: int("".join(map(str, row[::-1])))
   a, before = number(items[0, 1:-1]), number(items[2])
   text = str(a).zfill(size - 2)
-  if tape.task.first:
+  if transducer.task.first:
     return f"{text}*{shared}"
   j = size  # digits of b so far, enough to make any sum
   b = -(-before * 10 ** (j - 1) // a) if a else 0
-  last = shared if view.asked is not None else ""
+  last = shared if view.answer_column is not None else ""
   return f"{text}*{last}{str(b).zfill(j)}"

@@ -62,7 +62,7 @@ class States:
   Attributes:
     model, params: the flax module, and the parameters of one seed.
     head: name of the main task.
-    tape: the Transducer of that task.
+    transducer: the Transducer of that task.
     size: how many contexts are computed at once.
     mesh: the devices that they are split over.
     inputs: the Table of every stack's inputs.
@@ -72,14 +72,18 @@ class States:
     self,
     experiment: Experiment,
     params: dict,
-    tape: Transducer,
+    transducer: Transducer,
     size: int = PASS,
     *,
     mesh: Mesh = ONE,
   ):
     """Computes the states before the first layer, for every token."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
-    self.head, self.tape, self.size = experiment.task.name, tape, size
+    self.head, self.transducer, self.size = (
+      experiment.task.name,
+      transducer,
+      size,
+    )
     self.inputs = {
       stack: Table(_inputs(self.model, params, site))
       for stack, site in (("decoder", "self"), ("encoder", "cross"))
@@ -136,9 +140,9 @@ class States:
     These are the layers whose states are few for all contexts that there could
     be.
     """
-    tables, width = {}, len(view.columns(self.tape.shared))
+    tables, width = {}, len(view.columns(self.transducer.shared))
     for stack, n, nodes in view.layers[:-1]:
-      base = self.tape.values
+      base = self.transducer.values
       sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
       if sum(sizes) > min(TABLE, 2 * count):
         return tables
@@ -175,7 +179,7 @@ class States:
   def _start(self, view: ReceptiveField, contexts) -> dict:
     """Returns {(stack, 0, i): (table, numbers)} of every input."""
     size, state_rows = self.model.config.vocab_size, {}
-    columns = view.columns(self.tape.shared)
+    columns = view.columns(self.transducer.shared)
     for stack, tokens in view.tokens:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
@@ -193,7 +197,7 @@ class States:
       (first, same): the context where each choice is met first, and the number
       of every context's choice.
     """
-    size = 63 // (self.tape.values - 1).bit_length()  # values in a word
+    size = 63 // (self.transducer.values - 1).bit_length()  # values in a word
     parts = [columns[k : k + size] for k in range(0, len(columns), size)]
     words = [self._code(contexts, part) for part in parts or [[]]]
     code = words[0] if len(words) == 1 else np.stack(words, axis=1)
@@ -211,12 +215,12 @@ class States:
     """
     code = np.zeros(len(contexts), np.int64)
     for column in columns:
-      code = self.tape.values * code + contexts[:, column]
+      code = self.transducer.values * code + contexts[:, column]
     return code
 
   def _columns(self, view: ReceptiveField) -> dict:
     """Returns the columns that every state depends on, sorted."""
-    columns, sources = view.columns(self.tape.shared), {}
+    columns, sources = view.columns(self.transducer.shared), {}
     for stack, tokens in view.tokens:
       for i, token in enumerate(tokens):
         used = columns.get(token.key)
@@ -224,9 +228,12 @@ class States:
     depth = self.model.config.num_encoder_layers
     for stack, n, nodes in view.layers:
       for i, node in nodes:
-        near = (sources[stack, n - 1, k] for k in (node.own, *dict(node.near)))
-        far = (sources["encoder", depth, k] for k in dict(node.far))
-        sources[stack, n, i] = set().union(*near, *far)
+        of_self = (
+          sources[stack, n - 1, k]
+          for k in (node.previous, *dict(node.self_keys))
+        )
+        of_cross = (sources["encoder", depth, k] for k in dict(node.cross_keys))
+        sources[stack, n, i] = set().union(*of_self, *of_cross)
     return {key: sorted(used) for key, used in sources.items()}
 
   def _states(
@@ -240,10 +247,10 @@ class States:
     """Returns a node's states [B or more, D] in the B picked contexts."""
     config, name = self.model.config, f"{stack}_{n - 1}"
     memory = "encoder", config.num_encoder_layers
-    sites = {"self": ((stack, n - 1), node.near)}
+    sites = {"self": ((stack, n - 1), node.self_keys)}
     if stack == "decoder" and "cross" in self.model.sites:
-      sites["cross"] = memory, node.far
-    start, rows = state_rows[stack, n - 1, node.own]
+      sites["cross"] = memory, node.cross_keys
+    start, rows = state_rows[stack, n - 1, node.previous]
     rows, keys, numbers, biases = rows[pick], {}, {}, {}
     for site, (below, seen) in sites.items():
       size = len(_filled(np.zeros(max(len(seen), 1)), KEYS))
@@ -304,14 +311,14 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
   """
   keys, numbers, biases = seen
   rows, numbers = mesh.split((rows, numbers))
-  near = lambda site: tuple(
+  select_keys = lambda site: tuple(
     x[:, numbers[site]].swapaxes(0, 1) for x in keys[site]
   )
   outputs, _ = Block(config, cross="cross" in keys).apply(
     {"params": params},
     states[rows][:, None],
     _unrotated,
-    {site: near(site) for site in keys},
+    {site: select_keys(site) for site in keys},
     {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,

@@ -1,11 +1,12 @@
-"""This module finds out which contexts of a neighborhood occur.
+"""This module finds out which digits and outputs can occur together.
 
-A task is an automaton, a transducer, over the places of its numbers.
-
-A neighborhood is a list of steps over consecutive places, least significant
-first: places that are looked at (Position), runs of others (Gap).
-Its contexts are all values that its digits and outputs can have together; they
-are found by running the transducer over sets of states.
+A task states itself as a transducer: an automaton that reads the digits of all
+operands at one place after another, least significant first, and says an output
+at each. The logits of a row depend on the digits and outputs of a few places,
+its neighborhood: a list of steps over consecutive places, which are either
+looked at (Position) or not (Gap). The *contexts* of a neighborhood are all
+values that its digits and outputs can have together; they are found by running
+the transducer over sets of states (the subset construction).
 """
 
 import itertools
@@ -20,42 +21,49 @@ VALUES = 256  # values of a column: contexts are arrays of bytes
 
 
 class Gap(NamedTuple):
-  """A skip is a run of places that no row looks at: `live` places of any
-  digits, then `zeros` places of padding."""
+  """A gap is a run of places that the neighborhood does not look at.
 
-  live: int
+  Attributes:
+    nonzero_places: how many of them may hold any digit.
+    zeros: how many places of padding follow them.
+  """
+
+  nonzero_places: int
   zeros: int
 
 
 class Position(NamedTuple):
-  """A place is one that is looked at.
+  """A position is a place that the neighborhood looks at.
+
+  A context has a value, a *column*, for each digit and output looked at.
 
   Attributes:
-    reads: operands whose digit is a column of the contexts.
-    says: whether the output is a column too.
+    reads: the operands whose digit is a column of the contexts.
+    has_output: whether the output is a column too.
     zero: whether the place is padding.
   """
 
   reads: tuple[int, ...]
-  says: bool
+  has_output: bool
   zero: bool
 
 
 class Transducer:
-  """A tape is a task's transducer over sets of states.
+  """The transducer of a task, over sets of states.
 
-  A state here is (the digit that all places share or 0, state of the task):
-  N×1's digit is drawn once. Sets are frozensets. All digits and outputs are
-  below `values`.
+  A state is a pair of the digit that all places share (N×1's digit is drawn
+  once; 0 without one) and the state of the task. Sets are frozensets.
 
   Attributes:
-    task: the task, or another transducer with the same attributes.
+    task: the task, or anything else with `operands`, `shared`, `base`,
+      `begin`, `states` and `step`.
     shared: operands of a single digit, which all places share.
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
     table: {state: [(digits of the long operands, output, next state)]}.
     values: one more than the largest digit or output.
-    settles: (g, p): after g or more unseen places, p more make no difference.
+    preperiod_and_period: (g, p): after g or more unseen places, p more make no
+      difference.
   """
 
   def __init__(self, task):
@@ -78,7 +86,7 @@ class Transducer:
       f"certify: {type(task).__name__} has {self.values} digits and outputs,"
       f" of which a context tells {VALUES} apart",
     )
-    self.settles = self._settle()
+    self.preperiod_and_period = self._find_period()
 
   def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
     """Returns whether these digits can follow a state."""
@@ -121,12 +129,12 @@ class Transducer:
     """Returns [(column values, states after it)] of a step, in ascending
     order."""
     if isinstance(step, Gap):
-      for i in range(step.live + step.zeros):
+      for i in range(step.nonzero_places + step.zeros):
         reached = {
           new
           for state in states
           for digits, _, new in self.table[state]
-          if i < step.live or self.ends(state, digits)
+          if i < step.nonzero_places or self.ends(state, digits)
         }
         states = frozenset(reached)
       return [((), states)] if states else []
@@ -140,11 +148,11 @@ class Transducer:
           for operand, digit in zip(self.long, digits, strict=True)
           if operand in step.reads
         )
-        seen += (output,) if step.says else ()
+        seen += (output,) if step.has_output else ()
         reached.setdefault(seen, set()).add(new)
     return [(seen, frozenset(reached[seen])) for seen in sorted(reached)]
 
-  def _settle(self) -> tuple[int, int]:
+  def _find_period(self) -> tuple[int, int]:
     """Returns (g, p): after g or more unseen places, p more make no
     difference."""
     current, visited = [frozenset({state}) for state in self.table], []
@@ -154,13 +162,13 @@ class Transducer:
     first = visited.index(current)
     return first, len(visited) - first
 
-  def shorten(self, skip: Gap) -> Gap:
-    """Returns the shortest skip that does the same."""
-    first, period = self.settles
-    live = skip.live
-    if live >= first:
-      live = first + (live - first) % period
-    return Gap(live, skip.zeros)
+  def shorten(self, gap: Gap) -> Gap:
+    """Returns the shortest gap that leads to the same sets of states."""
+    first, period = self.preperiod_and_period
+    nonzero_places = gap.nonzero_places
+    if nonzero_places >= first:
+      nonzero_places = first + (nonzero_places - first) % period
+    return Gap(nonzero_places, gap.zeros)
 
   def realize(
     self,
@@ -168,7 +176,7 @@ class Transducer:
     digits: dict[tuple[int, int], int],
     outputs: dict[int, int],
     size: int,
-    live: int,
+    nonzero_places: int,
     rng: np.random.Generator | None = None,
   ) -> np.ndarray | None:
     """Returns an input that has given digits and outputs, if there is one.
@@ -178,7 +186,7 @@ class Transducer:
       digits: {(operand, place): digit} that the input must have.
       outputs: {place: output} that the input must lead to.
       size: how many places the input has.
-      live: how many of them may be other than zero.
+      nonzero_places: how many of them may be other than zero.
       rng: chooses among such inputs; None takes the first.
 
     Returns:
@@ -193,7 +201,7 @@ class Transducer:
         for state in states
         for symbols, output, new in self.table[state]
         if outputs.get(place, output) == output
-        and (place < live or self.ends(state, symbols))
+        and (place < nonzero_places or self.ends(state, symbols))
         and all(d in (None, x) for d, x in zip(given, symbols, strict=True))
       ]
       if rng is not None:
@@ -214,30 +222,29 @@ class Transducer:
 
 
 class Contexts:
-  """Contexts are all contexts of a neighborhood, in a fixed order, a few at a
-  time.
+  """All contexts of a neighborhood, in a fixed order, a few at a time.
 
   Attributes:
-    tape: the Transducer of the task.
+    transducer: the Transducer of the task.
     steps: the neighborhood.
     columns: how many values a context has: the shared digit if there is one,
       then those of every step.
     count: how many contexts there are; none is there twice.
   """
 
-  def __init__(self, tape: Transducer, steps: tuple[Gap | Position, ...]):
+  def __init__(self, transducer: Transducer, steps: tuple[Gap | Position, ...]):
     """Runs the transducer over the neighborhood's steps."""
-    self.tape, self.steps = tape, steps
-    self.columns = len(tape.shared) + sum(
-      len(s.reads) + s.says for s in steps if isinstance(s, Position)
+    self.transducer, self.steps = transducer, steps
+    self.columns = len(transducer.shared) + sum(
+      len(s.reads) + s.has_output for s in steps if isinstance(s, Position)
     )
     self._moves = []
-    first = [((b,), tape.begin(b)) for b in tape.shared_values]
-    if not tape.shared:
-      first = [((), tape.begin(0))]
+    first = [((b,), transducer.begin(b)) for b in transducer.shared_values]
+    if not transducer.shared:
+      first = [((), transducer.begin(0))]
     level = self._level([None], lambda _: first)
     for step in steps:
-      level = self._level(level, lambda s, step=step: tape.moves(s, step))
+      level = self._level(level, lambda s, step=step: transducer.moves(s, step))
     self.count = sum(self._counts())
 
   def _level(self, before, moves):

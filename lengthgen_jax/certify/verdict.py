@@ -1,21 +1,24 @@
 """This module says what a tally of all cases means: confirmed or not, in
 words."""
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.certify import certificate
-from lengthgen_jax.certify.receptive_fields import Example, ReceptiveField
+from lengthgen_jax.certify.receptive_fields import ReceptiveField, RowExample
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.experiment import Experiment
 
-THICK = 100  # margins below so many times the rounding are computed in float64
-VARIANTS = 8  # how many inputs of each failing context there are to practice on
-SURE = 10  # margins below so many times the rounding certify nothing
+RECOMPUTE_FACTOR = 100  # margins below it times the rounding: again in float64
+
+VARIANTS = 8  # inputs of each failing context to train on
+CERTAIN_FACTOR = 10  # margins below it times the rounding prove nothing
 
 
-def verdict(experiment: Experiment, result: dict, exact: float) -> dict:
+def decide(experiment: Experiment, result: dict, exact: float) -> dict:
   """Returns the {"value", "verdict"} of a certification's result.
 
   Args:
@@ -32,7 +35,7 @@ def verdict(experiment: Experiment, result: dict, exact: float) -> dict:
   every = f"operands of up to {width - 1} places" if width else "every length"
   cases, margin = f"{result['cases']:,} cases", result["margin"]
   noise = f"rounding at most {result['rounding']:.1g}"
-  sure = SURE * result["rounding"]
+  sure = CERTAIN_FACTOR * result["rounding"]
   if result["wrong"] and (result["counterexamples"] or margin < -sure):
     cases = cases if result["complete"] else f"the first {cases}"
     shortest = ", ".join(result["counterexamples"][:3]) or "none of them typed"
@@ -57,11 +60,11 @@ def verdict(experiment: Experiment, result: dict, exact: float) -> dict:
   }
 
 
-def thinnest(
+def rounding_of_thinnest(
   survey: certificate.Survey,
   tallies: list[certificate.Tally],
   states: States,
-  dense: certificate.Dense,
+  dense: certificate.ForwardPass,
 ) -> tuple[float, int]:
   """Measures the rounding on the thinnest contexts of every view.
 
@@ -74,7 +77,7 @@ def thinnest(
   ):
     if not tally.thin:  # no input comes there
       continue
-    items = certificate.inputs(survey, view, examples[0], tally, dense)
+    items = certificate.thinnest_inputs(survey, view, examples[0], tally, dense)
     contexts = np.array([context for _, context in tally.thin], np.uint8)
     contexts = contexts.reshape(len(tally.thin), -1)
     _, logits = dense(items, examples[0].width)
@@ -88,7 +91,7 @@ def thinnest(
 def counterexamples(
   survey: certificate.Survey,
   tallies: list[certificate.Tally],
-  dense: certificate.Dense,
+  dense: certificate.ForwardPass,
   model,
 ) -> list[str]:
   """Returns inputs that fail strict exact match, the shortest first."""
@@ -99,45 +102,73 @@ def counterexamples(
     if not tally.wrong:
       continue
     width = examples[0].width
-    items = certificate.inputs(survey, view, examples[0], tally, dense)
+    items = certificate.thinnest_inputs(survey, view, examples[0], tally, dense)
     batch, _ = dense(items, width)
     exact = np.asarray(model.hits(batch)[1])
-    live = model.experiment.live(width)
+    nonzero_places = model.experiment.nonzero_places(width)
     for digits, right, (margin, _) in zip(
       items, exact, tally.thin, strict=True
     ):
       if margin <= 0 and not right:
-        failing[task.typed(digits, live)] = width
+        failing[task.typed(digits, nonzero_places)] = width
   return sorted(failing, key=lambda text: (len(text), text))
 
 
-def practice(
+def inputs_to_train_on(
   survey: certificate.Survey,
   tallies: list[certificate.Tally],
   experiment: Experiment,
   seed: int,
 ) -> dict[str, list[str]]:
-  """Returns {"failing", "thin"}: inputs to practice on, as people type them.
+  """Returns {"failing", "thin"}: inputs to train on, as people type them.
 
   They are no longer than in training, and have failing contexts (several inputs
   of each) and thin ones.
   """
   rng, task = np.random.default_rng(seed), experiment.task
-  longest = experiment.task.units(experiment.train_length)
-  inputs = {"failing": [], "thin": []}
-  for (view, examples), tally in zip(
-    survey.views.items(), tallies, strict=True
+  longest = task.units(experiment.train_length)
+
+  def make_texts(transducer, view, examples, context, count):
+    texts = []
+    for _ in range(count):
+      example = examples[rng.integers(len(examples))]
+      places = experiment.nonzero_places(example.width)
+      items = certificate.input_with_context(
+        survey, view, example, context, places, rng
+      )
+      texts.append(task.typed(items, places))
+    return texts
+
+  fits = lambda example: experiment.nonzero_places(example.width) <= longest
+  return texts_by_margin(survey, tallies, fits, make_texts)
+
+
+def texts_by_margin(
+  survey: certificate.Survey,
+  tallies: list[certificate.Tally],
+  fits: Callable[[RowExample], bool],
+  make_texts: Callable[..., list[str]],
+) -> dict[str, list[str]]:
+  """Returns {"failing", "thin"}: typed inputs that have the thinnest contexts.
+
+  Args:
+    survey: the views, and their contexts.
+    tallies: of every view, with its thinnest contexts.
+    fits: tells whether a row's input is short enough.
+    make_texts: function of (transducer, view, fitting examples, context, count)
+      to at most `count` inputs, as people type them.
+  """
+  texts = {"failing": [], "thin": []}
+  for contexts, (view, examples), tally in zip(
+    survey.contexts, survey.views.items(), tallies, strict=True
   ):
-    within = [e for e in examples if experiment.live(e.width) <= longest]
-    for margin, context in tally.thin if within else ():
-      failing = margin <= 0
-      for _ in range(VARIANTS if failing else 1):
-        example = within[rng.integers(len(within))]
-        live = experiment.live(example.width)
-        items = certificate.inputs_of(survey, view, example, context, live, rng)
-        name = "failing" if failing else "thin"
-        inputs[name].append(task.typed(items, live))
-  return inputs
+    fitting = [example for example in examples if fits(example)]
+    for margin, context in tally.thin if fitting else ():
+      name, count = ("failing", VARIANTS) if margin <= 0 else ("thin", 1)
+      texts[name] += make_texts(
+        contexts.transducer, view, fitting, context, count
+      )
+  return texts
 
 
 def smallest_in_float64(
@@ -155,10 +186,10 @@ def smallest_in_float64(
   smallest = float("inf")
   with jax.enable_x64(True):
     experiment, params = certificate.in_float64(model.experiment, model.params)
-    states = States(experiment, params, survey.tape)
+    states = States(experiment, params, survey.transducer)
     for view, tally in zip(survey.views, tallies, strict=True):
       thin = [context for margin, context in tally.thin if margin < below]
-      if len(thin) == certificate.THIN:
+      if len(thin) == certificate.THINNEST_KEPT:
         return -float("inf")
       if thin:
         contexts = np.array(thin, np.uint8)
@@ -170,7 +201,7 @@ def smallest_in_float64(
   return smallest
 
 
-def neighborhood(view: ReceptiveField, example: Example) -> str:
+def dependencies_in_words(view: ReceptiveField, example: RowExample) -> str:
   """Returns what a row's logits depend on, like "a3, a2, y2"."""
   names = []
   tokens = {
@@ -185,7 +216,7 @@ def neighborhood(view: ReceptiveField, example: Example) -> str:
   return ", ".join(names) or "nothing"
 
 
-def rows(examples: list[Example]) -> str:
+def rows_in_words(examples: list[RowExample]) -> str:
   """Returns in words which rows have a view."""
   first, last = examples[0], examples[-1]
   others = len(examples) - 1
@@ -193,7 +224,7 @@ def rows(examples: list[Example]) -> str:
   return text + (f" and {others} more up to W={last.width}" if others else "")
 
 
-def lines(model) -> dict[str, list[str]]:
+def lines_in_words(model) -> dict[str, list[str]]:
   """Returns the lines of every site, layer and head of a model in words."""
   phrases = {}
   for site, site_lines in model.scaffold.items():

@@ -135,7 +135,7 @@ def _certificate(
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
     "views": [],
-    "lines": verdict.lines(model),
+    "lines": verdict.lines_in_words(model),
     "checksum": certificate.checksum(model),
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -146,7 +146,9 @@ def _certificate(
     return fields | {"verdict": f"not tried: {reason}"}
   largest = int(np.argmax([contexts.count for contexts in survey.contexts]))
   example = list(survey.views.values())[largest][0]
-  neighborhood = verdict.neighborhood(list(survey.views)[largest], example)
+  neighborhood = verdict.dependencies_in_words(
+    list(survey.views)[largest], example
+  )
   cost = f"{survey.cases:,} cases in {len(survey.views)} views"
   fields["cases"] = survey.cases
   if survey.cases > section.max_cases:
@@ -175,7 +177,7 @@ def _enumerated(
   If it is not exhaustive, it stops after the narrowest view that fails.
   """
   experiment, mesh = model.experiment, model.mesh
-  states = States(experiment, model.params, survey.tape, mesh=mesh)
+  states = States(experiment, model.params, survey.transducer, mesh=mesh)
   widths = [
     example.width
     for view_examples in survey.views.values()
@@ -193,16 +195,18 @@ def _enumerated(
       np.max([example.size for example in examples], axis=0).tolist()
     )
   args = experiment, model.scaffold, model.params, longest
-  dense = certificate.Dense(*args, mesh=mesh)
+  dense = certificate.ForwardPass(*args, mesh=mesh)
   measure_rounding = (running_sums if is_grid else certificate).rounding
   rounding, compared_rows = measure_rounding(states, survey, dense, model.seed)
   tallies = _count(exhaustive, model, survey, states, folder)
   cases = sum(tally.cases for tally in tallies)
   complete = cases == survey.cases
-  survey = survey.narrowest(len(tallies))
+  survey = survey.first_views(len(tallies))
   thin_rounding, thin_rows = (0.0, 0)
   if not is_grid:
-    thin_rounding, thin_rows = verdict.thinnest(survey, tallies, states, dense)
+    thin_rounding, thin_rows = verdict.rounding_of_thinnest(
+      survey, tallies, states, dense
+    )
   rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is
   fields = {
     "cases": cases,
@@ -220,7 +224,7 @@ def _enumerated(
     "widths": [min(widths), max(widths)],
     "views": [
       {
-        "rows": verdict.rows(view_examples),
+        "rows": verdict.rows_in_words(view_examples),
         "cases": view_tally.cases,
         "wrong": view_tally.wrong,
       }
@@ -231,9 +235,9 @@ def _enumerated(
     ],
   }
   float64_margin = verdict.smallest_in_float64(
-    survey, tallies, model, verdict.THICK * rounding
+    survey, tallies, model, verdict.RECOMPUTE_FACTOR * rounding
   )
-  return fields | verdict.verdict(experiment, fields, float64_margin)
+  return fields | verdict.decide(experiment, fields, float64_margin)
 
 
 def _count(

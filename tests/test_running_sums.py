@@ -75,21 +75,21 @@ def surveyed():
 def test_nothing_else_changes_what_a_row_says(surveyed):
   """Whole inputs say what the few digits of their rows' views say."""
   own, found = surveyed
-  states = States(own.experiment, own.params, found.tape)
+  states = States(own.experiment, own.params, found.transducer)
   widest = max(e.width for examples in found.views.values() for e in examples)
   parts = own.experiment, own.scaffold, own.params, (widest, 3)
   gap, count = running_sums.rounding(
-    states, found, certificate.Dense(*parts), 0
+    states, found, certificate.ForwardPass(*parts), 0
   )
   assert gap < 1e-4 and count > 1000
 
 
-def check_context(text: str, tape, view, example, context) -> None:
+def check_context(text: str, transducer, view, example, context) -> None:
   """The last row of a product's running sums (the first one, if that is what
   the view is of) has the digits of a context."""
   a, b = text.split("*")
-  sums = rows(a, b[-1:] if tape.task.first else b)
-  last = view.asked is None  # the row of `&`
+  sums = rows(a, b[-1:] if transducer.task.first else b)
+  last = view.answer_column is None  # the row of `&`
   before = sums[-1] if last else ["0" * 99, *sums][-2]
   now, digits = "-" * 99 if last else sums[-1], a[::-1] + "0" * 9
   for (kind, which, n), value in zip(view.columns((1,)), context, strict=True):
@@ -98,7 +98,7 @@ def check_context(text: str, tape, view, example, context) -> None:
     if which == 2:
       held = before[place]
     if which == 1:
-      held = str(value) if last else b[-1 if tape.task.first else 0]
+      held = str(value) if last else b[-1 if transducer.task.first else 0]
     assert held == str(value), (text, kind, which, place)
 
 
@@ -109,8 +109,8 @@ def test_a_context_is_one_of_a_product(surveyed):
   ):
     own = next(contexts.chunks(5000))
     for context in rng.choice(own, 3):
-      where = contexts.tape, view, examples[0], context
-      check_context(running_sums.typed(*where), *where)
+      where = contexts.transducer, view, examples[0], context
+      check_context(running_sums.product_with_context(*where), *where)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,7 +138,7 @@ def test_products_to_practice_on_have_the_contexts(surveyed):
   ):
     drawn = random.choice(next(contexts.chunks(5000)), 4)
     for context in drawn:
-      where = contexts.tape, view, examples[0], context
+      where = contexts.transducer, view, examples[0], context
       told = running_sums.products(*where, 4, random)
       found += bool(told)
       for text in told[:3]:
@@ -150,8 +150,10 @@ def test_products_to_practice_on_have_the_contexts(surveyed):
   trained = lambda n: types.SimpleNamespace(
     data=[types.SimpleNamespace(longest=lambda _: (n, 4))]
   )
-  inputs = running_sums.practice(survey, tallies, trained(4), 0)
+  inputs = running_sums.inputs_to_train_on(survey, tallies, trained(4), 0)
   assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0
   for text in inputs["failing"] + inputs["thin"]:
     assert max(map(len, text.split("*"))) <= 4
-  assert not any(running_sums.practice(survey, tallies, trained(0), 0).values())
+  assert not any(
+    running_sums.inputs_to_train_on(survey, tallies, trained(0), 0).values()
+  )

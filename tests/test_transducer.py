@@ -48,37 +48,37 @@ def said(name: str, items):
   return total[:, None] // powers % 10
 
 
-def every_input(tape: Transducer, live: int, zeros: int):
+def every_input(transducer: Transducer, live: int, zeros: int):
   """Digits [N, O, live + zeros] of all inputs."""
-  task, long = tape.task, len(tape.long)
+  task, long = transducer.task, len(transducer.long)
   digits = np.indices((task.base,) * (live * long)).reshape(live * long, -1).T
   items = np.zeros((len(digits), task.operands, live + zeros), int)
-  items[:, tape.long, :live] = digits.reshape(-1, long, live)
-  if tape.shared:
+  items[:, transducer.long, :live] = digits.reshape(-1, long, live)
+  if transducer.shared:
     items = np.repeat(items, 10, axis=0)
-    items[:, tape.shared[0], 0] = np.arange(len(items)) % 10
+    items[:, transducer.shared[0], 0] = np.arange(len(items)) % 10
   return items
 
 
-def columns(tape: Transducer, steps, items, outputs):
+def columns(transducer: Transducer, steps, items, outputs):
   """What inputs have in the columns of steps: [N, columns]."""
-  found = [items[:, operand, 0] for operand in tape.shared]
+  found = [items[:, operand, 0] for operand in transducer.shared]
   now = 0
   for step in steps:
     if isinstance(step, Gap):
-      now += step.live + step.zeros
+      now += step.nonzero_places + step.zeros
       continue
     found += [items[:, operand, now] for operand in step.reads]
-    found += [outputs[:, now]] * step.says
+    found += [outputs[:, now]] * step.has_output
     now += 1
   return np.stack(found, axis=1) if found else np.zeros((len(items), 0), int)
 
 
-def random_steps(rng, tape: Transducer, live: int, zeros: int):
+def random_steps(rng, transducer: Transducer, live: int, zeros: int):
   """Steps over all places, some of which are looked at."""
   steps, unseen = [], [0, 0]
   for place in range(live + zeros):
-    reads = tuple(o for o in tape.long if rng.random() < 0.4)
+    reads = tuple(o for o in transducer.long if rng.random() < 0.4)
     says = bool(rng.random() < 0.4)
     if reads or says:
       if any(unseen):
@@ -103,36 +103,40 @@ def whole(context) -> set:
 
 @pytest.mark.parametrize("name", LIVE)
 def test_the_table_says_what_integers_say(name):
-  tape, rng = Transducer(TASKS[name]()), np.random.default_rng(0)
-  items = rng.integers(0, tape.task.base, (200, tape.task.operands, 12))
-  items[::3] = (items[::3] > 0) * (tape.task.base - 1)  # long carries
-  if tape.shared:
-    items[:, tape.shared[0], 1:] = 0
-  items[:, tape.long, -1] = 0
+  transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(0)
+  items = rng.integers(
+    0, transducer.task.base, (200, transducer.task.operands, 12)
+  )
+  items[::3] = (items[::3] > 0) * (transducer.task.base - 1)  # long carries
+  if transducer.shared:
+    items[:, transducer.shared[0], 1:] = 0
+  items[:, transducer.long, -1] = 0
   for own, outputs in zip(items, said(name, items), strict=True):
-    (state,) = tape.begin(own[tape.shared[0], 0] if tape.shared else 0)
+    (state,) = transducer.begin(
+      own[transducer.shared[0], 0] if transducer.shared else 0
+    )
     for place, output in enumerate(outputs):
-      moves = {digits: rest for digits, *rest in tape.table[state]}
-      assert len(moves) == tape.task.base ** len(tape.long)
-      found, state = moves[tuple(own[tape.long, place].tolist())]
+      moves = {digits: rest for digits, *rest in transducer.table[state]}
+      assert len(moves) == transducer.task.base ** len(transducer.long)
+      found, state = moves[tuple(own[transducer.long, place].tolist())]
       assert found == output
 
 
 @pytest.mark.parametrize("name", LIVE)
 def test_contexts_are_exactly_those_that_occur(name):
-  tape, rng, live = (
+  transducer, rng, live = (
     Transducer(TASKS[name]()),
     np.random.default_rng(1),
     LIVE[name],
   )
-  items = every_input(tape, live, 2)
+  items = every_input(transducer, live, 2)
   outputs = said(name, items)
   met = set()
   for _ in range(12):
-    steps = random_steps(rng, tape, live, 2)
+    steps = random_steps(rng, transducer, live, 2)
     met |= {type(step) for step in steps}
-    contexts = Contexts(tape, steps)
-    wanted = whole(columns(tape, steps, items, outputs))
+    contexts = Contexts(transducer, steps)
+    wanted = whole(columns(transducer, steps, items, outputs))
     found = listed(contexts, 1 << 20)
     assert found.dtype == np.uint8 and found.shape[1] == contexts.columns
     assert len(found) == contexts.count == len(wanted)
@@ -143,57 +147,59 @@ def test_contexts_are_exactly_those_that_occur(name):
   assert met == {Gap, Position}
 
 
-def after_gap(tape: Transducer, state, live: int, zeros: int) -> set:
+def after_gap(transducer: Transducer, state, live: int, zeros: int) -> set:
   """States after all digits that a gap could hold."""
-  own = itertools.product(range(tape.task.base), repeat=len(tape.long))
-  nothing = [(0,) * len(tape.long)]
+  own = itertools.product(
+    range(transducer.task.base), repeat=len(transducer.long)
+  )
+  nothing = [(0,) * len(transducer.long)]
   states = {state}
   for choices in [list(own)] * live + [nothing] * zeros:
     reached = set()
     for (shared, now), digits in itertools.product(states, choices):
-      symbols = [shared] * tape.task.operands
-      for operand, digit in zip(tape.long, digits, strict=True):
+      symbols = [shared] * transducer.task.operands
+      for operand, digit in zip(transducer.long, digits, strict=True):
         symbols[operand] = digit
-      reached.add((shared, int(tape.task.step(now, symbols)[0])))
+      reached.add((shared, int(transducer.task.step(now, symbols)[0])))
     states = reached
   return states
 
 
 @pytest.mark.parametrize("name", (*LIVE, "counter"))
 def test_a_shortened_gap_does_the_same(name):
-  tape = Transducer(Counter() if name == "counter" else TASKS[name]())
-  first, period = tape.settles
+  transducer = Transducer(Counter() if name == "counter" else TASKS[name]())
+  first, period = transducer.preperiod_and_period
   if name == "counter":
     assert (first, period) == (1, 3)
-  states = list(tape.table)[:: 1 if len(tape.table) < 9 else 7]
+  states = list(transducer.table)[:: 1 if len(transducer.table) < 9 else 7]
   for live, zeros in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
-    short = tape.shorten(Gap(live, zeros))
-    assert short.zeros == zeros and short.live <= live
-    assert short.live < first + period
+    short = transducer.shorten(Gap(live, zeros))
+    assert short.zeros == zeros and short.nonzero_places <= live
+    assert short.nonzero_places < first + period
     for state in states:
-      wanted = after_gap(tape, state, live, zeros)
+      wanted = after_gap(transducer, state, live, zeros)
       for skip in (Gap(live, zeros), short):
-        assert tape.moves({state}, skip) == [((), wanted)]
+        assert transducer.moves({state}, skip) == [((), wanted)]
   if first:  # no shorter gap would do
     short, long = (
-      [after_gap(tape, state, live, 0) for state in tape.table]
+      [after_gap(transducer, state, live, 0) for state in transducer.table]
       for live in (first - 1, first - 1 + period)
     )
     assert short != long
 
 
-def asked(tape: Transducer, steps, context):
+def asked(transducer: Transducer, steps, context):
   """(shared digit, digits, outputs) of a context, for `realize`."""
   values, now = list(map(int, context)), 0
-  shared = values.pop(0) if tape.shared else 0
+  shared = values.pop(0) if transducer.shared else 0
   digits, outputs = {}, {}
   for step in steps:
     if isinstance(step, Gap):
-      now += step.live + step.zeros
+      now += step.nonzero_places + step.zeros
       continue
     for operand in step.reads:
       digits[operand, now] = values.pop(0)
-    if step.says:
+    if step.has_output:
       outputs[now] = values.pop(0)
     now += 1
   assert not values
@@ -203,34 +209,36 @@ def asked(tape: Transducer, steps, context):
 @pytest.mark.parametrize("name", LIVE)
 @pytest.mark.parametrize("drawn", (False, True))
 def test_a_realized_input_has_the_context(name, drawn):
-  tape, rng = Transducer(TASKS[name]()), np.random.default_rng(2)
+  transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(2)
   live, size = LIVE[name] + 1, LIVE[name] + 3
   for _ in range(6):
-    steps = random_steps(rng, tape, live, 2)
-    contexts = listed(Contexts(tape, steps), 1 << 20)
+    steps = random_steps(rng, transducer, live, 2)
+    contexts = listed(Contexts(transducer, steps), 1 << 20)
     some = contexts[rng.integers(0, len(contexts), 12)]
     found = np.stack(
       [
-        tape.realize(
-          *asked(tape, steps, own), size, live, rng if drawn else None
+        transducer.realize(
+          *asked(transducer, steps, own), size, live, rng if drawn else None
         )
         for own in some
       ]
     )
-    assert found.shape[1:] == (tape.task.operands, size)
-    assert not found[:, tape.long, live:].any()
-    assert found.min() >= 0 and found.max() < tape.task.base
-    if tape.shared:
-      assert not found[:, tape.shared[0], 1:].any()
+    assert found.shape[1:] == (transducer.task.operands, size)
+    assert not found[:, transducer.long, live:].any()
+    assert found.min() >= 0 and found.max() < transducer.task.base
+    if transducer.shared:
+      assert not found[:, transducer.shared[0], 1:].any()
     outputs = said(name, found)
-    np.testing.assert_array_equal(columns(tape, steps, found, outputs), some)
+    np.testing.assert_array_equal(
+      columns(transducer, steps, found, outputs), some
+    )
 
 
 def test_inputs_are_drawn_by_a_generator_alone():
-  tape = Transducer(TASKS["addition"]())
+  transducer = Transducer(TASKS["addition"]())
   steps = [Gap(3, 0), Position((0,), True, False)]
-  wanted = asked(tape, steps, (4, 5))
-  draw = lambda rng: tape.realize(*wanted, 6, 4, rng).tolist()
+  wanted = asked(transducer, steps, (4, 5))
+  draw = lambda rng: transducer.realize(*wanted, 6, 4, rng).tolist()
   assert draw(None) == draw(None)
   generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
   one, same, other = ([draw(g) for _ in range(8)] for g in generators)
@@ -241,9 +249,9 @@ def test_inputs_are_drawn_by_a_generator_alone():
 
 
 def test_there_is_no_input_of_a_context_that_cannot_be():
-  tape = Transducer(TASKS["addition"]())
-  assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
+  transducer = Transducer(TASKS["addition"]())
+  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
   # Nothing is carried into the first place; padding is zero.
-  assert tape.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
-  assert tape.realize(0, {(0, 2): 1}, {}, 3, 2) is None
-  assert tape.realize(0, {(0, 2): 1}, {}, 3, 3) is not None
+  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
+  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 2) is None
+  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 3) is not None
