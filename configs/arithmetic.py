@@ -23,7 +23,7 @@ released the hyper-parameters and the calibration of the released ABC program
   lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W2
 """
 
-from configs import base
+from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = (
   "successor",
@@ -229,13 +229,13 @@ def get_config(preset: str = "addition"):
   Raises:
     ValueError: a name is unknown, or names exclude each other.
   """
-  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
+  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
   sizes = [word for word in words if word in PAPERS]
   if len(sizes) > 1:
     raise ValueError(f"preset {preset!r}: name at most one of {(*PAPERS,)}")
   fields, by_task = METHODS[method]
   changes = {"method": method} | fields | by_task.get(task, {})
-  config = base.get_config(task)
+  config = default_config(task)
   if "decoder_only" in words:
     changes |= DECODER_ONLY
   if "fixed" in words or sizes:

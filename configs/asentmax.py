@@ -21,7 +21,12 @@ Not implemented here are entmax attention, its length-dependent scale, half of
 the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, and an end token.
 """
 
-from configs import base, sorting
+import pathlib
+
+from lengthgen_jax.config import default_config, load_presets, parse_preset
+
+FOLDER = pathlib.Path(__file__).parent
+sorting = load_presets(FOLDER / "sorting.py")
 
 TASKS = ("sort", "copy", "reverse")
 PROTOCOL = {
@@ -108,7 +113,7 @@ def get_config(preset: str = "sort"):
   Raises:
     ValueError: a name is unknown, or the task lacks the method.
   """
-  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
+  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
   fields, tasks = METHODS[method]
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
@@ -120,6 +125,6 @@ def get_config(preset: str = "sort"):
     changes |= PAPER | PAPER_BY_TASK[task]
     if method != "abc":
       changes |= ALL_STEPS
-  config = base.get_config(task)
+  config = default_config(task)
   config.update_from_flattened_dict(changes)
   return config

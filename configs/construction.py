@@ -17,7 +17,12 @@ Training starts from these weights, with other lengths and with noise:
     --config.train.steps=2000 --config.initial.noise=0.01
 """
 
-from configs import base, sorting
+import pathlib
+
+from lengthgen_jax.config import default_config, load_presets
+
+FOLDER = pathlib.Path(__file__).parent
+sorting = load_presets(FOLDER / "sorting.py")
 
 OPTIONS = ("norm", "share")
 
@@ -32,7 +37,7 @@ def get_config(preset: str = "10,1000"):
     ValueError: a number or a name is invalid.
   """
   alphabet, longest, words = parsed(preset)
-  config = base.get_config("sort")
+  config = default_config("sort")
   config.method = f"construction:{preset}"
   config.update_from_flattened_dict(sorting.DECODER_ONLY)
   config.initial.update(kind="construction", longest=longest)

@@ -11,7 +11,13 @@ paper    the paper's size: depth 4, model size 1024, 16 heads, 100 000 steps
   echo 1999 | lengthgen --mode=predict --workdir=W
 """
 
-from configs import arithmetic, sorting
+import pathlib
+
+from lengthgen_jax.config import load_presets
+
+FOLDER = pathlib.Path(__file__).parent
+arithmetic = load_presets(FOLDER / "arithmetic.py")
+sorting = load_presets(FOLDER / "sorting.py")
 
 HINTS = {"none": (), "carry": ("carry",)}
 OPTIONS = ("tempered", "abc", "paper")

@@ -15,7 +15,7 @@ A seed takes about 3 minutes of one core for the vanilla model and 20 for the
 model with lines, certificates and tests aside.
 """
 
-from configs import base
+from lengthgen_jax.config import default_config
 
 SHARED = {
   "data.train_length": 4,
@@ -90,7 +90,7 @@ def get_config(preset: str = "abc"):
       f"preset {preset!r}: name a method of {(*METHODS,)} and options of"
       f" {OPTIONS}"
     )
-  config = base.get_config("multiply_long")
+  config = default_config("multiply_long")
   changes = {"method": method} | SHARED | METHODS[method]
   if "decoder_only" in words:
     changes |= DECODER_ONLY

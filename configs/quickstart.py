@@ -7,7 +7,12 @@ a fresh model is trained with that bias and certified, and both are tested.
   lengthgen --config=configs/quickstart.py --mode=abc --workdir=runs/quickstart
 """
 
-from configs import arithmetic
+import pathlib
+
+from lengthgen_jax.config import load_presets
+
+FOLDER = pathlib.Path(__file__).parent
+arithmetic = load_presets(FOLDER / "arithmetic.py")
 
 
 def get_config():

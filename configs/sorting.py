@@ -22,7 +22,7 @@ paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 """
 
-from configs import base
+from lengthgen_jax.config import default_config
 
 HINTS = {
   "none": (),
@@ -131,7 +131,7 @@ def hinted(
     raise ValueError(
       f"preset {preset!r}: after the hint, name options of {options}"
     )
-  config = base.get_config(task)
+  config = default_config(task)
   config.hints = hints[hint]
   config.method = "+".join(
     [hint, *(w for w in words if w not in ("abc", "paper"))]

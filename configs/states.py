@@ -14,7 +14,7 @@ final    the last state alone instead of every prefix's; no lines to find
   echo 21345 13245 | lengthgen --mode=predict --workdir=W2
 """
 
-from configs import base
+from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = ("modular", "permutations", "dyck")
 
@@ -78,7 +78,7 @@ def get_config(preset: str = "modular"):
   Raises:
     ValueError: a name is unknown.
   """
-  task, method, words = base.parsed(preset, TASKS, METHODS, OPTIONS)
+  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
   fields, by_task = METHODS[method]
   changes = VANILLA | BY_TASK.get(task, {}) | {"method": method}
   changes |= fields | by_task.get(task, {})
@@ -86,6 +86,6 @@ def get_config(preset: str = "modular"):
     changes |= DECODER_ONLY
   if "final" in words:
     changes |= {f"{task}.answer": "final", "method": f"{method} final"}
-  config = base.get_config(task)
+  config = default_config(task)
   config.update_from_flattened_dict(changes)
   return config

@@ -21,14 +21,14 @@ from listed import Run
 from table import Table
 
 from lengthgen_jax import __version__, main
-from lengthgen_jax.config.saved import READING_FIELDS
+from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.results import archive, records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 # Fields (or the beginnings of their names) that do not affect training.
-TESTED = (*READING_FIELDS, "checkpoint", "overrides")
+TESTED = (*CHANGEABLE, "checkpoint", "overrides")
 # Those of a pipeline that do not affect the training of its first stage.
 LATER = (*TESTED, "calibration.", "retrain.", "practice.", "abc.")
 

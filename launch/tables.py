@@ -38,7 +38,7 @@ import sweep  # noqa: E402
 import verify  # noqa: E402
 from table import SIZES  # noqa: E402
 
-from lengthgen_jax.config.saved import READING_FIELDS  # noqa: E402
+from lengthgen_jax.config.files import CHANGEABLE  # noqa: E402
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
 from lengthgen_jax.results import archive, records  # noqa: E402
 
@@ -208,7 +208,7 @@ def make(
   if list(root.rglob("results.jsonl")):
     from lengthgen_jax.results import report
 
-    report.run(root, READING_FIELDS)
+    report.run(root, CHANGEABLE)
     print(f"all results below {root}: {root / 'report.html'}")
   check(
     not failed, f"failed: {', '.join(failed)}; the same command tries again"

@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import pathlib
 import platform
-import runpy
 import sys
 
 from absl import app, flags, logging
@@ -120,7 +119,7 @@ def fill_config(argv: list[str]) -> list[str]:
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
   if options.config is None and options.workdir and saved_path.is_file():
-    reader = pathlib.Path(__file__).parent / "config" / "saved.py"
+    reader = pathlib.Path(__file__).parent / "config" / "files.py"
     options.config = f"{reader}:{saved_path}"
   check_overrides(options.config, other_arguments)
   leading_flags = [
@@ -152,7 +151,11 @@ def check_overrides(spec: str | None, overrides: list[str]) -> None:
     spec or not overrides,
     "--config.field=... needs --config=FILE (or a trained --workdir)",
   )
-  config = load_config(spec) if spec else None
+  if not overrides:
+    return
+  from lengthgen_jax.config import files
+
+  config = files.load_config(spec)
   for override in overrides:
     name = override.lstrip("-").partition("=")[0]
     node, node_name = config, "config"
@@ -164,18 +167,6 @@ def check_overrides(spec: str | None, overrides: list[str]) -> None:
         f" {', '.join(fields) or 'no fields of its own'}",
       )
       node, node_name = node[part], f"{node_name}.{part}"
-
-
-def load_config(spec: str) -> ConfigDict:
-  """Returns the config of FILE[:preset].
-
-  Raises:
-    UsageError: There is no such file.
-  """
-  path, _, preset = spec.partition(":")
-  check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
-  get_config = runpy.run_path(path)["get_config"]
-  return get_config(preset) if preset else get_config()
 
 
 def main(argv: list[str]) -> None:
@@ -270,6 +261,7 @@ UNNAMED = {
   "mesh",
   "method",
   "overrides",
+  "registered_by",
   "train.chunk",
   "train.seed_axis",
 }
@@ -282,16 +274,22 @@ def name_overrides(config: ConfigDict) -> None:
   """
   from flax.traverse_util import flatten_dict
 
-  preset = load_config(flags.FLAGS["config"].config_filename)
+  from lengthgen_jax.config import files
+  from lengthgen_jax.config.check import check_matters
+
+  preset = files.load_config(flags.FLAGS["config"].config_filename)
   preset = flatten_dict(preset.to_dict(), sep=".")
   overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in flatten_dict(config.to_dict(), sep=".").items():
+    if value != preset[field]:
+      check_matters(config, field)
     unnamed = field in UNNAMED or field.partition(".")[0] in UNNAMED
     if not unnamed and value != preset[field]:
       overrides[field] = str(value).replace(" ", "")
   config.overrides = tuple(
     f"{name}={overrides[name]}" for name in sorted(overrides)
   )
+  config.registered_by = files.registering_files()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ as far as processors agree; and compilers: the table is made with all of XLA's
 optimizations, the tests run with few.
 """
 
-import importlib
 import json
 import pathlib
 import tempfile
@@ -25,6 +24,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import presets
 import untrained
 from local_models import small
 from pytrees import one
@@ -32,7 +32,7 @@ from pytrees import one
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.calibration import Condition, compact
 from lengthgen_jax.config import build
-from lengthgen_jax.config.stages import retrain_config
+from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.pipelines import attention_statistics, train
 from lengthgen_jax.training import loop, optimizer, train_step
 
@@ -134,7 +134,7 @@ def entries() -> dict:
 def configured(preset: str, changes: dict):
   """The config of a preset, FILE:WORDS, with a small model."""
   name, words = preset.split(":")
-  config = importlib.import_module(f"configs.{name}").get_config(words)
+  config = getattr(presets, name).get_config(words)
   values = SMALL | {"model.dropout_rate": config.model.dropout_rate or 0.1}
   if name == "construction":  # whose weights say what size it has
     values = {n: x for n, x in values.items() if not n.startswith("model.")}
@@ -274,7 +274,7 @@ def of_set(name: str) -> dict:
 
 def of_tests(task: str) -> dict:
   """The first examples of some test sets."""
-  config = configured(f"base:{task}", {"eval.test_sets": TESTED[task]})
+  config = configured(f"default:{task}", {"eval.test_sets": TESTED[task]})
   experiment = prepared(config).experiment
   draw = lambda name: experiment.test_batch(
     name, 0, np.arange(EXAMPLES), config.eval.lengths[0], {}

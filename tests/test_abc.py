@@ -12,7 +12,7 @@ from command import TINY, changed, inside, refusal, refused
 import lengthgen_jax
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import RIGHT
-from lengthgen_jax.config import saved
+from lengthgen_jax.config import files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc, calibrate, certify
 from lengthgen_jax.pipelines import workdir as workdirs
@@ -53,7 +53,7 @@ def whole(tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.answering_models(saved.saved_config(workdir), workdir)
+  models = workdirs.answering_models(files.saved_config(workdir), workdir)
   return {model.seed: model.params for model in models}
 
 
@@ -192,7 +192,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   assert "practice has not mended seeds 0, 1" in whole[1].stderr
   path = workdir / "unmended.json"
   assert json.loads(path.read_text()) == [0, 1]
-  stages = workdirs.trained_stages(saved.saved_config(workdir), workdir)
+  stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
   first, last = (
     {model.seed: model for model in workdirs.load(run, "last")}
     for run in (stages[-1].runs[0], stages[-1].runs[-1])
@@ -297,7 +297,7 @@ def again(whole, tmp_path, *assignments: str):
 def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   whole, tmp_path, capsys, monkeypatch
 ):
-  ready = saved.saved_config(whole[0])
+  ready = files.saved_config(whole[0])
   run = workdirs.make_run(ready, whole[0] / "interpolate")
   em = {model.seed: model.em for model in workdirs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
@@ -348,7 +348,7 @@ def test_seed_without_a_line_is_dropped_by_name(
     return tested, verdict
 
   monkeypatch.setattr(calibrate, "judge", blind)
-  config = saved.saved_config(whole[0])
+  config = files.saved_config(whole[0])
   run = workdirs.make_run(config, whole[0] / "interpolate")
   models = workdirs.load(run, "best")
   calibrate.calibrate(config, models, tmp_path)

@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import struct
 
-from lengthgen_jax.config.saved import saved_config
+from lengthgen_jax.config.files import saved_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.training.checkpoint import Checkpoints, find_damage
 

@@ -11,7 +11,7 @@ from command import TINY, changed, inside, refusal, refused, run
 from tiny import get_config
 
 from lengthgen_jax import main
-from lengthgen_jax.config import build, stages
+from lengthgen_jax.config import build, fields
 from lengthgen_jax.pipelines import evaluate
 
 
@@ -226,14 +226,14 @@ def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
   }
   words = [f"--config.retrain.{field}={flags[field]}" for field in flags]
   with command.parsed(f"{TINY}:successor,abc", *words) as (_, config):
-    later = stages.retrain_config(config, (3,), "bias.npz")
+    later = fields.retrain_config(config, (3,), "bias.npz")
   for field, value in flags.items():
     section, name = field.split(".")
     assert later[section][name] == value != config[section][name]
   assert later.seeds == (3,) and later.method == "abc"
   assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
   assert later.train.adam_b2 == config.train.adam_b2  # None is the first's
-  experiment = build.build(stages.retrain_config(config, (3,), None))
+  experiment = build.build(fields.retrain_config(config, (3,), None))
   assert experiment.step_specs[0][0].parts[0].count == 48
   assert experiment.data[0].widths == (7, 8)
   assert experiment.model.config.norm == "post"

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from command import inside, refused
+from presets import construction as construction_presets
 
-from configs import construction as presets
 from lengthgen_jax.attention.kernel import Dense, attend
 from lengthgen_jax.config import build
 from lengthgen_jax.construction import limits, precision, weights
@@ -34,7 +34,7 @@ LISTS = [*SHORT, *REPEATED, ORDERED, ORDERED[::-1], [1, 2, 3, 4], *RANDOM]
 
 @functools.cache
 def built(preset, dtype="float32"):
-  config = presets.get_config(preset)
+  config = construction_presets.get_config(preset)
   config.model.dtype = dtype
   return build.build(config)
 
@@ -337,7 +337,7 @@ def test_fields_of_the_construction_go_together(mode, changes, word, tmp_path):
 
 
 def changed(*assignments, preset="4,12"):
-  config = presets.get_config(preset)
+  config = construction_presets.get_config(preset)
   for assignment in assignments:
     name, _, value = assignment.partition("=")
     config.update_from_flattened_dict({name: eval(value, {})})
@@ -356,7 +356,7 @@ def test_every_preset_has_the_constructions_shape():
       limits.check_shape(experiment, size)
   for preset in ("10", "a,b", "10,0", "10,100,deep"):
     with pytest.raises(ValueError, match=preset):
-      presets.get_config(preset)
+      construction_presets.get_config(preset)
 
 
 def test_noise_is_a_seeds_own():
@@ -403,7 +403,7 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
-  model = workdir.answering_models(workdir.saved.saved_config(folder), folder)[
+  model = workdir.answering_models(workdir.files.saved_config(folder), folder)[
     0
   ]
   params = weights.parameters(built("4,12"), N)

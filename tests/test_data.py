@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
+from presets import sorting
 
-from configs import base, sorting
+from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import TASKS, data, digits, pack
@@ -381,7 +382,7 @@ def test_an_experiment_samples_the_heads_own_task():
 
 
 def test_data_fields_of_a_config_reach_the_data():
-  config = base.get_config("addition")
+  config = default_config("addition")
   config.data.update(size=1000, seed=5, train_length=4, widths=(6, 8))
   config.eval.lengths = (4,)
   (own,) = build(config).data

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from command import REPOSITORY, parsed
 
-from configs import base
-from lengthgen_jax.config import build
+from lengthgen_jax.config import build, default_config
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import abc
 
@@ -106,7 +105,7 @@ def test_sweeps_of_the_pages_parse(monkeypatch):
 
 
 def test_fields_that_the_pages_name_are_there():
-  config = base.get_config()
+  config = default_config()
   named = re.findall(r"`(?:--config\.)?([a-z_]+\.[a-z_.]+)=", TEXT)
   sections = "|".join(name for name in config if hasattr(config[name], "keys"))
   named += re.findall(rf"`(?:--config\.)?((?:{sections})\.[a-z_.]+)`", TEXT)

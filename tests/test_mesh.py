@@ -19,7 +19,7 @@ from tiny import get_config
 from toy_runs import toy_run
 
 from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.config import build, saved, stages
+from lengthgen_jax.config import build, fields, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import attention_statistics, workdir
@@ -188,8 +188,8 @@ class Grid:
 def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():
   """As in retraining, when a seed did not interpolate."""
   config = changed("mesh=(2, 1)", "seeds=(0, 1)")
-  assert stages.retrain_config(config, (0, 1), None).mesh == (2, 1)
-  assert stages.retrain_config(config, (1,), None).mesh == ()
+  assert fields.retrain_config(config, (0, 1), None).mesh == (2, 1)
+  assert fields.retrain_config(config, (1,), None).mesh == ()
   assert ONE.fit(1, 7) is ONE.fit(3, 7) is ONE
 
 
@@ -197,9 +197,9 @@ def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
   """It may be resumed and read on other devices."""
   config = changed("mesh=(1, 1)")
   workdir.open_workdir(config, tmp_path, "train")
-  found = saved.saved_config(tmp_path)
-  assert found.mesh == () and not saved.differences(config, found)
-  assert saved.config_hash(config) == saved.config_hash(found)
+  found = files.saved_config(tmp_path)
+  assert found.mesh == () and not files.differences(config, found)
+  assert files.config_hash(config) == files.config_hash(found)
 
 
 def test_a_checkpoint_of_other_seeds_is_refused(tmp_path):

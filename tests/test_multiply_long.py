@@ -8,13 +8,13 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 import untrained
+from presets import multiply_long
 
-from configs import base, multiply_long
 from lengthgen_jax.attention.biases.window import window
 from lengthgen_jax.attention.calibration import Condition, Verdict
 from lengthgen_jax.attention.candidates import candidates, first, near
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
-from lengthgen_jax.config import build
+from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models import decode
@@ -151,7 +151,7 @@ def test_test_sets_are_what_they_say():
 
 
 def test_unequal_numbers_are_named_by_their_digits():
-  section = base.get_config("multiply_long").eval
+  section = default_config("multiply_long").eval
   section.multipliers = (3, 61)
   found = TASK.variants("unequal", section, 61)
   assert found == [("unequal_x3", (3,))]

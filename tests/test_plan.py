@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from presets import arithmetic, increment, sorting
 
-from configs import arithmetic, base, increment, sorting
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import HINTS, TASKS, plan
@@ -106,8 +106,8 @@ def test_sizes_of_a_finite_set_are_split_over_the_tasks():
 
 @pytest.mark.parametrize("task", HINTS)
 def test_every_hint_can_be_asked_for(task):
-  config = {"sort": sorting, "increment": increment}.get(task, base)
-  config = config.get_config(*[task] * (config is base))
+  presets = {"sort": sorting, "increment": increment}
+  config = presets[task].get_config()
   config.hints = tuple(HINTS[task])
   names = [hint.name for hint in HINTS[task].values()]
   assert build(config).heads == (TASKS[task].name, *names)

@@ -6,9 +6,10 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 import untrained
+from presets import asentmax, states
 
-from configs import asentmax, base, states
 from lengthgen_jax.certify.transducer import Transducer
+from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc, calibrate
@@ -109,7 +110,7 @@ BAD = {
 def test_bad_automata_are_refused_in_one_line(field, value):
   section = field.partition(".")[0]
   name = "copy" if section == "copying" else section
-  config = base.get_config(name)
+  config = default_config(name)
   config.update_from_flattened_dict({field: value})
   with pytest.raises(UsageError) as caught:
     build(config)

@@ -12,7 +12,7 @@ import plain_tasks as plain
 import pytest
 from plain_tasks import BOUND, COUNT, FORMS, MAIN, WIDTH
 
-from configs import base
+from lengthgen_jax.config import default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
@@ -48,7 +48,7 @@ def test_a_task_says_what_it_must(form):
   assert task.delimiter <= task.vocab_size
   if form in MAIN:
     assert task.test_sets
-    default = base.get_config(task.name).eval.test_sets
+    default = default_config(task.name).eval.test_sets
     assert default == (next(iter(task.test_sets)),)
 
 

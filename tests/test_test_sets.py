@@ -10,7 +10,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 
-from configs import base
+from lengthgen_jax.config import default_config
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.tasks.task import Size
@@ -24,7 +24,7 @@ LENGTHS = (1, 2, 6, NEAR, 60, FAR)  # as people count them
 
 def variants(task, test_set, length):
   """Further arguments of a test set at a length."""
-  section = base.get_config(task.name).eval
+  section = default_config(task.name).eval
   section.update(repetitions=(1, 2), multiplicities=(3,), chains=(2,))
   return [how for _, how in task.variants(test_set, section, length)]
 
@@ -388,7 +388,7 @@ def test_unequal_is_equal_where_there_is_one_long_operand():
 
 
 def test_as_many_repetitions_as_there_is_room_for():
-  section = base.get_config("sort").eval
+  section = default_config("sort").eval
   section.update(repeated_items=3, repetitions=(1, 2, 4))
   sort = TASKS["sort"](alphabet=5)
   names = lambda n: [name for name, _ in sort.variants("repeats", section, n)]

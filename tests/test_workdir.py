@@ -9,7 +9,7 @@ import pytest
 from command import TINY, changed, inside, refusal, refused
 from tiny import get_config
 
-from lengthgen_jax.config import saved
+from lengthgen_jax.config import files
 from lengthgen_jax.config.build import build
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.pipelines import workdir as workdirs
@@ -24,12 +24,12 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
     del config.increment
   path = tmp_path / "config.json"
   path.write_text(config.to_json_best_effort())
-  found = saved.get_config(str(path))
+  found = files.get_config(str(path))
   assert found.to_json_best_effort() == get_config().to_json_best_effort()
   config = get_config()
-  assert not saved.differences(config, found)
+  assert not files.differences(config, found)
   found.train.steps = 1
-  assert saved.differences(config, found) == ["train.steps=600 but 1 there"]
+  assert files.differences(config, found) == ["train.steps=600 but 1 there"]
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,6 @@ def test_rows_of_a_run_are_the_same_wherever_its_bias_lies(tmp_path):
   config = changed("bias.kind='file'", "bias.file='here/bias.npz'")
   moved = changed("bias.kind='file'", "bias.file='there/bias.npz'")
   other = changed("bias.kind='file'", "bias.file='there/other.npz'")
-  assert saved.config_hash(config) == saved.config_hash(moved)
-  assert saved.config_hash(config) != saved.config_hash(other)
-  assert saved.config_hash(config) != saved.config_hash(get_config())
+  assert files.config_hash(config) == files.config_hash(moved)
+  assert files.config_hash(config) != files.config_hash(other)
+  assert files.config_hash(config) != files.config_hash(get_config())

@@ -1,8 +1,15 @@
 """A run of seconds, for the tests: --config=tests/tiny.py[:PRESET]."""
 
-from configs import arithmetic, base, increment, sorting
+import pathlib
+
+from lengthgen_jax.config import default_config, load_presets
 from lengthgen_jax.tasks import TASKS
 
+CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+arithmetic, increment, sorting = (
+  load_presets(CONFIGS / f"{name}.py")
+  for name in ("arithmetic", "increment", "sorting")
+)
 SEQUENCES = {"sort": sorting, "increment": increment}
 
 
@@ -40,7 +47,7 @@ def sequences(task: str, *hints):
 
 def of_kind(task: str, kind: str):
   """Any task for either family of models."""
-  config = shrink(base.get_config(task))
+  config = shrink(default_config(task))
   config.model.kind = kind
   config.eval.update(lengths=(3,), samples=(32,))
   return config

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.errors import check
+from lengthgen_jax.registry import Registry
 from lengthgen_jax.rng import Noise
 
 
@@ -38,25 +40,38 @@ class Temperature(NamedTuple):
 
 scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
 
-TEMPERATURES = {
-  "none": Temperature(),
-  # The paper's a·log(n+1), where n counts the prompt's items.
-  "log_items": Temperature("items", value=scaled_log),
-  # The same, where n counts the keys up to a row's own. That is what a row sees
-  # without a scaffold: no row knows what comes later.
-  "log_visible": Temperature("visible", value=scaled_log),
-  "one_plus_log": Temperature(
-    "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
-  ),
-  # s·log n + b per head with n visible keys (scalable softmax, Nakanishi 2025).
-  "scalable": Temperature(
-    "visible",
-    per_head=True,
-    offset=True,
-    value=lambda n, a, b: a * jnp.log(n) + b,
-  ),
-  "fixed": Temperature("items", learned=False, value=scaled_log),
-}
+
+def check_temperature(name: str, temperature: Temperature) -> None:
+  """Raises UsageError if a thing is no temperature."""
+  check(
+    isinstance(temperature, Temperature) and temperature.value,
+    f"register: temperature {name!r} is no Temperature with a value",
+  )
+
+
+TEMPERATURES = Registry(
+  "temperature",
+  {
+    "none": Temperature(),
+    # The paper's a·log(n+1), where n counts the prompt's items.
+    "log_items": Temperature("items", value=scaled_log),
+    # The same, where n counts the keys up to a row's own. That is what a row
+    # sees without a scaffold: no row knows what comes later.
+    "log_visible": Temperature("visible", value=scaled_log),
+    "one_plus_log": Temperature(
+      "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
+    ),
+    # Scalable softmax (Nakanishi 2025): s·log n + b per head, n visible keys.
+    "scalable": Temperature(
+      "visible",
+      per_head=True,
+      offset=True,
+      value=lambda n, a, b: a * jnp.log(n) + b,
+    ),
+    "fixed": Temperature("items", learned=False, value=scaled_log),
+  },
+  check_temperature,
+)
 
 
 @dataclasses.dataclass(frozen=True)

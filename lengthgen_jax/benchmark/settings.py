@@ -10,13 +10,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from configs import quickstart, sorting
 from lengthgen_jax.benchmark.subjects import (
   Subject,
   decoding,
   evaluation,
   model,
   papers,
+  preset_config,
   retrained,
   step,
   subject,
@@ -52,7 +52,7 @@ def main_job(setting: Setting) -> Iterator[list[Case]]:
   """Times training of the main job: the vanilla model, and the model that is
   retrained with lines, dense and along the lines."""
   second_stage = retrained("addition,abc")
-  yield [step("main job", "", subject(quickstart.get_config()))]
+  yield [step("main job", "", subject(preset_config("quickstart")))]
   yield [
     step("retraining", "dense", second_stage),
     step(
@@ -81,7 +81,7 @@ def fixed(setting: Setting) -> Iterator[list[Case]]:
 
 def sort(setting: Setting) -> Iterator[list[Case]]:
   """Times training of the preset `none,best` of configs/sorting.py."""
-  sorting_subject = subject(sorting.get_config("none,best"))
+  sorting_subject = subject(preset_config("sorting", "none,best"))
   yield [step("sorting", "", sorting_subject, 20)]
 
 
@@ -91,7 +91,7 @@ def config(setting: Setting) -> Iterator[list[Case]]:
   Raises:
     UsageError: another bench times the same training.
   """
-  known = (subject(quickstart.get_config()), papers())
+  known = (subject(preset_config("quickstart")), papers())
   key = lambda candidate: (candidate.experiment, candidate.train)
   check(
     all(key(setting.own) != key(other) for other in known),
@@ -104,7 +104,7 @@ def config(setting: Setting) -> Iterator[list[Case]]:
 def evaluate(setting: Setting) -> Iterator[list[Case]]:
   """Times a pass of evaluation at 60 digits, of the vanilla model and of the
   model with lines."""
-  vanilla = model(subject(quickstart.get_config()))
+  vanilla = model(subject(preset_config("quickstart")))
   lined = model(retrained("addition,abc"))
   yield [
     evaluation("evaluation", "vanilla", vanilla, 60, None),
@@ -145,7 +145,7 @@ def decoder(setting: Setting) -> Iterator[list[Case]]:
 def calibration(setting: Setting) -> Iterator[list[Case]]:
   """Times calibration: attention averaged over samples of one condition, and
   the lines that are found in it."""
-  full_config = quickstart.get_config()
+  full_config = preset_config("quickstart")
   vanilla = model(subject(full_config))
 
   def go() -> None:

@@ -4,17 +4,18 @@ decoding, each of a subject: an experiment and its scaffold.
 Parameters are random, because times do not depend on them.
 """
 
+import pathlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
-from configs import arithmetic
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, of_seed
 from lengthgen_jax.benchmark.timing import Case
-from lengthgen_jax.config import build, stages
+from lengthgen_jax.config import build, fields, load_presets
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model, Test
 from lengthgen_jax.experiment import Experiment
@@ -27,6 +28,7 @@ from lengthgen_jax.training.train_step import (
   train_step,
 )
 
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 MOST = 64  # most examples of a pass
 
 
@@ -62,23 +64,30 @@ def subject(full_config) -> Subject:
   )
 
 
+def preset_config(name: str, *preset: str) -> ConfigDict:
+  """Returns the config of a preset of a file in configs/."""
+  return load_presets(CONFIGS / f"{name}.py").get_config(*preset)
+
+
 def papers() -> Subject:
   """Returns the subject of the ABS/ABC papers' shape, with the encoder of the
   released program: 512 examples of 124 source and 62 target tokens."""
-  return subject(arithmetic.get_config("addition,vanilla,released"))
+  return subject(preset_config("arithmetic", "addition,vanilla,released"))
 
 
-def retrained(preset: str, **fields: Any) -> Subject:
+def retrained(preset: str, **overrides: Any) -> Subject:
   """Returns the second stage of ABC, with lines like those that calibration
   finds: over the operands' digits of the same place and of the place before,
   over the row itself, and over the start token.
 
   Args:
     preset: of configs/arithmetic.py.
-    **fields: {field: value} of overrides of the second stage's config.
+    **overrides: {field: value} of overrides of the second stage's config.
   """
-  full_config = stages.retrain_config(arithmetic.get_config(preset), (0,), None)
-  full_config.update_from_flattened_dict(fields)
+  full_config = fields.retrain_config(
+    preset_config("arithmetic", preset), (0,), None
+  )
+  full_config.update_from_flattened_dict(overrides)
   second_stage = subject(full_config)
   heads, task = (
     second_stage.experiment.model.config.num_heads,

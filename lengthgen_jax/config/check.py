@@ -14,7 +14,7 @@ from lengthgen_jax.attention.calibration import CHOICES as RULES
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
-from lengthgen_jax.config.saved import leaves
+from lengthgen_jax.config.fields import leaves, retrain_config
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.tasks import TASKS
@@ -128,6 +128,84 @@ WANTED = {
 }
 
 
+_is_constructed = lambda config: config.initial.kind == "construction"
+_has_window = lambda config: config.bias.kind == "window"
+_has_temperature = lambda config: config.temperature.kind != "none"
+_has_encoder = lambda config: config.model.kind == "encoder_decoder"
+_has_hints = lambda config: bool(config.hints)
+# Fields that matter under a condition alone: a function of the config, and the
+# condition in words. All other fields always matter.
+MATTERS = {
+  "data.fixed_width": (
+    lambda config: config.data.width == "fixed",
+    "data.width='fixed'",
+  ),
+  "data.seed": (
+    lambda config: config.data.size or config.data.numbers == "permutation",
+    "finite data: data.size or data.numbers='permutation'",
+  ),
+  "mixing.kind": (_has_hints, "runs with hints"),
+  "mixing.weights": (_has_hints, "runs with hints"),
+  "model.num_encoder_layers": (_has_encoder, "model.kind='encoder_decoder'"),
+  "positions.source_anchor": (_has_encoder, "model.kind='encoder_decoder'"),
+  "positions.cyclic_period": (
+    lambda config: POSITIONS[config.positions.kind].by_index,
+    "encodings of the index: positions.kind="
+    + " or ".join(name for name in POSITIONS if POSITIONS[name].by_index),
+  ),
+  "positions.table": (
+    lambda config: POSITIONS[config.positions.kind].limited,
+    "positions.kind="
+    + " or ".join(name for name in POSITIONS if POSITIONS[name].limited),
+  ),
+  "positions.random_start": (
+    lambda config: POSITIONS[config.positions.kind].random_start,
+    "positions.kind="
+    + " or ".join(name for name in POSITIONS if POSITIONS[name].random_start),
+  ),
+  "temperature.initial": (_has_temperature, "a temperature.kind but 'none'"),
+  "temperature.stretch": (_has_temperature, "a temperature.kind but 'none'"),
+  "initial.longest": (_is_constructed, "initial.kind='construction'"),
+  "initial.copies": (_is_constructed, "initial.kind='construction'"),
+  "bias.window": (_has_window, "bias.kind='window'"),
+  "bias.sides": (_has_window, "bias.kind='window'"),
+  "bias.windowed_encoder": (_has_window, "bias.kind='window'"),
+  "bias.file": (lambda config: config.bias.kind == "file", "bias.kind='file'"),
+}
+
+
+def check_matters(config: ConfigDict, name: str) -> None:
+  """Checks that a field which was set changes something.
+
+  A field of a section that ABC's second stage has too may matter there alone.
+
+  Args:
+    config: the whole config.
+    name: of the field, as in "data.fixed_width" or "retrain.data.fixed_width".
+
+  Raises:
+    UsageError: it changes nothing under the kinds that are chosen.
+  """
+  in_second_stage = name.startswith("retrain.")
+  short_name = name.removeprefix("retrain.")
+  if short_name not in MATTERS or (
+    config.task not in TASKS or config.positions.kind not in POSITIONS
+  ):
+    return
+  matters, words = MATTERS[short_name]
+  stages = [retrain_config(config, config.seeds, None)]
+  stages += [] if in_second_stage else [config]
+  value = config
+  for part in name.split("."):
+    value = value[part]
+  check(
+    any(
+      stage.positions.kind in POSITIONS and matters(stage) for stage in stages
+    ),
+    f"{name}={value!r} changes nothing here: it is for {words}",
+  )
+
+
 def check_fields(config: ConfigDict) -> None:
   """Raises UsageError, one line that names the field and what is valid."""
   fields = dict(leaves(config))
@@ -140,7 +218,8 @@ def check_fields(config: ConfigDict) -> None:
   missing = ", ".join(sorted(listed - set(fields)))
   check(
     not missing,
-    f"the config has no field {missing}; configs/base.py has all there are",
+    f"the config has no field {missing}; lengthgen_jax/config/fields.py has"
+    " all there are",
   )
   for name, value in fields.items():
     finite = not isinstance(value, float) or math.isfinite(value)

@@ -12,7 +12,7 @@ import pathlib
 from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts, memory
-from lengthgen_jax.config import build, stages
+from lengthgen_jax.config import build, fields
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import (
   calibrate,
@@ -67,7 +67,7 @@ def check_config(config: ConfigDict) -> None:
     " choose 'random'",
   )
   calibrate.check_config(config, first_experiment)
-  second_config = stages.retrain_config(config, config.seeds, None)
+  second_config = fields.retrain_config(config, config.seeds, None)
   try:
     second_experiment = build.build(second_config)
   except UsageError as error:

@@ -15,7 +15,7 @@ import lengthgen_jax
 from lengthgen_jax import plots
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
-from lengthgen_jax.config.saved import config_hash
+from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, Test

@@ -43,7 +43,7 @@ LONGEST = 100  # by default, greater lengths of config.eval are not probed
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-  """A ProbeConfig has the fields of config.probe, see configs/base.py."""
+  """A ProbeConfig has the fields of config.probe, see config/fields.py."""
 
   inputs: tuple
   random_inputs: int

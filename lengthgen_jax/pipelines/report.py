@@ -2,7 +2,7 @@
 
 import pathlib
 
-from lengthgen_jax.config.saved import READING_FIELDS
+from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.results import report
 
 
@@ -14,6 +14,6 @@ def run(_, workdir: pathlib.Path) -> int:
   Returns:
     The exit code.
   """
-  print(report.run(workdir, READING_FIELDS))
+  print(report.run(workdir, CHANGEABLE))
   print(f"page: {workdir / 'report.html'}")
   return 0

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from lengthgen_jax import hosts
 from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.config import build, saved, stages
+from lengthgen_jax.config import build, fields, files
 from lengthgen_jax.errors import UsageError, check, reading
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
@@ -185,10 +185,10 @@ def has_this_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   Raises:
     UsageError: There is, and it is another one.
   """
-  previous = saved.saved_config(workdir)
+  previous = files.saved_config(workdir)
   if previous is None:
     return False
-  differences = saved.differences(config, previous)
+  differences = files.differences(config, previous)
   check(
     not differences,
     f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."
@@ -221,7 +221,7 @@ def retraining_stage(
     f"--workdir={workdir}: no {path.name} yet; run --mode=abc to the end",
   )
   _, meta = file.read(path)
-  retrain_config = stages.retrain_config(config, meta["seeds"], path)
+  retrain_config = fields.retrain_config(config, meta["seeds"], path)
   return retrain_config, make_run(retrain_config, workdir / "retrain")
 
 
@@ -318,7 +318,7 @@ def open_model(
   Raises:
     UsageError: Nothing was trained there, or no such seed.
   """
-  config = saved.saved_config(folder)
+  config = files.saved_config(folder)
   check(config is not None, f"{folder}: nothing was trained there")
   models_by_seed = {
     model.seed: model

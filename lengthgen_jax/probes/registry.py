@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from lengthgen_jax.errors import check
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
 from lengthgen_jax.probes.activations import Mean, Seen
+from lengthgen_jax.registry import Registry
 
 
 class Need(NamedTuple):
@@ -68,69 +69,80 @@ class Probe(NamedTuple):
 
 
 # All probes, by the metric of their rows.
-PROBES = {
-  "minimum": Probe(
-    sorting_probes.minimum, SORTING, "⊥ shows the minimum", True, True
-  ),
-  "identity_successor": Probe(
-    sorting_probes.identity_successor,
-    SORTING,
-    "outputs show identity + successor",
-    True,
-    True,
-  ),
-  "copy": Probe(
-    sorting_probes.copy, SORTING, "tokens show themselves", True, True
-  ),
-  "identity_removed": Probe(
-    sorting_probes.identity_removed,
-    SORTING,
-    "the successor alone is left",
-    True,
-    True,
-  ),
-  "identity_lowered": Probe(
-    sorting_probes.identity_lowered,
-    SORTING,
-    "last MLP lowers the identity",
-    True,
-    True,
-  ),
-  "copies_given": Probe(
-    attention_probes.copies_given, SORTING, "attention on copies given", True
-  ),
-  "copies_said": Probe(
-    attention_probes.copies_said, SORTING, "attention on copies said", True
-  ),
-  "attention_own": Probe(
-    attention_probes.own_digits, DIGITS, "attention on own digits", True
-  ),
-  "attention_carry": Probe(
-    attention_probes.carry_source,
-    DIGITS,
-    "attention on the carry's source",
-    True,
-  ),
-  "attention_entropy": Probe(
-    attention_probes.entropy, DIGITS, "entropy of attention (nats)", True
-  ),
-  "strongest_line": Probe(
-    attention_probes.strongest_line,
-    DIGITS,
-    "z-score of the strongest line",
-    False,
-    True,
-  ),
-  "intact": Probe(interventions.intact, ALL, "EM, nothing changed"),
-  "without_head": Probe(interventions.without_head, ALL, "EM without a head"),
-  "without_line": Probe(interventions.without_line, LINES, "EM without a line"),
-  "enough_lines": Probe(
-    interventions.enough_lines, LINES, "EM with few lines that are enough"
-  ),
-  "patched": Probe(
-    interventions.patched, ALL, "EM with one residual of another input"
-  ),
-}
+def check_probe(name: str, probe: Probe) -> None:
+  """Raises UsageError if a thing is no probe."""
+  check(isinstance(probe, Probe), f"register: probe {name!r} is no Probe")
+
+
+PROBES = Registry(
+  "probe",
+  {
+    "minimum": Probe(
+      sorting_probes.minimum, SORTING, "⊥ shows the minimum", True, True
+    ),
+    "identity_successor": Probe(
+      sorting_probes.identity_successor,
+      SORTING,
+      "outputs show identity + successor",
+      True,
+      True,
+    ),
+    "copy": Probe(
+      sorting_probes.copy, SORTING, "tokens show themselves", True, True
+    ),
+    "identity_removed": Probe(
+      sorting_probes.identity_removed,
+      SORTING,
+      "the successor alone is left",
+      True,
+      True,
+    ),
+    "identity_lowered": Probe(
+      sorting_probes.identity_lowered,
+      SORTING,
+      "last MLP lowers the identity",
+      True,
+      True,
+    ),
+    "copies_given": Probe(
+      attention_probes.copies_given, SORTING, "attention on copies given", True
+    ),
+    "copies_said": Probe(
+      attention_probes.copies_said, SORTING, "attention on copies said", True
+    ),
+    "attention_own": Probe(
+      attention_probes.own_digits, DIGITS, "attention on own digits", True
+    ),
+    "attention_carry": Probe(
+      attention_probes.carry_source,
+      DIGITS,
+      "attention on the carry's source",
+      True,
+    ),
+    "attention_entropy": Probe(
+      attention_probes.entropy, DIGITS, "entropy of attention (nats)", True
+    ),
+    "strongest_line": Probe(
+      attention_probes.strongest_line,
+      DIGITS,
+      "z-score of the strongest line",
+      False,
+      True,
+    ),
+    "intact": Probe(interventions.intact, ALL, "EM, nothing changed"),
+    "without_head": Probe(interventions.without_head, ALL, "EM without a head"),
+    "without_line": Probe(
+      interventions.without_line, LINES, "EM without a line"
+    ),
+    "enough_lines": Probe(
+      interventions.enough_lines, LINES, "EM with few lines that are enough"
+    ),
+    "patched": Probe(
+      interventions.patched, ALL, "EM with one residual of another input"
+    ),
+  },
+  check_probe,
+)
 
 
 def chosen(

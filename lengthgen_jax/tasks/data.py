@@ -222,14 +222,14 @@ class DataSet:
     widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
     width = widths[turn % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make_example = lambda with_replay, lengths: self.task.from_items(
-      with_replay, Size(lengths, width, longest)
+    make_example = lambda items, lengths: self.task.from_items(
+      items, Size(lengths, width, longest)
     )
     drawn = replay["items"][index], replay["lengths"][index]
-    with_replay = pack.batch(self.kind, self.task, make_example, *drawn)
+    replayed = pack.batch(self.kind, self.task, make_example, *drawn)
     overwrite = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
     fields = {}
-    for name, old, new in zip(batch._fields, batch, with_replay, strict=True):
+    for name, old, new in zip(batch._fields, batch, replayed, strict=True):
       if name not in pack.COORDINATE_FIELDS:
         fields[name] = overwrite(old, new)
       elif self.task.ragged and old is not None:

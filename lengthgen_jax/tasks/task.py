@@ -257,10 +257,10 @@ def join(*parts: Tokens, spare: int = 0) -> Tokens:
     first, start = first + len(part.ids), start + part.length
   # The length of each part has no axis of tokens to concatenate along.
   fields = [part._replace(length=None) for part in parts]
-  multihost_context = jax.tree.map(
+  joined = jax.tree.map(
     lambda *values: jnp.concatenate(values)[source], *fields
   )
-  return multihost_context._replace(length=jnp.asarray(start, jnp.int32))
+  return joined._replace(length=jnp.asarray(start, jnp.int32))
 
 
 def below(number: jax.Array, n: int | Array) -> jax.Array:

@@ -11,7 +11,7 @@ SCHEDULES = ("constant", "cosine")
 class TrainConfig:
   """A TrainConfig says how a run is trained: the fields of config.train.
 
-  configs/base.py explains them.
+  config/fields.py explains them.
   """
 
   steps: int

@@ -6,10 +6,24 @@ with a leading axis of seeds. A registry entry is a function (section, shape) ->
 scaffold: `section` is config.bias, `shape` a Shape.
 """
 
-from lengthgen_jax.attention.biases import file, window
+from collections.abc import Callable
 
-BIASES = {
-  "none": lambda section, shape: {},
-  "window": window.window,
-  "file": file.from_file,  # lines or matrices read from bias.file
-}
+from lengthgen_jax.attention.biases import file, window
+from lengthgen_jax.errors import check
+from lengthgen_jax.registry import Registry
+
+
+def check_bias(name: str, function: Callable) -> None:
+  """Raises UsageError if a bias is no function."""
+  check(callable(function), f"register: bias {name!r} is no function")
+
+
+BIASES = Registry(
+  "bias",
+  {
+    "none": lambda section, shape: {},
+    "window": window.window,
+    "file": file.from_file,  # lines or matrices read from bias.file
+  },
+  check_bias,
+)

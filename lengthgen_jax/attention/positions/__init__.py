@@ -1,4 +1,5 @@
-"""This package holds position encodings: one file each, and a line here."""
+"""This package holds position encodings: one file each, and a line
+here; users register theirs (lengthgen_jax.register)."""
 
 from lengthgen_jax.attention.positions.abacus import Abacus
 from lengthgen_jax.attention.positions.alibi import Alibi
@@ -11,17 +12,32 @@ from lengthgen_jax.attention.positions.randomized import Randomized
 from lengthgen_jax.attention.positions.rope import Rope
 from lengthgen_jax.attention.positions.sinusoidal import Sinusoidal
 from lengthgen_jax.attention.positions.t5 import T5
+from lengthgen_jax.errors import check
+from lengthgen_jax.registry import Registry
 
-POSITIONS = {
-  "none": PositionEncoding,
-  "sinusoidal": Sinusoidal,
-  "learned": Learned,
-  "rope": Rope,
-  "alibi": Alibi,
-  "coordinates": SinusoidalCoordinates,
-  "t5": T5,
-  "fire": Fire,
-  "abacus": Abacus,
-  "coupling": Coupling,
-  "randomized": Randomized,
-}
+
+def check_encoding(name: str, encoding: type) -> None:
+  """Raises UsageError if a class is no position encoding."""
+  check(
+    isinstance(encoding, type) and issubclass(encoding, PositionEncoding),
+    f"register: position encoding {name!r} is no subclass of PositionEncoding",
+  )
+
+
+POSITIONS = Registry(
+  "position encoding",
+  {
+    "none": PositionEncoding,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "rope": Rope,
+    "alibi": Alibi,
+    "coordinates": SinusoidalCoordinates,
+    "t5": T5,
+    "fire": Fire,
+    "abacus": Abacus,
+    "coupling": Coupling,
+    "randomized": Randomized,
+  },
+  check_encoding,
+)

@@ -24,6 +24,7 @@ class Abacus(PositionEncoding):
   of_digits = True
   limited = "place"
   random = True
+  random_start = True
   marks = False  # whether tokens that are no digits have a place too
 
   @nn.compact

@@ -74,6 +74,10 @@ class PositionEncoding(nn.Module):
   limited: ClassVar[str] = ""
   # Whether `embed` draws in training.
   random: ClassVar[bool] = False
+  # Whether a cyclic index (config.cyclic) is what it encodes.
+  by_index: ClassVar[bool] = False
+  # Whether places count from a random start in training.
+  random_start: ClassVar[bool] = False
 
   def embed(
     self, x_BxLxD: jax.Array, at: Places, noise: Noise | None

@@ -29,6 +29,7 @@ class Learned(PositionEncoding):
   cyclic."""
 
   limited = "index"
+  by_index = True
 
   def setup(self) -> None:
     """Creates the table."""

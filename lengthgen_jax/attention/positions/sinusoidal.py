@@ -16,6 +16,8 @@ class Sinusoidal(PositionEncoding):
   Vaswani et al. 2017, section 3.5.
   """
 
+  by_index = True
+
   def embed(
     self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
   ) -> jax.Array:

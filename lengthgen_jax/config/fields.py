@@ -1,14 +1,17 @@
-"""All fields of the config are defined here, with defaults and meanings.
+"""All fields of a config are defined here, with defaults and meanings.
 
-configs/base.py:TASK is a small vanilla model on any task. The section of a task
-(arithmetic, sort, increment ...) has the fields of the task's dataclass.
+The section of a task (arithmetic, sort, increment ...) has the fields of the
+task's dataclass. Presets (configs/) start from `default_config`.
 """
 
+import copy
 import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from configs import reading
 from lengthgen_jax.tasks import TASKS
 
 # The sections that ABC's second stage has again in `retrain`; a field that is
@@ -18,11 +21,13 @@ STAGED = ("data", "model", "positions", "temperature", "bias", "train")
 CALIBRATED = ("bias.kind", "bias.file")
 
 # The fields that decide how a run is trained, except for the tasks' sections.
-MADE_OF = {
+TRAINING_FIELDS = {
   "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
   "method": "vanilla",  # a label for result rows and figures
   # fields that the command line changed, for the same; filled in by the program
   "overrides": (),
+  # files that registered what is not the package's; filled in by the program
+  "registered_by": (),
   "seeds": (0,),  # trained together, one result row each
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
@@ -196,7 +201,85 @@ MADE_OF = {
     "share": 0.25,  # of such inputs in every batch
   },
 }
-FIELDS = MADE_OF | reading.FIELDS
+# The fields of modes that read a trained workdir; they do not affect training.
+READING_FIELDS = {
+  # proofs for every length (--mode=certify)
+  "certify": {
+    "max_cases": 1e9,  # a certificate of more cases is refused
+    "exhaustive": True,  # False: stop at the narrowest cases that fail
+  },
+  # looking inside (--mode=probe)
+  "probe": {
+    # inputs whose attention is drawn, as one types them; () = the papers', or
+    # an example
+    "inputs": (),
+    "random_inputs": 0,  # number of further random ones of training length
+    "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
+    # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
+    # apply to the model
+    "only": (),
+    "figures": (),
+    "lengths": (),  # () = those of eval.lengths up to 100
+    "samples": 128,  # inputs of each length
+    # length of the inputs of interventions (what is knocked out or patched);
+    # 0 = the training length
+    "causal_length": 0,
+    # whether the best seed is trained again without each line of its bias
+    "retrain": False,
+    # activations that are saved for the inputs, like
+    # decoder.blocks.0.before_mlp
+    "activations": (),
+    # chunks of training between probes during training; 0 = none
+    "every": 0,
+  },
+  # timing (--mode=bench)
+  "bench": {
+    "only": (),  # names in lengthgen_jax/benchmark/settings.py; () = all
+    "repeats": 5,  # runs of each case, of which the median counts
+    "budget": 900.0,  # seconds; cases that would take longer are left out
+    "lengths": (60, 200, 1000, 3000, 10_000),  # decimal digits
+    "threads": (1, 2),  # numbers of threads in the comparison with PyTorch
+  },
+  "eval": {
+    "lengths": (6, 10, 20, 60),  # decimal digits
+    # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
+    # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
+    # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
+    # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
+    # broken, deep, uniform; copy, reverse: uniform, all_equal
+    "test_sets": ("equal",),
+    # repeats: number of distinct items, and how often each occurs
+    "repeated_items": 3,
+    "repetitions": (1, 2, 4, 8),
+    # unequal of multiply_long: digits of the factor b beside those of a
+    "multipliers": (3, 61),
+    # multiplicity, mean_multiplicity: how often each value that occurs does,
+    # exactly or on average
+    "multiplicities": (1, 2, 4, 8, 16),
+    "chains": (1, 2, 4, 8, 16, 32),  # chain: places that a carry crosses
+    # whether the task's hard and odd inputs are tested too, and how many of
+    # each kind
+    "stress": False,
+    "stress_samples": 200,
+    # bound of the search for the longest length with exact match of at least
+    # 99 % (by the lower bound), on every test set; 0 = no search
+    "frontier": 0,
+    "frontier_samples": 299,  # per length; 299 right of 299 are 99 %
+    # samples per length and seed: one number, or one for each length
+    "samples": (1000,),
+    "checkpoint": "last",  # last, best (by validation), or a step
+    "seed": 0,  # of the test samples
+    # of a construction: numbers of significant bits; for each of them the
+    # longest list length that is sorted is searched; () = no search
+    "precisions": (),
+    # whether outputs are decoded freely too: rows em_end_blind and edit
+    "free_running": False,
+    # predict: whether intermediate results are printed too (multiply_long: the
+    # running sums)
+    "scratchpad": False,
+    "memory_mb": 0,  # of attention scores at once; 0 = 16 on CPU, else 1024
+  },
+}
 # The fields whose defaults in the second stage differ from the first stage's.
 RETRAIN = {
   "data.widths": (),
@@ -211,13 +294,15 @@ RETRAIN = {
 }
 
 
-def get_config(task: str = "addition") -> ConfigDict:
+def default_config(task: str = "addition") -> ConfigDict:
   """Returns the default config of a task: a small vanilla model."""
   sections = {
     known.section: {f.name: f.default for f in dataclasses.fields(known)}
     for known in TASKS.values()
   }
-  config = ConfigDict(FIELDS | sections | {"task": task})
+  config = ConfigDict(
+    TRAINING_FIELDS | READING_FIELDS | sections | {"task": task}
+  )
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   for section in STAGED:
@@ -230,7 +315,7 @@ def get_config(task: str = "addition") -> ConfigDict:
   return config
 
 
-def parsed(
+def parse_preset(
   preset: str,
   tasks: tuple[str, ...],
   methods: dict[str, tuple],
@@ -256,3 +341,43 @@ def parsed(
       f" {(*methods,)} and options of {options}"
     )
   return task, *(chosen or [*methods][:1]), extras
+
+
+def leaves(
+  config: ConfigDict | dict, path: str = ""
+) -> Iterator[tuple[str, Any]]:
+  """Yields (name, value) of every field, like ("train.steps", 1000)."""
+  for name, value in config.items():
+    if hasattr(value, "items"):
+      yield from leaves(value, f"{path}{name}.")
+    else:
+      yield f"{path}{name}", value
+
+
+def retrain_config(
+  config: ConfigDict, seeds: Sequence[int], file: str | pathlib.Path | None
+) -> ConfigDict:
+  """Returns the config of the retraining stage.
+
+  It is that of the first stage, but for the changes in `config.retrain`.
+
+  Args:
+    config: of the whole run.
+    seeds: those that interpolated.
+    file: their lines; None before there are any.
+  """
+  config = copy.deepcopy(config)
+  changes = {
+    name: value
+    for name, value in leaves(config.retrain)
+    if value is not None and "." in name  # the others are of the stage itself
+  } | {
+    "bias.kind": "file" if file else "none",
+    "bias.file": str(file or ""),
+    "method": "abc",
+    "seeds": tuple(seeds),
+  }
+  if config.mesh and len(seeds) % config.mesh[0]:
+    changes["mesh"] = ()  # asked for when there were more seeds
+  config.update_from_flattened_dict(changes)
+  return config

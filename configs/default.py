@@ -1,0 +1,13 @@
+"""configs/default.py:TASK is a small vanilla model on any task.
+
+lengthgen_jax/config/fields.py has all fields, with defaults and meanings.
+
+  lengthgen --config=configs/default.py:copy --workdir=W
+"""
+
+from lengthgen_jax.config import default_config
+
+
+def get_config(task: str = "addition"):
+  """Returns the default config of a task."""
+  return default_config(task)

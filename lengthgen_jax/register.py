@@ -1,0 +1,57 @@
+"""Users add tasks, hints, position encodings, biases, temperatures and probes
+from files of their own: a config file, or a module that it imports.
+
+What is registered is found by everything that the package's own is found by:
+configs, training, predictions, certificates, probes and reports. A workdir
+remembers the files that registered what it was trained with, and runs them
+again when it is read (docs/extending.md).
+
+Every function returns what it is given, and raises UsageError, one line, for a
+name that exists already or a thing that lacks a part.
+"""
+
+from collections.abc import Callable
+
+from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
+from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
+from lengthgen_jax.errors import check_choice
+from lengthgen_jax.probes.registry import PROBES, Probe
+from lengthgen_jax.registry import Registry
+from lengthgen_jax.tasks import HINTS, TASKS, check_task
+from lengthgen_jax.tasks.task import Task
+
+
+def task(task_class: type[Task]) -> type[Task]:
+  """Registers a task by its `name`; usable as a decorator."""
+  return TASKS.register(getattr(task_class, "name", None), task_class)
+
+
+def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
+  """Registers a hint of a main task, for config.hints=(name,)."""
+  check_choice("register: hint of", main, TASKS)
+  hints = HINTS.setdefault(main, Registry(f"hint of {main}", {}, check_task))
+  return hints.register(name, task_class)
+
+
+def position_encoding(
+  name: str, encoding: type[PositionEncoding]
+) -> type[PositionEncoding]:
+  """Registers a position encoding, for positions.kind."""
+  return POSITIONS.register(name, encoding)
+
+
+def bias(name: str, function: Callable) -> Callable:
+  """Registers a bias, a function (config.bias, Shape) -> scaffold."""
+  return BIASES.register(name, function)
+
+
+def temperature(name: str, temperature: Temperature) -> Temperature:
+  """Registers a softmax temperature, for temperature.kind."""
+  return TEMPERATURES.register(name, temperature)
+
+
+def probe(name: str, probe: Probe) -> Probe:
+  """Registers a probe by the metric of its rows, for probe.only."""
+  return PROBES.register(name, probe)

@@ -1,0 +1,89 @@
+"""A registry names things of one kind; users add to it from their own files."""
+
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from lengthgen_jax.errors import UsageError, check, reading
+
+PACKAGE = str(pathlib.Path(__file__).parent)
+
+
+class Registry(dict):
+  """A dict from names to things of one kind, in the order of registration.
+
+  Attributes:
+    kind: what the things are, in words: "task".
+    check_parts: function of a thing that raises UsageError if it lacks a part.
+    origins: {name: path of the file that registered it}, of those that are not
+      the package's own.
+  """
+
+  def __init__(
+    self,
+    kind: str,
+    things: dict[str, Any],
+    check_parts: Callable[[str, Any], None] = lambda name, thing: None,
+  ):
+    """Registers the package's own things."""
+    super().__init__(things)
+    self.kind, self.check_parts, self.origins = kind, check_parts, {}
+
+  def register(self, name: str, thing: Any) -> Any:
+    """Adds a thing and returns it.
+
+    The file that registers it may run again in the same process.
+
+    Raises:
+      UsageError: the name exists already, or the thing lacks a part.
+    """
+    path = caller_file()
+    check(
+      isinstance(name, str) and name.isidentifier(),
+      f"register: {self.kind} {name!r}: a name has letters, digits and _ alone",
+    )
+    check(
+      name not in self or self.origins.get(name) == path,
+      f"register: {self.kind} {name!r} exists already, beside"
+      f" {', '.join(self)}; choose another name",
+    )
+    self.check_parts(name, thing)
+    self[name], self.origins[name] = thing, path
+    return thing
+
+
+def caller_file() -> str:
+  """Returns the path of the innermost calling file outside of the package."""
+  frame = sys._getframe(1)
+  while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
+    frame = frame.f_back
+  return str(pathlib.Path(frame.f_code.co_filename).resolve())
+
+
+def check_attributes(kind: str, name: str, thing: Any, parts: tuple) -> None:
+  """Raises UsageError if a thing lacks some of its parts; it names them."""
+  missing = [part for part in parts if not hasattr(thing, part)]
+  check(not missing, f"register: {kind} {name!r} has no {', '.join(missing)}")
+
+
+def run_file(path: str, what: str) -> None:
+  """Runs a file, so that it registers what it has.
+
+  Args:
+    path: of a Python file.
+    what: begins the error.
+
+  Raises:
+    UsageError: there is no such file, or it fails.
+  """
+  import runpy
+
+  with reading(f"{what} {path}: cannot be run"):
+    try:
+      runpy.run_path(path)
+    except (OSError, UsageError):
+      raise
+    except Exception as error:
+      reason = f"{type(error).__name__}: {error}".splitlines()[0]
+      raise UsageError(f"{what} {path}: {reason}") from error
