@@ -151,7 +151,7 @@ def check_overrides(spec: str | None, overrides: list[str]) -> None:
     spec or not overrides,
     "--config.field=... needs --config=FILE (or a trained --workdir)",
   )
-  if not overrides:
+  if spec is None:
     return
   from lengthgen_jax.config import files
 
