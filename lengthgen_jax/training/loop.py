@@ -17,7 +17,7 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
-from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.seeds import Status
 from lengthgen_jax.training.train_step import TrainSpec, TrainState
@@ -60,7 +60,7 @@ class Run:
   open_heads: tuple | None = None
   watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
@@ -176,7 +176,7 @@ def restore_or_init(
   Returns:
     The states, and the steps of the seeds that are saved; None if none is.
   """
-  abstract = run.mesh.of_seeds(run.abstract)
+  abstract = run.mesh.shard_shapes(run.abstract)
   step, states = store.restore(abstract, report=run.report, repair=True)
   if states is not None:
     run.report(f"resumed at step {step}")
@@ -187,7 +187,7 @@ def restore_or_init(
     stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
     params = jax.tree.map(stack, states.params, *initial)
     states = states.replace(params=params)
-  return run.mesh.place(states), None
+  return run.mesh.shard_seeds(states), None
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
@@ -223,7 +223,7 @@ def watch(run: Run, states: TrainState, watched_steps: dict[int, int]) -> None:
   """
   rows = [
     row
-    for row in run.watch(run, run.mesh.read(states))
+    for row in run.watch(run, run.mesh.gather(states))
     if row["step"] > watched_steps[row["seed"]]
   ]
   watched_steps |= {row["seed"]: row["step"] for row in rows}

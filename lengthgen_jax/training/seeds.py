@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.training import train_step
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 from lengthgen_jax.training.train_step import (
   ChunkMetrics,
   TrainSpec,
@@ -36,11 +36,13 @@ class Status(NamedTuple):
   metrics: ChunkMetrics
 
 
-def over_seeds(function: Callable, axis: str, mesh: Mesh = ONE) -> Callable:
+def over_seeds(
+  function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
+) -> Callable:
   """Maps a function of one seed's arguments over stacked ones [R, ...]."""
   if axis == "vmap":
-    return mesh.over_seeds(jax.vmap(function))
-  return mesh.over_seeds(
+    return mesh.shard_map_seeds(jax.vmap(function))
+  return mesh.shard_map_seeds(
     lambda *stacked: jax.lax.map(
       lambda arguments: function(*arguments), stacked
     )
@@ -89,7 +91,7 @@ def train_chunk(
   states, metrics = map_seeds(
     states, seed_R, jax.tree.map(spread, scaffold), replay
   )
-  metrics = spec.mesh.whole(metrics)
+  metrics = spec.mesh.replicate(metrics)
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
@@ -100,7 +102,7 @@ def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   chunk.
   """
   small = states.replace(params=None, opt_state=None, best_params=None)
-  return mesh.whole(jax.tree.map(jnp.copy, small))
+  return mesh.replicate(jax.tree.map(jnp.copy, small))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

@@ -20,7 +20,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.pack import Batch
 from lengthgen_jax.tasks.plan import Part, StepSpec
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TrainSpec:
   experiment: Experiment
   train: optimizer.TrainConfig
   open_heads: tuple | None = None
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def steps_per_round(self) -> int:
@@ -179,7 +179,7 @@ def draw_batches(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)
-      batches[-1].append((spec.mesh.split(batch), part_key))
+      batches[-1].append((spec.mesh.shard_batch(batch), part_key))
   return batches
 
 
@@ -284,7 +284,7 @@ def validate(
     _, exact_B = experiment.hits(
       params,
       scaffold,
-      spec.mesh.split(batch),
+      spec.mesh.shard_batch(batch),
       head,
       open_heads=spec.open_heads,
     )
