@@ -20,7 +20,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import data, pack, plan
+from lengthgen_jax.tasks import dataset, mixing, packing
 from lengthgen_jax.tasks.task import Task
 
 MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
@@ -41,12 +41,12 @@ class Experiment:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
-  data: tuple[data.DataSet, ...]
+  data: tuple[dataset.DataSet, ...]
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
-  step_specs: tuple[plan.StepSpec, ...]
-  validation: tuple[plan.Share, ...]
+  step_specs: tuple[mixing.StepSpec, ...]
+  validation: tuple[mixing.Share, ...]
   train_length: int
   fixed_width: int | None
 
@@ -91,7 +91,7 @@ class Experiment:
       UsageError: the operands do not fit.
     """
     fixed_width = self.fixed_width or 0
-    width = fixed_width or self.task.padded(lengths)
+    width = fixed_width or self.task.padded_width(lengths)
     reason = f"{what} do not fit data.width=fixed with W={fixed_width};"
     fits = not fixed_width or max(lengths) < fixed_width
     check(fits, f"{reason} {advice.format(fixed_width - 1)}")
@@ -159,10 +159,10 @@ class Experiment:
     self,
     key: jax.Array,
     head: str,
-    part: plan.Part,
+    part: mixing.Part,
     width_index: jax.Array | int = 0,
     held_out: bool = False,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Draws a batch of one part of a head's share."""
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
@@ -172,12 +172,12 @@ class Experiment:
 
   def with_replay(
     self,
-    batch: pack.Batch,
+    batch: packing.Batch,
     replay: dict,
     key: jax.Array,
     count: int,
     width_index: jax.Array | int,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Returns a batch of the main task with `count` examples of a set; see
     DataSet.with_replay."""
     return self.data[0].with_replay(batch, replay, key, count, width_index)
@@ -190,14 +190,14 @@ class Experiment:
     length: int,
     scaffold: dict,
     arguments: tuple = (),
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Makes the examples `index_B` of a test set at a length.
 
     Each example is a function of its index and the seed.
     """
     width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
-    return data.test_batch(
+    return dataset.test_batch(
       self.task,
       self.kind,
       test_set,
@@ -236,7 +236,7 @@ class Experiment:
   def sites(
     self,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     decoding: bool = False,
     open_heads: tuple | None = None,
     noise: rng.Noise | None = None,
@@ -287,7 +287,7 @@ class Experiment:
     self,
     params: dict,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     head: str,
     noise: rng.Noise | None = None,
     **options,
@@ -304,7 +304,7 @@ class Experiment:
     self,
     params: dict,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     head: str,
     noise_key: jax.Array,
     open_heads: tuple | None = None,
@@ -324,11 +324,16 @@ class Experiment:
 
     lines = open_heads and scaffold
     count = pieces.count(self.model.config, batch, lines, shards)
-    take_piece = lambda cut: (pack.take(batch, cut), noise.take(cut))
+    take_piece = lambda cut: (packing.take(batch, cut), noise.take(cut))
     return pieces.total(summed, params, take_piece, count), batch.weight.sum()
 
   def hits(
-    self, params: dict, scaffold: dict, batch: pack.Batch, head: str, **options
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: packing.Batch,
+    head: str,
+    **options,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns correct tokens [B, T] (True where nothing is scored) and exact
     match [B].
@@ -341,7 +346,7 @@ class Experiment:
     correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return correct, jnp.all(correct, axis=1)
 
-  def idle_params(self, step_spec: plan.StepSpec) -> set[str]:
+  def idle_params(self, step_spec: mixing.StepSpec) -> set[str]:
     """Returns the parameters that a step leaves alone: other tasks' heads."""
     trained = {share.head for share in step_spec}
     return {

@@ -237,7 +237,7 @@ def of_calibrated(preset: str) -> dict:
 def planted(experiment, batch, site: str) -> Condition:
   """Attention of two heads along a line each, to the last operand if there is
   one to see, with noise beside it."""
-  target = experiment.task.target
+  target = experiment.task.target_segment
   rows = batch.rows
   keys = batch.keys if site == "self" else batch.source_keys
   rows, keys = jax.tree.map(np.asarray, (rows, keys))

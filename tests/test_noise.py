@@ -8,8 +8,8 @@ import untrained
 
 from lengthgen_jax.models import pieces
 from lengthgen_jax.rng import Noise
-from lengthgen_jax.tasks import pack
-from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.tasks import packing
+from lengthgen_jax.tasks.mixing import Part
 from lengthgen_jax.training.seeds import over_seeds
 
 KEY = jax.random.key(0)
@@ -133,10 +133,10 @@ def test_a_part_of_a_batch_is_its_examples_and_what_they_share(task):
   size = jax.eval_shape(lambda: built.sample(KEY, task, Part(0, 1)))
   size = size.inputs.shape[1]
   batch = jax.jit(lambda: built.sample(KEY, task, Part(0, size)))()
-  part = pack.take(batch, lambda x: x[1::2])
+  part = packing.take(batch, lambda x: x[1::2])
   for name, own in batch._asdict().items():
     found = getattr(part, name)
-    if own is None or name not in pack.COORDINATE_FIELDS:
+    if own is None or name not in packing.COORDINATE_FIELDS:
       wanted = None if own is None else own[1::2]
       assert (own is None and found is None) or np.array_equal(found, wanted)
       continue

@@ -78,9 +78,11 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   size, width = 5, 1 + (sides == "both")
   task, made = windows(name, "encoder_decoder", fields, width, sides=sides)
   prompt = tokens(*sizes(task, size))
-  target = [(task.target, size + 1)]
+  target = [(task.target_segment, size + 1)]
   rows, keys = places(tokens(*target)), places(prompt)
-  inputs = places(tokens((task.target + 1, 1), (task.target, size)))
+  inputs = places(
+    tokens((task.target_segment + 1, 1), (task.target_segment, size))
+  )
   bias = total(BiasConfig(), made, "self", rows, inputs)
   wanted = np.array(
     [[0 <= i - j <= width for j in range(size + 1)] for i in range(size + 1)]
@@ -97,7 +99,7 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   assert np.array_equal(cross[0, 0, 0], cross[0, 0, 1])
   # The same in one sequence, whose row of the delimiter says output 0.
   task, made = windows(name, "decoder_only", fields, width, sides=sides)
-  whole = [*sizes(task, size), (task.target + 1, 1), *target]
+  whole = [*sizes(task, size), (task.target_segment + 1, 1), *target]
   rows, keys = packed(tokens(*whole))
   assert set(made) == {"self"}
   bias = total(BiasConfig(), made, "self", rows, keys)[0, 0, 0] == 0
@@ -137,7 +139,7 @@ DRAWN = [
 def test_windows_look_like_this(name, fields, width, picture):
   task, made = windows(name, "encoder_decoder", fields, width)
   digits = len(picture) - 1
-  rows = places(tokens((task.target, digits + 1)))
+  rows = places(tokens((task.target_segment, digits + 1)))
   keys = places(tokens(*sizes(task, digits)))
   bias = total(BiasConfig(), made, "cross", rows, keys)
   assert drawing(bias[0, 0, 0]) == picture

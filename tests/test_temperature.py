@@ -12,7 +12,7 @@ from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES, TemperatureConfig
 from lengthgen_jax.models import decode
 from lengthgen_jax.rng import Noise
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 SORTS = "5 3 4 3", "2 1"
 

@@ -17,8 +17,8 @@ from flax import struct
 
 from lengthgen_jax import rng
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks.pack import Batch
-from lengthgen_jax.tasks.plan import Part, StepSpec
+from lengthgen_jax.tasks.mixing import Part, StepSpec
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.mesh import ONE, Mesh
 
