@@ -194,12 +194,9 @@ def keep_figures(
   """Copies the figures of a run's workdir that pages of tables show."""
   for table in tables.values():
     for _, name, path in table.figures:
-      for suffix in (".png", ".svg") if name == run.name else ():
-        file = (workdir / path).with_suffix(suffix)
-        if (
-          not file.exists()
-        ):  # made by probes, which only another table asks for
-          continue
+      file = workdir / path
+      # The probes that draw some of them are asked for by another table alone.
+      if name == run.name and file.exists():
         target = results / "figures" / name / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)

@@ -6,8 +6,6 @@ import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
-# With a fixed salt, equal figures are written as equal SVG files.
-matplotlib.rcParams["svg.hashsalt"] = "lengthgen_jax"
 
 from matplotlib import pyplot as plt  # noqa: E402
 
@@ -15,7 +13,7 @@ from lengthgen_jax import hosts  # noqa: E402
 
 
 def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
-  """Writes a figure as PNG, and as SVG beside it, and closes it.
+  """Writes a figure as PNG and closes it.
 
   Of several hosts only the first one writes.
 
@@ -30,8 +28,6 @@ def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
   if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight")
-    vector = path.with_name(f"{path.stem}.svg")
-    figure.savefig(vector, bbox_inches="tight", metadata={"Date": None})
   plt.close(figure)
   return path
 

@@ -15,6 +15,7 @@ import importlib
 import pathlib
 import platform
 import sys
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -92,7 +93,7 @@ def _one_line(error: Exception) -> str:
   return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int) -> NoReturn:
   """Prints a message on standard error and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
@@ -121,7 +122,19 @@ def fill_config(argv: list[str]) -> list[str]:
   if options.config is None and options.workdir and saved_path.is_file():
     reader = pathlib.Path(__file__).parent / "config" / "files.py"
     options.config = f"{reader}:{saved_path}"
-  check_overrides(options.config, other_arguments)
+  overrides = [
+    argument.lstrip("-").partition("=")[0].removeprefix("config.")
+    for argument in other_arguments
+    if argument.startswith(("--config.", "-config."))
+  ]
+  check(
+    options.config or not overrides,
+    "--config.field=... needs --config=FILE (or a trained --workdir)",
+  )
+  if options.config is not None:
+    from lengthgen_jax.config import files
+
+    files.check_overrides(options.config, overrides)
   leading_flags = [
     f"--{name}={value}"
     for name, value in vars(options).items()
@@ -130,51 +143,13 @@ def fill_config(argv: list[str]) -> list[str]:
   return [argv[0], *leading_flags, *other_arguments]
 
 
-def check_overrides(spec: str | None, overrides: list[str]) -> None:
-  """Checks that every override names a field of the config.
-
-  Whatever a config file raises about its preset passes through.
-
-  Args:
-    spec: The value of --config, FILE[:preset]; None if there is none.
-    overrides: Arguments, of which those that begin with --config. are checked.
-
-  Raises:
-    UsageError: An override names no field; the message says which fields there
-      are.
-  """
-  starts = ("--config.", "-config.")
-  overrides = [
-    override for override in overrides if override.startswith(starts)
-  ]
-  check(
-    spec or not overrides,
-    "--config.field=... needs --config=FILE (or a trained --workdir)",
-  )
-  if spec is None:
-    return
-  from lengthgen_jax.config import files
-
-  config = files.load_config(spec)
-  for override in overrides:
-    name = override.lstrip("-").partition("=")[0]
-    node, node_name = config, "config"
-    for part in name.split(".")[1:]:
-      fields = list(node) if isinstance(node, ConfigDict) else []
-      check(
-        part in fields,
-        f"--{name}: no field {part!r}; {node_name} has"
-        f" {', '.join(fields) or 'no fields of its own'}",
-      )
-      node, node_name = node[part], f"{node_name}.{part}"
-
-
 def main(argv: list[str]) -> None:
   """Runs the mode that the flags name, and exits the program."""
   del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
-    sys.exit(dispatch(_MODE.value, _CONFIG.value, _WORKDIR.value, _INPUT.value))
+    workdir, input_path = _WORKDIR.value, _INPUT.value
+    sys.exit(dispatch(_MODE.value, chosen_config(), workdir, input_path))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -188,6 +163,23 @@ def main(argv: list[str]) -> None:
     if line := out_of_memory(error):
       fail(line, 1)
     raise
+
+
+def chosen_config() -> ConfigDict | None:
+  """Returns the config of the command line, None if it names none.
+
+  Its field `overrides` holds what the command line changed.
+
+  Raises:
+    UsageError: A field was set that changes nothing.
+  """
+  config = _CONFIG.value
+  if config is not None:
+    from lengthgen_jax.config import files
+
+    flag: Any = flags.FLAGS["config"]  # absl's type knows no config_filename
+    files.name_overrides(config, flag.config_filename)
+  return config
 
 
 def dispatch(
@@ -207,7 +199,8 @@ def dispatch(
   Raises:
     UsageError: A flag is missing, or is for another mode.
   """
-  check(workdir, "--workdir is missing: name the folder of the run")
+  if not workdir:
+    raise UsageError("--workdir is missing: name the folder of the run")
   check(
     config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
@@ -217,7 +210,6 @@ def dispatch(
     input_path is None or mode == "predict", "--input is for --mode=predict"
   )
   if config is not None:
-    name_overrides(config)
     keep_programs(config.compile_cache)
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
@@ -236,7 +228,7 @@ def keep_programs(folder: str) -> None:
   """
   import jax
 
-  if folder and not jax.config.jax_compilation_cache_dir:
+  if folder and not jax.config.values["jax_compilation_cache_dir"]:
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     features = {
@@ -247,49 +239,6 @@ def keep_programs(folder: str) -> None:
     path = pathlib.Path(folder).expanduser() / name
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-# Fields and sections of a config that do not change the method of a run.
-UNNAMED = {
-  "seeds",
-  "eval",
-  "certify",
-  "probe",
-  "bench",
-  "checkpoint",
-  "compile_cache",
-  "mesh",
-  "method",
-  "overrides",
-  "registered_by",
-  "train.chunk",
-  "train.seed_axis",
-}
-
-
-def name_overrides(config: ConfigDict) -> None:
-  """Puts fields that differ from the preset of --config into config.overrides.
-
-  By these, results tell this run from others of its preset.
-  """
-  from flax.traverse_util import flatten_dict
-
-  from lengthgen_jax.config import files
-  from lengthgen_jax.config.check import check_matters
-
-  preset = files.load_config(flags.FLAGS["config"].config_filename)
-  preset = flatten_dict(preset.to_dict(), sep=".")
-  overrides = dict(text.split("=", 1) for text in config.overrides)
-  for field, value in flatten_dict(config.to_dict(), sep=".").items():
-    if value != preset[field]:
-      check_matters(config, field)
-    unnamed = field in UNNAMED or field.partition(".")[0] in UNNAMED
-    if not unnamed and value != preset[field]:
-      overrides[field] = str(value).replace(" ", "")
-  config.overrides = tuple(
-    f"{name}={overrides[name]}" for name in sorted(overrides)
-  )
-  config.registered_by = files.registering_files()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from lengthgen_jax.tasks.task import Task
 
 def task(task_class: type[Task]) -> type[Task]:
   """Registers a task by its `name`; usable as a decorator."""
-  return TASKS.register(getattr(task_class, "name", None), task_class)
+  return TASKS.register(getattr(task_class, "name", ""), task_class)
 
 
 def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:

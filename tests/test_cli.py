@@ -245,8 +245,8 @@ def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
 
 def method(*words) -> str:
   """What rows of a command's run are called."""
-  with command.parsed(*words) as (_, config):
-    main.name_overrides(config)
+  with command.parsed(*words):
+    config = main.chosen_config()
     experiment = build.build(config)
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1

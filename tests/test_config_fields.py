@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from lengthgen_jax.config import build, check, default_config, fields
+from lengthgen_jax.config import build, default_config, fields
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.training.optimizer import TrainConfig
@@ -73,7 +73,8 @@ def other(field: str, value):
   """Another value that a field can have."""
   if field in OTHER:
     return OTHER[field]
-  for choice in check.CHOICES.get(field, ()):
+  restricted = fields.FIELDS.get(field)
+  for choice in getattr(restricted and restricted.check_value, "choices", ()):
     if choice != value:
       return choice
   if isinstance(value, bool):

@@ -4,15 +4,16 @@ import itertools
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention import biases, positions, temperature
+from lengthgen_jax.attention import biases, temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
-from lengthgen_jax.config.check import check_fields, check_places
+from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
 from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.tasks import HINTS, TASKS, data, plan
+from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
 from lengthgen_jax.tasks.task import Task
 
 
@@ -23,39 +24,43 @@ def build(config: ConfigDict) -> Experiment:
     UsageError: one line that names the field and the valid choices.
   """
   check_fields(config)
+  _check_seeds(config)
+  _check_initial(config)
+  _check_eval(config)
+  _check_heads(config)
   tasks = _tasks(config)
   main, kind = tasks[0], config.model.kind
-  check_places(config, main)
+  _check_places(config, main)
   lengths, widths = _lengths(config, main), _widths(config, main)
-  sizes = data.split(config.data.size, [1.0] * len(tasks))
+  sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   sets = tuple(
-    data.DataSet(
+    dataset.DataSet(
       task, kind, lengths, widths, config.data.numbers, size, config.data.seed
     )
     for task, size in zip(tasks, sizes, strict=True)
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  held_out = plan.parts(lengths, config.train.validation_samples)
+  held_out = mixing.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=sets,
     kind=kind,
     model=MODELS[kind](_model_config(config, main), heads),
     bias=_bias_config(config),
-    step_specs=plan.lessons(
+    step_specs=mixing.step_specs(
       heads,
       lengths,
       config.train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(plan.Share(head, 1.0, held_out) for head in heads),
+    validation=tuple(mixing.Share(head, 1.0, held_out) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
-  random = positions.POSITIONS[config.positions.kind].random
+  random = POSITIONS[config.positions.kind].random
   start = config.positions.random_start - 1 if random else 0
-  longest = data.widest(widths or lengths.buckets)
+  longest = dataset.widest(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
   _check_tests(experiment, config.eval)
   return experiment
@@ -71,10 +76,10 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     anchor=task.anchor,
-    target=task.target,
+    target=task.target_segment,
     axes=task.axes,
     seeds=tuple(config.seeds),
-    along=task.along,
+    along=task.segment_axes,
   )
   return biases.BIASES[config.bias.kind](config.bias, shape)
 
@@ -97,7 +102,7 @@ def _tasks(config: ConfigDict) -> list[Task]:
   return [kind(**config[kind.section]) for kind in kinds]
 
 
-def _lengths(config: ConfigDict, task: Task) -> data.Lengths:
+def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets."""
   section, longest = config.data, task.units(config.data.train_length)
   short = section.short_longest or longest
@@ -118,7 +123,7 @@ def _lengths(config: ConfigDict, task: Task) -> data.Lengths:
     f"data.buckets={buckets}: must rise from at least shortest="
     f"{section.shortest} to data.train_length={longest}",
   )
-  lengths = data.Lengths(
+  lengths = dataset.Lengths(
     section.shortest, short, longest, section.short_share, buckets
   )
   for bucket, upper in enumerate(buckets):
@@ -184,7 +189,7 @@ def _grids(section, task: Task) -> tuple:
   widths = sorted(section.widths) or [*range(section.shortest, last + 1)]
   reason = f"data.widths: {widths[-1]} is not data.train_length={last}"
   check(widths[-1] == last, reason)
-  return task.sizes(tuple(widths))
+  return task.training_widths(tuple(widths))
 
 
 def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
@@ -215,7 +220,7 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
 
 
 def _check_size(
-  config: ConfigDict, lengths: data.Lengths, sizes: list[int]
+  config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
 ) -> None:
   """Raises UsageError if there are too few examples for the tasks or the
   buckets."""
@@ -252,3 +257,92 @@ def _check_tests(experiment: Experiment, section) -> None:
       f"eval.test_sets: {name} has nothing to test at eval.lengths="
       f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items",
     )
+
+
+def _check_seeds(config: ConfigDict) -> None:
+  """Raises UsageError if a seed is named twice, or the mesh has other axes."""
+  check(
+    len(set(config.seeds)) == len(config.seeds),
+    f"seeds={tuple(config.seeds)}: name every seed once",
+  )
+  check(
+    len(config.mesh) in (0, 2),
+    f"mesh={tuple(config.mesh)}: devices along seeds and along data, like"
+    " (2, 4); or ()",
+  )
+
+
+def _check_initial(config: ConfigDict) -> None:
+  """Raises UsageError if other fields do not fit the initial parameters."""
+  initial, train = config.initial, config.train
+  if initial.kind == "random":
+    check(train.steps > 0, "train.steps=0: must be positive")
+    check(
+      not config.eval.precisions,
+      "eval.precisions: is for initial.kind='construction'; choose ()",
+    )
+    check(
+      initial.noise == 0,
+      f"initial.noise={initial.noise}: initial.kind='random' is noise already",
+    )
+    return
+  what = f"initial.kind={initial.kind!r}"
+  check(
+    config.bias.kind == "none",
+    f"bias.kind={config.bias.kind!r}: {what} sees everything; choose 'none'",
+  )
+  check(
+    train.restarts == 0,
+    f"train.restarts={train.restarts}: {what} is one start; choose 0",
+  )
+
+
+def _check_eval(config: ConfigDict) -> None:
+  """Raises UsageError if test sets, checkpoint or samples are not valid."""
+  valid = TASKS[config.task].test_sets
+  check(valid, f"task={config.task!r} names no test set: give it one")
+  for name in config.eval.test_sets:
+    check_choice("eval.test_sets", name, valid)
+  checkpoint = str(config.eval.checkpoint)
+  check(
+    checkpoint in ("last", "best") or checkpoint.isdigit(),
+    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
+    " step",
+  )
+  check(
+    len(config.eval.samples) in (1, len(config.eval.lengths)),
+    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
+    f" for each of eval.lengths={tuple(config.eval.lengths)}",
+  )
+
+
+def _check_places(config: ConfigDict, task: Task) -> None:
+  """Raises UsageError if positions or bias need what the model or task
+  lacks."""
+  kind = config.positions.kind
+  digits = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  check(
+    task.of_digits or kind in digits,
+    f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
+    f" has none: choose one of {', '.join(digits)}",
+  )
+  decoder_only = config.model.kind == "decoder_only"
+  check(
+    not (decoder_only and config.bias.windowed_encoder),
+    "bias.windowed_encoder: model.kind='decoder_only' has no encoder",
+  )
+
+
+def _check_heads(config: ConfigDict) -> None:
+  """Raises UsageError if the heads do not divide the model's features."""
+  model, positions = config.model, config.positions
+  check(
+    model.emb_dim % model.num_heads == 0,
+    f"model.num_heads={model.num_heads} does not divide"
+    f" model.emb_dim={model.emb_dim}",
+  )
+  check(
+    positions.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
+    f"positions.kind='rope' needs an even head size, not"
+    f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
+  )

@@ -1,18 +1,160 @@
-"""All fields of a config are defined here, with defaults and meanings.
+"""All fields of a config: defaults, meanings, and what they may be.
 
 The section of a task (arithmetic, sort, increment ...) has the fields of the
-task's dataclass. Presets (configs/) start from `default_config`.
+task's dataclass. Presets (configs/) start from `default_config`. What several
+fields mean together is checked where the experiment is built (build.py).
 """
 
 import copy
 import dataclasses
+import math
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, config_dict
 
+from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.biases.window import SIDES
+from lengthgen_jax.attention.calibration import CHOICES as RULES
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import ANCHORS
+from lengthgen_jax.attention.temperature import TEMPERATURES
+from lengthgen_jax.errors import check, check_choice
+from lengthgen_jax.models import config as model_config
 from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks.dataset import NUMBERS
+from lengthgen_jax.tasks.mixing import MIXING
+from lengthgen_jax.tasks.packing import KINDS
+from lengthgen_jax.training.optimizer import SCHEDULES
+from lengthgen_jax.training.train_step import SEED_AXES
+
+
+class Condition(NamedTuple):
+  """A Condition says when a field changes anything.
+
+  Attributes:
+    holds: function of a whole config.
+    words: the condition, for a message.
+  """
+
+  holds: Callable[[ConfigDict], Any]
+  words: Callable[[], str]
+
+
+class Field(NamedTuple):
+  """A Field is one whose values are restricted.
+
+  Attributes:
+    default: its value unless it is set.
+    check_value: function of (name, value) that raises UsageError.
+    when: condition under which the field matters; None = always.
+  """
+
+  default: Any
+  check_value: Callable[[str, Any], None] = lambda name, value: None
+  when: Condition | None = None
+
+
+def number(
+  words: str, holds: Callable[[Any], bool]
+) -> Callable[[str, Any], None]:
+  """Returns a check that a condition holds of a number."""
+  return lambda name, value: check(holds(value), f"{name}={value}: {words}")
+
+
+POSITIVE = number("must be positive", lambda value: value > 0)
+NOT_NEGATIVE = number("must not be negative", lambda value: value >= 0)
+NOT_POSITIVE = number("must not be positive", lambda value: value <= 0)
+AT_LEAST_ONE = number("must be at least 1", lambda value: value >= 1)
+SHARE = number("must be in [0, 1]", lambda value: 0 <= value <= 1)
+BELOW_ONE = number("must be in [0, 1)", lambda value: 0 <= value < 1)
+INT32 = number(
+  f"must be from 0 to {(1 << 31) - 1}", lambda value: 0 <= value < 1 << 31
+)
+ENOUGH_SAMPLES = number(
+  "must be at least 299: fewer cannot prove 99 %", lambda value: value >= 299
+)
+
+
+class OneOf(NamedTuple):
+  """OneOf is a check that a value is one of the choices."""
+
+  choices: Iterable
+
+  def __call__(self, name: str, value: Any) -> None:
+    """Raises UsageError, which names the choices."""
+    check_choice(name, value, self.choices)
+
+
+def integers(least: int, at_least: int = 0) -> Callable[[str, Any], None]:
+  """Returns a check of a tuple: `at_least` integers, from `least` on."""
+
+  def check_value(name: str, value: Sequence) -> None:
+    numbers = tuple(value)
+    check(
+      all(isinstance(n, int) and least <= n < 1 << 31 for n in numbers),
+      f"{name}={numbers}: must be integers from {least} on",
+    )
+    check(
+      len(numbers) >= at_least,
+      f"{name}=(): name at least one, like ({least},)",
+    )
+
+  return check_value
+
+
+def DIRECTIONS(name: str, value: Sequence) -> None:
+  """Raises UsageError unless a value is a tuple of steps Δ."""
+  steps = tuple(value)
+  check(
+    steps and all(isinstance(step, int) for step in steps),
+    f"{name}={steps}: name integers, like (0, 1)",
+  )
+
+
+def NAMES(name: str, value: Sequence) -> None:
+  """Raises UsageError if a tuple of names is empty."""
+  check(value, f"{name}=(): name at least one")
+
+
+def encodings(attribute: str) -> Condition:
+  """Returns the condition that a position encoding says something of itself."""
+  return Condition(
+    lambda config: getattr(POSITIONS[config.positions.kind], attribute),
+    lambda: (
+      "positions.kind="
+      + " or ".join(n for n in POSITIONS if getattr(POSITIONS[n], attribute))
+    ),
+  )
+
+
+def is_set(section: str, kind: str) -> Condition:
+  """Returns the condition that a section is of a kind."""
+  return Condition(
+    lambda config: config[section].kind == kind,
+    lambda: f"{section}.kind={kind!r}",
+  )
+
+
+ENCODER = is_set("model", "encoder_decoder")
+CONSTRUCTED = is_set("initial", "construction")
+WINDOW = is_set("bias", "window")
+FROM_FILE = is_set("bias", "file")
+FIXED_WIDTH = Condition(
+  lambda config: config.data.width == "fixed", lambda: "data.width='fixed'"
+)
+FINITE_DATA = Condition(
+  lambda config: config.data.size or config.data.numbers == "permutation",
+  lambda: "finite data: data.size or data.numbers='permutation'",
+)
+HINTS_CHOSEN = Condition(
+  lambda config: bool(config.hints), lambda: "runs with hints"
+)
+TEMPERED = Condition(
+  lambda config: config.temperature.kind != "none",
+  lambda: "a temperature.kind but 'none'",
+)
 
 # The sections that ABC's second stage has again in `retrain`; a field that is
 # None there has the first stage's value.
@@ -22,16 +164,18 @@ CALIBRATED = ("bias.kind", "bias.file")
 
 # The fields that decide how a run is trained, except for the tasks' sections.
 TRAINING_FIELDS = {
-  "task": "addition",  # a name in lengthgen_jax/tasks/__init__.py
+  # a name in lengthgen_jax/tasks/__init__.py
+  "task": Field("addition", OneOf(TASKS)),
   "method": "vanilla",  # a label for result rows and figures
   # fields that the command line changed, for the same; filled in by the program
   "overrides": (),
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
-  "seeds": (0,),  # trained together, one result row each
+  # trained together, one result row each
+  "seeds": Field((0,), integers(0, at_least=1)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
-  "mesh": (),
+  "mesh": Field((), integers(1)),
   # folder of JAX's compilation cache, so that the next run starts at once;
   # "" = none
   "compile_cache": "~/.cache/lengthgen_jax",
@@ -39,62 +183,69 @@ TRAINING_FIELDS = {
     # lengths: a uniform length per operand, then uniform digits;
     # permutation: the papers' integers below 2^20, split 7:1 into training and
     # validation
-    "numbers": "lengths",
+    "numbers": Field("lengths", OneOf(NUMBERS)),
     # longest training length: decimal digits, or items of a sequence;
     # short_share of the lengths is uniform in shortest...short_longest,
     # the rest uniform up to it; short_longest=0 is the longest
-    "train_length": 6,
-    "shortest": 1,
-    "short_longest": 0,
-    "short_share": 0.8,
+    "train_length": Field(6, POSITIVE),
+    "shortest": Field(1, POSITIVE),
+    "short_longest": Field(0, NOT_NEGATIVE),
+    "short_share": Field(0.8, SHARE),
     # static sizes of tasks without padding; () pads to the longest
-    "buckets": (),
+    "buckets": Field((), integers(1)),
     # natural: operands padded to the longest length + slack;
     # fixed: one width for training and test (the papers)
-    "width": "natural",
+    "width": Field("natural", OneOf(("natural", "fixed"))),
     # natural widths in training, used in turn; () = longest + slack, and one
     # more for every further phase of a cyclic index
-    "widths": (),
-    "fixed_width": 61,  # in digits; bits for parity follow from it
-    "size": 0,  # examples of the finite data set, 0 = endless
-    "seed": 0,  # of the permutation, or of the data set
+    "widths": Field((), integers(1)),
+    # in digits; bits for parity follow from it
+    "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
+    "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
+    # of the permutation, or of the data set
+    "seed": Field(0, INT32, when=FINITE_DATA),
   },
   # auxiliary tasks with heads of their own. sort: successor, count, fill,
   # predecessor, minimum; increment: carry
   "hints": (),
   "mixing": {
     # alternate: gradient steps in turn; weighted: shares of every batch
-    "kind": "alternate",
-    "weights": (),  # main task first; () = equal
+    "kind": Field("alternate", OneOf(MIXING), when=HINTS_CHOSEN),
+    "weights": Field((), when=HINTS_CHOSEN),  # main task first; () = equal
   },
   "model": {
-    "kind": "encoder_decoder",  # encoder_decoder, decoder_only
-    "emb_dim": 64,
-    "num_heads": 8,
-    "mlp_dim": 256,
+    # encoder_decoder, decoder_only
+    "kind": Field("encoder_decoder", OneOf(KINDS)),
+    "emb_dim": Field(64, POSITIVE),
+    "num_heads": Field(8, POSITIVE),
+    "mlp_dim": Field(256, POSITIVE),
     # 0 = the encoder passes tokens through; a decoder_only model has none
-    "num_encoder_layers": 1,
-    "num_decoder_layers": 2,
-    "norm": "pre",  # pre, post, block_end, none
-    "norm_kind": "layer",  # layer, rms
+    "num_encoder_layers": Field(1, NOT_NEGATIVE, when=ENCODER),
+    "num_decoder_layers": Field(2, POSITIVE),
+    # pre, post, block_end, none
+    "norm": Field("pre", OneOf(model_config.NORMS)),
+    "norm_kind": Field("layer", OneOf(model_config.NORM_KINDS)),  # layer, rms
     "dense_bias": True,  # biases of dense layers
-    "activation": "relu",  # relu, gelu
-    "dropout_rate": 0.0,
+    "activation": Field("relu", OneOf(model_config.ACTIVATIONS)),  # relu, gelu
+    "dropout_rate": Field(0.0, BELOW_ONE),
     # of activations: float32, bfloat16; float64, of parameters too
-    "dtype": "float32",
+    "dtype": Field("float32", OneOf(model_config.DTYPES)),
     # of matrix products: default, high, highest (CPUs know one)
-    "precision": "highest",
+    "precision": Field("highest", OneOf(model_config.PRECISIONS)),
   },
   "positions": {
     # none; encodings of the index: sinusoidal, learned, rope, alibi, t5, fire,
     # randomized; encodings of places, which an output shares with its
     # operands' digits: coordinates (sinusoids), abacus, coupling (learned)
-    "kind": "sinusoidal",
-    "cyclic_period": 0,  # T of cyclic position indexing, 0 = off
-    "source_anchor": "left",  # end that source positions count from
-    "table": 512,  # rows of a learned table, or positions to draw from
+    "kind": Field("sinusoidal", OneOf(POSITIONS)),
+    # T of cyclic position indexing, 0 = off
+    "cyclic_period": Field(0, NOT_NEGATIVE, when=encodings("by_index")),
+    # end that source positions count from
+    "source_anchor": Field("left", OneOf(ANCHORS), when=ENCODER),
+    # rows of a learned table, or positions to draw from
+    "table": Field(512, POSITIVE, when=encodings("limited")),
     # places start below this in training (abacus, coupling)
-    "random_start": 100,
+    "random_start": Field(100, POSITIVE, when=encodings("random_start")),
   },
   # of the softmax: scores are multiplied by this factor before the bias is
   # added
@@ -102,84 +253,105 @@ TRAINING_FIELDS = {
     # none; a·log(n+1): log_items, log_visible (n = keys that a row sees),
     # fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
     # s·log n + b per head
-    "kind": "none",
-    "initial": 0.5,  # first value of a (or s)
+    "kind": Field("none", OneOf(TEMPERATURES)),
+    "initial": Field(0.5, when=TEMPERED),  # first value of a (or s)
     # s: n is multiplied by s, in training by a random factor in 1...s²
-    "stretch": 1.0,
+    "stretch": Field(1.0, AT_LEAST_ONE, when=TEMPERED),
   },
   # the parameters before the first step
   "initial": {
     # random; construction: weights that sort, of Theorem 5.1 of the task
     # hinting paper (train.steps=0 leaves them as they are)
-    "kind": "random",
-    "longest": 1000,  # most items that the construction sorts
+    "kind": Field("random", OneOf(("random", "construction"))),
+    # most items that the construction sorts
+    "longest": Field(1000, POSITIVE, when=CONSTRUCTED),
     # how it computes whether copies of an item are left: difference, or share
     # (as in the paper)
-    "copies": "difference",
-    "noise": 0.0,  # standard deviation of normal noise on its parameters
+    "copies": Field(
+      "difference", OneOf(("difference", "share")), when=CONSTRUCTED
+    ),
+    # standard deviation of normal noise on its parameters
+    "noise": Field(0.0, NOT_NEGATIVE),
   },
   "bias": {
-    "kind": "none",  # none, window, file
-    "file": "",  # an .npz with lines or matrices
-    "window": 1,  # w, tokens on each side
-    "sides": "both",  # both, previous (the less significant one alone)
-    "windowed_encoder": False,  # window encoder self-attention too
-    "scale": 1.0,  # factor on the bias's open values
+    "kind": Field("none", OneOf(BIASES)),  # none, window, file
+    "file": Field("", when=FROM_FILE),  # an .npz with lines or matrices
+    "window": Field(1, NOT_NEGATIVE, when=WINDOW),  # w, tokens on each side
+    # both, previous (the less significant one alone)
+    "sides": Field("both", OneOf(SIDES), when=WINDOW),
+    # window encoder self-attention too
+    "windowed_encoder": Field(False, when=WINDOW),
+    "scale": Field(1.0, POSITIVE),  # factor on the bias's open values
     "learned_scale": False,  # one more factor per layer and site, learned
-    "closed": -1e9,  # bias of closed cells; above -1e5 they are not masked
+    # bias of closed cells; above -1e5 they are not masked
+    "closed": Field(-1e9, NOT_POSITIVE),
     # True: no causal mask besides the bias, which may then show the future
     "allow_leak": False,
   },
   "train": {
-    "steps": 1000,  # gradient steps
-    "batch_size": 128,
-    "learning_rate": 1e-3,
-    "warmup_steps": 200,
-    "schedule": "cosine",  # constant, cosine
-    "clip_norm": 1.0,  # global gradient norm, 0 = off
-    "adam_b1": 0.9,
-    "adam_b2": 0.98,
+    "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
+    "batch_size": Field(128, POSITIVE),
+    "learning_rate": Field(1e-3, POSITIVE),
+    "warmup_steps": Field(200, NOT_NEGATIVE),
+    "schedule": Field("cosine", OneOf(SCHEDULES)),  # constant, cosine
+    "clip_norm": Field(1.0, NOT_NEGATIVE),  # global gradient norm, 0 = off
+    "adam_b1": Field(0.9, BELOW_ONE),
+    "adam_b2": Field(0.98, BELOW_ONE),
     "adam_eps": 1e-8,
-    "weight_decay": 0.0,  # of AdamW; it is multiplied by the learning rate
-    "chunk": 100,  # steps per dispatch; logs and stops are between chunks
-    "validation_samples": 512,  # in-range examples after every chunk
+    # of AdamW; it is multiplied by the learning rate
+    "weight_decay": Field(0.0, NOT_NEGATIVE),
+    # steps per dispatch; logs and stops are between chunks
+    "chunk": Field(100, POSITIVE),
+    # in-range examples after every chunk
+    "validation_samples": Field(512, POSITIVE),
     # freeze a seed at this validation exact match; above 1 = never
     "target_exact_match": 2.0,
     # seeds whose validation exact match stays below restart_below start
     # again from other parameters, this often
-    "restarts": 0,
+    "restarts": Field(0, NOT_NEGATIVE),
     "restart_below": 0.99,
     # how a step trains several seeds: loop, or vmap; with vmap rounding depends
     # on which seeds still train, so a resumed run may differ in the last bits
-    "seed_axis": "loop",
+    "seed_axis": Field("loop", OneOf(SEED_AXES)),
   },
   "checkpoint": {
-    "every": 4,  # chunks between checkpoints
-    "keep": 2,  # newest checkpoints kept; each holds the best too
+    "every": Field(4, POSITIVE),  # chunks between checkpoints
+    # newest checkpoints kept; each holds the best too
+    "keep": Field(2, POSITIVE),
   },
   # ABC: how lines are found in the attention of the model above ...
   "calibration": {
-    "lengths": (4, 5, 6),  # decimal digits; () draws training examples
-    "samples": 500,  # for each width and length
-    "quantity": "weights",  # weights (after softmax), scores (before)
+    # decimal digits; () draws training examples
+    "lengths": Field((4, 5, 6), integers(1)),
+    "samples": Field(500, POSITIVE),  # for each width and length
+    # weights (after softmax), scores (before)
+    "quantity": Field("weights", OneOf(("weights", "scores"))),
     "scaled": True,  # scores divided by sqrt(head size)
-    "lines": "operand",  # operand: anchored to segments; absolute: papers
-    "directions": (-1, 0, 1),  # Δ in cross-attention
-    "self_directions": (0, 1),  # Δ in self-attention
+    # operand: anchored to segments; absolute: papers
+    "lines": Field("operand", OneOf(("operand", "absolute"))),
+    "directions": Field((-1, 0, 1), DIRECTIONS),  # Δ in cross-attention
+    "self_directions": Field((0, 1), DIRECTIONS),  # Δ in self-attention
     # 0: any line; n: fixed places on marks alone, outputs at most n rows
     # back, so that receptive fields stay small enough for certificates
-    "reach": 0,
-    "rows": "length",  # rows used: length (below the operands'), all
-    "line": "mean",  # strength of a line: mean, sum
-    "rule": "zscore",  # zscore (μ + κσ), mass (multiple of random)
+    "reach": Field(0, NOT_NEGATIVE),
+    # rows used: length (below the operands'), all
+    "rows": Field("length", OneOf(("length", "all"))),
+    # strength of a line: mean, sum
+    "line": Field("mean", OneOf(RULES["line"])),
+    # zscore (μ + κσ), mass (multiple of random)
+    "rule": Field("zscore", OneOf(RULES["rule"])),
     "kappa": 2.0,  # threshold in cross-attention
     "kappa_self": 0.87,  # threshold in self-attention
     # μ and σ over all lines, distinct strengths, or long ones (min_cells)
-    "statistics": "all",
-    "maximum": "head",  # maximum that is subtracted: of a direction, head, none
-    "min_cells": 0.5,  # least share of the rows that a line crosses
-    "layers": "each",  # lines of each layer, or the last one's for all
-    "empty_heads": "closed",  # heads without a line: closed, transparent
+    "statistics": Field("all", OneOf(RULES["statistics"])),
+    # maximum that is subtracted: of a direction, head, none
+    "maximum": Field("head", OneOf(RULES["maximum"])),
+    # least share of the rows that a line crosses
+    "min_cells": Field(0.5, SHARE),
+    # lines of each layer, or the last one's for all
+    "layers": Field("each", OneOf(RULES["layers"])),
+    # heads without a line: closed, transparent
+    "empty_heads": Field("closed", OneOf(RULES["empty_heads"])),
   },
   "abc": {
     # validation exact match from which on a model counts as interpolated
@@ -190,22 +362,24 @@ TRAINING_FIELDS = {
   # ... and what the model retrained with them changes: any field of the
   # sections in STAGED
   "retrain": {
-    "start": "fresh",  # parameters: fresh, interpolated
+    # parameters: fresh, interpolated
+    "start": Field("fresh", OneOf(("fresh", "interpolated"))),
   },
   # after training (with abc: after the second stage) certify; train a wrong
   # model on inputs of training length on which it is wrong; certify again
   "practice": {
-    "rounds": 0,  # most rounds of these; 0 = none, and no certificate
-    "steps": 300,  # gradient steps of a round
-    "learning_rate": 1e-3,
-    "share": 0.25,  # of such inputs in every batch
+    # most rounds of these; 0 = none, and no certificate
+    "rounds": Field(0, NOT_NEGATIVE),
+    "steps": Field(300, POSITIVE),  # gradient steps of a round
+    "learning_rate": Field(1e-3, POSITIVE),
+    "share": Field(0.25, SHARE),  # of such inputs in every batch
   },
 }
 # The fields of modes that read a trained workdir; they do not affect training.
 READING_FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
-    "max_cases": 1e9,  # a certificate of more cases is refused
+    "max_cases": Field(1e9, POSITIVE),  # a certificate of more cases is refused
     "exhaustive": True,  # False: stop at the narrowest cases that fail
   },
   # looking inside (--mode=probe)
@@ -213,71 +387,80 @@ READING_FIELDS = {
     # inputs whose attention is drawn, as one types them; () = the papers', or
     # an example
     "inputs": (),
-    "random_inputs": 0,  # number of further random ones of training length
+    # number of further random ones of training length
+    "random_inputs": Field(0, NOT_NEGATIVE),
     "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
     # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
     # apply to the model
     "only": (),
     "figures": (),
-    "lengths": (),  # () = those of eval.lengths up to 100
-    "samples": 128,  # inputs of each length
+    "lengths": Field((), integers(1)),  # () = those of eval.lengths up to 100
+    "samples": Field(128, POSITIVE),  # inputs of each length
     # length of the inputs of interventions (what is knocked out or patched);
     # 0 = the training length
-    "causal_length": 0,
+    "causal_length": Field(0, NOT_NEGATIVE),
     # whether the best seed is trained again without each line of its bias
     "retrain": False,
     # activations that are saved for the inputs, like
     # decoder.blocks.0.before_mlp
     "activations": (),
     # chunks of training between probes during training; 0 = none
-    "every": 0,
+    "every": Field(0, NOT_NEGATIVE),
   },
   # timing (--mode=bench)
   "bench": {
     "only": (),  # names in lengthgen_jax/benchmark/settings.py; () = all
-    "repeats": 5,  # runs of each case, of which the median counts
-    "budget": 900.0,  # seconds; cases that would take longer are left out
-    "lengths": (60, 200, 1000, 3000, 10_000),  # decimal digits
-    "threads": (1, 2),  # numbers of threads in the comparison with PyTorch
+    # runs of each case, of which the median counts
+    "repeats": Field(5, POSITIVE),
+    # seconds; cases that would take longer are left out
+    "budget": Field(900.0, POSITIVE),
+    # decimal digits
+    "lengths": Field((60, 200, 1000, 3000, 10_000), integers(1)),
+    # numbers of threads in the comparison with PyTorch
+    "threads": Field((1, 2), integers(1)),
   },
   "eval": {
-    "lengths": (6, 10, 20, 60),  # decimal digits
+    # decimal digits
+    "lengths": Field((6, 10, 20, 60), integers(1, at_least=1)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
     # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
     # broken, deep, uniform; copy, reverse: uniform, all_equal
-    "test_sets": ("equal",),
+    "test_sets": Field(("equal",), NAMES),
     # repeats: number of distinct items, and how often each occurs
-    "repeated_items": 3,
-    "repetitions": (1, 2, 4, 8),
+    "repeated_items": Field(3, POSITIVE),
+    "repetitions": Field((1, 2, 4, 8), integers(1)),
     # unequal of multiply_long: digits of the factor b beside those of a
-    "multipliers": (3, 61),
+    "multipliers": Field((3, 61), integers(1)),
     # multiplicity, mean_multiplicity: how often each value that occurs does,
     # exactly or on average
-    "multiplicities": (1, 2, 4, 8, 16),
-    "chains": (1, 2, 4, 8, 16, 32),  # chain: places that a carry crosses
+    "multiplicities": Field((1, 2, 4, 8, 16), integers(1)),
+    # chain: places that a carry crosses
+    "chains": Field((1, 2, 4, 8, 16, 32), integers(1)),
     # whether the task's hard and odd inputs are tested too, and how many of
     # each kind
     "stress": False,
-    "stress_samples": 200,
+    "stress_samples": Field(200, POSITIVE),
     # bound of the search for the longest length with exact match of at least
     # 99 % (by the lower bound), on every test set; 0 = no search
-    "frontier": 0,
-    "frontier_samples": 299,  # per length; 299 right of 299 are 99 %
+    "frontier": Field(0, NOT_NEGATIVE),
+    # per length; 299 right of 299 are 99 %
+    "frontier_samples": Field(299, ENOUGH_SAMPLES),
     # samples per length and seed: one number, or one for each length
-    "samples": (1000,),
+    "samples": Field((1000,), integers(1)),
     "checkpoint": "last",  # last, best (by validation), or a step
-    "seed": 0,  # of the test samples
+    "seed": Field(0, INT32),  # of the test samples
     # of a construction: numbers of significant bits; for each of them the
     # longest list length that is sorted is searched; () = no search
-    "precisions": (),
+    "precisions": Field((), integers(2)),
     # whether outputs are decoded freely too: rows em_end_blind and edit
     "free_running": False,
     # predict: whether intermediate results are printed too (multiply_long: the
     # running sums)
     "scratchpad": False,
-    "memory_mb": 0,  # of attention scores at once; 0 = 16 on CPU, else 1024
+    # of attention scores at once; 0 = 16 on CPU, else 1024
+    "memory_mb": Field(0, NOT_NEGATIVE),
   },
 }
 # The fields whose defaults in the second stage differ from the first stage's.
@@ -300,9 +483,8 @@ def default_config(task: str = "addition") -> ConfigDict:
     known.section: {f.name: f.default for f in dataclasses.fields(known)}
     for known in TASKS.values()
   }
-  config = ConfigDict(
-    TRAINING_FIELDS | READING_FIELDS | sections | {"task": task}
-  )
+  config = ConfigDict(_defaults(TRAINING_FIELDS | READING_FIELDS) | sections)
+  config.task = task
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   for section in STAGED:
@@ -313,6 +495,17 @@ def default_config(task: str = "addition") -> ConfigDict:
     }
   config.retrain.update_from_flattened_dict(RETRAIN)
   return config
+
+
+def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
+  return {
+    name: _defaults(field)
+    if isinstance(field, dict)
+    else field.default
+    if isinstance(field, Field)
+    else field
+    for name, field in fields.items()
+  }
 
 
 def parse_preset(
@@ -340,7 +533,8 @@ def parse_preset(
       f"preset {preset!r}: after the task, name at most one method of"
       f" {(*methods,)} and options of {options}"
     )
-  return task, *(chosen or [*methods][:1]), extras
+  method = chosen[0] if chosen else next(iter(methods))
+  return task, method, extras
 
 
 def leaves(
@@ -381,3 +575,57 @@ def retrain_config(
     changes["mesh"] = ()  # asked for when there were more seeds
   config.update_from_flattened_dict(changes)
   return config
+
+
+# All restricted fields by name, like "train.steps".
+FIELDS = {
+  name: field
+  for name, field in leaves(TRAINING_FIELDS | READING_FIELDS)
+  if isinstance(field, Field)
+}
+
+
+def check_fields(config: ConfigDict) -> None:
+  """Checks every field by itself.
+
+  Raises:
+    UsageError: one line that names the field and what is valid.
+  """
+  values = dict(leaves(config))
+  missing = ", ".join(sorted(set(FIELDS) - set(values)))
+  check(
+    not missing,
+    f"the config has no field {missing}; lengthgen_jax/config/fields.py has"
+    " all there are",
+  )
+  for name, value in values.items():
+    finite = not isinstance(value, float) or math.isfinite(value)
+    check(finite, f"{name}={value}: must be finite")
+  for name, field in FIELDS.items():
+    field.check_value(name, values[name])
+
+
+def check_matters(config: ConfigDict, name: str) -> None:
+  """Checks that a field which was set changes something.
+
+  A field of a section that ABC's second stage has too may matter there alone.
+
+  Args:
+    config: the whole config.
+    name: of the field, as in "data.fixed_width" or "retrain.data.fixed_width".
+
+  Raises:
+    UsageError: it changes nothing under the kinds that are chosen.
+  """
+  field = FIELDS.get(name.removeprefix("retrain."))
+  if field is None or field.when is None:
+    return
+  stages = [retrain_config(config, config.seeds, None)]
+  stages += [] if name.startswith("retrain.") else [config]
+  for stage in stages:
+    check_choice("positions.kind", stage.positions.kind, POSITIONS)
+  value = dict(leaves(config))[name]
+  check(
+    any(field.when.holds(stage) for stage in stages),
+    f"{name}={value!r} changes nothing here: it is for {field.when.words()}",
+  )

@@ -15,7 +15,11 @@ from ml_collections import ConfigDict
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
-from lengthgen_jax.config.fields import default_config, leaves
+from lengthgen_jax.config.fields import (
+  check_matters,
+  default_config,
+  leaves,
+)
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.registry import run_file
 from lengthgen_jax.tasks import HINTS, TASKS
@@ -29,6 +33,16 @@ CHANGEABLE = (
   "compile_cache",
   "mesh",
   "registered_by",
+)
+# Fields and sections beside these that do not change the method of a run.
+UNNAMED = (
+  *CHANGEABLE,
+  "seeds",
+  "checkpoint",
+  "method",
+  "overrides",
+  "train.chunk",
+  "train.seed_axis",
 )
 # Fields that name a registered thing.
 REGISTERED = {
@@ -54,6 +68,58 @@ def load_config(spec: str) -> ConfigDict:
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns what a file of presets defines, for other presets to build on."""
   return types.SimpleNamespace(**runpy.run_path(str(path)))
+
+
+def check_overrides(spec: str, names: list[str]) -> None:
+  """Checks that the command line changes fields that there are.
+
+  Whatever a config file raises about its preset passes through.
+
+  Args:
+    spec: the config, FILE[:PRESET].
+    names: of the fields that are changed, like "train.steps".
+
+  Raises:
+    UsageError: a field is not there; the message says which ones are.
+  """
+  config = load_config(spec)
+  for name in names:
+    node, node_name = config, "config"
+    for part in name.split("."):
+      fields = list(node) if isinstance(node, ConfigDict) else []
+      check(
+        part in fields,
+        f"--config.{name}: no field {part!r}; {node_name} has"
+        f" {', '.join(fields) or 'no fields of its own'}",
+      )
+      node, node_name = node[part], f"{node_name}.{part}"
+
+
+def name_overrides(config: ConfigDict, spec: str) -> None:
+  """Puts what the command line changed, and who registered what, into a config.
+
+  By `overrides`, results tell a run from others of its preset.
+
+  Args:
+    config: as it was parsed; its fields `overrides` and `registered_by` are
+      filled in.
+    spec: the config that it began as, FILE[:PRESET].
+
+  Raises:
+    UsageError: a field was set that changes nothing.
+  """
+  preset = dict(leaves(load_config(spec)))
+  overrides = dict(text.split("=", 1) for text in config.overrides)
+  for field, value in leaves(config):
+    if value == preset[field]:
+      continue
+    check_matters(config, field)
+    if field not in UNNAMED and field.partition(".")[0] not in UNNAMED:
+      overrides[field] = str(value).replace(" ", "")
+  config.overrides = tuple(
+    f"{name}={overrides[name]}" for name in sorted(overrides)
+  )
+  config.registered_by = registering_files()
 
 
 def registering_files() -> tuple[str, ...]:
@@ -98,7 +164,7 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
   kinds = [
     (name, fields.get(name), known) for name, known in REGISTERED.items()
   ]
-  hints = HINTS.get(saved.get("task"), {})
+  hints = HINTS.get(str(saved.get("task")), {})
   kinds += [("hints", hint, hints) for hint in saved.get("hints", ())]
   files = [file for file in saved.get("registered_by", ())]
   for file in files:

@@ -22,7 +22,7 @@ def page(
     title: title of the page.
     rows: rows of any runs.
     missing: a line of text for each result that is missing.
-    figures: paths of PNGs, whose SVGs are beside them.
+    figures: paths of PNGs.
 
   Returns:
     HTML; the data that it shows is JSON in its element `data`.
@@ -39,10 +39,7 @@ def page(
     ],
     "missing": list(missing),
     "figures": [
-      {
-        "name": path.stem,
-        "source": _embedded(path.with_name(path.stem + ".svg")),
-      }
+      {"name": path.stem, "source": _embedded(path)}
       for path in map(pathlib.Path, figures)
     ],
   }
@@ -86,6 +83,6 @@ def _short(cell: summary.Cell) -> list:
 
 
 def _embedded(path: pathlib.Path) -> str:
-  """Returns an SVG file as a data URL."""
+  """Returns a PNG file as a data URL."""
   text = base64.b64encode(path.read_bytes()).decode()
-  return f"data:image/svg+xml;base64,{text}"
+  return f"data:image/png;base64,{text}"
