@@ -17,10 +17,9 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import data, pack, plan
+from lengthgen_jax.tasks import dataset, mixing, packing
 from lengthgen_jax.tasks.task import Task
 
 MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
@@ -41,12 +40,12 @@ class Experiment:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
-  data: tuple[data.DataSet, ...]
+  data: tuple[dataset.DataSet, ...]
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
-  step_specs: tuple[plan.StepSpec, ...]
-  validation: tuple[plan.Share, ...]
+  step_specs: tuple[mixing.StepSpec, ...]
+  validation: tuple[mixing.Share, ...]
   train_length: int
   fixed_width: int | None
 
@@ -91,7 +90,7 @@ class Experiment:
       UsageError: the operands do not fit.
     """
     fixed_width = self.fixed_width or 0
-    width = fixed_width or self.task.padded(lengths)
+    width = fixed_width or self.task.padded_width(lengths)
     reason = f"{what} do not fit data.width=fixed with W={fixed_width};"
     fits = not fixed_width or max(lengths) < fixed_width
     check(fits, f"{reason} {advice.format(fixed_width - 1)}")
@@ -159,10 +158,10 @@ class Experiment:
     self,
     key: jax.Array,
     head: str,
-    part: plan.Part,
+    part: mixing.Part,
     width_index: jax.Array | int = 0,
     held_out: bool = False,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Draws a batch of one part of a head's share."""
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
@@ -172,12 +171,12 @@ class Experiment:
 
   def with_replay(
     self,
-    batch: pack.Batch,
+    batch: packing.Batch,
     replay: dict,
     key: jax.Array,
     count: int,
     width_index: jax.Array | int,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Returns a batch of the main task with `count` examples of a set; see
     DataSet.with_replay."""
     return self.data[0].with_replay(batch, replay, key, count, width_index)
@@ -190,14 +189,14 @@ class Experiment:
     length: int,
     scaffold: dict,
     arguments: tuple = (),
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Makes the examples `index_B` of a test set at a length.
 
     Each example is a function of its index and the seed.
     """
     width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
-    return data.test_batch(
+    return dataset.test_batch(
       self.task,
       self.kind,
       test_set,
@@ -236,7 +235,7 @@ class Experiment:
   def sites(
     self,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     decoding: bool = False,
     open_heads: tuple | None = None,
     noise: rng.Noise | None = None,
@@ -287,7 +286,7 @@ class Experiment:
     self,
     params: dict,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     head: str,
     noise: rng.Noise | None = None,
     **options,
@@ -300,35 +299,45 @@ class Experiment:
     sites = self.sites(scaffold, batch, noise=noise, **options)
     return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(
+  def loss_sum(
     self,
     params: dict,
     scaffold: dict,
-    batch: pack.Batch,
+    batch: packing.Batch,
     head: str,
-    noise_key: jax.Array,
+    noise: rng.Noise,
     open_heads: tuple | None = None,
-    shards: int = 1,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the summed cross-entropy (nats) as in training, and how many
-    tokens."""
-    noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
+  ) -> jax.Array:
+    """Returns the cross-entropy (nats) summed over the scored tokens, with the
+    noise of training."""
+    logits, _ = self.apply(
+      params, scaffold, batch, head, noise, open_heads=open_heads
+    )
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
+    return (loss * batch.weight).sum()
 
-    def summed(params, examples, noise):
-      args = scaffold, examples, head, noise
-      logits, _ = self.apply(params, *args, open_heads=open_heads)
-      loss = optax.softmax_cross_entropy_with_integer_labels(
-        logits, examples.target
-      )
-      return (loss * examples.weight).sum()
-
-    lines = open_heads and scaffold
-    count = pieces.count(self.model.config, batch, lines, shards)
-    take_piece = lambda cut: (pack.take(batch, cut), noise.take(cut))
-    return pieces.total(summed, params, take_piece, count), batch.weight.sum()
+  def activation_bytes(
+    self,
+    batch: packing.Batch,
+    scaffold: dict,
+    open_heads: tuple | None = None,
+  ) -> int:
+    """Returns the size of the widest arrays that a block writes for an example:
+    attention, and the inside of the MLP."""
+    config, rows = self.model.config, batch.inputs.shape[1]
+    columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
+    if open_heads and scaffold:  # copies of a key, its value, both gradients
+      num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
+      columns = num_lines * (1 + 4 * config.head_dim)
+    return 4 * rows * (config.num_heads * columns + config.mlp_dim)
 
   def hits(
-    self, params: dict, scaffold: dict, batch: pack.Batch, head: str, **options
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: packing.Batch,
+    head: str,
+    **options,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns correct tokens [B, T] (True where nothing is scored) and exact
     match [B].
@@ -341,7 +350,7 @@ class Experiment:
     correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return correct, jnp.all(correct, axis=1)
 
-  def idle_params(self, step_spec: plan.StepSpec) -> set[str]:
+  def idle_params(self, step_spec: mixing.StepSpec) -> set[str]:
     """Returns the parameters that a step leaves alone: other tasks' heads."""
     trained = {share.head for share in step_spec}
     return {

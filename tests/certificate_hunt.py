@@ -40,7 +40,7 @@ from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks import dataset, packing
 
 WIDEST = 44  # the largest width that a draw may have surveyed
 BOUND = 52  # the static bound of widths
@@ -259,12 +259,18 @@ def row_lines(
 ) -> dict[str, np.ndarray]:
   """Returns fields of lines with one axis."""
   task, packed = experiment.task, experiment.kind == "decoder_only"
-  operands = list(range(task.target)) if site != "self" or packed else []
-  outputs = [task.target, task.target, task.target + 1] * (site == "self")
+  operands = (
+    list(range(task.target_segment)) if site != "self" or packed else []
+  )
+  outputs = [
+    task.target_segment,
+    task.target_segment,
+    task.target_segment + 1,
+  ] * (site == "self")
   segment = rng.choice([*operands, *operands, *outputs, WHOLE], shape)
   ends = np.isin(segment, operands) | ((segment == WHOLE) & (site != "self"))
   anchor = np.where(ends, rng.choice([LEFT, RIGHT, RIGHT], shape), LEFT)
-  rows = ANY if site == "encoder" else task.target
+  rows = ANY if site == "encoder" else task.target_segment
   row_segment = rng.choice([rows, rows, ANY], shape)
   pace = np.ones(shape, int)
   if site == "cross":
@@ -301,7 +307,7 @@ def grid_lines(
   task, packed = experiment.task, experiment.kind == "decoder_only"
   names = ["a", "a", "b", "mark"] * (site != "self" or packed)
   names += ["row", "row", "before", "start"] * (site == "self")
-  a, b, target = 0, 1, task.target
+  a, b, target = 0, 1, task.target_segment
   fields = {
     "row_segment": np.full(shape, target, np.int32),
     "segment": np.zeros(shape, np.int32),
@@ -436,7 +442,7 @@ def random_items(drawn: Draw, size: int | tuple[int, int]) -> np.ndarray:
 
 def ordinary(
   drawn: Draw, params: dict, items: np.ndarray, size: int | tuple[int, int]
-) -> tuple[pack.Batch, np.ndarray]:
+) -> tuple[packing.Batch, np.ndarray]:
   """Returns (batch, logits) of at most BATCH inputs by the ordinary pass."""
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
@@ -446,9 +452,11 @@ def ordinary(
   )
   bound = GRID_BOUND if drawn.grid else BOUND
   parsed = [(digits, lengths) for digits in items]
-  batch = data.typed_batch(task, kind, parsed, size, bound)
+  batch = dataset.typed_batch(task, kind, parsed, size, bound)
   logits = np.asarray(forward(drawn.form)(params, drawn.scaffold, batch))
-  return pack.take(jax.device_get(batch), lambda x: x[:count]), logits[:count]
+  return packing.take(jax.device_get(batch), lambda x: x[:count]), logits[
+    :count
+  ]
 
 
 def contexts_of(
@@ -457,7 +465,7 @@ def contexts_of(
   view: receptive_fields.ReceptiveField,
   example: receptive_fields.RowExample,
   items: np.ndarray,
-  batch: pack.Batch,
+  batch: packing.Batch,
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   read_contexts = (
@@ -480,18 +488,19 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
   transducer = transducer_of(task)
   live = 1
   while (
-    task.base ** ((live + 1) * len(transducer.long)) * 10 ** len(task.shared)
+    task.base ** ((live + 1) * len(transducer.long))
+    * 10 ** len(task.shared_operands)
     <= 4 * BATCH
   ):
     live += 1
   width = experiment.fixed_width or live + task.slack
   live = min(live, experiment.nonzero_places(width))
-  free = live * len(transducer.long) + len(task.shared)
+  free = live * len(transducer.long) + len(task.shared_operands)
   digits = np.indices((task.base,) * free).reshape(free, -1).T
   items = np.zeros((len(digits), task.operands, width), np.int32)
   for k, operand in enumerate(transducer.long):
     items[:, operand, :live] = digits[:, k * live : (k + 1) * live]
-  for k, operand in enumerate(task.shared):
+  for k, operand in enumerate(task.shared_operands):
     items[:, operand, 0] = digits[:, live * len(transducer.long) + k]
   return items[: 16 * BATCH], width
 

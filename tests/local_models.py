@@ -18,7 +18,7 @@ from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import dataset
 
 BOUND = 96  # static, of widths
 BATCH = 28
@@ -88,7 +88,7 @@ class Case:
     rng, task = np.random.default_rng(0), self.built.task
     items = certificate._random_inputs(rng, self.built, BATCH, width)
     parsed = [(own, [width] * task.operands) for own in items]
-    batch = data.typed_batch(task, self.built.kind, parsed, width, BOUND)
+    batch = dataset.typed_batch(task, self.built.kind, parsed, width, BOUND)
     return items, batch
 
   def claims(self, width: int):
@@ -119,7 +119,7 @@ class Case:
 def some_lines(built, seed: int) -> dict:
   """Random lines by site, other ones for every layer and head: mostly diagonals
   as steep as the task's digits, also anti-diagonals and verticals."""
-  target, config = built.task.target, built.model.config
+  target, config = built.task.target_segment, built.model.config
   operands, rng = list(range(target)), np.random.default_rng(seed)
   scaffold = {}
   for site in built.model.sites:

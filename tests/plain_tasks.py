@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.tasks import HINTS, TASKS, pack
+from lengthgen_jax.tasks import HINTS, TASKS, packing
 from lengthgen_jax.tasks.sequences import SequenceTask
 from lengthgen_jax.tasks.task import Example, Size
 
@@ -74,14 +74,16 @@ def drawn(form: str) -> Drawn:
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
   lengths = lengths % LONGEST + 1
-  numbers = jax.random.uniform(jax.random.key(3), (COUNT, task.draws(BOUND)))
+  numbers = jax.random.uniform(
+    jax.random.key(3), (COUNT, task.num_random(BOUND))
+  )
 
   def make(own, length):
     return task.example(own, Size(length, jnp.int32(WIDTH), BOUND))
 
   @jax.jit
   def everything(*arguments):
-    batch = {k: pack.batch(k, task, make, *arguments) for k in pack.KINDS}
+    batch = {k: packing.pack(k, task, make, *arguments) for k in packing.KINDS}
     return jax.vmap(make)(*arguments), batch
 
   found = everything(numbers, jnp.asarray(lengths))
@@ -131,7 +133,7 @@ def ids(task, text: str) -> list[int]:
     return task.vocabulary.encode(text)
   names = {"⊥": task.delimiter, "c": task.delimiter + 1}
   if isinstance(task, SequenceTask):
-    names = {name: token for token, name in enumerate(task.names)}
+    names = {name: token for token, name in enumerate(task.token_names)}
   read = lambda word: names[word] if word in names else task.parse(word)[0]
   return [int(token) for word in text.split() for token in np.ravel(read(word))]
 

@@ -12,7 +12,7 @@ import untrained
 from lengthgen_jax.attention.candidates import Candidates
 from lengthgen_jax.probes import attention_probes
 from lengthgen_jax.probes.activations import Seen
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 TEXT = {
   "addition": "345+678",
@@ -39,7 +39,7 @@ def look(task: str, kind: str, at) -> Seen:
   """
   built, batch = example(task, kind)
   model = types.SimpleNamespace(experiment=built)
-  target = built.task.target
+  target = built.task.target_segment
   blocks = [{}]
   sites = {"self": batch.keys} | (
     {"cross": batch.source_keys} if batch.source is not None else {}
@@ -53,7 +53,7 @@ def look(task: str, kind: str, at) -> Seen:
         weights[0, 0, t, s] = at(row, "said", int(keys.left[0, s, 0]))
       elif segment < target:
         left, right = (int(x[0, s, 0]) for x in (keys.left, keys.right))
-        digit = built.task.holds(segment, left, right)
+        digit = built.task.operand_place(segment, left, right)
         if digit is not None:
           weights[0, 0, t, s] = at(row, *digit)
     blocks[0][site] = {"weights": weights}

@@ -5,7 +5,7 @@ import untrained
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines.calibrate import check_config
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

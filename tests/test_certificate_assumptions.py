@@ -28,11 +28,11 @@ from lengthgen_jax.certify.transducer import Contexts, Position, Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify
-from lengthgen_jax.tasks import TASKS, data
+from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.addition import Addition
 from lengthgen_jax.tasks.modular import Modular
 from lengthgen_jax.tasks.multiply_long import RunningSum
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 TARGET = 2  # the segment of outputs of a product
 
@@ -301,19 +301,19 @@ class Careless(Addition):
 class Unmarked(Addition):
   """This task says that the lowest digit of a is a mark."""
 
-  def holds(self, segment, left, right):
+  def operand_place(self, segment, left, right):
     return (
       None
       if segment == 0 and right == 0
-      else super().holds(segment, left, right)
+      else super().operand_place(segment, left, right)
     )
 
 
 class Shifted(Addition):
   """This task says that a's digits are those of the next place."""
 
-  def holds(self, segment, left, right):
-    held = super().holds(segment, left, right)
+  def operand_place(self, segment, left, right):
+    held = super().operand_place(segment, left, right)
     return (1 - held[0], held[1]) if held else None
 
 
@@ -330,7 +330,7 @@ def test_tasks_that_are_not_what_they_say_are_refused(task, words):
   items = np.random.default_rng(0).integers(0, 10, (16, 2, 6)).astype(np.int32)
   items[:, :, 4:] = 0
   parsed = [(digits, [4, 4]) for digits in items]
-  batch = data.typed_batch(built.task, built.kind, parsed, 6, 8)
+  batch = dataset.typed_batch(built.task, built.kind, parsed, 6, 8)
   certificate.check_task(built, Transducer(built.task), items, batch)
   sets = (dataclasses.replace(built.data[0], task=task),)
   other = dataclasses.replace(built, data=sets)

@@ -18,7 +18,7 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import train, workdir
 from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.probes.registry import PROBES, measured
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import dataset
 
 Q, N = 4, 12
 # Every list of up to three items, and some of N: all equal, in order, in
@@ -42,7 +42,7 @@ def built(preset, dtype="float32"):
 def packed(experiment, lists, longest=N):
   lists = [list(map(int, own)) for own in lists]
   parsed = [(own, [len(own)]) for own in lists]
-  return data.typed_batch(
+  return dataset.typed_batch(
     experiment.task, experiment.kind, parsed, longest, longest
   )
 

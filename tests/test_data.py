@@ -13,9 +13,9 @@ from presets import sorting
 from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import TASKS, data, digits, pack
-from lengthgen_jax.tasks.data import DataSet, Lengths, split
-from lengthgen_jax.tasks.plan import Part
+from lengthgen_jax.tasks import TASKS, dataset, digits, packing
+from lengthgen_jax.tasks.dataset import DataSet, Lengths, split
+from lengthgen_jax.tasks.mixing import Part
 from lengthgen_jax.tasks.task import Size
 
 # Lengths.
@@ -318,13 +318,13 @@ def test_a_test_example_is_a_function_of_seed_length_and_index():
 
 
 def test_a_test_batch_serves_all_lengths_below_a_bound():
-  before = data.test_batch._cache_size()
+  before = dataset.test_batch._cache_size()
   for length in (2, 30, 64):
     experiment().test_batch("uniform", 0, np.arange(16), length, {})
-  assert data.test_batch._cache_size() <= before + 1
+  assert dataset.test_batch._cache_size() <= before + 1
 
 
-@pytest.mark.parametrize("kind", pack.KINDS)
+@pytest.mark.parametrize("kind", packing.KINDS)
 def test_typed_texts_of_different_lengths_share_a_batch(kind):
   for name, texts in (
     ("addition", ["1+2", "110+20", "7+99"]),
@@ -332,7 +332,7 @@ def test_typed_texts_of_different_lengths_share_a_batch(kind):
   ):
     task = plain.made(TASKS[name])
     parsed = list(map(task.parse, texts))
-    batch = data.typed_batch(task, kind, parsed, 4, 6)
+    batch = dataset.typed_batch(task, kind, parsed, 4, 6)
     for row, text in zip(range(3), texts, strict=True):
       told = np.asarray(batch.target)[row][np.asarray(batch.weight[row]) > 0]
       given = batch.source if kind == "encoder_decoder" else batch.inputs

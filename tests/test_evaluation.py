@@ -22,8 +22,8 @@ from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.config import NORMS
-from lengthgen_jax.tasks import TASKS, data
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.sequences import SequenceTask
 
 SAMPLES = 24
@@ -127,7 +127,7 @@ def examples(case: Case, length: int = 3):
   width = experiment.test_width(length)
   bound = experiment.bound(width, model.scaffold)
   how = (task, experiment.kind, parsed, width, bound)
-  return jax.jit(lambda: data.typed_batch(*how))()
+  return jax.jit(lambda: dataset.typed_batch(*how))()
 
 
 def outputs(batch, rows_BxT):

@@ -155,7 +155,7 @@ def test_hard_inputs_are_tested_when_asked():
 @pytest.mark.parametrize("task", ("successor", "multiply", "parity"))
 def test_hard_inputs_that_are_others_by_name_are_left_out(task):
   model = Model(build(untrained.config(task)), {}, {})
-  own = set(model.experiment.task.stress)
+  own = set(model.experiment.task.stress_sets)
   assert not own & {"equal", "unequal", "nines"} and "carry" in own
 
 

@@ -17,7 +17,7 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import PLACES, Seen
 from lengthgen_jax.probes.registry import ALL, PROBES
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 TEXTS = ("12+34", "99+11", "50+75")
 

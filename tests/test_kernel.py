@@ -19,7 +19,7 @@ from lengthgen_jax.attention.kernel import (
 )
 from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 run = jax.jit(lambda *arrays: attend(*arrays, "highest"))
 
@@ -151,7 +151,7 @@ def scaffold_of(name, config, built, path):
   """A bias of a run: of random lines if it is read from a file."""
   config.bias.kind = name
   if name == "file":
-    target, shape = built.task.target, (1, 2, 4, 5)
+    target, shape = built.task.target_segment, (1, 2, 4, 5)
     sites = {
       "self": random_lines(0, shape, 1, (target, WHOLE), rows=(target, -1)),
       "cross": random_lines(1, shape, 1, (0, 1, WHOLE), (0, 1, WHOLE)),

@@ -17,7 +17,7 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import dataset
 
 # As many samples as the command that trained it tested: nothing to compile.
 USUAL = door.Test("equal", "equal", (), 2, 64, memory_mb=64)
@@ -162,7 +162,7 @@ def test_small_lengths_have_fewer_numbers(model):
 
 
 def test_lengths_up_to_62_share_one_compile(model):
-  counts = lambda: (door._hits._cache_size(), data.test_batch._cache_size())
+  counts = lambda: (door._hits._cache_size(), dataset.test_batch._cache_size())
   measures.accuracy(model, USUAL)
   before = counts()
   for length in (1, 3, 20, 62):

@@ -13,8 +13,8 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import attention_probes, sorting_probes
 from lengthgen_jax.probes.activations import Seen, activation, angles, names
 from lengthgen_jax.probes.registry import PROBES, chosen, measured
-from lengthgen_jax.tasks import data
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.sorting import Sort
 
 V = 9
@@ -53,7 +53,7 @@ class ByHand:
     }
     parsed = [(items, [len(items)]) for items in LISTS]
     n = len(LISTS[0])
-    self.batch = data.typed_batch(task, "decoder_only", parsed, n, n)
+    self.batch = dataset.typed_batch(task, "decoder_only", parsed, n, n)
 
   def observe(self, batch):
     held, said = np.asarray(batch.inputs), np.asarray(batch.target)

@@ -15,7 +15,7 @@ from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.models.config import DTYPES, NORMS
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 LONGER = 9  # digits that a batch of width 4 is padded to
 
@@ -119,7 +119,7 @@ def scaffold_of(name, kind, path):
   config = untrained.config("addition", kind, fields)
   built = untrained.experiment("addition", kind, fields)
   if name == "file":
-    target = built.task.target
+    target = built.task.target_segment
     own = random_lines(5, (1, 1, 2, 4), 1, (0, target, target + 1, WHOLE))
     sites = built.site_segments
     file.save(path, {"self": own}, {"seeds": [0], "sites": sites})

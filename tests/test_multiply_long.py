@@ -19,8 +19,8 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models import decode
 from lengthgen_jax.pipelines import abc, calibrate
-from lengthgen_jax.tasks import TASKS, data
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Size
 
 TASK = TASKS["multiply_long"]()
@@ -31,8 +31,8 @@ J, K = np.diag([1, 0]), np.diag([0, 1])
 
 def typed(texts, kind="encoder_decoder", bound=None):
   parsed = [TASK.parse(text) for text in texts]
-  width = TASK.padded(parsed[0][1])
-  return data.typed_batch(TASK, kind, parsed, width, bound or width)
+  width = TASK.padded_width(parsed[0][1])
+  return dataset.typed_batch(TASK, kind, parsed, width, bound or width)
 
 
 def digits(rng, n: int) -> str:

@@ -10,12 +10,12 @@ import pytest
 from plain_tasks import COUNT, FORMS, MAIN
 
 from lengthgen_jax.coordinates import PAD
-from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.items import ItemTask
 
 every_form = pytest.mark.parametrize("form", FORMS)
-every_kind = pytest.mark.parametrize("kind", pack.KINDS)
+every_kind = pytest.mark.parametrize("kind", packing.KINDS)
 
 CHOSEN = [*range(7), 8, 20, 37, 77, COUNT - 1]  # of the examples
 
@@ -110,7 +110,7 @@ def one_sequence(form, i, source_size, size):
   }
 
 
-WANTED = dict(zip(pack.KINDS, (two_sequences, one_sequence), strict=True))
+WANTED = dict(zip(packing.KINDS, (two_sequences, one_sequence), strict=True))
 
 
 def check_coordinates(found, i, wanted):
@@ -210,7 +210,7 @@ def in_room(form, kind, longest):
   """One test example by itself, at a length below every bound."""
   task = MAIN[form]
   name = next(iter(task.test_sets))
-  found = data.test_batch(
+  found = dataset.test_batch(
     task, kind, name, jax.random.key(0), jnp.arange(2), 3, 5, longest, ()
   )
   return jax.tree.map(np.asarray, found)

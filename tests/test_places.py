@@ -10,7 +10,7 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig, sinusoid
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

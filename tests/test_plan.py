@@ -6,8 +6,8 @@ from presets import arithmetic, increment, sorting
 
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.tasks import HINTS, TASKS, plan
-from lengthgen_jax.tasks.data import Lengths
+from lengthgen_jax.tasks import HINTS, TASKS, mixing
+from lengthgen_jax.tasks.dataset import Lengths
 
 HEADS = ("sort", "sort_successor", "sort_fill")
 SKEWED = Lengths(2, 5, 20, 0.8, (5, 20))
@@ -18,7 +18,7 @@ def counts(share) -> list[int]:
 
 
 def test_alternating_lessons_are_steps_of_one_head_in_turn():
-  lessons = plan.lessons(HEADS, SKEWED, 32, "alternate", ())
+  lessons = mixing.step_specs(HEADS, SKEWED, 32, "alternate", ())
   assert [[share.head for share in lesson] for lesson in lessons] == [
     ["sort"],
     ["sort_successor"],
@@ -26,17 +26,17 @@ def test_alternating_lessons_are_steps_of_one_head_in_turn():
   ]
   for (share,) in lessons:  # the whole batch, in its buckets
     assert share.weight == 1.0
-    assert share.parts == (plan.Part(0, 26), plan.Part(1, 6))
-  alone = plan.lessons(HEADS[:1], SKEWED, 32, "alternate", ())
+    assert share.parts == (mixing.Part(0, 26), mixing.Part(1, 6))
+  alone = mixing.step_specs(HEADS[:1], SKEWED, 32, "alternate", ())
   assert len(alone) == 1
 
 
 def test_weighted_mixing_is_one_lesson_of_shares():
-  (lesson,) = plan.lessons(HEADS, SKEWED, 100, "weighted", (3.0, 1.0, 1.0))
+  (lesson,) = mixing.step_specs(HEADS, SKEWED, 100, "weighted", (3.0, 1.0, 1.0))
   assert [share.head for share in lesson] == [*HEADS]
   np.testing.assert_allclose([s.weight for s in lesson], [0.6, 0.2, 0.2])
   assert list(map(counts, lesson)) == [[48, 12], [16, 4], [16, 4]]
-  (equal,) = plan.lessons(HEADS, SKEWED, 99, "weighted", ())
+  (equal,) = mixing.step_specs(HEADS, SKEWED, 99, "weighted", ())
   np.testing.assert_allclose([s.weight for s in equal], 1 / 3)
   assert [sum(counts(share)) for share in equal] == [33, 33, 33]
 
@@ -44,10 +44,10 @@ def test_weighted_mixing_is_one_lesson_of_shares():
 @pytest.mark.parametrize("batch", (32, 33, 77))
 def test_a_batch_is_whole_whatever_its_shares(batch):
   for weights in ((), (5, 2, 2)):
-    (lesson,) = plan.lessons(HEADS, SKEWED, batch, "weighted", weights)
+    (lesson,) = mixing.step_specs(HEADS, SKEWED, batch, "weighted", weights)
     assert sum(sum(counts(share)) for share in lesson) == batch
     assert all(isinstance(n, int) for share in lesson for n in counts(share))
-  for (share,) in plan.lessons(HEADS, SKEWED, batch, "alternate", ()):
+  for (share,) in mixing.step_specs(HEADS, SKEWED, batch, "alternate", ()):
     assert sum(counts(share)) == batch
 
 
@@ -66,7 +66,7 @@ BAD_PLANS = {
 def test_bad_plans_are_refused_in_one_line(case):
   kind, weights, words = BAD_PLANS[case]
   with pytest.raises(UsageError) as caught:
-    plan.lessons(HEADS, SKEWED, 32, kind, weights)
+    mixing.step_specs(HEADS, SKEWED, 32, kind, weights)
   message = str(caught.value)
   assert words in message and "mixing.weights" in message
   assert "\n" not in message

@@ -17,7 +17,7 @@ from lengthgen_jax.certify.conditions import check_local
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import replay
-from lengthgen_jax.tasks import TASKS, data
+from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
 
@@ -205,7 +205,7 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
   for step in (0, 1):
     plain = batch_of(1, step, None)
     mixed = batch_of(1, step, replay)
-    own = data.typed_batch(built.task, kind, parsed, 4 + step, bound)
+    own = dataset.typed_batch(built.task, kind, parsed, 4 + step, bound)
     found, known = examples(mixed), set(examples(own))
     assert set(found[:count]) == known and len(known) == 3
     assert found[count:] == examples(plain)[count:]
@@ -267,7 +267,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   items, count = found.replay["items"], found.replay["count"]
   assert items.shape == (2, 6, 2, 6) and count.tolist() == [6, 3]
   task = run.experiment.task
-  typed = [[task.typed(x, 2) for x in own] for own in items]
+  typed = [[task.input_text(x, 2) for x in own] for own in items]
   assert typed[0] == ["12+34"] * 3 + ["01+01", "02+02", "03+30"]
   assert typed[1][:3] == ["05+06", "07+08", "09+09"]
   assert not items[1, 3:].any() and not items[..., 2:].any()

@@ -14,7 +14,7 @@ from lengthgen_jax.certify.transducer import Contexts, Position
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks.multiply_long import RunningSum
-from lengthgen_jax.tasks.pack import KINDS
+from lengthgen_jax.tasks.packing import KINDS
 
 TAPES = [
   running_sums.RowTransducer(RunningSum(first, TASK.end))
@@ -35,7 +35,7 @@ def test_a_running_sum_says_the_digits_of_a_row():
     before = "000000"
     for j, row in enumerate(rows(a, b)):
       task = RunningSum(j == 0, TASK.end)
-      state, told = task.begin, ""
+      state, told = task.initial_state, ""
       columns = zip("0" + a[::-1] + "0", before + "0", strict=True)
       for place, pair in enumerate(columns):
         digits = tuple(map(int, pair))

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
@@ -15,6 +16,7 @@ from lengthgen_jax.attention.lines import LEFT, WHOLE, of_seed
 from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
 
 ALIGNED = {"arithmetic.aligned": True}
@@ -78,9 +80,11 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   size, width = 5, 1 + (sides == "both")
   task, made = windows(name, "encoder_decoder", fields, width, sides=sides)
   prompt = tokens(*sizes(task, size))
-  target = [(task.target, size + 1)]
+  target = [(task.target_segment, size + 1)]
   rows, keys = places(tokens(*target)), places(prompt)
-  inputs = places(tokens((task.target + 1, 1), (task.target, size)))
+  inputs = places(
+    tokens((task.target_segment + 1, 1), (task.target_segment, size))
+  )
   bias = total(BiasConfig(), made, "self", rows, inputs)
   wanted = np.array(
     [[0 <= i - j <= width for j in range(size + 1)] for i in range(size + 1)]
@@ -97,7 +101,7 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   assert np.array_equal(cross[0, 0, 0], cross[0, 0, 1])
   # The same in one sequence, whose row of the delimiter says output 0.
   task, made = windows(name, "decoder_only", fields, width, sides=sides)
-  whole = [*sizes(task, size), (task.target + 1, 1), *target]
+  whole = [*sizes(task, size), (task.target_segment + 1, 1), *target]
   rows, keys = packed(tokens(*whole))
   assert set(made) == {"self"}
   bias = total(BiasConfig(), made, "self", rows, keys)[0, 0, 0] == 0
@@ -137,7 +141,7 @@ DRAWN = [
 def test_windows_look_like_this(name, fields, width, picture):
   task, made = windows(name, "encoder_decoder", fields, width)
   digits = len(picture) - 1
-  rows = places(tokens((task.target, digits + 1)))
+  rows = places(tokens((task.target_segment, digits + 1)))
   keys = places(tokens(*sizes(task, digits)))
   bias = total(BiasConfig(), made, "cross", rows, keys)
   assert drawing(bias[0, 0, 0]) == picture
@@ -307,7 +311,8 @@ def test_a_step_along_lines_is_that_of_all_pairs():
 
   @functools.partial(jax.jit, static_argnums=0)
   def step(heads):
-    loss = lambda p: built.loss(p, own, batch, "addition", key, heads)[0]
+    noise = Noise(key, jnp.arange(len(batch.inputs)))
+    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, heads)
     return jax.value_and_grad(loss)(params)
 
   jax.tree.map(

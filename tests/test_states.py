@@ -20,11 +20,11 @@ BRACKETS = ("()", "()[]", "()[]{}")
 
 def tracked(transducer, items):
   """Names of the outputs for items [n], by a task's table."""
-  state, told = (0, transducer.task.begin), []
+  state, told = (0, transducer.task.initial_state), []
   for item in items:
     (own,), output, state = transducer.table[state][item]
     assert own == item
-    told.append(transducer.task.names[output])
+    told.append(transducer.task.token_names[output])
   return told
 
 
@@ -64,7 +64,7 @@ def test_products_are_those_of_a_group(group, order):
   a, b, c = np.random.default_rng(0).integers(0, order, (3, 500))
   assert (table[table[a, b], c] == table[a, table[b, c]]).all()
   assert (table != table.T).any()
-  words = [task.names[i] for i in (a[0], b[0], c[0])]
+  words = [task.token_names[i] for i in (a[0], b[0], c[0])]
   assert tracked(transducer, (a[0], b[0], c[0])) == plain.composed(words)
 
 

@@ -59,9 +59,11 @@ MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
-    "lengthgen_jax.tasks.pack.Batch",
-    "lengthgen_jax.tasks.plan.Part",
-    "lengthgen_jax.tasks.plan.StepSpec",
+    "lengthgen_jax.tasks.packing",
+    "lengthgen_jax.tasks.packing.Batch",
+    "lengthgen_jax.tasks.mixing.Part",
+    "lengthgen_jax.tasks.mixing.Share",
+    "lengthgen_jax.tasks.mixing.StepSpec",
   },
   ("evaluation", "training"): MESH,
   ("certify", "training"): MESH,

@@ -43,7 +43,7 @@ def test_a_task_says_what_it_must(form):
   assert hash(task) == hash(type(task)(**dataclasses.asdict(task)))  # static
   assert task.section and task.unit and task.segments
   assert len(task.strides) in (0, len(task.segments))
-  assert task.target == len(task.segments)
+  assert task.target_segment == len(task.segments)
   assert all(0 <= t < task.vocab_size for t in (task.pad, task.start))
   assert task.delimiter <= task.vocab_size
   if form in MAIN:
@@ -91,7 +91,7 @@ def sampler(task, longest: int):
 
   @functools.partial(jax.jit, static_argnums=2)
   def sample(key, length, count):
-    numbers = jax.random.uniform(key, (count, task.draws(longest)))
+    numbers = jax.random.uniform(key, (count, task.num_random(longest)))
     size = Size(jnp.full(task.operands, length), jnp.int32(longest), longest)
     return jax.vmap(lambda own: task.example(own, size))(numbers)
 
@@ -187,9 +187,9 @@ def test_states_are_all_that_occur(form):
   task, reached = MAIN[form], set()
   outputs = getattr(task, "base", 10)
   if isinstance(task, SequenceTask):  # they may have tokens of their own
-    outputs = len(task.names)
+    outputs = len(task.token_names)
   for group in symbols_of(task):
-    columns, found = np.array(group).T, {task.begin}
+    columns, found = np.array(group).T, {task.initial_state}
     while True:
       steps = [task.step(s, columns) for s in found]
       new, told = (set(np.ravel(x).tolist()) for x in zip(*steps, strict=True))
@@ -209,7 +209,7 @@ def test_a_transducer_says_the_answer(form):
     prompt, _, output = plain.parts(example, i)
     found = plain.words(task, prompt)
     if isinstance(task, SequenceTask):
-      state, told = task.begin, []
+      state, told = task.initial_state, []
       for item in prompt if task.anchor == "left" else prompt[::-1]:
         state, token = task.step(state, [item])
         told.append(int(token))
@@ -222,7 +222,7 @@ def test_a_transducer_says_the_answer(form):
     rows = [list(map(int, reversed(text))) for text in operands]
     width = len(rows[0])
     rows = [own * width if len(own) < width else own for own in rows]
-    state, told = task.begin, []
+    state, told = task.initial_state, []
     for own in zip(*rows, strict=True):
       state, digit = task.step(state, own)
       told.append(str(int(digit)))
@@ -249,7 +249,7 @@ def test_size_of_a_test_set(form, length):
   if not isinstance(task, ArithmeticTask):
     everything = 10**10
   for samples in (1, 50, 1000, 10**9):
-    assert task.test_size(length, samples) == min(everything, samples)
+    assert task.num_test_samples(length, samples) == min(everything, samples)
 
 
 @pytest.mark.parametrize("form", ("addition", "parity"))

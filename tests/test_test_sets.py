@@ -237,7 +237,7 @@ def check_mean(task, lists, length, times):
 
 def check_any(task, texts, length):
   met = set(itertools.chain(*texts))
-  assert met <= set(task.names[: task.base])
+  assert met <= set(task.token_names[: task.base])
   assert len(met) > 0.5 * min(task.base, length * SAMPLES)
 
 
@@ -247,7 +247,9 @@ def check_same(task, texts, length):
 
 
 def check_lone(task, texts, length):
-  others = [np.flatnonzero(np.array(own) != task.names[0]) for own in texts]
+  others = [
+    np.flatnonzero(np.array(own) != task.token_names[0]) for own in texts
+  ]
   assert max(map(len, others)) == 1
   places = np.concatenate(others)
   assert length == 1 or places.max() >= length / 2 > places.min()
@@ -376,7 +378,7 @@ def test_draws_are_a_function_of_the_key(form):
   first, again, other = (drawn(form, NEAR, seed)[2] for seed in (0, 0, 1))
   assert np.array_equal(first, again)
   for name, a, b in zip(sampler(form)[1], first, other, strict=True):
-    if name[0] not in MAIN[form].alone:
+    if name[0] not in MAIN[form].single_input_sets:
       assert not np.array_equal(a, b)
       assert len({own.tobytes() for own in a}) > 5
 

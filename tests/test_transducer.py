@@ -34,7 +34,7 @@ def said(name: str, items):
   if name == "parity":
     return np.cumsum(items[:, 0], axis=1) % 2
   if name == "dyck":
-    names = TASKS[name]().names
+    names = TASKS[name]().token_names
     words = [plain.depths(["()"[x] for x in own]) for own in items[:, 0]]
     return np.array([[names.index(word) for word in own] for own in words])
   powers = 10 ** np.arange(items.shape[-1], dtype=np.int64)

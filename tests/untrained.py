@@ -6,7 +6,7 @@ import numpy as np
 import tiny
 
 from lengthgen_jax.config.build import build
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import dataset
 
 
 def config(task="addition", kind="encoder_decoder", fields=()):
@@ -38,5 +38,7 @@ def typed(built, *texts, width=4, longest=None):
   if built.task.ragged:
     width = max(max(lengths) for _, lengths in parsed)
   bound = longest or width
-  make = lambda: data.typed_batch(built.task, built.kind, parsed, width, bound)
+  make = lambda: dataset.typed_batch(
+    built.task, built.kind, parsed, width, bound
+  )
   return jax.jit(make)()

@@ -142,18 +142,20 @@ def near(tested: Candidates, keys: Coordinates, task, reach: int) -> np.ndarray:
   nearby = []
   for segment, anchor, matrix, intercept in zip(*tested[1:], strict=True):
     # A line follows all axes along which its segment extends.
-    is_operand = 0 <= segment < task.target
+    is_operand = 0 <= segment < task.target_segment
     axes = [*range(task.axes)]
     axes = (
-      axes if not is_operand else [task.along[segment] if task.along else 0]
+      axes
+      if not is_operand
+      else [task.segment_axes[segment] if task.segment_axes else 0]
     )
     fixed, intercept = (
       any(not matrix[axis, axis] for axis in axes),
       intercept[axes],
     )
-    if segment == task.target + 1:
+    if segment == task.target_segment + 1:
       nearby.append((True, False))
-    elif segment == task.target:
+    elif segment == task.target_segment:
       close = intercept[0] >= -1 - reach
       if task.axes > 1:
         close = (abs(intercept) <= reach).all()
@@ -166,8 +168,10 @@ def near(tested: Candidates, keys: Coordinates, task, reach: int) -> np.ndarray:
         if anchor == LEFT
         else (size - 1 - intercept, intercept)
       )
-      element = task.holds(int(segment), left, right)
-      nearby.append((element is None or element[0] in task.shared,) * 2)
+      element = task.operand_place(int(segment), left, right)
+      nearby.append(
+        (element is None or element[0] in task.shared_operands,) * 2
+      )
     else:
       farthest = reach if axes[-1] == task.axes - 1 else 0
       follows = (
@@ -185,7 +189,7 @@ def first(verdict, tested: Candidates, task):
   have it in layer 0 afterwards. In a later layer its keys have seen the cells
   before those, and so on to the start.
   """
-  to_output = tested.segment == task.target
+  to_output = tested.segment == task.target_segment
   first_layer = np.argmax(verdict.keep.any(axis=1), axis=0)  # of each line
   moved = []
   for field in verdict:

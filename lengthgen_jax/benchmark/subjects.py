@@ -20,7 +20,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model, Test
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.train_step import (
   TrainSpec,

@@ -25,7 +25,7 @@ from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import ONE, Mesh
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
@@ -222,7 +222,7 @@ class ForwardPass:
 
   def __call__(
     self, items: np.ndarray, width: int | tuple[int, int]
-  ) -> tuple[pack.Batch, np.ndarray]:
+  ) -> tuple[packing.Batch, np.ndarray]:
     """Returns (batch, logits [B, T, V]) of inputs [B, operands, W].
 
     Inputs are computed a few at a time: one program serves for all, whose
@@ -233,8 +233,8 @@ class ForwardPass:
     lengths = np.broadcast_to(nonzero_places, task.operands)
     filled = np.concatenate([items, items[-1:].repeat(-count % PASS, 0)])
     parsed = [(digits, lengths) for digits in filled]
-    batch = data.typed_batch(task, kind, parsed, width, self.longest)
-    select = partial(pack.take, jax.device_get(batch))
+    batch = dataset.typed_batch(task, kind, parsed, width, self.longest)
+    select = partial(packing.take, jax.device_get(batch))
     starts = range(0, count, PASS)
     logits = [
       self._apply(select(lambda x, n=n: x[n : n + PASS])) for n in starts
@@ -288,7 +288,7 @@ def _contexts(
   view: ReceptiveField,
   example: RowExample,
   items: np.ndarray,
-  batch: pack.Batch,
+  batch: packing.Batch,
 ) -> np.ndarray:
   """Returns the contexts [B, columns] that inputs have at a row."""
   outputs, first = np.asarray(batch.target), int(batch.first[0])
@@ -369,7 +369,7 @@ def check_task(
   experiment: Experiment,
   transducer: Transducer,
   items: np.ndarray,
-  batch: pack.Batch,
+  batch: packing.Batch,
 ) -> None:
   """Checks that a task is what it says it is.
 
@@ -387,7 +387,7 @@ def check_task(
   """
   task, first = experiment.task, int(np.asarray(batch.first)[0])
   target = np.asarray(batch.target)
-  state = np.full(len(items), task.begin)
+  state = np.full(len(items), task.initial_state)
   outputs = []
   for place in range(items.shape[-1]):
     read = [
@@ -438,7 +438,7 @@ def _random_inputs(
   carries = np.where(flip, items, carries)
   items = np.choose(kind, [items, ends, carries])
   items[:, :, experiment.nonzero_places(width) :] = 0
-  for operand in task.shared:
+  for operand in task.shared_operands:
     items[:, operand, 1:] = 0
   return items.astype(np.int32)
 

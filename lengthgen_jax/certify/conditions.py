@@ -92,7 +92,9 @@ def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
   Raises:
     UsageError: a line does otherwise.
   """
-  outputs = np.isin(lines.segment, (task.target, task.target + 1))
+  outputs = np.isin(
+    lines.segment, (task.target_segment, task.target_segment + 1)
+  )
   backward = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
   check(
     site != "self" or not backward.any(),
@@ -149,17 +151,21 @@ def _off_grid(task, site: str, kind: str, row_segment, segment, anchor, m, c):
   """Returns in words why the lemma does not cover a line; "" if it does."""
   if segment == WHOLE:
     return "counts along the whole sequence"
-  if site == "self" and kind == "decoder_only" and row_segment != task.target:
+  if (
+    site == "self"
+    and kind == "decoder_only"
+    and row_segment != task.target_segment
+  ):
     return "is of a prompt's rows too"
   if m[0, 1] or m[1, 0]:
     return "follows one axis along the other"
   if abs(m[1, 1]) > 1:
     return f"moves {abs(m[1, 1])} digits a digit"
   fixed = m[0, 0] == 0 and c[0] == 0
-  if segment == task.target:
+  if segment == task.target_segment:
     follows = m[0, 0] == 1 and anchor == LEFT
     return "" if follows else "does not follow the row"
-  along = 0 <= segment < task.target and task.along[segment] == 0
+  along = 0 <= segment < task.target_segment and task.segment_axes[segment] == 0
   if not along:  # the whole segment stands at row 0
     return "" if fixed else "opens in some rows only"
   if m[0, 0] == 1 and anchor == RIGHT or fixed and anchor == LEFT:

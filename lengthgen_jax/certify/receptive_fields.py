@@ -53,7 +53,7 @@ from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.certify.transducer import Gap, Position, Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task
 
 MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
@@ -111,10 +111,10 @@ def batch_and_biases(
   scaffold: dict[str, SiteLines],
   width: jax.Array,
   longest: int | tuple[int, int],
-) -> tuple[pack.Batch, dict[str, jax.Array]]:
+) -> tuple[packing.Batch, dict[str, jax.Array]]:
   """Returns a batch of one example at a width, and its dense biases by site."""
   task = experiment.task
-  batch = data.test_batch(
+  batch = dataset.test_batch(
     task,
     experiment.kind,
     next(iter(task.test_sets)),
@@ -148,7 +148,7 @@ def layout(
 
 
 def tokens_by_stack(
-  experiment: Experiment, batch: pack.Batch
+  experiment: Experiment, batch: packing.Batch
 ) -> dict[str, list[Token]]:
   """Returns {stack: Token of every input} of a batch of like examples."""
   tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
@@ -198,13 +198,13 @@ def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
   for i, segment in enumerate(keys.segment[0]):
     left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
     phase = int(index[i]) % period
-    if segment == task.target and ids[0, i] != task.end:
+    if segment == task.target_segment and ids[0, i] != task.end:
       tokens.append(Token("said", 0, left, phase))
-    elif 0 <= segment < task.target and (
-      held := task.holds(int(segment), left, right)
+    elif 0 <= segment < task.target_segment and (
+      held := task.operand_place(int(segment), left, right)
     ):
       operand, place = held
-      place = -1 if operand in task.shared else place
+      place = -1 if operand in task.shared_operands else place
       tokens.append(Token("given", operand, place, phase))
     else:
       tokens.append(Token("mark", int(ids[0, i]), -1, phase))
@@ -397,7 +397,7 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
   task = experiment.task
   c = lines.intercept[..., -1]
   packed = site == "self" and experiment.kind == "decoder_only"
-  whole, outputs = lines.segment == WHOLE, lines.segment == task.target
+  whole, outputs = lines.segment == WHOLE, lines.segment == task.target_segment
   hop = np.abs(c) + packed
   if site != "self" and 2 in task.strides:
     hop = (hop + 1) // 2 + 1

@@ -45,7 +45,7 @@ from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Gap, Transducer
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import pack
+from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROUNDING_SAMPLES = 1000  # random inputs of each size, to measure rounding
@@ -162,7 +162,7 @@ def sizes(
 
 
 def _tokens(
-  experiment: Experiment, batch: pack.Batch, j: int
+  experiment: Experiment, batch: packing.Batch, j: int
 ) -> dict[str, list[Token]]:
   """Returns what every input holds as row j sees it, by stack."""
   task = experiment.task
@@ -174,13 +174,13 @@ def _tokens(
     for i, segment in enumerate(keys.segment[0].tolist()):
       left, right = keys.left[0, i].tolist(), keys.right[0, i].tolist()
       kind, which, place = "mark", int(ids[0, i]), -1
-      if segment == task.target and which != task.end:
+      if segment == task.target_segment and which != task.end:
         token_row, place = left[0], left[1] + (left[0] == j)
         kind = {j: "said", j - 1: "given"}.get(token_row, "outside")
         which = 2 if token_row == j - 1 else 0
-      elif segment < task.target and segment >= 0:
-        axis = task.along[segment]
-        if task.holds(segment, left[axis], right[axis]):
+      elif segment < task.target_segment and segment >= 0:
+        axis = task.segment_axes[segment]
+        if task.operand_place(segment, left[axis], right[axis]):
           kind, which = "given", segment
           place = right[1] + 1 if axis else -1
           kind = "given" if axis or right[0] == j else "outside"
@@ -249,7 +249,7 @@ def rounding(
 
 
 def _values(
-  items: np.ndarray, batch: pack.Batch, size: tuple[int, int], j: int
+  items: np.ndarray, batch: packing.Batch, size: tuple[int, int], j: int
 ) -> np.ndarray:
   """Returns digits [3, B, N + 2] of inputs by place, as row j sees them.
 
@@ -269,7 +269,7 @@ def _values(
 def check_task(
   experiment: Experiment,
   items: np.ndarray,
-  batch: pack.Batch,
+  batch: packing.Batch,
   size: tuple[int, int],
 ) -> None:
   """Checks that running sums are what they are said to be.
@@ -293,7 +293,7 @@ def check_task(
     b = items[:, 1, j] if j < m else None
     if j < m:
       task = transducers[j == 0].task
-      state = np.full(len(items), task.begin)
+      state = np.full(len(items), task.initial_state)
       for place in range(n + 2):
         symbols = values[0, :, place], b, values[1, :, place]
         state, digit = task.step(state, symbols)
@@ -321,7 +321,7 @@ def _contexts(
   view: ReceptiveField,
   example: RowExample,
   items: np.ndarray,
-  batch: pack.Batch,
+  batch: packing.Batch,
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   n, m = example.size

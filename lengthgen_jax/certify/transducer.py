@@ -73,7 +73,7 @@ class Transducer:
       UsageError: it has more digits and outputs than a byte can hold.
     """
     self.task = task
-    self.shared = task.shared
+    self.shared = task.shared_operands
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(task.base) if self.shared else (0,)
     self.table = self._table()
@@ -98,7 +98,7 @@ class Transducer:
 
   def begin(self, shared: int) -> frozenset:
     """Returns the set of states before the first place."""
-    return frozenset({(shared, self.task.begin)})
+    return frozenset({(shared, self.task.initial_state)})
 
   def _table(self) -> dict:
     """Returns {state: [(digits of the long operands, output, next state)]}."""
@@ -192,7 +192,7 @@ class Transducer:
     Returns:
       Digits [operands, size] in the order of reading, or None.
     """
-    states, reached = {(shared, self.task.begin): None}, []
+    states, reached = {(shared, self.task.initial_state): None}, []
     for place in range(size):
       after = {}
       given = [digits.get((operand, place)) for operand in self.long]

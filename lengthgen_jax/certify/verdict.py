@@ -110,7 +110,7 @@ def counterexamples(
       items, exact, tally.thin, strict=True
     ):
       if margin <= 0 and not right:
-        failing[task.typed(digits, nonzero_places)] = width
+        failing[task.input_text(digits, nonzero_places)] = width
   return sorted(failing, key=lambda text: (len(text), text))
 
 
@@ -136,7 +136,7 @@ def inputs_to_train_on(
       items = certificate.input_with_context(
         survey, view, example, context, places, rng
       )
-      texts.append(task.typed(items, places))
+      texts.append(task.input_text(items, places))
     return texts
 
   fits = lambda example: experiment.nonzero_places(example.width) <= longest

@@ -13,7 +13,7 @@ from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
 from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.tasks import HINTS, TASKS, data, plan
+from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
 from lengthgen_jax.tasks.task import Task
 
 
@@ -32,35 +32,35 @@ def build(config: ConfigDict) -> Experiment:
   main, kind = tasks[0], config.model.kind
   _check_places(config, main)
   lengths, widths = _lengths(config, main), _widths(config, main)
-  sizes = data.split(config.data.size, [1.0] * len(tasks))
+  sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   sets = tuple(
-    data.DataSet(
+    dataset.DataSet(
       task, kind, lengths, widths, config.data.numbers, size, config.data.seed
     )
     for task, size in zip(tasks, sizes, strict=True)
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  held_out = plan.parts(lengths, config.train.validation_samples)
+  held_out = mixing.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=sets,
     kind=kind,
     model=MODELS[kind](_model_config(config, main), heads),
     bias=_bias_config(config),
-    step_specs=plan.lessons(
+    step_specs=mixing.step_specs(
       heads,
       lengths,
       config.train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(plan.Share(head, 1.0, held_out) for head in heads),
+    validation=tuple(mixing.Share(head, 1.0, held_out) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
   random = POSITIONS[config.positions.kind].random
   start = config.positions.random_start - 1 if random else 0
-  longest = data.widest(widths or lengths.buckets)
+  longest = dataset.widest(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
   _check_tests(experiment, config.eval)
   return experiment
@@ -76,10 +76,10 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     anchor=task.anchor,
-    target=task.target,
+    target=task.target_segment,
     axes=task.axes,
     seeds=tuple(config.seeds),
-    along=task.along,
+    along=task.segment_axes,
   )
   return biases.BIASES[config.bias.kind](config.bias, shape)
 
@@ -102,7 +102,7 @@ def _tasks(config: ConfigDict) -> list[Task]:
   return [kind(**config[kind.section]) for kind in kinds]
 
 
-def _lengths(config: ConfigDict, task: Task) -> data.Lengths:
+def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets."""
   section, longest = config.data, task.units(config.data.train_length)
   short = section.short_longest or longest
@@ -123,7 +123,7 @@ def _lengths(config: ConfigDict, task: Task) -> data.Lengths:
     f"data.buckets={buckets}: must rise from at least shortest="
     f"{section.shortest} to data.train_length={longest}",
   )
-  lengths = data.Lengths(
+  lengths = dataset.Lengths(
     section.shortest, short, longest, section.short_share, buckets
   )
   for bucket, upper in enumerate(buckets):
@@ -189,7 +189,7 @@ def _grids(section, task: Task) -> tuple:
   widths = sorted(section.widths) or [*range(section.shortest, last + 1)]
   reason = f"data.widths: {widths[-1]} is not data.train_length={last}"
   check(widths[-1] == last, reason)
-  return task.sizes(tuple(widths))
+  return task.training_widths(tuple(widths))
 
 
 def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
@@ -220,7 +220,7 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
 
 
 def _check_size(
-  config: ConfigDict, lengths: data.Lengths, sizes: list[int]
+  config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
 ) -> None:
   """Raises UsageError if there are too few examples for the tasks or the
   buckets."""

@@ -23,11 +23,11 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import config as model_config
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.data import NUMBERS
-from lengthgen_jax.tasks.pack import KINDS
-from lengthgen_jax.tasks.plan import MIXING
+from lengthgen_jax.tasks.dataset import NUMBERS
+from lengthgen_jax.tasks.mixing import MIXING
+from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.training.optimizer import SCHEDULES
-from lengthgen_jax.training.seeds import SEED_AXES
+from lengthgen_jax.training.train_step import SEED_AXES
 
 
 class Condition(NamedTuple):

@@ -15,7 +15,7 @@ from flax import linen as nn
 from lengthgen_jax.construction import limits, weights
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
-from lengthgen_jax.tasks import data, pack
+from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
 LEAVE = Block._leave.__name__  # yields the residual stream
@@ -73,7 +73,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   task, bound = experiment.task, max(1 << (length - 1).bit_length(), 64)
   for items in hardest(task.alphabet, length):  # one at a time: attention is
     parsed = [(items, [length])]  # as large as the square of the bound
-    batch = data.typed_batch(task, experiment.kind, parsed, length, bound)
+    batch = dataset.typed_batch(task, experiment.kind, parsed, length, bound)
     if not _hits(experiment, params, batch, jnp.int32(bits))[0]:
       return False
   return True
@@ -94,7 +94,7 @@ def hardest(alphabet: int, length: int) -> list[list[int]]:
 
 @partial(jax.jit, static_argnums=0)
 def _hits(
-  experiment: Experiment, params: dict, batch: pack.Batch, bits: jax.Array
+  experiment: Experiment, params: dict, batch: packing.Batch, bits: jax.Array
 ) -> jax.Array:
   """Returns the exact match [B] with rounded parameters and activations."""
 

@@ -1,7 +1,7 @@
 """Greedy decoding of inputs that people type."""
 
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.tasks.data import typed_batch
+from lengthgen_jax.tasks.dataset import typed_batch
 
 BATCH = 64  # the most texts that are decoded together
 MEMORY = 4 << 30  # bytes that attention to prompts may take at once

@@ -17,8 +17,8 @@ from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.evaluation import answers
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
-from lengthgen_jax.tasks import data
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training.mesh import ONE, Mesh
 
 # Output rows beyond which outputs are decoded where that keeps few keys, as one
@@ -106,7 +106,11 @@ class Model:
       and config.temperature.kind == "none"
     )
     entry = self.scaffold.get("self")
-    return entry.ring(experiment.task.target, batch.rows) if streams else None
+    return (
+      entry.ring(experiment.task.target_segment, batch.rows)
+      if streams
+      else None
+    )
 
   def batches(self, test: Test) -> Iterator[tuple[Batch, int]]:
     """Yields the batches of a test, and how many examples of each count.
@@ -210,9 +214,9 @@ class Model:
     typed_width = experiment.width(
       parsed[1], size_text, "this model takes at most {}"
     )
-    width = data.widest([typed_width, *experiment.data[0].widths])
+    width = dataset.widest([typed_width, *experiment.data[0].widths])
     experiment.check_scaffold(width, self.scaffold)
-    return data.typed_batch(task, experiment.kind, [parsed], width, width)
+    return dataset.typed_batch(task, experiment.kind, [parsed], width, width)
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations."""

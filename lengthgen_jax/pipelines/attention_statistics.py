@@ -22,8 +22,8 @@ from lengthgen_jax.attention.calibration import (
 from lengthgen_jax.attention.candidates import Candidates
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import data, plan
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks import dataset, mixing
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
 
@@ -96,11 +96,11 @@ def collect(
   example = jax.tree.map(
     first_example, draw(width, length, 0, min(PASS, section.samples))
   )
-  used_T = example.rows.segment[0] == task.target
+  used_T = example.rows.segment[0] == task.target_segment
   if section.rows == "length":
     limit = length or task.units(experiment.train_length)
     if task.axes > 1:  # rows of the grid, of one operand's digits
-      limit = limit[task.along.index(0)]
+      limit = limit[task.segment_axes.index(0)]
     used_T &= example.rows.left[0, :, 0] < limit
   means, deviations = {}, {}
   for site in sites(experiment):
@@ -139,14 +139,14 @@ def samples(
   # the digits of both.
   fold = lambda key, x: jax.random.fold_in(key, int(np.polyval(x, 1000)))
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
-  dataset = experiment.data[0]
+  training_set = experiment.data[0]
   if length is None:
-    turn = dataset.widths.index(width)
+    turn = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
     return experiment.sample(
-      key, experiment.task.name, plan.Part(0, count), turn
+      key, experiment.task.name, mixing.Part(0, count), turn
     )
-  return data.test_batch(
+  return dataset.test_batch(
     experiment.task,
     experiment.kind,
     next(iter(experiment.task.test_sets)),
@@ -209,7 +209,7 @@ def judge(
   tested_lines = candidates.candidates(
     largest.rows,
     largest.keys,
-    task.target,
+    task.target_segment,
     section.self_directions if causal else section.directions,
     absolute=section.lines == "absolute",
     ends=prompt_segments if causal else prompt_segments | {lines.WHOLE},

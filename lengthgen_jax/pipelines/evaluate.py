@@ -222,7 +222,7 @@ def frontiers(
     A row for each test set that is sampled at every length.
   """
   section, frontier_rows = config.eval, []
-  alone = model.experiment.task.alone
+  alone = model.experiment.task.single_input_sets
   if not section.frontier:
     return []
   bound = int(min(section.frontier, longest))
@@ -249,7 +249,9 @@ def requested_tests(
   """Returns every Test that config.eval asks for, up to the longest length."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
-  stress_sets = [name for name in task.stress if name not in section.test_sets]
+  stress_sets = [
+    name for name in task.stress_sets if name not in section.test_sets
+  ]
   return [
     *_tests(config, model, section.test_sets, lengths),
     *(_tests(config, model, stress_sets, lengths) if section.stress else ()),
@@ -272,7 +274,7 @@ def _tests(
       samples = samples_by_length.get(length, 1)
       if test_set not in section.test_sets:
         samples = min(samples, section.stress_samples)
-      distinct = task.test_size(length, samples)
+      distinct = task.num_test_samples(length, samples)
       for name, arguments in task.variants(test_set, section, length):
         yield Test(
           name,
@@ -282,7 +284,7 @@ def _tests(
           samples,
           section.seed,
           section.memory_mb,
-          1 if test_set in task.alone else distinct,
+          1 if test_set in task.single_input_sets else distinct,
         )
 
 

@@ -10,7 +10,7 @@ from lengthgen_jax import plots
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
 
 

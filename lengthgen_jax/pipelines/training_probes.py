@@ -15,7 +15,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.probes.registry import PROBES, Probe, measured
-from lengthgen_jax.tasks import data
+from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.train_step import TrainState
 
@@ -54,13 +54,13 @@ def passes(
   config = experiment.model.config
   cells = sum(t * s for t, s in experiment.site_sizes(longest).values())
   cost = 8 * cells * config.num_heads * config.num_decoder_layers
-  samples = task.test_size(length, samples)
+  samples = task.num_test_samples(length, samples)
   count = math.ceil(samples / max(MEMORY // cost, 1))
   size = math.ceil(samples / count)
   key = jax.random.fold_in(rng.stream(seed, "probe"), length)
   for start in range(0, samples, size):
     index = first + np.minimum(np.arange(start, start + size), samples - 1)
-    batch = data.test_batch(
+    batch = dataset.test_batch(
       task,
       experiment.kind,
       next(iter(task.test_sets)),

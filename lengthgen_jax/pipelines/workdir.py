@@ -25,8 +25,8 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import replay
 from lengthgen_jax.pipelines.training_probes import make_watcher
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks import plan
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks import mixing
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
 
@@ -104,7 +104,7 @@ def check_bias(
     experiment.check_scaffold(experiment.test_width(length), scaffold)
   num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
   seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
-  widest = plan.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
+  widest = mixing.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
   for width_index in range(experiment.num_widths):  # at every width of training
     key, head = jax.random.key(0), experiment.task.name

@@ -16,7 +16,7 @@ import numpy as np
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
 PLACES = ("before_mlp", "after_mlp")  # in a block, where the stream is read

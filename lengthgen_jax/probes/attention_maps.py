@@ -89,7 +89,7 @@ def _live(seen: Seen, coordinates: Coordinates) -> np.ndarray:
   )
   is_drawn = segment >= 0
   if is_drawn.sum() > MANY and seen.task.of_digits:
-    is_target = segment == seen.task.target
+    is_target = segment == seen.task.target_segment
     strides = np.array([*seen.task.strides, 1, 1])  # tokens of a place
     place = right // np.maximum(strides[segment], 1)
     is_drawn &= np.where(is_target, left, place) <= seen.length

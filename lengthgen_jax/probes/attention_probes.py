@@ -124,7 +124,9 @@ def _rows(seen: Seen, first: int) -> tuple[np.ndarray, np.ndarray]:
   """Returns the numbers of the rows that count, and the place of each."""
   rows = seen.at.rows
   left = rows.left[0, :, 0]
-  is_counted = (rows.segment[0] == seen.task.target) & (left < seen.length)
+  is_counted = (rows.segment[0] == seen.task.target_segment) & (
+    left < seen.length
+  )
   numbers = np.flatnonzero(is_counted & (left >= first))
   return numbers, left[numbers]
 
@@ -140,10 +142,10 @@ def _places(seen: Seen, site: str) -> tuple[np.ndarray, np.ndarray]:
   shared = np.zeros(len(keys.index), bool)
   for key, segment in enumerate(keys.segment[0]):
     left, right = int(keys.left[0, key, 0]), int(keys.right[0, key, 0])
-    if segment == task.target:
+    if segment == task.target_segment:
       place[key] = left
-    elif 0 <= segment < task.target:
-      held = task.holds(int(segment), left, right)
+    elif 0 <= segment < task.target_segment:
+      held = task.operand_place(int(segment), left, right)
       if held is not None:
-        place[key], shared[key] = held[1], held[0] in task.shared
+        place[key], shared[key] = held[1], held[0] in task.shared_operands
   return place, shared

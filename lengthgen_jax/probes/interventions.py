@@ -18,7 +18,7 @@ from flax import linen as nn
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import PLACES, Mean, Seen
-from lengthgen_jax.tasks.pack import Batch
+from lengthgen_jax.tasks.packing import Batch
 
 
 class Edit(NamedTuple):

@@ -29,7 +29,10 @@ def _has_digits(model) -> bool:
   task = model.experiment.task
   is_long = task.output_size(8) >= 8
   return (
-    task.of_digits and task.axes == 1 and hasattr(task, "holds") and is_long
+    task.of_digits
+    and task.axes == 1
+    and hasattr(task, "operand_place")
+    and is_long
   )
 
 

@@ -24,7 +24,7 @@ from lengthgen_jax.tasks.task import Task
 
 # What a class of a task must have, beside the methods that Task leaves open.
 PARTS = ("name", "section", "segments", "test_sets", "vocab_size")
-METHODS = ("draws", "example", "from_items")
+METHODS = ("num_random", "example", "from_items")
 
 
 def check_task(name: str, task: type) -> None:

@@ -55,13 +55,13 @@ class ArithmeticTask(NumberTask):
   # The task as a transducer.
 
   states: ClassVar[tuple[int, ...]]
-  begin: ClassVar[int] = 0
+  initial_state: ClassVar[int] = 0
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     """Returns (next state, output digit) from the state and a digit of each
     operand (the single digit of N×1 is read again at every place)."""
 
-  def holds(
+  def operand_place(
     self, segment: int, left: int, right: int
   ) -> tuple[int, int] | None:
     """Returns (operand, place) of a prompt's token; None if it is a mark."""
@@ -80,18 +80,18 @@ class ArithmeticTask(NumberTask):
   def natural_width(self, length: int) -> int:
     return length + self.slack
 
-  def test_size(self, length: int, samples: int) -> int:
+  def num_test_samples(self, length: int, samples: int) -> int:
     """Returns min(10^L - 10^(L-1), samples), the papers' size of a test set."""
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
   # Test sets.
 
   @property
-  def stress(self) -> tuple[str, ...]:
+  def stress_sets(self) -> tuple[str, ...]:
     return stress.names(self)
 
   @property
-  def alone(self) -> tuple[str, ...]:
+  def single_input_sets(self) -> tuple[str, ...]:
     return stress.alone(self)
 
   def variants(
@@ -118,7 +118,7 @@ class ArithmeticTask(NumberTask):
 
   # Examples.
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return self.operands * longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -146,13 +146,13 @@ class ArithmeticTask(NumberTask):
     output = jnp.where(place == size.width, self.end, answer)
     return Example(
       self.prompt(items, size.width),
-      self.run(output, size.width + 1, self.target),
+      self.segment_tokens(output, size.width + 1, self.target_segment),
       0,
     )
 
   def answer(self, items: jax.Array) -> jax.Array:
     """Returns the digits [longest] of the result."""
-    begin, columns = jnp.int32(self.begin), self.columns(items).T
+    begin, columns = jnp.int32(self.initial_state), self.columns(items).T
     return jax.lax.scan(self.step, begin, columns)[1].astype(jnp.int32)
 
   def columns(self, items: jax.Array) -> jax.Array:

@@ -45,7 +45,7 @@ class Copy(SequenceTask):
     return self.alphabet
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def token_names(self) -> tuple[str, ...]:
     return tuple(str(n + 1) for n in range(self.alphabet))
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:

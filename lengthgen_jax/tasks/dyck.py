@@ -111,7 +111,7 @@ class Dyck(StateTask):
     return tuple(range(self.stacks + 1))
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def token_names(self) -> tuple[str, ...]:
     stacks = [""]
     for state in range(1, self.stacks):
       parent, kind = divmod(state - 1, self.kinds)
@@ -157,7 +157,7 @@ class Dyck(StateTask):
     other = items + 1 + below(numbers[1], self.base - 1)
     return jnp.where(is_broken, other % self.base, items)
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return 3 + longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:

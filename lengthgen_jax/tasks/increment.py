@@ -60,13 +60,13 @@ class Increment(ItemTask):
     "nines": nines,
     "repeated": repeated,
   }
-  stress = ("nines", "repeated")
+  stress_sets = ("nines", "repeated")
   of_digits: ClassVar[bool] = True
   alphabet: ClassVar[int] = 10
   states: ClassVar[tuple[int, ...]] = (0, 1)
-  begin: ClassVar[int] = 1
+  initial_state: ClassVar[int] = 1
   strides: ClassVar[tuple[int, ...]] = (1,)
-  shared: ClassVar[tuple[int, ...]] = ()
+  shared_operands: ClassVar[tuple[int, ...]] = ()
 
   def __post_init__(self):
     check_share("increment.nines_share", self.nines_share)
@@ -76,11 +76,13 @@ class Increment(ItemTask):
     total = symbols[0] + state
     return total // 10, total % 10
 
-  def holds(self, segment: int, left: int, right: int) -> tuple[int, int]:
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int]:
     """Returns (operand, place) of a prompt's token."""
     return 0, right
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return 2 + longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -110,7 +112,9 @@ class Increment(ItemTask):
       state, output = self.step(state, digit[None])
       return state, (output, state)
 
-    return jax.lax.scan(add, jnp.int32(self.begin), digits.astype(jnp.int32))[1]
+    return jax.lax.scan(
+      add, jnp.int32(self.initial_state), digits.astype(jnp.int32)
+    )[1]
 
   usage = "1999"
 

@@ -44,8 +44,10 @@ class ItemTask(Task):
   ) -> Example:
     """Returns the example of the first `length` items and of `size` tokens of
     output, `given` of which are not scored."""
-    prompt = self.run(items, length, 0)
-    return Example(prompt, self.run(output, size, self.target), given)
+    prompt = self.segment_tokens(items, length, 0)
+    return Example(
+      prompt, self.segment_tokens(output, size, self.target_segment), given
+    )
 
   def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
     marks = {self.pad: "@", self.delimiter: "⊥", self.delimiter + 1: "c"}

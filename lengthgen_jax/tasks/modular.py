@@ -46,7 +46,7 @@ class Modular(StateTask):
     return tuple(range(self.p))
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def token_names(self) -> tuple[str, ...]:
     return tuple(map(str, range(self.p)))
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:

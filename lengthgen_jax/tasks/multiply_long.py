@@ -76,7 +76,7 @@ class MultiplyLong(NumberTask):
   operator = "*"
   operands = 2
   axes = 2
-  along = (1, 0)
+  segment_axes = (1, 0)
   segments = ("a", "b")
   test_sets: ClassVar[dict] = {
     "equal": equal,
@@ -85,7 +85,7 @@ class MultiplyLong(NumberTask):
     "one": one,
     "zeros": zeros,
   }
-  stress = ("nines", "one", "zeros")
+  stress_sets = ("nines", "one", "zeros")
 
   # Sizes.
 
@@ -93,7 +93,7 @@ class MultiplyLong(NumberTask):
     """Returns static bounds of N and M."""
     return longest if isinstance(longest, tuple) else (longest, longest)
 
-  def padded(self, lengths: Sequence[int]) -> tuple[int, int]:
+  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
     """Returns the width (N, M) of operands of these lengths.
 
     Raises:
@@ -108,7 +108,9 @@ class MultiplyLong(NumberTask):
     )
     return n, m
 
-  def sizes(self, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+  def training_widths(
+    self, widths: tuple[int, ...]
+  ) -> tuple[tuple[int, int], ...]:
     """Returns squares of the given widths, and the rectangles between the last
     two."""
     squares = tuple((width, width) for width in widths)
@@ -128,7 +130,7 @@ class MultiplyLong(NumberTask):
     others = (m for m in section.multipliers if m != length)
     return [(f"unequal_x{m}", (m,)) for m in others]
 
-  def holds(
+  def operand_place(
     self, segment: int, left: int, right: int
   ) -> tuple[int, int] | None:
     """Returns (operand, place) of a prompt's token; None if it is a mark."""
@@ -136,7 +138,7 @@ class MultiplyLong(NumberTask):
 
   # Examples.
 
-  def draws(self, longest: int | tuple[int, int]) -> int:
+  def num_random(self, longest: int | tuple[int, int]) -> int:
     return 2 * max(self.room(longest))
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -151,8 +153,8 @@ class MultiplyLong(NumberTask):
     items, (n, m) = jnp.where(inside, items, 0), width
     a, b = items[:1, : longest[0]], items[1:, : longest[1]]
     prompt = join(
-      self.number(a, n, "$", 0, self.along[0]),
-      self.number(b, m, "*", 1, self.along[1]),
+      self.number(a, n, "$", 0, self.segment_axes[0]),
+      self.number(b, m, "*", 1, self.segment_axes[1]),
     )
     place = jnp.arange(longest[1] * (longest[0] + 1) + 1)
     j, k = place // (n + 1), place % (n + 1)
@@ -161,7 +163,7 @@ class MultiplyLong(NumberTask):
     output = Tokens(
       ids=jnp.where(place == last, self.end, sums),
       length=jnp.asarray(last + 1, jnp.int32),
-      segment=jnp.full(place.shape, self.target, jnp.int32),
+      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
       left=jnp.stack([j, k], axis=1).astype(jnp.int32),
       right=jnp.stack([m - j, n - k], axis=1).astype(jnp.int32),
       digit=jnp.full(place.shape, True),
@@ -230,16 +232,16 @@ class RunningSum:
   writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below
   10·a, or 0; and every such sum occurs, if the operand b is long enough.
 
-  A state is `begin`, or the carry and how s compares with 10·a so far: `less`,
-  `nothing` (both are 0), or `neither`.
+  A state is `initial_state`, or the carry and how s compares with 10·a so far:
+  `less`, `nothing` (both are 0), or `neither`.
 
   Attributes:
     first: whether there is no row before.
   """
 
-  operands, base, shared = 3, 10, (1,)
+  operands, base, shared_operands = 3, 10, (1,)
   neither, less, nothing = range(3)
-  begin = 30
+  initial_state = 30
   states = range(31)
 
   def __init__(self, first: bool, end: int):
@@ -254,14 +256,14 @@ class RunningSum:
     decides = (a != s) | (order == self.nothing) & (a > 0)
     order = np.where(decides, np.where(s < a, self.less, self.neither), order)
     total = s + a * b + carry
-    at_begin, empty_state = state == self.begin, np.where(s > 0, 0, 2)
+    at_begin, empty_state = state == self.initial_state, np.where(s > 0, 0, 2)
     next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
     return next_state, np.where(at_begin, 0, total % 10)
 
   def possible(self, state: int, digits: tuple[int, int]) -> bool:
     """Returns whether these digits of (a, s) can follow a state."""
     a, s = digits
-    return not (a and state == self.begin or s and self.first)
+    return not (a and state == self.initial_state or s and self.first)
 
   def ends(self, state: int, digits: tuple[int, int]) -> bool:
     """Returns whether zeros can follow for ever."""

@@ -36,7 +36,7 @@ class NumberTask(Task):
   start, end, pad, delimiter = ARITHMETIC.encode("$&@=")
 
   @property
-  def shared(self) -> tuple[int, ...]:
+  def shared_operands(self) -> tuple[int, ...]:
     """Returns the numbers of the operands of one digit, which every place
     reads."""
     return (1,) if self.short_operand else ()
@@ -56,7 +56,9 @@ class NumberTask(Task):
     digit = jnp.clip(width - place // count, 0, longest - 1)
     mark_ids = jnp.array(self.vocabulary.encode(marks), jnp.int32)
     ids = items[place % count, digit].at[:count].set(mark_ids)
-    return self.run(ids, count * (width + 1), segment, axis, marks=count)
+    return self.segment_tokens(
+      ids, count * (width + 1), segment, axis, marks=count
+    )
 
   @property
   def usage(self) -> str:
@@ -96,11 +98,11 @@ class NumberTask(Task):
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
     return items, lengths
 
-  def typed(self, items: np.ndarray, length: int) -> str:
+  def input_text(self, items: np.ndarray, length: int) -> str:
     """Returns the text that a person types for digits [O, L] of `length`
     places."""
     numbers = [
-      number[: 1 if i in self.shared else length][::-1]
+      number[: 1 if i in self.shared_operands else length][::-1]
       for i, number in enumerate(items)
     ]
     return self.operator.join("".join(map(str, number)) for number in numbers)

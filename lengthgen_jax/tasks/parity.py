@@ -50,5 +50,7 @@ class ParityClassification(Parity):
     label = jnp.take(self.answer(items), size.width - 1)
     output = jnp.stack([label, self.end])
     return Example(
-      self.prompt(items, size.width), self.run(output, 2, self.target), 0
+      self.prompt(items, size.width),
+      self.segment_tokens(output, 2, self.target_segment),
+      0,
     )

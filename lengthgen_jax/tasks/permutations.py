@@ -79,7 +79,7 @@ class Permutations(StateTask):
     return tuple(range(self.base))
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def token_names(self) -> tuple[str, ...]:
     return tuple(
       "".join(str(k + 1) for k in element) for element in elements(self.size)
     )
@@ -90,17 +90,18 @@ class Permutations(StateTask):
 
   @property
   def takes(self) -> str:
-    return f"permutations of {self.names[0]}"
+    return f"permutations of {self.token_names[0]}"
 
   @property
   def usage(self) -> str:
-    return " ".join((self.names[1], self.names[-1]))
+    return " ".join((self.token_names[1], self.token_names[-1]))
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     for word in text.split():
       expect(
-        not word.isdigit() or sorted(word) == sorted(self.names[0]),
+        not word.isdigit() or sorted(word) == sorted(self.token_names[0]),
         f"{shown(text)} has {shown(word)}, which is no permutation of"
-        f" {self.names[0]}; {self.name} takes {self.takes} like {self.usage}",
+        f" {self.token_names[0]}; {self.name} takes {self.takes} like"
+        f" {self.usage}",
       )
     return super().parse(text)

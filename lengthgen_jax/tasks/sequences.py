@@ -30,8 +30,8 @@ class SequenceTask(Task):
   """
 
   segments = ("items",)
-  shared: ClassVar[tuple[int, ...]] = ()
-  begin: ClassVar[int] = 0
+  shared_operands: ClassVar[tuple[int, ...]] = ()
+  initial_state: ClassVar[int] = 0
   anchor: ClassVar[str] = "left"
   takes: ClassVar[str] = ""  # what `parse` reads, in words
 
@@ -43,7 +43,7 @@ class SequenceTask(Task):
     elementwise."""
 
   @property
-  def names(self) -> tuple[str, ...]:
+  def token_names(self) -> tuple[str, ...]:
     """Returns every token but the marks, as people write it; the items come
     first."""
 
@@ -56,12 +56,12 @@ class SequenceTask(Task):
     return (1,)
 
   @property
-  def stress(self) -> tuple[str, ...]:
+  def stress_sets(self) -> tuple[str, ...]:
     return tuple(self.test_sets)[1:]
 
   @functools.cached_property
   def delimiter(self) -> int:
-    return len(self.names)
+    return len(self.token_names)
 
   @property
   def start(self) -> int:
@@ -84,13 +84,15 @@ class SequenceTask(Task):
       f" at most {TOKENS} are told apart",
     )
 
-  def holds(self, segment: int, left: int, right: int) -> tuple[int, int]:
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int]:
     """Returns (operand, place) of a prompt's token."""
     return 0, left if self.anchor == "left" else right
 
   # Examples.
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -101,13 +103,15 @@ class SequenceTask(Task):
     length, place = size.lengths[0], jnp.arange(size.longest)
     if self.anchor == "right":
       place = jnp.maximum(length - 1 - place, 0)
-    prompt = self.run(items[0][place], length, 0)
+    prompt = self.segment_tokens(items[0][place], length, 0)
     output, count = self.said(self.outputs(items), length)
-    return Example(prompt, self.run(output, count, self.target), 0)
+    return Example(
+      prompt, self.segment_tokens(output, count, self.target_segment), 0
+    )
 
   def outputs(self, items: jax.Array) -> jax.Array:
     """Returns the output tokens [longest] of items [1, longest]."""
-    begin = jnp.int32(self.begin)
+    begin = jnp.int32(self.initial_state)
     return jax.lax.scan(self.step, begin, items.T)[1].astype(jnp.int32)
 
   def said(
@@ -130,7 +134,7 @@ class SequenceTask(Task):
       ValueError: the line is empty or has a word that is no item.
     """
     expected = f"{self.name} takes {self.takes} like {self.usage}"
-    numbers = {name: i for i, name in enumerate(self.names[: self.base])}
+    numbers = {name: i for i, name in enumerate(self.token_names[: self.base])}
     words = self.words(text)
     expect(words, f"empty line; {expected}")
     unknown = next((word for word in words if word not in numbers), None)
@@ -139,14 +143,14 @@ class SequenceTask(Task):
     )
     return np.array([[numbers[word] for word in words]]), [len(words)]
 
-  def typed(self, items: np.ndarray, length: int) -> str:
+  def input_text(self, items: np.ndarray, length: int) -> str:
     """Returns the text that a person types for the first `length` of the items
     [1, L]."""
     step = 1 if self.anchor == "left" else -1
     return " ".join(self.symbols(items[0, :length][::step]))
 
   def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-    names = (*self.names, "⊥", "@")
+    names = (*self.token_names, "⊥", "@")
     return [names[int(token)] for token in ids]
 
   def render(self, ids: Sequence[int] | np.ndarray) -> str:

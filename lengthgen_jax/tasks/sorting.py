@@ -59,7 +59,7 @@ class Sort(ItemTask):
     "two_values": sets.two_values,
     "near_ties": sets.near_ties,
   }
-  stress = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
+  stress_sets = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
 
   def __post_init__(self):
     for name, most in (("alphabet", 1 << 16), ("count_gap", 1 << 31)):
@@ -78,7 +78,7 @@ class Sort(ItemTask):
     shares = (0.55, 0.2, 0.85, 0.35, 0.7)
     return " ".join(str(int(self.alphabet * share)) for share in shares)
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return 2 + 2 * longest + self.alphabet
 
   def draw_items(

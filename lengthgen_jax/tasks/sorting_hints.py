@@ -26,8 +26,8 @@ class OneOutput(Sort):
     """Returns the output token for the items `inside` the prompt and the
     queried one."""
 
-  def draws(self, longest: int) -> int:
-    return 1 + super().draws(longest)
+  def num_random(self, longest: int) -> int:
+    return 1 + super().num_random(longest)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
@@ -110,7 +110,7 @@ class CountHint(Sort):
 
   name = "sort_count"
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return 4 + longest
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -147,7 +147,7 @@ class FillHint(Sort):
 
   name = "sort_fill"
 
-  def draws(self, longest: int) -> int:
+  def num_random(self, longest: int) -> int:
     return 2
 
   def example(self, numbers: jax.Array, size: Size) -> Example:

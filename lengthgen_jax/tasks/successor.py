@@ -14,7 +14,7 @@ class Successor(ArithmeticTask):
 
   name = "successor"
   states = (0, 1)
-  begin = 1
+  initial_state = 1
   figure_input = "03611451449241919819"
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:

@@ -76,11 +76,11 @@ class Task:
     unit: what lengths count.
     segments: tuple of names of the prompt's segments.
     test_sets: dict by name of functions (task, key, size, *arguments) -> items.
-    stress: names of the test sets with hard or odd inputs.
-    alone: names of the test sets with one input of each length.
+    stress_sets: names of the test sets with hard or odd inputs.
+    single_input_sets: names of the test sets with one input of each length.
     operands: how many numbers an example has.
     axes: number of the coordinates' axes, 2 for grids.
-    along: of a grid, the axis of each of the prompt's segments.
+    segment_axes: of a grid, the axis of each of the prompt's segments.
     ragged: whether examples of a batch differ in length, or have one width.
     of_digits: whether segments are numbers, least significant digit last.
     transducer: whether the outputs are those of a transducer; see arithmetic.
@@ -98,7 +98,7 @@ class Task:
   unit: ClassVar[str] = "items"
   operands: ClassVar[int] = 1
   axes: ClassVar[int] = 1
-  along: ClassVar[tuple[int, ...]] = ()
+  segment_axes: ClassVar[tuple[int, ...]] = ()
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
   transducer: ClassVar[bool] = False
@@ -106,17 +106,17 @@ class Task:
   strides: ClassVar[tuple[int, ...]] = ()
   anchor: ClassVar[str] = "right"
   slack: ClassVar[int] = 0
-  stress: ClassVar[tuple[str, ...]] = ()
-  alone: ClassVar[tuple[str, ...]] = ()
+  stress_sets: ClassVar[tuple[str, ...]] = ()
+  single_input_sets: ClassVar[tuple[str, ...]] = ()
 
   # The methods that every task defines.
 
-  def draws(self, longest: int | tuple[int, ...]) -> int:
+  def num_random(self, longest: int | tuple[int, ...]) -> int:
     """Returns how many random numbers an example takes."""
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns a training example, made of uniform numbers [draws(longest)] in
-    [0, 1)."""
+    """Returns a training example, made of uniform numbers in [0, 1)
+    [num_random(longest)]."""
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of given items (digits of operands, items of a
@@ -146,11 +146,11 @@ class Task:
     """Returns the width that operands of `length` units are padded to."""
     return length
 
-  def padded(self, lengths: Sequence[int]) -> int | tuple[int, ...]:
+  def padded_width(self, lengths: Sequence[int]) -> int | tuple[int, ...]:
     """Returns the width of operands of these units: one for all, or a tuple."""
     return self.natural_width(max(lengths))
 
-  def sizes(self, widths: tuple[int, ...]) -> tuple:
+  def training_widths(self, widths: tuple[int, ...]) -> tuple:
     """Returns the widths that operands are padded to in training, in turn, made
     of data.widths."""
     return widths
@@ -160,7 +160,7 @@ class Task:
     arguments."""
     return (self.units(length),) * self.operands
 
-  def test_size(self, length: int, samples: int) -> int:
+  def num_test_samples(self, length: int, samples: int) -> int:
     """Returns how many samples there can be of a length, at most `samples`."""
     return samples
 
@@ -207,12 +207,12 @@ class Task:
   # Segments.
 
   @property
-  def target(self) -> int:
+  def target_segment(self) -> int:
     """Returns the number of the output's segment; the start token's is one
     more."""
     return len(self.segments)
 
-  def run(
+  def segment_tokens(
     self,
     ids: Array,
     length: int | Array,
@@ -241,7 +241,7 @@ def _shapes(task: Task, longest: int | tuple[int, ...]) -> Example:
   make_example = lambda numbers, *size: task.example(
     numbers, Size(*size, longest)
   )
-  numbers = jax.ShapeDtypeStruct((task.draws(longest),), jnp.float32)
+  numbers = jax.ShapeDtypeStruct((task.num_random(longest),), jnp.float32)
   lengths = jax.ShapeDtypeStruct((task.operands,), jnp.int32)
   return jax.eval_shape(make_example, numbers, lengths, 0)
 

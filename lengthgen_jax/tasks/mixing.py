@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.tasks.data import Lengths, split
+from lengthgen_jax.tasks.dataset import Lengths, split
 
 MIXING = ("alternate", "weighted")
 
@@ -37,7 +37,7 @@ class Share(NamedTuple):
 StepSpec = tuple[Share, ...]
 
 
-def parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
+def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
   """Splits `count` examples over the buckets, shares rounded to whole
   examples."""
   return tuple(
@@ -46,7 +46,7 @@ def parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
   )
 
 
-def lessons(
+def step_specs(
   heads: Sequence[str],
   lengths: Lengths,
   batch: int,
@@ -73,7 +73,7 @@ def lessons(
       not weights,
       "mixing.weights is for mixing.kind=weighted; alternating steps have none",
     )
-    all_parts = parts(lengths, batch)
+    all_parts = bucket_parts(lengths, batch)
     return tuple((Share(head, 1.0, all_parts),) for head in heads)
   weights = weights or (1.0,) * len(heads)
   check(
@@ -92,7 +92,7 @@ def lessons(
       " train.batch_size, or choose fewer data.buckets",
     )
   shares = (
-    Share(head, weight / sum(weights), parts(lengths, count))
+    Share(head, weight / sum(weights), bucket_parts(lengths, count))
     for head, weight, count in zip(heads, weights, counts, strict=True)
   )
   return (tuple(shares),)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.tasks import digits, pack
+from lengthgen_jax.tasks import digits, packing
 from lengthgen_jax.tasks.task import Size, Task
 
 NUMBERS = ("lengths", "permutation")
@@ -138,7 +138,7 @@ class DataSet:
     bucket: int,
     turn: int | jax.Array = 0,
     stream: str = "examples",
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Returns the examples of the given indices, which are the same in every
     batch.
 
@@ -155,7 +155,7 @@ class DataSet:
 
     def make_example(index):
       # One draw per example, because many small draws take long to compile.
-      count = task.operands + task.draws(longest)
+      count = task.operands + task.num_random(longest)
       key = jax.random.fold_in(root_key, index)
       numbers = jax.random.uniform(key, (count,), jnp.float32)
       operand_numbers, example_numbers = (
@@ -170,7 +170,7 @@ class DataSet:
       size = Size(self.lengths.draw(operand_numbers, bucket), width, longest)
       return task.example(example_numbers, size)
 
-    return pack.batch(self.kind, task, make_example, index_B)
+    return packing.pack(self.kind, task, make_example, index_B)
 
   def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
     """Returns integers of the papers' set, made of uniform numbers [O]."""
@@ -189,7 +189,7 @@ class DataSet:
     bucket: int,
     turn: int | jax.Array = 0,
     held_out: bool = False,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Draws `count` examples of a bucket uniformly with replacement.
 
     Held-out examples come from another, endless stream.
@@ -202,12 +202,12 @@ class DataSet:
 
   def with_replay(
     self,
-    batch: pack.Batch,
+    batch: packing.Batch,
     replay: dict[str, jax.Array],
     key: jax.Array,
     count: int,
     turn: int | jax.Array,
-  ) -> pack.Batch:
+  ) -> packing.Batch:
     """Returns the batch with its first `count` examples drawn from a set
     instead.
 
@@ -226,11 +226,11 @@ class DataSet:
       items, Size(lengths, width, longest)
     )
     drawn = replay["items"][index], replay["lengths"][index]
-    replayed = pack.batch(self.kind, self.task, make_example, *drawn)
+    replayed = packing.pack(self.kind, self.task, make_example, *drawn)
     overwrite = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
     fields = {}
     for name, old, new in zip(batch._fields, batch, replayed, strict=True):
-      if name not in pack.COORDINATE_FIELDS:
+      if name not in packing.COORDINATE_FIELDS:
         fields[name] = overwrite(old, new)
       elif self.task.ragged and old is not None:
         # In tasks that are not ragged, all examples of a width have the same
@@ -251,7 +251,7 @@ def test_batch(
   width: int | Array,
   longest: int | tuple[int, ...],
   arguments: tuple,
-) -> pack.Batch:
+) -> packing.Batch:
   """Returns examples of a test set; example i is a function of (key, i).
 
   Args:
@@ -273,7 +273,7 @@ def test_batch(
     items = task.test_sets[test_set](task, example_key, size, *arguments)
     return task.from_items(items.astype(jnp.int32), size)
 
-  return pack.batch(kind, task, make_example, index_B)
+  return packing.pack(kind, task, make_example, index_B)
 
 
 def typed_batch(
@@ -282,7 +282,7 @@ def typed_batch(
   parsed: list,
   width: int | tuple[int, ...] | np.ndarray,
   longest: int | tuple[int, ...],
-) -> pack.Batch:
+) -> packing.Batch:
   """Returns a batch of the inputs that people typed, all of one width.
 
   Args:
@@ -310,10 +310,10 @@ def _answered(
   lengths: np.ndarray,
   width: np.ndarray,
   longest: int | tuple[int, ...],
-) -> pack.Batch:
+) -> packing.Batch:
   """Returns the examples of given items as a batch; one program serves all
   widths."""
   make_example = lambda example_items, length: task.from_items(
     example_items, Size(length, width, longest)
   )
-  return pack.batch(kind, task, make_example, items, lengths)
+  return packing.pack(kind, task, make_example, items, lengths)

@@ -48,7 +48,7 @@ class Batch(NamedTuple):
   source_places: Places | None = None
 
 
-def batch(
+def pack(
   kind: str, task: Task, make: Callable[..., Example], *arguments: Array
 ) -> Batch:
   """Packs the examples make(*a) for every a of arguments [B, ...].
@@ -120,7 +120,9 @@ def _source_and_target(task: Task, example: Example) -> Batch:
   """Packs an example for an encoder-decoder: the prompt is the source, and the
   decoder begins with the start token."""
   prompt, output = example.prompt, example.output
-  start = task.run(jnp.array([task.start]), 1, task.target + 1, marks=1)
+  start = task.segment_tokens(
+    jnp.array([task.start]), 1, task.target_segment + 1, marks=1
+  )
   inputs = _ended(join(start, output), task.pad)
   target, source = _ended(output, task.pad), _ended(prompt, task.pad)
   return Batch(
@@ -142,7 +144,9 @@ def _packed(task: Task, example: Example) -> Batch:
   """Packs prompt, delimiter and output in one sequence, where row p says token
   p + 1."""
   prompt, output = example.prompt, example.output
-  delimiter = task.run(jnp.array([task.delimiter]), 1, task.target + 1, marks=1)
+  delimiter = task.segment_tokens(
+    jnp.array([task.delimiter]), 1, task.target_segment + 1, marks=1
+  )
   whole = _ended(join(prompt, delimiter, output), task.pad)
   input_part, target_part = slice(None, -1), slice(1, None)
   row = jnp.arange(len(whole.ids) - 1)
