@@ -44,6 +44,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | READ
   | {"config", "training", "results"}
   | {"memory"},
+  "papers": {"errors", "config", "pipelines", "probes", "results"},
   "benchmark": MODEL
   | LEAVES
   | {"evaluation", "config", "training"}
