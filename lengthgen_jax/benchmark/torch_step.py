@@ -153,7 +153,7 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
   ], apply
 
 
-def step(
+def make_step(
   kind: str,
   shape: ModelConfig,
   train: TrainConfig,
@@ -188,7 +188,7 @@ def step(
   if kind == "stock":
     source, inputs = source.T.contiguous(), inputs.T.contiguous()
 
-  def go() -> float:
+  def step() -> float:
     torch.set_num_threads(threads)
     optimizer.zero_grad()
     logits = forward(source, inputs)
@@ -197,4 +197,4 @@ def step(
     optimizer.step()
     return loss.item()
 
-  return go
+  return step

@@ -409,7 +409,7 @@ READING_FIELDS = {
   },
   # timing (--mode=bench)
   "bench": {
-    "only": (),  # names in lengthgen_jax/benchmark/settings.py; () = all
+    "only": (),  # names in lengthgen_jax/benchmark/cases.py; () = all
     # runs of each case, of which the median counts
     "repeats": Field(5, POSITIVE),
     # seconds; cases that would take longer are left out
