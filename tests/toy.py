@@ -93,7 +93,7 @@ class Toy:
     batch,
     head,
     noise_key,
-    open_heads=None,
+    sparse_plan=None,
     shards=1,
   ):
     fate = scaffold["fate"]
@@ -106,7 +106,7 @@ class Toy:
     loss = (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
     return loss, jnp.float32(len(batch.x))
 
-  def hits(self, params, scaffold, batch, head, open_heads=None):
+  def hits(self, params, scaffold, batch, head, sparse_plan=None):
     """Right within 0.5; of the second width, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)

@@ -16,6 +16,7 @@ import optax
 from flax import struct
 
 from lengthgen_jax import rng
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.mixing import Part, StepSpec
 from lengthgen_jax.tasks.packing import Batch
@@ -30,13 +31,13 @@ class TrainSpec:
   Attributes:
     experiment: tasks, data and model.
     train: how it is trained.
-    open_heads: of attention along lines; None: every pair (Experiment.sites).
+    sparse_plan: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
 
   experiment: Experiment
   train: optimizer.TrainConfig
-  open_heads: tuple | None = None
+  sparse_plan: SparsePlan | None = None
   mesh: Mesh = ONE
 
   @property
@@ -212,7 +213,7 @@ def loss_fn(
         batch,
         share.head,
         noise_key,
-        spec.open_heads,
+        spec.sparse_plan,
         spec.mesh.shape[1],
       )
       loss_sum, token_count = loss_sum + part_loss, token_count + part_tokens
@@ -286,7 +287,7 @@ def validate(
       scaffold,
       spec.mesh.split(batch),
       head,
-      open_heads=spec.open_heads,
+      sparse_plan=spec.sparse_plan,
     )
     return exact_B
 
