@@ -49,7 +49,9 @@ def run(*arguments, text: str = "", env=None) -> subprocess.CompletedProcess:
   return finish(start(*arguments, env=env), text.encode())
 
 
-def inside(*arguments, text: str = "") -> subprocess.CompletedProcess:
+def inside(
+  *arguments, text: str = "", folder: pathlib.Path = REPOSITORY
+) -> subprocess.CompletedProcess:
   """The same in this process, where what was compiled stays compiled."""
   out, err, code = io.StringIO(), io.StringIO(), 0
   given = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
@@ -59,7 +61,7 @@ def inside(*arguments, text: str = "") -> subprocess.CompletedProcess:
     with (
       contextlib.redirect_stdout(out),
       contextlib.redirect_stderr(err),
-      parsed(*arguments),
+      parsed(*arguments, folder=folder),
     ):
       main.main([])
   except SystemExit as left:
@@ -72,11 +74,11 @@ def inside(*arguments, text: str = "") -> subprocess.CompletedProcess:
 
 
 @contextlib.contextmanager
-def parsed(*arguments):
+def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
   """The flags of a command line, as main sees them; (mode, config)."""
   argv = sys.argv
   try:
-    with contextlib.chdir(REPOSITORY):
+    with contextlib.chdir(folder):
       main.parse_flags(["lengthgen", *map(str, arguments)])
       yield main._MODE.value, main._CONFIG.value
   finally:

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
@@ -19,6 +20,7 @@ from lengthgen_jax.attention.lines import (
 )
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
 
 ALIGNED = {"arithmetic.aligned": True}
@@ -313,7 +315,8 @@ def test_a_step_along_lines_is_that_of_all_pairs():
 
   @functools.partial(jax.jit, static_argnums=0)
   def step(plan):
-    loss = lambda p: built.loss(p, own, batch, "addition", key, plan)[0]
+    noise = Noise(key, jnp.arange(len(batch.inputs)))
+    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, plan)
     return jax.value_and_grad(loss)(params)
 
   jax.tree.map(

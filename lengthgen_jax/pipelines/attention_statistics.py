@@ -22,7 +22,7 @@ from lengthgen_jax.attention.calibration import (
 from lengthgen_jax.attention.candidates import Candidates
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import mixing
+from lengthgen_jax.tasks import dataset, mixing
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
@@ -139,9 +139,9 @@ def samples(
   # the digits of both.
   fold = lambda key, x: jax.random.fold_in(key, int(np.polyval(x, 1000)))
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
-  dataset = experiment.data[0]
+  training_set = experiment.data[0]
   if length is None:
-    turn = dataset.widths.index(width)
+    turn = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
     return experiment.sample(
       key, experiment.task.name, mixing.Part(0, count), turn

@@ -218,7 +218,7 @@ def _enumerated(
     "counterexamples": running_sums.counterexamples(survey, tallies, model)
     if is_grid
     else verdict.counterexamples(survey, tallies, dense, model),
-    "practice": (running_sums if is_grid else verdict).practice(
+    "practice": (running_sums if is_grid else verdict).inputs_to_train_on(
       survey, tallies, experiment, model.seed
     ),
     "widths": [min(widths), max(widths)],

@@ -1,0 +1,143 @@
+"""What users add from files of their own, in the words of docs/extending.md."""
+
+import re
+import shlex
+import shutil
+
+import command
+import numpy as np
+import pytest
+from command import REPOSITORY, inside
+
+from lengthgen_jax import register
+from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.probes.registry import PROBES
+from lengthgen_jax.tasks import HINTS, TASKS
+from lengthgen_jax.tasks.addition import Addition
+
+TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
+FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
+COMMANDS = [
+  line
+  for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)
+  for line in block.splitlines()
+]
+# A training of seconds; models are small enough already.
+QUICK = ("--config.train.steps=20", "--config.train.chunk=10")
+QUICK += ("--config.train.validation_samples=16", "--config.eval.samples=(8,)")
+QUICK += ("--config.eval.lengths=(3,)", "--config.eval.free_running=False")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered():
+  registries = (TASKS, POSITIONS, TEMPERATURES, BIASES, PROBES, *HINTS.values())
+  yield
+  for registry in registries:
+    for name in registry.origins:
+      del registry[name]
+    registry.origins.clear()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """An empty folder with the page's files, beside a copy of configs/."""
+  path = tmp_path_factory.mktemp("extending")
+  shutil.copytree(REPOSITORY / "configs", path / "configs")
+  for name, text in FILES.items():
+    (path / name).write_text(text)
+  return path
+
+
+def run(line: str, folder) -> str:
+  """Runs a command of the page; returns what it prints."""
+  *texts, words = [shlex.split(part) for part in line.split(" | ")]
+  quick = QUICK if "--mode" not in line else ()
+  done = inside(
+    *words[1:],
+    *quick,
+    text=" ".join(texts[0][1:]) + "\n" if texts else "",
+    folder=folder,
+  )
+  assert done.returncode == 0, (line, done.stderr)
+  return done.stdout
+
+
+def test_the_page_has_a_command_for_every_file():
+  assert len(FILES) == 6
+  for name in FILES:
+    assert any(f"--config={name}" in line for line in COMMANDS), name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_commands_of_the_page_run(name, folder):
+  workdir = next(
+    word.partition("=")[2]
+    for line in COMMANDS
+    if f"--config={name}" in line
+    for word in line.split()
+    if word.startswith("--workdir=")
+  )
+  lines = [line for line in COMMANDS if f"--workdir={workdir}" in line]
+  outputs = {line: run(line, folder) for line in lines}
+  assert (folder / workdir / "results.jsonl").exists()
+  for line, output in outputs.items():
+    if "--mode=certify" in line:
+      assert "every length" in output or "wrong" in output
+    if "--mode=predict" in line:
+      assert len(output.splitlines()) == 1
+    if "--mode=probe" in line:
+      assert "first_key" in (folder / workdir / "probes.jsonl").read_text()
+
+
+def test_workdir_names_what_registers_its_task(folder, tmp_path):
+  name = "modular_sum.py"
+  shutil.copy(folder / name, tmp_path)
+  workdir = tmp_path / "sum"
+  run(f"lengthgen --config={name} --workdir={workdir}", tmp_path)
+  predict = f"lengthgen --mode=predict --workdir={workdir}"
+  run(f"echo 1 2 | {predict}", tmp_path)
+  (tmp_path / name).unlink()
+  for registry in (TASKS,):
+    registry.pop("modular_sum", None)
+    registry.origins.clear()
+  done = inside(*predict.split()[1:], text="1 2\n", folder=tmp_path)
+  line = command.refusal(done)
+  assert "modular_sum" in line and name in line
+
+
+def test_names_that_exist_and_things_that_lack_a_part_are_refused():
+  class Nameless(Addition):
+    name = ""
+
+  for match, register_it in {
+    "'addition' exists already": lambda: register.task(Addition),
+    "has letters": lambda: register.task(Nameless),
+    "is no subclass": lambda: TASKS.register("mine", lambda: None),
+    "choose one of": lambda: register.hint("sorting", "x", Addition),
+    "no subclass of PositionEncoding": (
+      lambda: register.position_encoding("mine", Addition)
+    ),
+    "is no function": lambda: register.bias("mine", 3),
+    "no Temperature with a value": (
+      lambda: register.temperature("mine", Temperature())
+    ),
+    "is no Probe": lambda: register.probe("mine", lambda seen: ()),
+  }.items():
+    with pytest.raises(UsageError, match=match) as error:
+      register_it()
+    assert "\n" not in str(error.value)
+
+
+def test_calibration_of_the_page_finds_its_line(capsys):
+  (script,) = re.findall(r"## Calibration.*?```python\n(.*?)```", TEXT, re.S)
+  names = {}
+  exec(compile(script, "page", "exec"), names)
+  assert capsys.readouterr().out.strip()
+  coordinates = names["there"]
+  dense = np.asarray(names["bias"].dense(coordinates, coordinates))
+  back = dense[0, 0, 1]  # the head that looks one back, at 40 rows
+  assert (back[np.arange(1, 40), np.arange(39)] > -1).all()
+  assert np.isfinite(back).sum() == 39
