@@ -12,11 +12,11 @@ from lengthgen_jax.probes import comparison
 from lengthgen_jax.results import (
   archive,
   figures,
-  formats,
   html_report,
   markdown_report,
+  reach,
   records,
-  schema,
+  tables,
 )
 
 ALL = "report.html"
@@ -64,14 +64,14 @@ def write(
     for row in run_rows
     if not archive.is_probe(row)
   ]
-  if schema.of_metric(rows, "em"):
+  if records.of_metric(rows, "em"):
     records.write_text(
       results / ALL, html_report.page("Kept results", rows, missing)
     )
     written.append(results / ALL)
   first = results / "README.md"
   text = INDEX.format(
-    table=formats.markdown(index), far=far(results, kept_runs)
+    table=tables.to_markdown(index), far=far(results, kept_runs)
   )
   records.write_text(first, text)
   return [first, *written]
@@ -89,20 +89,22 @@ def far(
   Returns:
     A section of the index with the figure; "" where nothing was measured.
   """
-  ours = []
-  for run, (task, who) in beyond.REACH.items():
-    ours += figures.farthest(task, who, kept_runs.get(run, ({}, []))[1])
+  marks = [
+    reach.farthest(task, who, kept_runs.get(run, ({}, []))[1])
+    for run, (task, who) in beyond.REACH.items()
+  ]
+  ours = [mark for mark in marks if mark]
   if not ours:
     return ""
   units = {mark.task: mark.unit for mark in ours}
   published = [
-    figures.Mark(*reference, units[reference.task])
+    reach.Mark(*reference, units[reference.task])
     for reference in beyond.PUBLISHED
     if reference.task in units
   ]
   path = results / "figures" / "reach.png"
-  figures.figure(ours, published, path, "how far tests go beyond training")
-  table = formats.markdown(figures.table(ours, published))
+  reach.reach_figure(ours, published, path, "how far tests go beyond training")
+  table = tables.to_markdown(reach.reach_grid(ours, published))
   return FAR.format(figure=path.relative_to(results), table=table)
 
 
@@ -187,7 +189,7 @@ def text_of(
   """
   table, page_entries = listed.TABLES[name], entries(name, size)
   prefix = name if size == "cpu" else f"{name}_paper"
-  drawn = figures.draw(
+  drawn = figures.draw_table(
     prefix, page_entries, kept_runs, results / "figures", table.along
   )
   drawn = [(text, path.relative_to(results)) for text, path in drawn]
@@ -208,7 +210,7 @@ def text_of(
     path = results / "figures" / f"{prefix}_probes.png"
     comparison.figure(probe_rows, path, "what models do inside")
     drawn.insert(0, ("probes against length", path.relative_to(results)))
-    extras = [PROBES, formats.markdown(comparison.table(probe_rows))]
+    extras = [PROBES, tables.to_markdown(comparison.table(probe_rows))]
   flag = "" if size == "cpu" else " --size=paper"
   introduction = (
     f"{table.about}\n\nMade by `python launch/tables.py {name}{flag}`, which"

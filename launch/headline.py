@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.results import figures, schema, summary, tables
+from lengthgen_jax.results import summary, tables
 
 
 class Part(NamedTuple):
@@ -137,18 +137,15 @@ def table(part: Part, kept_runs: dict[str, tuple[dict, list[dict]]]) -> str:
   head = [part.title, "method", "seeds", *lengths, "∀"]
   lines = [head, ["---"] * len(head)]
   for task, method, run, stage in part.lines:
-    line = figures.last(kept_runs.get(run, ({}, []))[1], stage, part.test_set)
+    line = summary.final_line(
+      kept_runs.get(run, ({}, []))[1], stage, part.test_set
+    )
     if line is not None:
       cells = [cell(line.cells.get(n)) for n in part.lengths]
-      proved = len({r["seed"] for r in line.group.rows if proves(r, line)})
-      lines.append([task, method, line.seeds, *cells, f"{proved or ''}"])
+      proved = len(line.proved_seeds) or ""
+      lines.append([task, method, line.seed_count, *cells, f"{proved}"])
   text = "".join(f"| {' | '.join(row)} |\n" for row in lines)
   return text if len(lines) > 2 else ""
-
-
-def proves(row: dict, line: summary.Line) -> bool:
-  """Returns whether a row's model is proved right at every length."""
-  return bool(schema.proof_mark([row], line.models))
 
 
 def cell(seeds: summary.Cell | None) -> str:

@@ -38,7 +38,6 @@ import sweep  # noqa: E402
 import verify  # noqa: E402
 from table import SIZES  # noqa: E402
 
-from lengthgen_jax.config.files import CHANGEABLE  # noqa: E402
 from lengthgen_jax.errors import UsageError, check  # noqa: E402
 from lengthgen_jax.results import archive, records  # noqa: E402
 
@@ -206,9 +205,9 @@ def make(
       f"== {number} of {len(todo)} in {spent}: {name}; {remaining}", flush=True
     )
   if list(root.rglob("results.jsonl")):
-    from lengthgen_jax.results import report
+    from lengthgen_jax.pipelines import report
 
-    report.run(root, CHANGEABLE)
+    report.write_report(root)
     print(f"all results below {root}: {root / 'report.html'}")
   check(
     not failed, f"failed: {', '.join(failed)}; the same command tries again"

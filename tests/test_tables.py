@@ -19,7 +19,7 @@ from lengthgen_jax.results import (
   figures,
   markdown_report,
   records,
-  schema,
+  summary,
 )
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -140,7 +140,7 @@ def test_kept_rows_are_the_rows(tmp_path):
   path = tmp_path / "a.jsonl"
   archive.keep(path, [*rows, other], HEAD)
   made, found = archive.read(path)
-  order = lambda some: sorted(some, key=lambda one: str(schema.key(one)))
+  order = lambda some: sorted(some, key=lambda one: str(records.key(one)))
   assert made == HEAD and order(found) == order(rows)
   size = len(path.read_text())
   records.write(tmp_path / "whole.jsonl", rows)
@@ -306,11 +306,9 @@ def test_what_was_not_tested_is_not_as_expected():
 
 def test_a_proof_is_of_the_run_that_has_it():
   proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
-  lines = schema.proved([proof | {"run": "a"}])
-  own = [row(seeds_asked=1)]
-  of_run = lambda name: [one | {"run": name} for one in own]
-  assert schema.proof_mark(of_run("a"), lines) == " ∀"
-  assert schema.proof_mark(of_run("b"), lines) == ""
+  exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
+  lines = summary.lines([*exact_rows, proof | {"run": "a"}])
+  assert [line.proof for line in lines] == [" ∀", ""]
 
 
 def test_a_page_explains_the_hard_inputs_that_it_shows():
@@ -360,9 +358,9 @@ def test_committed_pages_are_those_of_committed_rows(launch, tmp_path):
     def draw(name, entries, rows, folder, along):
       return drawn.append(name) or []
 
-    patch.setattr(book.figures, "draw", draw)
+    patch.setattr(book.figures, "draw_table", draw)
     patch.setattr(book.comparison, "figure", lambda *_: None)
-    patch.setattr(book.figures, "figure", lambda *_: None)
+    patch.setattr(book.reach, "reach_figure", lambda *_: None)
     (tmp_path / "figures").symlink_to(DOCS / "figures")
     written = book.write(tmp_path, found)
   assert drawn
@@ -620,8 +618,8 @@ def test_a_table_is_filled_kept_skipped_and_checked(
   assert "1 of 1" in capsys.readouterr().out
   old, more = archive.read(tmp_path / "docs" / "rows" / f"{name}.jsonl")
   assert old == head and [x for x in more if not archive.is_probe(x)] == rows
-  intact = [x["value"] for x in schema.of_metric(more, "intact")]
-  cell = comparison.table({"ours": schema.of_metric(more, "intact")})[1][2]
+  intact = [x["value"] for x in records.of_metric(more, "intact")]
+  cell = comparison.table({"ours": records.of_metric(more, "intact")})[1][2]
   assert len(intact) == 2 and cell.startswith(f"{50 * sum(intact):.1f}")
   assert cell in (tmp_path / "docs" / "probed.md").read_text()
   # Again: nothing to do. After a change of the preset: made again.

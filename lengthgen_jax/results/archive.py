@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator
 
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.results import records, schema
+from lengthgen_jax.results import records
 
 METRICS = ("em", "edit", "frontier", "certified")
 # The fields of a head, and what they say.
@@ -44,7 +44,7 @@ def keep(path: pathlib.Path, rows: list[dict], head: dict) -> None:
   assert set(head) == set(MADE), set(head) ^ set(MADE)
   rows = [row for row in rows if row["metric"] in METRICS or is_probe(row)]
   check(
-    schema.of_metric(rows, "em"), f"{path}: there is no exact match to keep"
+    records.of_metric(rows, "em"), f"{path}: there is no exact match to keep"
   )
   lines = [head]
   for group in _groups(rows):
@@ -120,7 +120,7 @@ def read(path: pathlib.Path) -> tuple[dict, list[dict]]:
     except (KeyError, TypeError, ValueError) as error:
       raise UsageError(f"{path}: line {i} holds no rows; {hint}") from error
     for row in group_rows:
-      flaw = schema.flaw(row)
+      flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {i} {flaw}; {hint}")
     rows += group_rows
   return head, rows
@@ -174,8 +174,8 @@ def _to_the_bit(old: list[dict], new: list[dict]) -> list[str]:
 def _in_range(old: list[dict], new: list[dict]) -> list[str]:
   """Returns the differences where exact match must be in the seeds' range."""
   messages, ranges = [], {}
-  new_rows = {_place(row): row for row in schema.of_metric(new, "em")}
-  for row in schema.of_metric(old, "em"):
+  new_rows = {_place(row): row for row in records.of_metric(new, "em")}
+  for row in records.of_metric(old, "em"):
     ranges.setdefault(_place(row)[1:], []).append(row["value"])
   new_places = [place[1:] for place in new_rows]
   for place, values in ranges.items():

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lengthgen_jax.results import formats, schema, summary, tables
+from lengthgen_jax.results import records, summary, tables
 
 
 class Entry(NamedTuple):
@@ -41,6 +41,13 @@ HOW = (
 )
 
 
+CERTIFICATES = (
+  "Of so many seeds; inputs that differ in what the model's rows see, and the"
+  " smallest margin among them, from the least to the greatest of the seeds."
+  " [What this proves](../certificates.md)."
+)
+
+
 def page(
   title: str,
   intro: str,
@@ -68,7 +75,9 @@ def page(
   """
   entry_lines = [(entry, lines_of(entry, archived)) for entry in entries]
   parts = [f"# {title}", intro, HOW]
-  parts += [formats.markdown(grid(entry_lines, options.get("source", "paper")))]
+  parts += [
+    tables.to_markdown(grid(entry_lines, options.get("source", "paper")))
+  ]
   done_runs = {entry.run for entry, lines in entry_lines if lines}
   runs = {entry.run: entry for entry in entries}
   missing = [name for name in runs if name not in done_runs]
@@ -80,12 +89,13 @@ def page(
   hard = stress(entry_lines)
   if len(hard) > 1:
     intro = hard_sets({line[2] for line in hard[1:]})
-    parts += ["## Hard and odd inputs", intro, formats.markdown(hard)]
-  proved = summary.grid(
-    [(e, archived.get(e.run, ({}, []))[1]) for e in entries]
+    parts += ["## Hard and odd inputs", intro, tables.to_markdown(hard)]
+  certificates = tables.certificate_grid(
+    [(e.task, e.model, stage_rows(e, archived)) for e in entries]
   )
-  if len(proved) > 1:
-    parts += ["## Certificates", summary.ABOUT, formats.markdown(proved)]
+  if len(certificates) > 1:
+    markdown = tables.to_markdown(certificates)
+    parts += ["## Certificates", CERTIFICATES, markdown]
   parts += options.get("more", ())
   drawn = options.get("drawn", ())
   if drawn:
@@ -125,6 +135,14 @@ def hard_sets(names: set) -> str:
   return f"Exact match in %, median (worst seed): {', '.join(descriptions)}."
 
 
+def stage_rows(
+  entry: Entry, archived: dict[str, tuple[dict, list[dict]]]
+) -> list[dict]:
+  """Returns the rows of an entry's run and stage, none if it is not done."""
+  _, rows = archived.get(entry.run, ({}, []))
+  return [row for row in rows if row["stage"] == entry.stage]
+
+
 def lines_of(
   entry: Entry, archived: dict[str, tuple[dict, list[dict]]]
 ) -> list[summary.Line]:
@@ -133,16 +151,14 @@ def lines_of(
   Raises:
     UsageError: rows of different conditions would share a line.
   """
-  _, rows = archived.get(entry.run, ({}, []))
-  stage_rows = [row for row in rows if row["stage"] == entry.stage]
-  lines = []
-  exact = schema.of_metric(stage_rows, "em")
+  rows, lines = stage_rows(entry, archived), []
+  exact = records.of_metric(rows, "em")
   for test_set in dict.fromkeys(row["test_set"] for row in exact):
     test_set_rows = [row for row in exact if row["test_set"] == test_set]
-    schema.only_group(test_set_rows, f"{entry.run}, {entry.stage}, {test_set}")
-    other_rows = [
-      r for r in stage_rows if r["metric"] in ("frontier", "certified")
-    ]
+    summary.single_line(
+      test_set_rows, f"{entry.run}, {entry.stage}, {test_set}"
+    )
+    other_rows = [r for r in rows if r["metric"] in ("frontier", "certified")]
     lines += summary.lines(test_set_rows + other_rows)
   return lines
 
@@ -158,13 +174,13 @@ def grid(
   """
   done_runs = {entry.run for entry, lines in entry_lines if lines}
   shown = [
-    line for _, lines in entry_lines for line in lines if not line.stress
+    line for _, lines in entry_lines for line in lines if not line.is_stress
   ]
   lengths = {n for line in shown for n in line.cells}
   lengths = sorted(
     lengths | {n for entry, _ in entry_lines for n in entry.paper}
   )
-  sets = {line.about["test_set"] for line in shown}
+  sets = {line.labels["test_set"] for line in shown}
   head = ["task", "model", *["test set"] * (len(sets) > 1), ""]
   last_columns = ["frontier", "seeds", "n", "width", "as expected"]
   table = [[*head, *map(str, lengths), *last_columns]]
@@ -192,20 +208,19 @@ def grid(
     names = [entry.task, entry.model]
     if entry.paper:
       add(names, source, [f"{entry.paper.get(n, '')}" for n in lengths])
-    ours = [line for line in lines if not line.stress]
+    ours = [line for line in lines if not line.is_stress]
     if not ours:
       status = "not needed" if entry.stage == "certify" else "no rows"
       status = status if entry.run in done_runs else "not run yet"
       add(names, "ours", ["–"] * len(lengths), ["", status])
     for line in ours:
-      line_names = [*names, *[line.about["test_set"]] * test_set_columns]
-      seeds = len(line.numbers)
-      cells = [tables.cell(line.cells.get(n), seeds, "") for n in lengths]
-      seeds = line.seeds + line.proved
+      line_names = [*names, *[line.labels["test_set"]] * test_set_columns]
+      cells = [tables.cell_text(line, n, "") for n in lengths]
+      seeds = line.seed_count + line.proof
       samples = count(line.cells)
       expected = verdict(entry.expect, line) if line is ours[0] else ""
-      width = line.about["width"]
-      last_cells = [tables.frontier(line), seeds, samples, width, expected]
+      width = line.labels["width"]
+      last_cells = [tables.frontier_text(line), seeds, samples, width, expected]
       add(line_names, "**ours**", cells, last_cells)
   return table
 
@@ -245,14 +260,14 @@ def stress(
 ) -> list[list[str]]:
   """Returns a head and lines of cells: exact match on each hard test set."""
   shown = [
-    (e, line) for e, lines in entry_lines for line in lines if line.stress
+    (e, line) for e, lines in entry_lines for line in lines if line.is_stress
   ]
   lengths = sorted({n for _, line in shown for n in line.cells})
   table = [["task", "model", "test set", *map(str, lengths)]]
   for entry, line in shown:
     line_cells = [line.cells.get(n) for n in lengths]
     cells = [tables.with_worst(cell) if cell else "" for cell in line_cells]
-    table.append([entry.task, entry.model, line.about["test_set"], *cells])
+    table.append([entry.task, entry.model, line.labels["test_set"], *cells])
   return table
 
 
@@ -300,4 +315,4 @@ def commands(
         changed.get(name) or _reused(head),
       ]
     )
-  return [*parts, formats.markdown(table)] if len(table) > 1 else parts
+  return [*parts, tables.to_markdown(table)] if len(table) > 1 else parts
