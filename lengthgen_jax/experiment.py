@@ -17,7 +17,6 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import dataset, mixing, packing
@@ -300,32 +299,37 @@ class Experiment:
     sites = self.sites(scaffold, batch, noise=noise, **options)
     return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(
+  def loss_sum(
     self,
     params: dict,
     scaffold: dict,
     batch: packing.Batch,
     head: str,
-    noise_key: jax.Array,
+    noise: rng.Noise,
     open_heads: tuple | None = None,
-    shards: int = 1,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the summed cross-entropy (nats) as in training, and how many
-    tokens."""
-    noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
+  ) -> jax.Array:
+    """Returns the cross-entropy (nats) summed over the scored tokens, with the
+    noise of training."""
+    logits, _ = self.apply(
+      params, scaffold, batch, head, noise, open_heads=open_heads
+    )
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
+    return (loss * batch.weight).sum()
 
-    def summed(params, examples, noise):
-      args = scaffold, examples, head, noise
-      logits, _ = self.apply(params, *args, open_heads=open_heads)
-      loss = optax.softmax_cross_entropy_with_integer_labels(
-        logits, examples.target
-      )
-      return (loss * examples.weight).sum()
-
-    lines = open_heads and scaffold
-    count = pieces.count(self.model.config, batch, lines, shards)
-    take_piece = lambda cut: (packing.take(batch, cut), noise.take(cut))
-    return pieces.total(summed, params, take_piece, count), batch.weight.sum()
+  def activation_bytes(
+    self,
+    batch: packing.Batch,
+    scaffold: dict,
+    open_heads: tuple | None = None,
+  ) -> int:
+    """Returns the size of the widest arrays that a block writes for an example:
+    attention, and the inside of the MLP."""
+    config, rows = self.model.config, batch.inputs.shape[1]
+    columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
+    if open_heads and scaffold:  # copies of a key, its value, both gradients
+      num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
+      columns = num_lines * (1 + 4 * config.head_dim)
+    return 4 * rows * (config.num_heads * columns + config.mlp_dim)
 
   def hits(
     self,

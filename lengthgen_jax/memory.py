@@ -83,7 +83,7 @@ def check_training(run) -> None:
   """
   seeds, data = run.mesh.shape
   seeds_per_device = len(run.seeds) // seeds
-  states = _size(run.abstract) // seeds
+  states = _size(run.abstract_states) // seeds
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   step_size = (
     seeds_at_once * _of_step(run.experiment, run.open_heads is not None) // data
@@ -104,8 +104,8 @@ def check_training(run) -> None:
 def _of_step(experiment, lined: bool) -> int:
   """Returns what one seed's gradient step needs.
 
-  That is a batch and, of what the backward pass takes at once (models.pieces),
-  the inputs of dense layers and, where attention visits every key, its weights
+  That is a batch and, of what the backward pass of a microbatch takes, the
+  inputs of dense layers and, where attention visits every key, its weights
   in float32.
   """
   config, data_sets = experiment.model.config, experiment.data

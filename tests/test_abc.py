@@ -310,7 +310,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
     if run.folder.name == "interpolate":
       return train(run)
     assert run.seeds == (better,)
-    store = run.store
+    store = run.open_checkpoints()
     store.save(60, jax.tree.map(lambda x: x[better:][:1], states), run.config)
     store.close()
 

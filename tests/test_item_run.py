@@ -6,7 +6,7 @@ from command import changed, inside
 
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import seeds
+from lengthgen_jax.training import train_step
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,10 @@ def sorting(tmp_path_factory):
   )
   run = workdirs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
-  store = run.store
-  store.save(7, seeds.init_states(run.spec, jnp.array(run.seeds)), run.config)
+  store = run.open_checkpoints()
+  store.save(
+    7, train_step.init_seeds(run.spec, jnp.array(run.seeds)), run.config
+  )
   store.close()
   done = inside("--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr

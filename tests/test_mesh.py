@@ -23,8 +23,7 @@ from lengthgen_jax.config import build, fields, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import attention_statistics, workdir
-from lengthgen_jax.training import loop, mesh, optimizer
-from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import loop, mesh, optimizer, train_step
 from lengthgen_jax.training.mesh import ONE
 from lengthgen_jax.training.train_step import TrainSpec
 
@@ -69,9 +68,10 @@ def test_every_leaf_of_the_states_is_split_over_seeds(eight):
 
 
 def test_every_device_has_its_share_of_the_batch_alone(eight):
-  """In the compiled program, as pieces that fit its cache."""
+  """In the compiled program, as microbatches that fit its cache."""
   found = eight["models"]
-  assert found["pieces (1, 1)"] == 8 and found["pieces (2, 4)"] == 2
+  assert found["microbatches (1, 1)"] == 8
+  assert found["microbatches (2, 4)"] == 2
   assert found["batches (1, 1)"] > 300
   assert found["batches (2, 4)"] < 20 and found["shares (2, 4)"] > 1000
 
@@ -229,10 +229,10 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   scaffold = build.make_scaffold(config, built)
   spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
   seeds = jnp.array(tuple(config.seeds))
-  states = jax.eval_shape(partial(many.init_states, spec), seeds)
+  states = jax.eval_shape(partial(train_step.init_seeds, spec), seeds)
   rounds = jnp.int32(3)
   assert lowers(
-    partial(many.train_chunk, spec), states, seeds, scaffold, rounds
+    partial(train_step.train_seeds, spec), states, seeds, scaffold, rounds
   )
   shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   own = of_seed(scaffold, 0)

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
@@ -15,6 +16,7 @@ from lengthgen_jax.attention.lines import LEFT, WHOLE, of_seed
 from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
 
 ALIGNED = {"arithmetic.aligned": True}
@@ -309,7 +311,8 @@ def test_a_step_along_lines_is_that_of_all_pairs():
 
   @functools.partial(jax.jit, static_argnums=0)
   def step(heads):
-    loss = lambda p: built.loss(p, own, batch, "addition", key, heads)[0]
+    noise = Noise(key, jnp.arange(len(batch.inputs)))
+    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, heads)
     return jax.value_and_grad(loss)(params)
 
   jax.tree.map(

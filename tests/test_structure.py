@@ -44,6 +44,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | READ
   | {"config", "training", "results"}
   | {"memory"},
+  "papers": {"errors", "config", "pipelines", "probes", "results"},
   "benchmark": MODEL
   | LEAVES
   | {"evaluation", "config", "training"}
@@ -58,8 +59,10 @@ MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 ONLY = {
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
+    "lengthgen_jax.tasks.packing",
     "lengthgen_jax.tasks.packing.Batch",
     "lengthgen_jax.tasks.mixing.Part",
+    "lengthgen_jax.tasks.mixing.Share",
     "lengthgen_jax.tasks.mixing.StepSpec",
   },
   ("evaluation", "training"): MESH,

@@ -27,7 +27,7 @@ from lengthgen_jax.tasks.dataset import NUMBERS
 from lengthgen_jax.tasks.mixing import MIXING
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.training.optimizer import SCHEDULES
-from lengthgen_jax.training.seeds import SEED_AXES
+from lengthgen_jax.training.train_step import SEED_AXES
 
 
 class Condition(NamedTuple):

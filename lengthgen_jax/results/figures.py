@@ -336,11 +336,7 @@ def draw_run(
 
 
 def draw_table(
-  name: str,
-  entries: list,
-  archived: dict[str, tuple[dict, list[dict]]],
-  folder: pathlib.Path,
-  along: str = "",
+  name: str, rows: list[dict], folder: pathlib.Path, along: str = ""
 ) -> list[tuple[str, pathlib.Path]]:
   """Draws the figures of a table: by length, on hard inputs, against a field.
 
@@ -348,30 +344,24 @@ def draw_table(
 
   Args:
     name: name of the table, with which the names of the files begin.
-    entries: rows of the table, each a markdown_report.Entry.
-    archived: (head, rows) by run, as in `markdown_report.page`.
+    rows: rows of any runs, under the table's names of the methods.
     folder: where the figures are written.
-    along: the config field that `by_field` draws, "" if there is none.
+    along: the config field that `by_field` draws; rows hold its value under its
+      name. "" if there is none.
 
   Returns:
     (caption, path of the PNG) of each figure.
   """
   rows_by_size = {}
-  for entry in entries:
-    for row in archived.get(entry.run, ({}, []))[1]:
-      if row["stage"] == entry.stage and row["metric"] in ("em", "edit"):
-        fields = {"method": entry.model, "stage": "train", "run": entry.run}
-        if entry.value is not None:
-          fields[along] = entry.value
-        size = row["task"], row["width"]
-        rows_by_size.setdefault(size, []).append(row | fields)
+  for row in of_metric(rows, "em") + of_metric(rows, "edit"):
+    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
   paths, field = [], along.rpartition(".")[2]
-  for (task, width), rows in rows_by_size.items():
+  for (task, width), size_rows in rows_by_size.items():
     prefix, title = f"{name}_{task}_{width}_", f"{task}, width={width}"
-    paths += draw_run(rows, folder, title, prefix)
+    paths += draw_run(size_rows, folder, title, prefix)
     field_rows = [
       row | {"method": row["method"].partition(f", {field}=")[0]}
-      for row in of_metric(rows, "em")
+      for row in of_metric(size_rows, "em")
       if along in row and varied_by(row) == "length"
     ]
     if len({row[along] for row in field_rows}) > 1:

@@ -5,7 +5,7 @@ A grid is a head and lines of cells, all of them text.
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lengthgen_jax.results import summary
 from lengthgen_jax.results.summary import Cell, Line, joined_values
@@ -111,7 +111,7 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
 
 
 def certificate_grid(
-  named_rows: list[tuple[str, str, list[dict]]],
+  named_rows: Iterable[tuple[str, str, list[dict]]],
 ) -> list[list[str]]:
   """Returns a grid of what certificates say; there may be none.
 
