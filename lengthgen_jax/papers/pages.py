@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lengthgen_jax.papers import overview, provenance
 from lengthgen_jax.papers.experiments import SIZES, Run, Table, run_of
@@ -211,7 +211,8 @@ def labelled_rows(
   """
   labelled = []
   for entry in entries:
-    labels = {"method": entry.model, "stage": "train", "run": entry.run}
+    labels: dict[str, Any] = {"method": entry.model, "stage": "train"}
+    labels["run"] = entry.run
     if entry.value is not None:
       labels[along] = entry.value
     labelled += [
