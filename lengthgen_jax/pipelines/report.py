@@ -14,7 +14,7 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 
 from lengthgen_jax.config.files import CHANGEABLE
-from lengthgen_jax.errors import UsageError, check, reading
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
@@ -99,7 +99,7 @@ def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
       f"{file}: no config.json beside it says how it was made",
     )
   for file in sorted(root.rglob("config.json")):
-    with reading(f"{file}: cannot be read"):
+    with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text())
     try:
       asked(config)
