@@ -75,18 +75,20 @@ def measure(
     "skipped", the reasons why others were not, by title.
   """
   deadline = time.perf_counter() + section.budget
+  rows: list[dict] = []
+  skipped: dict[str, str] = {}
   results = {"version": lengthgen_jax.__version__}
   results |= timing.describe_device(workload.experiment.model.config.dtype)
-  results |= {"rows": [], "skipped": {}}
+  results |= {"rows": rows, "skipped": skipped}
   for name in section.only or BENCHMARKS:
     try:
       for cases in BENCHMARKS[name](workload, section):
-        rows, skipped = time_group(cases, section, deadline)
-        results["rows"] += rows
-        results["skipped"] |= skipped
+        group_rows, group_skipped = time_group(cases, section, deadline)
+        rows += group_rows
+        skipped |= group_skipped
         records.write_text(path, json.dumps(results, indent=1))
     except UsageError as error:
-      results["skipped"][name] = str(error)
+      skipped[name] = str(error)
   records.write_text(path, json.dumps(results, indent=1))
   return results
 

@@ -150,8 +150,8 @@ def retraining(changes: dict[str, Any]) -> Workload:
   config = make_config("addition", changes)
   workload = make_workload(fields.retrain_config(config, (0,), None))
   heads = workload.experiment.model.config.num_heads
-  segments = range(len(workload.experiment.task.segments))
-  digits = [Line(segment, RIGHT, 1, 0) for segment in segments]
+  operands = range(len(workload.experiment.site_segments["cross"]))
+  digits = [Line(operand, RIGHT, 1, 0) for operand in operands]
   itself, start_token = Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 0, 0)
   lines = {
     "self": shared_lines([itself, start_token], heads),
@@ -185,11 +185,14 @@ def training_steps(
   opt_state = optimizer.make(workload.train).init(params)
 
   def run(params, opt_state, scaffold, seed, rounds):
-    def train_round(i, carry):
+    def train_round(i: jax.Array, carry: tuple) -> tuple:
+      params, opt_state = carry
       for step_spec in experiment.step_specs:
         batches = draw_batches(spec, step_spec, seed, i)
-        carry = train_step(spec, step_spec, *carry, batches, scaffold)[:2]
-      return carry
+        params, opt_state, _ = train_step(
+          spec, step_spec, params, opt_state, batches, scaffold
+        )
+      return params, opt_state
 
     return jax.lax.fori_loop(0, rounds, train_round, (params, opt_state))
 

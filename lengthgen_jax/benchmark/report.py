@@ -47,9 +47,7 @@ def table(results: dict) -> str:
     f"left out: {title}: {reason}"
     for title, reason in results["skipped"].items()
   ]
-  return "\n".join(
-    [device, *lines, LEGEND, *ratios(results["rows"]), *skipped]
-  )
+  return "\n".join([device, *lines, LEGEND, *ratios(results["rows"]), *skipped])
 
 
 def _number(value: float) -> str:
