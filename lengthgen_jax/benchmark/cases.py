@@ -261,7 +261,7 @@ def evaluation(
     batch = test_inputs(model, length)
 
   def run(params, scaffold, batch):
-    args = params, scaffold, batch, experiment.task.name
+    args = params, scaffold, batch, experiment.heads[0]
     return experiment.hits(*args, sparse_plan=sparse_plan)
 
   return Case(
@@ -286,7 +286,7 @@ def decoding(model: Model, length: int) -> list[Case]:
 
   def recompute(params, scaffold, batch, last_row):
     def decode_row(i, inputs):
-      args = batch._replace(inputs=inputs), experiment.task.name
+      args = batch._replace(inputs=inputs), experiment.heads[0]
       logits, _ = experiment.apply(params, scaffold, *args)
       token = logits[:, i].argmax(-1).astype(inputs.dtype)
       return inputs.at[:, i + 1].set(token)

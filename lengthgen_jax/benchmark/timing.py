@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend import core
 
 from lengthgen_jax import memory
@@ -118,8 +119,9 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
       case "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
         left, result = equation.invars[0].aval, equation.outvars[0].aval
-        inside = math.prod(left.shape[axis] for axis in contracted)
-        flops += 2.0 * inside * math.prod(result.shape)
+        assert isinstance(left, ShapedArray) and isinstance(result, ShapedArray)
+        summed = math.prod(left.shape[axis] for axis in contracted)
+        flops += 2.0 * summed * math.prod(result.shape)
       case "cond":
         flops += max(inner)
       case "scan":
