@@ -8,8 +8,8 @@ import untrained
 
 from lengthgen_jax.attention.biases.window import Line, shared_lines
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, of_seed
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import LONG, Model
-from lengthgen_jax.models import decode
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]

@@ -27,7 +27,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
-  "models": SMALL | {"attention"},
+  "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors"},
   "registry": {"errors"},
@@ -56,6 +56,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
 MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
 # Where a room may import no more of another than this.
 ONLY = {
+  ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
     "lengthgen_jax.tasks.packing",
