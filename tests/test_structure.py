@@ -44,6 +44,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | READ
   | {"config", "training", "results"}
   | {"memory"},
+  "papers": {"errors", "config", "pipelines", "probes", "results"},
   "benchmark": MODEL
   | LEAVES
   | {"evaluation", "config", "training"}
@@ -53,7 +54,10 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "__init__": {"pipelines"},
   "configs": {"config"},
 }
-MESH = {"lengthgen_jax.training.mesh.ONE", "lengthgen_jax.training.mesh.Mesh"}
+MESH = {
+  "lengthgen_jax.training.mesh.SINGLE_DEVICE",
+  "lengthgen_jax.training.mesh.Mesh",
+}
 # Where a room may import no more of another than this.
 ONLY = {
   ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},

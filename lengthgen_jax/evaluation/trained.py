@@ -18,7 +18,7 @@ from lengthgen_jax.evaluation import answers, decode
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Output rows beyond which outputs are decoded where that keeps few keys, as one
 # teacher-forced pass would not fit memory.
@@ -73,7 +73,7 @@ class Model:
   stopped_at: int = -1
   diverged: bool = False
   em: float = 0.0
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def open_heads(self) -> tuple | None:
@@ -143,7 +143,7 @@ class Model:
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     usual_mb = 16 if jax.default_backend() == "cpu" else 1024
     examples = ((test.memory_mb or usual_mb) << 20) // per_example
-    return max(examples, 1) * self.mesh.count
+    return max(examples, 1) * self.mesh.size
 
   def hits(
     self, batch: Batch
@@ -255,8 +255,8 @@ def _hits(
   batch: Batch,
 ):
   """Returns right tokens and exact match of a teacher-forced pass, compiled."""
-  args = params, scaffold, mesh.split(batch), experiment.task.name
-  return mesh.whole(experiment.hits(*args, open_heads=open_heads))
+  args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
+  return mesh.replicate(experiment.hits(*args, open_heads=open_heads))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -271,9 +271,9 @@ def _greedy(
   count: jax.Array,
 ):
   """Returns greedily decoded outputs, compiled."""
-  args = experiment, params, scaffold, mesh.split(batch), count, stop
+  args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
   outputs = decode.stream(*args, ring) if ring else decode.greedy(*args)
-  return mesh.whole(outputs)
+  return mesh.replicate(outputs)
 
 
 def models(run, states, checkpoint: str) -> list[Model]:
@@ -297,7 +297,7 @@ def models(run, states, checkpoint: str) -> list[Model]:
       stopped_at=int(states.stopped_at[r]),
       diverged=bool(states.diverged[r]),
       em=max(float(states.best_em[r]), 0.0),
-      mesh=run.mesh.flat,
+      mesh=run.mesh.for_one_seed(),
     )
     for r, seed in enumerate(run.seeds)
   ]

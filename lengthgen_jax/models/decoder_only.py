@@ -76,7 +76,7 @@ class DecoderOnly(nn.Module):
     """Returns token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
     # Both sides of an encoder-decoder get the same noise.
-    position_noise = None if noise is None else noise.of("positions")
+    position_noise = None if noise is None else noise.fold_in("positions")
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 

@@ -297,8 +297,8 @@ def dropout(
   rate = module.config.dropout_rate
   if noise is None or not rate:
     return x_BxLxD
-  layer_noise = noise.of("/".join(("dropout", *module.path, name)))
-  mask = layer_noise.kept(x_BxLxD.shape[1:], rate)
+  layer_noise = noise.fold_in("/".join(("dropout", *module.path, name)))
+  mask = layer_noise.dropout_mask(x_BxLxD.shape[1:], rate)
   return jnp.where(mask, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
 
 

@@ -89,5 +89,5 @@ def _closed(
     keep=1,
     open_heads=run.experiment.sparse_training_heads(scaffold),
     watch=None,
-    mesh=run.mesh.fit(1, run.train.batch_size),
+    mesh=run.mesh.for_seeds(1, run.train.batch_size),
   )

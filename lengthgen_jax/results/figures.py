@@ -8,7 +8,7 @@ beyond the training lengths, in our runs and in published ones.
 
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -353,7 +353,7 @@ LINES = 8  # the most curves that a reader can tell apart in one figure
 def draw(
   name: str,
   entries: list,
-  archived: dict[str, tuple[dict, list[dict]]],
+  archived: Mapping[str, tuple[dict, list[dict]]],
   folder: str | pathlib.Path,
   along: str = "",
 ) -> list[tuple[str, pathlib.Path]]:

@@ -8,7 +8,7 @@ import os
 import pathlib
 
 from lengthgen_jax import hosts
-from lengthgen_jax.errors import check, reading
+from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.results import schema
 
 
@@ -21,7 +21,7 @@ def read(path: str | pathlib.Path) -> list[dict]:
     UsageError: another line is no JSON, or the file cannot be read.
   """
   path, rows = pathlib.Path(path), []
-  with reading(f"{path}: cannot be read"):
+  with file_errors(f"{path}: cannot be read"):
     lines = path.read_text().splitlines() if path.exists() else []
   for i, line in enumerate(lines, 1):
     try:

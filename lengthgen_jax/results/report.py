@@ -5,7 +5,7 @@ import pathlib
 
 from flax.traverse_util import flatten_dict
 
-from lengthgen_jax.errors import UsageError, check, reading
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.results import (
   figures,
   formats,
@@ -93,7 +93,7 @@ def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
     )
   configs = {}
   for file in sorted(root.rglob("config.json")):
-    with reading(f"{file}: cannot be read"):
+    with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text())
     try:
       asked(config)

@@ -16,7 +16,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.training import train_step
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
-from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import Status, TrainSpec, TrainState
 
@@ -56,7 +56,7 @@ class Run:
   open_heads: tuple | None = None
   watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
@@ -142,7 +142,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       chunk_count += 1
       states, pending = receive(pending, states), status
       if run.watch is not None and chunk_count % run.watch_every == 0:
-        log.write_watched(run.watch(run, run.mesh.read(states)))
+        log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = any_host_stops(bool(signals))
       if chunk_count % run.save_every == 0 or stop:
         states, pending = receive(pending, states), None
@@ -170,7 +170,7 @@ def restore_or_init(
   Returns:
     The states, and the steps of the seeds that are saved; None if none is.
   """
-  abstract = run.mesh.of_seeds(run.abstract_states)
+  abstract = run.mesh.shard_shapes(run.abstract_states)
   step, states = checkpoints.restore(abstract, report=run.report, repair=True)
   if states is not None:
     run.report(f"resumed at step {step}")
@@ -181,7 +181,7 @@ def restore_or_init(
     stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
     params = jax.tree.map(stack, states.params, *initial)
     states = states.replace(params=params)
-  return run.mesh.place(states), None
+  return run.mesh.shard_seeds(states), None
 
 
 def load(run: Run, checkpoint: str) -> TrainState:

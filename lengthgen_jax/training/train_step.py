@@ -21,7 +21,7 @@ from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
@@ -122,7 +122,7 @@ class TrainSpec:
   experiment: Trainable
   train: optimizer.TrainConfig
   open_heads: tuple | None = None
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def steps_per_round(self) -> int:
@@ -276,7 +276,7 @@ def draw_batches(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)
-      batches[-1].append((spec.mesh.split(batch), part_key))
+      batches[-1].append((spec.mesh.shard_batch(batch), part_key))
   return batches
 
 
@@ -448,7 +448,7 @@ def validate(
     _, exact_B = experiment.hits(
       params,
       scaffold,
-      spec.mesh.split(batch),
+      spec.mesh.shard_batch(batch),
       head,
       open_heads=spec.open_heads,
     )
@@ -594,11 +594,13 @@ def end_chunk(
 # Many seeds.
 
 
-def over_seeds(function: Callable, axis: str, mesh: Mesh = ONE) -> Callable:
+def over_seeds(
+  function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
+) -> Callable:
   """Maps a function of one seed's arguments over stacked ones [R, ...]."""
   if axis == "vmap":
-    return mesh.over_seeds(jax.vmap(function))
-  return mesh.over_seeds(
+    return mesh.shard_map_seeds(jax.vmap(function))
+  return mesh.shard_map_seeds(
     lambda *stacked: jax.lax.map(
       lambda arguments: function(*arguments), stacked
     )
@@ -645,7 +647,7 @@ def train_seeds(
   states, metrics = map_seeds(
     states, seed_R, jax.tree.map(spread, scaffold), replay
   )
-  metrics = spec.mesh.whole(metrics)
+  metrics = spec.mesh.replicate(metrics)
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
@@ -656,7 +658,7 @@ def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   chunk.
   """
   small = states.replace(params=None, opt_state=None, best_params=None)
-  return mesh.whole(jax.tree.map(jnp.copy, small))
+  return mesh.replicate(jax.tree.map(jnp.copy, small))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

@@ -11,7 +11,7 @@ from lengthgen_jax.attention.biases.scaffold import DENSE_CLOSED, Shape
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.attention.matrices import SiteMatrix
-from lengthgen_jax.errors import check, reading
+from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2
 SITES = ("self", "cross", "encoder")
@@ -48,7 +48,7 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   Raises:
     UsageError: the file is missing, of another schema, or holds NaN.
   """
-  with reading(f"bias.file={path}: cannot be read"), np.load(path) as file:
+  with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
     arrays = dict(file)
   for name, value in arrays.items():
     if value.dtype.kind == "f":
