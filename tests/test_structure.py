@@ -29,11 +29,12 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "attention": SMALL,
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors"},
+  "memory": {"errors", "attention"},
   "registry": {"errors"},
   "register": MODEL | {"probes"},
   "config": MODEL | {"training"},
-  "training": {"errors", "rng", "tasks", "experiment", "results", "hosts"},
+  "training": {"errors", "rng", "tasks", "experiment", "results", "hosts"}
+  | {"attention"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
@@ -61,6 +62,9 @@ MESH = {
 # Where a room may import no more of another than this.
 ONLY = {
   ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
+  ("training", "attention"): {
+    "lengthgen_jax.attention.biases.scaffold.SparsePlan",
+  },
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
     "lengthgen_jax.tasks.packing",

@@ -17,7 +17,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
@@ -318,7 +318,7 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
     states[rows][:, None],
     _unrotated,
     {site: select_keys(site) for site in keys},
-    {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
+    {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
   )

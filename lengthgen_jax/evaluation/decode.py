@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.kernel import Gathered
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 from lengthgen_jax.models.layers import ModelConfig
@@ -129,7 +130,7 @@ def stream(
   batch: Batch,
   outputs: jax.Array | int,
   stop: int | None,
-  ring: tuple[int, int],
+  cache_window: tuple[int, int],
 ) -> jax.Array:
   """Decodes like `greedy` along lines: time linear in the outputs, a short
   cache.
@@ -140,8 +141,8 @@ def stream(
 
   Args:
     experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
-    ring: (first, recent): of self-attention's keys, the first ones and the most
-      recent ones stay in the cache (attention.lines.SiteLines.ring).
+    cache_window: (first, recent): of self-attention's keys, the first ones and
+      the most recent ones stay in the cache (SiteLines.cache_window).
 
   Returns:
     As `greedy`.
@@ -152,7 +153,7 @@ def stream(
   for_all = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
   memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
   memory_index = _memory_index(model.config, batch)
-  first, recent = ring
+  first, recent = cache_window
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
@@ -201,18 +202,19 @@ def stream(
 
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
-) -> tuple[Gathered, Gathered]:
+) -> tuple[SparseBias, SparseBias]:
   """Returns the biases of self- and cross-attention on the few keys that rows
   see."""
-  closed = tuple((site, ((),)) for site in ("self", "cross"))
-  biases = experiment.sites(scaffold, part, open_heads=closed).biases
+  plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
+  biases = experiment.sites(scaffold, part, sparse_plan=plan).biases
   self_bias, cross_bias = biases["self"], biases["cross"]
-  assert isinstance(self_bias, Gathered) and isinstance(cross_bias, Gathered)
+  assert isinstance(self_bias, SparseBias)
+  assert isinstance(cross_bias, SparseBias)
   return self_bias, cross_bias
 
 
-def _select_row(bias: Gathered, row: jax.Array) -> Gathered:
-  """Selects one row of a Gathered bias."""
+def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
+  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lengthgen_jax import __version__
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.results import records, schema
+from lengthgen_jax.results import records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CODE = ("lengthgen_jax", "configs")
@@ -166,7 +166,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
     except (KeyError, TypeError, ValueError) as error:
       raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
     for row in rows:
-      flaw = schema.flaw(row)
+      flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
       run_rows.append(row | {"run": head["run"]})
   return ArchivedRun(head, run_rows)
@@ -229,7 +229,7 @@ def _compare_ranges(old: list[dict], new: list[dict]) -> list[str]:
   """Returns the differences where exact match must be in the seeds' range."""
   old_places, new_places, messages = {}, {}, []
   for places, rows in ((old_places, old), (new_places, new)):
-    for row in schema.of_metric(rows, "em"):
+    for row in records.of_metric(rows, "em"):
       places.setdefault(_place(row)[1:], {})[row["seed"]] = row
   for place, old_seeds in old_places.items():
     new_seeds = new_places.get(place, {})
