@@ -204,9 +204,9 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   Returns:
     A line of text for each difference.
   """
-  new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
   if not exact:
-    old = schema.of_metric(old, "em")
+    old, new = (schema.of_metric(rows, "em") for rows in (old, new))
+  new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
   for row in old:
     ranges.setdefault(_place(row)[1:], []).append(row["value"])
   for row in old:
