@@ -16,7 +16,7 @@ from lengthgen_jax.papers import overview, pages, provenance, runs
 from lengthgen_jax.papers.experiments import SIZES, Row, Table
 from lengthgen_jax.pipelines import abc
 from lengthgen_jax.probes import comparison
-from lengthgen_jax.results import figures, records, schema
+from lengthgen_jax.results import figures, reach, records, summary
 
 DOCS = REPOSITORY / "docs" / "results"
 RUNS = {
@@ -151,7 +151,7 @@ def test_archived_rows_are_the_rows(tmp_path):
   path = tmp_path / "a.jsonl"
   provenance.write_run(path, [*rows, row(metric="token")], HEAD)
   head, read_rows = provenance.read_run(path)
-  ordered = lambda some: sorted(some, key=lambda one: str(schema.key(one)))
+  ordered = lambda some: sorted(some, key=lambda one: str(records.key(one)))
   assert head == HEAD
   assert ordered(read_rows) == ordered([one | {"run": "a"} for one in rows])
   records.write(tmp_path / "whole.jsonl", rows)
@@ -304,9 +304,9 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
 
 def test_a_proof_is_of_the_run_that_has_it():
   proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
-  models = schema.proved([proof | {"run": "a"}])
-  mark = lambda run: schema.proof_mark([row(seeds_asked=1, run=run)], models)
-  assert mark("a") == " ∀" and mark("b") == ""
+  exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
+  lines = summary.lines([*exact_rows, proof | {"run": "a"}])
+  assert [line.proof for line in lines] == [" ∀", ""]
 
 
 def test_a_page_folds_and_explains_its_hard_inputs():
@@ -341,8 +341,8 @@ def test_many_methods_are_squares(monkeypatch):
 
 def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
-  monkeypatch.setattr(figures, "draw", lambda *_: [])
-  monkeypatch.setattr(figures, "figure", lambda *_: None)
+  monkeypatch.setattr(figures, "draw_table", lambda *_: [])
+  monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
   monkeypatch.setattr(comparison, "figure", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
@@ -490,7 +490,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   tables, clone, tmp_path, capsys, monkeypatch
 ):
   clone()
-  name, figure = "addition-window_cpi", "figures/accuracy_by_length.png"
+  name, figure = "addition-window_cpi", "figures/em_by_length.png"
   config = f"{REPOSITORY}/tests/tiny.py:addition,window_cpi"
   tiny = Table("Tiny", "About.", [Row("addition", "+w=1", config, {6: 100})])
   tiny = tiny._replace(
@@ -523,13 +523,13 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   median = sum(100 * one["value"] for one in rows) / 2
   page = (results / "tiny.md").read_text()
   assert f"{median:.1f}" in page and "![not drawn]" not in page
-  assert f"![drawn](figures/{name}/accuracy_by_length.png)" in page
+  assert f"![drawn](figures/{name}/em_by_length.png)" in page
   # A table that looks inside asks for the probes alone.
   assert "1 of 1" in output("probed")
   archived = provenance.read_run(results / "rows" / f"{name}.jsonl")
   assert archived.head == head
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
-  intact = schema.of_metric(archived.probes, "intact")
+  intact = records.of_metric(archived.probes, "intact")
   cell = comparison.table({"ours": intact})[1][2]
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")

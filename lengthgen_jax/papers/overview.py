@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.papers.provenance import Archive, rows_of
-from lengthgen_jax.results import figures, formats, schema, summary, tables
+from lengthgen_jax.results import reach, summary, tables
 
 
 class Line(NamedTuple):
@@ -149,16 +149,12 @@ def table(part: Part, archive: Archive) -> str:
   lengths = [f"{n:,}".replace(",", " ") for n in part.lengths]
   grid = [[part.title, "method", "seeds", *lengths, "∀"]]
   for task, method, run, stage in part.lines:
-    line = figures.last(rows_of(archive, run), stage, part.test_set)
+    line = summary.final_line(rows_of(archive, run), stage, part.test_set)
     if line is not None:
       cells = [cell(line.cells.get(n)) for n in part.lengths]
-      proved = {
-        row["seed"]
-        for row in line.group.rows
-        if schema.proof_mark([row], line.models)
-      }
-      grid.append([task, method, line.seeds, *cells, f"{len(proved) or ''}"])
-  return formats.markdown(grid) + "\n" if len(grid) > 1 else ""
+      proved = len(line.proved_seeds) or ""
+      grid.append([task, method, line.seed_count, *cells, f"{proved}"])
+  return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
 
 
 def cell(seeds: summary.Cell | None) -> str:
@@ -216,7 +212,7 @@ REACH = {
 }
 
 
-def reach(results: pathlib.Path, archive: Archive) -> str:
+def reach_section(results: pathlib.Path, archive: Archive) -> str:
   """Draws how far beyond training our models and published ones are right.
 
   Args:
@@ -225,21 +221,23 @@ def reach(results: pathlib.Path, archive: Archive) -> str:
   Returns:
     A section of the index with the figure; "" where nothing was measured.
   """
-  ours = []
-  for run, (task, who) in REACH.items():
-    ours += figures.farthest(task, who, rows_of(archive, run))
+  marks = [
+    reach.farthest(task, who, rows_of(archive, run))
+    for run, (task, who) in REACH.items()
+  ]
+  ours = [mark for mark in marks if mark]
   if not ours:
     return ""
   units = {mark.task: mark.unit for mark in ours}
   published = [
-    figures.Mark(task, who, trained, tested, exact, units[task])
+    reach.Mark(task, who, trained, tested, exact, units[task])
     for task, who, trained, tested, exact in PUBLISHED
     if task in units
   ]
   path = results / "figures" / "reach.png"
-  figures.figure(ours, published, path, "how far tests go beyond training")
-  marks = formats.markdown(figures.table(ours, published))
-  return SECTION.format(figure=path.relative_to(results), table=marks)
+  reach.reach_figure(ours, published, path, "how far tests go beyond training")
+  table = tables.to_markdown(reach.reach_grid(ours, published))
+  return SECTION.format(figure=path.relative_to(results), table=table)
 
 
 SECTION = """

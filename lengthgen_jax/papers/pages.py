@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lengthgen_jax.papers import overview, provenance
 from lengthgen_jax.papers.experiments import SIZES, Run, Table, run_of
@@ -11,10 +11,8 @@ from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
 from lengthgen_jax.probes import comparison
 from lengthgen_jax.results import (
   figures,
-  formats,
   html_report,
   records,
-  schema,
   summary,
   tables,
 )
@@ -48,6 +46,12 @@ LEGEND = (
   " bound of the worst]; n samples per seed and length. Frontier: the longest"
   " length with at least 99 % by the lower bound, ≥ where nothing failed as far"
   " as was looked, ∀ where every seed is proved right at every length."
+)
+
+CERTIFICATES = (
+  "Of so many seeds; inputs that differ in what the model's rows see, and the"
+  " smallest margin among them, from the least to the greatest of the seeds."
+  " [What this proves](../certificates.md)."
 )
 
 # What hard test sets are, by the beginnings of their names.
@@ -110,8 +114,8 @@ def write(
     paths.append(results / "report.html")
     records.write_text(paths[-1], html_report.page("Kept results", rows, gaps))
   paths.insert(0, results / "README.md")
-  reach = overview.reach(results, archive)
-  text = INDEX.format(table=formats.markdown(index), reach=reach)
+  reach = overview.reach_section(results, archive)
+  text = INDEX.format(table=tables.to_markdown(index), reach=reach)
   records.write_text(paths[0], text)
   if readme:
     text = overview.put_tables(readme.read_text(), archive)
@@ -167,7 +171,9 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
   folder = results / "figures"
-  drawn = figures.draw(prefix, entries, archive, folder, table.along)
+  drawn = figures.draw_table(
+    prefix, labelled_rows(entries, archive, table.along), folder, table.along
+  )
   for caption, run, path in table.figures:
     file = folder / run / pathlib.Path(path).name
     if file.exists():
@@ -184,13 +190,37 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      formats.markdown(comparison.table(probes)),
+      tables.to_markdown(comparison.table(probes)),
     ]
   if drawn:
     parts.append("## Figures")
     parts += [f"![{text}]({path.relative_to(results)})" for text, path in drawn]
   parts += commands(runs_of(name, size), archive)
   return "\n\n".join([f"# {table.title}", *parts]) + "\n"
+
+
+def labelled_rows(
+  entries: list[Entry], archive: Archive, along: str
+) -> list[dict]:
+  """Returns the rows of entries, which are called as a page calls them.
+
+  Args:
+    entries: rows of a page.
+    archive: their rows.
+    along: the config field whose value a row gets where its entry has one.
+  """
+  labelled = []
+  for entry in entries:
+    labels: dict[str, Any] = {"method": entry.model, "stage": "train"}
+    labels["run"] = entry.run
+    if entry.value is not None:
+      labels[along] = entry.value
+    labelled += [
+      row | labels
+      for row in rows_of(archive, entry.run)
+      if row["stage"] == entry.stage
+    ]
+  return labelled
 
 
 def tables_of(
@@ -209,7 +239,7 @@ def tables_of(
   """
   entry_rows = [(entry, rows_of(archive, entry.run)) for entry in entries]
   entry_lines = [(entry, lines_of(entry, rows)) for entry, rows in entry_rows]
-  parts = [formats.markdown(main_table(entry_lines, source))]
+  parts = [tables.to_markdown(main_table(entry_lines, source))]
   done = {entry.run for entry, lines in entry_lines if lines}
   runs = dict.fromkeys(entry.run for entry in entries)
   if gaps := [f"`{run}`" for run in runs if run not in done]:
@@ -229,12 +259,16 @@ def tables_of(
       "## Hard and odd inputs",
       f"Exact match in %, median (worst seed): {', '.join(meanings)}.",
       f"<details><summary>{len(hard) - 1} lines</summary>",
-      formats.markdown(hard),
+      tables.to_markdown(hard),
       "</details>",
     ]
-  proofs = summary.grid(entry_rows)
-  if len(proofs) > 1:
-    parts += ["## Certificates", summary.ABOUT, formats.markdown(proofs)]
+  certificates = tables.certificate_grid(
+    (entry.task, entry.model, [r for r in rows if r["stage"] == entry.stage])
+    for entry, rows in entry_rows
+  )
+  if len(certificates) > 1:
+    markdown = tables.to_markdown(certificates)
+    parts += ["## Certificates", CERTIFICATES, markdown]
   return parts
 
 
@@ -251,10 +285,10 @@ def lines_of(entry: Entry, rows: list[dict]) -> list[summary.Line]:
   rows = [row for row in rows if row["stage"] == entry.stage]
   others = [row for row in rows if row["metric"] in ("frontier", "certified")]
   test_sets, lines = {}, []
-  for row in schema.of_metric(rows, "em"):
+  for row in records.of_metric(rows, "em"):
     test_sets.setdefault(row["test_set"], []).append(row)
   for test_set, exact_rows in test_sets.items():
-    schema.only_group(exact_rows, f"{entry.run}, {entry.stage}, {test_set}")
+    summary.single_line(exact_rows, f"{entry.run}, {entry.stage}, {test_set}")
     lines += summary.lines(exact_rows + others)
   return lines
 
@@ -270,13 +304,13 @@ def main_table(
   """
   done = {entry.run for entry, lines in entry_lines if lines}
   shown = [
-    (entry, [line for line in lines if not line.stress])
+    (entry, [line for line in lines if not line.is_stress])
     for entry, lines in entry_lines
   ]
   lines = [line for _, entry_lines in shown for line in entry_lines]
   lengths = {n for entry, _ in shown for n in entry.paper}
   lengths = sorted(lengths | {n for line in lines for n in line.cells})
-  test_sets = {line.about["test_set"] for line in lines}
+  test_sets = {line.labels["test_set"] for line in lines}
   names_of = lambda task, model, test_set: (
     [task, model, test_set] if len(test_sets) > 1 else [task, model]
   )
@@ -293,11 +327,10 @@ def main_table(
       cells = ["–"] * len(lengths)
       table.append([*names, "ours", *cells, "", status, "", ""])
     for line in lines:
-      names = names_of(entry.task, entry.model, line.about["test_set"])
-      seeds = len(line.numbers)
-      cells = [tables.cell(line.cells.get(n), seeds, "") for n in lengths]
-      cells += [tables.frontier(line), line.seeds + line.proved]
-      cells += [sample_counts(line.cells), line.about["width"]]
+      names = names_of(entry.task, entry.model, line.labels["test_set"])
+      cells = [tables.cell_text(line, n, "") for n in lengths]
+      cells += [tables.frontier_text(line), line.seed_count + line.proof]
+      cells += [sample_counts(line.cells), line.labels["width"]]
       table.append([*names, "**ours**", *cells])
   return table
 
@@ -322,14 +355,14 @@ def hard_table(
     (entry, line)
     for entry, lines in entry_lines
     for line in lines
-    if line.stress
+    if line.is_stress
   ]
   lengths = sorted({n for _, line in shown for n in line.cells})
   table = [["task", "model", "test set", *map(str, lengths)]]
   for entry, line in shown:
     line_cells = [line.cells.get(n) for n in lengths]
     cells = [tables.with_worst(cell) if cell else "" for cell in line_cells]
-    table.append([entry.task, entry.model, line.about["test_set"], *cells])
+    table.append([entry.task, entry.model, line.labels["test_set"], *cells])
   return table
 
 
@@ -352,4 +385,4 @@ def commands(runs: dict[str, Run], archive: Archive) -> list[str]:
       cells = [run.name, f"{head['seconds'] or '–'}", head["machine"]]
       cells += [head["date"], head["commit"][:12], ", ".join(versions), remark]
       table.append(cells)
-  return [*parts, formats.markdown(table)] if len(table) > 1 else parts
+  return [*parts, tables.to_markdown(table)] if len(table) > 1 else parts

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lengthgen_jax import __version__
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.results import records, schema
+from lengthgen_jax.results import records
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CODE = ("lengthgen_jax", "configs")
@@ -168,7 +168,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
     except (KeyError, TypeError, ValueError) as error:
       raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
     for row in rows:
-      flaw = schema.flaw(row)
+      flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
       run_rows.append(row | {"run": head["run"]})
   return ArchivedRun(head, run_rows)
@@ -205,7 +205,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     A line of text for each difference.
   """
   if not exact:
-    old, new = (schema.of_metric(rows, "em") for rows in (old, new))
+    old, new = (records.of_metric(rows, "em") for rows in (old, new))
   new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
   for row in old:
     ranges.setdefault(_place(row)[1:], []).append(row["value"])
