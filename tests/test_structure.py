@@ -27,7 +27,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
-  "models": SMALL | {"attention"},
+  "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
@@ -61,6 +61,7 @@ MESH = {
 }
 # Where a room may import no more of another than this.
 ONLY = {
+  ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
   ("training", "attention"): {
     "lengthgen_jax.attention.biases.scaffold.SparsePlan",
   },
@@ -72,7 +73,11 @@ ONLY = {
     "lengthgen_jax.tasks.mixing.Share",
     "lengthgen_jax.tasks.mixing.StepSpec",
   },
-  ("evaluation", "training"): MESH,
+  ("evaluation", "training"): MESH
+  | {
+    "lengthgen_jax.training.loop.Run",
+    "lengthgen_jax.training.train_step.TrainState",
+  },
   ("certify", "training"): MESH,
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"

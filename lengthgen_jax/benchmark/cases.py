@@ -26,7 +26,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, default_config, fields
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.pipelines import attention_statistics
@@ -231,7 +231,7 @@ def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   """
   name = next(iter(model.experiment.task.test_sets))
   if not examples:
-    test = Test(name, name, (), length, MOST_EXAMPLES)
+    test = EvalSpec(name, name, (), length, MOST_EXAMPLES)
     try:
       examples = min(model.pass_size(test), MOST_EXAMPLES)
     except UsageError:  # one does not fit; compile_case says by how much
