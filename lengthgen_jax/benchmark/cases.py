@@ -26,9 +26,9 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, default_config, fields
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer

@@ -153,6 +153,9 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
   ], apply
 
 
+MODELS = {"stock": stock, "fast": fast}
+
+
 def make_step(
   kind: str,
   shape: ModelConfig,
@@ -163,7 +166,7 @@ def make_step(
   """Returns a function that takes one training step with Adam.
 
   Args:
-    kind: "stock" or "fast".
+    kind: key of MODELS.
     shape: sizes of the model.
     train: its learning_rate, adam_b1, adam_b2 and adam_eps are used.
     batch: source, inputs and target [B, L], integers.
@@ -176,7 +179,7 @@ def make_step(
   from torch.nn import functional
 
   torch.manual_seed(0)
-  modules, forward = {"stock": stock, "fast": fast}[kind](shape)
+  modules, forward = MODELS[kind](shape)
   optimizer = torch.optim.Adam(
     modules.parameters(),
     train.learning_rate,
