@@ -38,7 +38,7 @@ class Planted:
 
 def planted(exact_match, bound=100, samples=300, rows=(), **how):
   model = Planted(exact_match, **how)
-  test = door.Test("equal", "equal", (), bound, samples)
+  test = door.EvalSpec("equal", "equal", (), bound, samples)
   return measures.frontier(model, test, list(rows)), model.tested
 
 
@@ -127,9 +127,9 @@ def test_hard_inputs_are_tested_when_asked():
     lengths=(3, 20), samples=(1000,), stress_samples=50, chains=(2, 8)
   )
   model = Model(build(config), {}, {})
-  assert {t.name for t in evaluate.requested_tests(config, model)} == {"equal"}
+  assert {t.name for t in evaluate.eval_specs(config, model)} == {"equal"}
   config.eval.stress = True
-  tests = list(evaluate.requested_tests(config, model))
+  tests = list(evaluate.eval_specs(config, model))
   names = {(t.name, t.length) for t in tests}
   assert {("chain_2", 3), ("chain_2", 20), ("chain_8", 20)} <= names
   assert ("chain_8", 3) not in names  # no room for it

@@ -172,7 +172,7 @@ def test_what_devices_cannot_hold_is_said_before_anything_is_compiled(
 
 def test_a_test_may_take_its_memory_on_every_device():
   one = trained.Model(untrained.experiment(), {}, {})
-  test = trained.Test("equal", "equal", (), 60, 10**9)
+  test = trained.EvalSpec("equal", "equal", (), 60, 10**9)
   three = mesh.Mesh(Grid(np.empty((1, 3))))
   many_more = dataclasses.replace(one, mesh=three).pass_size(test)
   assert many_more == 3 * one.pass_size(test) > 3
@@ -243,9 +243,9 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)
   asked = jax.tree.map(shape, states.params), own, jax.eval_shape(batch)
   model = trained.Model(built, own, {})
-  kept = model.ring(batch())
-  assert model.open_heads and kept
-  for heads in (None, model.open_heads):
+  kept = model.cache_window(batch())
+  assert model.sparse_plan and kept
+  for heads in (None, model.sparse_plan):
     assert lowers(partial(trained._hits, SINGLE_DEVICE, built, heads), *asked)
   for ring in (None, kept):
     told = partial(trained._greedy, SINGLE_DEVICE, built, built.task.end, ring)

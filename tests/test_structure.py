@@ -27,13 +27,14 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
-  "models": SMALL | {"attention"},
+  "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors"},
+  "memory": {"errors", "attention"},
   "registry": {"errors"},
   "register": MODEL | {"probes"},
   "config": MODEL | {"training"},
-  "training": {"errors", "rng", "tasks", "experiment", "results", "hosts"},
+  "training": {"errors", "rng", "tasks", "experiment", "results", "hosts"}
+  | {"attention"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
@@ -60,6 +61,10 @@ MESH = {
 }
 # Where a room may import no more of another than this.
 ONLY = {
+  ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
+  ("training", "attention"): {
+    "lengthgen_jax.attention.biases.scaffold.SparsePlan",
+  },
   ("training", "results"): {"lengthgen_jax.results.records"},
   ("training", "tasks"): {
     "lengthgen_jax.tasks.packing",
@@ -68,7 +73,11 @@ ONLY = {
     "lengthgen_jax.tasks.mixing.Share",
     "lengthgen_jax.tasks.mixing.StepSpec",
   },
-  ("evaluation", "training"): MESH,
+  ("evaluation", "training"): MESH
+  | {
+    "lengthgen_jax.training.loop.Run",
+    "lengthgen_jax.training.train_step.TrainState",
+  },
   ("certify", "training"): MESH,
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"

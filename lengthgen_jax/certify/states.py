@@ -17,12 +17,11 @@ from functools import partial
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.models.layers import Block, normalization
+from lengthgen_jax.models.layers import Block, ModelConfig, normalization
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 PASS = 1 << 15  # contexts that are computed at once
@@ -319,7 +318,7 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
     states[rows][:, None],
     _unrotated,
     {site: select_keys(site) for site in keys},
-    {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
+    {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
   )

@@ -65,7 +65,7 @@ def make_run(
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
     report=print_note,
-    open_heads=experiment.sparse_training_heads(scaffold),
+    sparse_plan=experiment.sparse_training_plan(scaffold),
     watch=make_watcher(config.probe, config.calibration, experiment),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import hosts
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.training import train_step
@@ -37,7 +38,7 @@ class Run:
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
-    open_heads: of attention along lines; see TrainSpec.
+    sparse_plan: of attention along lines; see TrainSpec.
     watch: function of the run and its states that returns rows to log.
     watch_every: chunks between calls of `watch`.
     mesh: the devices.
@@ -53,7 +54,7 @@ class Run:
   config: dict
   report: Callable[[str], None]
   replay: dict | None = None
-  open_heads: tuple | None = None
+  sparse_plan: SparsePlan | None = None
   watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
   mesh: Mesh = SINGLE_DEVICE
@@ -61,7 +62,7 @@ class Run:
   @property
   def spec(self) -> TrainSpec:
     """Returns what the run's compiled training steps depend on."""
-    return TrainSpec(self.experiment, self.train, self.open_heads, self.mesh)
+    return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
   def open_checkpoints(self) -> Checkpoints:
     """Returns the checkpoints in the run's folder, to be closed."""

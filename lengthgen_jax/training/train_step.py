@@ -17,6 +17,7 @@ import optax
 from flax import struct
 
 from lengthgen_jax import rng
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
 from lengthgen_jax.tasks.packing import Batch
@@ -80,13 +81,13 @@ class Trainable(Protocol):
     batch: Batch,
     head: str,
     noise: rng.Noise,
-    open_heads: tuple | None,
+    sparse_plan: SparsePlan | None,
   ) -> jax.Array:
     """Returns the loss summed over the scored tokens of a batch."""
     ...
 
   def activation_bytes(
-    self, batch: Batch, scaffold: dict, open_heads: tuple | None
+    self, batch: Batch, scaffold: dict, sparse_plan: SparsePlan | None
   ) -> int:
     """Returns the size of the widest activations of one example."""
     ...
@@ -98,7 +99,7 @@ class Trainable(Protocol):
     batch: Batch,
     head: str,
     *,
-    open_heads: tuple | None,
+    sparse_plan: SparsePlan | None,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns correct tokens [B, T] and exact match [B] of a batch."""
     ...
@@ -115,13 +116,13 @@ class TrainSpec:
   Attributes:
     experiment: tasks, data and model.
     train: how it is trained.
-    open_heads: of attention along lines; None: every pair (Experiment.sites).
+    sparse_plan: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
 
   experiment: Trainable
   train: optimizer.TrainConfig
-  open_heads: tuple | None = None
+  sparse_plan: SparsePlan | None = None
   mesh: Mesh = SINGLE_DEVICE
 
   @property
@@ -330,7 +331,7 @@ def batch_loss(
 
   def loss_sum(params: dict, batch: Batch, noise: rng.Noise) -> jax.Array:
     return spec.experiment.loss_sum(
-      params, scaffold, batch, head, noise, spec.open_heads
+      params, scaffold, batch, head, noise, spec.sparse_plan
     )
 
   if count == 1:
@@ -373,7 +374,7 @@ def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   examples, shards = len(batch.inputs), spec.mesh.shape[1]
   per_shard = examples // shards if examples % shards == 0 else 1
   example_bytes = spec.experiment.activation_bytes(
-    batch, scaffold, spec.open_heads
+    batch, scaffold, spec.sparse_plan
   )
   return next(
     count
@@ -450,7 +451,7 @@ def validate(
       scaffold,
       spec.mesh.shard_batch(batch),
       head,
-      open_heads=spec.open_heads,
+      sparse_plan=spec.sparse_plan,
     )
     return exact_B
 
