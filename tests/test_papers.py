@@ -360,8 +360,8 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
     for name in re.findall(r"\]\((figures/[^)]*)\)", committed):
       assert (DOCS / name).exists(), name
     if path.suffix == ".html":  # what it shows, in whatever form
-      data = lambda text: re.search(r'id="data">(.*?)</script>', text, re.S)[1]
-      assert data(committed) == data(written)
+      main = lambda text: re.search(r"<main>(.*)</main>", text, re.S)[1]
+      assert main(committed) == main(written)
     else:
       assert re.sub(image, "", committed) == re.sub(image, "", written), path
 
