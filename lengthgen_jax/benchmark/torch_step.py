@@ -134,9 +134,9 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
     return out.transpose(1, 2).flatten(2)
 
   def apply(x, memory):
-    out = attend(*self_qkv(x).chunk(3, -1), True)
+    out = attend(*self_qkv(x).chunk(3, -1), causal=True)
     x = norms[0](x + dropout(self_out(out)))
-    out = attend(query(x), *cross_kv(memory).chunk(2, -1), False)
+    out = attend(query(x), *cross_kv(memory).chunk(2, -1), causal=False)
     x = norms[1](x + dropout(cross_out(out)))
     return norms[2](x + dropout(wo(functional.relu(wi(x)))))
 
