@@ -15,7 +15,6 @@ LEAVES = {
   "rng",
   "drawing",
   "hosts",
-  "plots",
   "registry",
 }
 SMALL = {"coordinates", "errors", "rng", "registry"}
@@ -23,7 +22,6 @@ MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
 READ = {"certify", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
-  "plots": {"drawing"},
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
