@@ -421,7 +421,10 @@ def test_commands_of_the_index_parse(tables):
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
     (["--check", "parity-windo"], "close are parity-window"),
-    (["--check", "sort-all", "--results=none"], "no rows of sort-all"),
+    (
+      ["--check", "sort-all", "--results=none"],
+      "no rows of sort-all are archived",
+    ),
   ],
 )
 def test_a_wrong_command_is_one_line(words, message, tables, capsys):
