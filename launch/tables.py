@@ -58,9 +58,7 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=RESULTS)
   add("--plan", action="store_true", help="say what there is to do, no more")
-  add(
-    "--pages", action="store_true", help="make the pages of the archived rows"
-  )
+  add("--pages", action="store_true", help="write pages of the archived rows")
   add("--check", nargs="+", metavar="ROW", help="make archived runs again")
   args = parser.parse_args(words)
   check(args.tables or args.pages or args.check, f"name a table: {names}")

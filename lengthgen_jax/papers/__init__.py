@@ -1,1 +1,1 @@
-"""The papers' tables and those beyond them: runs, the archive of their rows, pages."""
+"""The papers' tables and those beyond them: runs, archived rows, pages."""
