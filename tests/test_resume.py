@@ -10,8 +10,7 @@ import command
 from pytrees import bits
 from tiny import get_config
 
-from lengthgen_jax.pipelines import evaluate, predict
-from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.pipelines import evaluate, predict, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
 
@@ -24,7 +23,7 @@ def metrics(workdir) -> list[dict]:
 
 def assert_same_run(workdir, trained, trained_states) -> None:
   """Parameters, moments, best parameters, log and results, to the last bit."""
-  states = loop.load(workdirs.make_run(get_config(), workdir), "last")
+  states = loop.load(runs.make_run(get_config(), workdir), "last")
   assert bits(states) == bits(trained_states)
   assert metrics(workdir) == metrics(trained)
   results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
@@ -107,7 +106,7 @@ def test_damaged_checkpoint_is_moved_aside_by_training(
   workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
   damage(workdir, 600)
-  states = loop.train(workdirs.make_run(get_config(), workdir))
+  states = loop.train(runs.make_run(get_config(), workdir))
   aside = workdir / "checkpoints_damaged" / "600.0"
   assert aside.is_dir()
   lines = capsys.readouterr().err.splitlines()

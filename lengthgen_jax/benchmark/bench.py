@@ -20,7 +20,7 @@ from lengthgen_jax.benchmark.settings import BENCHES, Setting
 from lengthgen_jax.benchmark.subjects import Subject
 from lengthgen_jax.benchmark.timing import Case, in_turns, prepare, row
 from lengthgen_jax.errors import UsageError, check_choice
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
 
 SHARE = 0.2  # of the budget: how long one group may go on repeating its cases
@@ -34,7 +34,7 @@ def run(full_config, folder: pathlib.Path) -> int:
     folder: the workdir, where bench.json and the figure are written.
   """
   names = chosen(full_config.bench)
-  training_run = workdir.make_run(full_config, folder)
+  training_run = runs.make_run(full_config, folder)
   subject = Subject(
     training_run.experiment, training_run.train, training_run.scaffold
   )
@@ -97,7 +97,7 @@ def measured(
   clock = time.perf_counter()
   machine = {"version": lengthgen_jax.__version__} | device.about()
   if machine["load"] > 0.5 * machine["cpus"]:
-    workdir.print_note(
+    runs.print_note(
       f"the machine is busy (load {machine['load']:.1f},"
       f" {machine['cpus']} CPUs): times are too long; those of a group"
       " compare all the same"
@@ -108,7 +108,7 @@ def measured(
   guess = Guess(machine["ceiling"])
   cases = [pair for group in groups for pair in group]
   total = sum(guess(*pair) for pair in cases)
-  workdir.print_note(
+  runs.print_note(
     f"{len(cases)} cases, about {min(total, section.budget) / 60:.0f} minutes;"
     f" bench.budget={section.budget:.0f} s ends it"
   )
@@ -228,7 +228,7 @@ def timed(
   """
   ready, skipped = [], {}
   for case, cost in group:
-    workdir.print_note(f"{case.title} ...")
+    runs.print_note(f"{case.title} ...")
     try:
       ready.append((prepare(case), cost))
     except (MemoryError, RuntimeError) as error:

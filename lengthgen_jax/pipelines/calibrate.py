@@ -14,7 +14,7 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines import attention_statistics, runs, workdir
 from lengthgen_jax.pipelines.attention_statistics import judge
 from lengthgen_jax.training import loop
 
@@ -31,7 +31,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = workdir.make_run(config, folder)
+  trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
   calibrate(
     config, interpolating_models(config, trained_run), folder / "calibrate"
@@ -93,7 +93,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   Raises:
     UsageError: There is none.
   """
-  models = workdir.load(run, "best")
+  models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
   interpolating = [
     candidate
@@ -102,7 +102,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   ]
   for model in models:
     if model not in interpolating:
-      workdir.print_note(
+      runs.print_note(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
@@ -140,7 +140,7 @@ def calibrate(
       judged_by_seed[model.seed] = judged
       arrays |= seed_arrays
     else:
-      workdir.print_note(f"seed {model.seed}: no head has a line; dropped")
+      runs.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
     judged_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
@@ -172,7 +172,7 @@ def calibrate(
     # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
-  workdir.print_note(
+  runs.print_note(
     f"calibrated {len(judged_by_seed)} of {len(models)} seeds in"
     f" {seconds:.0f} s"
   )
@@ -193,7 +193,7 @@ def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
     for pair in pairs
   ]
   means, deviations, solved = zip(*collected, strict=True)
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
     f" {len(pairs)} conditions, solved {min(solved):.1f} to"
     f" {max(solved):.1f} %"
@@ -227,7 +227,7 @@ def describe(
         if verdict.keep[n, h, c]
       ]
       fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
-      workdir.print_note(
+      runs.print_note(
         f"seed {seed} {site} layer {n} head {h}:"
         f" {'; '.join(phrases) or fallback}"
       )

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import plots
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
@@ -59,7 +59,7 @@ def draw(
   Returns:
     The paths of the figures.
   """
-  model, paths = workdir.load(retraining, "last")[0], []
+  model, paths = runs.load(retraining, "last")[0], []
   width, length = attention_statistics.conditions(
     config.calibration, interpolation.experiment
   )[-1]
@@ -137,7 +137,7 @@ def attention_figures(
   """
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
-  batch, layers = workdir.load(interpolation, "best")[0].attention(text)
+  batch, layers = runs.load(interpolation, "best")[0].attention(text)
   columns = {"self": batch.inputs, "cross": batch.source}
   return [
     plots.matrices(
