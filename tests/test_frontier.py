@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import command
 import numpy as np
 import pytest
-import rows as made_rows
 import untrained
 
 from lengthgen_jax.config.build import build
@@ -14,7 +13,7 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation import trained as door
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.results import records, summary
+from lengthgen_jax.results import records
 
 
 class Planted:
@@ -92,11 +91,6 @@ def test_hopeless_lengths_are_given_up_early():
   row, _ = planted(lambda n: 0.0, bound=12)
   assert row["value"] == 0
   assert all(n == 100 for *_, n in row["tried"])  # one batch of three
-
-
-def test_a_bound_is_a_condition():
-  rows = [made_rows.row(metric="frontier", bound=bound) for bound in (60, 200)]
-  assert len(summary.pool(rows)) == 2
 
 
 def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
