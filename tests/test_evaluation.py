@@ -21,7 +21,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models.config import NORMS
+from lengthgen_jax.models.layers import NORMS
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.sequences import SequenceTask

@@ -27,7 +27,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
-  "models": SMALL | {"attention"},
+  "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention"},
   "registry": {"errors"},
@@ -61,6 +61,7 @@ MESH = {
 }
 # Where a room may import no more of another than this.
 ONLY = {
+  ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
   ("training", "attention"): {
     "lengthgen_jax.attention.biases.scaffold.SparsePlan",
   },

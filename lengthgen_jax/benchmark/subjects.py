@@ -24,9 +24,9 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, fields, load_presets
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model, Test
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.train_step import (

@@ -13,9 +13,8 @@ import numpy as np
 from lengthgen_jax import memory
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
 from lengthgen_jax.attention.lines import SiteLines, of_seed
-from lengthgen_jax.evaluation import answers
+from lengthgen_jax.evaluation import answers, decode
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
