@@ -357,11 +357,11 @@ def outputs_in_first_layer(
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
 
-  def moved(field: np.ndarray) -> np.ndarray:
-    field = np.array(field)
-    of_first_layer = field[first_layer, :, np.arange(len(first_layer))].T
-    field[0] = np.where(to_output, of_first_layer, field[0])
-    return field
+  def moved(field: Array) -> np.ndarray:
+    values = np.array(field)
+    of_first_layer = values[first_layer, :, np.arange(len(first_layer))].T
+    values[0] = np.where(to_output, of_first_layer, values[0])
+    return values
 
   selection = Selection(*map(moved, selection))
   selection.keep[1:] &= ~to_output

@@ -23,7 +23,7 @@ from lengthgen_jax.benchmark.subjects import (
 )
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.errors import check
-from lengthgen_jax.pipelines import attention_statistics, calibrate
+from lengthgen_jax.pipelines import attention_statistics
 
 
 class Setting(NamedTuple):
@@ -147,16 +147,18 @@ def calibration(setting: Setting) -> Iterator[list[Case]]:
   the lines that are found in it."""
   full_config = preset_config("quickstart")
   vanilla = model(subject(full_config))
+  condition = attention_statistics.Condition(width=10, length=6)
+  samples = full_config.calibration.samples
 
   def go() -> None:
-    args = full_config.calibration, vanilla, 10, 6
-    means, _, _ = attention_statistics.collect(*args)
+    means, _ = attention_statistics.collect(
+      full_config.calibration, vanilla, condition, samples
+    )
     for site, mean in means.items():
-      calibrate.judge(
+      attention_statistics.select_lines(
         full_config.calibration, vanilla.experiment.task, [mean], site
       )
 
-  samples = full_config.calibration.samples
   yield [Case("calibration", "", go, samples=samples, guess=3.0)]
 
 

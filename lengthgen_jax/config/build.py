@@ -76,10 +76,10 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     anchor=task.anchor,
-    target=task.target_segment,
+    target_segment=task.target_segment,
     axes=task.axes,
     seeds=tuple(config.seeds),
-    along=task.segment_axes,
+    segment_axes=task.segment_axes,
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 

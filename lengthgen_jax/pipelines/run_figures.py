@@ -60,13 +60,15 @@ def draw(
     The paths of the figures.
   """
   model, paths = workdir.load(retraining, "last")[0], []
-  width, length = attention_statistics.conditions(
+  condition = attention_statistics.conditions(
     config.calibration, interpolation.experiment
   )[-1]
-  batch = attention_statistics.samples(
-    interpolation.experiment, model.seed, width, length, 0, 1
+  batch = attention_statistics.sample_batch(
+    interpolation.experiment, model.seed, condition, 0, 1
   )
-  paths += bias_figures(model, batch, folder / "figures", f"W={width}")
+  paths += bias_figures(
+    model, batch, folder / "figures", f"W={condition.width}"
+  )
   attention = np.load(folder / "calibrate" / "attention.npz")
   for site in attention_statistics.sites(interpolation.experiment):
     keys = batch.keys if site == "self" else batch.source_keys
@@ -120,9 +122,8 @@ def window_figures(
   """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, units, 0, 1
-  )
+  shown = attention_statistics.Condition(width, units)
+  batch = attention_statistics.sample_batch(experiment, model.seed, shown, 0, 1)
   condition = f"{length} {experiment.task.unit}"
   return bias_figures(model, batch, folder / "figures", condition)
 
