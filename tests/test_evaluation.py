@@ -248,7 +248,7 @@ def test_rows_of_a_task_without_an_end_token():
   found = {
     row["metric"]: row
     for measure in measures.MEASURES.values()
-    for row in measure(shown, trained.Test("uniform", "uniform", (), 3, 20))
+    for row in measure(shown, trained.EvalSpec("uniform", "uniform", (), 3, 20))
   }
   assert set(found) == {"em", "token", "position", "edit"}
   assert (found["em"]["correct"], found["em"]["n"]) == (10, 20)

@@ -73,7 +73,11 @@ ONLY = {
     "lengthgen_jax.tasks.mixing.Share",
     "lengthgen_jax.tasks.mixing.StepSpec",
   },
-  ("evaluation", "training"): MESH,
+  ("evaluation", "training"): MESH
+  | {
+    "lengthgen_jax.training.loop.Run",
+    "lengthgen_jax.training.train_step.TrainState",
+  },
   ("certify", "training"): MESH,
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"

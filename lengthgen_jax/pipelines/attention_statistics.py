@@ -147,9 +147,9 @@ def sample_batch(
   key = fold(rng.stream(seed, "calibration"), width)
   task, training_set = experiment.task, experiment.data[0]
   if length is None:
+    width_index = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
-    turn = training_set.widths.index(width)
-    return experiment.sample(key, task.name, mixing.Part(0, count), turn)
+    return experiment.sample(key, task.name, mixing.Part(0, count), width_index)
   return dataset.test_batch(
     task,
     experiment.kind,
