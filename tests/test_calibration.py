@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from plain_lines import INF, one_seed, opened, places, tokens
+from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import (
@@ -19,7 +19,6 @@ from lengthgen_jax.attention.lines import (
   RIGHT,
   WHOLE,
   Lines,
-  SiteLines,
 )
 
 A, B, TARGET, START = range(4)  # segments
@@ -128,25 +127,9 @@ def test_self_attention_counts_only_cells_at_or_before_the_row():
 # Planted lines: (row segment, segment, anchor, M, c).
 
 
-def line_of(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
-  """One line [1, 1, 1]."""
-  matrix = np.atleast_2d(matrix)
-  one = lambda x, *shape: np.reshape(np.int32(x), (1, 1, 1, *shape))
-  return SiteLines(
-    one(row_segment),
-    one(segment),
-    one(anchor),
-    one(matrix, *matrix.shape),
-    one(intercept, len(matrix)),
-    value=np.zeros((1, 1, 1), np.float32),
-    valid=np.ones((1, 1, 1), bool),
-    transparent=np.zeros((1, 1), bool),
-  )
-
-
 def planted(line, rows, keys):
   """[1, 1, T, S] attention: 0.9 on the line, a little noise elsewhere."""
-  cells = opened(line_of(*line), rows, keys)[:, 0] == 0
+  cells = opened(one_seed(site_line(*line)), rows, keys)[:, 0] == 0
   noise = np.random.default_rng(2).uniform(0, 0.05, cells.shape)
   return np.where(cells, 0.9, noise).astype(np.float32)
 
@@ -170,7 +153,7 @@ def recovered(line, sizes, steps, ends, row_segment=TARGET, threshold=2.0):
 def assert_only(found, line, rows, keys) -> None:
   """The lines found are the one that was planted, at any size."""
   ours = np.asarray(dense(one_seed(found), rows, keys))[0, 0]
-  wanted = np.asarray(dense(line_of(*line), rows, keys))[0, 0]
+  wanted = np.asarray(dense(one_seed(site_line(*line)), rows, keys))[0, 0]
   assert (wanted == 0).any()
   assert np.array_equal(ours == -INF, wanted == -INF)
   values = np.asarray(found.value)[np.asarray(found.valid)]
