@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import plots
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
@@ -47,11 +46,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
     print(run_figures.training_times(folder))
-    extra_figures = run_figures.draw(
+    extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
     )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    extra_figures = run_figures.window_figures(
+    extra_figures = run_figures.draw_window(
       models[0], config.data.train_length, folder
     )
   if config.eval.precisions:
@@ -81,7 +80,7 @@ def precisions(
   records.write_text(folder / "precision.jsonl", text)
   title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
   path = folder / "figures" / "longest_by_bits.png"
-  return plots.longest_by_bits(rows, path, title)
+  return run_figures.draw_precision(rows, path, title)
 
 
 def certified_rows(
