@@ -190,7 +190,7 @@ def _rows(
     passes, model, samples=probe_config.samples, seed=config.eval.seed
   )
   lines = partial(
-    attention_statistics.strongest,
+    attention_statistics.strongest_lines,
     config.calibration,
     model,
     probe_config.samples,

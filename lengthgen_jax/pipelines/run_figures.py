@@ -71,15 +71,15 @@ def draw_calibration(
   """
   model, figures = runs.load(retraining, "last")[0], folder / "figures"
   experiment = interpolation.experiment
-  width, length = attention_statistics.conditions(
-    config.calibration, experiment
-  )[-1]
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, length, 0, 1
+  condition = attention_statistics.conditions(config.calibration, experiment)[
+    -1
+  ]
+  batch = attention_statistics.sample_batch(
+    experiment, model.seed, condition, 0, 1
   )
   attention = np.load(folder / "calibrate" / "attention.npz")
   return [
-    *draw_biases(model, batch, figures, f"W={width}"),
+    *draw_biases(model, batch, figures, f"W={condition.width}"),
     *(
       draw_matrices(
         attention[f"{site}_{model.seed}"],
@@ -128,9 +128,8 @@ def draw_window(
   """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, units, 0, 1
-  )
+  shown = attention_statistics.Condition(width, units)
+  batch = attention_statistics.sample_batch(experiment, model.seed, shown, 0, 1)
   condition = f"{length} {experiment.task.unit}"
   return draw_biases(model, batch, folder / "figures", condition)
 
