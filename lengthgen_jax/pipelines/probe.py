@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from lengthgen_jax import plots
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
@@ -21,6 +20,8 @@ from lengthgen_jax.pipelines import (
   attention_statistics,
   evaluate,
   line_ablation,
+  run_figures,
+  runs,
   workdir,
 )
 from lengthgen_jax.pipelines.training_probes import passes
@@ -92,7 +93,7 @@ def run(full_config, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   summary_lines = summary(rows, drawn_model.seed)
   print("\n".join(summary_lines))
-  workdir.print_note(f"drawing {', '.join(wanted_figures)}")
+  runs.print_note(f"drawing {', '.join(wanted_figures)}")
   shown = figures.Shown(
     f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
     f" {drawn_model.seed}, step {drawn_model.step}",
@@ -111,7 +112,7 @@ def run(full_config, folder: pathlib.Path) -> int:
     figure_folder / stage_name if pipeline else figure_folder,
   )
   seconds = time.perf_counter() - start
-  workdir.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
+  runs.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
@@ -189,7 +190,7 @@ def _rows(
     passes, model, samples=probe_config.samples, seed=config.eval.seed
   )
   lines = partial(
-    attention_statistics.strongest,
+    attention_statistics.strongest_lines,
     config.calibration,
     model,
     probe_config.samples,
@@ -217,7 +218,7 @@ def _rows(
       for mean in means.values()
     ]
     seconds = time.perf_counter() - start
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed}, {length} {task.unit}: {', '.join(selected)};"
       f" {seconds:.0f} s so far"
     )
@@ -269,12 +270,12 @@ def _names(
   """
   length = probe_config.causal_length or model.experiment.train_length
   batch = next(passes(model, length, probe_config.samples)).at
-  make_labels = partial(plots.labels, model.experiment)
+  make_labels = partial(run_figures.position_labels, model.experiment)
   names = {None: make_labels("self", batch.keys)}
   if batch.source is not None:
     names["source"] = make_labels("cross", batch.source_keys)
   scored_T = batch.weight[0] > 0
-  outputs = plots.labels(model.experiment, "self", batch.rows)
+  outputs = run_figures.position_labels(model.experiment, "self", batch.rows)
   names["outputs"] = [
     name for name, is_scored in zip(outputs, scored_T, strict=True) if is_scored
   ]
