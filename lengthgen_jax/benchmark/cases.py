@@ -398,13 +398,16 @@ def calibration(
   """Times calibration: attention averaged over samples of one condition, and
   the lines that are found in it."""
   settings, model = default_config().calibration, main_job().model()
+  condition = attention_statistics.Condition(width=10, length=6)
 
   def calibrate() -> None:
-    means, _, _ = attention_statistics.collect(
-      settings, model, width=10, length=6
+    means, _ = attention_statistics.collect(
+      settings, model, condition, settings.samples
     )
     for site, mean in means.items():
-      attention_statistics.judge(settings, model.experiment.task, [mean], site)
+      attention_statistics.select_lines(
+        settings, model.experiment.task, [mean], site
+      )
 
   yield [Case("calibration", "", calibrate, samples=settings.samples)]
 
