@@ -31,7 +31,7 @@ class Experiment:
   """An Experiment is everything that is fixed before the first step; hashable.
 
   Attributes:
-    data: a DataSet per head, the main task's first.
+    data: a Dataset per head, the main task's first.
     kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
@@ -41,7 +41,7 @@ class Experiment:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
-  data: tuple[dataset.DataSet, ...]
+  data: tuple[dataset.Dataset, ...]
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
@@ -179,7 +179,7 @@ class Experiment:
     width_index: jax.Array | int,
   ) -> packing.Batch:
     """Returns a batch of the main task with `count` examples of a set; see
-    DataSet.with_replay."""
+    Dataset.with_replay."""
     return self.data[0].with_replay(batch, replay, key, count, width_index)
 
   def test_batch(

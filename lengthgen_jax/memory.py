@@ -118,7 +118,7 @@ def _of_step(experiment, lined: bool) -> int:
 
   def of_part(head: str, part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
-    width = data_sets[experiment.heads.index(head)].longest(part.bucket)
+    width = data_sets[experiment.heads.index(head)].bound(part.bucket)
     examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
     return _size(batch) + examples_at_once * sum(
       depth.get(site, config.num_decoder_layers)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.tasks import HINTS, TASKS, packing
-from lengthgen_jax.tasks.sequences import SequenceTask
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Example, Size
 
 LONGEST, WIDTH, BOUND = 7, 9, 12  # of examples: units, padding, static bound
@@ -99,9 +99,8 @@ def from_items(task, items, lengths, width) -> Example:
 def of_text(task, text: str, width: int = WIDTH):
   """(prompt, output) ids of what a person types."""
   items, lengths = task.parse(text)
-  items = np.asarray(items, np.int32)
-  room = [(0, 0)] * (items.ndim - 1) + [(0, BOUND - items.shape[-1])]
-  found = from_items(task, np.pad(items, room), np.array(lengths), width)
+  items = np.pad(items, [(0, 0), (0, BOUND - items.shape[-1])])
+  found = from_items(task, items, np.array(lengths), width)
   return tuple(own.ids[: int(own.length)].tolist() for own in found[:2])
 
 
@@ -110,32 +109,22 @@ def parts(example: Example, i: int):
   prompt, output = (
     tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
   )
-  given = int(np.broadcast_to(example.given, len(example.prompt.ids))[i])
+  given = int(np.broadcast_to(example.num_given, len(example.prompt.ids))[i])
   return prompt, output[:given], output[given:]
 
 
 # Text.
 
 
-def words(task, ids) -> list[str]:
-  """Tokens as docstrings write them."""
-  if hasattr(task, "vocabulary"):
-    return list(task.vocabulary.decode(ids))
-  if isinstance(task, SequenceTask):
-    return task.symbols(ids)
-  names = {task.delimiter: "⊥", task.delimiter + 1: "c"}
-  return [names.get(t, str(t - task.of_digits)) for t in ids]
-
-
 def ids(task, text: str) -> list[int]:
-  """Tokens of what a docstring writes: `⊥`, `c`, or words that parse reads."""
-  if hasattr(task, "vocabulary"):
+  """Tokens of what a docstring writes."""
+  if isinstance(task, NumberTask):
     return task.vocabulary.encode(text)
-  names = {"⊥": task.delimiter, "c": task.delimiter + 1}
-  if isinstance(task, SequenceTask):
-    names = {name: token for token, name in enumerate(task.token_names)}
-  read = lambda word: names[word] if word in names else task.parse(word)[0]
-  return [int(token) for word in text.split() for token in np.ravel(read(word))]
+  names = {name: token for token, name in enumerate(task.token_names)}
+  words = text.split()
+  if not set(words) <= set(names):  # brackets stand side by side
+    words = task.split_items(text)
+  return [names[word] for word in words]
 
 
 def docstring_examples(kind) -> list[tuple[str, str]]:
@@ -161,7 +150,7 @@ def operand_texts(source: str) -> list[str]:
 
 def typed(task, prompt) -> str:
   """What a person would type for a prompt's ids."""
-  found = words(task, prompt)
+  found = task.symbols(prompt)
   if found[0] != "$":
     return " ".join(found)
   return getattr(task, "operator", "").join(operand_texts("".join(found)))
@@ -298,15 +287,15 @@ def numbers(found):
 
 def plain_answer(task, prompt, given=()) -> list[str]:
   """The words to say after a prompt, by plain Python."""
-  found = words(task, prompt)
+  found = task.symbols(prompt)
   if found[0] == "$":
     return [*ANSWERS[task.name](*operand_texts("".join(found))), "&"]
-  return ANSWERS[task.name](numbers(found), words(task, given))
+  return ANSWERS[task.name](numbers(found), task.symbols(given))
 
 
 def plain_speech(task, prompt) -> str:
   """The answer as people write it, by plain Python."""
-  found = words(task, prompt)
+  found = task.symbols(prompt)
   if found[0] == "$":
     return SPOKEN[task.name](*operand_texts("".join(found)))
   return SPOKEN[task.name](numbers(found))

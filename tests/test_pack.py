@@ -144,8 +144,8 @@ def test_a_batch_is_what_its_text_says(form, kind):
     assert batch.inputs[i].tolist() == [own[0] for own in wanted["held"]]
     assert batch.target[i].tolist() == [own[0] for own in wanted["said"]]
     assert batch.weight[i].tolist() == wanted["weight"]
-    assert batch.items[i] == wanted["items"]
-    assert batch.first[i] == wanted["first"]
+    assert batch.prompt_length[i] == wanted["items"]
+    assert batch.first_scored[i] == wanted["first"]
     check_coordinates(batch.keys, i, wanted["held"])
     check_coordinates(batch.rows, i, wanted["said"])
     check_places(batch.places, i, wanted["place"], wanted["size"])
@@ -176,7 +176,7 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
 def test_lengths_differ_in_a_batch_and_every_row_after_them_is_pad(form, kind):
   """The premise of the tests above, seen from the batch alone."""
   batch = plain.drawn(form).batch[kind]
-  assert len(set(batch.items.tolist())) > 3
+  assert len(set(batch.prompt_length.tolist())) > 3
   pad = FORMS[form].pad
   assert ((batch.rows.segment == PAD) == (batch.target == pad)).all()
   assert ((batch.keys.segment == PAD) == (batch.inputs == pad)).all()
@@ -188,16 +188,16 @@ def test_lengths_differ_in_a_batch_and_every_row_after_them_is_pad(form, kind):
 def test_what_is_given_is_not_scored(form, kind):
   found = plain.drawn(form)
   batch, example = found.batch[kind], found.example
-  given = np.broadcast_to(example.given, COUNT)
+  given = np.broadcast_to(example.num_given, COUNT)
   outputs = np.broadcast_to(example.output.length, COUNT)
   assert (batch.weight.sum(axis=1) == outputs - given).all()
-  assert (batch.first == batch.weight.argmax(axis=1)).all()
-  start = batch.items if kind == "decoder_only" else 0
-  assert (batch.first - start == given).all()
+  assert (batch.first_scored == batch.weight.argmax(axis=1)).all()
+  start = batch.prompt_length if kind == "decoder_only" else 0
+  assert (batch.first_scored - start == given).all()
 
 
 def test_hints_are_given_some_outputs_and_main_tasks_none():
-  most = {form: np.max(plain.drawn(form).example.given) for form in FORMS}
+  most = {form: np.max(plain.drawn(form).example.num_given) for form in FORMS}
   assert not any(most[form] for form in MAIN)
   assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
 
@@ -237,8 +237,8 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
       assert np.array_equal(a.left[held], b.left[:, :size][held])
       assert np.array_equal(a.right[held], b.right[:, :size][held])
       assert np.array_equal(a.count(), b.count())
-  assert np.array_equal(small.items, large.items)
-  assert np.array_equal(small.first, large.first)
+  assert np.array_equal(small.prompt_length, large.prompt_length)
+  assert np.array_equal(small.first_scored, large.first_scored)
   assert np.array_equal(small.places.size, large.places.size)
 
 

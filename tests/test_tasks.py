@@ -16,7 +16,7 @@ from lengthgen_jax.config import default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.sequences import SequenceTask
+from lengthgen_jax.tasks.automata import SequenceTask
 from lengthgen_jax.tasks.task import Size
 
 KINDS = {task.name: type(task) for task in FORMS.values()}
@@ -112,7 +112,7 @@ def test_docstring_examples_of_hints_are_drawn_like_that(name):
   for text, prompt, given, output in found:
     many = sampler(task, longest)(0, len(prompt), 1 << 18)
     same = (many.prompt.ids[:, : len(prompt)] == prompt).all(axis=1)
-    same &= np.broadcast_to(many.given, same.shape) == len(given)
+    same &= np.broadcast_to(many.num_given, same.shape) == len(given)
     same &= (many.output.ids[:, : len(given)] == given).all(axis=1)
     assert same.any(), f"{text}: never drawn; choose a shorter example"
     for told in np.flatnonzero(same):
@@ -129,7 +129,7 @@ def test_training_examples_equal_plain_python(form):
   for i in range(COUNT):
     prompt, given, output = plain.parts(example, i)
     wanted = plain.plain_answer(task, prompt, given)
-    assert plain.words(task, output) == list(wanted), prompt
+    assert task.symbols(output) == list(wanted), prompt
 
 
 @every_form
@@ -169,15 +169,14 @@ def test_what_a_person_types_is_the_example_that_is_drawn(form):
 
 # Transducers.
 
-TRANSDUCERS = [form for form in MAIN if hasattr(MAIN[form], "states")]
+TRANSDUCERS = [form for form in MAIN if MAIN[form].states]
 
 
 def symbols_of(task):
   """Digits of the operands that may follow each other: for N×1, by its single
   digit; [groups][tuples]."""
-  base_ = getattr(task, "base", 10)
-  digits = range(base_)
-  if getattr(task, "short_operand", False):
+  digits = range(task.base)
+  if task.shared_operands:
     return [[(a, d) for a in digits] for d in range(10)]
   return [list(itertools.product(digits, repeat=task.operands))]
 
@@ -185,9 +184,9 @@ def symbols_of(task):
 @pytest.mark.parametrize("form", TRANSDUCERS)
 def test_states_are_all_that_occur(form):
   task, reached = MAIN[form], set()
-  outputs = getattr(task, "base", 10)
+  outputs = task.base
   if isinstance(task, SequenceTask):  # they may have tokens of their own
-    outputs = len(task.token_names)
+    outputs = task.delimiter
   for group in symbols_of(task):
     columns, found = np.array(group).T, {task.initial_state}
     while True:
@@ -207,7 +206,7 @@ def test_a_transducer_says_the_answer(form):
   task, example = MAIN[form], plain.drawn(form).example
   for i in range(COUNT):
     prompt, _, output = plain.parts(example, i)
-    found = plain.words(task, prompt)
+    found = task.symbols(prompt)
     if isinstance(task, SequenceTask):
       state, told = task.initial_state, []
       for item in prompt if task.anchor == "left" else prompt[::-1]:
@@ -226,7 +225,7 @@ def test_a_transducer_says_the_answer(form):
     for own in zip(*rows, strict=True):
       state, digit = task.step(state, own)
       told.append(str(int(digit)))
-    output = [x for x in plain.words(task, output) if x != "&"]
+    output = [x for x in task.symbols(output) if x != "&"]
     # A classification's only output is the last one.
     assert told[-len(output) :] == output
 
@@ -318,5 +317,5 @@ def test_hints_ask_about_any_item_and_give_any_part():
   place = np.bincount((items == asked)[distinct].argmax(axis=1), minlength=4)
   assert (abs(place / distinct.sum() - 0.25) < 0.04).all()
   task = plain.made(KINDS["sort_fill"])
-  given = sampler(task, 3)(0, 3, 4000).given
+  given = sampler(task, 3)(0, 3, 4000).num_given
   assert (abs(np.bincount(given) / 4000 - 0.25) < 0.04).all()

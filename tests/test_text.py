@@ -73,7 +73,7 @@ def test_numbers_that_are_no_items_are_shortened(number):
     TASKS["sort"]().parse(number)
   assert len(str(caught.value)) < 160
   items, lengths = TASKS["sort"]().parse("0" * 5000 + "7 3")
-  assert (items, lengths) == ([7, 3], [2])
+  assert (items.tolist(), lengths) == ([[7, 3]], [2])
 
 
 @pytest.mark.parametrize("fields", ({}, {"alphabet": 2}), ids=str)
@@ -97,8 +97,10 @@ def test_spaces_are_ignored_in_expressions():
     packed = "".join(text.split())
     assert np.array_equal(task.parse(text)[0], task.parse(packed)[0])
     assert task.parse(text)[1] == [2, 1]
-  assert TASKS["increment"]().parse("1 99 9") == ([2, 10, 10, 10], [4])
-  assert TASKS["sort"]().parse(" 5 3  9 3") == ([5, 3, 9, 3], [4])
+  items, lengths = TASKS["increment"]().parse("1 99 9")
+  assert (items.tolist(), lengths) == ([[2, 10, 10, 10]], [4])
+  items, lengths = TASKS["sort"]().parse(" 5 3  9 3")
+  assert (items.tolist(), lengths) == ([[5, 3, 9, 3]], [4])
 
 
 @pytest.mark.parametrize(

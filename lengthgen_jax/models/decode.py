@@ -38,7 +38,7 @@ def greedy(
     [B, T] int32: outputs from column 0 on, PAD behind their end.
   """
   model, variables = experiment.model, {"params": params}
-  task, first = experiment.task, batch.first[0]
+  task, first = experiment.task, batch.first_scored[0]
   count, size = batch.inputs.shape
   sites = experiment.sites(scaffold, batch)
   memory, _ = model.apply(variables, batch, sites, method=model.encode)
