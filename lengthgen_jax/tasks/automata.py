@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_choice, check_share, shown
+from lengthgen_jax.errors import check, check_choice, check_probability, quoted
 from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
 from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
 
@@ -315,7 +315,7 @@ class Permutations(StateTask):
     for word in text.split():
       expect(
         not word.isdigit() or sorted(word) == sorted(identity),
-        f"{shown(text)} has {shown(word)}, which is no permutation of"
+        f"{quoted(text)} has {quoted(word)}, which is no permutation of"
         f" {identity}; {self.name} takes {self.expected_input} like"
         f" {self.usage}",
       )
@@ -392,7 +392,7 @@ class Dyck(StateTask):
       1 <= self.bound <= MAX_TOKENS,
       f"dyck.bound={self.bound}: must be from 1 to {MAX_TOKENS}",
     )
-    check_share("dyck.broken_share", self.broken_share)
+    check_probability("dyck.broken_share", self.broken_share)
     self.check_num_tokens("bound", self.base + self.stacks + 1)
 
   @property

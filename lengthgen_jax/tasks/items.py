@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import shown
+from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import Example, Size, Task, expect
 
 
@@ -91,7 +91,7 @@ class ItemTask(Task):
     words = self.split_items(text)
     expect(words, f"empty line; {expected}")
     for word in words:
-      expect(word in ids, f"{shown(text)} has {shown(word)}; {expected}")
+      expect(word in ids, f"{quoted(text)} has {quoted(word)}; {expected}")
     return np.array([[ids[word] for word in words]], np.int32), [len(words)]
 
   def input_text(self, items: np.ndarray, length: int) -> str:

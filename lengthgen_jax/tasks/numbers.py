@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import shown
+from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import Task, Tokens, expect, typed_characters
 
 
@@ -122,7 +122,7 @@ class NumberTask(Task):
         f"has a multiplier of {last_length} digits",
       ),
     ):
-      expect(is_valid, f"{shown(text)} {problem}; {expected}")
+      expect(is_valid, f"{quoted(text)} {problem}; {expected}")
     lengths = [len(part) for part in parts]
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
@@ -149,10 +149,10 @@ class NumberTask(Task):
       ValueError: there is no end token, or anything but digits before it.
     """
     digits, end, _ = self.vocabulary.decode(ids).partition("&")
-    expect(end, f"no end token '&' after {shown(digits)}")
+    expect(end, f"no end token '&' after {quoted(digits)}")
     expect(
       digits and set(digits) <= set("0123456789"[: self.base]),
-      f"the model wrote {shown(digits)}, which is no number",
+      f"the model wrote {quoted(digits)}, which is no number",
     )
     return digits
 

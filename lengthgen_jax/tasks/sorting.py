@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_share
+from lengthgen_jax.errors import check, check_probability
 from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
 from lengthgen_jax.tasks.task import Example, Size, uniform_int
 
@@ -150,7 +150,7 @@ class Sort(ItemTask):
         f"sort.{name}={value}: must be at least 2 and at most {most}",
       )
     for name in ("repeat_share", "count_ties"):
-      check_share(f"sort.{name}", getattr(self, name))
+      check_probability(f"sort.{name}", getattr(self, name))
 
   @property
   def base(self) -> int:
