@@ -70,7 +70,7 @@ COUNT, KEY = 500, jax.random.key(0)
 def data_set(name="sort", kind="decoder_only", size=0, seed=0, **fields):
   kind_of_task = TASKS.get(name) or plain.HINT_KINDS[name][0]
   plainly = {"repeat_share": 0.0} if name.startswith("sort") else {}
-  task = plain.made(kind_of_task, **plainly)
+  task = plain.make_task(kind_of_task, **plainly)
   options = {"lengths": SKEWED, "widths": (), "numbers": "lengths"} | fields
   return Dataset(task=task, kind=kind, size=size, seed=seed, **options)
 
@@ -224,7 +224,7 @@ def test_training_and_validation_numbers_are_disjoint(name):
   train = np.asarray(dataset.permuted(jnp.arange(dataset.TRAIN_SHARE), 3))
   allowed = set(train.tolist())
   own = dataclasses.replace(
-    addition("permutation", seed=3), task=plain.made(TASKS[name])
+    addition("permutation", seed=3), task=plain.make_task(TASKS[name])
   )
   for held_out in (False, True):
     batch = own.sample(jax.random.key(1), COUNT, 0, held_out=held_out)
@@ -251,7 +251,7 @@ def test_the_single_digit_of_a_product_is_no_number_of_the_set():
   numbers = np.arange(20) * 50_000, (np.arange(20) + 0.5) / 20
   found = jax.jit(jax.vmap(make))(*map(jnp.asarray, numbers))
   for i in range(20):
-    prompt, _, output = plain.parts(found, i)
+    prompt, _, output = plain.split_example(found, i)
     text = task.vocabulary.decode(prompt)
     assert text == f"${i * 50_000:08}*{i // 2}"
     assert task.symbols(output) == plain.plain_answer(task, prompt)
@@ -340,7 +340,7 @@ def test_typed_texts_of_different_lengths_share_a_batch(kind):
     ("addition", ["1+2", "110+20", "7+99"]),
     ("sort", ["3 1 2", "5", "9 8 9 8"]),
   ):
-    task = plain.made(TASKS[name])
+    task = plain.make_task(TASKS[name])
     parsed = list(map(task.parse, texts))
     batch = dataset.typed_batch(task, kind, parsed, 4, 6)
     for row, text in zip(range(3), texts, strict=True):
@@ -348,7 +348,7 @@ def test_typed_texts_of_different_lengths_share_a_batch(kind):
       given = batch.source if kind == "encoder_decoder" else batch.inputs
       prompt = np.asarray(given)[row][: int(batch.prompt_length[row])].tolist()
       assert task.symbols(told) == list(plain.plain_answer(task, prompt))
-      found = plain.typed(task, prompt)
+      found = plain.input_text(task, prompt)
       if name == "addition":
         found = "+".join(str(int(x)) for x in found.split("+"))
       assert found == text

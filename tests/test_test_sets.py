@@ -77,7 +77,7 @@ def prompts(form: str, length: int):
   for number, cell in enumerate(cells):
     if cell[1] in variants(task, cell[0], length):
       own = jax.tree.map(lambda x, n=number: x[n], everything)
-      found[cell] = [plain.parts(own, i)[::2] for i in range(SAMPLES)]
+      found[cell] = [plain.split_example(own, i)[::2] for i in range(SAMPLES)]
   return found
 
 

@@ -40,9 +40,9 @@ BAD = {
   "increment": {"12a": "'a'", "-5": "'-'", "²": "²"},
   "modular": {"3 7": "'7'", "-1": "-1", "3 x": "'x'", "²": "²"},
   "permutations": {
-    "21345 11345": "'11345', which is no permutation of 12345",
-    "213": "no permutation",
-    "123456": "no permutation",
+    "21345 11345": "'11345'; permutations takes permutations of 12345",
+    "213": "'213'",
+    "123456": "'123456'",
     "abcde": "'abcde'",
   },
   "dyck": {"(()]": "']'", "( x": "'x'"},
@@ -85,9 +85,9 @@ def test_usage_can_be_typed(form, fields):
   task = dataclasses.replace(task, **fields)
   items, lengths = task.parse(task.usage)
   assert max(lengths) == np.shape(items)[-1] and len(lengths) == task.operands
-  prompt, output = plain.of_text(task, task.usage)
+  prompt, output = plain.example_of_text(task, task.usage)
   if task.name in plain.SPOKEN:
-    assert task.render(output) == plain.plain_speech(task, prompt)
+    assert task.render(output) == plain.plain_line(task, prompt)
   assert task.render(output)
 
 
@@ -107,10 +107,10 @@ def test_spaces_are_ignored_in_expressions():
   "form", [form for form in MAIN if MAIN[form].name in plain.SPOKEN]
 )
 def test_render_is_what_people_write(form):
-  task, example = MAIN[form], plain.drawn(form).example
+  task, example = MAIN[form], plain.draw_examples(form).example
   for i in range(COUNT):
-    prompt, _, output = plain.parts(example, i)
-    assert task.render(output) == plain.plain_speech(task, prompt)
+    prompt, _, output = plain.split_example(example, i)
+    assert task.render(output) == plain.plain_line(task, prompt)
 
 
 def test_render_has_no_leading_zeros():

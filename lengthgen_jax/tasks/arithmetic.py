@@ -8,13 +8,19 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic_test_sets import TEST_SETS
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Example, Size, Tokens, join, uniform_int
+from lengthgen_jax.tasks.task import (
+  Example,
+  Ids,
+  Size,
+  Tokens,
+  join,
+  uniform_int,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +246,7 @@ class Parity(ArithmeticTask):
     parity = state ^ symbols[0]
     return parity, parity
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the parity bit, which is the last token before `&`."""
     return self.output_digits(ids)[-1]
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_choice, check_probability, quoted
+from lengthgen_jax.errors import check, check_choice, check_probability
 from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
-from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
+from lengthgen_jax.tasks.task import Example, Ids, Size, uniform_int
 
 MAX_TOKENS = 250  # because a certificate's cases are bytes
 ANSWERS = ("states", "final")
@@ -178,7 +178,7 @@ class StateTask(SequenceTask):
     output = self.segment_tokens(last, 1, self.target_segment)
     return example._replace(output=output)
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the last state, which is the answer."""
     return super().render(ids).split()[-1]
 
@@ -309,17 +309,6 @@ class Permutations(StateTask):
   @property
   def usage(self) -> str:
     return " ".join((self.output_names[1], self.output_names[-1]))
-
-  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
-    identity = self.output_names[0]
-    for word in text.split():
-      expect(
-        not word.isdigit() or sorted(word) == sorted(identity),
-        f"{quoted(text)} has {quoted(word)}, which is no permutation of"
-        f" {identity}; {self.name} takes {self.expected_input} like"
-        f" {self.usage}",
-      )
-    return super().parse(text)
 
 
 def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:

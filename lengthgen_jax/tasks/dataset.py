@@ -317,7 +317,7 @@ def test_batch(
 def typed_batch(
   task: Task,
   kind: str,
-  parsed: Sequence[tuple[np.ndarray, Sequence[int]]],
+  parsed: Sequence[tuple[np.ndarray | Sequence[int], Sequence[int]]],
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
@@ -326,7 +326,7 @@ def typed_batch(
   Args:
     task: a main task.
     kind: the model family that examples are packed for.
-    parsed: (items, lengths) of `task.parse`.
+    parsed: (items, lengths) as of `task.parse`; items [n] of one operand too.
     width: what operands are padded to.
     bound: static bound of the width.
   """

@@ -14,6 +14,7 @@ from lengthgen_jax.errors import check_probability
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.task import (
   Example,
+  Ids,
   Size,
   typed_characters,
   uniform_int,
@@ -114,7 +115,7 @@ class Increment(ItemTask):
   def input_text(self, items: np.ndarray, length: int) -> str:
     return "".join(self.symbols(items[0, :length]))
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     digits = super().render(ids).split()
     return "".join(digits[::-1]).lstrip("0") or "0"
 

@@ -3,7 +3,6 @@ sets of any of them."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
-from lengthgen_jax.tasks.task import Example, Size, Task, expect
+from lengthgen_jax.tasks.task import Example, Ids, Size, Task, expect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,10 +96,10 @@ class ItemTask(Task):
   def input_text(self, items: np.ndarray, length: int) -> str:
     return " ".join(self.symbols(items[0, :length]))
 
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+  def symbols(self, ids: Ids) -> list[str]:
     return [self.token_names[int(token)] for token in ids]
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     for token in ids:
       expect(
         self.first_item <= token < self.delimiter,

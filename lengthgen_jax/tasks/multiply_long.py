@@ -12,6 +12,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.numbers import NumberTask, random_digits
 from lengthgen_jax.tasks.task import (
   Example,
+  Ids,
   Size,
   Tokens,
   expect,
@@ -187,7 +188,7 @@ class MultiplyLong(NumberTask):
 
   # Text.
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the product of two numbers that are equally long."""
     count = max(len(ids) - 1, 0)
     n = int((count + 0.25) ** 0.5)
@@ -195,7 +196,7 @@ class MultiplyLong(NumberTask):
 
   def render_sized(
     self,
-    ids: Sequence[int] | np.ndarray,
+    ids: Ids,
     lengths: Sequence[int],
     work: bool = False,
   ) -> str:

@@ -2,7 +2,7 @@
 digits, and text."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 import jax
@@ -11,7 +11,13 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
-from lengthgen_jax.tasks.task import Task, Tokens, expect, typed_characters
+from lengthgen_jax.tasks.task import (
+  Ids,
+  Task,
+  Tokens,
+  expect,
+  typed_characters,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +141,14 @@ class NumberTask(Task):
     ]
     return self.operator.join("".join(map(str, number)) for number in numbers)
 
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+  def symbols(self, ids: Ids) -> list[str]:
     return list(self.vocabulary.decode(ids))
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the answer in ordinary order without leading zeros."""
     return self.output_digits(ids)[::-1].lstrip("0") or "0"
 
-  def output_digits(self, ids: Sequence[int] | np.ndarray) -> str:
+  def output_digits(self, ids: Ids) -> str:
     """Returns the digits of an output, as the model wrote them.
 
     Raises:

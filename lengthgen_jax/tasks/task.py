@@ -14,6 +14,7 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
 
 Width = int | tuple[int, ...]  # of all operands, or of each
+Ids = Sequence[int] | Array  # of tokens
 
 
 class Tokens(NamedTuple):
@@ -329,7 +330,7 @@ class Task:
     [operands, n] of every operand."""
     raise NotImplementedError
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns an output as people write it.
 
     Raises:
@@ -339,7 +340,7 @@ class Task:
 
   def render_sized(
     self,
-    ids: Sequence[int] | np.ndarray,
+    ids: Ids,
     lengths: Sequence[int],
     work: bool = False,
   ) -> str:
@@ -347,7 +348,7 @@ class Task:
     intermediate results precede it."""
     return self.render(ids)
 
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+  def symbols(self, ids: Ids) -> list[str]:
     """Returns each token as people write it."""
     raise NotImplementedError
 
