@@ -14,7 +14,12 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import files
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pipelines import abc, calibrate, certify
+from lengthgen_jax.pipelines import (
+  abc,
+  attention_statistics,
+  calibrate,
+  certify,
+)
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import figures, records
 from lengthgen_jax.training import checkpoint, loop
@@ -337,17 +342,19 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
 def test_seed_without_a_line_is_dropped_by_name(
   whole, tmp_path, capsys, monkeypatch
 ):
-  judge, calls = calibrate.judge, []
+  select_lines, calls = attention_statistics.select_lines, []
 
-  def blind(*arguments):
-    """No line of the first seed's passes."""
-    tested, verdict = judge(*arguments)
+  def select_lines_of_second_seed(*arguments):
+    """Keeps no line of the first seed."""
+    lines, selection = select_lines(*arguments)
     calls.append(arguments)
     if len(calls) <= 2:  # of both sites
-      verdict = verdict._replace(keep=np.zeros_like(verdict.keep))
-    return tested, verdict
+      selection = selection._replace(keep=np.zeros_like(selection.keep))
+    return lines, selection
 
-  monkeypatch.setattr(calibrate, "judge", blind)
+  monkeypatch.setattr(
+    attention_statistics, "select_lines", select_lines_of_second_seed
+  )
   config = files.saved_config(whole[0])
   run = workdirs.make_run(config, whole[0] / "interpolate")
   models = workdirs.load(run, "best")

@@ -10,13 +10,14 @@ import untrained
 from plain_lines import one_seed, random_lines
 
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
-from lengthgen_jax.attention.candidates import Candidates, near
+from lengthgen_jax.attention.calibration import within_reach
 from lengthgen_jax.attention.lines import (
   ANY,
   LEFT,
   RIGHT,
   WHOLE,
   Line,
+  Lines,
   shared_lines,
 )
 from lengthgen_jax.certify.conditions import check_local
@@ -119,8 +120,8 @@ def kept(name: str, reach: int, sizes, lines, **fields):
   segment, anchor, matrix, c = map(np.array, zip(*lines, strict=True))
   rows = np.full(len(lines), ANY)
   matrix, c = matrix[:, None, None], c[:, None]
-  tested = Candidates(rows, segment, anchor, matrix, c)
-  found = near(tested, segments(*sizes), TASKS[name](**fields), reach)
+  tested = Lines(rows, segment, anchor, matrix, c)
+  found = within_reach(tested, segments(*sizes), TASKS[name](**fields), reach)
   assert found.shape == (2, len(lines))
   return [tuple(own) for own in found.T.tolist()]
 

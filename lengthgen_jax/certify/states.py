@@ -21,8 +21,7 @@ from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.models.layers import Block, normalization
+from lengthgen_jax.models.layers import Block, ModelConfig, normalization
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 PASS = 1 << 15  # contexts that are computed at once

@@ -22,7 +22,7 @@ from lengthgen_jax.tasks.packing import (
   map_examples,
   pack,
 )
-from lengthgen_jax.tasks.task import Example, Size, Task, Width, max_width
+from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 
 NUMBERS = ("lengths", "permutation")
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
@@ -317,7 +317,7 @@ def test_batch(
 def typed_batch(
   task: Task,
   kind: str,
-  parsed: Sequence[tuple[np.ndarray | Sequence[int], Sequence[int]]],
+  parsed: Sequence[tuple[Ids, Ids]],
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
