@@ -163,7 +163,8 @@ def margins(
   """Draws histograms of how many cases have which margin, a panel per seed.
 
   Args:
-    certificates: by seed, each with "views" that have a "histogram" by edges.
+    certificates: by seed; each of their "receptive_fields" has a "histogram" by
+      edges.
     edges: the histogram's; the first and the last are infinite.
     path: where the PNG goes.
     title: stands above all panels.
@@ -174,7 +175,7 @@ def margins(
   certificates = {
     s: certificate
     for s, certificate in certificates.items()
-    if certificate["views"]
+    if certificate["receptive_fields"]
   }
   panels = len(certificates)
   figure, axes = plt.subplots(
@@ -185,7 +186,7 @@ def margins(
     axes[:, 0], certificates.items(), strict=True
   ):
     counts = np.sum(
-      [view["histogram"] for view in certificate["views"]], axis=0
+      [field["histogram"] for field in certificate["receptive_fields"]], axis=0
     )
     is_wrong = left_edges < 0
     widths = np.diff(np.append(left_edges, left_edges[-1] + 1))
@@ -203,7 +204,12 @@ def margins(
     axis.set_title(f"seed {seed}: {certificate['verdict']}", fontsize=7)
   occupied = np.flatnonzero(
     np.sum(
-      [v["histogram"] for c in certificates.values() for v in c["views"]], 0
+      [
+        field["histogram"]
+        for c in certificates.values()
+        for field in c["receptive_fields"]
+      ],
+      0,
     )
   )
   axes[0, 0].set_xlim(left_edges[occupied[0]] - 1, left_edges[occupied[-1]] + 2)

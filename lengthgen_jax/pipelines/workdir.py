@@ -22,12 +22,14 @@ from lengthgen_jax.config import build, fields, files
 from lengthgen_jax.errors import UsageError, check, reading
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import replay
 from lengthgen_jax.pipelines.training_probes import make_watcher
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import mixing
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
+
+PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
+UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
 
 
 def print_note(line: str) -> None:
@@ -280,9 +282,9 @@ def trained_stages(
     stage_config, trained_run = config, make_run(config, workdir)
     stage_list = [Stage("train", stage_config, (trained_run,))]
   practice_runs = [
-    replay.practice_run(config.practice, trained_run, path.parent)
+    practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
-      workdir.glob(f"certify_*/{replay.INPUTS}"),
+      workdir.glob(f"certify_*/{PRACTICE_INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
@@ -290,13 +292,65 @@ def trained_stages(
   if practice_runs:
     stage_config = copy.deepcopy(stage_config)
     stage_config.method += "+certify"
-    path, unmended = workdir / replay.UNMENDED, ()
+    path, unmended = workdir / UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
     stage_list.append(
       Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
     )
   return stage_list
+
+
+def practice_run(
+  section: ConfigDict, run: loop.Run, folder: pathlib.Path
+) -> loop.Run:
+  """Returns the training of a round of practice.
+
+  Args:
+    section: The section config.practice.
+    run: The training before any round.
+    folder: The folder of the round, with the inputs of every seed that it
+      trains.
+  """
+  practice = json.loads((folder / PRACTICE_INPUTS).read_text())
+  seeds = tuple(map(int, practice))
+  task = run.experiment.task
+  longest = int(np.max(run.experiment.data[0].longest(0)))
+  sets, lengths = [], []
+  for inputs in practice.values():
+    repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
+    # About as many inputs fail as have thin margins.
+    texts = inputs["failing"] * repeats + inputs["thin"]
+    items, sizes = zip(*map(task.parse, texts), strict=True)
+    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
+    sets.append(np.stack(list(map(pad, items))))
+    lengths.append(np.array(sizes, np.int32))
+  size = max(map(len, sets))
+  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
+  seed_indices = [run.seeds.index(seed) for seed in seeds]
+  return dataclasses.replace(
+    run,
+    seeds=seeds,
+    scaffold=jax.tree.map(
+      lambda x: x[seed_indices] if len(x) > 1 else x, run.scaffold
+    ),
+    folder=folder,
+    replay={
+      "items": np.stack(list(map(fill, sets))),
+      "lengths": np.stack(list(map(fill, lengths))),
+      "count": np.array(list(map(len, sets)), np.int32),
+    },
+    train=dataclasses.replace(
+      run.train,
+      steps=section.steps,
+      learning_rate=section.learning_rate,
+      replay_share=section.share,
+      warmup_steps=min(20, section.steps),
+      restarts=0,
+      target_exact_match=2.0,
+    ),
+    mesh=run.mesh.fit(len(seeds), run.train.batch_size),
+  )
 
 
 def answering_models(

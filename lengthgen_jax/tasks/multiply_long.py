@@ -260,11 +260,11 @@ class RunningSum:
     next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
     return next_state, np.where(at_begin, 0, total % 10)
 
-  def possible(self, state: int, digits: tuple[int, int]) -> bool:
+  def possible(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether these digits of (a, s) can follow a state."""
     a, s = digits
     return not (a and state == self.initial_state or s and self.first)
 
-  def ends(self, state: int, digits: tuple[int, int]) -> bool:
+  def ends(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether zeros can follow for ever."""
     return not any(digits) and state % 3 != self.neither
