@@ -17,7 +17,6 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models import pieces
 from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import dataset, mixing, packing
@@ -119,8 +118,8 @@ class Experiment:
   def bound(self, width, scaffold: dict):
     """Returns a static size for tests of a width: one program serves many
     widths."""
-    lined = all(bias.lined for bias in scaffold.values())
-    if not lined or self.task.axes > 1 or self.fixed_width is not None:
+    has_lines = all(bias.supports_sparse for bias in scaffold.values())
+    if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
       return width  # a matrix has an end, a grid grows with the square
     return max(1 << (width - 1).bit_length(), 64)
 
@@ -211,9 +210,8 @@ class Experiment:
 
   # The model's inputs beside a batch.
 
-  def lined(self, scaffold: dict) -> bool:
-    """Tells whether attention may visit only the keys on lines, where heads
-    have them.
+  def supports_sparse(self, scaffold: dict) -> bool:
+    """Tells whether attention may visit the keys on lines alone.
 
     That is so if every site has lines, and nothing else is added to the scores.
     """
@@ -223,22 +221,31 @@ class Experiment:
       and not self.model.config.num_encoder_layers
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
-      and all(bias.lined for bias in scaffold.values())
+      and all(bias.supports_sparse for bias in scaffold.values())
     )
 
-  def sparse_training_heads(self, scaffold: dict) -> tuple | None:
-    """Returns `open_heads` for training, None where lines do not make it
-    faster."""
-    widths = self.data[0].widths if self.lined(scaffold) else ()
-    sizes = self.site_sizes(min(widths)) if widths else {}
-    return scaffolds.sparse_training_heads(scaffold, sizes)
+  def sparse_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
+    """Returns the plan for attention along the lines of one seed's scaffold;
+    None where it does not support that."""
+    if not self.supports_sparse(scaffold):
+      return None
+    return scaffolds.SparsePlan.of_scaffold(scaffold)
+
+  def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
+    """Returns the plan for training along the lines of all seeds; None where
+    that is not faster."""
+    widths = self.data[0].widths
+    if not widths or not self.supports_sparse(scaffold):
+      return None
+    sizes = self.site_sizes(min(widths))
+    return scaffolds.sparse_training_plan(scaffold, sizes)
 
   def sites(
     self,
     scaffold: dict,
     batch: packing.Batch,
     decoding: bool = False,
-    open_heads: tuple | None = None,
+    sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
   ) -> Sites:
     """Returns biases and sizes of a batch's rows, for one seed's scaffold.
@@ -247,8 +254,8 @@ class Experiment:
       scaffold: lines or matrices by site.
       batch: a Batch, or some rows of one.
       decoding: whether later inputs do not exist yet.
-      open_heads: (site, transparent heads by layer): visits the keys on lines
-        alone in all other heads. None: every pair of row and key.
+      sparse_plan: visits the keys on lines alone; None: every pair of row and
+        key.
       noise: rng.Noise in training, which stretches the sizes at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
@@ -256,18 +263,14 @@ class Experiment:
       site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
-    make_bias, last_argument = (
-      scaffolds.total,
-      dict.fromkeys(site_coordinates, decoding),
-    )
-    if open_heads is not None:
-      make_bias, last_argument = scaffolds.total_gathered, dict(open_heads)
-    biases = {
-      site: make_bias(
-        self.bias, scaffold, site, *rows_and_keys, last_argument[site]
+    biases = {}
+    for site, (rows, keys) in site_coordinates.items():
+      args = self.bias, scaffold, site, rows, keys
+      biases[site] = (
+        scaffolds.dense_bias(*args, decoding)
+        if sparse_plan is None
+        else scaffolds.sparse_bias(*args, sparse_plan)
       )
-      for site, rows_and_keys in site_coordinates.items()
-    }
     config = self.model.config.temperature
     return Sites(biases, temperature.by_site(config, batch, noise))
 
@@ -300,32 +303,37 @@ class Experiment:
     sites = self.sites(scaffold, batch, noise=noise, **options)
     return self.model.apply({"params": params}, batch, sites, head, noise)
 
-  def loss(
+  def loss_sum(
     self,
     params: dict,
     scaffold: dict,
     batch: packing.Batch,
     head: str,
-    noise_key: jax.Array,
-    open_heads: tuple | None = None,
-    shards: int = 1,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the summed cross-entropy (nats) as in training, and how many
-    tokens."""
-    noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
+    noise: rng.Noise,
+    sparse_plan: scaffolds.SparsePlan | None = None,
+  ) -> jax.Array:
+    """Returns the cross-entropy (nats) summed over the scored tokens, with the
+    noise of training."""
+    logits, _ = self.apply(
+      params, scaffold, batch, head, noise, sparse_plan=sparse_plan
+    )
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
+    return (loss * batch.weight).sum()
 
-    def summed(params, examples, noise):
-      args = scaffold, examples, head, noise
-      logits, _ = self.apply(params, *args, open_heads=open_heads)
-      loss = optax.softmax_cross_entropy_with_integer_labels(
-        logits, examples.target
-      )
-      return (loss * examples.weight).sum()
-
-    lines = open_heads and scaffold
-    count = pieces.count(self.model.config, batch, lines, shards)
-    take_piece = lambda cut: (packing.take(batch, cut), noise.take(cut))
-    return pieces.total(summed, params, take_piece, count), batch.weight.sum()
+  def activation_bytes(
+    self,
+    batch: packing.Batch,
+    scaffold: dict,
+    sparse_plan: scaffolds.SparsePlan | None = None,
+  ) -> int:
+    """Returns the size of the widest arrays that a block writes for an example:
+    attention, and the inside of the MLP."""
+    config, rows = self.model.config, batch.inputs.shape[1]
+    columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
+    if sparse_plan is not None:  # copies of a key, its value, both gradients
+      num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
+      columns = num_lines * (1 + 4 * config.head_dim)
+    return 4 * rows * (config.num_heads * columns + config.mlp_dim)
 
   def hits(
     self,

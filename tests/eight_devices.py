@@ -20,10 +20,8 @@ from toy_runs import toy_run
 
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models import pieces
 from lengthgen_jax.pipelines import attention_statistics
-from lengthgen_jax.training import loop, mesh, optimizer
-from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import loop, mesh, optimizer, train_step
 from lengthgen_jax.training.train_step import TrainSpec
 
 SEEDS = jnp.arange(4, dtype=jnp.int32)
@@ -46,13 +44,13 @@ def unsplit(states, shape) -> list[str]:
 
 def toys(folder) -> dict:
   """A toy trained on two meshes, the first time in F."""
-  before = many.train_chunk._cache_size()
+  before = train_step.train_seeds._cache_size()
   first = loop.train(toy_run(folder, (2, 4)))
   run = toy_run(folder.with_name("vmap"), (4, 2))
   train = dataclasses.replace(run.train, seed_axis="vmap")
   second = loop.train(dataclasses.replace(run, train=train))
   return {
-    "compiled": many.train_chunk._cache_size() - before,
+    "compiled": train_step.train_seeds._cache_size() - before,
     "unsplit": unsplit(first, (2, 4)) + unsplit(second, (4, 2)),
     "apart": far(first, second),
   }
@@ -75,23 +73,23 @@ def models() -> dict:
   spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
   share = built.step_specs[0][0]
   batch = built.sample(jax.random.key(0), share.head, share.parts[0])
-  about = built.model.config, batch, None
-  pieces.CACHE = CACHE
-  start = many.init_states(spec, SEEDS)
+  train_step.CACHE_BYTES = CACHE
+  start = train_step.init_seeds(spec, SEEDS)
   for shape in ((1, 1), (2, 4)):
     own = mesh.make(shape, SEEDS, config.train.batch_size)
     spec = dataclasses.replace(spec, mesh=own)
-    placed = own.place(jax.tree.map(jnp.copy, start))
+    placed = own.shard_seeds(jax.tree.map(jnp.copy, start))
     args = placed, SEEDS, scaffold, jnp.int32(STEPS)
-    compiled = many.train_chunk.lower(spec, *args).compile()
+    compiled = train_step.train_seeds.lower(spec, *args).compile()
     states, status = compiled(*args)
     ends.append(states.params)
     losses.append(status.metrics.loss)
     text = compiled.as_text()
     found[f"batches {shape}"] = len(re.findall(r"\[(88|44)[,\]]", text))
     found[f"shares {shape}"] = len(re.findall(r"\[(22|11)[,\]]", text))
-    found[f"pieces {shape}"] = pieces.count(*about, own.shape[1])
-  export = jax.jit(lambda *args: many.train_chunk(spec, *args))
+    count = train_step.num_microbatches(spec, batch, {})
+    found[f"microbatches {shape}"] = count
+  export = jax.jit(lambda *args: train_step.train_seeds(spec, *args))
   there = jax.export.export(export, platforms=["cuda", "tpu"])(*args)
   one = Model(built, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0]))
   return found | {
@@ -100,7 +98,7 @@ def models() -> dict:
     "unsplit": unsplit(states, (2, 4)),
     "params": far(*ends),
     "losses": far(*losses),
-    "asked": asked(one, dataclasses.replace(one, mesh=own.flat)),
+    "asked": asked(one, dataclasses.replace(one, mesh=own.for_one_seed())),
   }
 
 

@@ -156,7 +156,7 @@ def prepared(config) -> loop.Run:
     keep=1,
     config={},
     report=print,
-    open_heads=experiment.sparse_training_heads(scaffold),
+    sparse_plan=experiment.sparse_training_plan(scaffold),
   )
 
 
@@ -307,8 +307,9 @@ def answers(run, params, with_loss=True) -> dict:
       args = params, scaffold, batch, head
       heads[head] = {"batch": batch, "logits": experiment.apply(*args)[0]}
       if with_loss:
-        summed, count = experiment.loss(*args, key)
-        heads[head]["loss"] = summed / count
+        spec = train_step.TrainSpec(experiment, run.train)
+        loss = train_step.batch_loss(params, spec, batch, head, key, scaffold)
+        heads[head]["loss"] = loss / batch.weight.sum()
     return heads
 
   write = {"batch": texts, "logits": shown, "loss": number}

@@ -7,14 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import untrained
+from lengthgen_jax.certify.states import States
 from plain_lines import one_seed, random_lines
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  shared_lines,
+)
 from lengthgen_jax.certify import certificate, receptive_fields
 from lengthgen_jax.certify.certificate import Tally
 from lengthgen_jax.certify.receptive_fields import layout
-from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment

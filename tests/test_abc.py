@@ -87,7 +87,7 @@ def kill_at(stage: str, patch, workdir) -> None:
   if stage == "calibrate":
     patch.setattr(file, "save", killed)
   elif stage == "evaluate":
-    patch.setattr(figures, "of_run", killed)
+    patch.setattr(figures, "draw_run", killed)
   else:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
@@ -139,7 +139,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["accuracy_by_length"]
+  names = ["em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
@@ -310,7 +310,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
     if run.folder.name == "interpolate":
       return train(run)
     assert run.seeds == (better,)
-    store = run.store
+    store = run.open_checkpoints()
     store.save(60, jax.tree.map(lambda x: x[better:][:1], states), run.config)
     store.close()
 

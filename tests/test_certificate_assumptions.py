@@ -10,12 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
+from lengthgen_jax.certify.states import States
 from local_models import Case, model, small
 from plain_lines import one_seed
 from test_multiply_long import model as grid_model
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  SiteLines,
+  shared_lines,
+)
 from lengthgen_jax.certify import (
   certificate,
   conditions,
@@ -23,7 +31,6 @@ from lengthgen_jax.certify import (
   running_sums,
   verdict,
 )
-from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Contexts, Position, Transducer
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model

@@ -170,7 +170,7 @@ def test_cases_cover_the_registries():
 def test_exact_match_of_one_pass_is_that_of_decoding(case):
   """Where what was told is the truth, and where one token of it is not."""
   model, batch = make(case), examples(case)
-  assert (model.open_heads is not None) == model.experiment.lined(
+  assert (model.sparse_plan is not None) == model.experiment.supports_sparse(
     model.scaffold
   )
   told = decoded(model, batch)

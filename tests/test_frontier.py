@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import command
 import numpy as np
 import pytest
+import rows as made_rows
 import untrained
 
 from lengthgen_jax.config.build import build
@@ -13,7 +14,7 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation import trained as door
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.results import records, schema
+from lengthgen_jax.results import records, summary
 
 
 class Planted:
@@ -94,12 +95,8 @@ def test_hopeless_lengths_are_given_up_early():
 
 
 def test_a_bound_is_a_condition():
-  base = {"metric": "frontier", "value": 6.0, "seed": 0}
-  rows = [
-    dict.fromkeys(schema.NEEDED, "") | base | {"bound": n, "seeds_asked": 1}
-    for n in (60, 200)
-  ]
-  assert len(schema.groups(rows)) == 2
+  rows = [made_rows.row(metric="frontier", bound=bound) for bound in (60, 200)]
+  assert len(summary.pool(rows)) == 2
 
 
 def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):

@@ -15,8 +15,7 @@ from toy_runs import ENDLESS, SEEDS, toy_run
 
 from lengthgen_jax import hosts
 from lengthgen_jax.results import records
-from lengthgen_jax.training import loop
-from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import loop, train_step
 
 PATIENCE = 120  # seconds, on a busy machine
 
@@ -101,9 +100,9 @@ def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
   parts = {path.name for path in (folder / f"checkpoints/{step}").glob("*/*")}
   assert {"ocdbt.process_0", "ocdbt.process_1"} <= parts
   assert states.step.tolist() == [step] * len(SEEDS)
-  alone = many.init_states(run.spec, run.seed_R)
+  alone = train_step.init_seeds(run.spec, run.seed_R)
   args = run.seed_R, run.scaffold, step // 2
-  alone, _ = many.train_chunk(run.spec, alone, *args)
+  alone, _ = train_step.train_seeds(run.spec, alone, *args)
   assert far(alone.params, states.params) < 1e-4
 
 

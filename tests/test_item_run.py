@@ -6,7 +6,7 @@ from command import changed, inside
 
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import seeds
+from lengthgen_jax.training import train_step
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,10 @@ def sorting(tmp_path_factory):
   )
   run = workdirs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
-  store = run.store
-  store.save(7, seeds.init_states(run.spec, jnp.array(run.seeds)), run.config)
+  store = run.open_checkpoints()
+  store.save(
+    7, train_step.init_seeds(run.spec, jnp.array(run.seeds)), run.config
+  )
   store.close()
   done = inside("--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr
@@ -44,8 +46,8 @@ def test_every_test_set_has_rows_and_figures(sorting):
   }
   assert found == wanted - {("repeats_3x2", 4)}
   names = {
-    f"{name}_by_{what}.png"
-    for name in ("accuracy", "edit_distance")
+    f"{metric}_by_{what}.png"
+    for metric in ("em", "edit")
     for what in ("length", "repetition")
   }
   assert {path.name for path in (workdir / "figures").iterdir()} == names
@@ -61,9 +63,9 @@ def test_report_joins_runs(sorting):
   assert report.stdout == f"{text}page: {page}\n" and page.exists()
   figures = {path.name for path in (workdir.parent / "figures").iterdir()}
   assert figures == {
-    f"sort_natural{what}{metric}.png"
-    for what in ("", "_repetition")
-    for metric in ("", "_edit")
+    f"sort_natural_{metric}_by_{what}.png"
+    for metric in ("em", "edit")
+    for what in ("length", "repetition")
   }
 
 

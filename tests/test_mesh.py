@@ -23,9 +23,8 @@ from lengthgen_jax.config import build, fields, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import attention_statistics, workdir
-from lengthgen_jax.training import loop, mesh, optimizer
-from lengthgen_jax.training import seeds as many
-from lengthgen_jax.training.mesh import ONE
+from lengthgen_jax.training import loop, mesh, optimizer, train_step
+from lengthgen_jax.training.mesh import SINGLE_DEVICE
 from lengthgen_jax.training.train_step import TrainSpec
 
 DEVICES = 8
@@ -69,9 +68,10 @@ def test_every_leaf_of_the_states_is_split_over_seeds(eight):
 
 
 def test_every_device_has_its_share_of_the_batch_alone(eight):
-  """In the compiled program, as pieces that fit its cache."""
+  """In the compiled program, as microbatches that fit its cache."""
   found = eight["models"]
-  assert found["pieces (1, 1)"] == 8 and found["pieces (2, 4)"] == 2
+  assert found["microbatches (1, 1)"] == 8
+  assert found["microbatches (2, 4)"] == 2
   assert found["batches (1, 1)"] > 300
   assert found["batches (2, 4)"] < 20 and found["shares (2, 4)"] > 1000
 
@@ -122,7 +122,7 @@ def test_a_run_goes_on_on_another_number_of_devices(
 def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
   devices, seeds, batch, wanted
 ):
-  assert mesh._usual(devices, seeds, batch) == wanted
+  assert mesh.default_shape(devices, seeds, batch) == wanted
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,11 @@ def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():
   config = changed("mesh=(2, 1)", "seeds=(0, 1)")
   assert fields.retrain_config(config, (0, 1), None).mesh == (2, 1)
   assert fields.retrain_config(config, (1,), None).mesh == ()
-  assert ONE.fit(1, 7) is ONE.fit(3, 7) is ONE
+  assert (
+    SINGLE_DEVICE.for_seeds(1, 7)
+    is SINGLE_DEVICE.for_seeds(3, 7)
+    is SINGLE_DEVICE
+  )
 
 
 def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
@@ -229,22 +233,22 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   scaffold = build.make_scaffold(config, built)
   spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
   seeds = jnp.array(tuple(config.seeds))
-  states = jax.eval_shape(partial(many.init_states, spec), seeds)
+  states = jax.eval_shape(partial(train_step.init_seeds, spec), seeds)
   rounds = jnp.int32(3)
   assert lowers(
-    partial(many.train_chunk, spec), states, seeds, scaffold, rounds
+    partial(train_step.train_seeds, spec), states, seeds, scaffold, rounds
   )
   shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   own = of_seed(scaffold, 0)
   batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)
   asked = jax.tree.map(shape, states.params), own, jax.eval_shape(batch)
   model = trained.Model(built, own, {})
-  kept = model.ring(batch())
-  assert model.open_heads and kept
-  for heads in (None, model.open_heads):
-    assert lowers(partial(trained._hits, ONE, built, heads), *asked)
+  kept = model.cache_window(batch())
+  assert model.sparse_plan and kept
+  for heads in (None, model.sparse_plan):
+    assert lowers(partial(trained._hits, SINGLE_DEVICE, built, heads), *asked)
   for ring in (None, kept):
-    told = partial(trained._greedy, ONE, built, built.task.end, ring)
+    told = partial(trained._greedy, SINGLE_DEVICE, built, built.task.end, ring)
     assert lowers(told, *asked, rounds)
-  sums = partial(attention_statistics._sums, ONE, built, "weights")
+  sums = partial(attention_statistics._sums, SINGLE_DEVICE, built, "weights")
   assert lowers(sums, *asked, False)

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.models import pieces
+from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.mixing import Part
-from lengthgen_jax.training.seeds import over_seeds
+from lengthgen_jax.training import optimizer, train_step
+from lengthgen_jax.training.train_step import over_seeds
 
 KEY = jax.random.key(0)
 
 
 def kept(key, rate, first=0, count=512, shape=(8, 64)):
   numbers = jnp.arange(first, first + count)
-  return np.asarray(Noise(key, numbers).kept(shape, rate))
+  return np.asarray(Noise(key, numbers).dropout_mask(shape, rate))
 
 
 @pytest.mark.parametrize("rate", (0.02, 0.3, 0.9))
@@ -47,8 +48,8 @@ def test_what_one_draw_keeps_says_nothing_of_another():
     "eight examples on": np.roll(own, 8, 0),
     "next key": kept(jax.random.key(1), 0.5),
     "next step": kept(jax.random.fold_in(KEY, 1), 0.5),
-    "a name": np.asarray(noise.of("a").kept((8, 64), 0.5)),
-    "another name": np.asarray(noise.of("b").kept((8, 64), 0.5)),
+    "a name": np.asarray(noise.fold_in("a").dropout_mask((8, 64), 0.5)),
+    "another name": np.asarray(noise.fold_in("b").dropout_mask((8, 64), 0.5)),
   }
   names = list(others)
   for name in names:
@@ -64,17 +65,17 @@ def test_an_example_draws_the_same_alone_and_among_others():
   assert np.array_equal(kept(KEY, 0.3, 37, 5), own[37:42])
   noise = Noise(KEY, jnp.arange(512))
   draw = lambda key: jax.random.normal(key, (2,))
-  part = noise.take(lambda x: x[7::100]).each(draw)
-  np.testing.assert_array_equal(part, noise.each(draw)[7::100])
+  part = noise.take(lambda x: x[7::100]).draw(draw)
+  np.testing.assert_array_equal(part, noise.draw(draw)[7::100])
   keys = jax.random.split(KEY, 3)
-  one = lambda key: Noise(key, jnp.arange(512)).kept((8, 64), 0.3)
+  one = lambda key: Noise(key, jnp.arange(512)).dropout_mask((8, 64), 0.3)
   for axis in ("vmap", "loop"):
     many = np.asarray(over_seeds(one, axis)(keys))
     for key, found in zip(keys, many, strict=True):
       assert np.array_equal(found, kept(key, 0.3))
 
 
-# A batch in pieces.
+# A batch in microbatches.
 
 FAMILIES = {
   # A batch axis of coordinates for each example; one for all.
@@ -83,8 +84,15 @@ FAMILIES = {
 }
 
 
+def experiment_and_spec(task, kind, fields=()):
+  config = untrained.config(task, kind, fields)
+  experiment = build.build(config)
+  train = optimizer.TrainConfig(**config.train)
+  return experiment, train_step.TrainSpec(experiment, train)
+
+
 @pytest.mark.parametrize("task", FAMILIES)
-def test_a_step_is_the_same_in_pieces(task, monkeypatch):
+def test_a_step_is_the_same_in_microbatches(task, monkeypatch):
   """Loss and gradients, with every kind of noise, of several seeds at once."""
   kind, fields = FAMILIES[task]
   fields = fields | {
@@ -92,14 +100,16 @@ def test_a_step_is_the_same_in_pieces(task, monkeypatch):
     "temperature.stretch": 3.0,
     "train.batch_size": 12,
   }
-  built = untrained.experiment(task, kind, fields)
+  built, spec = experiment_and_spec(task, kind, fields)
   params = untrained.params(built)
   sample = lambda: built.sample(KEY, task, Part(0, 12))
 
   def run(axis):
     def value(key, params):
-      loss = lambda params: built.loss(params, {}, sample(), task, key)
-      return jax.value_and_grad(loss, has_aux=True)(params)
+      loss = lambda params: train_step.batch_loss(
+        params, spec, sample(), task, key, {}
+      )
+      return jax.value_and_grad(loss)(params)
 
     keys = jax.random.split(KEY, 2)
     copies = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x]), params)
@@ -107,11 +117,11 @@ def test_a_step_is_the_same_in_pieces(task, monkeypatch):
 
   counts = []
 
-  def counted(config, batch, lines, shards):
+  def num_microbatches(spec, batch, scaffold):
     counts.append(len(batch.inputs))
     return count
 
-  monkeypatch.setattr(pieces, "count", counted)
+  monkeypatch.setattr(train_step, "num_microbatches", num_microbatches)
   count = 1
   whole = run("loop")
   count = 4
@@ -147,7 +157,7 @@ def test_a_part_of_a_batch_is_its_examples_and_what_they_share(task):
 
 
 def test_batches_are_cut_where_they_do_not_fit_the_cache(monkeypatch):
-  built = untrained.experiment("addition")
+  built, spec = experiment_and_spec("addition", "encoder_decoder")
   config = built.model.config
   sizes = {}
   for examples in (1, 7, 96):
@@ -155,11 +165,11 @@ def test_batches_are_cut_where_they_do_not_fit_the_cache(monkeypatch):
     batch = jax.eval_shape(sample)
     rows, keys = batch.inputs.shape[1], batch.source.shape[1]
     each = 4 * rows * (config.num_heads * keys + config.mlp_dim)
-    monkeypatch.setattr(pieces, "CACHE", 10 * each)
-    sizes[examples] = examples // pieces.count(config, batch, None)
-    assert examples % pieces.count(config, batch, None) == 0
+    monkeypatch.setattr(train_step, "CACHE_BYTES", 10 * each)
+    count = train_step.num_microbatches(spec, batch, {})
+    sizes[examples] = examples / count
   assert sizes == {1: 1, 7: 7, 96: 8}
-  monkeypatch.setattr(pieces, "CACHE", 1)
-  assert pieces.count(config, batch, None) == 96
+  monkeypatch.setattr(train_step, "CACHE_BYTES", 1)
+  assert train_step.num_microbatches(spec, batch, {}) == 96
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  assert pieces.count(config, batch, None) == 1
+  assert train_step.num_microbatches(spec, batch, {}) == 1

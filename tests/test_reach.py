@@ -2,7 +2,7 @@
 
 from rows import CERTIFIED, row, seeds
 
-from lengthgen_jax.results import figures
+from lengthgen_jax.results import reach
 
 
 def planted(*values, **fields):
@@ -15,38 +15,38 @@ def planted(*values, **fields):
 
 def test_the_farthest_length_ends_where_the_median_seed_fails():
   rows = planted(100, 99, 100, 98, 100)
-  (mark,) = figures.farthest("addition", "ours", rows)
+  mark = reach.farthest("addition", "ours", rows)
   assert (mark.trained, mark.tested, mark.exact) == (6, 20, 100)
   assert mark.n == rows[0]["n"] and mark.seeds.startswith("3")
-  assert figures.farthest("addition", "ours", planted(98, 100, 100)) == []
-  assert figures.farthest("addition", "ours", []) == []
+  assert reach.farthest("addition", "ours", planted(98, 100, 100)) is None
+  assert reach.farthest("addition", "ours", []) is None
 
 
 def test_the_last_stage_and_the_first_test_set_count():
   rows = planted(100, 100, stage="retrain") + planted(100, stage="certify")
-  assert figures.farthest("x", "y", rows)[0].tested == 6
+  assert reach.farthest("x", "y", rows).tested == 6
   rows = planted(100, 100) + planted(100, 100, 100, test_set="carry")
-  assert figures.farthest("x", "y", rows)[0].tested == 10
+  assert reach.farthest("x", "y", rows).tested == 10
   hard = [one | {"stress": True} for one in planted(0, test_set="zeros")]
-  assert figures.farthest("x", "y", hard + rows)[0].tested == 10
+  assert reach.farthest("x", "y", hard + rows).tested == 10
 
 
 def test_the_figure_and_the_table_have_every_mark(monkeypatch):
-  monkeypatch.setattr(figures, "save", lambda figure, path: figure)
-  ours = figures.farthest("addition", "ours", planted(100, 100, 100))
+  monkeypatch.setattr(reach, "save", lambda figure, path: figure)
+  ours = [reach.farthest("addition", "ours", planted(100, 100, 100))]
   others = [
-    figures.Mark("addition", "theirs", 20, 100, 99.1, "digits"),
-    figures.Mark("N×M", "others", 10, 20, None, "digits"),
+    reach.Mark("addition", "theirs", 20, 100, 99.1, "digits"),
+    reach.Mark("N×M", "others", 10, 20, None, "digits"),
   ]
-  (axis,) = figures.figure(ours, others, None, "how far").axes
+  (axis,) = reach.reach_figure(ours, others, None, "how far").axes
   names = [label.get_text() for label in axis.get_yticklabels()]
   assert names == ["addition: ours", "addition: theirs", "N×M: others"]
   ends = [list(line.get_xdata()) for line in axis.get_lines()[:6:2]]
   assert ends == [[6, 20], [20, 100], [10, 20]]
   labels = [text.get_text() for text in axis.get_legend().get_texts()]
   assert labels == ["ours", "published"]
-  figures.plt.close("all")
-  head, *grid = figures.table(ours, others)
+  reach.plt.close("all")
+  head, *grid = reach.reach_grid(ours, others)
   assert [line[:2] for line in grid] == [
     ["addition", "**ours**"],
     ["addition", "theirs"],
@@ -61,7 +61,7 @@ def test_the_figure_and_the_table_have_every_mark(monkeypatch):
 
 def test_a_proof_is_said():
   proof = CERTIFIED | {"value": 1}
-  (mark,) = figures.farthest("addition", "ours", [row(length=60), proof])
-  assert "∀" in mark.seeds
-  (mark,) = figures.farthest("addition", "ours", [row(length=60), CERTIFIED])
-  assert "∀" not in mark.seeds
+  mark = reach.farthest("addition", "ours", [row(length=60), proof])
+  assert "∀" in mark.proof
+  mark = reach.farthest("addition", "ours", [row(length=60), CERTIFIED])
+  assert "∀" not in mark.proof

@@ -11,11 +11,10 @@ import pytest
 from rows import CERTIFIED, row, seeds, without_length
 
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.pipelines import report
 from lengthgen_jax.results import (
   figures,
   records,
-  report,
-  schema,
   summary,
   tables,
 )
@@ -58,7 +57,7 @@ def root(tmp_path_factory):
     records.write(root / run / "results.jsonl", rows)
     records.write_text(root / run / "config.json", json.dumps(CONFIG))
   records.write_text(root / "c" / "config.json", json.dumps(CONFIG))
-  report.run(root)
+  report.write_report(root)
   return root
 
 
@@ -181,7 +180,7 @@ def test_every_figure_is_on_the_page(root):
   names = {figure["name"] for figure in data(root)["figures"]}
   files = {path.stem for path in (root / "figures").glob("*.png")}
   assert names == files
-  assert "addition_natural_hard" in names
+  assert "addition_natural_em_by_test_set" in names
 
 
 def test_the_page_fetches_nothing(root):
@@ -267,31 +266,31 @@ def test_a_line_has_the_frontier_that_was_looked_for_furthest():
   (line,) = summary.lines(rows)
   assert (line.frontier.median, line.frontier.limit) == (32.5, 40)
   assert line.frontier.seeds == 2
-  assert tables.frontier(line) == "32.5 (worst 30) of 2"
+  assert tables.frontier_text(line) == "32.5 (worst 30) of 2"
   (line,) = summary.lines(rows[:6])
-  assert tables.frontier(line) == "≥ 20"
+  assert tables.frontier_text(line) == "≥ 20"
 
 
 def test_rows_of_different_conditions_share_no_cell():
   both = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
   with pytest.raises(UsageError) as error:
-    schema.only_group(both, "addition, vanilla")
+    summary.single_line(both, "addition, vanilla")
   assert str(error.value) == (
     "addition, vanilla: rows of different conditions: vanilla, step 500;"
     " vanilla, step 700"
   )
-  assert schema.only_group(both[:3], "one").seeds == "3"
+  assert summary.single_line(both[:3], "one").seed_count == "3"
 
 
 def test_rows_without_a_config_are_one_line(tmp_path):
   records.write(tmp_path / "run" / "results.jsonl", seeds(1, 2, 3))
   with pytest.raises(UsageError, match="no config.json beside it") as error:
-    report.run(tmp_path)
+    report.write_report(tmp_path)
   assert "\n" not in str(error.value)
   for text in ("{", "[]", '{"eval": 3}', '{"seeds": 3}'):
     records.write_text(tmp_path / "run" / "config.json", text)
     with pytest.raises(UsageError, match="config.json: cannot be read"):
-      report.run(tmp_path)
+      report.write_report(tmp_path)
 
 
 @pytest.mark.parametrize("draw", figures.DRAW.values())

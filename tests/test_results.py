@@ -9,25 +9,26 @@ from scipy import stats
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import measures
+from lengthgen_jax.pipelines import report
 from lengthgen_jax.results import figures as plots
-from lengthgen_jax.results import records, report, schema, tables
+from lengthgen_jax.results import records, summary, tables
 
 # The vocabulary.
 
 
 def test_every_condition_and_the_seeds_own_make_a_row_unique():
-  assert set(schema.KEY) - set(schema.GROUP) == {"seed", "stopped_at"}
-  assert set(schema.GROUP) - set(schema.KEY) == {"run", "bound"}
+  assert set(records.KEY) - set(records.CONDITIONS) == {"seed", "stopped_at"}
+  assert set(records.CONDITIONS) - set(records.KEY) == {"run", "bound"}
   inside = {"part", "layer", "head", "line"}  # of a model, in rows of probes
   known = set(CONDITIONS) - {"seeds_asked"} | {"metric"} | inside
-  assert set(schema.KEY) == known
-  assert schema.key(row()) == schema.key(row(**dict.fromkeys(inside)))
+  assert set(records.KEY) == known
+  assert records.key(row()) == records.key(row(**dict.fromkeys(inside)))
   for name in inside:
-    assert schema.key(row(**{name: 1})) != schema.key(row(**{name: 0}))
-  assert schema.flaw(row()) == schema.flaw(CERTIFIED) == ""
+    assert records.key(row(**{name: 1})) != records.key(row(**{name: 0}))
+  assert records.flaw(row()) == records.flaw(CERTIFIED) == ""
 
 
-@pytest.mark.parametrize("field", schema.KEY)
+@pytest.mark.parametrize("field", records.KEY)
 def test_rows_that_differ_in_a_key_field_are_both_kept(field, tmp_path):
   path = tmp_path / "results.jsonl"
   records.merge(path, [row()])
@@ -61,7 +62,7 @@ def test_a_file_of_another_version_is_one_line(tmp_path):
     records.write(path, [row(), old])
     for use in (
       lambda: records.merge(path, [row()]),
-      lambda: report.run(tmp_path),
+      lambda: report.write_report(tmp_path),
     ):
       with pytest.raises(UsageError) as error:
         use()
@@ -118,32 +119,32 @@ def pools(group) -> dict:
 
 
 @pytest.mark.parametrize(
-  "field", [f for f in schema.GROUP if f not in ("length", "bits")]
+  "field", [f for f in records.CONDITIONS if f not in ("length", "bits")]
 )
 def test_another_condition_is_another_line_with_another_name(field):
   values = {"leak": True, "step": 700, "eval_seed": 1, "train_length": 8}
   other = {field: values.get(field, "another")}
-  found = schema.groups(seeds(1, 2) + seeds(3, 4, **other))
+  found = summary.pool(seeds(1, 2) + seeds(3, 4, **other))
   assert [len(group.rows) for group in found] == [2, 2]
   assert len({group.name for group in found}) == 2
-  beside = schema.groups([row(), row(**other)], shown=(field,))
+  beside = summary.pool([row(), row(**other)], shown=(field,))
   always = ("method", "stage", "leak", "eval_seed", "checkpoint")
   assert (beside[0].name == beside[1].name) == (field not in always)
 
 
 def test_bits_follow_from_the_length():
-  found = schema.groups([row(length=6, bits=20), row(length=60, bits=200)])
+  found = summary.pool([row(length=6, bits=20), row(length=60, bits=200)])
   assert len(found) == 1
 
 
 def test_seeds_that_stopped_by_themselves_share_a_line():
-  found = schema.groups([row(seed=s, stopped_at=100 * s) for s in range(3)])
-  assert len(found) == 1 and found[0].seeds == "3"
+  found = summary.pool([row(seed=s, stopped_at=100 * s) for s in range(3)])
+  assert len(found) == 1 and found[0].seed_count == "3"
   assert found[0].name == "vanilla"
 
 
 def test_a_row_written_twice_counts_once():
-  (group,) = schema.groups([row(10), row(20), row(30, seed=1)])
+  (group,) = summary.pool([row(10), row(20), row(30, seed=1)])
   assert [one["correct"] for one in group.rows] == [20, 30]
 
 
@@ -151,19 +152,19 @@ def test_best_steps_are_the_seeds_own():
   best = lambda seed, step, **fields: row(
     seed=seed, step=step, checkpoint="best", **fields
   )
-  (group,) = schema.groups([best(0, 300), best(1, 500), best(2, 400)])
-  assert group.name == "vanilla (checkpoint best)" and group.seeds == "3"
+  (group,) = summary.pool([best(0, 300), best(1, 500), best(2, 400)])
+  assert group.name == "vanilla (checkpoint best)" and group.seed_count == "3"
   # Trained on, seeds 1 and 2 got better: each counts once, as it was last.
   first = [best(seed, step) for seed, step in enumerate((3, 5, 4))]
-  (group,) = schema.groups(first + [best(1, 8), best(2, 7)])
+  (group,) = summary.pool(first + [best(1, 8), best(2, 7)])
   assert pools(group) == {6: {0: 3, 1: 8, 2: 7}}
 
 
 def test_name_says_what_is_not_as_usual():
-  assert schema.name(row()) == "vanilla"
+  assert summary.model_name(row()) == "vanilla"
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
   assert (
-    schema.name(marked)
+    summary.model_name(marked)
     == "vanilla (retrain, checkpoint best, eval.seed 1) LEAK"
   )
 
@@ -172,26 +173,26 @@ def test_name_says_what_is_not_as_usual():
 
 
 def test_table_has_a_line_per_seed_and_the_median():
-  text = tables.of_run([*seeds(80, 100, 90), CERTIFIED]).splitlines()
+  text = tables.run_table([*seeds(80, 100, 90), CERTIFIED]).splitlines()
   assert text[0].startswith("addition: exact match in % by length in digits;")
   names = [line.split()[:4] for line in text[3:]]
   wanted = [("0", "80.0"), ("1", "100.0"), ("2", "90.0"), ("median", "90.0")]
   assert names == [["vanilla", "equal", *pair] for pair in wanted]
-  bits = tables.of_run([row(bits=20), row(length=60, bits=200)])
+  bits = tables.run_table([row(bits=20), row(length=60, bits=200)])
   assert "in digits (bits);" in bits and "60 (200)" in bits
-  assert tables.of_run([CERTIFIED]) == "no exact match was measured"
+  assert tables.run_table([CERTIFIED]) == "no exact match was measured"
 
 
 def test_evaluations_at_two_steps_share_no_cell():
   """Evaluated at step 500, trained on, evaluated at step 700."""
   both = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
-  lines = tables.of_run(both).splitlines()[3:]
+  lines = tables.run_table(both).splitlines()[3:]
   assert [line.split()[1:] for line in lines if "median" in line] == [
     ["step", "500", "equal", "median", "20.0"],
     ["step", "700", "equal", "median", "100.0"],
   ]
   assert len(lines) == 8
-  _, *cells = tables.of_runs([one | {"run": "a"} for one in both])
+  _, *cells = tables.runs_grid([one | {"run": "a"} for one in both])
   assert [cell[1] for cell in cells] == [
     f"vanilla, step {n}" for n in (500, 700)
   ]
@@ -203,12 +204,12 @@ def test_tables_say_how_many_of_the_seeds():
   """That ABC's survivors are not taken for all of its seeds."""
   vanilla = seeds(0, 0, 0, 0, 0, seeds_asked=5)
   abc = seeds(100, 90, method="abc", stage="retrain", seeds_asked=5)
-  text = tables.of_run(vanilla + abc)
+  text = tables.run_table(vanilla + abc)
   assert "median, 2 of 5 seeds" in text and text.count("median") == 2
-  one = tables.of_run(abc[:1])
+  one = tables.run_table(abc[:1])
   assert "median, 1 of 5 seeds" in one
-  assert "median" not in tables.of_run([row(seeds_asked=1)])
-  _, *lines = tables.of_runs(vanilla + abc)
+  assert "median" not in tables.run_table([row(seeds_asked=1)])
+  _, *lines = tables.runs_grid(vanilla + abc)
   assert "2 of 5" in lines[0] and "abc (retrain)" in lines[0]
   assert "5" in lines[1]
 
@@ -216,12 +217,14 @@ def test_tables_say_how_many_of_the_seeds():
 def test_a_cell_says_which_seeds_it_lacks():
   found = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
   found[-1]["value"] = None  # no result: neither a zero nor silent
-  assert tables.of_runs(found)[1][-1] == "50.0 [41.4] of 1"
+  assert tables.runs_grid(found)[1][-1] == "50.0 [41.4] of 1"
 
 
 def test_columns_widen():
   method = "vanilla bias.kind=file bias.file=some/where/bias.npz"
-  lines = tables.of_run(seeds(1, 2) + seeds(3, 4, method=method)).splitlines()
+  lines = tables.run_table(
+    seeds(1, 2) + seeds(3, 4, method=method)
+  ).splitlines()
   assert len({len(line) for line in lines[2:]}) == 1
   assert len({line.index("equal") for line in lines[3:]}) == 1
 
@@ -278,7 +281,7 @@ def test_rows_of_measurements():
   assert token["value"] == 0.5 and token["lower_bound"] is None
   edit = CONDITIONS | measures.measured("edit", 0.25, 9)
   assert edit["value"] == 0.25 and edit["correct"] is None
-  assert not any(map(schema.flaw, (worst, token, edit)))
+  assert not any(map(records.flaw, (worst, token, edit)))
 
 
 # Figures.
@@ -344,9 +347,9 @@ def test_what_a_test_set_is_drawn_against(drawn):
   assert axis.get_xlabel() == "how often every value occurs"
   names = "equal", "repeats_3x2", "multiplicity_x2", "mean_multiplicity_x2"
   against = "length", "repetition", "multiplicity", "length"
-  found = [plots.against(row(test_set=name)) for name in names]
+  found = [plots.varied_by(row(test_set=name)) for name in names]
   assert tuple(found) == against
-  assert plots.against(row(test_set="chain_2", stress=True)) == "test_set"
+  assert plots.varied_by(row(test_set="chain_2", stress=True)) == "test_set"
 
 
 def test_by_field_has_one_run_and_step_in_a_point(drawn):
@@ -398,46 +401,51 @@ def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
     }
     found = seeds(i, 2, 3, method=method, config_hash=str(i), step=100 * i)
     make_run(tmp_path, f"run{i}", [*found, CERTIFIED], config)
-  table = report.run(tmp_path, tested=("eval",))
+  table = report.write_report(tmp_path)
   assert len(table.splitlines()) == 2 + len(runs)
   assert (tmp_path / "report.md").read_text() == table + "\n"
   assert set(made) == {
-    "addition_natural.png",
+    "addition_natural_em_by_length.png",
     "addition_natural_equal_by_sequences.size.png",
   }
-  by_length = made["addition_natural.png"]
+  by_length = made["addition_natural_em_by_length.png"]
   assert by_length[:4] == [f"{m}, run{i}" for i, (m, *_) in enumerate(runs)]
   by_size = made["addition_natural_equal_by_sequences.size.png"]
   assert by_size == ["a", "b"]
 
 
-def test_report_names_what_else_differs(tmp_path):
+def test_report_names_what_else_differs(tmp_path, monkeypatch):
   """Words too: runs with another bias are not one line of a figure."""
-  found = []
+  labels = {}
+
+  def save(figure, path):
+    lines = figure.axes[0].get_lines()
+    labels[path.name] = [line.get_label() for line in lines]
+    plots.plt.close(figure)
+    return path
+
+  monkeypatch.setattr(plots, "save", save)
+  monkeypatch.setattr(report.html_report, "page", lambda *_: "")
   for i, (size, kind) in enumerate(((0, "a"), (9, "a"), (0, "b"), (9, "b"))):
     config = {"sequences": {"size": size}, "bias": {"kind": kind}}
-    make_run(tmp_path, str(i), [row()], config)
-    found.append(row(run=str(i)))
-  _, configs = report.read(tmp_path)
-  made = {run: report.made_by(own, ()) for run, own in configs.items()}
-  fields = report.varied(made, found)
-  assert set(fields) == {"bias.kind", "sequences.size"}
-  alone = report._alone(found, fields, "sequences.size")
-  names = ["vanilla, kind=a", "vanilla, kind=b"]
-  assert [one["method"] for one in alone] == sorted(2 * names)
+    make_run(tmp_path, str(i), seeds(1, 2, 3), config)
+  report.write_report(tmp_path)
+  by_size = labels["addition_natural_equal_by_sequences.size.png"]
+  assert by_size == ["vanilla, kind=a", "vanilla, kind=b"]
+  assert len(labels) == 2  # words are no axis
 
 
 def test_report_writes_figures_and_needs_rows(tmp_path):
   with pytest.raises(UsageError, match="no results.jsonl with exact match"):
-    report.run(tmp_path)
+    report.write_report(tmp_path)
   make_run(tmp_path, ".", [CERTIFIED], {})
   with pytest.raises(UsageError, match="no results.jsonl with exact match"):
-    report.run(tmp_path)
+    report.write_report(tmp_path)
   repeats = [row(test_set=f"repeats_3x{n}") for n in (1, 2)]
   make_run(tmp_path, ".", repeats, {})
-  report.run(tmp_path)
+  report.write_report(tmp_path)
   figures = {path.name for path in (tmp_path / "figures").iterdir()}
-  name = "addition_natural_repetition"
+  name = "addition_natural_em_by_repetition"
   assert figures == {f"{name}.png"}
 
 
@@ -450,10 +458,10 @@ def test_a_certificate_replaces_all_that_were_made_before_it(tmp_path):
   kept = row()
   first = certified | {"value": 1, "version": "1"}
   records.merge(path, [kept, first])
-  assert len(schema.proved(records.read_results(path))) == 1
+  assert len(summary.proved(records.read_results(path))) == 1
   withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
   records.merge(path, [certified | withdrawn])
   found = records.read_results(path)
-  assert len(found) == 2 and not schema.proved(found)
+  assert len(found) == 2 and not summary.proved(found)
   # Nor where both stand in one list, as rows of several files do.
-  assert not schema.proved([first, certified | {"value": 0}])
+  assert not summary.proved([first, certified | {"value": 0}])

@@ -206,6 +206,9 @@ def test_a_key_is_one_noise_and_another_key_another(family, noise):
   quiet = {"temperature.kind": "log_items", "model.dropout_rate": 0.0}
   built = tempered("log_items", family, fields=quiet | NOISES[noise])
   params, batch = untrained.params(built), sorts(family)
-  loss = jax.jit(lambda key: built.loss(params, {}, batch, "sort", key)[0])
+  numbers = jnp.arange(len(batch.inputs))
+  loss = jax.jit(
+    lambda key: built.loss_sum(params, {}, batch, "sort", Noise(key, numbers))
+  )
   values = [float(loss(jax.random.key(i))) for i in (0, 1, 0)]
   assert values[0] == values[2] != values[1]

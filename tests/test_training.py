@@ -13,9 +13,8 @@ import toy
 from pytrees import bits, copied, is_finite, one
 from toy import BAD_LOSS, BAD_UPDATE, FINE, HOPELESS
 
-from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training import train_step
-from lengthgen_jax.training.seeds import SEED_AXES
+from lengthgen_jax.training.train_step import SEED_AXES
 
 SEEDS = jnp.array([3, 1, 4, 7])
 
@@ -26,13 +25,13 @@ def spec(request):
 
 
 def fresh(spec):
-  return many.init_states(spec, SEEDS)
+  return train_step.init_seeds(spec, SEEDS)
 
 
 def chunk(spec, start, rounds: int, fates=(FINE,) * 4):
   """(states, metrics) of a chunk; `start` can be used again."""
   scaffold = toy.scaffold(*fates)
-  states, status = many.train_chunk(
+  states, status = train_step.train_seeds(
     spec, copied(start), SEEDS, scaffold, rounds
   )
   return states, status.metrics
@@ -82,12 +81,12 @@ def test_steps_do_not_depend_on_chunks(spec):
 def test_any_number_of_rounds_is_one_compile():
   spec = toy.train_spec()
   state, _ = chunk(spec, fresh(spec), 1)
-  size = many.train_chunk._cache_size()
+  size = train_step.train_seeds._cache_size()
   for rounds in (2, 3, 5):
     state, _ = chunk(spec, state, rounds)
   state = jax.tree.map(lambda x: jax.device_put(np.asarray(x)), state)
   chunk(spec, state, 2)  # as from a checkpoint
-  assert many.train_chunk._cache_size() == size
+  assert train_step.train_seeds._cache_size() == size
 
 
 def test_not_finite_is_back_at_the_chunks_first_parameters(spec):
@@ -185,7 +184,7 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   start, _ = chunk(spec, fresh(spec), 2, (FINE, HOPELESS) * 2)
   state = start.replace(done=jnp.array(done))
   wanted, values = chunk(spec, state, 3, (FINE, HOPELESS) * 2)
-  after, found = many.train_unfinished(
+  after, found = train_step.train_unfinished_seeds(
     spec, copied(state), SEEDS, fates, done, 3
   )
   assert np.array_equal(np.isnan(found.metrics.loss[:, 0]), done)
@@ -201,7 +200,7 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
     assert len(scaffold["fate"]) == len(state.step) == len(seeds)
     raise Size(len(seeds))
 
-  monkeypatch.setattr(many, "train_chunk", count)
+  monkeypatch.setattr(train_step, "train_seeds", count)
   cases = [
     ("vmap", "0000", 4),
     ("vmap", "0001", 4),
@@ -213,14 +212,14 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
     done = np.array([mark == "1" for mark in marks])
     args = copied(start), SEEDS, fates, done
     with pytest.raises(Size, match=str(size)):
-      many.train_unfinished(toy.train_spec(axis), *args, 1)
+      train_step.train_unfinished_seeds(toy.train_spec(axis), *args, 1)
 
 
 def test_marked_seeds_begin_another_attempt():
   spec = toy.train_spec()
   state, _ = chunk(spec, fresh(spec), 3, (FINE, BAD_LOSS, FINE, FINE))
   marked = jnp.array([False, True, True, False])
-  again = many.restart(spec, copied(state), SEEDS, marked)
+  again = train_step.restart_seeds(spec, copied(state), SEEDS, marked)
   start = fresh(spec)
   for r in (0, 3):
     assert bits(one(again, r)) == bits(one(state, r))

@@ -18,8 +18,7 @@ from toy import BAD_LOSS, BAD_START, FINE, HOPELESS
 
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.results import records
-from lengthgen_jax.training import log, loop
-from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import log, loop, train_step
 
 SEEDS = (3, 1, 4)
 FATES = (FINE, BAD_START, HOPELESS)
@@ -122,10 +121,10 @@ def test_what_is_saved_does_not_depend_on_what_follows(whole):
   _, _, folder = whole
   run, _ = make_run(folder)
   seeds = jnp.array(SEEDS)
-  state = many.init_states(run.spec, seeds)
+  state = train_step.init_seeds(run.spec, seeds)
   for step in (20, 40):
     given = state
-    state, _ = many.train_chunk(run.spec, state, seeds, run.scaffold, 10)
+    state, _ = train_step.train_seeds(run.spec, state, seeds, run.scaffold, 10)
     assert given.params["trunk"].is_deleted()
     found = one(loop.load(run, str(step)), 0)
     assert bits(found) == bits(one(state, 0))  # the seed that is fine
@@ -172,8 +171,8 @@ def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
   """A checkpoint is named after the seed that is farthest."""
   run, lines = make_run(tmp_path, (FINE,) * 3)
   seeds = jnp.array(SEEDS)
-  state = many.init_states(run.spec, seeds)
-  state, _ = many.train_chunk(run.spec, state, seeds, run.scaffold, 20)
+  state = train_step.init_seeds(run.spec, seeds)
+  state, _ = train_step.train_seeds(run.spec, state, seeds, run.scaffold, 20)
   done = jnp.array([True, False, True])
   state = state.replace(
     step=jnp.where(done, 60, state.step),
@@ -182,7 +181,7 @@ def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
     stopped_at=jnp.where(done, 60, -1),
     best_em=jnp.where(done, 0.3, state.best_em),
   )
-  store = run.store
+  store = run.open_checkpoints()
   store.save(60, state, {})
   store.close()
   rows = [{"seed": r, "step": n} for n in (20, 40, 60) for r in SEEDS]
@@ -304,7 +303,7 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
   steps = lambda: [
     [
       row["step"]
-      for row in records.read(tmp_path / loop.WATCHED)
+      for row in records.read(tmp_path / log.WATCHED)
       if row["seed"] == seed
     ]
     for seed in SEEDS
@@ -314,7 +313,7 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
   shutil.rmtree(tmp_path / "checkpoints" / "60")
   loop.train(run)
   assert steps() == found
-  for folder in (tmp_path / "checkpoints", tmp_path / loop.WATCHED):
+  for folder in (tmp_path / "checkpoints", tmp_path / log.WATCHED):
     shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
   run = dataclasses.replace(run, watch_every=3)
   loop.train(run)

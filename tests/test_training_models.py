@@ -13,7 +13,6 @@ from tiny import get_config
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.training import optimizer, train_step
-from lengthgen_jax.training import seeds as many
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
@@ -43,17 +42,19 @@ def test_seed_is_the_same_whatever_stands_beside_it(tiny_config):
   spec, scaffold = make(tiny_config)
   found = {}
   for seeds in ((0, 1), (1, 7)):
-    start = many.init_states(spec, jnp.array(seeds))
+    start = train_step.init_seeds(spec, jnp.array(seeds))
     assert bits(one(start.params, 0)) != bits(one(start.params, 1))
-    state, status = many.train_chunk(spec, start, jnp.array(seeds), scaffold, 8)
+    state, status = train_step.train_seeds(
+      spec, start, jnp.array(seeds), scaffold, 8
+    )
     found[seeds] = one((state, status.metrics), seeds.index(1))
   assert bits(found[0, 1]) == bits(found[1, 7])
 
   tiny_config.train.seed_axis = "vmap"
   other, _ = make(tiny_config)
   seed = jnp.array([1])
-  _, status = many.train_chunk(
-    other, many.init_states(other, seed), seed, scaffold, 8
+  _, status = train_step.train_seeds(
+    other, train_step.init_seeds(other, seed), seed, scaffold, 8
   )
   np.testing.assert_allclose(
     status.metrics.loss[0], found[0, 1][1].loss, rtol=1e-4
@@ -161,14 +162,14 @@ def test_every_parameter_of_every_kind_of_model_learns(kind):
   params = untrained.params(spec.experiment)
 
   @jax.jit
-  @partial(jax.value_and_grad, has_aux=True)
+  @jax.value_and_grad
   def gradients(params):
     experiment, own = spec.experiment, of_seed(scaffold, 0)
     data, drop = jax.random.split(jax.random.key(0))
     batch = experiment.sample(data, share.head, share.parts[0])
-    return experiment.loss(params, own, batch, share.head, drop)
+    return train_step.batch_loss(params, spec, batch, share.head, drop, own)
 
-  (loss, _), found = gradients(params)
+  loss, found = gradients(params)
   assert np.isfinite(loss) and is_finite(found)
   assert {x.dtype for x in jax.tree.leaves(found)} == {jnp.dtype("float32")}
   for path, leaf in jax.tree_util.tree_leaves_with_path(found):

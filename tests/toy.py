@@ -25,7 +25,8 @@ WANTED = (0.5, 1.0, -1.0, 2.0)
 
 
 class Points(NamedTuple):
-  x: jax.Array
+  inputs: jax.Array
+  weight: jax.Array
   width_index: jax.Array
 
 
@@ -78,35 +79,28 @@ class Toy:
   def sample(self, key, head, part, width_index=0, held_out=False):
     key = jax.random.fold_in(key, 2 * self.heads.index(head) + held_out)
     x = jax.random.uniform(key, (part.count, 4), minval=-1.0)
-    return Points(x, width_index)
+    return Points(x, jnp.ones(part.count), width_index)
 
   def wrong_by(self, params, scaffold, batch, head):
     """How far answers are off."""
-    found = batch.x @ params["trunk"] + params[head]["offset"]
-    error = found - batch.x @ jnp.array(WANTED) - self.heads.index(head)
+    answer = batch.inputs @ params["trunk"] + params[head]["offset"]
+    error = answer - batch.inputs @ jnp.array(WANTED) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def loss(
-    self,
-    params,
-    scaffold,
-    batch,
-    head,
-    noise_key,
-    open_heads=None,
-    shards=1,
-  ):
+  def activation_bytes(self, batch, scaffold, sparse_plan):
+    return 0
+
+  def loss_sum(self, params, scaffold, batch, head, noise, sparse_plan):
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
     bad_update = (fate == BAD_UPDATE) & (head == self.heads[-1])
     params = params | {"trunk": spoiled(params["trunk"], bad_update)}
-    noise = 0.01 * jax.random.uniform(noise_key, batch.x.shape[:1])
-    error = self.wrong_by(params, scaffold, batch, head) + noise
-    loss = (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
-    return loss, jnp.float32(len(batch.x))
+    small = 0.01 * jax.random.uniform(noise.key, batch.weight.shape)
+    error = self.wrong_by(params, scaffold, batch, head) + small
+    return (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
 
-  def hits(self, params, scaffold, batch, head, open_heads=None):
+  def hits(self, params, scaffold, batch, head, sparse_plan=None):
     """Right within 0.5; of the second width, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)

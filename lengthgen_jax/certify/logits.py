@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField, Size
 from lengthgen_jax.certify.transducer import Transducer
@@ -29,7 +29,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.layers import Block, normalization
 from lengthgen_jax.tasks import dataset, packing
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK = 1 << 15  # contexts that are computed at once
 TABLE = 1 << 17  # the most rows of tables that are made once for all contexts
@@ -91,7 +91,7 @@ class LayerwiseLogits:
     transducer: Transducer,
     size: int = CHUNK,
     *,
-    mesh: Mesh = ONE,
+    mesh: Mesh = SINGLE_DEVICE,
   ):
     """Computes the states before the first layer, for every token and phase."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
@@ -338,7 +338,7 @@ def _block(
   By site, `keys` are keys and values, `key_rows` [B, K] the numbers of those
   that a row sees, and `biases` [H, K] theirs.
   """
-  rows, key_rows = mesh.split((rows, key_rows))
+  rows, key_rows = mesh.shard_batch((rows, key_rows))
   select_keys = lambda site: tuple(
     x[:, key_rows[site]].swapaxes(0, 1) for x in keys[site]
   )
@@ -347,11 +347,11 @@ def _block(
     states[rows][:, None],
     _unrotated,
     {site: select_keys(site) for site in keys},
-    {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
+    {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
   )
-  return mesh.whole(outputs[:, 0])
+  return mesh.replicate(outputs[:, 0])
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -378,13 +378,15 @@ class DenseLogits:
     params: dict,
     longest: Size,
     *,
-    mesh: Mesh = ONE,
+    mesh: Mesh = SINGLE_DEVICE,
   ):
     """Compiles the forward pass of one seed, with its lines and parameters."""
     self.experiment, self.longest = experiment, longest
     head = experiment.task.name
     forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(lambda batch: mesh.whole(forward(mesh.split(batch))))
+    self._apply = jax.jit(
+      lambda batch: mesh.replicate(forward(mesh.shard_batch(batch)))
+    )
 
   def __call__(
     self, items: np.ndarray, size: Size

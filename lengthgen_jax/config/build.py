@@ -69,7 +69,7 @@ def build(config: ConfigDict) -> Experiment:
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold of a config, with a leading axis of seeds or 1."""
   model, task = experiment.model.config, experiment.task
-  shape = scaffolds.Shape(
+  spec = scaffolds.ScaffoldSpec(
     sites=experiment.site_segments,
     layers=model.num_decoder_layers,
     encoder_layers=model.num_encoder_layers,
@@ -81,7 +81,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     seeds=tuple(config.seeds),
     along=task.segment_axes,
   )
-  return biases.BIASES[config.bias.kind](config.bias, shape)
+  return biases.BIASES[config.bias.kind](config.bias, spec)
 
 
 def _tasks(config: ConfigDict) -> list[Task]:

@@ -11,15 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import memory
-from lengthgen_jax.attention.biases.scaffold import open_heads
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
 from lengthgen_jax.attention.lines import SiteLines, of_seed
-from lengthgen_jax.attention.matrices import SiteMatrix
 from lengthgen_jax.evaluation import answers
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Output rows beyond which outputs are decoded where that keeps few keys, as one
 # teacher-forced pass would not fit memory.
@@ -74,32 +73,23 @@ class Model:
   stopped_at: int = -1
   diverged: bool = False
   em: float = 0.0
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
-  def open_heads(self) -> tuple | None:
-    """Returns the transparent heads where attention runs along lines alone.
+  def sparse_plan(self) -> SparsePlan | None:
+    """Returns the plan for attention along lines, None where it is dense."""
+    return self.experiment.sparse_plan(self.scaffold)
 
-    Returns:
-      (site, transparent heads by layer) for each site, hashable and so static
-      under jit; None where attention does not run along lines alone.
-    """
-    if not self.experiment.lined(self.scaffold):
-      return None
-    return tuple(
-      (site, open_heads(lines)) for site, lines in self.scaffold.items()
-    )
-
-  def ring(self, batch: Batch) -> tuple[int, int] | None:
+  def cache_window(self, batch: Batch) -> tuple[int, int] | None:
     """Returns how many first and recent keys decoding keeps, None for all.
 
     The two numbers are those of `decode.stream`.
     """
-    experiment, heads = self.experiment, self.open_heads
+    experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
     streams = (
-      heads is not None
-      and not any(entry for _, layers in heads for entry in layers)
+      plan is not None
+      and not plan.most_dense_heads
       and experiment.kind == "encoder_decoder"
       and not experiment.bias.allow_leak
       and config.positions.placeless
@@ -107,7 +97,7 @@ class Model:
     )
     entry = self.scaffold.get("self")
     return (
-      entry.ring(experiment.task.target_segment, batch.rows)
+      entry.cache_window(experiment.task.target_segment, batch.rows)
       if streams
       else None
     )
@@ -138,13 +128,13 @@ class Model:
     experiment = self.experiment
     width = experiment.test_width(test.length, test.how)
     width = experiment.bound(width, self.scaffold)
-    per_example = memory.of_example(experiment, width, self.open_heads)
+    per_example = memory.of_example(experiment, width, self.sparse_plan)
     size_text = f"{test.length} {experiment.task.unit}"
     memory.check_pass(per_example, test.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     usual_mb = 16 if jax.default_backend() == "cpu" else 1024
     examples = ((test.memory_mb or usual_mb) << 20) // per_example
-    return max(examples, 1) * self.mesh.count
+    return max(examples, 1) * self.mesh.size
 
   def hits(
     self, batch: Batch
@@ -156,10 +146,10 @@ class Model:
     forcing proves nothing there, and where they are so long that their rows
     would not fit memory together.
     """
-    long = batch.inputs.shape[1] > LONG and self.ring(batch)
+    long = batch.inputs.shape[1] > LONG and self.cache_window(batch)
     if not self.experiment.bias.allow_leak and not long:
       args = self.params, self.scaffold, batch
-      return _hits(self.mesh, self.experiment, self.open_heads, *args)
+      return _hits(self.mesh, self.experiment, self.sparse_plan, *args)
     scored = np.asarray(batch.weight) > 0
     target = np.asarray(batch.target)[scored].reshape(len(scored), -1)
     outputs = self.greedy(batch, stop=None)[:, : target.shape[1]]
@@ -170,7 +160,7 @@ class Model:
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
     output_count = int(np.asarray(batch.weight).sum(axis=1).max())
-    static_args = self.mesh, self.experiment, stop, self.ring(batch)
+    static_args = self.mesh, self.experiment, stop, self.cache_window(batch)
     traced_args = self.params, self.scaffold, batch, jnp.int32(output_count)
     return np.asarray(_greedy(*static_args, *traced_args))
 
@@ -250,14 +240,14 @@ def _observe(
 def _hits(
   mesh: Mesh,
   experiment: Experiment,
-  open_heads: tuple | None,
+  sparse_plan: SparsePlan | None,
   params: dict,
   scaffold: dict,
   batch: Batch,
 ):
   """Returns right tokens and exact match of a teacher-forced pass, compiled."""
-  args = params, scaffold, mesh.split(batch), experiment.task.name
-  return mesh.whole(experiment.hits(*args, open_heads=open_heads))
+  args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
+  return mesh.replicate(experiment.hits(*args, sparse_plan=sparse_plan))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -265,16 +255,18 @@ def _greedy(
   mesh: Mesh,
   experiment: Experiment,
   stop: int | None,
-  ring: tuple[int, int] | None,
+  cache_window: tuple[int, int] | None,
   params: dict,
   scaffold: dict,
   batch: Batch,
   count: jax.Array,
 ):
   """Returns greedily decoded outputs, compiled."""
-  args = experiment, params, scaffold, mesh.split(batch), count, stop
-  outputs = decode.stream(*args, ring) if ring else decode.greedy(*args)
-  return mesh.whole(outputs)
+  args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
+  outputs = (
+    decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
+  )
+  return mesh.replicate(outputs)
 
 
 def models(run, states, checkpoint: str) -> list[Model]:
@@ -298,7 +290,7 @@ def models(run, states, checkpoint: str) -> list[Model]:
       stopped_at=int(states.stopped_at[r]),
       diverged=bool(states.diverged[r]),
       em=max(float(states.best_em[r]), 0.0),
-      mesh=run.mesh.flat,
+      mesh=run.mesh.for_one_seed(),
     )
     for r, seed in enumerate(run.seeds)
   ]

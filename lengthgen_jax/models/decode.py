@@ -5,7 +5,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.kernel import Gathered
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.models.config import ModelConfig
 from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 
@@ -102,7 +103,7 @@ def stream(
   batch,
   outputs: jax.Array | int,
   stop: int | None,
-  ring: tuple[int, int],
+  cache_window: tuple[int, int],
 ) -> jax.Array:
   """Decodes like `greedy` along lines: time linear in the outputs, a short
   cache.
@@ -113,8 +114,8 @@ def stream(
 
   Args:
     experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
-    ring: (first, recent): of self-attention's keys, the first ones and the most
-      recent ones stay in the cache (attention.lines.SiteLines.ring).
+    cache_window: (first, recent): of self-attention's keys, the first ones and
+      the most recent ones stay in the cache (SiteLines.cache_window).
 
   Returns:
     As `greedy`.
@@ -125,7 +126,7 @@ def stream(
   spread = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
   memory = Memory(jax.tree.map(spread, memory), batch.source_keys)
   key_numbers = _numbers(model.config, batch)
-  first, recent = ring
+  first, recent = cache_window
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
@@ -176,13 +177,13 @@ def stream(
 def _few_keys(experiment, scaffold, part):
   """Returns the biases of self- and cross-attention on the few keys that rows
   see."""
-  closed = tuple((site, ((),)) for site in ("self", "cross"))
-  biases = experiment.sites(scaffold, part, open_heads=closed).biases
+  plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
+  biases = experiment.sites(scaffold, part, sparse_plan=plan).biases
   return biases["self"], biases["cross"]
 
 
-def _row(bias: Gathered, row: jax.Array) -> Gathered:
-  """Selects one row of a Gathered bias."""
+def _row(bias: SparseBias, row: jax.Array) -> SparseBias:
+  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 

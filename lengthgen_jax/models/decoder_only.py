@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import Dense, Gathered
+from lengthgen_jax.attention.kernel import DenseBias, SparseBias
 from lengthgen_jax.coordinates import Coordinates, Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.config import ModelConfig
@@ -18,12 +18,12 @@ class Sites(NamedTuple):
   """Sites holds the inputs of the attention sites ("self", "cross", "encoder").
 
   Attributes:
-    biases: by site, Dense or Gathered of all layers: causality and padding are
-      in them, the model adds the bias of its position encoding.
+    biases: by site, of all layers: causality and padding are in them, the model
+      adds the bias of its position encoding.
     sizes: by site, n of the softmax temperature (attention.temperature.sizes).
   """
 
-  biases: dict[str, Dense | Gathered]
+  biases: dict[str, DenseBias | SparseBias]
   sizes: dict[str, jax.Array | None]
 
 
@@ -76,7 +76,7 @@ class DecoderOnly(nn.Module):
     """Returns token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
     # Both sides of an encoder-decoder get the same noise.
-    position_noise = None if noise is None else noise.of("positions")
+    position_noise = None if noise is None else noise.fold_in("positions")
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
@@ -95,7 +95,7 @@ class DecoderOnly(nn.Module):
 
   def bias(
     self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
-  ) -> Dense | Gathered:
+  ) -> DenseBias | SparseBias:
     """Returns a site's bias with the bias of the position encoding added to
     it."""
     bias = sites.biases[site]
@@ -103,7 +103,7 @@ class DecoderOnly(nn.Module):
     if not encoding.additive:
       return bias
     added = encoding.bias(rows, keys, site == "self")
-    return Dense(bias.values + added[None])
+    return DenseBias(bias.values + added[None])
 
   def encode(
     self, batch, sites: Sites, noise: Noise | None = None

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered, attend
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, tau
@@ -55,7 +55,7 @@ class Attention(nn.Module):
     key, value = self.key(inputs_BxSxD), self.value(inputs_BxSxD)
     return rotate(heads_first(key)), heads_first(value)
 
-  def _scaled(self, bias: Dense | Gathered) -> Dense | Gathered:
+  def _scaled(self, bias: DenseBias | SparseBias) -> DenseBias | SparseBias:
     """Multiplies the bias by a learned factor; closed cells stay closed."""
     closed = bias.values == CLOSED
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
@@ -66,7 +66,7 @@ class Attention(nn.Module):
     inputs_BxTxD: jax.Array,
     rotate: Callable,
     key_value: tuple[jax.Array, jax.Array],
-    bias: Dense | Gathered,
+    bias: DenseBias | SparseBias,
     size_BxT: jax.Array | None,
   ) -> tuple[jax.Array, dict]:
     """Attends from inputs to `key_value`; returns (out [B, T, D], activations).
@@ -75,7 +75,7 @@ class Attention(nn.Module):
       inputs_BxTxD: inputs of the rows.
       rotate: the position encoding's rotation of queries.
       key_value: from `key_value`.
-      bias: of this layer, Dense or Gathered.
+      bias: of this layer.
       size_BxT: n of the softmax temperature, or None.
     """
     if self.config.learned_bias_scale:
@@ -228,8 +228,8 @@ def dropout(
   rate = module.config.dropout_rate
   if noise is None or not rate:
     return x_BxLxD
-  layer_noise = noise.of("/".join(("dropout", *module.path, name)))
-  mask = layer_noise.kept(x_BxLxD.shape[1:], rate)
+  layer_noise = noise.fold_in("/".join(("dropout", *module.path, name)))
+  mask = layer_noise.dropout_mask(x_BxLxD.shape[1:], rate)
   return jnp.where(mask, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
 
 

@@ -173,7 +173,7 @@ def _sums(
 
   `quantity` is "weights" (after the softmax) or "scores" (before it).
   """
-  batch = mesh.split(batch)
+  batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
   counted_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
@@ -184,7 +184,7 @@ def _sums(
     sum_over_batch = partial(jnp.einsum, "nbhts,b->nhts", precision="highest")
     sums[site] = sum_over_batch(values, counted_B)
     sums[site + "_square"] = sum_over_batch(values**2, counted_B)
-  return mesh.whole(sums)
+  return mesh.replicate(sums)
 
 
 def judge(

@@ -42,7 +42,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
         known=known,
       )
       rows += certified_rows(folder, models, stage.name)
-  print(tables.of_run(rows))
+  print(tables.run_table(rows))
   title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
@@ -56,7 +56,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     )
   if config.eval.precisions:
     extra_figures.append(precisions(config, folder, models[0].experiment))
-  figure_paths = figures.of_run(rows, folder / "figures", title) + extra_figures
+  figure_paths = (
+    figures.draw_run(rows, folder / "figures", title) + extra_figures
+  )
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0

@@ -87,7 +87,7 @@ def _closed(
     scaffold=scaffold,
     folder=folder,
     keep=1,
-    open_heads=run.experiment.sparse_training_heads(scaffold),
+    sparse_plan=run.experiment.sparse_training_plan(scaffold),
     watch=None,
-    mesh=run.mesh.fit(1, run.train.batch_size),
+    mesh=run.mesh.for_seeds(1, run.train.batch_size),
   )

@@ -36,7 +36,7 @@ from lengthgen_jax.probes.registry import (
 )
 from lengthgen_jax.probes.summary import summary
 from lengthgen_jax.results import records
-from lengthgen_jax.training.loop import WATCHED
+from lengthgen_jax.training.log import WATCHED
 
 LONGEST = 100  # by default, greater lengths of config.eval are not probed
 

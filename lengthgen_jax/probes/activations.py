@@ -77,7 +77,7 @@ class Seen:
 
   Attributes:
     model: a trained.Model, or anything that has its experiment, scaffold,
-      params, open_heads and observe.
+      params, sparse_plan and observe.
     batch: examples of the main task.
     count: how many examples count, the first ones; the others fill the batch.
     length: units of every operand or list.

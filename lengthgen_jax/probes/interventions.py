@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import PLACES, Mean, Seen
@@ -152,7 +153,7 @@ def lines(model) -> dict[tuple, list[tuple[int, int, int]]]:
   """
   cells = {}
   for site, site_lines in model.scaffold.items():
-    if not site_lines.lined:
+    if not site_lines.supports_sparse:
       continue
     names = model.experiment.site_segments[site]
     layers = site_lines.shape[0]
@@ -189,7 +190,7 @@ def nothing(seen: Seen) -> Edit:
     {
       site: np.asarray(site_lines.valid)
       for site, site_lines in model.scaffold.items()
-      if site_lines.lined
+      if site_lines.supports_sparse
     },
     -1,
     0,
@@ -227,7 +228,7 @@ def _run(
   """Returns `_hits` of a model on its batch."""
   model = seen.model
   args = seen.experiment, model.params, model.scaffold, seen.batch, edit
-  return _hits(*args, model.open_heads)
+  return _hits(*args, model.sparse_plan)
 
 
 @partial(jax.jit, static_argnums=(0, 5))
@@ -237,7 +238,7 @@ def _hits(
   scaffold: dict,
   batch: Batch,
   edit: Edit,
-  open_heads: tuple | None,
+  sparse_plan: SparsePlan | None,
 ) -> tuple[jax.Array, jax.Array, list[jax.Array]]:
   """Returns experiment.hits under an edit, and the residuals of `places`.
 
@@ -256,7 +257,7 @@ def _hits(
       edited_scaffold,
       batch,
       experiment.task.name,
-      open_heads=open_heads,
+      sparse_plan=sparse_plan,
     )
   return right, exact, [residuals[number] for number in range(len(residuals))]
 

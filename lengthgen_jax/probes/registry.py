@@ -38,7 +38,7 @@ def _has_digits(model) -> bool:
 
 def _has_lines(model) -> bool:
   """Returns whether the bias of any site is lines."""
-  return any(site_bias.lined for site_bias in model.scaffold.values())
+  return any(site_bias.supports_sparse for site_bias in model.scaffold.values())
 
 
 ALL = Need("every model", lambda model: True)

@@ -34,7 +34,7 @@ def page(
     "lines": [
       line_data
       for metric in ("em", "edit")
-      for line in summary.ordered(summary.lines(rows, metric))
+      for line in summary.sort(summary.lines(rows, metric))
       for line_data in _lines(line, metric)
     ],
     "missing": list(missing),
@@ -55,20 +55,22 @@ def _lines(line: summary.Line, metric: str) -> list[dict]:
   page.html names.
   """
   members = [("median", line)]
-  if not line.stress:
-    members += [(str(seed), line.of_seed(seed)) for seed in line.numbers]
-  labels = {name.replace("_", " "): str(x) for name, x in line.about.items()}
+  if not line.is_stress:
+    members += [(str(seed), line.of_seed(seed)) for seed in line.seeds]
+  labels = {name.replace("_", " "): str(x) for name, x in line.labels.items()}
+  labels["trained"] = labels.pop("train length")
+  bits = {row["length"]: row["bits"] for row in line.rows}
   return [
     labels
     | {
       "metric": metric,
       "seed": name,
       "seeds": labels["seeds"] if name == "median" else name,
-      "count": len(member.numbers),
-      "proved": member.proved.strip(),
-      "stress": line.stress,
+      "count": len(member.seeds),
+      "proved": member.proof.strip(),
+      "stress": line.is_stress,
       "cells": {
-        length: [*_short(cell), member.bits[length]]
+        length: [*_short(cell), bits[length]]
         for length, cell in member.cells.items()
       },
       "frontier": member.frontier and _short(member.frontier),

@@ -1,4 +1,4 @@
-"""This module shows a run's progress to a person, and lets them stop it."""
+"""The log of a run, which a person watches, and the signals that stop it."""
 
 import contextlib
 import pathlib
@@ -13,8 +13,9 @@ import numpy as np
 from lengthgen_jax import hosts
 from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.seeds import Status
-from lengthgen_jax.training.train_step import TrainSpec
+from lengthgen_jax.training.train_step import Status, TrainSpec
+
+WATCHED = "watched.jsonl"  # rows that a run logs of its states
 
 
 @contextlib.contextmanager
@@ -37,8 +38,8 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 class Log:
-  """The log has a progress bar, metrics.jsonl and TensorBoard, of the first
-  host."""
+  """A Log writes metrics.jsonl, TensorBoard, a progress bar and what a run
+  watches, on the first host."""
 
   def __init__(
     self,
@@ -54,7 +55,7 @@ class Log:
       seeds: [R].
       folder: of the run.
       steps: [R], where each seed is; logged rows beyond are dropped, because
-        they are of states that were lost.
+        the states that they are of were lost.
     """
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
@@ -64,7 +65,11 @@ class Log:
     self.attempt_steps = spec.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
-    records.drop_after(self.path, dict(zip(self.seeds, steps, strict=True)))
+    self.watched_path = folder / WATCHED
+    # By seed, the step of its last rows.
+    self.watched_steps = dict(zip(self.seeds, steps, strict=True))
+    for path in (self.path, self.watched_path):
+      records.drop_after(path, self.watched_steps)
     step = max(steps)
     board, writes = str(folder / "tensorboard"), hosts.is_primary()
     self.board = SummaryWriter(board, purge_step=step, write_to_disk=writes)
@@ -112,6 +117,14 @@ class Log:
     last = int(np.argmax(state.step))
     self.bar.total = int(state.attempt_start[last]) + self.attempt_steps
     self.bar.update(int(state.step[last]) - self.bar.n)
+
+  def write_watched(self, rows: list[dict]) -> None:
+    """Appends those of the rows whose seeds moved since their last ones."""
+    rows = [
+      row for row in rows if row["step"] > self.watched_steps[row["seed"]]
+    ]
+    self.watched_steps |= {row["seed"]: row["step"] for row in rows}
+    records.append(self.watched_path, rows)
 
   def close(self) -> None:
     """Closes the bar and TensorBoard."""

@@ -1,4 +1,4 @@
-"""This module is the loop around chunks: dispatch, log, save, stop, resume."""
+"""The loop around chunks of training: dispatch, log, save, stop, resume."""
 
 import contextlib
 import dataclasses
@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import hosts
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.results import records
-from lengthgen_jax.training import seeds as many
+from lengthgen_jax.training import train_step
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
-from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.seeds import Status
-from lengthgen_jax.training.train_step import TrainSpec, TrainState
-
-WATCHED = "watched.jsonl"  # what is logged of a run's states
+from lengthgen_jax.training.train_step import Status, TrainSpec, TrainState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +27,8 @@ class Run:
   """A Run says what is trained, and where it is stored.
 
   Attributes:
-    experiment: the Experiment: tasks, data, model and plan.
-    train: how it is trained.
+    experiment: tasks, data and model.
+    train: the optimizer, the schedule, and when a seed stops.
     seeds: R of them.
     scaffold: with a leading axis R or 1.
     folder: of checkpoints and logs.
@@ -41,9 +38,9 @@ class Run:
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
-    open_heads: of attention along lines; see TrainSpec.
-    watch: function of the run and its states that returns rows, for a log.
-    watch_every: chunks between its calls.
+    sparse_plan: of attention along lines; see TrainSpec.
+    watch: function of the run and its states that returns rows to log.
+    watch_every: chunks between calls of `watch`.
     mesh: the devices.
   """
 
@@ -57,19 +54,18 @@ class Run:
   config: dict
   report: Callable[[str], None]
   replay: dict | None = None
-  open_heads: tuple | None = None
+  sparse_plan: SparsePlan | None = None
   watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
     """Returns what the run's compiled training steps depend on."""
-    return TrainSpec(self.experiment, self.train, self.open_heads, self.mesh)
+    return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
-  @property
-  def store(self) -> Checkpoints:
-    """Returns the checkpoints in the run's folder."""
+  def open_checkpoints(self) -> Checkpoints:
+    """Returns the checkpoints in the run's folder, to be closed."""
     return Checkpoints(self.folder / "checkpoints", self.keep, self.seeds)
 
   @property
@@ -78,9 +74,10 @@ class Run:
     return jnp.array(self.seeds, jnp.int32)
 
   @property
-  def abstract(self) -> TrainState:
+  def abstract_states(self) -> TrainState:
     """Returns the shapes and dtypes of the states [R, ...]."""
-    return jax.eval_shape(partial(many.init_states, self.spec), self.seed_R)
+    init_seeds = partial(train_step.init_seeds, self.spec)
+    return jax.eval_shape(init_seeds, self.seed_R)
 
 
 def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
@@ -102,41 +99,39 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """
   spec, seed_R = run.spec, run.seed_R
   with contextlib.ExitStack() as stack:
-    store = stack.enter_context(contextlib.closing(run.store))
-    states, saved_steps = restore_or_init(run, store, initial)
-    progress = Progress(
-      run, jax.device_get(many.without_params(run.mesh, states))
+    checkpoints = stack.enter_context(
+      contextlib.closing(run.open_checkpoints())
     )
-    steps = progress.state.step.tolist()
-    log = Log(spec, run.seeds, run.folder, steps)
+    states, saved_steps = restore_or_init(run, checkpoints, initial)
+    progress = Progress(
+      run, jax.device_get(train_step.without_params(run.mesh, states))
+    )
+    log = Log(spec, run.seeds, run.folder, progress.steps)
     stack.enter_context(contextlib.closing(log))
     signals = stack.enter_context(stop_signals())
     any_host_stops = AnyHostFlag(run.mesh)
-    watched_steps = dict(zip(run.seeds, steps, strict=True))
-    records.drop_after(run.folder / WATCHED, watched_steps)
 
-    def read(status: Status | None, states: TrainState) -> TrainState:
+    def receive(status: Status | None, states: TrainState) -> TrainState:
       """Waits for the status of a chunk, and restarts the seeds that failed."""
       if status is not None:
         status = jax.device_get(status)
         log.write(status)
         progress.update(status.state)
-      failed_R = progress.take_failed()
+      failed_R = progress.pop_failed()
       if failed_R.any():
-        states = many.restart(spec, states, seed_R, failed_R)
+        states = train_step.restart_seeds(spec, states, seed_R, failed_R)
       return states
 
     def save(states: TrainState) -> list[int]:
       """Saves unless no seed has moved since; returns the steps of all."""
-      steps = progress.state.step.tolist()
-      if steps != saved_steps:
-        store.save(max(steps), states, run.config)
-      return steps
+      if progress.steps != saved_steps:
+        checkpoints.save(max(progress.steps), states, run.config)
+      return progress.steps
 
-    chunk_count = max(steps) // spec.chunk_steps
-    states, pending = read(None, states), None
+    chunk_count = max(progress.steps) // spec.chunk_steps
+    states, pending = receive(None, states), None
     while not progress.done.all():
-      states, status = many.train_unfinished(
+      states, status = train_step.train_unfinished_seeds(
         spec,
         states,
         seed_R,
@@ -146,48 +141,48 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         run.replay,
       )
       chunk_count += 1
-      states, pending = read(pending, states), status
-      if run.watch and chunk_count % run.watch_every == 0:
-        watch(run, states, watched_steps)
+      states, pending = receive(pending, states), status
+      if run.watch is not None and chunk_count % run.watch_every == 0:
+        log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = any_host_stops(bool(signals))
       if chunk_count % run.save_every == 0 or stop:
-        states, pending = read(pending, states), None
+        states, pending = receive(pending, states), None
         saved_steps = save(states)
       if stop:
         raise Interrupted(
-          f"stopped at step {progress.state.step.max()} of {run.train.steps},"
+          f"stopped at step {max(progress.steps)} of {run.train.steps},"
           " saved; the same command goes on from there"
         )
-    states = read(pending, states)
+    states = receive(pending, states)
     save(states)
   hosts.barrier("trained")
   return states
 
 
 def restore_or_init(
-  run: Run, store: Checkpoints, initial: Sequence[dict] | None
+  run: Run, checkpoints: Checkpoints, initial: Sequence[dict] | None
 ) -> tuple[TrainState, list[int] | None]:
   """Returns the states [R, ...] to start from, on the run's devices.
 
   Args:
     run, initial: as in `train`.
-    store: the run's checkpoints.
+    checkpoints: of the run.
 
   Returns:
     The states, and the steps of the seeds that are saved; None if none is.
   """
-  abstract = run.mesh.of_seeds(run.abstract)
-  step, states = store.restore(abstract, report=run.report, repair=True)
+  abstract = run.mesh.shard_shapes(run.abstract_states)
+  step, states = checkpoints.restore(abstract, report=run.report, repair=True)
   if states is not None:
     run.report(f"resumed at step {step}")
-    step_R = jax.device_get(many.without_params(run.mesh, states)).step
+    step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
     return states, step_R.tolist()
-  states = many.init_states(run.spec, run.seed_R)
+  states = train_step.init_seeds(run.spec, run.seed_R)
   if initial is not None:
     stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
     params = jax.tree.map(stack, states.params, *initial)
     states = states.replace(params=params)
-  return run.mesh.place(states), None
+  return run.mesh.shard_seeds(states), None
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
@@ -205,29 +200,14 @@ def load(run: Run, checkpoint: str) -> TrainState:
     f"no checkpoint in {run.folder}: train it first (--mode=train)",
   )
   step = int(checkpoint) if checkpoint.isdigit() else None
-  with contextlib.closing(run.store) as store:
-    _, states = store.restore(run.abstract, step=step, report=run.report)
+  with contextlib.closing(run.open_checkpoints()) as checkpoints:
+    _, states = checkpoints.restore(
+      run.abstract_states, step=step, report=run.report
+    )
   check(
     states is not None, f"no sound checkpoint in {run.folder}: train it first"
   )
   return states
-
-
-def watch(run: Run, states: TrainState, watched_steps: dict[int, int]) -> None:
-  """Logs what `run.watch` returns for the seeds that moved.
-
-  Args:
-    run: with a function `watch`.
-    states: of its seeds.
-    watched_steps: by seed, the step of its last rows; updated.
-  """
-  rows = [
-    row
-    for row in run.watch(run, run.mesh.read(states))
-    if row["step"] > watched_steps[row["seed"]]
-  ]
-  watched_steps |= {row["seed"]: row["step"] for row in rows}
-  records.append(run.folder / WATCHED, rows)
 
 
 class Progress:
@@ -236,21 +216,26 @@ class Progress:
   Attributes:
     state: the states [R] without parameters, as last read.
     done: [R], whether a seed trains no more.
+    attempt: [R], the newest attempt that was started; the state of a seed that
+      is to start again is behind by one.
   """
 
   def __init__(self, run: Run, state: TrainState):
     """Starts from the states of a checkpoint, or fresh ones."""
     self.run, self.state = run, state
-    self.attempt = state.attempt.copy()  # the newest that was begun
-    self.done = state.done.copy()
+    self.done, self.attempt = np.array(state.done), np.array(state.attempt)
+
+  @property
+  def steps(self) -> list[int]:
+    """Returns the gradient steps that every seed has done."""
+    return self.state.step.tolist()
 
   def update(self, state: TrainState) -> None:
     """Takes the states after a chunk, and reports the seeds that ended."""
-    self.state = state
-    # A seed that is to start again may not have done so yet.
-    done = state.done & (state.attempt == self.attempt)
-    ended, self.done = done & ~self.done, done
-    for r in np.flatnonzero(ended):
+    done = np.asarray(state.done) & (state.attempt == self.attempt)
+    ended = np.flatnonzero(done & ~self.done)
+    self.state, self.done = state, done
+    for r in ended:
       seed, step = self.run.seeds[r], int(state.stopped_at[r])
       if state.diverged[r]:
         self.run.report(
@@ -263,14 +248,14 @@ class Progress:
           f" (EM {100 * float(state.best_em[r]):.1f} %)"
         )
 
-  def take_failed(self) -> np.ndarray:
+  def pop_failed(self) -> np.ndarray:
     """Returns which seeds [R] did not fit and have another attempt.
 
-    They count as begun again from then on.
+    They count as started again from then on.
     """
     state, train = self.state, self.run.train
-    fits = state.best_em >= train.restart_below
-    failed = state.diverged | ((state.stopped_at < 0) & ~fits)
+    fits = np.asarray(state.best_em) >= train.restart_below
+    failed = np.asarray(state.diverged) | ((state.stopped_at < 0) & ~fits)
     failed &= self.done & (state.attempt < train.restarts)
     self.attempt += failed
     self.done &= ~failed

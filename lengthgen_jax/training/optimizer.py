@@ -1,6 +1,7 @@
 """This module makes Adam(W) with warm-up and a schedule, from the config."""
 
 import dataclasses
+from functools import partial
 
 import optax
 
@@ -53,14 +54,11 @@ def schedule(train: TrainConfig) -> optax.Schedule:
 def make(train: TrainConfig) -> optax.GradientTransformation:
   """Returns Adam(W), after clipping by global norm if `clip_norm` is not
   zero."""
-  decay = {"weight_decay": train.weight_decay} if train.weight_decay else {}
-  make_adam = optax.adamw if decay else optax.adam
+  make_adam = optax.adam
+  if train.weight_decay:
+    make_adam = partial(optax.adamw, weight_decay=train.weight_decay)
   adam = make_adam(
-    schedule(train),
-    b1=train.adam_b1,
-    b2=train.adam_b2,
-    eps=train.adam_eps,
-    **decay,
+    schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
   )
   if not train.clip_norm:
     return adam

@@ -1,13 +1,14 @@
-"""One seed's training as pure functions, from its first state to the end of a
-chunk of gradient steps.
+"""The training step: one seed's training as pure functions, and many seeds'
+beside each other.
 
-Nothing here knows of another seed: `seeds.py` maps these functions over many.
-The order of a gradient step is: `draw_batches`, `loss_fn`, `update_params`.
+A gradient step is `draw_batches`, `loss_fn`, `update_params`; a chunk is many
+of them, then `validate`. Nothing before `over_seeds` knows of another seed.
 """
 
 import dataclasses
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,96 @@ import optax
 from flax import struct
 
 from lengthgen_jax import rng
-from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks.mixing import Part, StepSpec
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.tasks import packing
+from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
+
+# Seeds are trained side by side, or one after the other.
+SEED_AXES = ("vmap", "loop")
+CACHE_BYTES = 3 << 20  # of the activations of a microbatch
+
+
+class Trainable(Protocol):
+  """A Trainable is what training asks of an Experiment; hashable.
+
+  Attributes:
+    heads: names of the output heads, the main task's first.
+    step_specs: the gradient steps of a round.
+    validation: held-out examples of every head.
+    num_widths: how many widths are validated, in the order of training.
+  """
+
+  @property
+  def heads(self) -> tuple[str, ...]: ...
+  @property
+  def step_specs(self) -> tuple[StepSpec, ...]: ...
+  @property
+  def validation(self) -> tuple[Share, ...]: ...
+  @property
+  def num_widths(self) -> int: ...
+
+  def init(self, seed: jax.Array | int, attempt: jax.Array | int) -> dict:
+    """Returns fresh parameters of a seed for its n-th attempt."""
+    ...
+
+  def sample(
+    self,
+    key: jax.Array,
+    head: str,
+    part: Part,
+    width_index: jax.Array | int,
+    held_out: bool = False,
+  ) -> Batch:
+    """Draws a batch of one part of a head's share."""
+    ...
+
+  def with_replay(
+    self,
+    batch: Batch,
+    replay: dict,
+    key: jax.Array,
+    count: int,
+    width_index: jax.Array | int,
+  ) -> Batch:
+    """Returns a batch whose first `count` examples are from a set."""
+    ...
+
+  def loss_sum(
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: Batch,
+    head: str,
+    noise: rng.Noise,
+    sparse_plan: SparsePlan | None,
+  ) -> jax.Array:
+    """Returns the loss summed over the scored tokens of a batch."""
+    ...
+
+  def activation_bytes(
+    self, batch: Batch, scaffold: dict, sparse_plan: SparsePlan | None
+  ) -> int:
+    """Returns the size of the widest activations of one example."""
+    ...
+
+  def hits(
+    self,
+    params: dict,
+    scaffold: dict,
+    batch: Batch,
+    head: str,
+    *,
+    sparse_plan: SparsePlan | None,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns correct tokens [B, T] and exact match [B] of a batch."""
+    ...
+
+  def idle_params(self, step_spec: StepSpec) -> set[str]:
+    """Returns the parameters that a step leaves alone."""
+    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +116,14 @@ class TrainSpec:
   Attributes:
     experiment: tasks, data and model.
     train: how it is trained.
-    open_heads: of attention along lines; None: every pair (Experiment.sites).
+    sparse_plan: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
 
-  experiment: Experiment
+  experiment: Trainable
   train: optimizer.TrainConfig
-  open_heads: tuple | None = None
-  mesh: Mesh = ONE
+  sparse_plan: SparsePlan | None = None
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def steps_per_round(self) -> int:
@@ -102,6 +188,18 @@ class ChunkMetrics(NamedTuple):
 
   loss: jax.Array
   em: jax.Array
+
+
+class Status(NamedTuple):
+  """A Status is what the host reads of all seeds after a chunk.
+
+  Attributes:
+    state: the states [R] without parameters, which stay on the devices.
+    metrics: of the chunk, [R, heads].
+  """
+
+  state: TrainState
+  metrics: ChunkMetrics
 
 
 def init_state(
@@ -179,7 +277,7 @@ def draw_batches(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)
-      batches[-1].append((spec.mesh.split(batch), part_key))
+      batches[-1].append((spec.mesh.shard_batch(batch), part_key))
   return batches
 
 
@@ -202,23 +300,90 @@ def loss_fn(
     The shares' mean losses (nats per scored token) summed by weight, and those
     mean losses [shares].
   """
-  losses = []
+  weighted_loss, losses = 0.0, []
   for share, parts in zip(step_spec, batches, strict=True):
     loss_sum, token_count = 0.0, 0.0
     for batch, noise_key in parts:
-      part_loss, part_tokens = spec.experiment.loss(
-        params,
-        scaffold,
-        batch,
-        share.head,
-        noise_key,
-        spec.open_heads,
-        spec.mesh.shape[1],
+      loss_sum += batch_loss(
+        params, spec, batch, share.head, noise_key, scaffold
       )
-      loss_sum, token_count = loss_sum + part_loss, token_count + part_tokens
+      token_count += batch.weight.sum()
     losses.append(loss_sum / token_count)
-  weighted = zip(step_spec, losses, strict=True)
-  return sum(share.weight * loss for share, loss in weighted), jnp.stack(losses)
+    weighted_loss += share.weight * losses[-1]
+  return jnp.asarray(weighted_loss), jnp.stack(losses)
+
+
+def batch_loss(
+  params: dict,
+  spec: TrainSpec,
+  batch: Batch,
+  head: str,
+  noise_key: jax.Array,
+  scaffold: dict,
+) -> jax.Array:
+  """Returns the loss (nats) summed over the scored tokens of a batch.
+
+  Where a batch is taken in microbatches, the gradient of each is computed along
+  with its loss, so that only one microbatch's activations are there at once.
+  """
+  noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
+  count = num_microbatches(spec, batch, scaffold)
+
+  def loss_sum(params: dict, batch: Batch, noise: rng.Noise) -> jax.Array:
+    return spec.experiment.loss_sum(
+      params, scaffold, batch, head, noise, spec.sparse_plan
+    )
+
+  if count == 1:
+    return loss_sum(params, batch, noise)
+
+  def microbatch_loss(params: dict, i: jax.Array) -> jax.Array:
+    # Every count-th example: an axis that a mesh has split stays split.
+    select = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
+    return loss_sum(params, packing.take(batch, select), noise.take(select))
+
+  @jax.custom_vjp
+  def summed(params: dict) -> jax.Array:
+    return forward(params)[0]
+
+  def forward(params: dict) -> tuple[jax.Array, dict]:
+    def add_microbatch(carry, i):
+      loss_and_grads = jax.value_and_grad(microbatch_loss)(params, i)
+      return jax.tree.map(jnp.add, carry, loss_and_grads), None
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+    start = jnp.zeros((), dtype), zeros
+    return jax.lax.scan(add_microbatch, start, jnp.arange(count))[0]
+
+  def backward(grads: dict, factor: jax.Array) -> tuple[dict]:
+    return (jax.tree.map(lambda x: x * factor, grads),)
+
+  summed.defvjp(forward, backward)
+  return summed(params)
+
+
+def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
+  """Returns in how many microbatches of equal size a batch is best taken.
+
+  What a step on many examples writes does not fit a CPU's cache, so that the
+  step would wait for memory. Accelerators take a batch whole.
+  """
+  if jax.default_backend() != "cpu":
+    return 1
+  examples, shards = len(batch.inputs), spec.mesh.shape[1]
+  per_shard = examples // shards if examples % shards == 0 else 1
+  example_bytes = spec.experiment.activation_bytes(
+    batch, scaffold, spec.sparse_plan
+  )
+  return next(
+    count
+    for count in range(1, per_shard + 1)
+    if per_shard % count == 0
+    and (
+      per_shard // count * example_bytes <= CACHE_BYTES or count == per_shard
+    )
+  )
 
 
 def update_params(
@@ -284,9 +449,9 @@ def validate(
     _, exact_B = experiment.hits(
       params,
       scaffold,
-      spec.mesh.split(batch),
+      spec.mesh.shard_batch(batch),
       head,
-      open_heads=spec.open_heads,
+      sparse_plan=spec.sparse_plan,
     )
     return exact_B
 
@@ -425,6 +590,135 @@ def end_chunk(
     best_step=jnp.where(is_better, step, state.best_step),
     best_params=select(is_better, params, state.best_params),
   )
+
+
+# Many seeds.
+
+
+def over_seeds(
+  function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
+) -> Callable:
+  """Maps a function of one seed's arguments over stacked ones [R, ...]."""
+  if axis == "vmap":
+    return mesh.shard_map_seeds(jax.vmap(function))
+  return mesh.shard_map_seeds(
+    lambda *stacked: jax.lax.map(
+      lambda arguments: function(*arguments), stacked
+    )
+  )
+
+
+@partial(jax.jit, static_argnums=0)
+def init_seeds(spec: TrainSpec, seed_R: jax.Array) -> TrainState:
+  """Returns the states before the first step.
+
+  They are computed on one device, so that they are the same to the last bit
+  whatever the mesh.
+  """
+  return over_seeds(partial(init_state, spec), "loop")(seed_R)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def train_seeds(
+  spec: TrainSpec,
+  states: TrainState,
+  seed_R: jax.Array,
+  scaffold: dict,
+  rounds: jax.Array | int,
+  replay: dict | None = None,
+) -> tuple[TrainState, Status]:
+  """Trains every seed that is not done for up to `rounds` rounds.
+
+  Args:
+    spec: static.
+    states: [R, ...], whose buffers are donated to the result.
+    seed_R: the seeds.
+    scaffold: with a leading axis R or 1.
+    rounds: traced.
+    replay: with a leading axis R, see `draw_batches`.
+
+  Returns:
+    states, and their status.
+  """
+  spread = lambda x: jnp.broadcast_to(x, (len(seed_R), *jnp.shape(x)[1:]))
+  train_seed = lambda state, seed, seed_scaffold, seed_replay: train_chunk(
+    spec, state, seed, seed_scaffold, rounds, seed_replay
+  )
+  map_seeds = over_seeds(train_seed, spec.train.seed_axis, spec.mesh)
+  states, metrics = map_seeds(
+    states, seed_R, jax.tree.map(spread, scaffold), replay
+  )
+  metrics = spec.mesh.replicate(metrics)
+  return states, Status(without_params(spec.mesh, states), metrics)
+
+
+def without_params(mesh: Mesh, states: TrainState) -> TrainState:
+  """Returns copies of the states' small arrays, on every host.
+
+  They are copies because the buffers of the states are donated to the next
+  chunk.
+  """
+  small = states.replace(params=None, opt_state=None, best_params=None)
+  return mesh.replicate(jax.tree.map(jnp.copy, small))
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def restart_seeds(
+  spec: TrainSpec, states: TrainState, seed_R: jax.Array, mask_R: np.ndarray
+) -> TrainState:
+  """Returns states [R, ...] of which the marked ones begin their next
+  attempt."""
+
+  def restart_if(
+    state: TrainState, seed: jax.Array, is_marked: jax.Array
+  ) -> TrainState:
+    restart_seed = partial(restart_state, spec)
+    stay = lambda state, seed: state
+    return jax.lax.cond(is_marked, restart_seed, stay, state, seed)
+
+  return over_seeds(restart_if, "loop", spec.mesh)(states, seed_R, mask_R)
+
+
+def train_unfinished_seeds(
+  spec: TrainSpec,
+  states: TrainState,
+  seed_R: jax.Array,
+  scaffold: dict,
+  done_R: np.ndarray,
+  rounds: jax.Array | int,
+  replay: dict | None = None,
+) -> tuple[TrainState, Status]:
+  """Trains a chunk of all seeds, at the cost of those that are not done.
+
+  Side by side, seeds that are done cost as much as those that are not. When
+  half of them are done, they leave the mapped axis (a compilation for each
+  halving), unless they are split over devices.
+
+  Args:
+    spec, states, seed_R, scaffold, rounds, replay: as in `train_seeds`.
+    done_R: which seeds are done, on the host.
+
+  Returns:
+    states, and the status of all seeds.
+  """
+  count = len(seed_R)
+  size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
+  looped = spec.train.seed_axis == "loop" or spec.mesh.shape[0] > 1
+  if looped or size > count // 2:
+    return train_seeds(spec, states, seed_R, scaffold, rounds, replay)
+  picked = np.argsort(done_R, kind="stable")[:size]  # those that train first
+  pick = lambda x: x[picked] if len(x) > 1 else x
+  picked_states, picked_scaffold, picked_replay = jax.tree.map(
+    pick, (states, scaffold, replay)
+  )
+  picked_states, picked_status = train_seeds(
+    spec, picked_states, seed_R[picked], picked_scaffold, rounds, picked_replay
+  )
+  put = lambda old, new: old.at[picked].set(new)
+  states = jax.tree.map(put, states, picked_states)
+  nan = jnp.full((count, len(spec.experiment.heads)), jnp.nan)
+  metrics = jax.tree.map(partial(put, nan), picked_status.metrics)
+  return states, Status(without_params(spec.mesh, states), metrics)
 
 
 # Pytrees.
