@@ -7,7 +7,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 
-from lengthgen_jax.certify.transducer import Contexts, Gap, Position, Transducer
+from lengthgen_jax.certify.transducer import Contexts, Gap, Place, Transducer
 from lengthgen_jax.tasks import TASKS
 
 # Live places for which all inputs are few.
@@ -21,9 +21,10 @@ class Counter(NamedTuple):
 
   base: int = 2
   operands: int = 1
-  shared: tuple = ()
+  shared_operands: tuple = ()
   states: tuple = (0, 1, 2, 3)
-  begin: int = 0
+  initial_state: int = 0
+  end: int | None = None
 
   def step(self, state, symbols):
     return state % 3 + 1, (state + symbols[0]) % 2
@@ -66,9 +67,9 @@ def columns(transducer: Transducer, steps, items, outputs):
   now = 0
   for step in steps:
     if isinstance(step, Gap):
-      now += step.nonzero_places + step.zeros
+      now += step.nonzero_places + step.padding
       continue
-    found += [items[:, operand, now] for operand in step.reads]
+    found += [items[:, operand, now] for operand in step.operands]
     found += [outputs[:, now]] * step.has_output
     now += 1
   return np.stack(found, axis=1) if found else np.zeros((len(items), 0), int)
@@ -83,7 +84,7 @@ def random_steps(rng, transducer: Transducer, live: int, zeros: int):
     if reads or says:
       if any(unseen):
         steps.append(Gap(*unseen))
-      steps.append(Position(reads, says, place >= live))
+      steps.append(Place(reads, says, place >= live))
       unseen = [0, 0]
     else:
       unseen[place >= live] += 1
@@ -112,7 +113,7 @@ def test_the_table_says_what_integers_say(name):
     items[:, transducer.shared[0], 1:] = 0
   items[:, transducer.long, -1] = 0
   for own, outputs in zip(items, said(name, items), strict=True):
-    (state,) = transducer.begin(
+    (state,) = transducer.initial_states(
       own[transducer.shared[0], 0] if transducer.shared else 0
     )
     for place, output in enumerate(outputs):
@@ -138,13 +139,13 @@ def test_contexts_are_exactly_those_that_occur(name):
     contexts = Contexts(transducer, steps)
     wanted = whole(columns(transducer, steps, items, outputs))
     found = listed(contexts, 1 << 20)
-    assert found.dtype == np.uint8 and found.shape[1] == contexts.columns
+    assert found.dtype == np.uint8 and found.shape[1] == len(contexts.columns)
     assert len(found) == contexts.count == len(wanted)
     assert whole(found) == wanted
     # In an order that is one whatever comes at once.
     for size in (1, 7, 1000) if len(found) < 300 else (999,):
       np.testing.assert_array_equal(listed(contexts, size), found)
-  assert met == {Gap, Position}
+  assert met == {Gap, Place}
 
 
 def after_gap(transducer: Transducer, state, live: int, zeros: int) -> set:
@@ -168,13 +169,13 @@ def after_gap(transducer: Transducer, state, live: int, zeros: int) -> set:
 @pytest.mark.parametrize("name", (*LIVE, "counter"))
 def test_a_shortened_gap_does_the_same(name):
   transducer = Transducer(Counter() if name == "counter" else TASKS[name]())
-  first, period = transducer.preperiod_and_period
+  first, period = transducer.preperiod, transducer.period
   if name == "counter":
     assert (first, period) == (1, 3)
   states = list(transducer.table)[:: 1 if len(transducer.table) < 9 else 7]
   for live, zeros in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
     short = transducer.shorten(Gap(live, zeros))
-    assert short.zeros == zeros and short.nonzero_places <= live
+    assert short.padding == zeros and short.nonzero_places <= live
     assert short.nonzero_places < first + period
     for state in states:
       wanted = after_gap(transducer, state, live, zeros)
@@ -189,15 +190,15 @@ def test_a_shortened_gap_does_the_same(name):
 
 
 def asked(transducer: Transducer, steps, context):
-  """(shared digit, digits, outputs) of a context, for `realize`."""
+  """(shared digit, digits, outputs) of a context, for `find_input`."""
   values, now = list(map(int, context)), 0
   shared = values.pop(0) if transducer.shared else 0
   digits, outputs = {}, {}
   for step in steps:
     if isinstance(step, Gap):
-      now += step.nonzero_places + step.zeros
+      now += step.nonzero_places + step.padding
       continue
-    for operand in step.reads:
+    for operand in step.operands:
       digits[operand, now] = values.pop(0)
     if step.has_output:
       outputs[now] = values.pop(0)
@@ -217,7 +218,7 @@ def test_a_realized_input_has_the_context(name, drawn):
     some = contexts[rng.integers(0, len(contexts), 12)]
     found = np.stack(
       [
-        transducer.realize(
+        transducer.find_input(
           *asked(transducer, steps, own), size, live, rng if drawn else None
         )
         for own in some
@@ -236,9 +237,9 @@ def test_a_realized_input_has_the_context(name, drawn):
 
 def test_inputs_are_drawn_by_a_generator_alone():
   transducer = Transducer(TASKS["addition"]())
-  steps = [Gap(3, 0), Position((0,), True, False)]
+  steps = [Gap(3, 0), Place((0,), True, False)]
   wanted = asked(transducer, steps, (4, 5))
-  draw = lambda rng: transducer.realize(*wanted, 6, 4, rng).tolist()
+  draw = lambda rng: transducer.find_input(*wanted, 6, 4, rng).tolist()
   assert draw(None) == draw(None)
   generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
   one, same, other = ([draw(g) for _ in range(8)] for g in generators)
@@ -249,9 +250,9 @@ def test_inputs_are_drawn_by_a_generator_alone():
 
 
 def test_there_is_no_input_of_a_context_that_cannot_be():
-  transducer = Transducer(TASKS["addition"]())
-  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
+  find = Transducer(TASKS["addition"]()).find_input
+  assert find(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
   # Nothing is carried into the first place; padding is zero.
-  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
-  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 2) is None
-  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 3) is not None
+  assert find(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
+  assert find(0, {(0, 2): 1}, {}, 3, 2) is None
+  assert find(0, {(0, 2): 1}, {}, 3, 3) is not None
