@@ -236,9 +236,9 @@ def test_first_rows_have_receptive_fields_of_their_own():
   grid = grid_model()
   groups = certificate.survey(grid.experiment, grid.scaffold).groups
   for group in groups:
-    is_first = {row.line == 0 for row in group.rows}
+    is_first = {row.tape == 0 for row in group.rows}
     assert is_first == {group.contexts.transducer.task.first}
-  assert {group.rows[0].line == 0 for group in groups} == {False, True}
+  assert {group.rows[0].tape == 0 for group in groups} == {False, True}
 
 
 # One axis: a hop is more than its intercept.

@@ -87,7 +87,7 @@ def check_context(text: str, group, context) -> None:
   a, b = text.split("*")
   row, receptive_field = group.rows[0], group.receptive_field
   is_end = receptive_field.answer_column is None  # the row of `&`
-  sums = rows(a, b if row.line else b[-1:])
+  sums = rows(a, b if row.tape else b[-1:])
   before = sums[-1] if is_end else ["0" * 99, *sums][-2]
   current, digits = "-" * 99 if is_end else sums[-1], a[::-1] + "0" * 9
   for (kind, operand, number), column in receptive_field.columns.items():
@@ -95,7 +95,7 @@ def check_context(text: str, group, context) -> None:
     if kind == "output":
       digit = current[place - 1]
     elif operand == 1:
-      digit = value if is_end else b[0 if row.line else -1]
+      digit = value if is_end else b[0 if row.tape else -1]
     else:
       digit = before[place] if operand else digits[place - 1]
     assert str(digit) == str(value), (text, kind, operand, place)

@@ -55,27 +55,27 @@ class Token(NamedTuple):
 
 
 class Layout(NamedTuple):
-  """All that the receptive fields of one line of outputs are read off.
+  """All that the receptive fields of one tape are read off.
 
-  A sequence has one line of outputs, a grid has several. A stack is "encoder"
-  or "decoder".
+  A tape is a run of outputs that one transducer writes. A stack is "encoder" or
+  "decoder".
 
   Attributes:
-    transducer: the Transducer of the line's outputs.
-    line: number of the line.
+    transducer: the Transducer of the tape's outputs.
+    tape: number of the tape.
     size: what the input is padded to.
-    width: how many places a line has.
+    width: how many places the tape has.
     nonzero_places: how many of them may be other than zero.
     depth: how many layers each stack has.
     tokens: the Token of every input, by stack.
     cells: {(stack, site, layer, row): ((key, bias by head), ...)}, the open
       cells of every row.
-    places: {row: place of the output that it must say}, the rows of the line;
+    places: {row: place of the output that it must say}, the rows of the tape;
       the end token's place is the width.
   """
 
   transducer: Transducer
-  line: int
+  tape: int
   size: Size
   width: int
   nonzero_places: int
@@ -139,8 +139,8 @@ class Row(NamedTuple):
 
   Attributes:
     size: what the input is padded to.
-    width: how many places a line of outputs has.
-    line: number of the row's line of outputs.
+    width: how many places its tape has.
+    tape: number of the row's tape.
     index: index of the row in the decoder.
     place: the place of the output that it must say; for the end token, the
       width.
@@ -149,7 +149,7 @@ class Row(NamedTuple):
 
   size: Size
   width: int
-  line: int
+  tape: int
   index: int
   place: int
   places: tuple[int, ...]
@@ -300,7 +300,7 @@ def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
   receptive_field = ReceptiveField(
     layout.transducer, renamed, tuple(layers), steps, answer_column
   )
-  size = layout.size, layout.width, layout.line
+  size = layout.size, layout.width, layout.tape
   return receptive_field, Row(*size, index, place, places)
 
 

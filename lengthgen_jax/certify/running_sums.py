@@ -26,7 +26,7 @@ is), and no other: floor(a·B / 10^(j-1)) is any such number for some B of j
 digits if j is large. So its digits are one more operand of a transducer along k
 (tasks.multiply_long.RunningSum), and all cases are those of a transducer.
 
-The grid's lines of outputs are numbered by j; line M is the end token alone.
+Tape j of a grid is its row j; tape M is the end token alone.
 """
 
 import functools
@@ -113,20 +113,20 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def padded(self, longest: tuple[int, int]) -> tuple[int, int]:
     return -(-longest[0] // SIZE_MULTIPLE) * SIZE_MULTIPLE, longest[1]
 
-  def lines(
+  def tapes(
     self, size: tuple[int, int], batch: packing.Batch
   ) -> Iterator[tuple]:
     n, m = size
     scored = np.flatnonzero(batch.weight[0] > 0)
     places = np.asarray(batch.rows.left[0, scored])  # (j, k)
     for j in range(m + 1):
-      places_of_line = {
+      places_of_tape = {
         int(row): int(k) + 1 if j < m else n + 2
-        for row, (line, k) in zip(scored, places, strict=True)
-        if line == j
+        for row, (tape, k) in zip(scored, places, strict=True)
+        if tape == j
       }
       transducer = row_transducer(j == 0, self.end)
-      yield transducer, n + 2, n + 1, self._tokens(batch, j), places_of_line
+      yield transducer, n + 2, n + 1, self._tokens(batch, j), places_of_tape
 
   def _tokens(self, batch: packing.Batch, j: int) -> dict[str, list[Token]]:
     """Returns what every input holds as row j sees it, by stack."""
@@ -181,10 +181,10 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     return items
 
   def values(
-    self, items: np.ndarray, batch: packing.Batch, size: Size, line: int
+    self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
     assert isinstance(size, tuple)
-    (n, m), j = size, line
+    (n, m), j = size, tape
     start = int(np.asarray(batch.first)[0])
     outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
     sums = outputs.reshape(-1, m, n + 1)
@@ -283,7 +283,7 @@ def products(
     rng: draws the other digits.
   """
   n, is_end = row.width - 2, receptive_field.answer_column is None
-  j = digits_of_b - 1 + is_end if row.line else 0
+  j = digits_of_b - 1 + is_end if row.tape else 0
   a, b = (
     rng.integers(0, 10, (PRODUCTS_TRIED, size)) for size in (n, digits_of_b)
   )
@@ -303,9 +303,9 @@ def products(
   for k in range(digits_of_b):
     sums.append(sums[-1] // 10 + value * b[:, k])
   fits = np.ones(PRODUCTS_TRIED, bool)
-  for line, place, digit in constraints:
-    if 0 <= line < digits_of_b:
-      fits &= sums[line + 1] // 10**place % 10 == digit
+  for tape, place, digit in constraints:
+    if 0 <= tape < digits_of_b:
+      fits &= sums[tape + 1] // 10**place % 10 == digit
   text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
   return [f"{text(one)}*{text(other)}" for one, other in pairs]
@@ -321,7 +321,7 @@ def product_with_context(group: RowGroup, context: Context) -> str:
   number = lambda digits: int("".join(map(str, digits[::-1])))
   a, before = number(digits[0, 1:-1]), number(digits[2])
   text, digit_of_b = str(a).zfill(row.width - 2), digits[1, 0]
-  if not row.line:
+  if not row.tape:
     return f"{text}*{digit_of_b}"
   j = row.width  # digits of b so far, enough to make any sum
   b = -(-before * 10 ** (j - 1) // a) if a else 0

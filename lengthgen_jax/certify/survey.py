@@ -91,8 +91,8 @@ class Survey(abc.ABC, Generic[S]):
   """Everything that a certificate has to check of one model.
 
   Outputs of each form have a subclass, with a lemma that says which sizes have
-  all receptive fields that there are. A sequence is one line of outputs; a grid
-  has several, each of them written by a transducer.
+  all receptive fields that there are. A *tape* is a run of outputs that one
+  transducer writes: a sequence is one tape, a grid has one for each row.
 
   Attributes:
     experiment: the experiment that the model belongs to.
@@ -122,9 +122,9 @@ class Survey(abc.ABC, Generic[S]):
     """Returns a static bound of the arrays of all sizes up to `longest`."""
 
   @abc.abstractmethod
-  def lines(self, size: S, batch: packing.Batch) -> Iterator[tuple]:
-    """Yields (transducer, width, nonzero_places, tokens, places) of every line
-    of outputs of a batch of like examples; see Layout."""
+  def tapes(self, size: S, batch: packing.Batch) -> Iterator[tuple]:
+    """Yields (transducer, width, nonzero_places, tokens, places) of every tape
+    of a batch of like examples; see Layout."""
 
   @abc.abstractmethod
   def random_inputs(
@@ -134,9 +134,9 @@ class Survey(abc.ABC, Generic[S]):
 
   @abc.abstractmethod
   def values(
-    self, items: np.ndarray, batch: packing.Batch, size: Size, line: int
+    self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
-    """Returns what inputs [B, operands, places] hold, as the rows of a line see
+    """Returns what inputs [B, operands, places] hold, as the rows of a tape see
     it; `batch` is that of the inputs."""
 
   @abc.abstractmethod
@@ -205,7 +205,7 @@ class Survey(abc.ABC, Generic[S]):
     return sum(group.contexts.count for group in self.groups)
 
   def layouts(self, size: S, longest: S) -> Iterator[Layout]:
-    """Yields the Layout of every line of outputs, by the program's own biases.
+    """Yields the Layout of every tape, by the program's own biases.
 
     One compiled program serves all sizes up to `longest`.
     """
@@ -219,8 +219,8 @@ class Survey(abc.ABC, Generic[S]):
         self.padded(longest),
       ),
     )
-    for number, line in enumerate(self.lines(size, batch)):
-      transducer, width, nonzero_places, tokens, places = line
+    for number, tape in enumerate(self.tapes(size, batch)):
+      transducer, width, nonzero_places, tokens, places = tape
       cells = cells or receptive_fields.open_cells(experiment, tokens, biases)
       sizes, depth = (size, width, nonzero_places), depths(experiment)
       yield Layout(transducer, number, *sizes, depth, tokens, cells, places)
@@ -245,7 +245,7 @@ class Survey(abc.ABC, Generic[S]):
     batch: packing.Batch,
   ) -> np.ndarray:
     """Returns the contexts [B, columns] that B inputs have at a row."""
-    values = self.values(items, batch, row.size, row.line)
+    values = self.values(items, batch, row.size, row.tape)
     columns = receptive_field.columns
     contexts = np.zeros((len(items), len(columns)), np.uint8)
     for (kind, operand, number), column in columns.items():
@@ -271,8 +271,8 @@ class Survey(abc.ABC, Generic[S]):
     """
     name = self.experiment.task.name
     ids = {"decoder": batch.inputs, "encoder": batch.source}
-    for number, line in enumerate(self.lines(size, batch)):
-      transducer, width, _, tokens, places = line
+    for number, tape in enumerate(self.tapes(size, batch)):
+      transducer, width, _, tokens, places = tape
       values, task = self.values(items, batch, size, number), transducer.task
       state = np.full(len(items), task.initial_state)
       has_outputs = set(places.values()) != {width}  # than the end token
@@ -284,7 +284,7 @@ class Survey(abc.ABC, Generic[S]):
         state, output = task.step(state, symbols)
         check(
           np.array_equal(output, values("output", 0, place)),
-          f"certify: {name}'s answers are not its transducer's: line {number},"
+          f"certify: {name}'s answers are not its transducer's: tape {number},"
           f" place {place} of size {size}",
         )
       for stack, stack_tokens in tokens.items():
@@ -358,7 +358,7 @@ class SequenceSurvey(Survey[int]):
   def padded(self, longest: int) -> int:
     return -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
-  def lines(self, size: int, batch: packing.Batch) -> Iterator[tuple]:
+  def tapes(self, size: int, batch: packing.Batch) -> Iterator[tuple]:
     scored = np.flatnonzero(batch.weight[0] > 0).tolist()
     places = {row: int(batch.rows.left[0, row, 0]) for row in scored}
     tokens = receptive_fields.tokens_by_stack(self.experiment, batch)
@@ -390,7 +390,7 @@ class SequenceSurvey(Survey[int]):
     return items.astype(np.int32)
 
   def values(
-    self, items: np.ndarray, batch: packing.Batch, size: Size, line: int
+    self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
     target, first = np.asarray(batch.target), int(np.asarray(batch.first)[0])
     return lambda kind, operand, place: (
