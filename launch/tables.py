@@ -105,7 +105,7 @@ def plan(jobs: list[runs.Job]) -> str:
       time = datetime.timedelta(seconds=run.head["seconds"])
       took = f"took {time} on {run.head['machine']}"
     lines.append(f"{job.run.name}: {job.reason} ({took})")
-  return "\n".join([*lines, f"{len(jobs) or 'no'} runs to make"])
+  return "\n".join([*lines, f"runs to make: {len(jobs)}"])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""This module defines an experiment: tasks, data, model and plan of one run.
-
-One class serves both families.
-"""
+"""An experiment: the tasks, data and model of one run, of either family."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +28,13 @@ class Experiment:
   """An Experiment is everything that is fixed before the first step; hashable.
 
   Attributes:
-    data: a DataSet per head, the main task's first.
+    data: of each head, the main task's first.
     kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
-    step_specs: gradient steps of a round.
+    step_specs: the gradient steps of a round.
     validation: held-out examples of every head, at every width.
-    train_length: longest training length, as people count it.
+    train_length: the longest one of training, as people count it.
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
@@ -259,7 +257,7 @@ class Experiment:
       noise: rng.Noise in training, which stretches the sizes at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
-    if batch.source is not None:
+    if batch.source_keys is not None:
       site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
@@ -301,7 +299,10 @@ class Experiment:
     `options` are those of `sites`.
     """
     sites = self.sites(scaffold, batch, noise=noise, **options)
-    return self.model.apply({"params": params}, batch, sites, head, noise)
+    outputs: Any = self.model.apply(
+      {"params": params}, batch, sites, head, noise
+    )
+    return outputs
 
   def loss_sum(
     self,

@@ -21,7 +21,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models.config import NORMS
+from lengthgen_jax.models.layers import NORMS
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.sequences import SequenceTask
@@ -248,7 +248,7 @@ def test_rows_of_a_task_without_an_end_token():
   found = {
     row["metric"]: row
     for measure in measures.MEASURES.values()
-    for row in measure(shown, trained.Test("uniform", "uniform", (), 3, 20))
+    for row in measure(shown, trained.EvalSpec("uniform", "uniform", (), 3, 20))
   }
   assert set(found) == {"em", "token", "position", "edit"}
   assert (found["em"]["correct"], found["em"]["n"]) == (10, 20)

@@ -172,7 +172,7 @@ def test_what_devices_cannot_hold_is_said_before_anything_is_compiled(
 
 def test_a_test_may_take_its_memory_on_every_device():
   one = trained.Model(untrained.experiment(), {}, {})
-  test = trained.Test("equal", "equal", (), 60, 10**9)
+  test = trained.EvalSpec("equal", "equal", (), 60, 10**9)
   three = mesh.Mesh(Grid(np.empty((1, 3))))
   many_more = dataclasses.replace(one, mesh=three).pass_size(test)
   assert many_more == 3 * one.pass_size(test) > 3

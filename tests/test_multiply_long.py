@@ -16,8 +16,8 @@ from lengthgen_jax.attention.candidates import candidates, first, near
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models import decode
 from lengthgen_jax.pipelines import abc, calibrate
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS

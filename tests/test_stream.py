@@ -14,8 +14,8 @@ from lengthgen_jax.attention.lines import (
   of_seed,
   shared_lines,
 )
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import LONG, Model
-from lengthgen_jax.models import decode
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]

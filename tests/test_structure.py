@@ -15,7 +15,6 @@ LEAVES = {
   "rng",
   "drawing",
   "hosts",
-  "plots",
   "registry",
 }
 SMALL = {"coordinates", "errors", "rng", "registry"}
@@ -23,11 +22,10 @@ MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
 READ = {"certify", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
-  "plots": {"drawing"},
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
-  "models": SMALL | {"attention"},
+  "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention"},
   "registry": {"errors"},
@@ -61,6 +59,7 @@ MESH = {
 }
 # Where a room may import no more of another than this.
 ONLY = {
+  ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
   ("training", "attention"): {
     "lengthgen_jax.attention.biases.scaffold.SparsePlan",
   },
@@ -72,7 +71,11 @@ ONLY = {
     "lengthgen_jax.tasks.mixing.Share",
     "lengthgen_jax.tasks.mixing.StepSpec",
   },
-  ("evaluation", "training"): MESH,
+  ("evaluation", "training"): MESH
+  | {
+    "lengthgen_jax.training.loop.Run",
+    "lengthgen_jax.training.train_step.TrainState",
+  },
   ("certify", "training"): MESH,
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"

@@ -24,9 +24,9 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, fields, load_presets
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.evaluation import decode
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.train_step import (
@@ -194,7 +194,7 @@ def asked(model: Model, length: int, size: int = 0) -> Batch:
   name = next(iter(model.experiment.task.test_sets))
   if not size:
     try:
-      size = min(model.pass_size(Test(name, name, (), length, MOST)), MOST)
+      size = min(model.pass_size(EvalSpec(name, name, (), length, MOST)), MOST)
     except UsageError:  # not even one fits: bench.fitting will leave it out
       size = 1
   index = np.arange(size)

@@ -26,8 +26,7 @@ from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField, Size
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.models.layers import Block, normalization
+from lengthgen_jax.models.layers import Block, ModelConfig, normalization
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 

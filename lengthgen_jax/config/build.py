@@ -12,7 +12,7 @@ from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
 from lengthgen_jax.tasks.task import Task
 

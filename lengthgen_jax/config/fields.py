@@ -21,7 +21,7 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
-from lengthgen_jax.models import config as model_config
+from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.dataset import NUMBERS
 from lengthgen_jax.tasks.mixing import MIXING
@@ -250,18 +250,16 @@ TRAINING_FIELDS = {
     "num_encoder_layers": Field(1, NOT_NEGATIVE, when=ENCODER),
     "num_decoder_layers": Field(2, POSITIVE),
     # pre, post, block_end, none
-    "norm": Field("pre", OneOf(model_config.NORMS)),
+    "norm": Field("pre", OneOf(layers.NORMS)),
     # layer, rms
-    "norm_kind": Field(
-      "layer", OneOf(model_config.NORM_KINDS), when=NORMALIZED
-    ),
+    "norm_kind": Field("layer", OneOf(layers.NORM_KINDS), when=NORMALIZED),
     "dense_bias": True,  # biases of dense layers
-    "activation": Field("relu", OneOf(model_config.ACTIVATIONS)),  # relu, gelu
+    "activation": Field("relu", OneOf(layers.ACTIVATIONS)),  # relu, gelu
     "dropout_rate": Field(0.0, BELOW_ONE),
     # of activations: float32, bfloat16; float64, of parameters too
-    "dtype": Field("float32", OneOf(model_config.DTYPES)),
+    "dtype": Field("float32", OneOf(layers.DTYPES)),
     # of matrix products: default, high, highest (CPUs know one)
-    "precision": Field("highest", OneOf(model_config.PRECISIONS)),
+    "precision": Field("highest", OneOf(layers.PRECISIONS)),
   },
   "positions": {
     # none; encodings of the index: sinusoidal, learned, rope, alibi, t5, fire,

@@ -148,7 +148,7 @@ def run_of(row: Row, table: Table, size: str) -> Run:
     name="-".join([*preset, *overrides]),
     config=config,
     mode="abc" if "abc" in preset else "train",
-    fields=seeds | row.fields | test_fields(preset, size, bool(row.fields)),
+    fields=seeds | row.fields | eval_fields(preset, size, bool(row.fields)),
     size=size,
     certify=row.certify and size == "cpu",
   )
@@ -156,7 +156,7 @@ def run_of(row: Row, table: Table, size: str) -> Run:
 
 STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
 # How runs are tested, by the first part of their names.
-TEST_FIELDS = {
+EVAL_FIELDS = {
   "multiply_long": {
     "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
     "eval.lengths": (4, 6, 10, 20, 37, 40, 100),
@@ -170,7 +170,7 @@ TEST_FIELDS = {
 }
 
 
-def test_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
+def eval_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
   """Returns the config fields that say how a run is tested.
 
   Args:
@@ -179,8 +179,8 @@ def test_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
     varied: whether the run overrides fields of its preset.
   """
   kind = preset[0]
-  if kind in TEST_FIELDS:
-    return TEST_FIELDS[kind]
+  if kind in EVAL_FIELDS:
+    return EVAL_FIELDS[kind]
   if kind == "increment":
     return {"eval.frontier": 1000 if "abc" in preset else 100}
   if kind == "sort":

@@ -5,7 +5,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from lengthgen_jax.papers import overview, provenance
-from lengthgen_jax.papers.experiments import SIZES, Run, Table, run_of
+from lengthgen_jax.papers.experiments import SIZES, Row, Run, run_of
 from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
 from lengthgen_jax.probes import comparison
@@ -125,65 +125,70 @@ def write(
 
 
 class Entry(NamedTuple):
-  """A row of a page.
+  """A row of a page, with the result rows of its stage.
 
   Attributes:
-    task, model, paper: as in experiments.Row.
-    run, stage: the run and its stage whose rows give the numbers.
-    value: of the config field that the table's figure is drawn against.
+    row: what the table has in this row.
+    run: name of its run.
+    result_rows: of the run's stage, none if the run is not archived.
+    lines: the exact match in them, a line for each test set.
   """
 
-  task: str
-  model: str
+  row: Row
   run: str
-  stage: str = "train"
-  paper: dict[int, float | str] = {}
-  value: float | None = None
+  result_rows: list[dict]
+  lines: list[summary.Line]
 
 
-def entries_of(table: Table, size: str, archive: Archive) -> list[Entry]:
-  """Returns the rows of a table's page."""
-  entries = []
-  for row in table.rows:
-    if size in row.sizes:
-      run, value = run_of(row, table, size).name, None
-      if table.along and run in archive:
-        section, _, field = table.along.partition(".")
-        value = archive[run].head["config"][section][field] or None
-      entry = Entry(row.task, row.model, run, row.stage, row.paper, value)
-      entries.append(entry)
-  return entries
+def entry_of(row: Row, run: str, archive: Archive) -> Entry:
+  """Returns a row of a page.
+
+  Raises:
+    UsageError: result rows of different conditions would share a line.
+  """
+  rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
+  others = [x for x in rows if x["metric"] in ("frontier", "certified")]
+  test_sets, lines = {}, []
+  for exact_row in records.of_metric(rows, "em"):
+    test_sets.setdefault(exact_row["test_set"], []).append(exact_row)
+  for test_set, exact_rows in test_sets.items():
+    summary.single_line(exact_rows, f"{run}, {row.stage}, {test_set}")
+    lines += summary.lines(exact_rows + others)
+  return Entry(row, run, rows, lines)
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
-  """Returns the Markdown of a table's page, and draws its figures.
-
-  Raises:
-    UsageError: rows of different conditions would share a line.
-  """
-  table, flag = TABLES[name], "" if size == "cpu" else " --size=paper"
-  entries = entries_of(table, size, archive)
-  main_table, *parts = tables_of(entries, archive, table.source)
+  """Returns the Markdown of a table's page, and draws its figures."""
+  table, runs = TABLES[name], runs_of(name, size)
+  entries = [
+    entry_of(row, run_of(row, table, size).name, archive)
+    for row in table.rows
+    if size in row.sizes
+  ]
+  flag = "" if size == "cpu" else " --size=paper"
   command = (
     f"Made by `python launch/tables.py {name}{flag}`, which skips runs whose"
     " rows are kept here; `--results=DIR` begins anew."
   )
+  main_table, *parts = tables_of(entries, table.source)
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
-  folder = results / "figures"
-  drawn = figures.draw_table(
-    prefix, labelled_rows(entries, archive, table.along), folder, table.along
-  )
+  folder, figure_rows = results / "figures", []
+  for entry in entries:
+    labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
+    if table.along and entry.run in archive:
+      section, _, field = table.along.partition(".")
+      value = archive[entry.run].head["config"][section][field]
+      labels |= {table.along: value} if value else {}
+    figure_rows += [row | labels for row in entry.result_rows]
+  drawn = figures.draw_table(prefix, figure_rows, folder, table.along)
   for caption, run, path in table.figures:
     file = folder / run / pathlib.Path(path).name
     if file.exists():
       drawn.append((caption, file))
-  probes = {
-    entry.model: [row for row in run.probes if row["head"] is None]
-    for entry in entries
-    if table.probes and (run := archive.get(entry.run)) and run.probes
-  }
-  if probes:
+  probes = {entry.row.model: probes_of(entry) for entry in entries}
+  probes = {model: rows for model, rows in probes.items() if rows}
+  if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
     comparison.figure(probes, path, "what models do inside")
     drawn.insert(0, ("probes against length", path))
@@ -195,59 +200,33 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   if drawn:
     parts.append("## Figures")
     parts += [f"![{text}]({path.relative_to(results)})" for text, path in drawn]
-  parts += commands(runs_of(name, size), archive)
+  parts += command_section(runs, archive)
   return "\n\n".join([f"# {table.title}", *parts]) + "\n"
 
 
-def labelled_rows(
-  entries: list[Entry], archive: Archive, along: str
-) -> list[dict]:
-  """Returns the rows of entries, which are called as a page calls them.
-
-  Args:
-    entries: rows of a page.
-    archive: their rows.
-    along: the config field whose value a row gets where its entry has one.
-  """
-  labelled = []
-  for entry in entries:
-    labels: dict[str, Any] = {"method": entry.model, "stage": "train"}
-    labels["run"] = entry.run
-    if entry.value is not None:
-      labels[along] = entry.value
-    labelled += [
-      row | labels
-      for row in rows_of(archive, entry.run)
-      if row["stage"] == entry.stage
-    ]
-  return labelled
+def probes_of(entry: Entry) -> list[dict]:
+  """Returns the rows of probes that are of no single head."""
+  probes = filter(provenance.is_probe, entry.result_rows)
+  return [row for row in probes if row["head"] is None]
 
 
-def tables_of(
-  entries: list[Entry], archive: Archive, source: str = "paper"
-) -> list[str]:
+def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
   """Returns paragraphs: the main table first, what is missing, and the tables
   of hard inputs and of certificates.
 
   Args:
     entries: rows of the main table, all of one size.
-    archive: their rows.
     source: whose the published numbers are.
-
-  Raises:
-    UsageError: rows of different conditions would share a line.
   """
-  entry_rows = [(entry, rows_of(archive, entry.run)) for entry in entries]
-  entry_lines = [(entry, lines_of(entry, rows)) for entry, rows in entry_rows]
-  parts = [tables.to_markdown(main_table(entry_lines, source))]
-  done = {entry.run for entry, lines in entry_lines if lines}
+  parts = [tables.to_markdown(main_table(entries, source))]
+  done = {entry.run for entry in entries if entry.lines}
   runs = dict.fromkeys(entry.run for entry in entries)
   if gaps := [f"`{run}`" for run in runs if run not in done]:
     parts.append(
       f"{len(gaps)} of {len(runs)} runs have not been made yet:"
       f" {', '.join(gaps)}."
     )
-  hard = hard_table(entry_lines)
+  hard = hard_table(entries)
   if len(hard) > 1:
     test_sets = {line[2] for line in hard[1:]}
     meanings = [
@@ -263,8 +242,7 @@ def tables_of(
       "</details>",
     ]
   certificates = tables.certificate_grid(
-    (entry.task, entry.model, [r for r in rows if r["stage"] == entry.stage])
-    for entry, rows in entry_rows
+    (entry.row.task, entry.row.model, entry.result_rows) for entry in entries
   )
   if len(certificates) > 1:
     markdown = tables.to_markdown(certificates)
@@ -272,43 +250,15 @@ def tables_of(
   return parts
 
 
-def lines_of(entry: Entry, rows: list[dict]) -> list[summary.Line]:
-  """Returns the measurements of an entry, a line for each test set.
-
-  Args:
-    entry: the entry.
-    rows: the rows of its run.
-
-  Raises:
-    UsageError: rows of different conditions would share a line.
-  """
-  rows = [row for row in rows if row["stage"] == entry.stage]
-  others = [row for row in rows if row["metric"] in ("frontier", "certified")]
-  test_sets, lines = {}, []
-  for row in records.of_metric(rows, "em"):
-    test_sets.setdefault(row["test_set"], []).append(row)
-  for test_set, exact_rows in test_sets.items():
-    summary.single_line(exact_rows, f"{entry.run}, {entry.stage}, {test_set}")
-    lines += summary.lines(exact_rows + others)
-  return lines
-
-
-def main_table(
-  entry_lines: list[tuple[Entry, list[summary.Line]]], source: str
-) -> list[list[str]]:
-  """Returns a head and lines of cells: the published numbers and ours.
-
-  Args:
-    entry_lines: (entry, its lines) for each row of the table.
-    source: whose the published numbers are.
-  """
-  done = {entry.run for entry, lines in entry_lines if lines}
+def main_table(entries: list[Entry], source: str) -> list[list[str]]:
+  """Returns a head and lines of cells: the published numbers and ours."""
+  done = {entry.run for entry in entries if entry.lines}
   shown = [
-    (entry, [line for line in lines if not line.is_stress])
-    for entry, lines in entry_lines
+    (entry, [line for line in entry.lines if not line.is_stress])
+    for entry in entries
   ]
   lines = [line for _, entry_lines in shown for line in entry_lines]
-  lengths = {n for entry, _ in shown for n in entry.paper}
+  lengths = {n for entry in entries for n in entry.row.paper}
   lengths = sorted(lengths | {n for line in lines for n in line.cells})
   test_sets = {line.labels["test_set"] for line in lines}
   names_of = lambda task, model, test_set: (
@@ -317,17 +267,18 @@ def main_table(
   head = [*names_of("task", "model", "test set"), "", *map(str, lengths)]
   table = [[*head, "frontier", "seeds", "n", "width"]]
   for entry, lines in shown:
-    names = names_of(entry.task, entry.model, "")
-    if entry.paper:
-      cells = [f"{entry.paper.get(n, '')}" for n in lengths]
+    task, model, paper = entry.row.task, entry.row.model, entry.row.paper
+    names = names_of(task, model, "")
+    if paper:
+      cells = [f"{paper.get(n, '')}" for n in lengths]
       table.append([*names, source, *cells, "", "", "", ""])
     if not lines:
-      status = "not needed" if entry.stage == "certify" else "no rows"
+      status = "not needed" if entry.row.stage == "certify" else "no rows"
       status = status if entry.run in done else "not run yet"
       cells = ["–"] * len(lengths)
       table.append([*names, "ours", *cells, "", status, "", ""])
     for line in lines:
-      names = names_of(entry.task, entry.model, line.labels["test_set"])
+      names = names_of(task, model, line.labels["test_set"])
       cells = [tables.cell_text(line, n, "") for n in lengths]
       cells += [tables.frontier_text(line), line.seed_count + line.proof]
       cells += [sample_counts(line.cells), line.labels["width"]]
@@ -347,26 +298,24 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
   return f"{usual} ({', '.join(others)})" if others else str(usual)
 
 
-def hard_table(
-  entry_lines: list[tuple[Entry, list[summary.Line]]],
-) -> list[list[str]]:
+def hard_table(entries: list[Entry]) -> list[list[str]]:
   """Returns a head and lines of cells: exact match on each hard test set."""
   shown = [
-    (entry, line)
-    for entry, lines in entry_lines
-    for line in lines
+    (entry.row, line)
+    for entry in entries
+    for line in entry.lines
     if line.is_stress
   ]
   lengths = sorted({n for _, line in shown for n in line.cells})
   table = [["task", "model", "test set", *map(str, lengths)]]
-  for entry, line in shown:
-    line_cells = [line.cells.get(n) for n in lengths]
-    cells = [tables.with_worst(cell) if cell else "" for cell in line_cells]
-    table.append([entry.task, entry.model, line.labels["test_set"], *cells])
+  for row, line in shown:
+    cells = map(line.cells.get, lengths)
+    texts = [tables.with_worst(cell) if cell else "" for cell in cells]
+    table.append([row.task, row.model, line.labels["test_set"], *texts])
   return table
 
 
-def commands(runs: dict[str, Run], archive: Archive) -> list[str]:
+def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
   """Returns paragraphs on how runs are made, and how the archived ones were."""
   lines = [
     shlex.join(["lengthgen", *words])

@@ -31,7 +31,7 @@ METRICS = ("em", "edit", "frontier", "certified")
 HEAD = {
   "machine": "processor, cores and device",
   "versions": "of lengthgen_jax and of what it runs on",
-  "commit": "of the program; ends in -dirty if its code was changed",
+  "commit": "of the program; it ends in -dirty if code was changed",
   "run": "name of the run",
   "command": "words after `lengthgen`, with the usual workdir",
   "config": "the whole config",
@@ -78,9 +78,11 @@ def origin() -> dict[str, Any]:
 
 
 def commit() -> str:
-  """Returns the commit of this clone, with -dirty if its code was changed."""
+  """Returns the commit of this clone, with -dirty if its code was changed;
+  "unknown" where it is no clone."""
   head = _git("rev-parse", "HEAD")
-  check(head.returncode == 0, f"{REPOSITORY} is no clone: rows need a commit")
+  if head.returncode:
+    return "unknown"
   changes = _git("status", "--porcelain", "--", *CODE).stdout
   return head.stdout.strip() + ("-dirty" if changes else "")
 
@@ -195,58 +197,45 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   Args:
     old: the archived rows of all seeds.
     new: the other rows.
-    exact: whether every row must have the same value. Otherwise the exact match
-      of a seed must lie within the range of the archived seeds, or both be at
-      least 99 %, or both at most 1 %.
+    exact: whether every row must have the same value. Otherwise exact match
+      must lie within the range of the archived seeds, or both be at least 99 %,
+      or both at most 1 %.
 
   Returns:
     A line of text for each difference.
   """
-  return (_compare_bits if exact else _compare_ranges)(old, new)
-
-
-def _compare_bits(old: list[dict], new: list[dict]) -> list[str]:
-  """Returns the differences where every row must have the same value and n."""
-  new_rows, messages = {_place(row): row for row in new}, []
+  if not exact:
+    old, new = (records.of_metric(rows, "em") for rows in (old, new))
+  new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
   for row in old:
-    new_row = new_rows.get(_place(row))
+    ranges.setdefault(_place(row)[1:], []).append(row["value"])
+  for row in old:
     if row["metric"] not in METRICS:
       continue
+    place, new_row = _place(row), new_rows.get(_place(row))
+    text = ", ".join(str(x) for x in place[1:] if x not in ("em", "", None))
+    text = f"seed {row['seed']}, {text}"
     if new_row is None:
-      messages.append(f"{_text(row)} is missing")
-    elif (new_row["value"], new_row["n"]) != (row["value"], row["n"]):
-      before, now = (
-        f"{r['value']} (n={r['n']})"
-        if r.get("correct") is None
-        else f"{r['correct']} of {r['n']}"
-        for r in (row, new_row)
-      )
-      messages.append(f"{_text(row)}: {before} in the archive, {now} now")
-  return messages
-
-
-def _compare_ranges(old: list[dict], new: list[dict]) -> list[str]:
-  """Returns the differences where exact match must be in the seeds' range."""
-  old_places, new_places, messages = {}, {}, []
-  for places, rows in ((old_places, old), (new_places, new)):
-    for row in records.of_metric(rows, "em"):
-      places.setdefault(_place(row)[1:], {})[row["seed"]] = row
-  for place, old_seeds in old_places.items():
-    new_seeds = new_places.get(place, {})
-    absent = len(old_seeds) - len(new_seeds)
-    if absent > 0:
+      messages.append(f"{text} is missing")
+    elif exact and (new_row["value"], new_row["n"]) != (row["value"], row["n"]):
       messages.append(
-        f"{_words(place)}: {absent} of {len(old_seeds)} seeds are missing"
+        f"{text}: {row['value']} (n={row['n']}) in the archive,"
+        f" {new_row['value']} (n={new_row['n']}) now"
       )
-    values = [row["value"] for row in old_seeds.values()]
-    low, high = min(values), max(values)
-    for row in new_seeds.values():
-      if not agrees(row["value"], low, high):
+    elif not exact:
+      low, high = min(ranges[place[1:]]), max(ranges[place[1:]])
+      if not agrees(new_row["value"], low, high):
         messages.append(
-          f"{_text(row)}: {100 * row['value']:.1f} % is outside of the"
-          f" archived seeds' {100 * low:.1f} to {100 * high:.1f} %"
+          f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
+          f" seeds' {100 * low:.1f} to {100 * high:.1f} %"
         )
   return messages
+
+
+def _place(row: dict) -> tuple:
+  """Returns what a row measures: its seed, stage, metric, test set, length."""
+  names = "seed", "stage", "metric", "test_set", "length"
+  return tuple(row[name] for name in names)
 
 
 def agrees(value: float, low: float, high: float) -> bool:
@@ -256,22 +245,3 @@ def agrees(value: float, low: float, high: float) -> bool:
   """
   both_extreme = min(value, low) >= CERTAIN or max(value, high) <= NEVER
   return low <= value <= high or both_extreme
-
-
-def _place(row: dict) -> tuple:
-  """Returns what a row measures: its seed, stage, metric, test set, length."""
-  names = "seed", "stage", "metric", "test_set", "length"
-  return tuple(row[name] for name in names)
-
-
-def _words(place: tuple) -> str:
-  """Returns a place without its seed as text."""
-  stage, metric, test_set, length = place
-  words = [stage, metric if metric != "em" else "", test_set, length]
-  return ", ".join(str(word) for word in words if word not in ("", None))
-
-
-def _text(row: dict) -> str:
-  """Returns the place of a row as text, the seed and the unit included."""
-  unit = "" if row["length"] is None else f" {row['unit']}"
-  return f"seed {row['seed']}, {_words(_place(row)[1:])}{unit}"

@@ -23,7 +23,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
 from lengthgen_jax.papers.experiments import SIZES, Run, flags, run_of
 from lengthgen_jax.papers.provenance import Archive
-from lengthgen_jax.pipelines.run_figures import seconds as training_seconds
+from lengthgen_jax.pipelines.run_figures import training_seconds
 from lengthgen_jax.results import records
 
 TABLES = (

@@ -141,10 +141,10 @@ def samples(
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
   training_set = experiment.data[0]
   if length is None:
-    turn = training_set.widths.index(width)
+    width_index = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
     return experiment.sample(
-      key, experiment.task.name, mixing.Part(0, count), turn
+      key, experiment.task.name, mixing.Part(0, count), width_index
     )
   return dataset.test_batch(
     experiment.task,

@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from lengthgen_jax import plots
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
@@ -21,6 +20,7 @@ from lengthgen_jax.pipelines import (
   attention_statistics,
   evaluate,
   line_ablation,
+  run_figures,
   workdir,
 )
 from lengthgen_jax.pipelines.training_probes import passes
@@ -269,12 +269,12 @@ def _names(
   """
   length = probe_config.causal_length or model.experiment.train_length
   batch = next(passes(model, length, probe_config.samples)).at
-  make_labels = partial(plots.labels, model.experiment)
+  make_labels = partial(run_figures.position_labels, model.experiment)
   names = {None: make_labels("self", batch.keys)}
   if batch.source is not None:
     names["source"] = make_labels("cross", batch.source_keys)
   scored_T = batch.weight[0] > 0
-  outputs = plots.labels(model.experiment, "self", batch.rows)
+  outputs = run_figures.position_labels(model.experiment, "self", batch.rows)
   names["outputs"] = [
     name for name, is_scored in zip(outputs, scored_T, strict=True) if is_scored
   ]
