@@ -18,8 +18,10 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts
-from lengthgen_jax.certify import certificate, conditions, running_sums, verdict
-from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify import certificate, conditions
+from lengthgen_jax.certify.certificate import Tally
+from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
+from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, run_figures, workdir
@@ -81,13 +83,6 @@ def certify(
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
-<<<<<<< HEAD
-  if any(fields["receptive_fields"] for fields in certificates.values()):
-    title = f"{stage.config.task}: margins of all cases"
-    figure = folder / "figures" / "margins.png"
-    edges = certificate.EDGES
-    print(f"figure: {plots.margins(certificates, edges, figure, title)}")
-=======
   histograms = {
     f"seed {seed}: {fields['verdict']}": np.sum(
       [field["histogram"] for field in fields["receptive_fields"]], axis=0
@@ -101,7 +96,6 @@ def certify(
       histograms, certificate.EDGES, folder / "figures" / "margins.png", title
     )
     print(f"figure: {figure}")
->>>>>>> main
   return certificates
 
 
