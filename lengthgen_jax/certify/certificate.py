@@ -84,7 +84,7 @@ class Tally:
   def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
     """Returns the kept contexts [n, columns] with margins below a bound."""
     contexts = [context for margin, context in self.thin if margin < below]
-    return np.array(contexts, np.uint8).reshape(len(contexts), -1)
+    return np.array(contexts, np.uint8)
 
 
 def margins(

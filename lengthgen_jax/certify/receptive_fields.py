@@ -155,13 +155,11 @@ class Row(NamedTuple):
   places: tuple[int, ...]
 
 
-def depths(experiment: Experiment) -> dict[str, int]:
-  """Returns the number of layers of every stack."""
+def num_layers(experiment: Experiment, site: str) -> int:
+  """Returns how many layers have an attention site."""
   config = experiment.model.config
-  return {
-    "encoder": config.num_encoder_layers,
-    "decoder": config.num_decoder_layers,
-  }
+  is_encoder = site == "encoder"
+  return config.num_encoder_layers if is_encoder else config.num_decoder_layers
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -201,7 +199,7 @@ def open_cells(
   cells = {}
   for site, values in biases.items():
     stack = "encoder" if site == "encoder" else "decoder"
-    for layer in range(depths(experiment)[stack]):
+    for layer in range(num_layers(experiment, site)):
       bias = values[layer if len(values) > 1 else 0]  # [H, T, S]
       rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
       by_head = map(tuple, bias[:, rows, keys].T.tolist())

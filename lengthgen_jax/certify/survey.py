@@ -53,7 +53,7 @@ from lengthgen_jax.certify.receptive_fields import (
   ReceptiveField,
   Row,
   Size,
-  depths,
+  num_layers,
 )
 from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import UsageError, check
@@ -222,7 +222,11 @@ class Survey(abc.ABC, Generic[S]):
     for number, tape in enumerate(self.tapes(size, batch)):
       transducer, width, nonzero_places, tokens, places = tape
       cells = cells or receptive_fields.open_cells(experiment, tokens, biases)
-      sizes, depth = (size, width, nonzero_places), depths(experiment)
+      depth = {
+        stack: num_layers(experiment, site)
+        for stack, site in (("encoder", "encoder"), ("decoder", "self"))
+      }
+      sizes = size, width, nonzero_places
       yield Layout(transducer, number, *sizes, depth, tokens, cells, places)
 
   def rows_at(
@@ -494,11 +498,12 @@ def context_radius(experiment: Experiment, scaffold: Scaffold) -> int:
   total = 0
   for site, lines in scaffold.items():
     hop = hops(experiment, site, lines)
-    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
     if site == "cross":
       total += int(hop.max(initial=0))
+    elif len(hop) > 1:
+      total += int(hop.sum())
     else:
-      total += int(hop.sum() if len(hop) > 1 else depth * hop[0])
+      total += num_layers(experiment, site) * int(hop[0])
   return total
 
 
@@ -526,8 +531,8 @@ def check_memory(
   cells = 0
   for site, (rows, keys) in experiment.site_sizes(largest).items():
     if site in scaffold:
-      depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
-      cells += depth * experiment.model.config.num_heads * rows * keys
+      heads = experiment.model.config.num_heads
+      cells += num_layers(experiment, site) * heads * rows * keys
   if cells <= MAX_CELLS:
     return
   farthest = (-1, "")
