@@ -393,15 +393,15 @@ def check_size(drawn: Draw, size: Size) -> None:
   those of the ordinary pass on random inputs."""
   known = {group.receptive_field for group in drawn.survey.groups}
   rows = list(drawn.survey.rows_at(size, drawn.bound))
-  new = [row for receptive_field, row in rows if receptive_field not in known]
+  new = [row for field, row in rows if field not in known]
   assert not new, f"a receptive field that was not surveyed: {new[0]}"
   items = random_items(drawn, size)
   batch, logits = ordinary(drawn, drawn.params, items, size)
   layerwise = drawn.layerwise(drawn.params)
   order = drawn.rng.permutation(len(rows))[:4]
-  for receptive_field, row in [rows[k] for k in order] + [rows[-1]]:
-    contexts = drawn.survey.contexts_of(receptive_field, row, items, batch)
-    compare(layerwise(receptive_field, contexts), logits[:, row.index])
+  for field, row in [rows[k] for k in order] + [rows[-1]]:
+    contexts = drawn.survey.contexts_of(field, row, items, batch)
+    compare(layerwise(field, contexts), logits[:, row.index])
 
 
 def compare(layerwise: np.ndarray, dense: np.ndarray) -> None:
@@ -486,16 +486,16 @@ def check_small(drawn: Draw, params: dict) -> int:
   is_right = logits.argmax(-1) == np.asarray(batch.target)
   groups = {group.receptive_field: group for group in drawn.survey.groups}
   is_wrong = np.zeros(len(items), bool)
-  for receptive_field, row in drawn.survey.rows_at(size, drawn.bound):
-    contexts = drawn.survey.contexts_of(receptive_field, row, items, batch)
-    tabled = layerwise(receptive_field, contexts)
+  for field, row in drawn.survey.rows_at(size, drawn.bound):
+    contexts = drawn.survey.contexts_of(field, row, items, batch)
+    tabled = layerwise(field, contexts)
     compare(tabled, logits[:, row.index])
-    margins = certificate.margins(receptive_field, contexts, tabled, end)
+    margins = certificate.margins(field, contexts, tabled, end)
     tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tabled).max()))
     agree = (margins > 0) == is_right[:, row.index]
     assert (agree | tie).all(), f"{row}: the program and the tables differ"
     is_wrong |= ~is_right[:, row.index]
-    group = groups[receptive_field]
+    group = groups[field]
     if group.contexts.count <= MOST:
       counted = all_contexts(group)
       assert len(np.unique(counted, axis=0)) == group.contexts.count

@@ -326,9 +326,9 @@ def test_a_large_vocabulary_has_vectors_of_every_phase():
   case = Case(experiment, params, scaffold)
   items, batch = case.inputs(6)
   dense = np.asarray(case.apply(params, scaffold, batch))
-  for index, (receptive_field, row) in case.rows(6).items():
-    contexts = case.survey.contexts_of(receptive_field, row, items, batch)
-    logits = case.layerwise(receptive_field, contexts)
+  for index, (field, row) in case.rows(6).items():
+    contexts = case.survey.contexts_of(field, row, items, batch)
+    logits = case.layerwise(field, contexts)
     np.testing.assert_allclose(logits, dense[:, index], rtol=0, atol=1e-4)
 
 

@@ -122,12 +122,12 @@ def test_a_tally_in_pieces_is_that_of_all_at_once():
 
 
 def test_what_is_no_number_is_wrong():
-  receptive_field = types.SimpleNamespace(answer_column=0)
+  field = types.SimpleNamespace(answer_column=0)
   contexts = np.array([[0], [1], [1], [2]], np.uint8)
   logits = np.array(
     [[3, 1, 1], [np.nan] * 3, [np.inf, np.inf, 0], [5, 6, 6.5]], np.float32
   )
-  margins = certificate.margins(receptive_field, contexts, logits, end=2)
+  margins = certificate.margins(field, contexts, logits, end=2)
   assert margins.tolist() == [2, -np.inf, -np.inf, 0.5]
   tally = Tally()
   tally.add(contexts, margins)

@@ -150,17 +150,17 @@ def test_layerwise_logits_are_those_of_the_whole_model(name):
     rows = case.rows(width)
     some = sorted(rows)[:: 1 if width < 9 else len(rows) // 5]
     for index in {*some, max(rows)}:
-      receptive_field, row = rows[index]
-      contexts = np.zeros((BATCH, len(receptive_field.columns)), np.uint8)
-      for (kind, operand, number), k in receptive_field.columns.items():
+      field, row = rows[index]
+      contexts = np.zeros((BATCH, len(field.columns)), np.uint8)
+      for (kind, operand, number), k in field.columns.items():
         place = row.places[number] if number >= 0 else 0
         is_output = kind == "output"
         contexts[:, k] = (
           target[:, first + place] if is_output else items[:, operand, place]
         )
-      logits = case.layerwise(receptive_field, contexts)
+      logits = case.layerwise(field, contexts)
       np.testing.assert_allclose(logits, dense[:, index], rtol=0, atol=1e-5)
-      computed = case.survey.contexts_of(receptive_field, row, items, batch)
+      computed = case.survey.contexts_of(field, row, items, batch)
       np.testing.assert_array_equal(computed, contexts)
 
 
@@ -208,11 +208,11 @@ def test_an_encoder_that_no_row_reads_is_left_out():
   _, batch = case.inputs(4)
   dense = np.asarray(case.apply(case.params, case.scaffold, batch))
   rows = case.rows(4)
-  for receptive_field, _ in rows.values():
-    assert {stack for stack, _, _ in receptive_field.layers} == {"decoder"}
-  receptive_field, row = rows[0]
-  context = np.zeros((1, len(receptive_field.columns)), np.uint8)
-  logits = case.layerwise(receptive_field, context)
+  for field, _ in rows.values():
+    assert {stack for stack, _, _ in field.layers} == {"decoder"}
+  field, row = rows[0]
+  context = np.zeros((1, len(field.columns)), np.uint8)
+  logits = case.layerwise(field, context)
   np.testing.assert_allclose(logits[0], dense[0, row.index], atol=1e-5)
 
 

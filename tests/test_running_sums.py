@@ -85,12 +85,12 @@ def check_context(text: str, group, context) -> None:
   """The last row of a product's running sums (the first one, if that is what
   the group is of) has the digits of a context."""
   a, b = text.split("*")
-  row, receptive_field = group.rows[0], group.receptive_field
-  is_end = receptive_field.answer_column is None  # the row of `&`
+  row, field = group.rows[0], group.receptive_field
+  is_end = field.answer_column is None  # the row of `&`
   sums = rows(a, b if row.tape else b[-1:])
   before = sums[-1] if is_end else ["0" * 99, *sums][-2]
   current, digits = "-" * 99 if is_end else sums[-1], a[::-1] + "0" * 9
-  for (kind, operand, number), column in receptive_field.columns.items():
+  for (kind, operand, number), column in field.columns.items():
     place, value = row.places[number] if number >= 0 else 0, context[column]
     if kind == "output":
       digit = current[place - 1]

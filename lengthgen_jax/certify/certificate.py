@@ -88,7 +88,7 @@ class Tally:
 
 
 def margins(
-  receptive_field: ReceptiveField,
+  field: ReceptiveField,
   contexts: np.ndarray,
   logits: jax.Array | np.ndarray,
   end: int | None,
@@ -96,7 +96,7 @@ def margins(
   """Returns the margin of every context: right logit - best wrong one.
 
   Args:
-    receptive_field: the receptive field of the row.
+    field: the receptive field of the row.
     contexts: [B, columns].
     logits: [B, V] of the row.
     end: id of the end token.
@@ -106,8 +106,8 @@ def margins(
   """
   logits = np.array(logits)
   answers = np.full(len(contexts), end)
-  if receptive_field.answer_column is not None:
-    answers = contexts[:, receptive_field.answer_column].astype(int)
+  if field.answer_column is not None:
+    answers = contexts[:, field.answer_column].astype(int)
   right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
   np.put_along_axis(logits, answers[:, None], -np.inf, 1)
   with np.errstate(invalid="ignore"):
@@ -230,11 +230,8 @@ def counterexamples(
 ) -> list[str]:
   """Returns inputs that fail strict exact match, the shortest first.
 
-  Args:
-    survey: the survey of the model.
-    tallies: of the survey's first groups, or of all.
-    dense: the dense path.
-    model: the evaluation.trained.Model.
+  Tallies are those of the survey's first groups, or of all; the model is an
+  evaluation.trained.Model.
   """
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
@@ -254,8 +251,7 @@ def practice_inputs(
   rng = np.random.default_rng(seed)
   texts = {"failing": [], "thin": []}
   for group, tally in zip(survey.groups, tallies, strict=False):
-    group = group._replace(rows=list(filter(survey.fits_training, group.rows)))
-    for margin, context in tally.thin if group.rows else ():
+    for margin, context in tally.thin:
       name, count = ("failing", PRACTICE_INPUTS) if margin <= 0 else ("thin", 1)
       texts[name] += survey.draw_texts(group, context, count, rng)
   return texts

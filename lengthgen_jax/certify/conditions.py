@@ -131,7 +131,6 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
   Raises:
     UsageError: a line does otherwise.
   """
-  task = experiment.task
   check(
     not experiment.model.config.num_encoder_layers,
     "certify: an encoder over the operands of running sums is not covered by"

@@ -102,17 +102,15 @@ class LayerwiseLogits:
       if site in self.model.sites
     }
 
-  def __call__(
-    self, receptive_field: ReceptiveField, contexts: np.ndarray
-  ) -> np.ndarray:
+  def __call__(self, field: ReceptiveField, contexts: np.ndarray) -> np.ndarray:
     """Returns the row's logits [B, V] for contexts [B, columns]."""
     chunks = np.split(contexts, range(self.size, len(contexts), self.size))
-    results = self.of_chunks(receptive_field, chunks, len(contexts))
+    results = self.of_chunks(field, chunks, len(contexts))
     return np.concatenate([logits for _, logits in results])
 
   def of_chunks(
     self,
-    receptive_field: ReceptiveField,
+    field: ReceptiveField,
     chunks: Iterable[np.ndarray],
     count: int,
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -120,12 +118,12 @@ class LayerwiseLogits:
 
     It is one chunk behind, so that the next one is computed meanwhile.
     """
-    columns, previous = self._columns(receptive_field), None
-    tables = self._small_tables(receptive_field, columns, count)
-    stack, last, ((_, node),) = receptive_field.layers[-1]
+    columns, previous = self._columns(field), None
+    tables = self._small_tables(field, columns, count)
+    stack, last, ((_, node),) = field.layers[-1]
     for contexts in chunks:
-      state_rows = self._known(receptive_field, contexts, columns, tables)
-      for stack_below, n, nodes in receptive_field.layers[:-1]:
+      state_rows = self._known(field, contexts, columns, tables)
+      for stack_below, n, nodes in field.layers[:-1]:
         if (stack_below, n) not in tables:
           layer = stack_below, n, nodes
           state_rows |= self._layer(*layer, state_rows, contexts, columns)
@@ -158,13 +156,13 @@ class LayerwiseLogits:
     return {key: (table, row) for key, row in rows.items()}
 
   def _small_tables(
-    self, receptive_field: ReceptiveField, columns: Columns, count: int
+    self, field: ReceptiveField, columns: Columns, count: int
   ) -> SmallTables:
     """Returns the tables of the lowest layers, as far as their states are few
     for all contexts that there could be."""
     tables, base = {}, self.transducer.values
-    width = len(receptive_field.columns)
-    for stack, n, nodes in receptive_field.layers[:-1]:
+    width = len(field.columns)
+    for stack, n, nodes in field.layers[:-1]:
       sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
       if sum(sizes) > min(TABLE, 2 * count):
         return tables
@@ -175,7 +173,7 @@ class LayerwiseLogits:
         contexts = np.zeros((size, width), np.uint8)
         values = np.indices(shape, np.uint8).reshape(len(shape), size)
         contexts[:, node_columns] = values.T
-        state_rows = self._known(receptive_field, contexts, columns, tables)
+        state_rows = self._known(field, contexts, columns, tables)
         node_states = self._states(stack, n, node, state_rows, slice(None))
         states.append(node_states[:size])
         starts[i], start = start, start + size
@@ -184,7 +182,7 @@ class LayerwiseLogits:
 
   def _known(
     self,
-    receptive_field: ReceptiveField,
+    field: ReceptiveField,
     contexts: np.ndarray,
     columns: Columns,
     tables: SmallTables,
@@ -193,7 +191,7 @@ class LayerwiseLogits:
 
     A state's row in a small table is the code of what its columns hold.
     """
-    state_rows = self._input_rows(receptive_field, contexts)
+    state_rows = self._input_rows(field, contexts)
     for (stack, n), (table, starts) in tables.items():
       for i, start in starts.items():
         code = self.code(contexts, columns[stack, n, i])
@@ -201,12 +199,12 @@ class LayerwiseLogits:
     return state_rows
 
   def _input_rows(
-    self, receptive_field: ReceptiveField, contexts: np.ndarray
+    self, field: ReceptiveField, contexts: np.ndarray
   ) -> StateRows:
     """Returns where the states of the inputs are."""
     vocab_size, state_rows = self.model.config.vocab_size, {}
-    columns = receptive_field.columns
-    for stack, tokens in receptive_field.tokens:
+    columns = field.columns
+    for stack, tokens in field.tokens:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
         values = token.id if column is None else contexts[:, column]
@@ -246,16 +244,16 @@ class LayerwiseLogits:
       code = self.transducer.values * code + contexts[:, column]
     return code
 
-  def _columns(self, receptive_field: ReceptiveField) -> Columns:
+  def _columns(self, field: ReceptiveField) -> Columns:
     """Returns the columns that every state depends on, sorted."""
-    columns = receptive_field.columns
+    columns = field.columns
     used: dict[StateKey, set[int]] = {}
-    for stack, tokens in receptive_field.tokens:
+    for stack, tokens in field.tokens:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
         used[stack, 0, i] = set() if column is None else {column}
     depth = self.model.config.num_encoder_layers
-    for stack, n, nodes in receptive_field.layers:
+    for stack, n, nodes in field.layers:
       for i, node in nodes:
         self_states = (node.previous, *dict(node.self_keys))
         used[stack, n, i] = set().union(

@@ -68,10 +68,10 @@ class Layout(NamedTuple):
     nonzero_places: how many of them may be other than zero.
     depth: how many layers each stack has.
     tokens: the Token of every input, by stack.
-    cells: {(stack, site, layer, row): ((key, bias by head), ...)}, the open
-      cells of every row.
     places: {row: place of the output that it must say}, the rows of the tape;
       the end token's place is the width.
+    cells: {(stack, site, layer, row): ((key, bias by head), ...)}, the open
+      cells of every row.
   """
 
   transducer: Transducer
@@ -81,8 +81,8 @@ class Layout(NamedTuple):
   nonzero_places: int
   depth: dict[str, int]
   tokens: dict[str, list[Token]]
-  cells: Cells
   places: dict[int, int]
+  cells: Cells = {}
 
   def open_keys(self, stack: str, layer: int, row: int) -> tuple[tuple, tuple]:
     """Returns a row's open cells in a layer, of self- and cross-attention."""
@@ -155,11 +155,18 @@ class Row(NamedTuple):
   places: tuple[int, ...]
 
 
+def depths(experiment: Experiment) -> dict[str, int]:
+  """Returns the number of layers of every stack."""
+  config = experiment.model.config
+  return {
+    "encoder": config.num_encoder_layers,
+    "decoder": config.num_decoder_layers,
+  }
+
+
 def num_layers(experiment: Experiment, site: str) -> int:
   """Returns how many layers have an attention site."""
-  config = experiment.model.config
-  is_encoder = site == "encoder"
-  return config.num_encoder_layers if is_encoder else config.num_decoder_layers
+  return depths(experiment)["encoder" if site == "encoder" else "decoder"]
 
 
 @partial(jax.jit, static_argnums=(0, 3))
@@ -295,11 +302,11 @@ def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
   number = {current: k for k, current in enumerate(places)}
   rename = lambda token: token._replace(place=number.get(token.place, -1))
   renamed = tuple((stack, tuple(map(rename, x))) for stack, x in tokens.items())
-  receptive_field = ReceptiveField(
+  field = ReceptiveField(
     layout.transducer, renamed, tuple(layers), steps, answer_column
   )
   size = layout.size, layout.width, layout.tape
-  return receptive_field, Row(*size, index, place, places)
+  return field, Row(*size, index, place, places)
 
 
 def _neighborhood(

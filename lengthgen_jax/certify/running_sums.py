@@ -37,10 +37,12 @@ import numpy as np
 
 from lengthgen_jax.certify.logits import DenseLogits
 from lengthgen_jax.certify.receptive_fields import (
+  Layout,
   ReceptiveField,
   Row,
   Size,
   Token,
+  depths,
 )
 from lengthgen_jax.certify.survey import (
   Context,
@@ -115,18 +117,27 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
 
   def tapes(
     self, size: tuple[int, int], batch: packing.Batch
-  ) -> Iterator[tuple]:
+  ) -> Iterator[Layout]:
     n, m = size
     scored = np.flatnonzero(batch.weight[0] > 0)
-    places = np.asarray(batch.rows.left[0, scored])  # (j, k)
+    j_and_k = np.asarray(batch.rows.left[0, scored]).tolist()
+    cells = list(zip(scored.tolist(), j_and_k, strict=True))
     for j in range(m + 1):
-      places_of_tape = {
-        int(row): int(k) + 1 if j < m else n + 2
-        for row, (tape, k) in zip(scored, places, strict=True)
-        if tape == j
+      places = {
+        row: k + 1 if j < m else n + 2
+        for row, (row_j, k) in cells
+        if row_j == j
       }
-      transducer = row_transducer(j == 0, self.end)
-      yield transducer, n + 2, n + 1, self._tokens(batch, j), places_of_tape
+      yield Layout(
+        transducer=row_transducer(j == 0, self.end),
+        tape=j,
+        size=size,
+        width=n + 2,
+        nonzero_places=n + 1,
+        depth=depths(self.experiment),
+        tokens=self._tokens(batch, j),
+        places=places,
+      )
 
   def _tokens(self, batch: packing.Batch, j: int) -> dict[str, list[Token]]:
     """Returns what every input holds as row j sees it, by stack."""
@@ -155,20 +166,20 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def rows_at(
     self, size: tuple[int, int], longest: tuple[int, int]
   ) -> Iterator[tuple[ReceptiveField, Row]]:
-    for receptive_field, row in super().rows_at(size, longest):
-      kinds = {t.kind for _, tokens in receptive_field.tokens for t in tokens}
+    for field, row in super().rows_at(size, longest):
+      kinds = {t.kind for _, tokens in field.tokens for t in tokens}
       check(
         "outside" not in kinds,
         "a row of running sums meets digits beyond the row before and its own"
         " digit of b; lines to outputs must be in the first layer alone and at"
         " most one cell away (calibration.reach=1)",
       )
-      steps, next_place = receptive_field.steps, 1 + max(row.places, default=-1)
+      steps, next_place = field.steps, 1 + max(row.places, default=-1)
       if next_place < row.width:
         # Not every sum of the row before can end where the places do.
         gap = Gap(row.width - 1 - next_place, 1)
-        steps = *steps, receptive_field.transducer.shorten(gap)
-      yield receptive_field._replace(steps=steps), row
+        steps = *steps, field.transducer.shorten(gap)
+      yield field._replace(steps=steps), row
 
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: tuple[int, int]
@@ -223,16 +234,6 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
         wrong.append(text)
     return wrong
 
-  def fits_training(self, row: Row) -> bool:
-    return row.width - 2 <= self._train_size()[0]
-
-  def _train_size(self) -> tuple[int, int]:
-    """Returns N and M of the largest training size."""
-    longest = self.experiment.data[0].longest(0)
-    assert isinstance(longest, tuple)
-    n, m = longest
-    return n, m
-
   def draw_texts(
     self,
     group: RowGroup,
@@ -240,9 +241,14 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    row = max(group.rows, key=lambda row: row.width)
-    field, digits_of_b = group.receptive_field, self._train_size()[1]
-    return products(field, row, context, digits_of_b, rng)[:count]
+    longest = self.experiment.data[0].longest(0)
+    assert isinstance(longest, tuple)
+    n, m = longest  # of training
+    rows = [row for row in group.rows if row.width - 2 <= n]
+    if not rows:
+      return []
+    row = max(rows, key=lambda row: row.width)
+    return products(group.receptive_field, row, context, m, rng)[:count]
 
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
@@ -263,7 +269,7 @@ def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
 
 
 def products(
-  receptive_field: ReceptiveField,
+  field: ReceptiveField,
   row: Row,
   context: Context,
   digits_of_b: int,
@@ -276,19 +282,19 @@ def products(
   last one, which has most sums before it, or at the end.
 
   Args:
-    receptive_field: the receptive field of the row.
+    field: the receptive field of the row.
     row: the row that has the context; a has as many digits as there.
     context: values of the receptive field's columns.
     digits_of_b: how many digits b has.
     rng: draws the other digits.
   """
-  n, is_end = row.width - 2, receptive_field.answer_column is None
+  n, is_end = row.width - 2, field.answer_column is None
   j = digits_of_b - 1 + is_end if row.tape else 0
   a, b = (
     rng.integers(0, 10, (PRODUCTS_TRIED, size)) for size in (n, digits_of_b)
   )
   constraints = []  # (row, power of ten, digit) of the sums
-  for (kind, operand, number), column in receptive_field.columns.items():
+  for (kind, operand, number), column in field.columns.items():
     place = row.places[number] if number >= 0 else 0
     if number < 0:
       b[:, min(j, digits_of_b - 1)] = context[column]

@@ -122,9 +122,9 @@ class Survey(abc.ABC, Generic[S]):
     """Returns a static bound of the arrays of all sizes up to `longest`."""
 
   @abc.abstractmethod
-  def tapes(self, size: S, batch: packing.Batch) -> Iterator[tuple]:
-    """Yields (transducer, width, nonzero_places, tokens, places) of every tape
-    of a batch of like examples; see Layout."""
+  def tapes(self, size: S, batch: packing.Batch) -> Iterator[Layout]:
+    """Yields the Layout of every tape of a batch of like examples, but for its
+    open cells."""
 
   @abc.abstractmethod
   def random_inputs(
@@ -155,18 +155,11 @@ class Survey(abc.ABC, Generic[S]):
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model
   ) -> list[str]:
-    """Returns inputs with failing contexts that a model answers wrong.
+    """Returns inputs that an evaluation.trained.Model answers wrong.
 
-    Args:
-      group: the rows that have the contexts.
-      thin: [[margin, context], ...] of some of the group's contexts.
-      dense: the dense path.
-      model: the evaluation.trained.Model, which answers as it always does.
+    They are made for the failing ones of a group's contexts [[margin, context],
+    ...].
     """
-
-  @abc.abstractmethod
-  def fits_training(self, row: Row) -> bool:
-    """Returns whether inputs of a row's size are no longer than in training."""
 
   @abc.abstractmethod
   def draw_texts(
@@ -176,8 +169,8 @@ class Survey(abc.ABC, Generic[S]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    """Draws at most `count` inputs that have a context, as people type them, of
-    the sizes of the group's rows."""
+    """Draws at most `count` inputs that have a context, as people type them,
+    and are no longer than in training."""
 
   # What is the same for all.
 
@@ -192,8 +185,8 @@ class Survey(abc.ABC, Generic[S]):
     check_memory(self.experiment, self.scaffold, self.largest)
     rows = {}
     for size in self.sizes():
-      for receptive_field, row in self.rows_at(size, self.largest):
-        rows.setdefault(receptive_field, []).append(row)
+      for field, row in self.rows_at(size, self.largest):
+        rows.setdefault(field, []).append(row)
     return [
       RowGroup(field, group_rows, Contexts(field.transducer, field.steps))
       for field, group_rows in rows.items()
@@ -219,15 +212,11 @@ class Survey(abc.ABC, Generic[S]):
         self.padded(longest),
       ),
     )
-    for number, tape in enumerate(self.tapes(size, batch)):
-      transducer, width, nonzero_places, tokens, places = tape
-      cells = cells or receptive_fields.open_cells(experiment, tokens, biases)
-      depth = {
-        stack: num_layers(experiment, site)
-        for stack, site in (("encoder", "encoder"), ("decoder", "self"))
-      }
-      sizes = size, width, nonzero_places
-      yield Layout(transducer, number, *sizes, depth, tokens, cells, places)
+    for tape in self.tapes(size, batch):
+      cells = cells or receptive_fields.open_cells(
+        experiment, tape.tokens, biases
+      )
+      yield tape._replace(cells=cells)
 
   def rows_at(
     self, size: S, longest: S
@@ -243,14 +232,14 @@ class Survey(abc.ABC, Generic[S]):
 
   def contexts_of(
     self,
-    receptive_field: ReceptiveField,
+    field: ReceptiveField,
     row: Row,
     items: np.ndarray,
     batch: packing.Batch,
   ) -> np.ndarray:
     """Returns the contexts [B, columns] that B inputs have at a row."""
     values = self.values(items, batch, row.size, row.tape)
-    columns = receptive_field.columns
+    columns = field.columns
     contexts = np.zeros((len(items), len(columns)), np.uint8)
     for (kind, operand, number), column in columns.items():
       place = row.places[number] if number >= 0 else -1
@@ -260,39 +249,37 @@ class Survey(abc.ABC, Generic[S]):
   def check_task(
     self, items: np.ndarray, batch: packing.Batch, size: S
   ) -> None:
-    """Checks on inputs that the task is what it says it is.
+    """Checks on inputs [B, operands, places] and their batch that the task is
+    what it says it is.
 
     Its outputs must be those of its transducer, and every input of its batches
     must hold the mark, the digit or the output that it is said to hold.
-
-    Args:
-      items: [B, operands, places], digits of the inputs.
-      batch: the batch of these inputs.
-      size: what they are padded to.
 
     Raises:
       UsageError: the task is something else.
     """
     name = self.experiment.task.name
     ids = {"decoder": batch.inputs, "encoder": batch.source}
-    for number, tape in enumerate(self.tapes(size, batch)):
-      transducer, width, _, tokens, places = tape
-      values, task = self.values(items, batch, size, number), transducer.task
+    for tape in self.tapes(size, batch):
+      values, task = (
+        self.values(items, batch, size, tape.tape),
+        tape.transducer.task,
+      )
       state = np.full(len(items), task.initial_state)
-      has_outputs = set(places.values()) != {width}  # than the end token
-      for place in range(width) if has_outputs else ():
+      has_outputs = set(tape.places.values()) != {tape.width}  # but the end
+      for place in range(tape.width) if has_outputs else ():
         symbols = [
-          values("digit", k, -1 if k in transducer.shared else place)
+          values("digit", k, -1 if k in task.shared_operands else place)
           for k in range(task.operands)
         ]
         state, output = task.step(state, symbols)
         check(
           np.array_equal(output, values("output", 0, place)),
-          f"certify: {name}'s answers are not its transducer's: tape {number},"
+          f"certify: {name}'s answers are not its transducer's: tape {tape.tape},"
           f" place {place} of size {size}",
         )
-      for stack, stack_tokens in tokens.items():
-        for i, token in enumerate(stack_tokens):
+      for stack, tokens in tape.tokens.items():
+        for i, token in enumerate(tokens):
           if token.kind == "outside":
             continue
           expected = token.id if token.kind == "mark" else values(*token.key)
@@ -304,7 +291,7 @@ class Survey(abc.ABC, Generic[S]):
 
 
 def find_input(
-  receptive_field: ReceptiveField,
+  field: ReceptiveField,
   row: Row,
   context: Context,
   nonzero_places: int,
@@ -312,15 +299,10 @@ def find_input(
 ) -> np.ndarray:
   """Returns digits [operands, width] of an input that has a context at a row.
 
-  Args:
-    receptive_field: the receptive field of the row.
-    row: the row.
-    context: one of the contexts of the receptive field.
-    nonzero_places: how many places may be other than zero.
-    rng: chooses among such inputs; None takes the first.
+  `rng` chooses among such inputs; None takes the first.
   """
   shared, digits, outputs = 0, {}, {}
-  for (kind, operand, number), column in receptive_field.columns.items():
+  for (kind, operand, number), column in field.columns.items():
     value = int(context[column])
     if number < 0:
       shared = value
@@ -328,7 +310,7 @@ def find_input(
       outputs[row.places[number]] = value
     else:
       digits[operand, row.places[number]] = value
-  items = receptive_field.transducer.find_input(
+  items = field.transducer.find_input(
     shared, digits, outputs, row.width, nonzero_places, rng
   )
   assert items is not None  # every context occurs at every such row
@@ -362,12 +344,18 @@ class SequenceSurvey(Survey[int]):
   def padded(self, longest: int) -> int:
     return -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
-  def tapes(self, size: int, batch: packing.Batch) -> Iterator[tuple]:
+  def tapes(self, size: int, batch: packing.Batch) -> Iterator[Layout]:
     scored = np.flatnonzero(batch.weight[0] > 0).tolist()
-    places = {row: int(batch.rows.left[0, row, 0]) for row in scored}
-    tokens = receptive_fields.tokens_by_stack(self.experiment, batch)
-    nonzero_places = self.experiment.nonzero_places(size)
-    yield self.transducer, size, nonzero_places, tokens, places
+    yield Layout(
+      transducer=self.transducer,
+      tape=0,
+      size=size,
+      width=size,
+      nonzero_places=self.experiment.nonzero_places(size),
+      depth=receptive_fields.depths(self.experiment),
+      tokens=receptive_fields.tokens_by_stack(self.experiment, batch),
+      places={row: int(batch.rows.left[0, row, 0]) for row in scored},
+    )
 
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: int
@@ -430,10 +418,6 @@ class SequenceSurvey(Survey[int]):
       if margin <= 0 and not is_right
     ]
 
-  def fits_training(self, row: Row) -> bool:
-    longest = self.experiment.task.units(self.experiment.train_length)
-    return self.experiment.nonzero_places(row.width) <= longest
-
   def draw_texts(
     self,
     group: RowGroup,
@@ -441,10 +425,12 @@ class SequenceSurvey(Survey[int]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    texts = []
-    for _ in range(count):
-      row = group.rows[rng.integers(len(group.rows))]
-      places = self.experiment.nonzero_places(row.width)
+    texts, nonzero_places = [], self.experiment.nonzero_places
+    longest = self.experiment.task.units(self.experiment.train_length)
+    rows = [row for row in group.rows if nonzero_places(row.width) <= longest]
+    for _ in range(count) if rows else ():
+      row = rows[rng.integers(len(rows))]
+      places = nonzero_places(row.width)
       items = find_input(group.receptive_field, row, context, places, rng)
       texts.append(self.experiment.task.input_text(items, places))
     return texts
