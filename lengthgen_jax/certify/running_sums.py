@@ -120,8 +120,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   ) -> Iterator[Layout]:
     n, m = size
     scored = np.flatnonzero(batch.weight[0] > 0)
-    j_and_k = np.asarray(batch.rows.left[0, scored]).tolist()
-    cells = list(zip(scored.tolist(), j_and_k, strict=True))
+    coordinates = np.asarray(batch.rows.left[0, scored]).tolist()
     for j in range(m + 1):
       places = {
         row: k + 1 if j < m else n + 2

@@ -260,14 +260,13 @@ class Survey(abc.ABC, Generic[S]):
     """
     name = self.experiment.task.name
     ids = {"decoder": batch.inputs, "encoder": batch.source}
-    for tape in self.tapes(size, batch):
-      values, task = (
-        self.values(items, batch, size, tape.tape),
-        tape.transducer.task,
-      )
+    for layout in self.tapes(size, batch):
+      where = f"tape {layout.tape} of size {size}"
+      values = self.values(items, batch, size, layout.tape)
+      task = layout.transducer.task
       state = np.full(len(items), task.initial_state)
-      has_outputs = set(tape.places.values()) != {tape.width}  # but the end
-      for place in range(tape.width) if has_outputs else ():
+      has_outputs = set(layout.places.values()) != {layout.width}
+      for place in range(layout.width) if has_outputs else ():
         symbols = [
           values("digit", k, -1 if k in task.shared_operands else place)
           for k in range(task.operands)
@@ -275,18 +274,18 @@ class Survey(abc.ABC, Generic[S]):
         state, output = task.step(state, symbols)
         check(
           np.array_equal(output, values("output", 0, place)),
-          f"certify: {name}'s answers are not its transducer's: tape {tape.tape},"
-          f" place {place} of size {size}",
+          f"certify: {name}'s answers are not its transducer's: place {place},"
+          f" {where}",
         )
-      for stack, tokens in tape.tokens.items():
+      for stack, tokens in layout.tokens.items():
         for i, token in enumerate(tokens):
           if token.kind == "outside":
             continue
           expected = token.id if token.kind == "mark" else values(*token.key)
           check(
             bool(np.all(np.asarray(ids[stack])[:, i] == expected)),
-            f"certify: {name}'s {stack} input {i} of size {size} is not always"
-            f" the {token.kind} that the task says it holds",
+            f"certify: {name}'s {stack} input {i}, {where}, is not always the"
+            f" {token.kind} that the task says it holds",
           )
 
 
