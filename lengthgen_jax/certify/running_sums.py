@@ -124,7 +124,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     for j in range(m + 1):
       places = {
         row: k + 1 if j < m else n + 2
-        for row, (row_j, k) in cells
+        for row, (row_j, k) in zip(scored.tolist(), coordinates, strict=True)
         if row_j == j
       }
       yield Layout(
