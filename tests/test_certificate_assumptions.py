@@ -156,7 +156,7 @@ def test_lines_and_cyclic_indices_can_be_certified():
 
 
 def changed(
-  grid: Model, site: str, segment: int, c: list[int] | None = None, **fields
+  grid: Model, site: str, segment: int, c: list[int] | None = None, /, **fields
 ) -> dict[str, SiteLines]:
   """Returns a grid's scaffold with fields of the first valid line of a site to
   a segment changed (of those with intercept c, if it is given)."""
