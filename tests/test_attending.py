@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.attention.candidates import Candidates
+from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.probes import attention_probes
 from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.tasks.packing import KINDS
@@ -126,7 +126,7 @@ def test_entropy_is_that_of_as_many_keys():
 
 def test_the_strongest_line_is_the_best_of_those_long_enough():
   seen = look("addition", KINDS[0], lambda *at: 0.0)
-  tested = Candidates(
+  tested = Lines(
     row_segment=np.full(3, 2),
     segment=np.array([0, 1, 0]),
     anchor=np.ones(3, int),

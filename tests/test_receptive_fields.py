@@ -11,13 +11,14 @@ import untrained
 from local_models import BATCH, CYCLIC, Case, lines, model, some_lines
 from plain_lines import one_seed
 
-from lengthgen_jax.attention.candidates import Candidates, near
+from lengthgen_jax.attention.calibration import within_reach
 from lengthgen_jax.attention.lines import (
   ANY,
   LEFT,
   RIGHT,
   WHOLE,
   Line,
+  Lines,
   SiteLines,
 )
 from lengthgen_jax.certify.logits import LayerwiseLogits
@@ -233,15 +234,16 @@ def test_both_stacks_have_the_vectors_of_their_own_index():
 # Lines that keep receptive fields small.
 
 
-def kept(name: str, reach: int, sizes, lines, **fields):
-  """`near` of lines (segment, anchor, M, c)."""
+def near(name: str, reach: int, sizes, lines, **fields):
+  """Whether lines (segment, anchor, M, c) are within reach, in the first layer
+  and in later ones."""
   segment, anchor, matrix, c = map(np.array, zip(*lines, strict=True))
   rows = np.full(len(lines), ANY)
-  matrix, c = matrix[:, None, None], c[:, None]
-  tested = Candidates(rows, segment, anchor, matrix, c)
-  found = near(tested, segments(*sizes), TASKS[name](**fields), reach)
-  assert found.shape == (2, len(lines))
-  return [tuple(own) for own in found.T.tolist()]
+  tested = Lines(rows, segment, anchor, matrix[:, None, None], c[:, None])
+  task = TASKS[name](**fields)
+  is_near = within_reach(tested, segments(*sizes), task, reach)
+  assert is_near.shape == (2, len(lines))
+  return [tuple(layers) for layers in is_near.T.tolist()]
 
 
 YES, NO = (True, True), (False, False)
@@ -264,15 +266,15 @@ def test_outputs_are_near_and_fixed_places_are_marks():
     (1, RIGHT, 1, 3): YES,  # as far as it likes
     (0, LEFT, -1, 2): YES,
   }
-  found = kept("addition", 1, (5, 5), lines)
-  assert dict(zip(lines, found, strict=True)) == lines
+  is_near = near("addition", 1, (5, 5), lines)
+  assert dict(zip(lines, is_near, strict=True)) == lines
   further = [(target, LEFT, 1, c) for c in (-3, -4)]
-  assert kept("addition", 2, (5, 5), further) == [YES, NO]
+  assert near("addition", 2, (5, 5), further) == [YES, NO]
 
 
 def test_a_digit_that_all_places_share_is_near():
-  found = kept("multiply", 1, (5, 2), [(1, RIGHT, 0, 0), (0, RIGHT, 0, 0)])
-  assert found == [YES, NO]
+  is_near = near("multiply", 1, (5, 2), [(1, RIGHT, 0, 0), (0, RIGHT, 0, 0)])
+  assert is_near == [YES, NO]
   pairs = [(0, RIGHT, 0, c) for c in (0, 1, 2, 7, 8, 9)]
-  found = kept("multiply", 1, (10,), pairs, aligned=True)
-  assert found == [YES, NO, YES, NO, YES, YES]  # the digit, marks at the left
+  is_near = near("multiply", 1, (10,), pairs, aligned=True)
+  assert is_near == [YES, NO, YES, NO, YES, YES]  # the digit, marks at the left

@@ -27,7 +27,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "attention": SMALL,
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors", "attention"},
+  "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
   "register": MODEL | {"probes"},
   "config": MODEL | {"training"},

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.certify.logits import (
   DenseLogits,
   LayerwiseLogits,
@@ -337,10 +336,9 @@ def lines_in_words(
   phrases = {}
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
-    fields = [np.asarray(x) for x in lines[:5]]
     for n, h in np.ndindex(*np.shape(lines.valid)[:2]):
       phrases[f"{site} layer {n} head {h}"] = [
-        phrase([x[n, h, k] for x in fields], names)
+        lines.lines.take((n, h, k)).describe(names)
         for k in np.flatnonzero(lines.valid[n, h])
       ]
   return phrases

@@ -6,9 +6,8 @@ The lemmas are those of certify.survey (one axis) and certify.running_sums.
 
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
 from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
@@ -139,28 +138,20 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
     valid = np.asarray(lines.valid)
-    fields = (np.asarray(x)[valid] for x in lines[:5])
-    for line in zip(*fields, strict=True):
-      reason = _grid_obstacle(experiment, site, *line)
+    for line in map(Lines._make, zip(*lines.lines.take(valid), strict=True)):
+      reason = _grid_obstacle(experiment, site, line)
       check(
         not reason,
-        f"certify: a line of {site}-attention ({phrase(line, names)}) {reason},"
-        " which the proof for running sums does not cover; calibrate with"
-        " calibration.reach=1",
+        f"certify: a line of {site}-attention ({line.describe(names)})"
+        f" {reason}, which the proof for running sums does not cover;"
+        " calibrate with calibration.reach=1",
       )
 
 
-def _grid_obstacle(
-  experiment: Experiment,
-  site: str,
-  row_segment: int,
-  segment: int,
-  anchor: int,
-  m: np.ndarray,
-  c: np.ndarray,
-) -> str:
+def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
   """Returns in words why the lemma does not cover a line; "" if it does."""
   task = experiment.task
+  row_segment, segment, anchor, m, c = map(np.asarray, line)
   if segment == WHOLE:
     return "counts along the whole sequence"
   has_prompt_rows = site == "self" and experiment.kind == "decoder_only"

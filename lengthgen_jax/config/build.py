@@ -58,8 +58,8 @@ def build(config: ConfigDict) -> Experiment:
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
-  random = POSITIONS[config.positions.kind].random
-  start = config.positions.random_start - 1 if random else 0
+  random_start = POSITIONS[config.positions.kind].random_start
+  start = config.positions.random_start - 1 if random_start else 0
   longest = dataset.widest(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
   _check_tests(experiment, config.eval)
@@ -76,10 +76,10 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     anchor=task.anchor,
-    target=task.target_segment,
+    target_segment=task.target_segment,
     axes=task.axes,
     seeds=tuple(config.seeds),
-    along=task.segment_axes,
+    segment_axes=task.segment_axes,
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 

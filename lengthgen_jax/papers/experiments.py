@@ -44,7 +44,7 @@ class Table(NamedTuple):
     along: the numeric config field that a figure is drawn against, "" for none.
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
-      rows are kept too; {} if there is none.
+      rows are archived too; {} if there is none.
     source: the name of those whose numbers stand beside ours.
   """
 

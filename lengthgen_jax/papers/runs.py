@@ -276,7 +276,7 @@ def check_runs(
   for name in names:
     near = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
     check(name in runs, f"no row {name!r}: close are {near}")
-    check(name in archive, f"no rows of {name} are kept in {results}")
+    check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
     for words in runs[name].commands(workdir):

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.pipelines import certify, workdir
+from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
@@ -52,9 +52,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> None:
   try:
     certify.check_local(stage_after().models())
   except UsageError as reason:  # the trained models can be evaluated anyway
-    workdir.print_note(f"no certificate: {reason}")
+    runs.print_note(f"no certificate: {reason}")
     return
-  path = folder / workdir.UNMENDED
+  path = folder / runs.UNMENDED
   if not path.exists():
     wrong_seeds = _rounds(config, folder, stage_after)
     if not wrong_seeds:
@@ -62,7 +62,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> None:
     records.write_text(path, json.dumps(wrong_seeds))
     hosts.barrier("practiced")
     seed_names = ", ".join(map(str, wrong_seeds))
-    workdir.print_note(
+    runs.print_note(
       f"practice has not mended seeds {seed_names}: left as they were"
     )
   certify.certify(stage_after(), folder, len(config.seeds))
@@ -80,7 +80,7 @@ def _rounds(
   earlier_inputs, number = {}, 0  # inputs of all earlier rounds, by seed
   while True:
     number += 1
-    path = folder / f"certify_{number}" / workdir.PRACTICE_INPUTS
+    path = folder / f"certify_{number}" / runs.PRACTICE_INPUTS
     if not path.exists():
       stage = stage_after(number - 1)
       certificates = certify.certify(stage, folder, len(config.seeds))
@@ -103,12 +103,12 @@ def _rounds(
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
     stage = stage_after(number - 1)
-    practice_run = workdir.practice_run(
+    practice_run = runs.practice_run(
       config.practice, stage.runs[0], path.parent
     )
     initial = {model.seed: model.params for model in stage.models()}
     seed_names = ", ".join(map(str, practice_run.seeds))
-    workdir.print_note(
+    runs.print_note(
       f"certification, round {number}: training on what fails, seeds"
       f" {seed_names}"
     )

@@ -11,7 +11,7 @@ from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
@@ -69,17 +69,17 @@ def draw_calibration(
   Returns:
     The paths of the figures.
   """
-  model, figures = workdir.load(retraining, "last")[0], folder / "figures"
+  model, figures = runs.load(retraining, "last")[0], folder / "figures"
   experiment = interpolation.experiment
-  width, length = attention_statistics.conditions(
-    config.calibration, experiment
-  )[-1]
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, length, 0, 1
+  condition = attention_statistics.conditions(config.calibration, experiment)[
+    -1
+  ]
+  batch = attention_statistics.sample_batch(
+    experiment, model.seed, condition, 0, 1
   )
   attention = np.load(folder / "calibrate" / "attention.npz")
   return [
-    *draw_biases(model, batch, figures, f"W={width}"),
+    *draw_biases(model, batch, figures, f"W={condition.width}"),
     *(
       draw_matrices(
         attention[f"{site}_{model.seed}"],
@@ -128,9 +128,8 @@ def draw_window(
   """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, units, 0, 1
-  )
+  shown = attention_statistics.Condition(width, units)
+  batch = attention_statistics.sample_batch(experiment, model.seed, shown, 0, 1)
   condition = f"{length} {experiment.task.unit}"
   return draw_biases(model, batch, folder / "figures", condition)
 
@@ -141,7 +140,7 @@ def _draw_example(
   """Draws one input's attention in a vanilla model's last decoder layer."""
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
-  batch, layers = workdir.load(interpolation, "best")[0].attention(text)
+  batch, layers = runs.load(interpolation, "best")[0].attention(text)
   for site, weights in layers[-1].items():
     keys = batch.inputs if site == "self" else batch.source
     assert keys is not None

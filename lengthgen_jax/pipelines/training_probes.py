@@ -117,7 +117,9 @@ def _rows(
   rows = []
   for model in models(run, states, checkpoint="last"):
     r = run.seeds.index(model.seed)
-    lines = partial(attention_statistics.strongest, calibration, model, samples)
+    lines = partial(
+      attention_statistics.strongest_lines, calibration, model, samples
+    )
     seen = passes(model, run.experiment.train_length, samples, lines=lines)
     for name, means in measured(probes, seen).items():
       rows += [

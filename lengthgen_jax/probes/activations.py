@@ -81,7 +81,7 @@ class Seen:
     batch: examples of the main task.
     count: how many examples count, the first ones; the others fill the batch.
     length: units of every operand or list.
-    lines: a function that returns {site: (Candidates, Verdict)} of the lines
+    lines: a function that returns {site: (Lines, Selection)} of the lines
       that the model attends to; only probes of lines call it.
   """
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.probes.activations import Mean, Seen
 
 
@@ -50,12 +49,12 @@ def strongest_line(seen: Seen) -> Iterator[Mean]:
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa.
   """
-  for site, (candidates, verdict) in seen.lines().items():
+  for site, (lines, selection) in seen.lines().items():
     names = seen.experiment.site_segments[site]
-    score = np.where(verdict.keep, verdict.score, -np.inf)
-    for layer, head in np.argwhere(verdict.keep.any(axis=-1)):
+    score = np.where(selection.keep, selection.score, -np.inf)
+    for layer, head in np.argwhere(selection.keep.any(axis=-1)):
       best = int(score[layer, head].argmax())
-      words = phrase([column[best] for column in candidates], names)
+      words = lines.take(best).describe(names)
       yield Mean(
         score[layer, head, best], 1, site, int(layer), int(head), words
       )

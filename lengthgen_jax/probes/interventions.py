@@ -16,7 +16,6 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import PLACES, Mean, Seen
 from lengthgen_jax.tasks.packing import Batch
@@ -159,10 +158,7 @@ def lines(model) -> dict[tuple, list[tuple[int, int, int]]]:
     layers = site_lines.shape[0]
     for index in np.argwhere(np.asarray(site_lines.valid)):
       layer_index, head, number = map(int, index)
-      words = phrase(
-        [np.asarray(x)[layer_index, head, number] for x in site_lines[:5]],
-        names,
-      )
+      words = site_lines.lines.take(tuple(index)).describe(names)
       layer = layer_index if layers > 1 else None
       for scope in dict.fromkeys([(layer, head), (layer, None), (None, None)]):
         cells.setdefault((site, *scope, words), []).append(
