@@ -202,7 +202,9 @@ def draw(number: int) -> Draw:
   reach = int(rng.choice([0, 1, 1, 2, 3, 6]))
   for _ in range(8):
     scaffold = random_scaffold(rng, experiment, reach)
-    drawn = Draw(form, params, certificate.survey(experiment, scaffold), rng)
+    drawn = Draw(
+      form, params, certificate.make_survey(experiment, scaffold), rng
+    )
     if not too_large(drawn):
       break
     reach = max(reach - 1, 0)

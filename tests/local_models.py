@@ -177,7 +177,7 @@ def small(task: str):
   head_params = {"kernel": kernel, "bias": 12.0 * likely}
   params = params | {head: jax.tree.map(jnp.float32, head_params)}
   scaffold = {site: by_head(site, experiment.task) for site in HEADS}
-  survey = certificate.survey(experiment, scaffold)
+  survey = certificate.make_survey(experiment, scaffold)
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, 64)
   tallies = []
   for group in survey.groups:

@@ -192,7 +192,7 @@ def test_digits_of_far_rows_are_found_however_far(site, segment, fields):
     UsageError, match="digits beyond the row before|does not cover"
   ):
     check_local(grid.experiment, scaffold)
-    assert certificate.survey(grid.experiment, scaffold).groups
+    assert certificate.make_survey(grid.experiment, scaffold).groups
 
 
 def test_the_rows_surveyed_follow_the_lines():
@@ -235,7 +235,7 @@ def test_lines_of_a_grids_prompt_rows_are_refused():
 def test_first_rows_have_receptive_fields_of_their_own():
   """A first row and a later one have other contexts."""
   grid = grid_model()
-  groups = certificate.survey(grid.experiment, grid.scaffold).groups
+  groups = certificate.make_survey(grid.experiment, grid.scaffold).groups
   for group in groups:
     is_first = {row.tape == 0 for row in group.rows}
     assert is_first == {group.contexts.transducer.task.first}
@@ -288,7 +288,7 @@ def test_prompts_without_marks_are_as_long_as_they_are():
 def test_lines_that_reach_too_far_are_said_before_a_survey_begins():
   experiment, _ = model("addition")
   far = lines(Line(WHOLE, LEFT, 1, -3000))
-  survey = certificate.survey(experiment, {"self": far, "cross": DIAGONAL})
+  survey = certificate.make_survey(experiment, {"self": far, "cross": DIAGONAL})
   with pytest.raises(
     UsageError, match="self-attention.*head 0: -3000"
   ) as caught:
@@ -452,7 +452,7 @@ def test_a_head_that_is_no_number_is_wrong():
     (small_model.params, scaffold),
     (params, small_model.scaffold),
   ):
-    survey = certificate.survey(small_model.experiment, bad_scaffold)
+    survey = certificate.make_survey(small_model.experiment, bad_scaffold)
     args = small_model.experiment, bad_params, survey.transducer
     layerwise = LayerwiseLogits(*args)
     for group in survey.groups:

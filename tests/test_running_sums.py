@@ -65,7 +65,7 @@ def test_sums_before_are_all_that_there_can_be_and_no_other():
 def grid():
   """A model of grids, and its survey."""
   grid_model = model()
-  return grid_model, certificate.survey(
+  return grid_model, certificate.make_survey(
     grid_model.experiment, grid_model.scaffold
   )
 
@@ -114,7 +114,7 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   """The digit of the row before, seen in a layer whose keys have seen b."""
   monkeypatch.setattr(running_sums, "lemma_widths", lambda *_: range(2, 4))
   grid_model = model(kind)
-  survey = certificate.survey(grid_model.experiment, grid_model.scaffold)
+  survey = certificate.make_survey(grid_model.experiment, grid_model.scaffold)
   assert survey.cases > 10**4
   lines = grid_model.scaffold["self"]
   up = (lines.segment == TARGET) & (lines.intercept[..., 0] < 0)
@@ -122,7 +122,7 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   bad = dataclasses.replace(
     grid_model, scaffold=grid_model.scaffold | {"self": lines}
   )
-  survey = certificate.survey(bad.experiment, bad.scaffold)
+  survey = certificate.make_survey(bad.experiment, bad.scaffold)
   with pytest.raises(UsageError, match="beyond the row before"):
     assert survey.groups
   fields = certify.certify_model(None, bad, None)  # other seeds may do

@@ -39,7 +39,7 @@ CERTAIN_FACTOR = 10  # margins below it times the rounding prove nothing
 PRACTICE_INPUTS = 8  # inputs of each failing context to practice on
 
 
-def survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
+def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
   """Returns the survey of a model, by the form of its task's outputs."""
   is_grid = experiment.task.axes > 1
   return (RunningSumSurvey if is_grid else SequenceSurvey)(experiment, scaffold)

@@ -236,8 +236,8 @@ def tokens_by_stack(
 def _tokens(
   experiment: Experiment, ids, keys: Coordinates, from_right: bool
 ) -> list[Token]:
-  """Returns the Token of every input of a stack; indices count from the right
-  end of the segments or from the first input."""
+  """Returns the Token of every input of a stack; cyclic indices count from the
+  last input or from the first."""
   task = experiment.task
   period = experiment.model.config.positions.cyclic_period or 1
   index = keys.index_right()[0] if from_right else keys.index

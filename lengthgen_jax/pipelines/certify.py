@@ -136,7 +136,7 @@ def certify_model(
     "version": lengthgen_jax.__version__,
   }
   try:
-    survey = certificate.survey(model.experiment, model.scaffold)
+    survey = certificate.make_survey(model.experiment, model.scaffold)
     groups = survey.groups
   except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
