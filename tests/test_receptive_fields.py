@@ -147,7 +147,7 @@ def test_layerwise_logits_are_those_of_the_whole_model(name):
   for width in (*WIDTHS, case.largest + 3):
     items, batch = case.inputs(width)
     dense = np.asarray(case.apply(case.params, case.scaffold, batch))
-    first, target = int(batch.first[0]), np.asarray(batch.target)
+    first, target = int(batch.first_scored[0]), np.asarray(batch.target)
     rows = case.rows(width)
     some = sorted(rows)[:: 1 if width < 9 else len(rows) // 5]
     for index in {*some, max(rows)}:

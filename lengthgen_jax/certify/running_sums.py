@@ -195,7 +195,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   ) -> Values:
     assert isinstance(size, tuple)
     (n, m), j = size, tape
-    start = int(np.asarray(batch.first)[0])
+    start = int(np.asarray(batch.first_scored)[0])
     outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
     sums = outputs.reshape(-1, m, n + 1)
     a, before, row = np.zeros((3, len(items), n + 2), int)
@@ -240,7 +240,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    longest = self.experiment.data[0].longest(0)
+    longest = self.experiment.data[0].bound(0)
     assert isinstance(longest, tuple)
     n, m = longest  # of training
     rows = [row for row in group.rows if row.width - 2 <= n]

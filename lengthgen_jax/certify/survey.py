@@ -383,7 +383,10 @@ class SequenceSurvey(Survey[int]):
   def values(
     self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
-    target, first = np.asarray(batch.target), int(np.asarray(batch.first)[0])
+    target, first = (
+      np.asarray(batch.target),
+      int(np.asarray(batch.first_scored)[0]),
+    )
     return lambda kind, operand, place: (
       target[:, first + place]
       if kind == "output"

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 
 VALUES = 256  # contexts are arrays of bytes
@@ -25,15 +26,7 @@ Key = tuple[str, int, int]  # kind, operand and number of the place: see columns
 
 
 class TransducerTask(Protocol):
-  """What a task says of itself as a transducer.
-
-  Attributes:
-    operands: how many digits are read at a place.
-    shared_operands: the operands of a single digit, which every place reads.
-    base: how many digits there are.
-    states: all states, and the one before the first place.
-    end: the token that closes an output.
-  """
+  """What a transducer needs of a task; see tasks.task.Task."""
 
   operands: int
   base: int
@@ -50,9 +43,7 @@ class TransducerTask(Protocol):
   @property
   def initial_state(self) -> int: ...
 
-  def step(self, state, symbols) -> tuple:
-    """Returns (next states, outputs) of states and a digit of each operand."""
-    ...
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple: ...
 
 
 class Gap(NamedTuple):

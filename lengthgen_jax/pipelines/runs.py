@@ -195,7 +195,7 @@ def practice_run(
   practice = json.loads((folder / PRACTICE_INPUTS).read_text())
   seeds = tuple(map(int, practice))
   task = run.experiment.task
-  longest = int(np.max(run.experiment.data[0].longest(0)))
+  longest = int(np.max(run.experiment.data[0].bound(0)))
   sets, lengths = [], []
   for inputs in practice.values():
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
