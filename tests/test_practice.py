@@ -72,14 +72,8 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     )
     # Where the tokens stand, each as where it was typed.
     order = np.array([replayed.index(example) for example in tokens[:count]])
-    for name in (
-      "rows",
-      "keys",
-      "places",
-      "weight",
-      "prompt_length",
-      "first_scored",
-    ):
+    names = ("rows", "keys", "places", "weight", "prompt_length")
+    for name in (*names, "first_scored"):
       leaves = [
         jax.tree.leaves(getattr(x, name)) for x in (mixed, fresh, typed)
       ]

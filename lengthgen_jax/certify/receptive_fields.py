@@ -22,7 +22,7 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
-from lengthgen_jax.coordinates import Coordinates
+from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset, packing
 
@@ -175,7 +175,7 @@ def batch_and_biases(
   scaffold: dict[str, SiteLines],
   size: jax.Array | np.ndarray,
   longest: Size,
-) -> tuple[packing.Batch, dict[str, jax.Array]]:
+) -> tuple[packing.Batch, dict[str, Array]]:
   """Returns a batch of one example of a size, and its dense biases by site.
 
   The biases are those that the program itself adds: [N or 1, H, T, S]. One

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.numbers import NumberTask, random_digits
 from lengthgen_jax.tasks.task import (
@@ -242,7 +243,7 @@ class RunningSum:
     self.first, self.end = first, end
 
   def step(
-    self, state: np.ndarray, symbols: Sequence[np.ndarray]
+    self, state: Array, symbols: Sequence[Array]
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns (next state, output digit) of arrays of states and symbols."""
     a, b, s = symbols
