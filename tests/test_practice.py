@@ -221,7 +221,14 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     )
     # Where the tokens stand, each as where it was typed.
     at = [examples(own).index(one) for one in found[:count]]
-    for name in ("rows", "keys", "places", "weight", "items", "first"):
+    for name in (
+      "rows",
+      "keys",
+      "places",
+      "weight",
+      "prompt_length",
+      "first_scored",
+    ):
       three = [jax.tree.leaves(getattr(x, name)) for x in (mixed, plain, own)]
       for now, before, typed in zip(*three, strict=True):
         each = len(now) == 32  # of every example, or of all

@@ -193,7 +193,7 @@ def practice_run(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
   practice = json.loads((folder / INPUTS).read_text())
   seeds = tuple(map(int, practice))
   task = run.experiment.task
-  longest = int(np.max(run.experiment.data[0].longest(0)))
+  longest = int(np.max(run.experiment.data[0].bound(0)))
   sets, lengths = [], []
   for inputs in practice.values():
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
