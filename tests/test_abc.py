@@ -19,6 +19,7 @@ from lengthgen_jax.pipelines import (
   attention_statistics,
   calibrate,
   certify,
+  runs,
 )
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import figures, records
@@ -199,7 +200,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   assert json.loads(path.read_text()) == [0, 1]
   stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
   first, last = (
-    {model.seed: model for model in workdirs.load(run, "last")}
+    {model.seed: model for model in runs.load(run, "last")}
     for run in (stages[-1].runs[0], stages[-1].runs[-1])
   )
   equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
@@ -306,8 +307,8 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   whole, tmp_path, capsys, monkeypatch
 ):
   ready = files.saved_config(whole[0])
-  run = workdirs.make_run(ready, whole[0] / "interpolate")
-  em = {model.seed: model.em for model in workdirs.load(run, "best")}
+  run = runs.make_run(ready, whole[0] / "interpolate")
+  em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
   states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
@@ -359,8 +360,8 @@ def test_seed_without_a_line_is_dropped_by_name(
     attention_statistics, "select_lines", select_lines_of_second_seed
   )
   config = files.saved_config(whole[0])
-  run = workdirs.make_run(config, whole[0] / "interpolate")
-  models = workdirs.load(run, "best")
+  run = runs.make_run(config, whole[0] / "interpolate")
+  models = runs.load(run, "best")
   calibrate.calibrate(config, models, tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
   arrays, meta = file.read(tmp_path / "bias.npz")

@@ -15,7 +15,7 @@ from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.config import build
 from lengthgen_jax.construction import limits, precision, weights
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import train, workdir
+from lengthgen_jax.pipelines import runs, workdir
 from lengthgen_jax.probes.activations import Seen
 from lengthgen_jax.probes.registry import PROBES, measured
 from lengthgen_jax.tasks import dataset
@@ -363,10 +363,10 @@ def test_every_preset_has_the_constructions_shape():
 
 def test_noise_is_a_seeds_own():
   config = changed("seeds=(0, 1)")
-  made = workdir.make_run(config, None)
-  (plain, _) = train.initial_parameters(config, made)
+  made = runs.make_run(config, None)
+  (plain, _) = runs.initial_parameters(config, made)
   config.initial.noise = 0.1
-  noisy = train.initial_parameters(config, made)
+  noisy = runs.initial_parameters(config, made)
   flat = lambda tree: np.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
   first, second = (flat(own) - flat(plain) for own in noisy)
   for noise in (first, second):

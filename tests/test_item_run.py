@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import pytest
 from command import changed, inside
 
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import train_step
@@ -19,7 +20,7 @@ def sorting(tmp_path_factory):
     "eval.repetitions=(1, 2)",
     preset="sort,successor",
   )
-  run = workdirs.make_run(config, workdir)
+  run = runs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
   store = run.open_checkpoints()
   store.save(

@@ -23,7 +23,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.certify.conditions import check_local
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pipelines import replay
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
@@ -221,7 +221,14 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     )
     # Where the tokens stand, each as where it was typed.
     at = [examples(own).index(one) for one in found[:count]]
-    for name in ("rows", "keys", "places", "weight", "items", "first"):
+    for name in (
+      "rows",
+      "keys",
+      "places",
+      "weight",
+      "prompt_length",
+      "first_scored",
+    ):
       three = [jax.tree.leaves(getattr(x, name)) for x in (mixed, plain, own)]
       for now, before, typed in zip(*three, strict=True):
         each = len(now) == 32  # of every example, or of all
@@ -261,12 +268,12 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   }
   folder = tmp_path / "certify_1"
   folder.mkdir()
-  (folder / replay.INPUTS).write_text(json.dumps(inputs))
+  (folder / runs.INPUTS).write_text(json.dumps(inputs))
   lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   section = untrained.config().practice
   section.update(steps=7, share=0.5)
   run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
-  found = replay.practice_run(section, run, folder)
+  found = runs.practice_run(section, run, folder)
   assert found.seeds == (7, 3) and found.folder == folder
   for name, own in found.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])

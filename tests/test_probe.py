@@ -10,8 +10,7 @@ import untrained
 from command import TINY, changed, inside, refused
 
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import line_ablation, training_probes
-from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.pipelines import line_ablation, runs, training_probes
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.figures import FIGURES, Page
 from lengthgen_jax.probes.registry import PROBES
@@ -202,7 +201,7 @@ def test_mistakes_are_one_line(change, trained):
 def test_watching_what_nothing_is_for_is_refused(tmp_path):
   config = changed("probe.every=1", preset="parity_classification")
   with pytest.raises(Exception, match="probe.every=1") as caught:
-    workdirs.make_run(config, tmp_path)
+    runs.make_run(config, tmp_path)
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr

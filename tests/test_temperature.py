@@ -167,7 +167,9 @@ def test_n_is_stretched_and_in_training_jittered():
 def test_jitter_reaches_every_site_and_is_another_for_every_key():
   config = TemperatureConfig("log_items", stretch=10.0)
   rows = types.SimpleNamespace(index=jnp.arange(6))
-  batch = types.SimpleNamespace(rows=rows, items=jnp.full(8, 4), source=True)
+  batch = types.SimpleNamespace(
+    rows=rows, prompt_length=jnp.full(8, 4), source=True
+  )
   ratios = []
   for seed in range(2):
     noise = Noise(jax.random.key(seed), jnp.arange(8))

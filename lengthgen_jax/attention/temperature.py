@@ -105,11 +105,12 @@ def site_sizes(
 
   Args:
     config: the temperature.
-    batch: the Batch, of which rows, items and source are read.
+    batch: the Batch, of which rows, prompt_length and source are read.
     noise: in training.
   """
   size = TEMPERATURES[config.kind].size
-  visible, items = batch.rows.index[None] + 1, batch.items[:, None]
+  visible = batch.rows.index[None] + 1
+  items = batch.prompt_length[:, None]
   if batch.source is None:
     sizes = {"self": visible if size == "visible" else items}
   else:

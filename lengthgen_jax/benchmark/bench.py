@@ -20,7 +20,7 @@ from lengthgen_jax.benchmark import report, timing
 from lengthgen_jax.benchmark.cases import BENCHMARKS, Workload
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.errors import UsageError, check_choice
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
 
 
@@ -36,7 +36,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """
   for name in config.bench.only:
     check_choice("bench.only", name, BENCHMARKS)
-  training = workdir.make_run(config, folder)
+  training = runs.make_run(config, folder)
   workload = Workload(training.experiment, training.train, training.scaffold)
   path = folder / "bench.json"
   with every_program_compiled():
@@ -109,7 +109,7 @@ def time_group(
     if time.perf_counter() > deadline:
       skipped[case.title] = f"bench.budget={section.budget:.0f} s are used up"
       continue
-    workdir.print_note(f"{case.title} ...")
+    runs.print_note(f"{case.title} ...")
     try:
       programs.append(timing.compile_case(case))
     except (MemoryError, RuntimeError) as error:

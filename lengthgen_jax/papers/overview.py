@@ -146,7 +146,7 @@ def put_tables(text: str, archive: Archive) -> str:
 def readme_table(table: ReadmeTable, archive: Archive) -> str:
   """Returns one of README's tables as Markdown.
 
-  Lines of runs that are not kept are left out; "" if all are.
+  Lines of runs that are not archived are left out; "" if all are.
   """
   lengths = [f"{n:,}".replace(",", " ") for n in table.lengths]
   grid = [[table.title, "method", "seeds", *lengths, "∀"]]

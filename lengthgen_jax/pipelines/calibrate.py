@@ -15,7 +15,7 @@ from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines import attention_statistics, runs, workdir
 from lengthgen_jax.training import loop
 
 
@@ -31,7 +31,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = workdir.make_run(config, folder)
+  trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
   calibrate(
     config, interpolating_models(config, trained_run), folder / "calibrate"
@@ -89,14 +89,14 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   Raises:
     UsageError: There is none.
   """
-  models = workdir.load(run, "best")
+  models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
   interpolating = []
   for model in models:
     if model.em >= threshold and not model.diverged:
       interpolating.append(model)
     else:
-      workdir.print_note(
+      runs.print_note(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
@@ -137,7 +137,7 @@ def calibrate(
     if any(selection.keep.any() for selection in seed_selections.values()):
       selections[model.seed] = seed_selections
     else:
-      workdir.print_note(f"seed {model.seed}: no head has a line; dropped")
+      runs.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
     selections,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
@@ -167,7 +167,7 @@ def calibrate(
     # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
-  workdir.print_note(
+  runs.print_note(
     f"calibrated {len(selections)} of {len(models)} seeds in {seconds:.0f} s"
   )
 
@@ -184,7 +184,7 @@ def _collect(
     ),
     strict=True,
   )
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
     f" {len(conditions)} conditions, solved {min(solved):.1f} to"
     f" {max(solved):.1f} %"
@@ -211,7 +211,7 @@ def _report(
       if selection.keep[n, h, c]
     ]
     fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed} {site} layer {n} head {h}:"
       f" {'; '.join(kept) or fallback}"
     )

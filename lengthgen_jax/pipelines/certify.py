@@ -22,7 +22,7 @@ from lengthgen_jax.certify import certificate, conditions, running_sums, verdict
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate, run_figures, workdir
+from lengthgen_jax.pipelines import evaluate, run_figures, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.training.log import stop_signals
 from lengthgen_jax.training.mesh import AnyHostFlag
@@ -164,7 +164,7 @@ def _certificate(
       " would help (calibration.reach)"
     )
     return fields | {"verdict": reason}
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
     f" two cores); a row depends on at most {neighborhood}"
   )

@@ -19,7 +19,7 @@ from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import run_figures, workdir
+from lengthgen_jax.pipelines import run_figures, runs, workdir
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
@@ -105,7 +105,7 @@ def certified_rows(
     if checksum == certificate.checksum(model):
       valid_rows += model_rows
     elif any(row["value"] for row in model_rows):
-      workdir.print_note(
+      runs.print_note(
         f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
       )
   return valid_rows
@@ -193,7 +193,7 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
   ]
   exact_match_row = next(row for row in rows if row["metric"] == "em")
   speed = exact_match_row["n"] / (time.perf_counter() - start)
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}, {spec.name}, {spec.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
     f" ({speed:.0f} samples/s with compilation)"
@@ -234,7 +234,7 @@ def frontiers(
     frontier_rows.append(
       {"test_set": spec.name, "length": None, "bits": None} | row
     )
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed}, {spec.name}: exact match of at least"
       f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"

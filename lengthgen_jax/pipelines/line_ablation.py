@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pipelines.training_probes import passes
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import Mean
@@ -43,7 +43,7 @@ def retrained(
   for number, ((site, _, _, words), cells) in enumerate(
     cells_by_line.items(), 1
   ):
-    workdir.print_note(
+    runs.print_note(
       f"{number} of {len(cells_by_line)}: training without {site}, {words}"
     )
     name = re.sub(r"\W+", "_", f"{site}_{words}")
@@ -51,7 +51,7 @@ def retrained(
       run, model.seed, site, cells, folder / "without" / name
     )
     loop.train(ablated_run)
-    (ablated_model,) = workdir.load(ablated_run, "last")
+    (ablated_model,) = runs.load(ablated_run, "last")
     for seen in passes(ablated_model, **pass_options):
       (mean,) = interventions.intact(seen)
       yield mean._replace(part=site, line=words)

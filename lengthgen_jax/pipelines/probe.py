@@ -21,6 +21,7 @@ from lengthgen_jax.pipelines import (
   evaluate,
   line_ablation,
   run_figures,
+  runs,
   workdir,
 )
 from lengthgen_jax.pipelines.training_probes import passes
@@ -92,7 +93,7 @@ def run(full_config, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   summary_lines = summary(rows, drawn_model.seed)
   print("\n".join(summary_lines))
-  workdir.print_note(f"drawing {', '.join(wanted_figures)}")
+  runs.print_note(f"drawing {', '.join(wanted_figures)}")
   shown = figures.Shown(
     f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
     f" {drawn_model.seed}, step {drawn_model.step}",
@@ -111,7 +112,7 @@ def run(full_config, folder: pathlib.Path) -> int:
     figure_folder / stage_name if pipeline else figure_folder,
   )
   seconds = time.perf_counter() - start
-  workdir.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
+  runs.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
@@ -146,7 +147,7 @@ def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
     (seen,) = passes(model, length, 1, seed=seed, first=number)
     example = seen.at
     tokens = (
-      example.inputs[0, : example.items[0]]
+      example.inputs[0, : example.prompt_length[0]]
       if example.source is None
       else example.source[0]
     )
@@ -217,7 +218,7 @@ def _rows(
       for mean in means.values()
     ]
     seconds = time.perf_counter() - start
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed}, {length} {task.unit}: {', '.join(selected)};"
       f" {seconds:.0f} s so far"
     )

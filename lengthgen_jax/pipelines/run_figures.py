@@ -11,7 +11,7 @@ from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
@@ -69,7 +69,7 @@ def draw_calibration(
   Returns:
     The paths of the figures.
   """
-  model, figures = workdir.load(retraining, "last")[0], folder / "figures"
+  model, figures = runs.load(retraining, "last")[0], folder / "figures"
   experiment = interpolation.experiment
   condition = attention_statistics.conditions(config.calibration, experiment)[
     -1
@@ -140,7 +140,7 @@ def _draw_example(
   """Draws one input's attention in a vanilla model's last decoder layer."""
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
-  batch, layers = workdir.load(interpolation, "best")[0].attention(text)
+  batch, layers = runs.load(interpolation, "best")[0].attention(text)
   for site, weights in layers[-1].items():
     keys = batch.inputs if site == "self" else batch.source
     assert keys is not None
