@@ -305,10 +305,10 @@ def test_seeds_follow_lines_together():
 
 def test_a_step_along_lines_is_that_of_all_pairs():
   """With dropout: the loss that training sees, and its gradient."""
-  experiment, lines = windowed(9, **{"model.dropout_rate": 0.3})
+  experiment, lines = windowed(12, **{"model.dropout_rate": 0.3})
   plan, lines = experiment.sparse_training_plan(lines), of_seed(lines, 0)
   params = untrained.params(experiment)
-  batch = untrained.typed(experiment, "12+34", "99+1", "0+805", width=9)
+  batch = untrained.typed(experiment, "12+34", "99+1", "0+805", width=12)
   noise = Noise(jax.random.key(2), jnp.arange(len(batch.inputs)))
 
   @functools.partial(jax.jit, static_argnums=0)
