@@ -93,7 +93,7 @@ def kill_at(stage: str, patch, workdir) -> None:
   if stage == "calibrate":
     patch.setattr(file, "save", killed)
   elif stage == "evaluate":
-    patch.setattr(figures, "draw_run", killed)
+    patch.setattr(figures, "draw", killed)
   else:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
@@ -145,7 +145,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["em_by_length"]
+  names = ["addition_natural_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
