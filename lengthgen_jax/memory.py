@@ -126,7 +126,7 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
 
   def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
-    width = data_sets[experiment.heads.index(head)].longest(part.bucket)
+    width = data_sets[experiment.heads.index(head)].bound(part.bucket)
     examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
     return _tree_bytes(batch) + examples_at_once * sum(
       depth.get(site, config.num_decoder_layers)

@@ -109,7 +109,7 @@ def test_training_goes_through_squares_and_rectangles():
     batch = own.sample(jax.random.key(0), 64, 0, turn)
     assert (batch.weight.sum(axis=1) == m * (n + 1) + 1).all()
     for i in (0, 63):
-      count = int(batch.items[i])
+      count = int(batch.prompt_length[i])
       source = np.asarray(batch.source)[i, :count].tolist()
       said = np.asarray(batch.target)[i, : m * (n + 1) + 1].tolist()
       assert plain.words(TASK, said) == plain.plain_answer(TASK, source)

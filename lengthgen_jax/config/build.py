@@ -34,7 +34,7 @@ def build(config: ConfigDict) -> Experiment:
   lengths, widths = _lengths(config, main), _widths(config, main)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   sets = tuple(
-    dataset.DataSet(
+    dataset.Dataset(
       task, kind, lengths, widths, config.data.numbers, size, config.data.seed
     )
     for task, size in zip(tasks, sizes, strict=True)
@@ -236,7 +236,7 @@ def _check_size(
     ("train.validation_samples", config.train.validation_samples),
   ):
     check(
-      min(lengths.shares(count)) > 0,
+      min(lengths.bucket_counts(count)) > 0,
       f"{name}={count}: too few for a share of every bucket of"
       f" {lengths.buckets}; choose more, or fewer data.buckets",
     )

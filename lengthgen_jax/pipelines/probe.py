@@ -147,7 +147,7 @@ def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
     (seen,) = passes(model, length, 1, seed=seed, first=number)
     example = seen.at
     tokens = (
-      example.inputs[0, : example.items[0]]
+      example.inputs[0, : example.prompt_length[0]]
       if example.source is None
       else example.source[0]
     )

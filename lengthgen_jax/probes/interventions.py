@@ -84,7 +84,9 @@ def patched(seen: Seen) -> Iterator[Mean]:
   edit = edit._replace(donors=[jnp.roll(x, 1, axis=0) for x in residuals])
   rows = int((seen.at.rows.segment[0] >= 0).sum())
   for number, (part, layer) in enumerate(places(seen.experiment)):
-    for row in range(int(seen.at.items[0]) if part == "source" else rows):
+    for row in range(
+      int(seen.at.prompt_length[0]) if part == "source" else rows
+    ):
       swapped = edit._replace(place=number, row=row)
       yield _mean(seen, swapped, part=part, layer=layer, position=row)
 

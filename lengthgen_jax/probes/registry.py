@@ -28,12 +28,7 @@ def _has_digits(model) -> bool:
   """Returns whether the output has a digit for each place of the operands."""
   task = model.experiment.task
   is_long = task.output_size(8) >= 8
-  return (
-    task.of_digits
-    and task.axes == 1
-    and hasattr(task, "operand_place")
-    and is_long
-  )
+  return task.of_digits and bool(task.states) and is_long
 
 
 def _has_lines(model) -> bool:
