@@ -47,7 +47,7 @@ def test_every_test_set_has_rows_and_figures(sorting):
   }
   assert found == wanted - {("repeats_3x2", 4)}
   names = {
-    f"{metric}_by_{what}.png"
+    f"sort_natural_{metric}_by_{what}.png"
     for metric in ("em", "edit")
     for what in ("length", "repetition")
   }
