@@ -194,8 +194,8 @@ def test_permutation_is_a_bijection(seed):
 
 @pytest.mark.parametrize("name", ("addition", "parity"))
 def test_training_and_validation_numbers_are_disjoint(name):
-  assert dataset.TRAIN_SHARE * 8 == dataset.POPULATION * 7
-  train_index = jnp.arange(dataset.TRAIN_SHARE)
+  assert dataset.NUM_TRAIN * 8 == dataset.POPULATION * 7
+  train_index = jnp.arange(dataset.NUM_TRAIN)
   train = set(np.asarray(dataset.permuted(train_index, 3)).tolist())
   data = number_set(name, "permutation", seed=3)
   for held_out in (False, True):
