@@ -44,7 +44,7 @@ def test_every_test_set_has_rows_and_figures(sorting):
     *(("repeats_3x1", 4), ("repeats_3x1", 8), ("repeats_3x2", 8)),
   }
   names = {
-    f"{metric}_by_{what}.png"
+    f"sort_natural_{metric}_by_{what}.png"
     for metric in ("em", "edit")
     for what in ("length", "repetition")
   }

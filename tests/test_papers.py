@@ -493,7 +493,10 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   tables, clone, trained, tmp_path, capsys, monkeypatch
 ):
   clone()
-  name, figure = "addition-window_cpi", "figures/em_by_length.png"
+  name, figure = (
+    "addition-window_cpi",
+    "figures/addition_natural_em_by_length.png",
+  )
   config = f"{REPOSITORY}/tests/tiny.py:addition,window_cpi"
   tiny = Table("Tiny", "About.", [Row("addition", "+w=1", config, {6: 100})])
   tiny = tiny._replace(
@@ -533,7 +536,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   median = sum(100 * one["value"] for one in rows) / 2
   page = (results / "tiny.md").read_text()
   assert f"{median:.1f}" in page and "![not drawn]" not in page
-  assert f"![drawn](figures/{name}/em_by_length.png)" in page
+  assert f"![drawn](figures/{name}/addition_natural_em_by_length.png)" in page
   # A table that looks inside asks for the probes alone.
   assert "1 of 1" in output("probed")
   archived = provenance.read_run(results / "rows" / f"{name}.jsonl")

@@ -123,7 +123,7 @@ def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
   config = get_config()
   no_lines = tmp_path / "nothing.txt"
   no_lines.touch()
-  monkeypatch.setattr(evaluate.figures, "draw_run", lambda *_: [])
+  monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   for read in (
     lambda: predict.run(config, damaged, str(no_lines)),
     lambda: evaluate.run(config, damaged),

@@ -2,7 +2,6 @@
 numbers."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 SIZES = ("cpu", "paper")  # of two cores, and of the paper on an accelerator
@@ -18,7 +17,7 @@ class Row(NamedTuple):
     fields: {field: value} of the config's overrides, except for those that say
       how the run is tested.
     stage: "train", or one of STAGES.
-    sizes: those at which the row exists, of SIZES.
+    sizes: those at which the row exists, of SIZES and of the table's.
     certify: whether a run of one stage is certified too on two cores, because
       it has few cases.
   """
@@ -46,6 +45,7 @@ class Table(NamedTuple):
     probes: {field: value} of the `--mode=probe` that follows every run, whose
       rows are archived too; {} if there is none.
     source: the name of those whose numbers stand beside ours.
+    sizes: those at which the table exists, of SIZES.
   """
 
   title: str
@@ -56,6 +56,12 @@ class Table(NamedTuple):
   figures: tuple[tuple[str, str, str], ...] = ()
   probes: dict[str, Any] = {}
   source: str = "paper"
+  sizes: tuple[str, ...] = SIZES
+
+  def rows_at(self, size: str) -> list[Row]:
+    """Returns the rows that exist at a size."""
+    sizes = {*self.sizes}
+    return [row for row in self.rows if size in sizes & {*row.sizes}]
 
 
 # The stages of --mode=abc that have rows, and the names of their models.
@@ -69,24 +75,19 @@ STAGES = {
 def abc_rows(
   task: str,
   config: str,
-  stages: Sequence[str] = tuple(STAGES),
-  *,
   vanilla: dict[int, float | str] | None = None,
   abc: dict[int, float | str] | None = None,
-  **row_fields: Any,
 ) -> list[Row]:
   """Returns a row for each stage of a run of --mode=abc.
 
   Args:
     task, config: as in Row.
-    stages: of STAGES.
-    vanilla, abc: the paper's numbers for both models, as in Row.
-    **row_fields: further fields of all rows.
+    vanilla, abc: published numbers of both models, as `paper` in Row.
   """
-  paper = {"interpolate": vanilla or {}, "retrain": abc or {}, "certify": {}}
+  papers = vanilla or {}, abc or {}, {}
   return [
-    Row(task, STAGES[stage], config, paper[stage], stage=stage, **row_fields)
-    for stage in stages
+    Row(task, model, config, paper, stage=stage)
+    for (stage, model), paper in zip(STAGES.items(), papers, strict=True)
   ]
 
 

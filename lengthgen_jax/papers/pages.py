@@ -162,8 +162,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   table, runs = TABLES[name], runs_of(name, size)
   entries = [
     entry_of(row, run_of(row, table, size).name, archive)
-    for row in table.rows
-    if size in row.sizes
+    for row in table.rows_at(size)
   ]
   flag = "" if size == "cpu" else " --size=paper"
   command = (

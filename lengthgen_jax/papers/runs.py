@@ -40,7 +40,7 @@ TRAINED_BY, COMMANDS = "interpolate/trained_by", "commands.jsonl"
 
 def runs_of(table: str, size: str) -> dict[str, Run]:
   """Returns the runs of a table by their names."""
-  rows = [row for row in TABLES[table].rows if size in row.sizes]
+  rows = TABLES[table].rows_at(size)
   runs = [run_of(row, TABLES[table], size) for row in rows]
   return {run.name: run for run in runs}
 

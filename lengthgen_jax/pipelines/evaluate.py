@@ -42,9 +42,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
-  title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
-    title += ": vanilla and ABC"
     print(run_figures.training_times(folder))
     extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
@@ -55,9 +53,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     )
   if config.eval.precisions:
     extra_figures.append(precisions(config, folder, models[0].experiment))
-  figure_paths = (
-    figures.draw_run(rows, folder / "figures", title) + extra_figures
-  )
+  figure_paths = figures.draw(rows, folder / "figures") + extra_figures
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0

@@ -139,13 +139,9 @@ def dense_bias(
 ) -> DenseBias:
   """Sums the causal, padding and scaffold bias of one site, for one seed.
 
-  Args:
-    config: how the scaffold enters.
-    scaffold: lines or matrices of one seed, by site.
-    site: "self" is causal, and always is, unless `config.allow_leak` says
-      otherwise. PAD follows all tokens of a sequence, where causality hides it.
-    rows, keys: Coordinates of the site.
-    decoding: whether later keys do not exist yet: closed, leak or not.
+  "self" is causal, and always is, unless `config.allow_leak` says otherwise.
+  PAD follows all tokens of a sequence, where causality hides it. While
+  decoding, later keys do not exist yet: they are closed, leak or not.
   """
   leaks = config.allow_leak and site in scaffold and not decoding
   is_causal = site == "self" and not leaks
@@ -201,12 +197,8 @@ def sparse_bias(
   keys: Coordinates,
   plan: SparsePlan,
 ) -> SparseBias:
-  """Computes `dense_bias` of lines alone, as the few keys that each row sees.
-
-  Args:
-    config, scaffold, site, rows, keys: as in `dense_bias`.
-    plan: names the heads that see everything.
-  """
+  """Computes `dense_bias` of lines alone, as the few keys that each row
+  sees."""
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
   is_causal = site == "self" and not config.allow_leak

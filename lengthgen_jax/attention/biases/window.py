@@ -34,7 +34,6 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
       sides sees a digit and its left neighbor and cannot tell which is which.
       `windowed_encoder` asks for w tokens to both sides in encoder
       self-attention too.
-    spec: what the scaffold must know of the model and task.
 
   Raises:
     UsageError: outputs stand at no fixed place of the input.
