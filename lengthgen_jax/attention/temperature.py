@@ -161,7 +161,7 @@ def jittered(
 def tau(
   config: TemperatureConfig,
   size_BxT: jax.Array | None,
-  a: jax.Array | None,
+  a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
   """Returns the factor that the scores are multiplied by.
