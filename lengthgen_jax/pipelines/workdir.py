@@ -151,7 +151,7 @@ def trained_stages(
   practice_runs = [
     runs.practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
-      workdir.glob(f"certify_*/{runs.INPUTS}"),
+      workdir.glob(f"certify_*/{runs.PRACTICE_INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
