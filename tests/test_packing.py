@@ -202,6 +202,7 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
       assert (b.segment[:, size:] == PAD).all()
       assert np.array_equal(a.left[held], b.left[:, :size][held])
       assert np.array_equal(a.right[held], b.right[:, :size][held])
+      assert np.array_equal(a.num_tokens(), b.num_tokens())
   for batch in (small, large):
     assert batch.prompt_length.tolist() == small.prompt_length.tolist()
     assert batch.first_scored.tolist() == small.first_scored.tolist()
