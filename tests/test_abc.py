@@ -443,12 +443,6 @@ def test_interpolated_start_cannot_start_again(tmp_path):
   assert "set retrain.train.restarts=0" in line
 
 
-def test_tasks_without_lines_are_refused(tmp_path):
-  config = changed(preset="sort")
-  line = refused("abc", config, tmp_path / "run")
-  assert "task='sort'" in line and "no lines" in line
-
-
 def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
   workdir = tmp_path / "run"
   done = inside(
