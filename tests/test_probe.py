@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import untrained
 from command import TINY, changed, inside, refused
+from lengthgen_jax.probes.sheets import shelved
 
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import line_ablation, training_probes
@@ -15,7 +16,6 @@ from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.figures import FIGURES, Page
 from lengthgen_jax.probes.registry import PROBES
-from lengthgen_jax.probes.sheets import shelved
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.training import loop

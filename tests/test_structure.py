@@ -37,7 +37,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
-  "probes": MODEL | {"drawing"},
+  "probes": MODEL | {"drawing", "evaluation"},
   "construction": MODEL,
   "pipelines": MODEL
   | LEAVES

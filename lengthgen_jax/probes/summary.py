@@ -1,11 +1,87 @@
-"""Summaries of what probes measured, as lines of text."""
+"""What probes measured, as text: of one run, or of several models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from lengthgen_jax.probes.ablation_charts import of_metric, where
 from lengthgen_jax.probes.registry import PROBES
+
+LABEL_WIDTH = 58  # characters
+
+
+# Rows.
+
+
+def rows_of(rows: list[dict], metric: str, **values) -> list[dict]:
+  """Returns the rows of a metric whose fields have the given values."""
+  values["metric"] = metric
+  return [row for row in rows if values.items() <= row.items()]
+
+
+def location(row: dict) -> str:
+  """Returns the words for a row's layer and part: "layer 0 before MLP"."""
+  layer = "" if row["layer"] is None else f"layer {row['layer']} "
+  return layer + (row["part"] or "").replace("_", " ").replace("mlp", "MLP")
+
+
+def grouped(rows: list[dict], *fields: str) -> dict[tuple, list[dict]]:
+  """Returns rows by (location, *values of the fields)."""
+  groups = {}
+  for row in rows:
+    key = location(row), *(row[field] for field in fields)
+    groups.setdefault(key, []).append(row)
+  return groups
+
+
+def by_length(rows: list[dict]) -> dict[int, list[float]]:
+  """Returns the values of all rows by length, from the shortest on."""
+  values = {}
+  for row in sorted(rows, key=lambda row: row["length"]):
+    values.setdefault(row["length"], []).append(row["value"])
+  return values
+
+
+def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
+  """Returns {(location, metric): title} of all rows, in the order of PROBES."""
+  order = list(PROBES)
+  pairs = sorted(grouped(rows, "metric"), key=lambda pair: order.index(pair[1]))
+  return {
+    (place, metric): f"{PROBES[metric].title}, {place}"
+    for place, metric in pairs
+  }
+
+
+# Text.
+
+
+def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
+  """Returns a table: a header row, and a row for each panel and model.
+
+  A cell is the median of seeds in %, with the lowest seed in brackets where it
+  differs.
+
+  Args:
+    models: rows of probes that are of no single head, by name of the model.
+  """
+  all_rows = [row for rows in models.values() for row in rows]
+  lengths = sorted({row["length"] for row in all_rows})
+  table = [["probe", "model", *map(str, lengths)]]
+  for panel, title in panels(all_rows).items():
+    for model, rows in models.items():
+      values = by_length(grouped(rows, "metric").get(panel, []))
+      if values:
+        cells = [_cell(values.get(length, [])) for length in lengths]
+        table.append([title, model, *cells])
+  return table
+
+
+def _cell(values: list[float]) -> str:
+  """Returns the text of a cell; "" where there is no value."""
+  if not values:
+    return ""
+  percent = 100 * np.array(values)
+  median, lowest = f"{np.median(percent):.1f}", f"{percent.min():.1f}"
+  return median if median == lowest else f"{median} ({lowest})"
 
 
 def summary(rows: list[dict], seed: int) -> list[str]:
@@ -15,112 +91,86 @@ def summary(rows: list[dict], seed: int) -> list[str]:
     rows: of all probes and seeds of a stage.
     seed: whose heads the text is about.
   """
-  text_lines = [*_rates(rows)]
   seed_rows = [row for row in rows if row["seed"] == seed]
-  intact = of_metric(seed_rows, "intact")
-  if intact:
-    (row,) = intact
-    text_lines.append(
-      f"seed {seed}, EM at {row['length']} {row['unit']}:"
-      f" {100 * row['value']:.1f} % of {row['n']}"
-    )
-    text_lines += _worst(seed_rows, "without_head", row["value"])
-  text_lines += _lines(rows)
-  text_lines += _strongest(seed_rows)
-  return text_lines
+  return [
+    *_rates(rows),
+    *_knocked_out_heads(seed_rows),
+    *_closed_lines(rows),
+    *_strongest_lines(seed_rows),
+  ]
+
+
+def _table_row(label: str, cells: Iterable[str | int]) -> str:
+  """Returns a line of text with right-aligned cells."""
+  return f"{label:<{LABEL_WIDTH}}" + "".join(f"{cell:>7}" for cell in cells)
 
 
 def _rates(rows: list[dict]) -> Iterator[str]:
   """Yields a table of the rates that are of no single head, by length."""
-  names = [
-    name
-    for name, probe in PROBES.items()
-    if probe.by_length
-    and any(record["head"] is None for record in of_metric(rows, name))
+  rows = [
+    row
+    for row in rows
+    if row["head"] is None and row["metric"] in PROBES
+    if PROBES[row["metric"]].by_length
   ]
-  rate_rows = [row for row in rows if row["metric"] in names]
-  lengths = sorted({row["length"] for row in rate_rows})
+  lengths = sorted({row["length"] for row in rows})
   if lengths:
-    head = "".join(f"{length:>7}" for length in lengths)
-    yield f"{'rates in %, median of seeds':<58}{head}"
-  for name in names:
-    metric_rows = of_metric(rate_rows, name)
-    for place in dict.fromkeys(map(where, metric_rows)):
-      cells = ""
-      for length in lengths:
-        values = [
-          record["value"]
-          for record in metric_rows
-          if where(record) == place and record["length"] == length
-        ]
-        cells += f"{100 * np.median(values):7.1f}" if values else f"{'-':>7}"
-      yield f"{PROBES[name].title + ', ' + place:<58}{cells}"
+    yield _table_row("rates in %, median of seeds", lengths)
+  for panel, title in panels(rows).items():
+    values = by_length(grouped(rows, "metric")[panel])
+    medians = {n: np.median(100 * np.array(x)) for n, x in values.items()}
+    cells = [f"{medians[n]:.1f}" if n in medians else "-" for n in lengths]
+    yield _table_row(title, cells)
 
 
-def _worst(rows: list[dict], metric: str, intact: float) -> Iterator[str]:
-  """Yields how many interventions lower exact match, and the five worst.
-
-  Args:
-    rows: of one seed.
-    metric: the intervention's.
-    intact: exact match with nothing changed.
-  """
-  harmful = [row for row in of_metric(rows, metric) if row["value"] < intact]
-  harmful.sort(key=lambda row: row["value"])
-  total = len(of_metric(rows, metric))
-  if not total:
-    return
-  label = metric.replace("_", " ")
-  yield f"{label}: {len(harmful)} of {total} lower it" + (
-    ", most:" if harmful else ""
-  )
-  for row in harmful[:5]:
-    yield f"  {100 * row['value']:5.1f} % without {_name(row)}"
+def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
+  """Yields exact match, how many heads it takes, and the five worst to lose."""
+  for intact in rows_of(rows, "intact"):
+    yield (
+      f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"
+      f" {100 * intact['value']:.1f} % of {intact['n']}"
+    )
+    heads = rows_of(rows, "without_head")
+    harmful = [row for row in heads if row["value"] < intact["value"]]
+    if heads:
+      ending = ", most:" if harmful else ""
+      yield f"without head: {len(harmful)} of {len(heads)} lower it{ending}"
+    for row in sorted(harmful, key=lambda row: row["value"])[:5]:
+      percent = f"{100 * row['value']:5.1f}"
+      yield f"  {percent} % without {location(row)} head {row['head']}"
 
 
-def _name(row: dict) -> str:
-  """Returns the words for the head that a row is of."""
-  return f"{where(row)} head {row['head']}"
-
-
-def _lines(rows: list[dict]) -> Iterator[str]:
+def _closed_lines(rows: list[dict]) -> Iterator[str]:
   """Yields a table of exact match without a line anywhere, by seed.
 
   Its last line is how many lines are enough together.
   """
-  closed = of_metric(rows, "without_line")
+  closed = rows_of(rows, "without_line")
+  everywhere = rows_of(closed, "without_line", layer=None, head=None)
   seeds = sorted({row["seed"] for row in closed})
-  everywhere = of_metric(closed, "without_line", layer=None, head=None)
   if everywhere:
-    head = "".join(f"{seed:>7}" for seed in seeds)
-    yield f"{'EM in % without a line anywhere, by seed':<58}{head}"
-  kinds = dict.fromkeys((row["part"], row["line"]) for row in everywhere)
-  for part, line in kinds:
-    cells_by_seed = {
-      row["seed"]: f"{100 * row['value']:7.1f}"
-      for row in of_metric(everywhere, "without_line", part=part, line=line)
-    }
-    cells = "".join(cells_by_seed.get(seed, f"{'-':>7}") for seed in seeds)
-    for row in of_metric(rows, "retrained_without_line", part=part, line=line):
-      again = f"{100 * row['value']:.1f}"
-      cells += f"; seed {row['seed']} trained without it: {again}"
-    yield f"{f'  {part}, {line}':<58}{cells}"
-  enough = of_metric(rows, "enough_lines")
+    yield _table_row("EM in % without a line anywhere, by seed", seeds)
+  for (part, line), line_rows in grouped(everywhere, "line").items():
+    values = {row["seed"]: f"{100 * row['value']:.1f}" for row in line_rows}
+    retrained = "".join(
+      f"; seed {row['seed']} trained without it: {100 * row['value']:.1f}"
+      for row in rows_of(rows, "retrained_without_line", part=part, line=line)
+    )
+    cells = [values.get(seed, "-") for seed in seeds]
+    yield _table_row(f"  {part}, {line}", cells) + retrained
+  enough = rows_of(rows, "enough_lines")
   if closed and enough:
-    count = lambda counted, seed: sum(
-      row["seed"] == seed and row["head"] is not None for row in counted
-    )
-    cells = "".join(
-      f"{count(enough, seed)}/{count(closed, seed)}".rjust(7) for seed in seeds
-    )
-    yield f"{'lines that are enough together':<58}{cells}"
+    counts = [
+      [len(rows_of(some, some[0]["metric"], seed=seed)) for seed in seeds]
+      for some in (enough, [row for row in closed if row["head"] is not None])
+    ]
+    cells = [f"{few}/{total}" for few, total in zip(*counts, strict=True)]
+    yield _table_row("lines that are enough together", cells)
 
 
-def _strongest(rows: list[dict]) -> Iterator[str]:
+def _strongest_lines(rows: list[dict]) -> Iterator[str]:
   """Yields the strongest line of each site and layer, and its z-score."""
-  strongest = of_metric(rows, "strongest_line")
-  for place in dict.fromkeys(map(where, strongest)):
-    place_rows = [row for row in strongest if where(row) == place]
-    top = max(place_rows, key=lambda row: row["value"])
-    values = ", ".join(f"{row['value']:.1f}" for row in place_rows)
-    yield f"z of the strongest lines, {place}: {values}; {top['line']}"
+  for (place,), heads in grouped(rows_of(rows, "strongest_line")).items():
+    best = max(heads, key=lambda row: row["value"])
+    values = ", ".join(f"{row['value']:.1f}" for row in heads)
+    yield f"z of the strongest lines, {place}: {values}; {best['line']}"
