@@ -25,8 +25,7 @@ Points that run at once write to log.txt in their workdirs.
 """
 
 import argparse
-import collections
-import contextlib
+import concurrent.futures
 import itertools
 import json
 import os
@@ -37,44 +36,45 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
-ENDED = "sweep.json"  # in a workdir: the arguments of the job that ended well
-
+DONE = "sweep.json"  # in a workdir: the arguments of the job that ended well
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
 # The beginnings of commands that bind a process to one device.
-KEEP = {
+BIND = {
   "cuda": "env CUDA_VISIBLE_DEVICES={}",
   "cpu": "env JAX_PLATFORMS=cpu taskset -c {}",
   "tpu": "env TPU_VISIBLE_CHIPS={} TPU_CHIPS_PER_PROCESS_BOUNDS=1,1,1"
   " TPU_PROCESS_BOUNDS=1,1,1",
 }
+Job = tuple[pathlib.Path, list[str]]  # a workdir, the arguments of `lengthgen`
 
 
 def main() -> None:
   """Runs a command line; exits with a message if a job failed."""
   args = parse(sys.argv[1:])
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-  todo, failed = {}, []
+  todo, failures = {}, []
   for workdir, words in jobs(args):
-    if ended(workdir, words):
+    if is_done(workdir, words):
       print(f"== {workdir} is done", flush=True)
     else:
       todo[workdir] = words
-  places = slots(args.devices, args.hosts)
+  # The (host, device) of each job that may run at once; host "" is this
+  # machine, device "" is all of its devices.
+  places = list(itertools.product(args.hosts, args.devices))
   if args.dry_run:
     for words, place in zip(todo.values(), itertools.cycle(places)):
-      print(shlex.join(placed(words, place)), flush=True)
+      print(shlex.join(command(words, place)), flush=True)
     return
-  for workdir, code, _ in run(todo.items(), places):
+  for workdir, code in run(todo.items(), places):
     if code:
-      failed.append(str(workdir))
+      failures.append(str(workdir))
     else:
-      end(workdir, todo[workdir])
+      (workdir / DONE).write_text(json.dumps(todo[workdir]) + "\n")
   subprocess.run([*LENGTHGEN, "--mode=report", f"--workdir={args.root}"])
-  if failed:
-    sys.exit(f"failed: {', '.join(failed)}")
+  if failures:
+    sys.exit(f"failed: {', '.join(failures)}")
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -83,63 +83,48 @@ def parse(words: list[str]) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
-  parser.add_argument("--root", type=pathlib.Path, required=True)
-  parser.add_argument("--config", action="append", required=True)
-  parser.add_argument(
+  add, split = parser.add_argument, lambda text: text.split(",")
+  add("--root", type=pathlib.Path, required=True)
+  add("--config", action="append", required=True)
+  add(
     "--grid",
     action="append",
     default=[],
     metavar="FIELD=A,B,...",
     help="values of a config field; repeat for a product",
   )
-  parser.add_argument("--mode", default="train")
-  split = lambda text: tuple(filter(None, text.split(",")))
-  parser.add_argument("--devices", type=split, default=(), metavar="KIND:N,...")
-  parser.add_argument("--hosts", type=split, default=(), metavar="HOST,...")
-  parser.add_argument(
-    "--dry-run", action="store_true", help="print what would be run"
-  )
-  parser.add_argument("rest", nargs="*", help="flags for every run, after --")
+  add("--mode", default="train")
+  add("--devices", type=split, default=[""], metavar="KIND:N,...")
+  add("--hosts", type=split, default=[""], metavar="HOST,...")
+  add("--dry-run", action="store_true", help="print what would be run")
+  add("rest", nargs="*", help="flags for every run, after --")
   args = parser.parse_args(words)
-  for device in args.devices:
+  for device in filter(None, args.devices):
     kind, _, number = device.partition(":")
-    if kind not in KEEP or not number.isdigit():
-      parser.error(f"--devices: {device!r} is no KIND:N of {', '.join(KEEP)}")
+    if kind not in BIND or not number.isdigit():
+      parser.error(f"--devices: {device!r} is no KIND:N of {', '.join(BIND)}")
   return args
 
 
-def jobs(
-  args: argparse.Namespace,
-) -> Iterator[tuple[pathlib.Path, list[str]]]:
-  """Yields (workdir, arguments of `lengthgen`) of every point."""
+def jobs(args: argparse.Namespace) -> Iterator[Job]:
+  """Yields the job of every point of the grid."""
   several = len({config.partition(":")[0] for config in args.config}) > 1
-  for config, values in points(args.config, args.grid):
-    workdir = args.root / name(config, values, several)
-    words = [f"--config={config}", f"--workdir={workdir}"]
-    words += [f"--mode={args.mode}"]
-    words += [f"--config.{field}={value}" for field, value in values]
-    yield workdir, words + args.rest
-
-
-def points(
-  configs: list[str], grid: list[str]
-) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-  """Yields (config, ((field, value), ...)) of every point of the grid.
-
-  Args:
-    configs: values of --config.
-    grid: values of --grid, FIELD=A,B,... each.
-  """
   axes = []
-  for axis in grid:
+  for axis in args.grid:
     field, _, values = axis.partition("=")
     axes.append([(field, value) for value in values.split(",")])
-  for config in configs:
+  for config in args.config:
     for values in itertools.product(*axes):
-      yield config, values
+      workdir = args.root / workdir_name(config, values, several)
+      words = [f"--config={config}", f"--workdir={workdir}"]
+      words += [f"--mode={args.mode}"]
+      words += [f"--config.{field}={value}" for field, value in values]
+      yield workdir, words + args.rest
 
 
-def name(config: str, values: Iterable[tuple[str, str]], several: bool) -> str:
+def workdir_name(
+  config: str, values: Iterable[tuple[str, str]], several: bool
+) -> str:
   """Returns the name of a point's workdir.
 
   Args:
@@ -155,131 +140,91 @@ def name(config: str, values: Iterable[tuple[str, str]], several: bool) -> str:
   return "-".join(words)
 
 
-# Points that are done.
-
-
-def ended(workdir: pathlib.Path, words: list[str]) -> bool:
+def is_done(workdir: pathlib.Path, words: list[str]) -> bool:
   """Returns whether a job with the same arguments has ended well here."""
-  path = workdir / ENDED
+  path = workdir / DONE
   return path.exists() and json.loads(path.read_text()) == words
 
 
-def end(workdir: pathlib.Path, words: list[str]) -> None:
-  """Records in its workdir that a job has ended well."""
-  (workdir / ENDED).write_text(json.dumps(words) + "\n")
-
-
-# Hosts and devices.
-
-
-def slots(
-  devices: Sequence[str] = (), hosts: Sequence[str] = ()
-) -> list[tuple[str, str]]:
-  """Returns the (host, device) of each job that may run at once; host "" is
-  this machine, device "" is all of its devices."""
-  return list(itertools.product(hosts or ("",), devices or ("",)))
-
-
-def placed(words: list[str], place: tuple[str, str]) -> list[str]:
-  """Returns the command of a job on a device of a host.
+def command(words: list[str], place: tuple[str, str]) -> list[str]:
+  """Returns the command of a job on a (host, device).
 
   Args:
     words: the arguments of `lengthgen`.
-    place: (host, device), see `slots`.
+    place: host "" is this machine, device "" is all of its devices.
   """
   host, device = place
-  command = [*LENGTHGEN, *words]
+  local = [*LENGTHGEN, *words]
   if device:
     kind, _, number = device.partition(":")
-    command = [*KEEP[kind].format(number).split(), *command]
+    local = [*BIND[kind].format(number).split(), *local]
   if not host:
-    return command
+    return local
   # ssh -tt gives the command a terminal, so it ends with the connection.
-  there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
-  return ["ssh", "-tt", "-o", "BatchMode=yes", host, there]
+  remote = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(local)}"
+  return ["ssh", "-tt", "-o", "BatchMode=yes", host, remote]
 
 
 def run(
-  jobs: Iterable[tuple[pathlib.Path, list[str]]],
-  places: Sequence[tuple[str, str]] = (("", ""),),
-) -> Iterator[tuple[pathlib.Path, int, float]]:
+  jobs: Iterable[Job], places: Sequence[tuple[str, str]] = (("", ""),)
+) -> Iterator[tuple[pathlib.Path, int]]:
   """Runs jobs, one at a time at each place.
 
+  Where it is stopped, no more jobs begin, those that run are terminated (Ctrl-C
+  has reached them already), save a checkpoint, and are waited for.
+
   Args:
-    jobs: (workdir, arguments of `lengthgen`) of each.
-    places: (host, device) of each, see `slots`. At the default one a job writes
-      to the terminal, else to log.txt in its workdir.
+    jobs: the jobs.
+    places: (host, device) of each, see `command`. At the default one a job
+      writes to the terminal, else to log.txt in its workdir.
 
   Yields:
-    The (workdir, exit code, seconds) of each job when it ends.
+    The (workdir, exit code) of each job when it ends.
   """
-  jobs = list(jobs)
-  crew = Crew(jobs, quiet=len(places) > 1 or any(places[0]))
+  quiet = len(places) > 1 or any(places[0])
+  free_places, processes = queue.SimpleQueue(), set()
   for place in places:
-    threading.Thread(target=crew.work, args=(place,), daemon=True).start()
-  try:
-    for _ in jobs:
-      yield crew.done.get()
-  except BaseException as stop:
-    # Ctrl-C has reached the jobs' processes too; each saves a checkpoint first.
-    crew.stop(interrupted=isinstance(stop, KeyboardInterrupt))
-    raise
+    free_places.put(place)
+  lock, stopped = threading.Lock(), threading.Event()
 
-
-class Crew:
-  """A crew is a queue of jobs and the threads that run them, one at each place.
-
-  Attributes:
-    waiting: (workdir, arguments) of jobs that have not begun.
-    quiet: whether jobs write to log.txt instead of the terminal.
-    running: processes of jobs.
-    lock: held while a job begins.
-    done: (workdir, exit code, seconds) of jobs that have ended.
-  """
-
-  def __init__(self, jobs: list[tuple[pathlib.Path, list[str]]], quiet: bool):
-    self.waiting, self.quiet = collections.deque(jobs), quiet
-    self.running, self.lock, self.done = set(), threading.Lock(), queue.Queue()
-
-  def work(self, place: tuple[str, str]) -> None:
-    """Runs waiting jobs at a place until there are none; each place has a
-    thread for this."""
-    while True:
-      with self.lock, contextlib.ExitStack() as opened:
-        if not self.waiting:
-          return
-        workdir, words = self.waiting.popleft()
+  def work(workdir: pathlib.Path, words: list[str]) -> tuple[pathlib.Path, int]:
+    place = free_places.get()
+    try:
+      with lock:
+        if stopped.is_set():
+          return workdir, 1
         print(f"== {workdir} {' '.join(place)}".rstrip(), flush=True)
-        start, streams = time.monotonic(), {}
-        if self.quiet:
-          workdir.mkdir(parents=True, exist_ok=True)
-          log = opened.enter_context(open(workdir / "log.txt", "a"))
-          streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        try:
-          process = subprocess.Popen(placed(words, place), **streams)
-        except OSError as error:  # ssh or taskset is not installed
-          print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
-          self.done.put((workdir, 127, 0.0))
-          continue
-        self.running.add(process)
-      code = process.wait()
-      self.running.discard(process)
-      self.done.put((workdir, code, time.monotonic() - start))
+        process = start(command(words, place), workdir if quiet else None)
+        processes.add(process)
+      return workdir, process.wait()
+    except OSError as error:  # ssh or taskset is not installed
+      print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
+      return workdir, 127
+    finally:
+      free_places.put(place)
 
-  def stop(self, interrupted: bool) -> None:
-    """Lets no more jobs begin, and waits until those that run have ended.
+  with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
+    futures = [pool.submit(work, *job) for job in jobs]
+    try:
+      for future in concurrent.futures.as_completed(futures):
+        yield future.result()
+    except BaseException as stop:
+      with lock:
+        stopped.set()
+      for process in processes:
+        if not isinstance(stop, KeyboardInterrupt):
+          process.terminate()
+      raise
 
-    Args:
-      interrupted: whether Ctrl-C has interrupted them; otherwise they are
-        terminated.
-    """
-    with self.lock:
-      self.waiting.clear()
-    running = list(self.running)
-    for process in running if not interrupted else ():
-      process.terminate()
-    for process in running:
-      process.wait()
+
+def start(words: list[str], logged: pathlib.Path | None) -> subprocess.Popen:
+  """Starts a command, with its output in the log.txt of a workdir if given."""
+  if logged is None:
+    return subprocess.Popen(words)
+  logged.mkdir(parents=True, exist_ok=True)
+  with open(logged / "log.txt", "a") as log:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+    return subprocess.Popen(words, **streams)
 
 
 if __name__ == "__main__":

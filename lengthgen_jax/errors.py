@@ -1,9 +1,8 @@
-"""This module defines the errors that a user sees: a single line, no
-traceback."""
+"""The errors that a user sees: one line and no traceback."""
 
 import contextlib
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from reprlib import Repr
 from typing import Any
 
@@ -12,12 +11,12 @@ _SHORT.maxstring = _SHORT.maxother = 40
 
 
 class UsageError(Exception):
-  """A UsageError says that an input cannot work; the message says what is
+  """A UsageError says that an input cannot work; its message says what is
   valid."""
 
 
 class Interrupted(Exception):
-  """SIGTERM or Ctrl-C stopped the run; what was done so far is saved."""
+  """SIGTERM or Ctrl-C stopped the run, whose progress is saved."""
 
 
 def check(condition: Any, message: str) -> None:
@@ -26,19 +25,19 @@ def check(condition: Any, message: str) -> None:
     raise UsageError(message)
 
 
-def check_choice(field: str, value: Any, choices: Iterable) -> None:
+def check_choice(field: str, value: Any, choices: Collection) -> None:
   """Raises UsageError unless `value` is one of `choices`."""
   valid = ", ".join(map(str, choices))
   check(value in choices, f"{field}={value!r}: choose one of {valid}")
 
 
-def check_share(field: str, value: float) -> None:
+def check_probability(field: str, value: float) -> None:
   """Raises UsageError unless `value` is a probability."""
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
-def no_memory(error: BaseException) -> str:
-  """Returns a message for an error if memory was too small, else ""."""
+def out_of_memory(error: BaseException) -> str:
+  """Returns a line for an error of too little memory, "" for any other."""
   text = str(error)
   if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
     return ""
@@ -46,14 +45,15 @@ def no_memory(error: BaseException) -> str:
   return f"{first} Lower train.batch_size or, in tests, eval.memory_mb"
 
 
-def shown(text: str) -> str:
-  """Returns a text that a person typed, quoted and shortened."""
+def quoted(text: str) -> str:
+  """Returns a text that a person typed, in quotes and shortened."""
   return _SHORT.repr(text)
 
 
 @contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
-  """Turns an error of reading or writing a file into a UsageError."""
+def file_errors(what: str) -> Iterator[None]:
+  """Turns an error of reading or writing a file into UsageError("what
+  (reason)")."""
   try:
     yield
   except (OSError, ValueError, zipfile.BadZipFile) as error:

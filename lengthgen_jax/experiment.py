@@ -1,10 +1,8 @@
-"""This module defines an experiment: tasks, data, model and plan of one run.
-
-One class serves both families.
-"""
+"""An experiment: the tasks, data and model of one run, of either family."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +28,13 @@ class Experiment:
   """An Experiment is everything that is fixed before the first step; hashable.
 
   Attributes:
-    data: a DataSet per head, the main task's first.
+    data: of each head, the main task's first.
     kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
-    step_specs: gradient steps of a round.
+    step_specs: the gradient steps of a round.
     validation: held-out examples of every head, at every width.
-    train_length: longest training length, as people count it.
+    train_length: the longest one of training, as people count it.
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
@@ -118,8 +116,8 @@ class Experiment:
   def bound(self, width, scaffold: dict):
     """Returns a static size for tests of a width: one program serves many
     widths."""
-    lined = all(bias.lined for bias in scaffold.values())
-    if not lined or self.task.axes > 1 or self.fixed_width is not None:
+    has_lines = all(bias.supports_sparse for bias in scaffold.values())
+    if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
       return width  # a matrix has an end, a grid grows with the square
     return max(1 << (width - 1).bit_length(), 64)
 
@@ -210,9 +208,8 @@ class Experiment:
 
   # The model's inputs beside a batch.
 
-  def lined(self, scaffold: dict) -> bool:
-    """Tells whether attention may visit only the keys on lines, where heads
-    have them.
+  def supports_sparse(self, scaffold: dict) -> bool:
+    """Tells whether attention may visit the keys on lines alone.
 
     That is so if every site has lines, and nothing else is added to the scores.
     """
@@ -222,22 +219,31 @@ class Experiment:
       and not self.model.config.num_encoder_layers
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
-      and all(bias.lined for bias in scaffold.values())
+      and all(bias.supports_sparse for bias in scaffold.values())
     )
 
-  def sparse_training_heads(self, scaffold: dict) -> tuple | None:
-    """Returns `open_heads` for training, None where lines do not make it
-    faster."""
-    widths = self.data[0].widths if self.lined(scaffold) else ()
-    sizes = self.site_sizes(min(widths)) if widths else {}
-    return scaffolds.sparse_training_heads(scaffold, sizes)
+  def sparse_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
+    """Returns the plan for attention along the lines of one seed's scaffold;
+    None where it does not support that."""
+    if not self.supports_sparse(scaffold):
+      return None
+    return scaffolds.SparsePlan.of_scaffold(scaffold)
+
+  def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
+    """Returns the plan for training along the lines of all seeds; None where
+    that is not faster."""
+    widths = self.data[0].widths
+    if not widths or not self.supports_sparse(scaffold):
+      return None
+    sizes = self.site_sizes(min(widths))
+    return scaffolds.sparse_training_plan(scaffold, sizes)
 
   def sites(
     self,
     scaffold: dict,
     batch: packing.Batch,
     decoding: bool = False,
-    open_heads: tuple | None = None,
+    sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
   ) -> Sites:
     """Returns biases and sizes of a batch's rows, for one seed's scaffold.
@@ -246,27 +252,23 @@ class Experiment:
       scaffold: lines or matrices by site.
       batch: a Batch, or some rows of one.
       decoding: whether later inputs do not exist yet.
-      open_heads: (site, transparent heads by layer): visits the keys on lines
-        alone in all other heads. None: every pair of row and key.
+      sparse_plan: visits the keys on lines alone; None: every pair of row and
+        key.
       noise: rng.Noise in training, which stretches the sizes at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
-    if batch.source is not None:
+    if batch.source_keys is not None:
       site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
-    make_bias, last_argument = (
-      scaffolds.total,
-      dict.fromkeys(site_coordinates, decoding),
-    )
-    if open_heads is not None:
-      make_bias, last_argument = scaffolds.total_gathered, dict(open_heads)
-    biases = {
-      site: make_bias(
-        self.bias, scaffold, site, *rows_and_keys, last_argument[site]
+    biases = {}
+    for site, (rows, keys) in site_coordinates.items():
+      args = self.bias, scaffold, site, rows, keys
+      biases[site] = (
+        scaffolds.dense_bias(*args, decoding)
+        if sparse_plan is None
+        else scaffolds.sparse_bias(*args, sparse_plan)
       )
-      for site, rows_and_keys in site_coordinates.items()
-    }
     config = self.model.config.temperature
     return Sites(biases, temperature.by_site(config, batch, noise))
 
@@ -297,7 +299,10 @@ class Experiment:
     `options` are those of `sites`.
     """
     sites = self.sites(scaffold, batch, noise=noise, **options)
-    return self.model.apply({"params": params}, batch, sites, head, noise)
+    outputs: Any = self.model.apply(
+      {"params": params}, batch, sites, head, noise
+    )
+    return outputs
 
   def loss_sum(
     self,
@@ -306,12 +311,12 @@ class Experiment:
     batch: packing.Batch,
     head: str,
     noise: rng.Noise,
-    open_heads: tuple | None = None,
+    sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> jax.Array:
     """Returns the cross-entropy (nats) summed over the scored tokens, with the
     noise of training."""
     logits, _ = self.apply(
-      params, scaffold, batch, head, noise, open_heads=open_heads
+      params, scaffold, batch, head, noise, sparse_plan=sparse_plan
     )
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
     return (loss * batch.weight).sum()
@@ -320,13 +325,13 @@ class Experiment:
     self,
     batch: packing.Batch,
     scaffold: dict,
-    open_heads: tuple | None = None,
+    sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> int:
     """Returns the size of the widest arrays that a block writes for an example:
     attention, and the inside of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
     columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
-    if open_heads and scaffold:  # copies of a key, its value, both gradients
+    if sparse_plan is not None:  # copies of a key, its value, both gradients
       num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
       columns = num_lines * (1 + 4 * config.head_dim)
     return 4 * rows * (config.num_heads * columns + config.mlp_dim)

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Iterator
 
-from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
+from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
 HEARTBEAT = 30  # seconds without a sign of life: a process counts as lost
 LOST = (
@@ -168,11 +168,11 @@ class _End:
     """Ends this process because of an error; the others hear of it."""
     if isinstance(error, KeyboardInterrupt):
       os._exit(130)
-    message = no_memory(error) or str(error)
+    message = out_of_memory(error) or str(error)
     if isinstance(error, UsageError):
       if is_multihost() and is_primary():
         time.sleep(2)  # let the others report it too
-    elif not no_memory(error):
+    elif not out_of_memory(error):
       message = "".join(traceback.format_exception(error))
       # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
       if re.match("[A-Z_]+: ", str(error)):

@@ -21,7 +21,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from lengthgen_jax import multihost
-from lengthgen_jax.errors import Interrupted, UsageError, check, no_memory
+from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
 # Each mode is a file of pipelines/; "bench" is one of benchmark/.
 MODES = {
@@ -160,7 +160,7 @@ def main(argv: list[str]) -> None:
   except KeyboardInterrupt:  # outside of training, which saves first
     sys.exit(130)
   except Exception as error:
-    if line := no_memory(error):
+    if line := out_of_memory(error):
       fail(line, 1)
     raise
 

@@ -9,6 +9,7 @@ import os
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import check
 
 LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
@@ -22,7 +23,7 @@ def of_device() -> int:
   return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def of_example(experiment, width: int, open_heads: tuple | None) -> int:
+def of_example(experiment, width: int, sparse_plan: SparsePlan | None) -> int:
   """Returns the size of one layer's scores, logits and weights, of one example.
 
   They are in float32. Along lines, the size is that of the arrays on a few
@@ -31,7 +32,7 @@ def of_example(experiment, width: int, open_heads: tuple | None) -> int:
   Args:
     experiment: the Experiment whose model it is.
     width: what the operands are padded to.
-    open_heads: see trained.Model.open_heads.
+    sparse_plan: of attention along lines, or None.
   """
   task, config = experiment.task, experiment.model.config
   sources, rows = task.prompt_size(width), task.output_size(width)
@@ -41,9 +42,8 @@ def of_example(experiment, width: int, open_heads: tuple | None) -> int:
     rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
   )
   size = 3 * 4 * config.num_heads * cells
-  if open_heads is not None:
-    most_heads = max(len(heads) for _, layers in open_heads for heads in layers)
-    size = size * most_heads // config.num_heads
+  if sparse_plan is not None:
+    size = size * sparse_plan.most_dense_heads // config.num_heads
     size += 4 * config.emb_dim * rows * LINED_KEYS
   return size
 
@@ -86,7 +86,9 @@ def check_training(run) -> None:
   states = _size(run.abstract_states) // seeds
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   step_size = (
-    seeds_at_once * _of_step(run.experiment, run.open_heads is not None) // data
+    seeds_at_once
+    * _of_step(run.experiment, run.sparse_plan is not None)
+    // data
   )
   limit = of_device()
   advice = "train.batch_size"
@@ -101,7 +103,7 @@ def check_training(run) -> None:
   )
 
 
-def _of_step(experiment, lined: bool) -> int:
+def _of_step(experiment, is_sparse: bool) -> int:
   """Returns what one seed's gradient step needs.
 
   That is a batch and, of what the backward pass of a microbatch takes, the
@@ -113,7 +115,7 @@ def _of_step(experiment, lined: bool) -> int:
   # A block has four dense inputs: attention's two and the MLP's two.
   bytes_per_row = config.mlp_dim + 3 * config.emb_dim
   bytes_per_row *= jnp.dtype(config.dtype).itemsize
-  bytes_per_pair = 0 if lined else 4 * config.num_heads
+  bytes_per_pair = 0 if is_sparse else 4 * config.num_heads
   key = jax.eval_shape(lambda: jax.random.key(0))
 
   def of_part(head: str, part) -> int:

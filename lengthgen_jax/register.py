@@ -43,7 +43,7 @@ def position_encoding(
 
 
 def bias(name: str, function: Callable) -> Callable:
-  """Registers a bias, a function (config.bias, Shape) -> scaffold."""
+  """Registers a bias, a function (config.bias, ScaffoldSpec) -> scaffold."""
   return BIASES.register(name, function)
 
 

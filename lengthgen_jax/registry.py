@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lengthgen_jax.errors import UsageError, check, reading
+from lengthgen_jax.errors import UsageError, check, file_errors
 
 PACKAGE = str(pathlib.Path(__file__).parent)
 
@@ -79,7 +79,7 @@ def run_file(path: str, what: str) -> None:
   """
   import runpy
 
-  with reading(f"{what} {path}: cannot be run"):
+  with file_errors(f"{what} {path}: cannot be run"):
     try:
       runpy.run_path(path)
     except (OSError, UsageError):

@@ -78,7 +78,7 @@ def models() -> dict:
   for shape in ((1, 1), (2, 4)):
     own = mesh.make(shape, SEEDS, config.train.batch_size)
     spec = dataclasses.replace(spec, mesh=own)
-    placed = own.place(jax.tree.map(jnp.copy, start))
+    placed = own.shard_seeds(jax.tree.map(jnp.copy, start))
     args = placed, SEEDS, scaffold, jnp.int32(STEPS)
     compiled = train_step.train_seeds.lower(spec, *args).compile()
     states, status = compiled(*args)
@@ -98,7 +98,7 @@ def models() -> dict:
     "unsplit": unsplit(states, (2, 4)),
     "params": far(*ends),
     "losses": far(*losses),
-    "asked": asked(one, dataclasses.replace(one, mesh=own.flat)),
+    "asked": asked(one, dataclasses.replace(one, mesh=own.for_one_seed())),
   }
 
 

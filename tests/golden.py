@@ -156,7 +156,7 @@ def prepared(config) -> loop.Run:
     keep=1,
     config={},
     report=print,
-    open_heads=experiment.sparse_training_heads(scaffold),
+    sparse_plan=experiment.sparse_training_plan(scaffold),
   )
 
 

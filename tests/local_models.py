@@ -9,8 +9,14 @@ import numpy as np
 import untrained
 from plain_lines import one_seed, random_lines
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  shared_lines,
+)
 from lengthgen_jax.certify import certificate, receptive_fields
 from lengthgen_jax.certify.certificate import Tally
 from lengthgen_jax.certify.receptive_fields import layout

@@ -87,7 +87,7 @@ def kill_at(stage: str, patch, workdir) -> None:
   if stage == "calibrate":
     patch.setattr(file, "save", killed)
   elif stage == "evaluate":
-    patch.setattr(figures, "of_run", killed)
+    patch.setattr(figures, "draw_run", killed)
   else:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
@@ -139,7 +139,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["accuracy_by_length"]
+  names = ["em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")

@@ -8,13 +8,17 @@ import untrained
 from plain_lines import INF, one_seed, places, random_lines, tokens
 
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.biases.scaffold import BiasConfig, Shape, total
+from lengthgen_jax.attention.biases.scaffold import (
+  BiasConfig,
+  ScaffoldSpec,
+  dense_bias,
+)
 from lengthgen_jax.attention.lines import RIGHT, WHOLE
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
-SHAPE = Shape(
+SHAPE = ScaffoldSpec(
   sites=SITES,
   layers=2,
   encoder_layers=0,
@@ -26,8 +30,8 @@ SHAPE = Shape(
 )
 
 
-def about(**fields) -> Shape:
-  return Shape(**vars(SHAPE) | fields)
+def about(**fields) -> ScaffoldSpec:
+  return ScaffoldSpec(**vars(SHAPE) | fields)
 
 
 def lines_of(seeds, axes=1, layers=2, heads=2) -> dict:
@@ -104,7 +108,7 @@ def test_a_matrix_of_lines_is_the_same_bias(tmp_path):
   found = one_seed(read(tmp_path / "dense.npz")["cross"])
   for part in (rows, rows.rows(2, 2)):
     totals = [
-      total(BiasConfig(), {"cross": x}, "cross", part, keys, False).values
+      dense_bias(BiasConfig(), {"cross": x}, "cross", part, keys, False).values
       for x in (own, found)
     ]
     np.testing.assert_array_equal(*totals)

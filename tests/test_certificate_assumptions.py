@@ -14,8 +14,15 @@ from local_models import Case, model, small
 from plain_lines import one_seed
 from test_multiply_long import model as grid_model
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  SiteLines,
+  shared_lines,
+)
 from lengthgen_jax.certify import (
   certificate,
   conditions,

@@ -115,6 +115,57 @@ def test_every_field_changes_what_a_run_is_made_of(field):
   assert made(config) == made(copy.deepcopy(config))
 
 
+# Where a field with a condition changes nothing, and where it does. The second
+# stage of ABC has no positions, no encoder, and a bias from a file.
+NOTHING = {
+  "data.widths": {"data.width": "fixed", "eval.lengths": (6,)},
+  "model.num_encoder_layers": {"model.kind": "decoder_only"},
+  "model.norm_kind": {"model.norm": "none"},
+  "positions.source_anchor": {"model.kind": "decoder_only"},
+  "positions.cyclic_period": {"positions.kind": "alibi"},
+  "train.restart_below": {"retrain.train.restarts": 0},
+}
+SOMETHING = {
+  "data.fixed_width": {"data.width": "fixed"},
+  "data.short_share": {"data.short_longest": 3},
+  "data.seed": {"data.size": 1000},
+  "mixing.kind": {"task": "sort", "hints": ("fill",)},
+  "mixing.weights": {
+    "task": "sort",
+    "hints": ("fill",),
+    "mixing.kind": "weighted",
+  },
+  "positions.table": {"positions.kind": "learned"},
+  "positions.random_start": {"positions.kind": "abacus"},
+  "temperature": {"temperature.kind": "log_items"},
+  "initial": {"initial.kind": "construction"},
+  "bias": {"bias.kind": "window"},
+  "bias.file": {"bias.kind": "file"},
+  "practice": {"practice.rounds": 1},
+  "calibration.scaled": {"calibration.quantity": "scores"},
+}
+
+
+@pytest.mark.parametrize(
+  "name", [name for name, field in fields.FIELDS.items() if field.when]
+)
+def test_field_that_changes_nothing_is_refused(name):
+  section = name.partition(".")[0]
+  config = default_config()
+  in_any_bias = {f"bias.{x}" for x in ("scale", "learned_scale", "closed")}
+  if name not in in_any_bias | {"bias.allow_leak"}:  # the second stage has one
+    with pytest.raises(UsageError, match=f"{name}=.* changes nothing here"):
+      fields.check_matters(after(config, NOTHING.get(name, {})), name)
+  changes = SOMETHING.get(name, SOMETHING.get(section, {}))
+  fields.check_matters(after(config, changes), name)
+
+
+def test_field_of_another_task_is_refused():
+  with pytest.raises(UsageError, match="sort.alphabet.*it is for task=sort"):
+    fields.check_matters(default_config(), "sort.alphabet")
+  fields.check_matters(default_config("sort"), "sort.alphabet")
+
+
 def test_every_field_of_the_second_stage_reaches_it():
   config = default_config()
   for path in leaves(config.retrain):

@@ -11,7 +11,7 @@ import pytest
 from command import inside, refused
 from presets import construction as construction_presets
 
-from lengthgen_jax.attention.kernel import Dense, attend
+from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.config import build
 from lengthgen_jax.construction import limits, precision, weights
 from lengthgen_jax.evaluation.trained import Model
@@ -257,7 +257,9 @@ def test_sums_of_a_million_weights_cancel():
   def difference(bias, value):
     key = jnp.ones_like(value)
     query = key[:, :, :1]
-    return attend(query, key, value, Dense(bias), None, "highest")[0].squeeze()
+    return attend(query, key, value, DenseBias(bias), None, "highest")[
+      0
+    ].squeeze()
 
   bias = np.zeros((1, 1, 1, 2 * n), np.float32)
   gain = 2 * (2 * n - 1)

@@ -174,8 +174,8 @@ def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
   own = addition(size=1000, widths=(7, 9))
   before = DataSet.at._cache_size()
   numbers = []
-  for turn, width in enumerate((7, 9, 7, 9)):
-    batch = own.at(jnp.arange(16), 0, jnp.int32(turn))
+  for width_index, width in enumerate((7, 9, 7, 9)):
+    batch = own.at(jnp.arange(16), 0, jnp.int32(width_index))
     assert batch.source.shape == (16, own.task.prompt_size(9))
     assert batch.target.shape == (16, own.task.output_size(9))
     assert (batch.items == own.task.prompt_size(width)).all()
@@ -354,9 +354,9 @@ class Recorder:
     self.task = type("Task", (), {"name": name})
     self.keys = keys
 
-  def sample(self, key, count, bucket, turn, held_out):
+  def sample(self, key, count, bucket, width_index, held_out):
     self.keys.append((tuple(jax.random.key_data(key).tolist()), count, bucket))
-    return turn, held_out
+    return width_index, held_out
 
 
 def test_heads_and_buckets_have_streams_of_their_own():

@@ -78,15 +78,10 @@ def test_sweeps_of_the_pages_parse(monkeypatch):
   ]
   assert lines
   for words in lines:
-    value = lambda flag, words=words: [
-      word.partition("=")[2] for word in words if word.startswith(f"--{flag}=")
-    ]
-    points = list(sweep.points(value("config"), value("grid")))
-    assert len(points) > 1
-    for path, fields in points:
-      changes = [f"--config.{field}={what}" for field, what in fields]
-      with parsed(f"--config={path}", *changes) as (_, config):
-        build.build(config)
+    jobs = list(sweep.jobs(sweep.parse(words[1:])))
+    assert len(jobs) > 1
+    for _, job_words in jobs:
+      check_command(job_words)
 
 
 def test_fields_that_the_pages_name_are_there():

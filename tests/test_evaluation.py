@@ -21,7 +21,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models.config import NORMS
+from lengthgen_jax.models.layers import NORMS
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.sequences import SequenceTask
@@ -170,7 +170,7 @@ def test_cases_cover_the_registries():
 def test_exact_match_of_one_pass_is_that_of_decoding(case):
   """Where what was told is the truth, and where one token of it is not."""
   model, batch = make(case), examples(case)
-  assert (model.open_heads is not None) == model.experiment.lined(
+  assert (model.sparse_plan is not None) == model.experiment.supports_sparse(
     model.scaffold
   )
   told = decoded(model, batch)
@@ -248,7 +248,7 @@ def test_rows_of_a_task_without_an_end_token():
   found = {
     row["metric"]: row
     for measure in measures.MEASURES.values()
-    for row in measure(shown, trained.Test("uniform", "uniform", (), 3, 20))
+    for row in measure(shown, trained.EvalSpec("uniform", "uniform", (), 3, 20))
   }
   assert set(found) == {"em", "token", "position", "edit"}
   assert (found["em"]["correct"], found["em"]["n"]) == (10, 20)

@@ -13,7 +13,7 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation import trained as door
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.results import records, schema
+from lengthgen_jax.results import records
 
 
 class Planted:
@@ -38,7 +38,7 @@ class Planted:
 
 def planted(exact_match, bound=100, samples=300, rows=(), **how):
   model = Planted(exact_match, **how)
-  test = door.Test("equal", "equal", (), bound, samples)
+  test = door.EvalSpec("equal", "equal", (), bound, samples)
   return measures.frontier(model, test, list(rows)), model.tested
 
 
@@ -93,15 +93,6 @@ def test_hopeless_lengths_are_given_up_early():
   assert all(n == 100 for *_, n in row["tried"])  # one batch of three
 
 
-def test_a_bound_is_a_condition():
-  base = {"metric": "frontier", "value": 6.0, "seed": 0}
-  rows = [
-    dict.fromkeys(schema.NEEDED, "") | base | {"bound": n, "seeds_asked": 1}
-    for n in (60, 200)
-  ]
-  assert len(schema.groups(rows)) == 2
-
-
 def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
   """Of a half trained model it lies below the training length."""
   for name in ("config.json", "checkpoints"):
@@ -136,9 +127,9 @@ def test_hard_inputs_are_tested_when_asked():
     lengths=(3, 20), samples=(1000,), stress_samples=50, chains=(2, 8)
   )
   model = Model(build(config), {}, {})
-  assert {t.name for t in evaluate.requested_tests(config, model)} == {"equal"}
+  assert {t.name for t in evaluate.eval_specs(config, model)} == {"equal"}
   config.eval.stress = True
-  tests = list(evaluate.requested_tests(config, model))
+  tests = list(evaluate.eval_specs(config, model))
   names = {(t.name, t.length) for t in tests}
   assert {("chain_2", 3), ("chain_2", 20), ("chain_8", 20)} <= names
   assert ("chain_8", 3) not in names  # no room for it

@@ -11,8 +11,12 @@ import untrained
 from local_models import by_head
 from plain_lines import one_seed
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, RIGHT
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  Line,
+  shared_lines,
+)
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import PLACES, Seen

@@ -46,8 +46,8 @@ def test_every_test_set_has_rows_and_figures(sorting):
   }
   assert found == wanted - {("repeats_3x2", 4)}
   names = {
-    f"{name}_by_{what}.png"
-    for name in ("accuracy", "edit_distance")
+    f"{metric}_by_{what}.png"
+    for metric in ("em", "edit")
     for what in ("length", "repetition")
   }
   assert {path.name for path in (workdir / "figures").iterdir()} == names
@@ -63,9 +63,9 @@ def test_report_joins_runs(sorting):
   assert report.stdout == f"{text}page: {page}\n" and page.exists()
   figures = {path.name for path in (workdir.parent / "figures").iterdir()}
   assert figures == {
-    f"sort_natural{what}{metric}.png"
-    for what in ("", "_repetition")
-    for metric in ("", "_edit")
+    f"sort_natural_{metric}_by_{what}.png"
+    for metric in ("em", "edit")
+    for what in ("length", "repetition")
   }
 
 

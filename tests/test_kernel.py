@@ -10,10 +10,10 @@ import untrained
 from plain_lines import INF, random_lines
 
 from lengthgen_jax.attention.biases import BIASES, file
-from lengthgen_jax.attention.biases.scaffold import open_heads
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.kernel import (
-  Dense,
-  Gathered,
+  DenseBias,
+  SparseBias,
   attend,
   masked_softmax,
 )
@@ -51,14 +51,14 @@ def test_attention_is_a_plain_softmax(scale):
   bias = normal(3, 3, 5, 7)
   bias[normal(4, 3, 5, 7) > 0.5] = -INF
   bias[1, 2] = -INF
-  context, acts = run(query, key, value, Dense(bias[None]), tau)
+  context, acts = run(query, key, value, DenseBias(bias[None]), tau)
   expected, weights = softmax_reference(query, key, value, bias, tau[..., 0])
   np.testing.assert_allclose(acts["weights"], weights, atol=1e-5 * scale)
   np.testing.assert_allclose(context, expected, atol=2e-5 * scale)
   scores = tau * np.einsum("bhtk,bhsk->bhts", query, key) / 2  # sqrt(4)
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-3, atol=1e-3)
   assert np.all(np.asarray(acts["weights"])[:, bias == -INF] == 0)
-  plain = run(query, key, value, Dense(bias[None]), None)[1]
+  plain = run(query, key, value, DenseBias(bias[None]), None)[1]
   np.testing.assert_allclose(tau * plain["scores"], scores, rtol=1e-3)
 
 
@@ -68,10 +68,10 @@ def closed_rows(form: str):
     values, index = normal(5, 1, 2, 3, 2), np.zeros((1, 2, 3, 2), np.int32)
     index[..., 1] = 4
     values[:, :, 1] = -INF
-    return Gathered(jnp.array(values), jnp.array(index))
+    return SparseBias(jnp.array(values), jnp.array(index))
   values = np.zeros((1, 2, 3, 5), np.float32)
   values[:, :, 1] = -INF
-  return Dense(jnp.array(values))
+  return DenseBias(jnp.array(values))
 
 
 @pytest.mark.parametrize("form", ("dense", "gathered"))
@@ -83,7 +83,7 @@ def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
     direction = jnp.cos(jnp.arange(4.0))
     return jnp.einsum("bhtk,t,k->", out, weight_T, direction), (out, acts)
 
-  # Gradients of floats alone: a Gathered bias holds keys too.
+  # Gradients of floats alone: a SparseBias bias holds keys too.
   bias = closed_rows(form)
 
   @jax.jit
@@ -106,7 +106,9 @@ def test_bfloat16_keeps_float32_weights_and_scores():
   """The temperature multiplies float32 scores, not rounded ones."""
   query, key, value = (jnp.bfloat16(normal(i, 1, 2, 6, 16)) for i in range(3))
   tau = jnp.full((1, 1, 1, 1), 1.2345678)
-  context, acts = run(query, key, value, Dense(jnp.zeros((1, 2, 6, 6))), tau)
+  context, acts = run(
+    query, key, value, DenseBias(jnp.zeros((1, 2, 6, 6))), tau
+  )
   assert context.dtype == jnp.bfloat16
   assert acts["weights"].dtype == acts["scores"].dtype == jnp.float32
   np.testing.assert_allclose(acts["weights"].sum(-1), 1.0, rtol=1e-6)
@@ -197,17 +199,17 @@ def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
   config = untrained.config("addition", kind, fields)
   built = untrained.experiment("addition", kind, fields)
   scaffold = scaffold_of(name, config, built, tmp_path / "bias.npz")
-  if not built.lined(scaffold):
+  if not built.supports_sparse(scaffold):
     assert not scaffold
     return
   params = untrained.params(built)
   batch = untrained.typed(built, "12+34", "99+1", "0+805", longest=6)
 
   @functools.partial(jax.jit, static_argnums=0)
-  def run(heads, scaffold):
+  def run(plan, scaffold):
     def loss(params):
       logits, _ = built.apply(
-        params, scaffold, batch, "addition", open_heads=heads
+        params, scaffold, batch, "addition", sparse_plan=plan
       )
       shown = logits * batch.weight[..., None]
       return (jnp.sin(shown)).sum(), shown
@@ -215,8 +217,8 @@ def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
     return jax.grad(loss, has_aux=True)(params)
 
   scaffold = mixed(scaffold) if name == "file" else scaffold
-  heads = tuple((site, open_heads(own)) for site, own in scaffold.items())
-  expected, found = run(None, scaffold), run(heads, scaffold)
+  plan = SparsePlan.of_scaffold(scaffold)
+  expected, found = run(None, scaffold), run(plan, scaffold)
   assert np.abs(expected[1]).max() > 0.1
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),

@@ -19,8 +19,8 @@ SCRIPTS = {
   "gpu.sh": ["me@host"],
   "slurm.sh": ["--nodes=2", "--gpus=4", "--sbatch=--partition=large"],
 }
-RUN = "bin/lengthgen"
-# What the scripts call; it says that it was, and with what.
+LENGTHGEN = "bin/lengthgen"
+# In place of what the scripts call; it writes down each call.
 TOOL = """#!{python}
 import json, pathlib, sys
 log = pathlib.Path("{log}")
@@ -32,9 +32,9 @@ log.write_text("".join(json.dumps(x) + "\\n" for x in [*calls, call]))
 
 
 @pytest.fixture
-def launch(tmp_path, monkeypatch):
-  """run(script, *words, answer): the script among tools that are none; what it
-  printed, and the calls of tools. `answer` is Python, of `call` and `calls`."""
+def launch(tmp_path):
+  """run(script, *words, answer): the script among such tools; its output, and
+  the calls of tools. `answer` is Python, of `call` and the earlier `calls`."""
   log, tools = tmp_path / "log", tmp_path / "tools"
   tools.mkdir()
   path = f"{tools}{os.pathsep}{os.environ['PATH']}"
@@ -58,90 +58,89 @@ def launch(tmp_path, monkeypatch):
   return run
 
 
-def words_of(line: str) -> list[str]:
-  """A line as a shell splits it."""
-  script = f"printf '%s\\0' {line}"
-  done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-  return done.stdout.split("\0")[:-1]
+def runs_lengthgen(call: list[str]) -> bool:
+  return any(LENGTHGEN in word for word in call)
 
 
-def told(lines) -> list[str]:
-  """What lengthgen is told in the one of these lines that runs it."""
-  (line,) = [x for text in lines for x in text.splitlines() if RUN in x]
+def arguments_of_lengthgen(texts) -> list[str]:
+  """The arguments of `lengthgen` in the one line of texts that runs it."""
+  (line,) = [x for text in texts for x in text.splitlines() if LENGTHGEN in x]
   words = shlex.split(line)
-  return words[next(i for i, x in enumerate(words) if x.endswith(RUN)) + 1 :]
+  (place,) = [i for i, word in enumerate(words) if word.endswith(LENGTHGEN)]
+  return words[place + 1 :]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_dry_run_prints_the_commands_and_runs_none(script, launch, tmp_path):
   workdir = tmp_path / "run"
-  args = ["--dry-run", *SCRIPTS[script], workdir, "--", *FLAGS]
-  done, calls = launch(script, *args)
+  words = ["--dry-run", *SCRIPTS[script], workdir, "--", *FLAGS]
+  done, calls = launch(script, *words)
   assert not calls and not workdir.exists()
   lines = [x for x in done.stderr.splitlines() if x.startswith("+ ")]
   assert lines and len(done.stderr.splitlines()) == len(lines)
-  words = [word for line in lines for word in words_of(line[2:])]
-  assert told([done.stdout, *words])[:2] == FLAGS
+  printf = "".join(f"printf '%s\\0' {line[2:]}\n" for line in lines)
+  shell = subprocess.run(["bash", "-c", printf], capture_output=True, text=True)
+  texts = [done.stdout, *shell.stdout.split("\0")]
+  assert arguments_of_lengthgen(texts)[:2] == FLAGS
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_wrong_line_is_told_how_to_write_it(script, launch):
-  own = SCRIPTS[script]
-  for words in ([], [*own, "run"], ["--bogus", *own, "run", "--", *FLAGS]):
+def test_a_wrong_line_prints_the_usage(script, launch):
+  options = SCRIPTS[script]
+  wrong = ["--bogus", *options, "run", "--", *FLAGS]
+  for words in ([], [*options, "run"], wrong):
     done, calls = launch(script, *words, code=2)
     assert not calls
     assert "--dry-run" in done.stderr
 
 
-# A slice that is not there, is preempted while it runs, and then lasts.
+# A slice that does not exist, is preempted while it runs, and then lasts.
 PREEMPTED = """
-made = [x for x in calls if "create" in x]
-said = " ".join(call)
+creations = [x for x in calls if "create" in x]
+text = " ".join(call)
 if "describe" in call:
-  if not made: sys.exit(1)
+  if not creations: sys.exit(1)
   runs = [x for x in calls if any("bin/lengthgen" in w for w in x)]
-  lost = len(made) == 1 and runs
+  lost = len(creations) == 1 and runs
   workers = "10.0.0.1;10.0.0.2"
   state = "PREEMPTED" if lost else "READY"
-  print(workers if "networkEndpoints" in said else state)
-if "bin/lengthgen" in said and len(made) == 1: sys.exit(255)
+  print(workers if "networkEndpoints" in text else state)
+if "bin/lengthgen" in text and len(creations) == 1: sys.exit(255)
 """
 
 
-def test_a_slice_that_is_preempted_is_made_again_and_the_run_goes_on(
+def test_a_preempted_slice_is_created_again_and_the_run_goes_on(
   launch, tmp_path
 ):
-  args = ["--bucket=b/runs", *SCRIPTS["tpu_vm.sh"], tmp_path / "run"]
-  args += ["--", *FLAGS]
-  done, calls = launch("tpu_vm.sh", *args, answer=PREEMPTED)
-  doing = [
+  words = ["--bucket=b/runs", *SCRIPTS["tpu_vm.sh"], tmp_path / "run"]
+  _, calls = launch("tpu_vm.sh", *words, "--", *FLAGS, answer=PREEMPTED)
+  steps = [
     next((w for w in ("create", "delete", "rsync") if w in call), "run")
     for call in calls
-    if {"create", "delete", "rsync"} & set(call)
-    or any("bin/lengthgen" in word for word in call)
+    if {"create", "delete", "rsync"} & set(call) or runs_lengthgen(call)
   ]
-  assert doing == ["create", "run", "delete", "create", "run", "rsync"]
-  runs = [x for x in calls if any("bin/lengthgen" in w for w in x)]
-  assert runs[0] == runs[1] and "--worker=all" in runs[0]
-  wanted = [*FLAGS, "--workdir=../bucket", "--multihost"]
-  assert told(runs[0]) == wanted
+  assert steps == ["create", "run", "delete", "create", "run", "rsync"]
+  first, second = filter(runs_lengthgen, calls)
+  assert first == second and "--worker=all" in first
+  expected = [*FLAGS, "--workdir=../bucket", "--multihost"]
+  assert arguments_of_lengthgen(first) == expected
 
 
 def test_a_command_that_fails_is_not_taken_for_a_preemption(launch, tmp_path):
   """Its code is the script's; several workers without a bucket are refused."""
   answer = """
-said = " ".join(call)
-if "networkEndpoints" in said: print("10.0.0.1")
+text = " ".join(call)
+if "networkEndpoints" in text: print("10.0.0.1")
 elif "describe" in call: print("READY")
-if "bin/lengthgen" in said: sys.exit(3)
+if "bin/lengthgen" in text: sys.exit(3)
 """
-  args = [*SCRIPTS["tpu_vm.sh"], tmp_path / "run", "--", *FLAGS]
-  _, calls = launch("tpu_vm.sh", *args, answer=answer, code=3)
+  words = [*SCRIPTS["tpu_vm.sh"], tmp_path / "run", "--", *FLAGS]
+  _, calls = launch("tpu_vm.sh", *words, answer=answer, code=3)
   assert not any("create" in call for call in calls)
-  last = calls[-1]  # what there is comes back all the same
-  assert "scp" in last and str(tmp_path / "run") in last
+  # The workdir comes back all the same.
+  assert {"scp", str(tmp_path / "run")} < set(calls[-1])
   two = answer.replace('"10.0.0.1"', '"10.0.0.1;10.0.0.2"')
-  done, calls = launch("tpu_vm.sh", *args, answer=two, code=2)
+  done, calls = launch("tpu_vm.sh", *words, answer=two, code=2)
   assert "--bucket" in done.stderr
   assert not any("lengthgen.tar.gz" in w for call in calls for w in call)
 
@@ -151,34 +150,30 @@ def test_results_of_a_gpu_machine_come_back_even_if_the_command_fails(
 ):
   answer = 'if "bin/lengthgen" in call[-1]: sys.exit(143)'
   (tmp_path / "run").mkdir()
-  args = ["me@host", tmp_path / "run", "--", *FLAGS]
-  _, calls = launch("gpu.sh", *args, answer=answer, code=143)
-  sent, back = (x for x in calls if x[:2] == ["rsync", "-a"])
-  here, there = f"{tmp_path}/run/", "me@host:lengthgen/run_run/"
-  assert sent[2:] == [here, there] and back[2:] == [there, here]
-  assert calls.index(back) == len(calls) - 1
+  words = ["me@host", tmp_path / "run", "--", *FLAGS]
+  _, calls = launch("gpu.sh", *words, answer=answer, code=143)
+  upload, download = (x for x in calls if x[:2] == ["rsync", "-a"])
+  local, remote = f"{tmp_path}/run/", "me@host:lengthgen/run_run/"
+  assert upload[2:] == [local, remote] and download[2:] == [remote, local]
+  assert calls.index(download) == len(calls) - 1
 
 
-def test_a_job_that_was_told_to_stop_is_queued_again(launch, tmp_path):
-  """What SLURM is handed, run by a shell whose srun is stopped."""
-  args = [*SCRIPTS["slurm.sh"], tmp_path / "run", "--", *FLAGS]
-  done, _ = launch("slurm.sh", "--dry-run", *args)
-  job = done.stdout
+def test_a_stopped_slurm_job_is_queued_again(launch, tmp_path):
+  """The job is run by a shell whose srun is stopped."""
+  words = [*SCRIPTS["slurm.sh"], tmp_path / "run", "--", *FLAGS]
+  job = launch("slurm.sh", "--dry-run", *words)[0].stdout
   srun = f"srun() {{ printf '%s\\n' \"$@\"; return $code; }}; cd {tmp_path}\n"
-  for code, queued in ((143, True), (1, False), (0, False)):
-    head = f"code={code}; SLURM_JOB_ID=7\n{srun}"
-    head += "again() { echo again; exit; }\n"
-    text = job.replace("exec scontrol", "again")  # exec calls no function
-    ran = subprocess.run(
-      ["bash", "-c", head + text], capture_output=True, text=True
-    )
-    lines = ran.stdout.splitlines()
-    assert ("again" in lines) == queued
-    assert ran.returncode == (0 if queued else code)
+  for code, requeued in ((143, True), (1, False), (0, False)):
+    text = f"code={code}; SLURM_JOB_ID=7\n{srun}"
+    text += "again() { echo again; exit; }\n"
+    text += job.replace("exec scontrol", "again")  # exec calls no function
+    shell = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
+    lines = shell.stdout.splitlines()
+    assert ("again" in lines) == requeued
+    assert shell.returncode == (0 if requeued else code)
     assert lines[2:4] == FLAGS and "--multihost" in lines
-  _, calls = launch("slurm.sh", *args)
-  ((_, *words),) = calls
-  assert {"--nodes=2", "--ntasks-per-node=4", "--partition=large"} < set(words)
+  _, ((_, *flags),) = launch("slurm.sh", *words)
+  assert {"--nodes=2", "--ntasks-per-node=4", "--partition=large"} < set(flags)
 
 
 # Sweeps.
@@ -190,91 +185,74 @@ def sweep(monkeypatch):
   return importlib.import_module("sweep")
 
 
-def test_a_sweep_spreads_points_and_leaves_out_what_is_done(
-  sweep, tmp_path, monkeypatch, capsys
-):
-  args = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=1,2,3"]
-  args += ["--devices=cuda:0,cuda:1", "--dry-run"]
-  words = ["sweep.py", *args, "--", "--config.seeds=(0, 1)"]
-  monkeypatch.setattr(sys, "argv", words)
-  sweep.main()
-  lines = [shlex.split(x) for x in capsys.readouterr().out.splitlines()]
-  assert [line[:2] for line in lines] == [
-    ["env", f"CUDA_VISIBLE_DEVICES={n}"] for n in (0, 1, 0)
-  ]
-  assert [line[-2:] for line in lines] == [
-    [f"--config.x.y={n}", "--config.seeds=(0, 1)"] for n in (1, 2, 3)
-  ]
-  assert not list(tmp_path.iterdir())
-  jobs = list(sweep.jobs(sweep.parse(words[1:])))
-  workdir, own = jobs[1]
-  workdir.mkdir()
-  sweep.end(workdir, own)
-  sweep.main()
-  out = capsys.readouterr().out
-  assert f"{workdir} is done" in out and out.count("CUDA_VISIBLE") == 2
-  monkeypatch.setattr(sys, "argv", [*words, "--config.eval.seed=1"])
-  sweep.main()  # another job is not done
-  assert capsys.readouterr().out.count("CUDA_VISIBLE") == 3
-
-
-def test_points_of_two_files_have_two_workdirs(sweep, tmp_path):
-  args = [f"--root={tmp_path}", "--config=a.py:x", "--config=b.py:x"]
-  names = [path.name for path, _ in sweep.jobs(sweep.parse(args))]
-  assert names == ["a-x", "b-x"]
-  args = [f"--root={tmp_path}", "--config=a.py:x,y", "--config=a.py"]
-  names = [path.name for path, _ in sweep.jobs(sweep.parse(args))]
-  assert names == ["x-y", "a"]
-
-
-def test_a_sweep_remembers_what_ended_well(sweep, tmp_path, monkeypatch):
-  """And says what failed; the report is of all."""
-  monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CODE))
-  words = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=0,1"]
-  monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
-  with pytest.raises(SystemExit) as left:
-    sweep.main()
-  good, bad = (workdir for workdir, _ in sweep.jobs(sweep.parse(words)))
-  assert left.value.code == f"failed: {bad}"
-  assert (good / sweep.ENDED).exists() and not (bad / sweep.ENDED).exists()
-  told = (tmp_path / "calls").read_text().splitlines()
-  assert [x.split()[0] for x in told] == ["--config=c.py:a"] * 2 + [
-    "--mode=report"
-  ]
-  with pytest.raises(SystemExit):
-    sweep.main()
-  told = (tmp_path / "calls").read_text().splitlines()[3:]
-  assert len(told) == 2 and "--config.x.y=1" in told[0]
-
-
-# Says what it was told beside the root of its workdir; 1 of the grid fails.
-CODE = """
+# In place of lengthgen: writes its arguments beside the root of its workdir and
+# fails at 1 of the grid.
+CALLED = """
 import pathlib, sys
 (path,) = [x.partition("=")[2] for x in sys.argv if "--workdir" in x]
-path, one = pathlib.Path(path), "--config.x.y=1" in sys.argv
+path, fails = pathlib.Path(path), "--config.x.y=1" in sys.argv
 root = path if "--mode=report" in sys.argv else path.parent
 if root != path: path.mkdir(exist_ok=True)
 with open(root / "calls", "a") as log: print(*sys.argv[1:], file=log)
-sys.exit(one)
+sys.exit(fails)
 """
 
 
+def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
+  """It names what failed, and reports all; a dry run spreads the rest."""
+  monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CALLED))
+  words = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=0,1,2"]
+  monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
+  good, bad, last = (job for job, _ in sweep.jobs(sweep.parse(words)))
+  for points in ("012", "1"):
+    with pytest.raises(SystemExit, match=f"failed: {bad}"):
+      sweep.main()
+    *lines, report = (tmp_path / "calls").read_text().splitlines()
+    (tmp_path / "calls").unlink()
+    assert [line[-1] for line in lines] == list(points)
+    assert "--mode=report" in report
+  assert not (bad / sweep.DONE).exists()
+  (last / sweep.DONE).unlink()
+  dry = [*words, "--devices=cuda:0,cuda:1", "--dry-run", "--"]
+  capsys.readouterr()
+  monkeypatch.setattr(sweep, "LENGTHGEN", ("lengthgen",))
+  for seeds, places in (([], (0, 1)), (["--config.seeds=(0, 1)"], (0, 1, 0))):
+    monkeypatch.setattr(sys, "argv", ["sweep.py", *dry, *seeds])
+    sweep.main()  # with other seeds nothing is done
+    out = capsys.readouterr().out.splitlines()
+    assert (f"== {good} is done" in out) == (not seeds)
+    lines = [shlex.split(x) for x in out if not x.startswith("==")]
+    assert [line[:2] for line in lines] == [
+      ["env", f"CUDA_VISIBLE_DEVICES={n}"] for n in places
+    ]
+    assert all(line[len(line) - len(seeds) :] == seeds for line in lines)
+
+
+def test_points_of_two_files_have_two_workdirs(sweep):
+  for configs, names in (
+    (("a.py:x", "b.py:x"), ["a-x", "b-x"]),
+    (("a.py:x,y", "a.py"), ["x-y", "a"]),
+  ):
+    words = ["--root=r", *(f"--config={config}" for config in configs)]
+    jobs = sweep.jobs(sweep.parse(words))
+    assert [workdir.name for workdir, _ in jobs] == names
+
+
 @pytest.mark.parametrize("device", ("gpu:0", "cuda", "cuda:x"))
-def test_a_device_that_is_none_is_refused(sweep, device, capsys):
-  args = ["--root=r", "--config=c", f"--devices={device}"]
+def test_a_wrong_device_is_refused(sweep, device, capsys):
   with pytest.raises(SystemExit):
-    sweep.parse(args)
+    sweep.parse(["--root=r", "--config=c", f"--devices={device}"])
   assert device in capsys.readouterr().err.splitlines()[-1]
 
 
-# Waits until all three have begun, then says where it is.
+# In place of lengthgen: waits until all jobs have begun, then prints its place.
 MEET = """
 import os, pathlib, sys, time
-own, *all_ = map(pathlib.Path, sys.argv[1:])
-own.write_text("")
-while not all(x.exists() for x in all_): time.sleep(0.01)
+path, *paths = map(pathlib.Path, sys.argv[1:])
+path.write_text("")
+while not all(x.exists() for x in paths): time.sleep(0.01)
 print(os.environ["JAX_PLATFORMS"], os.environ.get("HOST"), os.getcwd())
-sys.exit(own.name == "bad")
+sys.exit(path.name == "bad")
 """
 
 
@@ -288,15 +266,14 @@ def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
   (tools / "ssh").chmod(0o755)
   monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", MEET))
-  names = ("one", "two", "bad")
-  began = [str(tmp_path / name) for name in names]
+  paths = [str(tmp_path / name) for name in ("one", "two", "bad")]
   jobs = [
-    (tmp_path / f"run_{name}", [own, *began])
-    for name, own in zip(names, began, strict=True)
+    (tmp_path / f"run_{os.path.basename(path)}", [path, *paths])
+    for path in paths
   ]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
-  places = [("", core), *sweep.slots((core,), ("first", "second"))]
-  codes = {workdir: code for workdir, code, _ in sweep.run(jobs, places)}
+  places = [("", core), ("first", core), ("second", core)]
+  codes = dict(sweep.run(jobs, places))
   assert codes == {workdir: workdir.name == "run_bad" for workdir, _ in jobs}
   logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
   assert {log[0] for log in logs} == {"cpu"}
@@ -308,7 +285,7 @@ def test_a_place_without_its_tool_fails_and_does_not_hang(
   sweep, tmp_path, monkeypatch
 ):
   monkeypatch.setenv("PATH", str(tmp_path))
-  ((_, code, _),) = sweep.run([(tmp_path / "a", [])], [("host", "")])
+  ((_, code),) = sweep.run([(tmp_path / "a", [])], [("host", "")])
   assert code == 127
 
 

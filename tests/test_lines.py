@@ -14,8 +14,7 @@ from plain_lines import (
   tokens,
 )
 
-from lengthgen_jax.attention import matrices
-from lengthgen_jax.attention.biases.window import Line, shared_lines
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import (
@@ -23,8 +22,10 @@ from lengthgen_jax.attention.lines import (
   LEFT,
   RIGHT,
   WHOLE,
+  Line,
   SiteLines,
   of_seed,
+  shared_lines,
 )
 
 A, B, TARGET, START = range(4)  # segments
@@ -287,7 +288,7 @@ def test_on_a_grid_later_rows_and_later_digits_leak(m):
 def test_leaks_of_matrices():
   values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
   values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
-  own = matrices.SiteMatrix(values)
-  assert own.leak() is None and not own.lined
+  own = SiteMatrix(values)
+  assert own.leak() is None and not own.supports_sparse
   values[1, 0, 2, 1, 3] = -7.0
   assert own.leak() == (1, 0, 2, 1, 3)

@@ -11,8 +11,12 @@ import untrained
 from local_models import BATCH, CYCLIC, Case, model, some_lines
 from plain_lines import one_seed
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, WHOLE
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  WHOLE,
+  Line,
+  shared_lines,
+)
 from lengthgen_jax.certify import receptive_fields
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.certify.transducer import Transducer

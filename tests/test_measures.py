@@ -20,7 +20,7 @@ from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 
 # As many samples as the command that trained it tested: nothing to compile.
-USUAL = door.Test("equal", "equal", (), 2, 64, memory_mb=64)
+USUAL = door.EvalSpec("equal", "equal", (), 2, 64, memory_mb=64)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_attention_along_lines_takes_less_memory(model):
 def test_small_lengths_have_fewer_numbers(model):
   config = get_config()
   config.eval.update(lengths=(1,), samples=(64,))
-  (test,) = evaluate.requested_tests(config, model)
+  (test,) = evaluate.eval_specs(config, model)
   found = measures.accuracy(model, test)
   assert {row["metric"]: row["n"] for row in found} == {
     "em": 9,
@@ -190,15 +190,13 @@ def test_lengths_left_out_take_their_samples_along(samples):
   config = get_config()
   config.eval.update(lengths=(60, 6, 20), samples=samples)
   model = Model(build(config), {}, {})
-  asked = {t.length: t.samples for t in evaluate.requested_tests(config, model)}
-  kept = {
-    t.length: t.samples for t in evaluate.requested_tests(config, model, 20)
-  }
+  asked = {t.length: t.samples for t in evaluate.eval_specs(config, model)}
+  kept = {t.length: t.samples for t in evaluate.eval_specs(config, model, 20)}
   assert kept == {n: asked[n] for n in (6, 20)}
   assert asked == dict(
     zip((60, 6, 20), samples * (3 // len(samples)), strict=True)
   )
-  assert not list(evaluate.requested_tests(config, model, 5))
+  assert not list(evaluate.eval_specs(config, model, 5))
 
 
 def test_every_variant_of_a_test_set_is_a_test():
@@ -210,7 +208,7 @@ def test_every_variant_of_a_test_set_is_a_test():
     repetitions=(1, 3),
     seed=5,
   )
-  tests = list(evaluate.requested_tests(config, Model(build(config), {}, {})))
+  tests = list(evaluate.eval_specs(config, Model(build(config), {}, {})))
   assert [(test.name, test.length) for test in tests] == [
     ("uniform", 4),
     ("uniform", 6),
@@ -218,7 +216,7 @@ def test_every_variant_of_a_test_set_is_a_test():
     ("repeats_2x1", 6),
     ("repeats_2x3", 6),  # which 4 items have no room for
   ]
-  assert tests[-1] == door.Test(
+  assert tests[-1] == door.EvalSpec(
     "repeats_2x3", "repeats", (2, 3), 6, 32, 5, 64, 32
   )
 

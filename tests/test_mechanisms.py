@@ -38,7 +38,7 @@ class ByHand:
     skip: added to the successor that an output shows before the last MLP.
   """
 
-  open_heads = None
+  sparse_plan = None
   scaffold = {}
 
   def __init__(self, stay=0.0, low=0, own=0, skip=0):

@@ -24,7 +24,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.training import loop, mesh, optimizer, train_step
-from lengthgen_jax.training.mesh import ONE
+from lengthgen_jax.training.mesh import SINGLE_DEVICE
 from lengthgen_jax.training.train_step import TrainSpec
 
 DEVICES = 8
@@ -122,7 +122,7 @@ def test_a_run_goes_on_on_another_number_of_devices(
 def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
   devices, seeds, batch, wanted
 ):
-  assert mesh._usual(devices, seeds, batch) == wanted
+  assert mesh.default_shape(devices, seeds, batch) == wanted
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_devices_cannot_hold_is_said_before_anything_is_compiled(
 
 def test_a_test_may_take_its_memory_on_every_device():
   one = trained.Model(untrained.experiment(), {}, {})
-  test = trained.Test("equal", "equal", (), 60, 10**9)
+  test = trained.EvalSpec("equal", "equal", (), 60, 10**9)
   three = mesh.Mesh(Grid(np.empty((1, 3))))
   many_more = dataclasses.replace(one, mesh=three).pass_size(test)
   assert many_more == 3 * one.pass_size(test) > 3
@@ -190,7 +190,11 @@ def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():
   config = changed("mesh=(2, 1)", "seeds=(0, 1)")
   assert fields.retrain_config(config, (0, 1), None).mesh == (2, 1)
   assert fields.retrain_config(config, (1,), None).mesh == ()
-  assert ONE.fit(1, 7) is ONE.fit(3, 7) is ONE
+  assert (
+    SINGLE_DEVICE.for_seeds(1, 7)
+    is SINGLE_DEVICE.for_seeds(3, 7)
+    is SINGLE_DEVICE
+  )
 
 
 def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
@@ -239,12 +243,12 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)
   asked = jax.tree.map(shape, states.params), own, jax.eval_shape(batch)
   model = trained.Model(built, own, {})
-  kept = model.ring(batch())
-  assert model.open_heads and kept
-  for heads in (None, model.open_heads):
-    assert lowers(partial(trained._hits, ONE, built, heads), *asked)
+  kept = model.cache_window(batch())
+  assert model.sparse_plan and kept
+  for heads in (None, model.sparse_plan):
+    assert lowers(partial(trained._hits, SINGLE_DEVICE, built, heads), *asked)
   for ring in (None, kept):
-    told = partial(trained._greedy, ONE, built, built.task.end, ring)
+    told = partial(trained._greedy, SINGLE_DEVICE, built, built.task.end, ring)
     assert lowers(told, *asked, rounds)
-  sums = partial(attention_statistics._sums, ONE, built, "weights")
+  sums = partial(attention_statistics._sums, SINGLE_DEVICE, built, "weights")
   assert lowers(sums, *asked, False)

@@ -14,7 +14,7 @@ from lengthgen_jax.attention.biases import BIASES, file
 from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.models.config import DTYPES, NORMS
+from lengthgen_jax.models.layers import DTYPES, NORMS
 from lengthgen_jax.tasks.packing import KINDS
 
 LONGER = 9  # digits that a batch of width 4 is padded to

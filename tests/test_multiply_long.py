@@ -16,8 +16,8 @@ from lengthgen_jax.attention.candidates import candidates, first, near
 from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.models import decode
 from lengthgen_jax.pipelines import abc, calibrate
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
@@ -400,10 +400,12 @@ def test_room_behind_a_grid_changes_no_exact_match(kind):
 def test_a_ring_of_rows_says_what_the_whole_cache_says():
   own = model()
   batch = typed(["314159*27182818", "999999*99999999"])
-  assert own.ring(batch) == (1, 7)  # a row of the grid
+  assert own.cache_window(batch) == (1, 7)  # a row of the grid
   args = own.experiment, own.params, own.scaffold, batch, jnp.int32(57)
   greedy = np.asarray(decode.greedy(*args, None))
-  assert np.array_equal(greedy, decode.stream(*args, None, own.ring(batch)))
+  assert np.array_equal(
+    greedy, decode.stream(*args, None, own.cache_window(batch))
+  )
   assert len(np.unique(greedy)) > 2
 
 
@@ -416,7 +418,7 @@ def test_rings_hold_lines_that_turn():
     made = lines._replace(
       matrix=put(lines.matrix, matrix), intercept=put(lines.intercept, c)
     )
-    return made.ring(TARGET, batch.rows)
+    return made.cache_window(TARGET, batch.rows)
 
   assert ring(ONE, (-2, 0)) == (1, 14)
   for matrix, c in ((J, (-1, 3)), (J, (0, 2)), (K, (0, 1)), (NO, (1, 2))):

@@ -18,7 +18,7 @@ KEY = jax.random.key(0)
 
 def kept(key, rate, first=0, count=512, shape=(8, 64)):
   numbers = jnp.arange(first, first + count)
-  return np.asarray(Noise(key, numbers).kept(shape, rate))
+  return np.asarray(Noise(key, numbers).dropout_mask(shape, rate))
 
 
 @pytest.mark.parametrize("rate", (0.02, 0.3, 0.9))
@@ -48,8 +48,8 @@ def test_what_one_draw_keeps_says_nothing_of_another():
     "eight examples on": np.roll(own, 8, 0),
     "next key": kept(jax.random.key(1), 0.5),
     "next step": kept(jax.random.fold_in(KEY, 1), 0.5),
-    "a name": np.asarray(noise.of("a").kept((8, 64), 0.5)),
-    "another name": np.asarray(noise.of("b").kept((8, 64), 0.5)),
+    "a name": np.asarray(noise.fold_in("a").dropout_mask((8, 64), 0.5)),
+    "another name": np.asarray(noise.fold_in("b").dropout_mask((8, 64), 0.5)),
   }
   names = list(others)
   for name in names:
@@ -65,10 +65,10 @@ def test_an_example_draws_the_same_alone_and_among_others():
   assert np.array_equal(kept(KEY, 0.3, 37, 5), own[37:42])
   noise = Noise(KEY, jnp.arange(512))
   draw = lambda key: jax.random.normal(key, (2,))
-  part = noise.take(lambda x: x[7::100]).each(draw)
-  np.testing.assert_array_equal(part, noise.each(draw)[7::100])
+  part = noise.take(lambda x: x[7::100]).draw(draw)
+  np.testing.assert_array_equal(part, noise.draw(draw)[7::100])
   keys = jax.random.split(KEY, 3)
-  one = lambda key: Noise(key, jnp.arange(512)).kept((8, 64), 0.3)
+  one = lambda key: Noise(key, jnp.arange(512)).dropout_mask((8, 64), 0.3)
   for axis in ("vmap", "loop"):
     many = np.asarray(over_seeds(one, axis)(keys))
     for key, found in zip(keys, many, strict=True):

@@ -9,10 +9,16 @@ import pytest
 import untrained
 from plain_lines import one_seed, random_lines
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.candidates import Candidates, near
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
-from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  shared_lines,
+)
 from lengthgen_jax.certify.conditions import check_local
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError

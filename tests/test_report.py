@@ -1,38 +1,28 @@
 """A report says what the rows say, in every form, and what is missing."""
 
 import csv
+import html
 import io
 import json
 import re
 import shutil
+import statistics
 import subprocess
 
 import pytest
-from rows import CERTIFIED, row, seeds, without_length
+from rows import CERTIFIED, frontier, row, seeds
 
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.results import (
-  figures,
-  records,
-  report,
-  schema,
-  summary,
-  tables,
-)
+from lengthgen_jax.pipelines import report
+from lengthgen_jax.results import figures, html_report, records
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-def frontier(value, seed, bound=60, **fields):
-  fields = {"bound": bound, "tried": [[6, 300, 300]], "n": 299} | fields
-  return without_length("frontier", value, seed=seed, **fields)
-
-
 ABC = {"method": "abc|x", "stage": "retrain", "config_hash": "abc0"}
+EDITS = [row(metric="edit", value=0.25 * s, seed=s, **ABC) for s in (0, 1)]
 ROWS = {
   "a": [
     *seeds(97, 12, 55),
-    *seeds(0, 3, 0, length=60, bits=None),
+    *seeds(0, 3, 0, length=60),
     *seeds(40, 50, 60, test_set="zeros", stress=True),
     *(frontier(n, seed) for seed, n in enumerate((7.0, 0.0, 5.0))),
   ],
@@ -41,261 +31,255 @@ ROWS = {
     *seeds(100, 99, length=60, **ABC),
     *(frontier(60.0, seed, **ABC) for seed in (0, 1)),
     *(CERTIFIED | ABC | {"value": 1, "seed": seed} for seed in (0, 1)),
-    *(
-      row(metric="edit", value=0.25 * s, lower_bound=None, seed=s, **ABC)
-      for s in (0, 1)
-    ),
+    *(edit | {"lower_bound": None} for edit in EDITS),
   ],
+  "tuned": seeds(20, 20, 20, method="vanilla size=9", config_hash="c"),
+  "wide": seeds(30, 30, 30, width="fixed", config_hash="d"),
 }
 CONFIG = {"seeds": [0, 1, 2], "eval": {"lengths": [6, 60, 200]}}
 
 
+def write_run(root, name: str, rows: list[dict], config: dict) -> None:
+  if rows:
+    records.write(root / name / "results.jsonl", rows)
+  records.write_text(root / name / "config.json", json.dumps(config))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-  """A folder of two runs with results, one without, and their report."""
+  """A folder of four runs with results, one without, and their report."""
   root = tmp_path_factory.mktemp("results")
-  for run, rows in ROWS.items():
-    records.write(root / run / "results.jsonl", rows)
-    records.write_text(root / run / "config.json", json.dumps(CONFIG))
-  records.write_text(root / "c" / "config.json", json.dumps(CONFIG))
-  report.run(root)
+  for name, rows in (ROWS | {"none": []}).items():
+    write_run(root, name, rows, CONFIG)
+  report.write_report(root)
   return root
 
 
-def truth() -> dict:
+def values_by_place() -> dict:
   """{(run, test set, metric, length): {seed: value}} of the rows."""
-  found = {}
+  places = {}
   for run, rows in ROWS.items():
     for one in rows:
       if one["metric"] in ("em", "edit", "frontier"):
         place = run, one["test_set"], one["metric"], one["length"]
-        found.setdefault(place, {})[one["seed"]] = one["value"]
-  return found
+        places.setdefault(place, {})[one["seed"]] = one["value"]
+  return places
 
 
-def middle(values) -> float:
-  values = sorted(values)
-  half = len(values) // 2
-  return (
-    values[half] if len(values) % 2 else sum(values[half - 1 : half + 1]) / 2
-  )
+def text_of(markup: str) -> str:
+  return html.unescape(re.sub(r"<[^>]*>", "", markup.replace("<small>", " ")))
 
 
-def data(root) -> dict:
-  """What the page shows."""
-  text = (root / "report.html").read_text()
-  return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+def page_lines(page: str) -> list[dict[str, str]]:
+  """The lines that all tables of a page show, by column, and their fold."""
+  lines = []
+  for fold in re.split(r"<details[^>]*>", page):
+    name = re.search(r"<summary>(.*?)</summary>", fold)
+    for table in re.findall(r"<table>(.*?)</table>", fold, re.S):
+      head, *body = re.findall(r"<tr>(.*?)</tr>", table, re.S)
+      find = lambda line: re.findall(r"<t[hd](.*?)</t[hd]>", line, re.S)
+      names = [text_of(f"<{cell}").strip() for cell in find(head)]
+      for line in body:
+        texts = [text_of(f"<{cell}").strip() for cell in find(line)]
+        titles = re.findall(r'title="(.*?)"', line)
+        cells = dict(zip(names, texts, strict=True))
+        fold_name = name[1] if name else ""
+        lines.append(cells | {"fold": fold_name, "titles": titles})
+  return lines
 
 
 def test_csv_holds_the_numbers_of_the_rows(root):
-  lines = list(csv.DictReader(io.StringIO((root / "report.csv").read_text())))
-  found = {}
-  for line in lines:
+  lines = {}
+  for line in csv.DictReader(io.StringIO((root / "report.csv").read_text())):
     length = int(line["length"]) if line["length"] else None
     place = line["run"], line["test_set"], line["metric"], length
-    assert place not in found
-    found[place] = line
-  wanted = truth()
-  assert set(found) == set(wanted)
-  for place, line in found.items():
-    values = wanted[place].values()
-    pick = (max, min) if place[2] == "edit" else (min, max)
-    assert float(line["median"]) == pytest.approx(middle(values))
-    assert float(line["worst"]) == pick[0](values)
-    assert float(line["best"]) == pick[1](values)
+    assert place not in lines
+    lines[place] = line
+  places = values_by_place()
+  assert set(lines) == set(places)
+  for (run, test_set, metric, length), line in lines.items():
+    values = places[run, test_set, metric, length].values()
+    worst, best = (max, min) if metric == "edit" else (min, max)
+    assert float(line["median"]) == statistics.median(values)
+    assert float(line["worst"]) == worst(values)
+    assert float(line["best"]) == best(values)
     assert int(line["seeds"]) == len(values) and line["asked"] == "3"
-    assert line["certified"] == ("∀" if place[0] != "a" else "")
-    assert line["n"] == ("299" if place[2] == "frontier" else "100")
-  assert float(found["a", "equal", "em", 6]["bound"]) == pytest.approx(
-    min(r["lower_bound"] for r in seeds(97, 12, 55)), abs=1e-9
-  )
+    assert line["certified"] == ("∀" if run == "b_&_%" else "")
+    assert line["n"] == ("299" if metric == "frontier" else "100")
+  lower_bounds = [one["lower_bound"] for one in seeds(97, 12, 55)]
+  bound = float(lines["a", "equal", "em", 6]["bound"])
+  assert bound == pytest.approx(min(lower_bounds), abs=1e-9)
 
 
 def test_the_page_holds_the_numbers_of_the_rows(root):
-  shown = {}
-  for line in data(root)["lines"]:
-    for length, cell in line["cells"].items():
-      place = line["run"], line["test set"], line["metric"], int(length)
-      shown.setdefault(place, {})[line["seed"]] = cell[0]
-    if line["frontier"]:
-      place = line["run"], line["test set"], "frontier", None
-      shown.setdefault(place, {})[line["seed"]] = line["frontier"][0]
-  wanted = truth()
-  # The frontier stands beside every exact match of the same test set.
-  assert set(shown) == set(wanted)
-  for place, cells in shown.items():
-    values = wanted[place]
-    assert cells.pop("median") == pytest.approx(middle(values.values()))
-    if place[1] != "zeros":  # hard inputs have the median alone
-      assert {int(seed): value for seed, value in cells.items()} == values
+  lines = page_lines((root / "report.html").read_text())
+  places = values_by_place()
+  for line in lines:
+    metric = "edit" if "edit" in line["fold"] else "em"
+    test_set = line.get("test set", "equal")
+    columns = [name for name in line if name.isdigit() and line[name] != "–"]
+    for column, title in zip(columns, line["titles"], strict=True):
+      values = places.pop((line["run"], test_set, metric, int(column)))
+      shares = [f"{100 * value:.1f}" for value in values.values()]
+      assert title == f"{' '.join(shares)}; n=100"
+      median = 100 * statistics.median(values.values())
+      assert float(line[column].split()[0]) == pytest.approx(median)
+  assert {metric for _, _, metric, _ in places} == {"frontier"}
+  shown = {line["run"]: line for line in lines if not line["fold"]}
+  assert shown["a"]["6"] == "55.0 (12.0) [7.1]"
+  assert shown["a"]["frontier"] == "5 (0)"
+  assert shown["b_&_%"]["frontier"] == "∀"
+  assert shown["b_&_%"]["seeds"] == "2 of 3 ∀"
 
 
-FORMS = {
-  "md": (r"(?<!\\)\|", "∀", "abc\\|x (retrain)", "b_&_%"),
-  "tex": (
-    r"(?<!\\)&",
-    r"$\forall$",
-    r"abc\textbar{}x (retrain)",
-    r"b\_\&\_\%",
-  ),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_tables_hold_the_numbers_of_the_rows(root, form):
-  separator, mark, method, run = FORMS[form]
-  text = (root / f"report.{form}").read_text()
-  exact = text.split("task", 2)[1]  # before the table of edit distances
-  lines = [
-    [cell.strip() for cell in re.split(separator, line.strip("| \\"))]
-    for line in exact.splitlines()
+def test_the_page_shows_main_methods_and_what_tells_them_apart(root):
+  lines = page_lines((root / "report.html").read_text())
+  assert [(line["fold"], line["method"]) for line in lines] == [
+    ("", "abc|x (retrain)"),
+    ("", "vanilla width fixed"),
+    ("", "vanilla width natural"),
+    ("1 lines with other fields", "vanilla size=9"),
+    ("1 lines on other and hard inputs", "vanilla"),
+    ("1 lines of edit distance, % of the output", "abc|x (retrain)"),
   ]
-  lines = {(own[4], own[2]): own for own in lines if len(own) == 9}
-  assert len(lines) == 4  # with the rule or the rest of the head
-  assert lines["a", "equal"][5:] == [
-    "3",
-    "55.0 (worst 12.0) [7.1]",
-    "0.0 [0.0]",
-    "5 (worst 0)",
-  ]
-  abc = lines[run, "equal"]
-  assert abc[:2] == ["addition", method] and abc[5] == f"2 of 3 {mark}"
-  assert abc[6:] == ["100.0 [97.0]", "99.5 (worst 99.0) [95.3]", mark]
-  assert text.count("task") == 2 and "25.0" not in exact
-  assert "12.5 (worst 25.0)" in text
+  # Where no method is a preset's own, nothing is folded.
+  (line,) = page_lines(html_report.page("title", ROWS["tuned"]))
+  assert line["fold"] == ""
 
 
 def test_what_is_missing_is_said(root):
-  said = data(root)["missing"]
-  assert said == [
+  page, text = ((root / f"report.{x}").read_text() for x in ("html", "md"))
+  gaps = [
     "a lacks lengths 200",
     "b_&_% (retrain) lacks seeds 2",
     "b_&_% lacks lengths 200",
-    "c has no results yet",
+    "none has no results yet",
+    "tuned lacks lengths 60, 200",
+    "wide lacks lengths 60, 200",
   ]
-  text = (root / "report.md").read_text()
-  assert all(f"Missing: {line}." in text for line in said)
+  items = re.findall(r"<li>(.*?)</li>", page)
+  assert list(map(html.unescape, items)) == gaps
+  assert re.findall(r"^Missing: (.*)\.$", text, re.M) == gaps
 
 
-def test_every_figure_is_on_the_page(root):
-  names = {figure["name"] for figure in data(root)["figures"]}
-  files = {path.stem for path in (root / "figures").glob("*.png")}
-  assert names == files
-  assert "addition_natural_hard" in names
+def test_the_page_has_every_figure_and_fetches_nothing(root):
+  page = (root / "report.html").read_text()
+  names = set(re.findall(r"<figcaption>(.*?)</figcaption>", page))
+  assert names == {path.stem for path in (root / "figures").glob("*.png")}
+  assert "addition_natural_em_by_test_set" in names
+  rest = re.sub(r'src="data:[^"]*"', "", page)
+  assert not re.search(r"https?://|<link|<iframe|@import|url\(|fetch\(", rest)
+  assert rest.count("<script") == 1 and " src=" not in rest
 
 
-def test_the_page_fetches_nothing(root):
-  text = (root / "report.html").read_text()
-  page = re.sub(r'src="data:[^"]*"|"source": "data:[^"]*"', "", text)
-  assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
-  assert not re.search(r"<link|<iframe|@import|url\(|fetch\(|XMLHttp", page)
-  assert page.count("<script") == 2 and " src=" not in page
-
-
-def browse(root, tmp_path, hash="", script="") -> str:
+def browse(root, folder, width=1300, hash="", script="") -> str:
   """The page's elements after its script, and another one, have run."""
   text = (root / "report.html").read_text()
-  page = tmp_path / "page.html"
-  script = f"<script>{script}</script></body>"
-  page.write_text(text.replace("</body>", script))
-  done = subprocess.run(
-    [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    + ["--virtual-time-budget=2000", f"--user-data-dir={tmp_path / 'chrome'}"]
-    + [f"file://{page}#{hash}"],
-    capture_output=True,
-    text=True,
-    timeout=120,
-  )
+  page = folder / "page.html"
+  page.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+  command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu"]
+  command += ["--dump-dom", f"--window-size={width},900"]
+  command += [f"--user-data-dir={folder / 'chrome'}", f"file://{page}{hash}"]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=120)
   assert done.returncode == 0, done.stderr
   return done.stdout
 
 
-def cells(dom: str) -> list[dict[str, str]]:
-  """Text of the table's lines, by column."""
-  head, body = re.search(
-    r"<thead>(.*?)<tbody>(.*?)</tbody>", dom, re.S
-  ).groups()
-  strip = lambda html: re.sub(r"<[^>]*>", "", html).replace("&amp;", "&")
-  names = list(map(strip, re.findall(r"<th .*?>(.*?)</th>", head, re.S)))
-  lines = re.findall(r"<tr>(.*?)</tr>", body, re.S)
-  find = lambda line: re.findall(r"<td.*?>(.*?)</td>", line, re.S)
-  return [dict(zip(names, map(strip, find(x)), strict=True)) for x in lines]
+in_browser = pytest.mark.skipif(not CHROMIUM, reason="chromium is missing")
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
-def test_a_browser_shows_sorts_filters_and_answers_the_mouse(root, tmp_path):
-  dom = browse(root, tmp_path)
-  found = cells(dom)
-  assert [x["run"] for x in found] == ["b_&_%", "a"]  # without hard inputs
-  assert [found[1][x] for x in ("6", "60", "frontier")] == [
-    *("55.0 (12.0) [7.1]", "0.0 [0.0]", "5 (0)")
-  ]
-  assert found[0]["frontier"] == "∀" and found[0]["seed"] == "2 of 3 ∀"
-  assert dom.count("<circle") == 4 and "c has no results yet" in dom
-  # By the address: hard inputs, one seed, sorted by the longest length.
-  dom = browse(root, tmp_path, "test+set=all&seed=1&sort=6&order=down")
-  found = cells(dom)
-  assert [x["6"].split()[0] for x in found] == ["100.0", "12.0"]
-  assert "seed" not in found[0]  # the filter says it
-  dom = browse(root, tmp_path, "test+set=all")
-  found = [x["test set"] for x in cells(dom)]
-  assert found == ["equal", "equal", "zeros"]
-  # By hand: a filter, a heading, a point.
+@in_browser
+def test_a_browser_sorts_and_filters(root, tmp_path):
   script = """
-    const box = document.querySelector("select[name=run]");
-    box.value = "a"; box.onchange();
-    setTimeout(() => {
-      const heads = [...document.querySelectorAll("th")];
-      heads.find(x => x.textContent === "frontier").click();
-      setTimeout(() => {
-        const dot = document.querySelectorAll("circle")[0];
-        dot.dispatchEvent(new Event("mouseenter"));
-      }, 50);
-    }, 50);"""
+    const heads = [...document.querySelectorAll("thead th")];
+    heads.find(head => head.textContent === "frontier").click();"""
   dom = browse(root, tmp_path, script=script)
-  assert len(cells(dom)) == 1 and "run" not in cells(dom)[0]
-  assert re.search(r'aria-sort="ascending"[^>]*>frontier', dom)
-  tip = re.search(r'id="tip"[^>]*>(.*?)</div>', dom, re.S)[1]
-  for words in ("length 6 digits", "median 55.0 %", "lower bound", "n = 100"):
-    assert words in tip
-  assert "worst: 7.1 %" in tip and "seeds: 3" in tip
+  sort = re.search(r'aria-sort="(\w+)">frontier', dom)
+  assert sort and sort[1] == "descending"
+  shown = [line["frontier"] for line in page_lines(dom) if not line["fold"]]
+  assert shown == ["∀", "5 (0)", "–"]
+  dom = browse(root, tmp_path, hash="#filter=zeros%20vanilla")
+  (line,) = page_lines(dom)
+  assert (line["run"], line["test set"]) == ("a", "zeros")
+  assert dom.count('<details open="">') == 1
 
 
-def test_a_line_has_the_frontier_that_was_looked_for_furthest():
-  rows = [*seeds(1, 2, 3), *(frontier(20.0, s, bound=20) for s in range(3))]
-  rows += [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
-  (line,) = summary.lines(rows)
-  assert (line.frontier.median, line.frontier.limit) == (32.5, 40)
-  assert line.frontier.seeds == 2
-  assert tables.frontier(line) == "32.5 (worst 30) of 2"
-  (line,) = summary.lines(rows[:6])
-  assert tables.frontier(line) == "≥ 20"
-
-
-def test_rows_of_different_conditions_share_no_cell():
-  both = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
-  with pytest.raises(UsageError) as error:
-    schema.only_group(both, "addition, vanilla")
-  assert str(error.value) == (
-    "addition, vanilla: rows of different conditions: vanilla, step 500;"
-    " vanilla, step 700"
+@in_browser
+@pytest.mark.parametrize("width", (1300, 420))
+def test_a_browser_shows_names_and_numbers_at_once(root, tmp_path, width):
+  """Also where a table is wider than the window and is scrolled."""
+  script = """
+    const box = document.querySelector(".wide");
+    const row = box.querySelector("tbody tr");
+    const right = row.cells[2].getBoundingClientRect().right;
+    box.style.maxWidth = "250px";
+    box.scrollLeft = 60;
+    const [name, frame] = [row.cells[0], box].map(
+      node => node.getBoundingClientRect());
+    document.title = JSON.stringify(
+      [right, name.left - frame.left, box.scrollLeft, innerWidth]);"""
+  dom = browse(root, tmp_path, width, script=script)
+  right, gap, scrolled, inner = json.loads(
+    html.unescape(re.search(r"<title>(\[.*?\])</title>", dom)[1])
   )
-  assert schema.only_group(both[:3], "one").seeds == "3"
+  assert right <= min(width, inner) and gap <= 1 and scrolled == 60
 
 
-def test_rows_without_a_config_are_one_line(tmp_path):
-  records.write(tmp_path / "run" / "results.jsonl", seeds(1, 2, 3))
+# What was varied, and what is refused.
+
+
+def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
+  """Between runs of one method, not what sets the methods apart, against
+  lines of runs that differ in nothing else, words included."""
+  labels = {}
+
+  def save(figure, path):
+    lines = figure.axes[0].get_lines()
+    labels[path.name] = [line.get_label() for line in lines]
+    figures.plt.close(figure)
+    return path
+
+  monkeypatch.setattr(figures, "save", save)
+  monkeypatch.setattr(html_report, "page", lambda *_: "")
+  runs = [("x", 0, "a"), ("x", 9, "a"), ("x", 0, "b"), ("x", 9, "b")]
+  runs += [("y", 0, "a"), ("y", 9, "a")]
+  for i, (method, size, kind) in enumerate(runs):
+    config = {
+      "sequences": {"size": size, "buckets": [5, 9]},
+      "bias": {"kind": kind},
+      "retrain": {"train": {"batch_size": {"x": 32, "y": 64}[method]}},
+      "eval": {"memory_mb": i},
+    }
+    fields = {"method": method, "config_hash": str(i), "step": 100 * i}
+    write_run(tmp_path, f"run{i}", [*seeds(i, 2, 3, **fields)], config)
+  table = report.write_report(tmp_path)
+  assert len(table.splitlines()) == 2 + len(runs)
+  assert (tmp_path / "report.md").read_text() == table + "\n"
+  by_size = "addition_natural_equal_by_sequences.size.png"
+  assert set(labels) == {"addition_natural_em_by_length.png", by_size}
+  assert labels[by_size] == ["x, kind=a", "x, kind=b", "y, kind=a"]
+  by_length = labels["addition_natural_em_by_length.png"]
+  names = [f"{method}, run{i}" for i, (method, *_) in enumerate(runs)]
+  assert by_length[: len(runs)] == names
+
+
+def test_a_folder_without_exact_match_is_refused(tmp_path):
+  for rows in ([], [CERTIFIED]):
+    write_run(tmp_path, "run", rows, {})
+    with pytest.raises(UsageError, match="no results.jsonl with exact match"):
+      report.write_report(tmp_path)
+
+
+def test_results_without_a_readable_config_are_one_line(tmp_path):
+  path = tmp_path / "run" / "results.jsonl"
+  records.write(path, seeds(1, 2, 3))
   with pytest.raises(UsageError, match="no config.json beside it") as error:
-    report.run(tmp_path)
+    report.write_report(tmp_path)
   assert "\n" not in str(error.value)
   for text in ("{", "[]", '{"eval": 3}', '{"seeds": 3}'):
     records.write_text(tmp_path / "run" / "config.json", text)
     with pytest.raises(UsageError, match="config.json: cannot be read"):
-      report.run(tmp_path)
-
-
-@pytest.mark.parametrize("draw", figures.DRAW.values())
-def test_a_figure_with_nothing_to_show_is_one_line(draw):
-  for rows in ([], [CERTIFIED]):
-    with pytest.raises(UsageError, match="^a figure with nothing to show"):
-      draw(rows, None, "title")
+      report.write_report(tmp_path)
+  records.write(path, [{"method": "vanilla"}])
+  with pytest.raises(UsageError, match="line 1 lacks"):
+    report.write_report(tmp_path)

@@ -1,99 +1,107 @@
-"""Rows: one vocabulary, never two conditions in one cell or point."""
+"""Rows: one vocabulary, and never two conditions in one cell of a table."""
 
-import json
+import functools
 
 import numpy as np
 import pytest
-from rows import CERTIFIED, CONDITIONS, row, seeds
+from rows import CERTIFIED, CONDITIONS, frontier, row, seeds
 from scipy import stats
 
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import measures
-from lengthgen_jax.results import figures as plots
-from lengthgen_jax.results import records, report, schema, tables
+from lengthgen_jax.results import records, summary, tables
 
-# The vocabulary.
+INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
 
-
-def test_every_condition_and_the_seeds_own_make_a_row_unique():
-  assert set(schema.KEY) - set(schema.GROUP) == {"seed", "stopped_at"}
-  assert set(schema.GROUP) - set(schema.KEY) == {"run", "bound"}
-  inside = {"part", "layer", "head", "line"}  # of a model, in rows of probes
-  known = set(CONDITIONS) - {"seeds_asked"} | {"metric"} | inside
-  assert set(schema.KEY) == known
-  assert schema.key(row()) == schema.key(row(**dict.fromkeys(inside)))
-  for name in inside:
-    assert schema.key(row(**{name: 1})) != schema.key(row(**{name: 0}))
-  assert schema.flaw(row()) == schema.flaw(CERTIFIED) == ""
+# Rows and their files.
 
 
-@pytest.mark.parametrize("field", schema.KEY)
+def test_all_conditions_and_the_seeds_make_a_row_unique():
+  assert set(records.KEY) - set(records.CONDITIONS) == {"seed", "stopped_at"}
+  assert set(records.CONDITIONS) - set(records.KEY) == {"run", "bound"}
+  conditions = {*CONDITIONS, "metric", *INSIDE} - {"seeds_asked"}
+  assert set(records.KEY) == conditions
+  # Kept rows may lack what probes alone have.
+  assert records.key(row()) == records.key(row(**dict.fromkeys(INSIDE)))
+  assert records.flaw(row()) == records.flaw(CERTIFIED) == ""
+
+
+@pytest.mark.parametrize("field", records.KEY)
 def test_rows_that_differ_in_a_key_field_are_both_kept(field, tmp_path):
   path = tmp_path / "results.jsonl"
-  records.merge(path, [row()])
-  records.merge(path, [row() | {field: "another"}])
+  records.merge(path, [row(), row() | {field: 0 if field in INSIDE else "?"}])
+  records.merge(path, [row(n=1)])
   assert len(records.read_results(path)) == 2
 
 
 def test_rows_are_replaced_by_key(tmp_path):
   path = tmp_path / "results.jsonl"
-  other = row(eval_seed=1)
+  other, new = row(eval_seed=1), row(40, n=7, seeds_asked=9)
   records.merge(path, [row(30), other, CERTIFIED])
-  records.merge(path, [row(40, n=7, seeds_asked=9), CERTIFIED])
-  assert records.read(path) == [other, row(40, n=7, seeds_asked=9), CERTIFIED]
+  records.merge(path, [new, CERTIFIED])
+  assert records.read(path) == [other, new, CERTIFIED]
   assert not list(tmp_path.glob("*.new"))
 
 
-def test_fields_outside_the_schema_are_refused(tmp_path):
+def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
+  """Whatever the version and the seed of tests: what is withdrawn no longer
+  counts."""
   path = tmp_path / "results.jsonl"
-  with pytest.raises(ValueError, match="unknown colour"):
-    records.merge(path, [row() | {"colour": "red"}])
-  lacking = row()
-  del lacking["unit"]
-  with pytest.raises(ValueError, match="lacks unit"):
-    records.merge(path, [lacking])
-  assert not path.exists()
+  first = CERTIFIED | {"value": 1}
+  records.merge(path, [row(), first])
+  assert len(summary.proved(records.read_results(path))) == 1
+  withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
+  records.merge(path, [CERTIFIED | withdrawn])
+  rows = records.read_results(path)
+  assert len(rows) == 2 and not summary.proved(rows)
+  # Nor where both stand in one list, as rows of several files do.
+  assert not summary.proved([first, first | withdrawn])
 
 
-def test_a_file_of_another_version_is_one_line(tmp_path):
-  path = tmp_path / "run" / "results.jsonl"
-  for old in ({"method": "vanilla"}, row() | {"old": 1}, 3):
-    records.write(path, [row(), old])
-    for use in (
-      lambda: records.merge(path, [row()]),
-      lambda: report.run(tmp_path),
-    ):
-      with pytest.raises(UsageError) as error:
-        use()
-      text = str(error.value)
-      assert str(path) in text and "line 2" in text and "\n" not in text
-    assert records.read(path) == [row(), old]
+@pytest.mark.parametrize(
+  "fields, words",
+  [({"colour": "red"}, "unknown colour"), ({"value": "1"}, "value='1'")],
+)
+def test_a_row_outside_the_schema_is_not_written(fields, words, tmp_path):
+  with pytest.raises(ValueError, match=words):
+    records.merge(tmp_path / "results.jsonl", [row() | fields])
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  "old_row", [{"method": "vanilla"}, row() | {"old": 1}, 3]
+)
+def test_a_file_of_another_version_is_one_line(old_row, tmp_path):
+  path = tmp_path / "results.jsonl"
+  records.write(path, [row(), old_row])
+  with pytest.raises(UsageError) as error:
+    records.merge(path, [row()])
+  text = str(error.value)
+  assert str(path) in text and "line 2" in text and "\n" not in text
+  assert records.read(path) == [row(), old_row]
 
 
 def test_a_torn_line_ends_a_log(tmp_path):
   path = tmp_path / "metrics.jsonl"
   rows = [{"step": n, "seed": seed} for n in (1, 2) for seed in (0, 1)]
+  torn = lambda: path.write_text(path.read_text() + '{"st')
   records.write(path, rows)
-  path.write_text(path.read_text() + '{"st')
+  torn()
   assert records.read(path) == rows
   records.drop_after(path, {0: 1, 1: 2})  # seeds may be at different steps
-  assert records.read(path) == [rows[0], rows[1], rows[3]]
-  assert records.read(tmp_path / "none") == []
-  path.write_text(path.read_text() + '{"st')
+  remaining = [rows[0], rows[1], rows[3]]
+  assert records.read(path) == remaining
+  torn()
   records.append(path, [{"step": 3, "seed": 0}])
-  assert records.read(path) == [
-    rows[0],
-    rows[1],
-    rows[3],
-    {"step": 3, "seed": 0},
-  ]
+  assert records.read(path) == [*remaining, {"step": 3, "seed": 0}]
+  assert records.read(tmp_path / "none") == []
 
 
 def test_a_damaged_line_loses_none_of_the_others(tmp_path):
   path = tmp_path / "results.jsonl"
   records.write(path, seeds(1, 2, 3))
-  lines = path.read_text().splitlines()
-  text = "\n".join([lines[0], "<<<<<<< HEAD", *lines[1:], ""])
+  first, *others = path.read_text().splitlines()
+  text = "\n".join([first, "<<<<<<< HEAD", *others, ""])
   path.write_text(text)
   for use in (records.read, lambda path: records.merge(path, [row(4)])):
     with pytest.raises(UsageError, match="line 2 is damaged"):
@@ -104,153 +112,169 @@ def test_a_damaged_line_loses_none_of_the_others(tmp_path):
     records.read(path)
 
 
-# Groups.
-
-
-def pools(group) -> dict:
-  """{length: {seed: step}} of a group; no seed is there twice."""
-  found = {}
-  for one in group.rows:
-    there = found.setdefault(one["length"], {})
-    assert one["seed"] not in there
-    there[one["seed"]] = one["step"]
-  return found
+# Lines: rows pooled over seeds.
 
 
 @pytest.mark.parametrize(
-  "field", [f for f in schema.GROUP if f not in ("length", "bits")]
+  "field",
+  [name for name in records.CONDITIONS if name not in ("length", "bits")],
 )
 def test_another_condition_is_another_line_with_another_name(field):
   values = {"leak": True, "step": 700, "eval_seed": 1, "train_length": 8}
   other = {field: values.get(field, "another")}
-  found = schema.groups(seeds(1, 2) + seeds(3, 4, **other))
-  assert [len(group.rows) for group in found] == [2, 2]
-  assert len({group.name for group in found}) == 2
-  beside = schema.groups([row(), row(**other)], shown=(field,))
+  lines = summary.pool(seeds(1, 2) + seeds(3, 4, **other))
+  assert [len(line.rows) for line in lines] == [2, 2]
+  assert len({line.name for line in lines}) == 2
+  # A condition that a reader sees beside the name is not in it, but for these.
+  first, second = summary.pool([row(), row(**other)], shown=(field,))
   always = ("method", "stage", "leak", "eval_seed", "checkpoint")
-  assert (beside[0].name == beside[1].name) == (field not in always)
+  assert (first.name == second.name) == (field not in always)
 
 
-def test_bits_follow_from_the_length():
-  found = schema.groups([row(length=6, bits=20), row(length=60, bits=200)])
-  assert len(found) == 1
+def test_what_is_no_condition_shares_a_line():
+  bits = [row(length=6, bits=20), row(length=60, bits=200)]
+  stops = [row(seed=seed, stopped_at=100 * seed) for seed in range(3)]
+  assert len(summary.pool(bits)) == 1
+  (line,) = summary.pool(stops)
+  assert (line.name, line.seed_count, line.seeds) == ("vanilla", "3", [0, 1, 2])
 
 
-def test_seeds_that_stopped_by_themselves_share_a_line():
-  found = schema.groups([row(seed=s, stopped_at=100 * s) for s in range(3)])
-  assert len(found) == 1 and found[0].seeds == "3"
-  assert found[0].name == "vanilla"
-
-
-def test_a_row_written_twice_counts_once():
-  (group,) = schema.groups([row(10), row(20), row(30, seed=1)])
-  assert [one["correct"] for one in group.rows] == [20, 30]
+def test_of_a_seed_the_last_evaluation_counts():
+  (line,) = summary.pool([row(10), row(20), row(30, seed=1)])
+  assert [row["correct"] for row in line.rows] == [20, 30]
 
 
 def test_best_steps_are_the_seeds_own():
-  best = lambda seed, step, **fields: row(
-    seed=seed, step=step, checkpoint="best", **fields
-  )
-  (group,) = schema.groups([best(0, 300), best(1, 500), best(2, 400)])
-  assert group.name == "vanilla (checkpoint best)" and group.seeds == "3"
+  best = lambda *steps: [
+    row(seed=seed, step=step, checkpoint="best")
+    for seed, step in enumerate(steps)
+  ]
   # Trained on, seeds 1 and 2 got better: each counts once, as it was last.
-  first = [best(seed, step) for seed, step in enumerate((3, 5, 4))]
-  (group,) = schema.groups(first + [best(1, 8), best(2, 7)])
-  assert pools(group) == {6: {0: 3, 1: 8, 2: 7}}
+  (line,) = summary.pool(best(3, 5, 4) + best(3, 8, 7)[1:])
+  assert line.name == "vanilla (checkpoint best)" and line.seed_count == "3"
+  assert {row["seed"]: row["step"] for row in line.rows} == {0: 3, 1: 8, 2: 7}
 
 
-def test_name_says_what_is_not_as_usual():
-  assert schema.name(row()) == "vanilla"
+def test_a_name_says_what_is_not_as_usual():
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
-  assert (
-    schema.name(marked)
-    == "vanilla (retrain, checkpoint best, eval.seed 1) LEAK"
+  marks = "(retrain, checkpoint best, eval.seed 1) LEAK"
+  assert summary.model_name(row()) == "vanilla"
+  assert summary.model_name(marked) == f"vanilla {marks}"
+
+
+def test_rows_of_different_conditions_are_refused_where_one_line_is_needed():
+  rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
+  assert summary.single_line(rows[:3], "one").seed_count == "3"
+  with pytest.raises(UsageError) as error:
+    summary.single_line(rows, "addition, vanilla")
+  assert str(error.value) == (
+    "addition, vanilla: rows of different conditions: vanilla, step 500;"
+    " vanilla, step 700"
   )
+
+
+def test_a_line_has_the_frontier_that_was_looked_for_furthest():
+  near = [frontier(20.0, seed, bound=20) for seed in range(3)]
+  far = [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
+  (line,) = summary.lines([*seeds(1, 2, 3), *far, *near])
+  assert (line.frontier.median, line.frontier.limit) == (32.5, 40)
+  assert tables.frontier_text(line) == "32.5 (worst 30) of 2"
+  (line,) = summary.lines([*seeds(1, 2, 3), *near])
+  assert tables.frontier_text(line) == "≥ 20"
+  assert len(summary.pool(far + near)) == 2
+
+
+def test_a_proof_is_of_one_seed_of_one_run():
+  rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100)]
+  proofs = [CERTIFIED | {"value": 1, "run": "a", "seed": s} for s in (0, 1)]
+  proof_texts = lambda rows: [line.proof for line in summary.lines(rows)]
+  assert proof_texts(rows + proofs) == [" ∀", ""]
+  assert proof_texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
+  assert summary.lines(rows + proofs[1:])[0].proved_seeds == {1}
 
 
 # Tables.
 
 
 def test_table_has_a_line_per_seed_and_the_median():
-  text = tables.of_run([*seeds(80, 100, 90), CERTIFIED]).splitlines()
-  assert text[0].startswith("addition: exact match in % by length in digits;")
-  names = [line.split()[:4] for line in text[3:]]
-  wanted = [("0", "80.0"), ("1", "100.0"), ("2", "90.0"), ("median", "90.0")]
-  assert names == [["vanilla", "equal", *pair] for pair in wanted]
-  bits = tables.of_run([row(bits=20), row(length=60, bits=200)])
+  head, *lines = tables.run_table([*seeds(80, 100, 90), CERTIFIED]).splitlines()
+  assert head.startswith("addition: exact match in % by length in digits;")
+  shown = [line.split()[:4] for line in lines[2:]]
+  cells = [("0", "80.0"), ("1", "100.0"), ("2", "90.0"), ("median", "90.0")]
+  assert shown == [["vanilla", "equal", *pair] for pair in cells]
+  bits = tables.run_table([row(bits=20), row(length=60, bits=200)])
   assert "in digits (bits);" in bits and "60 (200)" in bits
-  assert tables.of_run([CERTIFIED]) == "no exact match was measured"
+  assert tables.run_table([CERTIFIED]) == "no exact match was measured"
 
 
 def test_evaluations_at_two_steps_share_no_cell():
   """Evaluated at step 500, trained on, evaluated at step 700."""
-  both = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
-  lines = tables.of_run(both).splitlines()[3:]
+  rows = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
+  lines = tables.run_table(rows).splitlines()[3:]
+  assert len(lines) == 8
   assert [line.split()[1:] for line in lines if "median" in line] == [
     ["step", "500", "equal", "median", "20.0"],
     ["step", "700", "equal", "median", "100.0"],
   ]
-  assert len(lines) == 8
-  _, *cells = tables.of_runs([one | {"run": "a"} for one in both])
-  assert [cell[1] for cell in cells] == [
-    f"vanilla, step {n}" for n in (500, 700)
-  ]
-  assert cells[0][5:] == ["3", "20.0 (worst 0.0) [0.0]"]
-  assert cells[1][-1].startswith("100.0 (worst 90.0) [8")
+  _, first, second = tables.runs_grid([one | {"run": "a"} for one in rows])
+  assert (first[1], second[1]) == ("vanilla, step 500", "vanilla, step 700")
+  assert first[5:] == ["3", "20.0 (worst 0.0) [0.0]"]
+  assert second[-1].startswith("100.0 (worst 90.0) [8")
 
 
 def test_tables_say_how_many_of_the_seeds():
-  """That ABC's survivors are not taken for all of its seeds."""
+  """ABC's survivors are not taken for all of its seeds."""
   vanilla = seeds(0, 0, 0, 0, 0, seeds_asked=5)
   abc = seeds(100, 90, method="abc", stage="retrain", seeds_asked=5)
-  text = tables.of_run(vanilla + abc)
+  text = tables.run_table(vanilla + abc)
   assert "median, 2 of 5 seeds" in text and text.count("median") == 2
-  one = tables.of_run(abc[:1])
-  assert "median, 1 of 5 seeds" in one
-  assert "median" not in tables.of_run([row(seeds_asked=1)])
-  _, *lines = tables.of_runs(vanilla + abc)
-  assert "2 of 5" in lines[0] and "abc (retrain)" in lines[0]
-  assert "5" in lines[1]
-
-
-def test_a_cell_says_which_seeds_it_lacks():
-  found = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
-  found[-1]["value"] = None  # no result: neither a zero nor silent
-  assert tables.of_runs(found)[1][-1] == "50.0 [41.4] of 1"
+  assert "median, 1 of 5 seeds" in tables.run_table(abc[:1])
+  assert "median" not in tables.run_table([row(seeds_asked=1)])
+  _, *lines = tables.runs_grid(vanilla + abc)
+  assert [line[5] for line in lines] == ["2 of 5", "5"]
+  rows = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
+  rows[-1]["value"] = None  # no result: neither a zero nor silent
+  assert tables.runs_grid(rows)[1][-1] == "50.0 [41.4] of 1"
 
 
 def test_columns_widen():
   method = "vanilla bias.kind=file bias.file=some/where/bias.npz"
-  lines = tables.of_run(seeds(1, 2) + seeds(3, 4, method=method)).splitlines()
-  assert len({len(line) for line in lines[2:]}) == 1
-  assert len({line.index("equal") for line in lines[3:]}) == 1
+  rows = seeds(1, 2) + seeds(3, 4, method=method)
+  _, _, head, *lines = tables.run_table(rows).splitlines()
+  assert {len(line) for line in lines} == {len(head)}
+  assert {line.index("equal") for line in lines} == {head.index("test set")}
 
 
-# Statistics.
+def test_formats_escape_what_they_reserve():
+  grid = [["run", "6"], ["a|b_&_%", "∀ 9.0"]]
+  markdown = "| run | 6 |\n| --- | --- |\n| a\\|b_&_% | ∀ 9.0 |"
+  assert tables.to_markdown(grid) == markdown
+  latex = tables.to_latex(grid, num_names=1)
+  assert r"\begin{tabular}{lr}" in latex
+  assert r"a\textbar{}b\_\&\_\% & $\forall$ 9.0 \\" in latex
 
 
-def plain_edit_distance(a, b) -> int:
-  """Levenshtein by the textbook."""
-  table = np.zeros((len(a) + 1, len(b) + 1), int)
-  table[:, 0] = np.arange(len(a) + 1)
-  table[0] = np.arange(len(b) + 1)
-  for i in range(1, len(a) + 1):
-    for j in range(1, len(b) + 1):
-      table[i, j] = min(
-        table[i - 1, j] + 1,
-        table[i, j - 1] + 1,
-        table[i - 1, j - 1] + (a[i - 1] != b[j - 1]),
-      )
-  return int(table[-1, -1])
+# Measurements.
+
+
+@functools.cache
+def plain_edit_distance(a: tuple, b: tuple) -> int:
+  """Levenshtein by its definition."""
+  if not a or not b:
+    return len(a) + len(b)
+  return min(
+    plain_edit_distance(a[1:], b) + 1,
+    plain_edit_distance(a, b[1:]) + 1,
+    plain_edit_distance(a[1:], b[1:]) + (a[0] != b[0]),
+  )
 
 
 def test_edit_distance_is_levenshtein():
   random = np.random.default_rng(0)
   for _ in range(200):
     a, b = (random.integers(0, 3, random.integers(0, 9)) for _ in "ab")
-    assert measures.edit_distance(a, b) == plain_edit_distance(a, b)
-  assert measures.edit_distance([], [1, 2]) == 2
-  assert measures.edit_distance([1, 2], []) == 2
+    plain = plain_edit_distance(tuple(a), tuple(b))
+    assert measures.edit_distance(a, b) == plain
 
 
 def test_until_end():
@@ -270,190 +294,12 @@ def test_lower_bound_is_clopper_pearson():
 
 
 def test_rows_of_measurements():
-  token = np.array([[1, 1, 0], [1, 0, 0]], bool)
-  worst = CONDITIONS | measures.by_position(token)
-  assert worst["by_position"] == [1.0, 0.5, 0.0] and worst["value"] == 0.0
-  assert worst["n"] == 2 and worst["teacher_forced"]
+  is_right = np.array([[1, 1, 0], [1, 0, 0]], bool)
+  position = CONDITIONS | measures.by_position(is_right)
+  assert position["by_position"] == [1.0, 0.5, 0.0] and position["value"] == 0.0
+  assert position["n"] == 2 and position["teacher_forced"]
   token = CONDITIONS | measures.counted("token", 3, 6, teacher_forced=True)
   assert token["value"] == 0.5 and token["lower_bound"] is None
   edit = CONDITIONS | measures.measured("edit", 0.25, 9)
   assert edit["value"] == 0.25 and edit["correct"] is None
-  assert not any(map(schema.flaw, (worst, token, edit)))
-
-
-# Figures.
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-  """Figures are handed back instead of saved."""
-  monkeypatch.setattr(plots, "save", lambda figure, path: figure)
-  yield
-  plots.plt.close("all")
-
-
-def curves(axis) -> dict:
-  """{name: [(x, y)]} of the lines in a panel, the vertical ones left out."""
-  return {
-    line.get_label(): [tuple(map(round, point)) for point in line.get_xydata()]
-    for line in axis.get_lines()
-    if not line.get_label().startswith("_")
-  }
-
-
-def test_by_length_has_a_line_per_condition(drawn):
-  found = seeds(0, 20, 40) + seeds(100, 90, 100, step=700)
-  found += seeds(50, 60, method="abc", unit="items", train_length=8)
-  found += seeds(70, test_set="unequal")
-  figure = plots.by_length([*found, CERTIFIED], None, "title")
-  equal, unequal = figure.axes
-  assert curves(equal) == {
-    "vanilla, step 500": [(6, 20.0)],
-    "vanilla, step 700": [(6, 100.0)],
-    "abc (2 of 3 seeds)": [(6, 55.0)],
-  }
-  assert curves(unequal)["vanilla, step 500"] == [(6, 70.0)]
-  assert equal.get_xlabel() == "test length (digits or items)"
-  assert len(equal.get_lines()) == 3 + 2  # the longest trained lengths
-  assert [tick.get_text() for tick in equal.get_xticklabels()] == ["6"]
-
-
-def test_by_repetition_tells_lengths_and_items_apart(drawn):
-  found = [
-    row(correct, length=length, unit="items", test_set=f"repeats_{k}x{times}")
-    for correct, length, k, times in (
-      (10, 8, 2, 1),
-      (20, 8, 2, 4),
-      (30, 9, 2, 4),
-      (40, 8, 3, 4),
-    )
-  ]
-  (axis,) = plots.by_times(found, None, "title", "em", "repetition").axes
-  assert curves(axis) == {
-    "vanilla, 8 items, test set repeats_2 (1 of 3 seeds)": [(1, 10), (4, 20)],
-    "vanilla, 9 items (1 of 3 seeds)": [(4, 30)],
-    "vanilla, 8 items, test set repeats_3 (1 of 3 seeds)": [(4, 40)],
-  }
-
-
-def test_what_a_test_set_is_drawn_against(drawn):
-  found = [row(test_set=f"multiplicity_x{n}", unit="items") for n in (2, 4)]
-  (axis,) = plots.by_times(found, None, "title", "em", "multiplicity").axes
-  (points,) = curves(axis).values()
-  assert [x for x, _ in points] == [2, 4]
-  assert axis.get_xlabel() == "how often every value occurs"
-  names = "equal", "repeats_3x2", "multiplicity_x2", "mean_multiplicity_x2"
-  against = "length", "repetition", "multiplicity", "length"
-  found = [plots.against(row(test_set=name)) for name in names]
-  assert tuple(found) == against
-  assert plots.against(row(test_set="chain_2", stress=True)) == "test_set"
-
-
-def test_by_field_has_one_run_and_step_in_a_point(drawn):
-  found = [
-    one | {"size": size, "run": run, "config_hash": run}
-    for size, run, ones in (
-      (1, "a", seeds(10, 20, 30, step=500)),
-      (9, "b", seeds(40, 50, 60, step=700)),
-      (9, "b", seeds(70, 90, step=800)),  # trained on
-      (9, "c", seeds(0, 0, step=300)),  # made like b, of fewer seeds
-      (20, "d", seeds(5, 5, 5, version="2")),
-    )
-    for one in ones
-  ]
-  (axis,) = plots.by_field(found, None, "title", "size").axes
-  assert curves(axis) == {
-    # The last run at a point.
-    "vanilla, version 1 (2 of 3 seeds)": [(1, 20), (9, 0)],
-    "vanilla, version 2": [(20, 5)],
-  }
-  assert axis.get_title() == "test length: 6 digits"
-
-
-# Reports.
-
-
-def make_run(root, name: str, found, config):
-  records.merge(root / name / "results.jsonl", found)
-  records.write_text(root / name / "config.json", json.dumps(config))
-
-
-def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
-  """Between runs of one method, not what sets the methods apart."""
-  made = {}
-
-  def save(figure, path):
-    made[path.name] = [line.get_label() for line in figure.axes[0].get_lines()]
-    plots.plt.close(figure)
-    records.write_text(path, "")
-    return path
-
-  monkeypatch.setattr(plots, "save", save)
-  runs = [("a", 0, 32), ("a", 9, 32), ("b", 0, 64), ("b", 9, 64)]
-  for i, (method, size, batch_size) in enumerate(runs):
-    config = {
-      "sequences": {"size": size, "buckets": [5, 9]},
-      "retrain": {"train": {"batch_size": batch_size}},
-      "eval": {"memory_mb": i},
-    }
-    found = seeds(i, 2, 3, method=method, config_hash=str(i), step=100 * i)
-    make_run(tmp_path, f"run{i}", [*found, CERTIFIED], config)
-  table = report.run(tmp_path, tested=("eval",))
-  assert len(table.splitlines()) == 2 + len(runs)
-  assert (tmp_path / "report.md").read_text() == table + "\n"
-  assert set(made) == {
-    "addition_natural.png",
-    "addition_natural_equal_by_sequences.size.png",
-  }
-  by_length = made["addition_natural.png"]
-  assert by_length[:4] == [f"{m}, run{i}" for i, (m, *_) in enumerate(runs)]
-  by_size = made["addition_natural_equal_by_sequences.size.png"]
-  assert by_size == ["a", "b"]
-
-
-def test_report_names_what_else_differs(tmp_path):
-  """Words too: runs with another bias are not one line of a figure."""
-  found = []
-  for i, (size, kind) in enumerate(((0, "a"), (9, "a"), (0, "b"), (9, "b"))):
-    config = {"sequences": {"size": size}, "bias": {"kind": kind}}
-    make_run(tmp_path, str(i), [row()], config)
-    found.append(row(run=str(i)))
-  _, configs = report.read(tmp_path)
-  made = {run: report.made_by(own, ()) for run, own in configs.items()}
-  fields = report.varied(made, found)
-  assert set(fields) == {"bias.kind", "sequences.size"}
-  alone = report._alone(found, fields, "sequences.size")
-  names = ["vanilla, kind=a", "vanilla, kind=b"]
-  assert [one["method"] for one in alone] == sorted(2 * names)
-
-
-def test_report_writes_figures_and_needs_rows(tmp_path):
-  with pytest.raises(UsageError, match="no results.jsonl with exact match"):
-    report.run(tmp_path)
-  make_run(tmp_path, ".", [CERTIFIED], {})
-  with pytest.raises(UsageError, match="no results.jsonl with exact match"):
-    report.run(tmp_path)
-  repeats = [row(test_set=f"repeats_3x{n}") for n in (1, 2)]
-  make_run(tmp_path, ".", repeats, {})
-  report.run(tmp_path)
-  figures = {path.name for path in (tmp_path / "figures").iterdir()}
-  name = "addition_natural_repetition"
-  assert figures == {f"{name}.png"}
-
-
-def test_a_certificate_replaces_all_that_were_made_before_it(tmp_path):
-  """Whatever the version and the seed of tests: what is withdrawn no longer
-  counts."""
-  path = tmp_path / "results.jsonl"
-  base = row(test_set=None, length=None, bits=None, lower_bound=None)
-  certified = base | {"metric": "certified", "margin": 1.0, "reason": ""}
-  kept = row()
-  first = certified | {"value": 1, "version": "1"}
-  records.merge(path, [kept, first])
-  assert len(schema.proved(records.read_results(path))) == 1
-  withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
-  records.merge(path, [certified | withdrawn])
-  found = records.read_results(path)
-  assert len(found) == 2 and not schema.proved(found)
-  # Nor where both stand in one list, as rows of several files do.
-  assert not schema.proved([first, certified | {"value": 0}])
+  assert not any(map(records.flaw, (position, token, edit)))

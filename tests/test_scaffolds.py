@@ -10,10 +10,14 @@ import untrained
 from plain_lines import INF, one_seed, packed, places, tokens
 
 from lengthgen_jax.attention.biases import BIASES, scaffold
-from lengthgen_jax.attention.biases.scaffold import BiasConfig
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, WHOLE, of_seed
-from lengthgen_jax.attention.matrices import SiteMatrix
+from lengthgen_jax.attention.biases.scaffold import BiasConfig, SiteMatrix
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  WHOLE,
+  Line,
+  of_seed,
+  shared_lines,
+)
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.rng import Noise
@@ -25,13 +29,13 @@ FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
   ("multiply", ALIGNED),
 ]
 
-jitted = jax.jit(scaffold.total, static_argnums=(0, 2))
+jitted = jax.jit(scaffold.dense_bias, static_argnums=(0, 2))
 
 
 def total(config, own, site, rows, keys, decoding=False):
-  """scaffold.total as an array [N or 1, B, H, T, S]."""
+  """scaffold.dense_bias as an array [N or 1, B, H, T, S]."""
   if decoding:
-    bias = scaffold.total(config, own, site, rows, keys, True)
+    bias = scaffold.dense_bias(config, own, site, rows, keys, True)
   else:
     bias = jitted(config, own, site, rows, keys, None)
   assert not np.isnan(bias.values).any()
@@ -278,16 +282,16 @@ def windowed(width: int, **fields):
 
 def test_training_follows_lines_where_rows_see_few_of_many_keys():
   built, scaffold = windowed(12)
-  heads = built.sparse_training_heads(scaffold)
-  assert dict(heads) == {"self": ((),), "cross": ((),)}
+  plan = built.sparse_training_plan(scaffold)
+  assert dict(plan.dense_heads) == {"self": ((),), "cross": ((),)}
   assert (
-    windowed(4)[0].sparse_training_heads(scaffold) is None
+    windowed(4)[0].sparse_training_plan(scaffold) is None
   )  # five keys, six lines
-  assert built.sparse_training_heads({}) is None
+  assert built.sparse_training_plan({}) is None
   told = windowed(12, **{"positions.kind": "alibi"})[0]
-  assert told.sparse_training_heads(scaffold) is None  # it adds to every pair
+  assert told.sparse_training_plan(scaffold) is None  # it adds to every pair
   matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
-  assert built.sparse_training_heads(scaffold | {"cross": matrix}) is None
+  assert built.sparse_training_plan(scaffold | {"cross": matrix}) is None
 
 
 def test_seeds_follow_lines_together():
@@ -296,27 +300,27 @@ def test_seeds_follow_lines_together():
   copies = jax.tree.map(lambda x: np.concatenate([x, x]), scaffold)
   one = np.array([[True, False]])
   both = copies["cross"]._replace(transparent=np.stack([one, one]))
-  heads = built.sparse_training_heads(copies | {"cross": both})
-  assert dict(heads) == {"self": ((),), "cross": ((0,),)}
+  plan = built.sparse_training_plan(copies | {"cross": both})
+  assert dict(plan.dense_heads) == {"self": ((),), "cross": ((0,),)}
   apart = copies["cross"]._replace(transparent=np.stack([one, ~one]))
-  assert built.sparse_training_heads(copies | {"cross": apart}) is None
+  assert built.sparse_training_plan(copies | {"cross": apart}) is None
 
 
 def test_a_step_along_lines_is_that_of_all_pairs():
   """With dropout: the loss that training sees, and its gradient."""
   built, scaffold = windowed(9, **{"model.dropout_rate": 0.3})
-  heads, own = built.sparse_training_heads(scaffold), of_seed(scaffold, 0)
+  plan, own = built.sparse_training_plan(scaffold), of_seed(scaffold, 0)
   params, key = untrained.params(built), jax.random.key(2)
   batch = untrained.typed(built, "12+34", "99+1", "0+805", width=9)
 
   @functools.partial(jax.jit, static_argnums=0)
-  def step(heads):
+  def step(plan):
     noise = Noise(key, jnp.arange(len(batch.inputs)))
-    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, heads)
+    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, plan)
     return jax.value_and_grad(loss)(params)
 
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),
-    step(heads),
+    step(plan),
     step(None),
   )

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, of_seed
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  of_seed,
+  shared_lines,
+)
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import LONG, Model
-from lengthgen_jax.models import decode
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]
@@ -51,7 +57,7 @@ def said(own, texts, width, how):
   batch = untrained.typed(own.experiment, *texts, width=width)
   args = own.experiment, own.params, own.scaffold, batch, jnp.int32(width + 1)
   greedy = np.asarray(decode.greedy(*args, how))
-  return greedy, np.asarray(decode.stream(*args, how, own.ring(batch)))
+  return greedy, np.asarray(decode.stream(*args, how, own.cache_window(batch)))
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -86,7 +92,7 @@ def test_rows_beyond_a_block_are_looked_up_anew():
 
 def test_a_ring_holds_what_lines_can_see_and_no_more():
   batch = untrained.typed(model(NEAR["own row"]).experiment, "1+2")
-  ring = lambda name: model(NEAR[name]).ring(batch)
+  ring = lambda name: model(NEAR[name]).cache_window(batch)
   assert ring("own row") == (1, 1)
   assert ring("start") == (1, 2)
   assert ring("far back") == (1, 4)
@@ -107,7 +113,7 @@ def test_a_ring_holds_what_lines_can_see_and_no_more():
 )
 def test_models_that_see_more_decode_with_the_whole_cache(fields):
   own = model(NEAR["own row"], **fields)
-  assert own.ring(untrained.typed(own.experiment, "1+2")) is None
+  assert own.cache_window(untrained.typed(own.experiment, "1+2")) is None
 
 
 def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):

@@ -10,7 +10,7 @@ import untrained
 
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.temperature import TEMPERATURES, TemperatureConfig
-from lengthgen_jax.models import decode
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -94,7 +94,7 @@ def test_a_decoded_row_has_the_n_of_its_place(family):
   built, batch = tempered("log_visible", family), sorts(family)
   whole = built.sites({}, batch).sizes
   for row in (0, 3):
-    part = decode.rows(batch, row, 1)
+    part = decode.select_rows(batch, row, 1)
     n = built.sites({}, part, decoding=True).sizes
     assert np.array_equal(n["self"], whole["self"][:, row : row + 1])
 

@@ -164,7 +164,7 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   rows = evaluate.evaluate(config, [model], tmp_path, "train", 2)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
   assert rows == records.read(tmp_path / "results.jsonl")
-  table = tables.of_run(rows)
+  table = tables.run_table(rows)
   assert "window_cpi LEAK" in table and "1 of 2 seeds" in table
 
 

@@ -87,10 +87,10 @@ class Toy:
     error = answer - batch.inputs @ jnp.array(WANTED) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def activation_bytes(self, batch, scaffold, open_heads):
+  def activation_bytes(self, batch, scaffold, sparse_plan):
     return 0
 
-  def loss_sum(self, params, scaffold, batch, head, noise, open_heads):
+  def loss_sum(self, params, scaffold, batch, head, noise, sparse_plan):
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
@@ -100,7 +100,7 @@ class Toy:
     error = self.wrong_by(params, scaffold, batch, head) + small
     return (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
 
-  def hits(self, params, scaffold, batch, head, open_heads=None):
+  def hits(self, params, scaffold, batch, head, sparse_plan=None):
     """Right within 0.5; of the second width, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)

@@ -1,6 +1,6 @@
 """This module computes scaled dot-product attention with an additive bias.
 
-The bias is dense, or gathered. Shapes: B batch, T rows, S keys, H heads, K head
+The bias is dense or sparse. Shapes: B batch, T rows, S keys, H heads, K head
 size, N layers, G keys that a row sees at most. A bias of all layers has a
 leading axis N or 1; `layer` selects one.
 """
@@ -12,87 +12,94 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from lengthgen_jax.coordinates import Array
+
 CLOSED = float("-inf")
 LOWEST = -1e30  # below every score, above closed
 
 
-class Dense(struct.PyTreeNode):
+class DenseBias(struct.PyTreeNode):
   """A dense bias has a value on every pair of row and key.
 
   Attributes:
     values: [N or 1, B or 1, H or 1, T, S] float32, without N for one layer.
   """
 
-  values: jax.Array
-  equations: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
+  values: Array
+  einsums: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
 
-  def layer(self, n: int) -> "Dense":
+  def layer(self, n: int) -> "DenseBias":
     """Returns the bias of layer n."""
-    return Dense(self.values[n if len(self.values) > 1 else 0])
+    return DenseBias(self.values[n if len(self.values) > 1 else 0])
 
-  def near(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns keys or values in the layout that `equations` expect."""
+  def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
+    """Returns keys or values in the layout that `einsums` expect."""
     return x_BxHxSxK
 
-  def parts(self, heads: int) -> tuple[tuple[np.ndarray, "Dense"], ...]:
-    """Returns pairs (heads, bias) of heads that are treated alike."""
-    return ((np.arange(heads), self),)
+  def head_groups(
+    self, num_heads: int
+  ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
+    """Returns (heads, bias) of every group of heads that attend alike."""
+    return ((np.arange(num_heads), self),)
 
 
-class Gathered(struct.PyTreeNode):
-  """A gathered bias opens at most G keys of every row, at a cost of T·G.
+class SparseBias(struct.PyTreeNode):
+  """A sparse bias opens at most G keys of every row, at a cost of T·G.
 
   Attributes:
     values: [N or 1, B or 1, H, T, G] float32, -inf where there is no key.
     index: [N or 1, B or 1, H, T, G] int32, the keys; arbitrary where the bias
       is closed. No key is open twice.
-    rest: bias [1, B or 1, 1, T, S] of the heads that see everything, or None.
-    open_heads: for every layer (or once), the heads that `rest` is for.
+    dense_values: [1, B or 1, 1, T, S], the bias of the heads that see
+      everything; None where there are none.
+    dense_heads: for every layer (or once), the heads that see everything.
   """
 
-  values: jax.Array
-  index: jax.Array
-  rest: jax.Array | None = None
-  open_heads: tuple[tuple[int, ...], ...] = struct.field(
+  values: Array
+  index: Array
+  dense_values: Array | None = None
+  dense_heads: tuple[tuple[int, ...], ...] = struct.field(
     pytree_node=False, default=((),)
   )
-  equations: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
+  einsums: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
 
-  def layer(self, n: int) -> "Gathered":
+  def layer(self, n: int) -> "SparseBias":
     """Returns the bias of layer n."""
     take = lambda x: x[n if len(x) > 1 else 0]
-    return Gathered(
+    return SparseBias(
       take(self.values),
       take(self.index),
-      None if self.rest is None else self.rest[0],
-      (take(self.open_heads),),
+      None if self.dense_values is None else self.dense_values[0],
+      (take(self.dense_heads),),
     )
 
-  def near(self, x_BxHxSxK: jax.Array) -> jax.Array:
+  def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
     """Looks up the keys or values of every row, [B, H, T, G, K]."""
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
       return x_BxHxSxK[:, heads, self.index[0]]
     return jax.vmap(lambda x, i: x[heads, i])(x_BxHxSxK, self.index)
 
-  def parts(
-    self, heads: int
-  ) -> tuple[tuple[np.ndarray, "Dense | Gathered"], ...]:
-    """Returns pairs (heads, bias) of heads that are treated alike."""
-    dense = np.array(self.open_heads[0], int)
-    if not len(dense):
-      return ((np.arange(heads), self),)
-    lined = np.setdiff1d(np.arange(heads), dense)
-    bias = Gathered(self.values[:, lined], self.index[:, lined])
-    parts = ((lined, bias), (dense, Dense(self.rest)))
-    return parts if len(lined) else parts[1:]
+  def head_groups(
+    self, num_heads: int
+  ) -> tuple[tuple[np.ndarray, "DenseBias | SparseBias"], ...]:
+    """Returns (heads, bias) of every group of heads that attend alike."""
+    dense_heads = np.array(self.dense_heads[0], int)
+    sparse_heads = np.setdiff1d(np.arange(num_heads), dense_heads)
+    if self.dense_values is None or not len(dense_heads):
+      return ((sparse_heads, self),)
+    dense_group = dense_heads, DenseBias(self.dense_values)
+    if not len(sparse_heads):
+      return (dense_group,)
+    bias = SparseBias(self.values[:, sparse_heads], self.index[:, sparse_heads])
+    return ((sparse_heads, bias), dense_group)
 
 
 def attend(
   query_BxHxTxK: jax.Array,
   key_BxHxSxK: jax.Array,
   value_BxHxSxK: jax.Array,
-  bias: Dense | Gathered,
+  bias: DenseBias | SparseBias,
   tau: jax.Array | None,
   precision: str,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -105,45 +112,45 @@ def attend(
     query_BxHxTxK: queries of T rows.
     key_BxHxSxK: keys.
     value_BxHxSxK: values.
-    bias: Dense or Gathered of one layer: causal, padding and scaffold terms.
+    bias: causal, padding and scaffold terms of one layer.
     tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
     precision: of the matrix products.
 
   Returns:
     context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
     T, S or G] and "scores" of the same shape, the scaled products before bias;
-    the dict is empty where heads are treated in two ways.
+    the dict is empty where some heads are sparse and others dense.
   """
   query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
-  parts = bias.parts(query.shape[1])
-  if len(parts) == 1:
-    bias = parts[0][1]
-    return _attend(query, key_BxHxSxK, value_BxHxSxK, bias, tau, precision)
-  contexts, order = [], np.concatenate([heads for heads, _ in parts])
-  for heads, part in parts:
-    pick = lambda x, heads=heads: x[:, heads]
-    part_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
-    inputs = map(pick, (query, key_BxHxSxK, value_BxHxSxK))
-    contexts.append(_attend(*inputs, part, part_tau, precision)[0])
-  context = jnp.concatenate(contexts, axis=1)[:, np.argsort(order)]
-  return context, {}
+  inputs = query, key_BxHxSxK, value_BxHxSxK
+  groups = bias.head_groups(query.shape[1])
+  if len(groups) == 1:
+    return _attend(*inputs, groups[0][1], tau, precision)
+  contexts = []
+  for heads, group_bias in groups:
+    query, key, value = (x[:, heads] for x in inputs)
+    group_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
+    contexts.append(
+      _attend(query, key, value, group_bias, group_tau, precision)[0]
+    )
+  order = np.argsort(np.concatenate([heads for heads, _ in groups]))
+  return jnp.concatenate(contexts, axis=1)[:, order], {}
 
 
 def _attend(query, key, value, bias, tau, precision):
-  """Computes `attend` where all heads are treated alike and queries are
-  scaled."""
-  scoring, mixing = bias.equations
+  """Computes `attend` where all heads attend alike and queries are scaled."""
+  scoring, mixing = bias.einsums
   scores = jnp.einsum(
     scoring,
     query,
-    bias.near(key),
+    bias.lookup(key),
     preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
     precision=precision,
   )
   scores = scores if tau is None else scores * tau
   weights = masked_softmax(scores + bias.values)
   context = jnp.einsum(
-    mixing, weights.astype(value.dtype), bias.near(value), precision=precision
+    mixing, weights.astype(value.dtype), bias.lookup(value), precision=precision
   )
   return context, {"weights": weights, "scores": scores}
 
@@ -162,6 +169,6 @@ def masked_softmax(logits: jax.Array) -> jax.Array:
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
   """Computes the derivative from the weights alone, in one backward pass."""
-  weights, change = masked_softmax(*primals), tangents[0]
-  mean = (weights * change).sum(axis=-1, keepdims=True)
-  return weights, weights * (change - mean)
+  weights, tangent = masked_softmax(*primals), tangents[0]
+  mean = (weights * tangent).sum(axis=-1, keepdims=True)
+  return weights, weights * (tangent - mean)

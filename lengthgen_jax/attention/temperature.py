@@ -151,7 +151,7 @@ def jittered(
   """
   if config.stretch == 1.0:
     return sizes
-  draw = noise.of("stretch").each(
+  draw = noise.fold_in("stretch").draw(
     lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
   )
   factor = jnp.exp(draw * jnp.log(config.stretch))

@@ -59,7 +59,7 @@ def main_job(setting: Setting) -> Iterator[list[Case]]:
       "retraining",
       "lines",
       second_stage,
-      open_heads=second_stage.open_heads,
+      sparse_plan=second_stage.sparse_plan,
     ),
   ]
 
@@ -74,7 +74,7 @@ def fixed(setting: Setting) -> Iterator[list[Case]]:
       "lines",
       second_stage,
       4,
-      second_stage.open_heads,
+      second_stage.sparse_plan,
     ),
   ]
 
@@ -98,7 +98,7 @@ def config(setting: Setting) -> Iterator[list[Case]]:
     "--config is timed already",
   )
   candidate = setting.own
-  yield [step("--config", "", candidate, open_heads=candidate.open_heads)]
+  yield [step("--config", "", candidate, sparse_plan=candidate.sparse_plan)]
 
 
 def evaluate(setting: Setting) -> Iterator[list[Case]]:
@@ -108,7 +108,7 @@ def evaluate(setting: Setting) -> Iterator[list[Case]]:
   lined = model(retrained("addition,abc"))
   yield [
     evaluation("evaluation", "vanilla", vanilla, 60, None),
-    evaluation("evaluation", "lines", lined, 60, lined.open_heads),
+    evaluation("evaluation", "lines", lined, 60, lined.sparse_plan),
   ]
 
 
@@ -120,14 +120,14 @@ def lengths(setting: Setting) -> Iterator[list[Case]]:
     yield [
       evaluation("by length", "dense", lined_model, length, None),
       evaluation(
-        "by length", "gathered", lined_model, length, lined_model.open_heads
+        "by length", "gathered", lined_model, length, lined_model.sparse_plan
       ),
     ]
     fields = {"data.train_length": length, "data.widths": ()}
     fields["train.batch_size"] = max(4000 // length, 1)
     long = retrained("addition,abc", **fields)
     training = step(
-      "by length", "training", long, 1, open_heads=long.open_heads
+      "by length", "training", long, 1, sparse_plan=long.sparse_plan
     )
     training.length = length
     yield [training]

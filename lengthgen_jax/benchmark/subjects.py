@@ -12,14 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, of_seed
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  of_seed,
+  shared_lines,
+)
 from lengthgen_jax.benchmark.timing import Case
 from lengthgen_jax.config import build, fields, load_presets
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.evaluation import decode
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.train_step import (
@@ -46,10 +53,10 @@ class Subject(NamedTuple):
   scaffold: dict
 
   @property
-  def open_heads(self) -> tuple | None:
-    """Returns (site, transparent heads by layer), where training steps visit
-    the keys on lines alone; None where their attention is dense."""
-    return self.experiment.sparse_training_heads(self.scaffold)
+  def sparse_plan(self) -> SparsePlan | None:
+    """Returns the plan by which training steps attend along lines; None where
+    their attention is dense."""
+    return self.experiment.sparse_training_plan(self.scaffold)
 
 
 # Subjects.
@@ -128,7 +135,7 @@ def step(
   way: str,
   subject: Subject,
   count: int = 10,
-  open_heads: tuple | None = None,
+  sparse_plan: SparsePlan | None = None,
 ) -> Case:
   """Returns the case of training steps in one program, as in training.
 
@@ -136,10 +143,10 @@ def step(
     name, way: of the case.
     subject: what is trained.
     count: rounds of the program.
-    open_heads: as in Experiment.sites.
+    sparse_plan: as in Experiment.sites.
   """
   experiment = subject.experiment
-  spec = TrainSpec(experiment, subject.train, open_heads)
+  spec = TrainSpec(experiment, subject.train, sparse_plan)
   params = drawn(jax.eval_shape(lambda: experiment.init(0)))
   opt_state = optimizer.make(subject.train).init(params)
 
@@ -187,7 +194,7 @@ def asked(model: Model, length: int, size: int = 0) -> Batch:
   name = next(iter(model.experiment.task.test_sets))
   if not size:
     try:
-      size = min(model.pass_size(Test(name, name, (), length, MOST)), MOST)
+      size = min(model.pass_size(EvalSpec(name, name, (), length, MOST)), MOST)
     except UsageError:  # not even one fits: bench.fitting will leave it out
       size = 1
   index = np.arange(size)
@@ -195,7 +202,11 @@ def asked(model: Model, length: int, size: int = 0) -> Batch:
 
 
 def evaluation(
-  name: str, way: str, model: Model, length: int, heads: tuple | None
+  name: str,
+  way: str,
+  model: Model,
+  length: int,
+  sparse_plan: SparsePlan | None,
 ) -> Case:
   """Returns the case of one pass of evaluation with teacher forcing.
 
@@ -203,14 +214,16 @@ def evaluation(
     name, way: of the case.
     model: what is evaluated.
     length: of the inputs, as people count it.
-    heads: `open_heads` as in Experiment.sites; None is dense attention.
+    sparse_plan: as in Experiment.sites.
   """
-  plain = Model(model.experiment, {}, model.params) if heads is None else model
+  plain = (
+    Model(model.experiment, {}, model.params) if sparse_plan is None else model
+  )
   batch, head = asked(plain, length), model.experiment.task.name
 
   def run(params, scaffold, batch):
     args = params, scaffold, batch, head
-    return model.experiment.hits(*args, open_heads=heads)
+    return model.experiment.hits(*args, sparse_plan=sparse_plan)
 
   return Case(
     name,
@@ -235,7 +248,7 @@ def decoding(way: str, model: Model, length: int) -> Case:
   experiment = model.experiment
   batch = asked(model, length, 1)  # one input at every length
   count, outputs = batch.inputs.shape
-  blocks, ring_keys = -(-outputs // decode.BLOCK), model.ring(batch)
+  blocks, cache_window = -(-outputs // decode.BLOCK), model.cache_window(batch)
 
   def recompute(params, scaffold, batch, outputs):
     """Computes all rows again for each output."""
@@ -255,7 +268,7 @@ def decoding(way: str, model: Model, length: int) -> Case:
   def ring(params, scaffold, batch, outputs):
     """Keeps no more than the rows that lines reach."""
     args = params, scaffold, batch, outputs, None
-    return decode.stream(experiment, *args, ring_keys)
+    return decode.stream(experiment, *args, cache_window)
 
   ways = {
     "no cache": (recompute, (outputs - 1,)),

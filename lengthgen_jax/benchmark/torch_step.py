@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.training.optimizer import TrainConfig
 
 # Roughly the bytes that a step of 512 examples needs.

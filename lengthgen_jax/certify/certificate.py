@@ -26,7 +26,7 @@ from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset, packing
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
 THINNEST_KEPT = 32  # contexts of each view that are kept, by smallest margin
@@ -204,7 +204,7 @@ class ForwardPass:
     params: dict,
     longest: int | tuple[int, int],
     *,
-    mesh: Mesh = ONE,
+    mesh: Mesh = SINGLE_DEVICE,
   ):
     """Compiles the forward pass of one seed.
 
@@ -218,7 +218,9 @@ class ForwardPass:
     self.experiment, self.longest = experiment, longest
     head = experiment.task.name
     forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(lambda batch: mesh.whole(forward(mesh.split(batch))))
+    self._apply = jax.jit(
+      lambda batch: mesh.replicate(forward(mesh.shard_batch(batch)))
+    )
 
   def __call__(
     self, items: np.ndarray, width: int | tuple[int, int]

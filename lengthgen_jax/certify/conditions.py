@@ -39,7 +39,7 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
     )
     lines = scaffold[site]
     check(
-      lines.lined,
+      lines.supports_sparse,
       f"certify: {site}-attention has a dense bias, which ends somewhere;"
       " calibrate lines instead",
     )

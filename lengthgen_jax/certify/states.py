@@ -17,13 +17,12 @@ from functools import partial
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.config import ModelConfig
-from lengthgen_jax.models.layers import Block, normalization
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.models.layers import Block, ModelConfig, normalization
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 PASS = 1 << 15  # contexts that are computed at once
 TABLE = 1 << 17  # the most rows of tables that are made once for all contexts
@@ -75,7 +74,7 @@ class States:
     transducer: Transducer,
     size: int = PASS,
     *,
-    mesh: Mesh = ONE,
+    mesh: Mesh = SINGLE_DEVICE,
   ):
     """Computes the states before the first layer, for every token."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
@@ -310,7 +309,7 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
   sees, and their biases.
   """
   keys, numbers, biases = seen
-  rows, numbers = mesh.split((rows, numbers))
+  rows, numbers = mesh.shard_batch((rows, numbers))
   select_keys = lambda site: tuple(
     x[:, numbers[site]].swapaxes(0, 1) for x in keys[site]
   )
@@ -319,11 +318,11 @@ def _block(mesh: Mesh, config: ModelConfig, params, states, rows, *seen):
     states[rows][:, None],
     _unrotated,
     {site: select_keys(site) for site in keys},
-    {site: Dense(bias[None, :, None]) for site, bias in biases.items()},
+    {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
   )
-  return mesh.whole(outputs[:, 0])
+  return mesh.replicate(outputs[:, 0])
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -12,7 +12,7 @@ from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.experiment import MODELS, Experiment
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
 from lengthgen_jax.tasks.task import Task
 
@@ -69,7 +69,7 @@ def build(config: ConfigDict) -> Experiment:
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold of a config, with a leading axis of seeds or 1."""
   model, task = experiment.model.config, experiment.task
-  shape = scaffolds.Shape(
+  spec = scaffolds.ScaffoldSpec(
     sites=experiment.site_segments,
     layers=model.num_decoder_layers,
     encoder_layers=model.num_encoder_layers,
@@ -81,7 +81,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     seeds=tuple(config.seeds),
     along=task.segment_axes,
   )
-  return biases.BIASES[config.bias.kind](config.bias, shape)
+  return biases.BIASES[config.bias.kind](config.bias, spec)
 
 
 def _tasks(config: ConfigDict) -> list[Task]:

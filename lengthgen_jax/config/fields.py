@@ -21,7 +21,7 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
-from lengthgen_jax.models import config as model_config
+from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.dataset import NUMBERS
 from lengthgen_jax.tasks.mixing import MIXING
@@ -87,24 +87,24 @@ class OneOf(NamedTuple):
     check_choice(name, value, self.choices)
 
 
-def integers(least: int, at_least: int = 0) -> Callable[[str, Any], None]:
-  """Returns a check of a tuple: `at_least` integers, from `least` on."""
+def integers(smallest: int, min_count: int = 0) -> Callable[[str, Any], None]:
+  """Returns a check of a tuple of at least `min_count` integers."""
 
   def check_value(name: str, value: Sequence) -> None:
     numbers = tuple(value)
     check(
-      all(isinstance(n, int) and least <= n < 1 << 31 for n in numbers),
-      f"{name}={numbers}: must be integers from {least} on",
+      all(isinstance(n, int) and smallest <= n < 1 << 31 for n in numbers),
+      f"{name}={numbers}: must be integers from {smallest} on",
     )
     check(
-      len(numbers) >= at_least,
-      f"{name}=(): name at least one, like ({least},)",
+      len(numbers) >= min_count,
+      f"{name}=(): name at least one, like ({smallest},)",
     )
 
   return check_value
 
 
-def DIRECTIONS(name: str, value: Sequence) -> None:
+def directions(name: str, value: Sequence) -> None:
   """Raises UsageError unless a value is a tuple of steps Δ."""
   steps = tuple(value)
   check(
@@ -113,7 +113,7 @@ def DIRECTIONS(name: str, value: Sequence) -> None:
   )
 
 
-def NAMES(name: str, value: Sequence) -> None:
+def not_empty(name: str, value: Sequence) -> None:
   """Raises UsageError if a tuple of names is empty."""
   check(value, f"{name}=(): name at least one")
 
@@ -144,12 +144,39 @@ FROM_FILE = is_set("bias", "file")
 FIXED_WIDTH = Condition(
   lambda config: config.data.width == "fixed", lambda: "data.width='fixed'"
 )
+NATURAL_WIDTH = Condition(
+  lambda config: config.data.width == "natural", lambda: "data.width='natural'"
+)
+SHORT_LENGTHS = Condition(
+  lambda config: 0 < config.data.short_longest < config.data.train_length,
+  lambda: "a data.short_longest below data.train_length",
+)
 FINITE_DATA = Condition(
   lambda config: config.data.size or config.data.numbers == "permutation",
   lambda: "finite data: data.size or data.numbers='permutation'",
 )
 HINTS_CHOSEN = Condition(
   lambda config: bool(config.hints), lambda: "runs with hints"
+)
+WEIGHTED = Condition(
+  lambda config: config.hints and config.mixing.kind == "weighted",
+  lambda: "mixing.kind='weighted'",
+)
+NORMALIZED = Condition(
+  lambda config: config.model.norm != "none", lambda: "a model.norm but 'none'"
+)
+BIASED = Condition(
+  lambda config: config.bias.kind != "none", lambda: "a bias.kind but 'none'"
+)
+RESTARTED = Condition(
+  lambda config: config.train.restarts > 0, lambda: "train.restarts above 0"
+)
+PRACTICED = Condition(
+  lambda config: config.practice.rounds > 0, lambda: "practice.rounds above 0"
+)
+SCORES = Condition(
+  lambda config: config.calibration.quantity == "scores",
+  lambda: "calibration.quantity='scores'",
 )
 TEMPERED = Condition(
   lambda config: config.temperature.kind != "none",
@@ -172,7 +199,7 @@ TRAINING_FIELDS = {
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
   # trained together, one result row each
-  "seeds": Field((0,), integers(0, at_least=1)),
+  "seeds": Field((0,), integers(0, min_count=1)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
   "mesh": Field((), integers(1)),
@@ -190,7 +217,7 @@ TRAINING_FIELDS = {
     "train_length": Field(6, POSITIVE),
     "shortest": Field(1, POSITIVE),
     "short_longest": Field(0, NOT_NEGATIVE),
-    "short_share": Field(0.8, SHARE),
+    "short_share": Field(0.8, SHARE, when=SHORT_LENGTHS),
     # static sizes of tasks without padding; () pads to the longest
     "buckets": Field((), integers(1)),
     # natural: operands padded to the longest length + slack;
@@ -198,7 +225,7 @@ TRAINING_FIELDS = {
     "width": Field("natural", OneOf(("natural", "fixed"))),
     # natural widths in training, used in turn; () = longest + slack, and one
     # more for every further phase of a cyclic index
-    "widths": Field((), integers(1)),
+    "widths": Field((), integers(1), when=NATURAL_WIDTH),
     # in digits; bits for parity follow from it
     "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
     "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
@@ -211,7 +238,7 @@ TRAINING_FIELDS = {
   "mixing": {
     # alternate: gradient steps in turn; weighted: shares of every batch
     "kind": Field("alternate", OneOf(MIXING), when=HINTS_CHOSEN),
-    "weights": Field((), when=HINTS_CHOSEN),  # main task first; () = equal
+    "weights": Field((), when=WEIGHTED),  # main task first; () = equal
   },
   "model": {
     # encoder_decoder, decoder_only
@@ -223,15 +250,16 @@ TRAINING_FIELDS = {
     "num_encoder_layers": Field(1, NOT_NEGATIVE, when=ENCODER),
     "num_decoder_layers": Field(2, POSITIVE),
     # pre, post, block_end, none
-    "norm": Field("pre", OneOf(model_config.NORMS)),
-    "norm_kind": Field("layer", OneOf(model_config.NORM_KINDS)),  # layer, rms
+    "norm": Field("pre", OneOf(layers.NORMS)),
+    # layer, rms
+    "norm_kind": Field("layer", OneOf(layers.NORM_KINDS), when=NORMALIZED),
     "dense_bias": True,  # biases of dense layers
-    "activation": Field("relu", OneOf(model_config.ACTIVATIONS)),  # relu, gelu
+    "activation": Field("relu", OneOf(layers.ACTIVATIONS)),  # relu, gelu
     "dropout_rate": Field(0.0, BELOW_ONE),
     # of activations: float32, bfloat16; float64, of parameters too
-    "dtype": Field("float32", OneOf(model_config.DTYPES)),
+    "dtype": Field("float32", OneOf(layers.DTYPES)),
     # of matrix products: default, high, highest (CPUs know one)
-    "precision": Field("highest", OneOf(model_config.PRECISIONS)),
+    "precision": Field("highest", OneOf(layers.PRECISIONS)),
   },
   "positions": {
     # none; encodings of the index: sinusoidal, learned, rope, alibi, t5, fire,
@@ -281,12 +309,14 @@ TRAINING_FIELDS = {
     "sides": Field("both", OneOf(SIDES), when=WINDOW),
     # window encoder self-attention too
     "windowed_encoder": Field(False, when=WINDOW),
-    "scale": Field(1.0, POSITIVE),  # factor on the bias's open values
-    "learned_scale": False,  # one more factor per layer and site, learned
+    # factor on the bias's open values
+    "scale": Field(1.0, POSITIVE, when=BIASED),
+    # one more factor per layer and site, learned
+    "learned_scale": Field(False, when=BIASED),
     # bias of closed cells; above -1e5 they are not masked
-    "closed": Field(-1e9, NOT_POSITIVE),
+    "closed": Field(-1e9, NOT_POSITIVE, when=BIASED),
     # True: no causal mask besides the bias, which may then show the future
-    "allow_leak": False,
+    "allow_leak": Field(False, when=BIASED),
   },
   "train": {
     "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
@@ -309,7 +339,7 @@ TRAINING_FIELDS = {
     # seeds whose validation exact match stays below restart_below start
     # again from other parameters, this often
     "restarts": Field(0, NOT_NEGATIVE),
-    "restart_below": 0.99,
+    "restart_below": Field(0.99, when=RESTARTED),
     # how a step trains several seeds: loop, or vmap; with vmap rounding depends
     # on which seeds still train, so a resumed run may differ in the last bits
     "seed_axis": Field("loop", OneOf(SEED_AXES)),
@@ -326,11 +356,11 @@ TRAINING_FIELDS = {
     "samples": Field(500, POSITIVE),  # for each width and length
     # weights (after softmax), scores (before)
     "quantity": Field("weights", OneOf(("weights", "scores"))),
-    "scaled": True,  # scores divided by sqrt(head size)
+    "scaled": Field(True, when=SCORES),  # scores divided by sqrt(head size)
     # operand: anchored to segments; absolute: papers
     "lines": Field("operand", OneOf(("operand", "absolute"))),
-    "directions": Field((-1, 0, 1), DIRECTIONS),  # Δ in cross-attention
-    "self_directions": Field((0, 1), DIRECTIONS),  # Δ in self-attention
+    "directions": Field((-1, 0, 1), directions),  # Δ in cross-attention
+    "self_directions": Field((0, 1), directions),  # Δ in self-attention
     # 0: any line; n: fixed places on marks alone, outputs at most n rows
     # back, so that receptive fields stay small enough for certificates
     "reach": Field(0, NOT_NEGATIVE),
@@ -370,9 +400,10 @@ TRAINING_FIELDS = {
   "practice": {
     # most rounds of these; 0 = none, and no certificate
     "rounds": Field(0, NOT_NEGATIVE),
-    "steps": Field(300, POSITIVE),  # gradient steps of a round
-    "learning_rate": Field(1e-3, POSITIVE),
-    "share": Field(0.25, SHARE),  # of such inputs in every batch
+    "steps": Field(300, POSITIVE, when=PRACTICED),  # gradient steps of a round
+    "learning_rate": Field(1e-3, POSITIVE, when=PRACTICED),
+    # of such inputs in every batch
+    "share": Field(0.25, SHARE, when=PRACTICED),
   },
 }
 # The fields of modes that read a trained workdir; they do not affect training.
@@ -421,13 +452,13 @@ READING_FIELDS = {
   },
   "eval": {
     # decimal digits
-    "lengths": Field((6, 10, 20, 60), integers(1, at_least=1)),
+    "lengths": Field((6, 10, 20, 60), integers(1, min_count=1)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
     # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
     # broken, deep, uniform; copy, reverse: uniform, all_equal
-    "test_sets": Field(("equal",), NAMES),
+    "test_sets": Field(("equal",), not_empty),
     # repeats: number of distinct items, and how often each occurs
     "repeated_items": Field(3, POSITIVE),
     "repetitions": Field((1, 2, 4, 8), integers(1)),
@@ -617,11 +648,18 @@ def check_matters(config: ConfigDict, name: str) -> None:
   Raises:
     UsageError: it changes nothing under the kinds that are chosen.
   """
+  section = name.partition(".")[0]
+  owners = [task for task in TASKS if TASKS[task].section == section]
+  check(
+    not owners or config.task not in TASKS or config.task in owners,
+    f"{name} changes nothing here: it is for task={' or '.join(owners)}",
+  )
   field = FIELDS.get(name.removeprefix("retrain."))
   if field is None or field.when is None:
     return
-  stages = [retrain_config(config, config.seeds, None)]
-  stages += [] if name.startswith("retrain.") else [config]
+  stages = [] if name.startswith("retrain.") else [config]
+  if name not in CALIBRATED:
+    stages.append(retrain_config(config, config.seeds, "bias.npz"))
   for stage in stages:
     check_choice("positions.kind", stage.positions.kind, POSITIONS)
   value = dict(leaves(config))[name]

@@ -20,7 +20,7 @@ from lengthgen_jax.config.fields import (
   default_config,
   leaves,
 )
-from lengthgen_jax.errors import UsageError, check, reading
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.registry import run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 
@@ -136,7 +136,7 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
   Raises:
     UsageError: it has fields that this version lacks, or is no config.
   """
-  with reading(f"{path}: cannot be read"), open(path) as file:
+  with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
   _run_registering_files(path, saved)

@@ -19,7 +19,7 @@ import numpy as np
 
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.layers import ModelConfig
 
 
 def check_shape(experiment: Experiment, size: int) -> None:

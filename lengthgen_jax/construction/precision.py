@@ -18,7 +18,7 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
-LEAVE = Block._leave.__name__  # yields the residual stream
+LEAVE = Block.leave.__name__  # returns the residual stream
 
 
 def rows(

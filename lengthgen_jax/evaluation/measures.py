@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from scipy import special
 
-from lengthgen_jax.evaluation import trained
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 
 
-def accuracy(model: trained.Model, test: trained.Test) -> list[dict]:
+def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """Measures exact match, and token accuracy under teacher forcing.
 
   Args:
-    model: the model; only `batches(test)` and `hits(batch)` are used.
-    test: the test.
+    model: only its `batches` and `hits` are used.
+    spec: of the test.
 
   Returns:
     Rows without their conditions.
   """
   token, exact = [], []
-  for batch, count in model.batches(test):
+  for batch, count in model.batches(spec):
     right, exact_rows = model.hits(batch)
     scored = np.asarray(batch.weight) > 0
     right = np.asarray(right)[scored].reshape(len(scored), -1)
@@ -33,7 +33,7 @@ def accuracy(model: trained.Model, test: trained.Test) -> list[dict]:
   ]
 
 
-def free_running(model: trained.Model, test: trained.Test) -> list[dict]:
+def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   """Measures edit distance and end-blind exact match of decoded outputs.
 
   Edit distance is per token of the target. End-blind exact match, measured
@@ -45,7 +45,7 @@ def free_running(model: trained.Model, test: trained.Test) -> list[dict]:
     Rows without their conditions.
   """
   end, pairs = model.experiment.task.end, []
-  for batch, count in model.batches(test):
+  for batch, count in model.batches(spec):
     scored = np.asarray(batch.weight) > 0
     truth = np.asarray(batch.target)[scored].reshape(len(scored), -1)
     outputs = model.greedy(batch, stop=None)[:, : truth.shape[1]]
@@ -68,9 +68,7 @@ def free_running(model: trained.Model, test: trained.Test) -> list[dict]:
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
-def frontier(
-  model: trained.Model, test: trained.Test, rows: list[dict]
-) -> dict:
+def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   """Measures the longest length up to which a model is right.
 
   At that length and at every shorter one that was tried the lower bound of
@@ -80,7 +78,7 @@ def frontier(
 
   Args:
     model: as in `accuracy`.
-    test: its length is the greatest one to try, its samples those per length.
+    spec: its length is the greatest one to try, its samples those per length.
     rows: rows measured before: exact match of the same samples, or of more of
       them, is taken from there and not measured again.
 
@@ -91,39 +89,39 @@ def frontier(
     row["length"]: (row["correct"], row["n"])
     for row in rows
     if row["metric"] == "em"
-    and row["test_set"] == test.name
-    and row["n"] >= test.samples
-    and row["length"] <= test.length
+    and row["test_set"] == spec.name
+    and row["n"] >= spec.samples
+    and row["length"] <= spec.length
   }
 
   def holds(length: int) -> bool:
     """Returns whether the model is right at a length, and remembers it."""
     if length not in tried:
-      tried[length] = _first_wrong(model, test._replace(length=length))
+      tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE
 
   longest = longest_before(
-    holds, model.experiment.train_length, test.length, list(tried)
+    holds, model.experiment.train_length, spec.length, list(tried)
   )
-  row = measured("frontier", longest, test.samples)
+  row = measured("frontier", longest, spec.samples)
   counts = [[n, *map(int, tried[n])] for n in sorted(tried)]
-  return row | {"bound": test.length, "tried": counts}
+  return row | {"bound": spec.length, "tried": counts}
 
 
 COMPLETE = 0.99  # exact match of complete generalization (ABS paper, section 2)
 
 
-def _first_wrong(model: trained.Model, test: trained.Test) -> tuple[int, int]:
+def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   """Returns (correct, n) of a test.
 
   The test ends with the first batch after which so many samples are wrong that
   COMPLETE is out of reach.
   """
   correct = n = 0
-  for batch, count in model.batches(test):
+  for batch, count in model.batches(spec):
     correct += int(np.asarray(model.hits(batch)[1])[:count].sum())
     n += count
-    if lower_bound(test.samples - n + correct, test.samples) < COMPLETE:
+    if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE:
       break
   return correct, n
 
@@ -221,10 +219,9 @@ def until_end(tokens: Iterable[int], end: int | None) -> list[int]:
 
 def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
   """Returns the Levenshtein distance of two sequences."""
-  second = np.asarray(second)
   row = np.arange(len(second) + 1)
   for i, item in enumerate(first):
-    best = np.minimum(row[1:] + 1, row[:-1] + (second != item))
+    best = np.minimum(row[1:] + 1, row[:-1] + (np.asarray(second) != item))
     best = np.concatenate([[i + 1], best])
     # Insertions run along the row: min over k <= j of best[k] + (j - k).
     steps = np.arange(len(best))

@@ -1,8 +1,8 @@
-"""A trained model of one seed: its outputs, tests and activations."""
+"""A trained model of one seed: what it answers, in tests and to people."""
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,38 +11,42 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import memory
-from lengthgen_jax.attention.biases.scaffold import open_heads
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
 from lengthgen_jax.attention.lines import SiteLines, of_seed
-from lengthgen_jax.attention.matrices import SiteMatrix
-from lengthgen_jax.evaluation import answers
+from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation import decode
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models import decode
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.loop import Run
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
+from lengthgen_jax.training.train_step import TrainState
 
 # Output rows beyond which outputs are decoded where that keeps few keys, as one
 # teacher-forced pass would not fit memory.
 LONG = 1 << 16
+ANSWER_BATCH = 64  # the most typed inputs that are decoded together
+ANSWER_BYTES = 4 << 30  # that attention to typed inputs may take at once
 
 
-class Test(NamedTuple):
-  """A test set at one length.
+class EvalSpec(NamedTuple):
+  """An EvalSpec is a test set at one length.
 
   Attributes:
-    name: name of the test set in result rows.
+    name: of the test set in result rows.
     test_set: key in the task's test_sets.
-    how: further arguments of the test set's function.
-    length: the length as people count it.
-    samples, count: how many samples there are, and how many of them are tested
-      (None: all).
-    seed: seed of the samples.
+    arguments: further arguments of the test set's function.
+    length: as people count it.
+    samples: how many there are.
+    seed: of the samples.
     memory_mb: MiB that attention may take at once, 0 for the default.
+    count: how many of the samples are tested, None for all.
   """
 
   name: str
   test_set: str
-  how: tuple
+  arguments: tuple
   length: int
   samples: int
   seed: int = 0
@@ -74,81 +78,73 @@ class Model:
   stopped_at: int = -1
   diverged: bool = False
   em: float = 0.0
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
-  def open_heads(self) -> tuple | None:
-    """Returns the transparent heads where attention runs along lines alone.
+  def sparse_plan(self) -> SparsePlan | None:
+    """Returns the plan for attention along lines, None where it is dense."""
+    return self.experiment.sparse_plan(self.scaffold)
 
-    Returns:
-      (site, transparent heads by layer) for each site, hashable and so static
-      under jit; None where attention does not run along lines alone.
-    """
-    if not self.experiment.lined(self.scaffold):
-      return None
-    return tuple(
-      (site, open_heads(lines)) for site, lines in self.scaffold.items()
-    )
-
-  def ring(self, batch: Batch) -> tuple[int, int] | None:
+  def cache_window(self, batch: Batch) -> tuple[int, int] | None:
     """Returns how many first and recent keys decoding keeps, None for all.
 
     The two numbers are those of `decode.stream`.
     """
-    experiment, heads = self.experiment, self.open_heads
+    experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
     streams = (
-      heads is not None
-      and not any(entry for _, layers in heads for entry in layers)
+      plan is not None
+      and not plan.most_dense_heads
       and experiment.kind == "encoder_decoder"
       and not experiment.bias.allow_leak
       and config.positions.placeless
       and config.temperature.kind == "none"
     )
-    entry = self.scaffold.get("self")
-    return (
-      entry.ring(experiment.task.target_segment, batch.rows)
-      if streams
-      else None
-    )
+    if not streams:
+      return None
+    lines = self.scaffold["self"]
+    return lines.cache_window(experiment.task.target_segment, batch.rows)
 
-  def batches(self, test: Test) -> Iterator[tuple[Batch, int]]:
+  def batches(self, spec: EvalSpec) -> Iterator[tuple[Batch, int]]:
     """Yields the batches of a test, and how many examples of each count.
 
     The last batch is padded with copies of its last example.
     """
-    samples = test.samples if test.count is None else test.count
-    passes = math.ceil(test.samples / self.pass_size(test))
-    size = math.ceil(test.samples / passes)
-    for start in range(0, samples, size):
-      index = np.minimum(np.arange(start, start + size), samples - 1)
+    count = spec.samples if spec.count is None else spec.count
+    passes = math.ceil(spec.samples / self.pass_size(spec))
+    size = math.ceil(spec.samples / passes)
+    for start in range(0, count, size):
+      index = np.minimum(np.arange(start, start + size), count - 1)
       batch = self.experiment.test_batch(
-        test.test_set, test.seed, index, test.length, self.scaffold, test.how
+        spec.test_set,
+        spec.seed,
+        index,
+        spec.length,
+        self.scaffold,
+        spec.arguments,
       )
-      yield batch, min(size, samples - start)
+      yield batch, min(size, count - start)
 
-  def pass_size(self, test: Test) -> int:
+  def pass_size(self, spec: EvalSpec) -> int:
     """Returns the number of examples per pass.
 
-    With so many, attention stays within test.memory_mb on each device.
+    With so many, attention stays within spec.memory_mb on each device.
 
     Raises:
       UsageError: attention to one example takes more.
     """
     experiment = self.experiment
-    width = experiment.test_width(test.length, test.how)
+    width = experiment.test_width(spec.length, spec.arguments)
     width = experiment.bound(width, self.scaffold)
-    per_example = memory.of_example(experiment, width, self.open_heads)
-    size_text = f"{test.length} {experiment.task.unit}"
-    memory.check_pass(per_example, test.memory_mb, size_text)
+    per_example = memory.of_example(experiment, width, self.sparse_plan)
+    size_text = f"{spec.length} {experiment.task.unit}"
+    memory.check_pass(per_example, spec.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     usual_mb = 16 if jax.default_backend() == "cpu" else 1024
-    examples = ((test.memory_mb or usual_mb) << 20) // per_example
-    return max(examples, 1) * self.mesh.count
+    examples = ((spec.memory_mb or usual_mb) << 20) // per_example
+    return max(examples, 1) * self.mesh.size
 
-  def hits(
-    self, batch: Batch
-  ) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
+  def hits(self, batch: Batch) -> tuple[Array, Array]:
     """Returns right tokens [B, T] and exact match [B] of a batch.
 
     The batch is of the main task. One teacher-forced pass gives both. Outputs
@@ -156,21 +152,21 @@ class Model:
     forcing proves nothing there, and where they are so long that their rows
     would not fit memory together.
     """
-    long = batch.inputs.shape[1] > LONG and self.ring(batch)
+    long = batch.inputs.shape[1] > LONG and self.cache_window(batch)
     if not self.experiment.bias.allow_leak and not long:
       args = self.params, self.scaffold, batch
-      return _hits(self.mesh, self.experiment, self.open_heads, *args)
+      return _hits(self.mesh, self.experiment, self.sparse_plan, *args)
     scored = np.asarray(batch.weight) > 0
     target = np.asarray(batch.target)[scored].reshape(len(scored), -1)
     outputs = self.greedy(batch, stop=None)[:, : target.shape[1]]
     right = np.ones(batch.target.shape, bool)
     right[scored] = (outputs == target).reshape(-1)
-    return right, right.all(axis=1)
+    return right, np.asarray(right.all(axis=1))
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
     output_count = int(np.asarray(batch.weight).sum(axis=1).max())
-    static_args = self.mesh, self.experiment, stop, self.ring(batch)
+    static_args = self.mesh, self.experiment, stop, self.cache_window(batch)
     traced_args = self.params, self.scaffold, batch, jnp.int32(output_count)
     return np.asarray(_greedy(*static_args, *traced_args))
 
@@ -186,7 +182,7 @@ class Model:
 
     With `work`, answers show the intermediate steps too.
     """
-    return answers.answers(self, list(texts), work)
+    return answer_texts(self, list(texts), work)
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
@@ -200,9 +196,9 @@ class Model:
       seed: seed of the inputs.
     """
     name = test_set or next(iter(self.experiment.task.test_sets))
-    test = Test(name, name, (), length, samples, seed)
+    spec = EvalSpec(name, name, (), length, samples, seed)
     matches = [
-      self.hits(batch)[1][:count] for batch, count in self.batches(test)
+      self.hits(batch)[1][:count] for batch, count in self.batches(spec)
     ]
     return float(np.concatenate(matches).mean())
 
@@ -210,13 +206,21 @@ class Model:
     """Returns one typed input as a batch."""
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    size_text = f"{max(parsed[1])} {task.unit}"
-    typed_width = experiment.width(
-      parsed[1], size_text, "this model takes at most {}"
-    )
+    typed_width = self.typed_width(parsed[1])
     width = dataset.widest([typed_width, *experiment.data[0].widths])
     experiment.check_scaffold(width, self.scaffold)
     return dataset.typed_batch(task, experiment.kind, [parsed], width, width)
+
+  def typed_width(self, lengths: list[int]) -> int | tuple[int, ...]:
+    """Returns the width that typed operands of these lengths are padded to.
+
+    Raises:
+      UsageError: they are longer than this model takes.
+    """
+    size_text = f"{max(lengths)} {self.experiment.task.unit}"
+    return self.experiment.width(
+      lengths, size_text, "this model takes at most {}"
+    )
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations."""
@@ -242,7 +246,7 @@ class Model:
 def _observe(
   experiment: Experiment, params: dict, scaffold: dict, batch: Batch
 ):
-  """Returns logits and activations of a batch, compiled."""
+  """Compiles `Model.observe`."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
@@ -250,14 +254,14 @@ def _observe(
 def _hits(
   mesh: Mesh,
   experiment: Experiment,
-  open_heads: tuple | None,
+  sparse_plan: SparsePlan | None,
   params: dict,
   scaffold: dict,
   batch: Batch,
 ):
   """Returns right tokens and exact match of a teacher-forced pass, compiled."""
-  args = params, scaffold, mesh.split(batch), experiment.task.name
-  return mesh.whole(experiment.hits(*args, open_heads=open_heads))
+  args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
+  return mesh.replicate(experiment.hits(*args, sparse_plan=sparse_plan))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -265,24 +269,105 @@ def _greedy(
   mesh: Mesh,
   experiment: Experiment,
   stop: int | None,
-  ring: tuple[int, int] | None,
+  cache_window: tuple[int, int] | None,
   params: dict,
   scaffold: dict,
   batch: Batch,
   count: jax.Array,
 ):
   """Returns greedily decoded outputs, compiled."""
-  args = experiment, params, scaffold, mesh.split(batch), count, stop
-  outputs = decode.stream(*args, ring) if ring else decode.greedy(*args)
-  return mesh.whole(outputs)
+  args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
+  outputs = (
+    decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
+  )
+  return mesh.replicate(outputs)
 
 
-def models(run, states, checkpoint: str) -> list[Model]:
+# Answers to people.
+
+
+def answer_texts(model: Model, texts: list[str], work: bool) -> list[str]:
+  """Returns what `Model.answers` does."""
+  task = model.experiment.task
+  answers = [""] * len(texts)
+  by_width: dict[int | tuple[int, ...], list] = {}
+  for i, text in enumerate(texts):
+    try:
+      parsed = task.parse(text.strip())
+      width = _answer_width(model, parsed[1])
+      by_width.setdefault(width, []).append((i, parsed))
+    except (ValueError, UsageError) as error:
+      answers[i] = f"error: {error}"
+  for width, pending in by_width.items():
+    size = _answer_batch_size(model, width)
+    for start in range(0, len(pending), size):
+      index, parsed = zip(*pending[start : start + size], strict=True)
+      outputs = _decode_parsed(model, parsed, width)
+      for i, (_, lengths), ids in zip(index, parsed, outputs, strict=True):
+        try:
+          answers[i] = task.render_sized(ids, lengths, work)
+        except ValueError as error:
+          answers[i] = f"error: {error}"
+  return answers
+
+
+def _answer_width(model: Model, lengths: list[int]) -> int | tuple[int, ...]:
+  """Returns the width that operands of these lengths are padded to.
+
+  Raises:
+    UsageError: the model cannot answer inputs of these lengths.
+  """
+  width = model.typed_width(lengths)
+  check(
+    _answer_batch_size(model, width),
+    f"{max(lengths)} {model.experiment.task.unit} are too many: attention to"
+    f" them would take more than {ANSWER_BYTES >> 30} GiB at once",
+  )
+  model.experiment.check_scaffold(width, model.scaffold)
+  return width
+
+
+def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
+  """Returns how many inputs are decoded together: a power of two, or 0."""
+  experiment, task = model.experiment, model.experiment.task
+  bound = experiment.bound(width, model.scaffold)
+  config = experiment.model.config
+  cells = max(task.prompt_size(bound), task.output_size(bound))
+  if experiment.kind == "decoder_only":
+    cells = (cells + task.output_size(bound)) ** 2
+  elif config.num_encoder_layers:
+    cells = cells**2
+  count = ANSWER_BYTES // (3 * 4 * config.num_heads * cells)
+  return min(1 << count.bit_length() >> 1, ANSWER_BATCH)
+
+
+def _decode_parsed(
+  model: Model, parsed: Sequence[tuple], width: int | tuple[int, ...]
+) -> list[list[int]]:
+  """Returns the tokens of each output, for parsed inputs of one width.
+
+  Their number is padded to a power of two, which bounds how often decoding is
+  compiled.
+  """
+  experiment, task = model.experiment, model.experiment.task
+  size = 1 << (len(parsed) - 1).bit_length()
+  padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
+  bound = experiment.bound(width, model.scaffold)
+  batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
+  outputs = model.greedy(batch, stop=task.end)
+  lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
+  return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
+
+
+# Models of a run.
+
+
+def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
   """Returns a Model for every seed of a run, on all devices of the run.
 
   Args:
-    run: a training.loop.Run, with experiment, scaffold, seeds and mesh.
-    states: training states of its seeds, stacked [R, ...].
+    run: a training.
+    states: of its seeds, [R, ...].
     checkpoint: "best" takes the parameters that were best in validation.
   """
   best = checkpoint == "best"
@@ -298,7 +383,7 @@ def models(run, states, checkpoint: str) -> list[Model]:
       stopped_at=int(states.stopped_at[r]),
       diverged=bool(states.diverged[r]),
       em=max(float(states.best_em[r]), 0.0),
-      mesh=run.mesh.flat,
+      mesh=run.mesh.for_one_seed(),
     )
     for r, seed in enumerate(run.seeds)
   ]

@@ -1,1 +1,1 @@
-"""This package holds the flax modules: one attention, one block, two models."""
+"""Flax modules: the layers of a transformer, and its two families."""

@@ -1,4 +1,4 @@
-"""This module holds the decoder-only transformer of the task hinting paper."""
+"""The decoder-only transformer of the task hinting paper."""
 
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -7,23 +7,24 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import Dense, Gathered
-from lengthgen_jax.coordinates import Coordinates, Places
+from lengthgen_jax.attention.kernel import DenseBias, SparseBias
+from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.models import layers
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks.packing import Batch
 
 
 class Sites(NamedTuple):
   """Sites holds the inputs of the attention sites ("self", "cross", "encoder").
 
   Attributes:
-    biases: by site, Dense or Gathered of all layers: causality and padding are
-      in them, the model adds the bias of its position encoding.
+    biases: by site, of all layers: causality and padding are in them, the model
+      adds the bias of its position encoding.
     sizes: by site, n of the softmax temperature (attention.temperature.sizes).
   """
 
-  biases: dict[str, Dense | Gathered]
+  biases: dict[str, DenseBias | SparseBias]
   sizes: dict[str, jax.Array | None]
 
 
@@ -40,10 +41,9 @@ class Memory(NamedTuple):
 
 
 class DecoderOnly(nn.Module):
-  """The model has one trunk, and one output head per task (hard parameter
-  sharing).
+  """A decoder, with an output head for each task (hard parameter sharing).
 
-  It follows Flaxformer's T5 decoder, whose layer names it bears.
+  Its layers are named as in Flaxformer's T5 decoder.
 
   Attributes:
     config: shape; its encoder layers are not used.
@@ -71,31 +71,31 @@ class DecoderOnly(nn.Module):
     }
 
   def embed(
-    self, tokens: jax.Array, places: Places, site: str, noise: Noise | None
+    self, tokens: Array, places: Places, site: str, noise: Noise | None
   ) -> jax.Array:
     """Returns token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
     # Both sides of an encoder-decoder get the same noise.
-    position_noise = None if noise is None else noise.of("positions")
+    position_noise = None if noise is None else noise.fold_in("positions")
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
   def every_token(self, site: str) -> jax.Array:
-    """Returns the inputs [1, T·V, D] of every token at every phase of a cyclic
-    index.
+    """Returns the embeddings [1, period·V, D] of every token at every phase of
+    a cyclic index.
 
-    These are all inputs that there are, where positions are no more than that.
+    Where positions are no more than that, there are no other inputs.
     """
-    size = self.config.vocab_size
-    count = size * (self.config.positions.cyclic_period or 1)
-    index, tokens = jnp.divmod(jnp.arange(count), size)
+    vocab_size = self.config.vocab_size
+    count = vocab_size * (self.config.positions.cyclic_period or 1)
+    index, tokens = jnp.divmod(jnp.arange(count), vocab_size)
     zero = jnp.zeros((1, count, 1), jnp.int32)
     places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
     return self.embed(tokens[None], places, site, None)
 
   def bias(
     self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
-  ) -> Dense | Gathered:
+  ) -> DenseBias | SparseBias:
     """Returns a site's bias with the bias of the position encoding added to
     it."""
     bias = sites.biases[site]
@@ -103,10 +103,11 @@ class DecoderOnly(nn.Module):
     if not encoding.additive:
       return bias
     added = encoding.bias(rows, keys, site == "self")
-    return Dense(bias.values + added[None])
+    assert added is not None
+    return DenseBias(bias.values + added[None])
 
   def encode(
-    self, batch, sites: Sites, noise: Noise | None = None
+    self, batch: Batch, sites: Sites, noise: Noise | None = None
   ) -> tuple[Memory, dict]:
     """Returns an empty (Memory, activations), because there is no source."""
     del batch, sites, noise
@@ -114,7 +115,7 @@ class DecoderOnly(nn.Module):
 
   def decode(
     self,
-    batch,
+    batch: Batch,
     memory: Memory,
     sites: Sites,
     head: str,
@@ -145,11 +146,13 @@ class DecoderOnly(nn.Module):
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
     for n, block in enumerate(self.decoder):
-      kv = block.self_key_value(x, rotate)
+      self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
-        kv = layers.write_rows(cache[n], kv, batch.rows.index[0])
-        new_cache.append(kv)
-      key_values = {"self": kv, "cross": memory.key_values[n]}
+        self_key_value = layers.write_rows(
+          cache[n], self_key_value, batch.rows.index[0]
+        )
+        new_cache.append(self_key_value)
+      key_values = {"self": self_key_value, "cross": memory.key_values[n]}
       layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
       x, block_acts = block(
         x, rotate, key_values, layer_biases, sites.sizes, noise
@@ -165,7 +168,7 @@ class DecoderOnly(nn.Module):
     return logits, new_cache if cache is not None else None, acts
 
   def __call__(
-    self, batch, sites: Sites, head: str, noise: Noise | None = None
+    self, batch: Batch, sites: Sites, head: str, noise: Noise | None = None
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] of one head, and activations.
 

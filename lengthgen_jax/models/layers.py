@@ -1,5 +1,6 @@
-"""This module holds the layers of both models: one attention, one block."""
+"""The layers of both models, and the hyper-parameters of a model."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -7,17 +8,76 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered, attend
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
 from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.temperature import TEMPERATURES, tau
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.attention.positions.encoding import (
+  PositionConfig,
+  PositionEncoding,
+)
+from lengthgen_jax.attention.temperature import (
+  TEMPERATURES,
+  TemperatureConfig,
+  tau,
+)
 from lengthgen_jax.rng import Noise
+
+NORMS = ("pre", "post", "block_end", "none")
+NORM_KINDS = ("layer", "rms")
+ACTIVATIONS = ("relu", "gelu")
+DTYPES = ("float32", "bfloat16", "float64")
+PRECISIONS = ("default", "high", "highest")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+  """A ModelConfig is the shape of a transformer; names follow Flaxformer.
+
+  Attributes:
+    vocab_size: V.
+    emb_dim: D; num_heads: H; mlp_dim: F.
+    num_encoder_layers: 0 is the identity encoder.
+    num_decoder_layers: N.
+    norm: where layer normalization stands: before each sublayer ("pre", with
+      one more at the end), after its residual sum ("post"), once at the end of
+      each block ("block_end"), or nowhere ("none").
+    norm_kind: "layer" normalization, or "rms" (T5: no mean, no offset).
+    dense_bias: whether dense layers add a bias (T5's do not).
+    activation: "relu" or "gelu".
+    dropout_rate: on embeddings and on every sublayer's output.
+    dtype: of activations; parameters, scores, softmax and logits are float32 at
+      least.
+    precision: of matrix products; below "highest" GPUs and TPUs round the
+      factors of float32 products.
+    learned_bias_scale: whether each attention learns a factor on its bias.
+    positions: the position encoding.
+    temperature: of the softmax, in every attention.
+  """
+
+  vocab_size: int
+  emb_dim: int
+  num_heads: int
+  mlp_dim: int
+  num_encoder_layers: int
+  num_decoder_layers: int
+  norm: str
+  norm_kind: str
+  dense_bias: bool
+  activation: str
+  dropout_rate: float
+  dtype: str
+  precision: str
+  learned_bias_scale: bool
+  positions: PositionConfig
+  temperature: TemperatureConfig
+
+  @property
+  def head_dim(self) -> int:
+    """Returns the head size K = D / H."""
+    return self.emb_dim // self.num_heads
 
 
 class Attention(nn.Module):
-  """This module is multi-head attention with an additive bias, for every
-  site."""
+  """Multi-head attention with an additive bias, the same at every site."""
 
   config: ModelConfig
 
@@ -55,7 +115,7 @@ class Attention(nn.Module):
     key, value = self.key(inputs_BxSxD), self.value(inputs_BxSxD)
     return rotate(heads_first(key)), heads_first(value)
 
-  def _scaled(self, bias: Dense | Gathered) -> Dense | Gathered:
+  def _scaled(self, bias: DenseBias | SparseBias) -> DenseBias | SparseBias:
     """Multiplies the bias by a learned factor; closed cells stay closed."""
     closed = bias.values == CLOSED
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
@@ -66,7 +126,7 @@ class Attention(nn.Module):
     inputs_BxTxD: jax.Array,
     rotate: Callable,
     key_value: tuple[jax.Array, jax.Array],
-    bias: Dense | Gathered,
+    bias: DenseBias | SparseBias,
     size_BxT: jax.Array | None,
   ) -> tuple[jax.Array, dict]:
     """Attends from inputs to `key_value`; returns (out [B, T, D], activations).
@@ -75,7 +135,7 @@ class Attention(nn.Module):
       inputs_BxTxD: inputs of the rows.
       rotate: the position encoding's rotation of queries.
       key_value: from `key_value`.
-      bias: of this layer, Dense or Gathered.
+      bias: of this layer.
       size_BxT: n of the softmax temperature, or None.
     """
     if self.config.learned_bias_scale:
@@ -100,13 +160,13 @@ def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
 
 
 class Mlp(nn.Module):
-  """The MLP has two dense layers."""
+  """Two dense layers with an activation between them."""
 
   config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-    """Applies both layers, with the activation between them."""
+    """Returns [B, T, D]."""
     activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
     dense = partial(
       nn.Dense,
@@ -120,7 +180,7 @@ class Mlp(nn.Module):
 
 class Block(nn.Module):
   """A block is self-attention, cross-attention if there is a memory, and an
-  MLP."""
+  MLP, each added to the residual stream."""
 
   config: ModelConfig
   cross: bool
@@ -129,28 +189,35 @@ class Block(nn.Module):
     """Creates the sublayers and their normalizations."""
     self.self_attention = Attention(self.config)
     self.mlp = Mlp(self.config)
-    names = ["self_attention", "mlp"]
+    sublayers = ["self_attention", "mlp"]
     if self.cross:
       self.cross_attention = Attention(self.config)
-      names.insert(1, "cross_attention")
-    if self.config.norm == "block_end":
+      sublayers.append("cross_attention")
+    # Flax names them like pre_mlp_layer_norm.
+    norms = lambda: {
+      f"{name}_layer_norm": normalization(self.config) for name in sublayers
+    }
+    if self.config.norm == "pre":
+      self.pre = norms()
+    elif self.config.norm == "post":
+      self.post = norms()
+    elif self.config.norm == "block_end":
       self.block_end_layer_norm = normalization(self.config)
-    elif self.config.norm != "none":
-      for name in names:
-        setattr(self, self._norm_name(name), normalization(self.config))
 
-  def _norm_name(self, name: str) -> str:
-    return f"{self.config.norm}_{name}_layer_norm"
+  def enter(self, sublayer: str, x: jax.Array) -> jax.Array:
+    """Returns the inputs of a sublayer, made of the residual stream."""
+    if self.config.norm != "pre":
+      return x
+    return self.pre[f"{sublayer}_layer_norm"](x)
 
-  def _normalize(self, name: str, x):
-    return getattr(self, self._norm_name(name))(x)
-
-  def _enter(self, name: str, x):
-    return self._normalize(name, x) if self.config.norm == "pre" else x
-
-  def _leave(self, name: str, x, update, noise):
-    x = x + dropout(self, name, update, noise)
-    return self._normalize(name, x) if self.config.norm == "post" else x
+  def leave(
+    self, sublayer: str, x: jax.Array, update: jax.Array, noise: Noise | None
+  ) -> jax.Array:
+    """Returns the residual stream with a sublayer's output added to it."""
+    x = x + dropout(self, sublayer, update, noise)
+    if self.config.norm != "post":
+      return x
+    return self.post[f"{sublayer}_layer_norm"](x)
 
   def residual(self, name: str, x: jax.Array) -> jax.Array:
     """Returns the residual stream at a place named as in the activations.
@@ -163,7 +230,7 @@ class Block(nn.Module):
     self, x: jax.Array, rotate: Callable
   ) -> tuple[jax.Array, jax.Array]:
     """Returns keys and values of this block's self-attention."""
-    inputs = self._enter("self_attention", x)
+    inputs = self.enter("self_attention", x)
     return self.self_attention.key_value(inputs, rotate)
 
   def cross_key_value(
@@ -194,19 +261,21 @@ class Block(nn.Module):
     Returns:
       The residual stream and a dict of activations.
     """
-    acts = {}
-    for site in ("self", "cross") if self.cross else ("self",):
-      name = f"{site}_attention"
-      out, acts[site] = getattr(self, name)(
-        self._enter(name, x),
+    acts, attentions = {}, {"self": self.self_attention}
+    if self.cross:
+      attentions["cross"] = self.cross_attention
+    for site, attention in attentions.items():
+      sublayer = f"{site}_attention"
+      out, acts[site] = attention(
+        self.enter(sublayer, x),
         rotate,
         key_values[site],
         biases[site],
         sizes[site],
       )
-      x = self._leave(name, x, out, noise)
+      x = self.leave(sublayer, x, out, noise)
     x = acts["before_mlp"] = self.residual("before_mlp", x)
-    x = self._leave("mlp", x, self.mlp(self._enter("mlp", x)), noise)
+    x = self.leave("mlp", x, self.mlp(self.enter("mlp", x)), noise)
     if self.config.norm == "block_end":
       x = self.block_end_layer_norm(x)
     x = acts["after_mlp"] = self.residual("after_mlp", x)
@@ -228,8 +297,8 @@ def dropout(
   rate = module.config.dropout_rate
   if noise is None or not rate:
     return x_BxLxD
-  layer_noise = noise.of("/".join(("dropout", *module.path, name)))
-  mask = layer_noise.kept(x_BxLxD.shape[1:], rate)
+  layer_noise = noise.fold_in("/".join(("dropout", *module.path, name)))
+  mask = layer_noise.dropout_mask(x_BxLxD.shape[1:], rate)
   return jnp.where(mask, x_BxLxD * (1.0 / (1.0 - rate)), 0.0)
 
 

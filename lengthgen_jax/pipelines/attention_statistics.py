@@ -141,10 +141,10 @@ def samples(
   key = fold(rng.stream(seed, "calibration"), np.atleast_1d(width))
   training_set = experiment.data[0]
   if length is None:
-    turn = training_set.widths.index(width)
+    width_index = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
     return experiment.sample(
-      key, experiment.task.name, mixing.Part(0, count), turn
+      key, experiment.task.name, mixing.Part(0, count), width_index
     )
   return dataset.test_batch(
     experiment.task,
@@ -173,7 +173,7 @@ def _sums(
 
   `quantity` is "weights" (after the softmax) or "scores" (before it).
   """
-  batch = mesh.split(batch)
+  batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
   counted_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
@@ -184,7 +184,7 @@ def _sums(
     sum_over_batch = partial(jnp.einsum, "nbhts,b->nhts", precision="highest")
     sums[site] = sum_over_batch(values, counted_B)
     sums[site + "_square"] = sum_over_batch(values**2, counted_B)
-  return mesh.whole(sums)
+  return mesh.replicate(sums)
 
 
 def judge(

@@ -18,7 +18,7 @@ from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
-from lengthgen_jax.evaluation.trained import Model, Test
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import run_figures, workdir
 from lengthgen_jax.results import figures, records, tables
@@ -29,7 +29,7 @@ CERTIFICATE = "certificate.json"  # has a certificate for each seed
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates what was trained in a workdir; returns the exit code."""
-  rows, extra_figures, known = [], [], {}
+  rows, models, extra_figures, known = [], [], [], {}
   stages = workdir.trained_stages(config, folder)
   for stage in stages:
     vanilla = stage.name == "interpolate"
@@ -42,7 +42,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
         known=known,
       )
       rows += certified_rows(folder, models, stage.name)
-  print(tables.of_run(rows))
+  print(tables.run_table(rows))
   title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
     title += ": vanilla and ABC"
@@ -56,7 +56,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     )
   if config.eval.precisions:
     extra_figures.append(precisions(config, folder, models[0].experiment))
-  figure_paths = figures.of_run(rows, folder / "figures", title) + extra_figures
+  figure_paths = (
+    figures.draw_run(rows, folder / "figures", title) + extra_figures
+  )
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
@@ -144,8 +146,8 @@ def evaluate(
     if key not in known:
       seed_rows = [
         row
-        for test in requested_tests(config, model, longest)
-        for row in measure_test(config, model, test)
+        for spec in eval_specs(config, model, longest)
+        for row in measure(config, model, spec)
       ]
       known[key] = seed_rows + frontiers(config, model, seed_rows, longest)
     rows += [base | row for row in known[key]]
@@ -169,20 +171,18 @@ def check_memory(
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
   frontier_lengths = (
-    [min(section.frontier, longest)] if section.frontier else []
+    [int(min(section.frontier, longest))] if section.frontier else []
   )
-  for test in (
-    *requested_tests(config, model, longest),
-    *_tests(config, model, section.test_sets, frontier_lengths),
+  for spec in (
+    *eval_specs(config, model, longest),
+    *_specs(config, model, section.test_sets, frontier_lengths),
   ):
-    model.pass_size(test)
+    model.pass_size(spec)
 
 
-def measure_test(config: ConfigDict, model: Model, test: Test) -> list[dict]:
-  """Returns the rows of a test, and reports its exact match.
-
-  The rows are without the fields of `row_base`.
-  """
+def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
+  """Returns the rows of a test without `row_conditions`, and reports its exact
+  match."""
   measure_names = (
     list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
   )
@@ -190,18 +190,18 @@ def measure_test(config: ConfigDict, model: Model, test: Test) -> list[dict]:
   rows = [
     row
     for name in measure_names
-    for row in measures.MEASURES[name](model, test)
+    for row in measures.MEASURES[name](model, spec)
   ]
   exact_match_row = next(row for row in rows if row["metric"] == "em")
   speed = exact_match_row["n"] / (time.perf_counter() - start)
   workdir.print_note(
-    f"seed {model.seed}, {test.name}, {test.length} {task.unit}: EM"
+    f"seed {model.seed}, {spec.name}, {spec.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
     f" ({speed:.0f} samples/s with compilation)"
   )
-  bits = task.bits(test.length)
-  conditions = {"test_set": test.name, "length": test.length, "bits": bits}
-  if test.test_set not in config.eval.test_sets:
+  bits = task.bits(spec.length)
+  conditions = {"test_set": spec.name, "length": spec.length, "bits": bits}
+  if spec.test_set not in config.eval.test_sets:
     conditions["stress"] = True
   return [conditions | row for row in rows]
 
@@ -222,48 +222,48 @@ def frontiers(
     A row for each test set that is sampled at every length.
   """
   section, frontier_rows = config.eval, []
-  alone = model.experiment.task.single_input_sets
   if not section.frontier:
     return []
+  single_input_sets = model.experiment.task.single_input_sets
   bound = int(min(section.frontier, longest))
-  for test in _tests(config, model, section.test_sets, [bound]):
+  for spec in _specs(config, model, section.test_sets, [bound]):
     # There is no such length where sets differ by length, or have one input.
-    if test.name not in section.test_sets or test.name in alone:
+    if spec.name not in section.test_sets or spec.name in single_input_sets:
       continue
-    test = test._replace(samples=section.frontier_samples, count=None)
-    row = measures.frontier(model, test, rows)
+    spec = spec._replace(samples=section.frontier_samples, count=None)
+    row = measures.frontier(model, spec, rows)
     frontier_rows.append(
-      {"test_set": test.name, "length": None, "bits": None} | row
+      {"test_set": spec.name, "length": None, "bits": None} | row
     )
     workdir.print_note(
-      f"seed {model.seed}, {test.name}: exact match of at least"
+      f"seed {model.seed}, {spec.name}: exact match of at least"
       f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"
     )
   return frontier_rows
 
 
-def requested_tests(
+def eval_specs(
   config: ConfigDict, model: Model, longest: float = float("inf")
-) -> list[Test]:
-  """Returns every Test that config.eval asks for, up to the longest length."""
+) -> list[EvalSpec]:
+  """Returns the tests that config.eval asks for, up to the longest length."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
   stress_sets = [
     name for name in task.stress_sets if name not in section.test_sets
   ]
   return [
-    *_tests(config, model, section.test_sets, lengths),
-    *(_tests(config, model, stress_sets, lengths) if section.stress else ()),
+    *_specs(config, model, section.test_sets, lengths),
+    *(_specs(config, model, stress_sets, lengths) if section.stress else ()),
   ]
 
 
-def _tests(
+def _specs(
   config: ConfigDict,
   model: Model,
   test_sets: Sequence[str],
   lengths: Sequence[int],
-) -> Iterator[Test]:
+) -> Iterator[EvalSpec]:
   """Yields the tests of some test sets at some lengths."""
   section, task = config.eval, model.experiment.task
   samples_by_length = dict(
@@ -276,7 +276,7 @@ def _tests(
         samples = min(samples, section.stress_samples)
       distinct = task.num_test_samples(length, samples)
       for name, arguments in task.variants(test_set, section, length):
-        yield Test(
+        yield EvalSpec(
           name,
           test_set,
           arguments,

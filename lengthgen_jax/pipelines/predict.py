@@ -7,7 +7,7 @@ from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax.errors import reading
+from lengthgen_jax.errors import file_errors
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import workdir
 
@@ -29,7 +29,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
   if source is None:
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
-  with reading(f"--input={source}:"):
+  with file_errors(f"--input={source}:"):
     text = pathlib.Path(source).read_text(errors="replace")
   return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 

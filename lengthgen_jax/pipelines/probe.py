@@ -289,13 +289,11 @@ def retrained(
       run,
       seeds=(model.seed,),
       scaffold=closed,
-      folder=folder
-      / "without"
-      / name,
+      folder=folder / "without" / name,
       keep=1,
-      open_heads=run.experiment.sparse_training_heads(closed),
+      sparse_plan=run.experiment.sparse_training_plan(closed),
       watch=None,
-      mesh=run.mesh.fit(1, run.train.batch_size),
+      mesh=run.mesh.for_seeds(1, run.train.batch_size),
     )
     loop.train(line_run)
     (line_model,) = workdir.load(line_run, "last")

@@ -59,5 +59,5 @@ def practice_run(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
       restarts=0,
       target_exact_match=2.0,
     ),
-    mesh=run.mesh.fit(len(seeds), run.train.batch_size),
+    mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
   )

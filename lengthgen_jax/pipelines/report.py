@@ -1,12 +1,32 @@
-"""This is --mode=report: it writes tables, figures and a page of results."""
+"""This is --mode=report: it writes tables, figures and a page of results.
 
+It reads every results.jsonl below a folder. report.md, report.tex and
+report.csv hold the tables; report.html is a self-contained page. Figures show
+exact match and (where it was measured) edit distance by length, by repetition
+and by multiplicity, and exact match by every number in the configs that was
+varied.
+"""
+
+import json
 import pathlib
+from typing import Any
+
+from flax.traverse_util import flatten_dict
 
 from lengthgen_jax.config.files import CHANGEABLE
-from lengthgen_jax.results import report
+from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.results import figures, html_report, records, tables
+from lengthgen_jax.results.records import of_metric
+
+# Parts of a config that say how a run was saved, called or tested. The other
+# parts say how it was trained.
+NOT_TRAINED = (
+  *("checkpoint", "task", "method", "overrides", "seeds"),
+  *CHANGEABLE,
+)
 
 
-def run(_, workdir: pathlib.Path) -> int:
+def run(_: Any, workdir: pathlib.Path) -> int:
   """Writes the report of all results below a folder, and prints its tables.
 
   The first argument is the config of the program, which is not looked at.
@@ -14,6 +34,187 @@ def run(_, workdir: pathlib.Path) -> int:
   Returns:
     The exit code.
   """
-  print(report.run(workdir, CHANGEABLE))
+  print(write_report(workdir))
   print(f"page: {workdir / 'report.html'}")
   return 0
+
+
+def write_report(root: pathlib.Path) -> str:
+  """Writes the report of all results below a folder.
+
+  Returns:
+    The tables, in Markdown.
+
+  Raises:
+    UsageError: there are no results, a file is of another version, or a
+      run's config is not beside it.
+  """
+  rows, configs = read(root)
+  exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
+  check(
+    exact_rows, f"--workdir={root}: no results.jsonl with exact match below it"
+  )
+  missing = missing_results(rows, configs)
+  grids = [tables.runs_grid(rows)]
+  parts = [tables.to_markdown(grids[0])]
+  if edit_rows:
+    grids.append(tables.runs_grid(rows, "edit"))
+    parts += ["Edit distance, % of the output:", tables.to_markdown(grids[1])]
+  text = "\n\n".join([*parts, *(f"Missing: {line}." for line in missing)])
+  latex = "\n\n".join(map(tables.to_latex, grids))
+  records.write_text(root / "report.md", text + "\n")
+  records.write_text(root / "report.tex", latex + "\n")
+  records.write_text(root / "report.csv", tables.to_csv(rows))
+  settings = {name: trained_with(config) for name, config in configs.items()}
+  paths, rows_by_size = [], {}
+  for row in exact_rows + edit_rows:
+    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
+  for (task, width), size_rows in sorted(rows_by_size.items()):
+    title, prefix = f"{task}, width={width}", f"{task}_{width}_"
+    folder = root / "figures"
+    paths += figures.draw_run(size_rows, folder, title, prefix)
+    paths += draw_fields(size_rows, settings, folder, title, prefix)
+  title = f"Results below {root.name}"
+  html = html_report.page(title, rows, missing, paths)
+  records.write_text(root / "report.html", html)
+  return text
+
+
+def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
+  """Reads the results and the configs of all runs below a folder.
+
+  Returns:
+    The rows, which name their run, and {run: config}, with the runs that have
+    no results yet.
+
+  Raises:
+    UsageError: as in `write_report`.
+  """
+  rows, configs = [], {}
+  for file in sorted(root.rglob("results.jsonl")):
+    name = str(file.parent.relative_to(root))
+    rows += [row | {"run": name} for row in records.read_results(file)]
+    check(
+      file.with_name("config.json").exists(),
+      f"{file}: no config.json beside it says how it was made",
+    )
+  for file in sorted(root.rglob("config.json")):
+    with file_errors(f"{file}: cannot be read"):
+      config = json.loads(file.read_text())
+    try:
+      asked(config)
+    except (AttributeError, TypeError) as error:
+      raise UsageError(f"{file}: cannot be read (it is no config)") from error
+    configs[str(file.parent.relative_to(root))] = config
+  return rows, configs
+
+
+def asked(config: dict) -> tuple[set[int], set[int]]:
+  """Returns (seeds, test lengths) that a saved config asks for."""
+  lengths = config.get("eval", {}).get("lengths", ())
+  return set(config.get("seeds", ())), set(lengths)
+
+
+def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
+  """Returns lines of text on the results that configs ask for and rows lack."""
+  messages = []
+  for name, config in configs.items():
+    run_rows = [row for row in of_metric(rows, "em") if row["run"] == name]
+    if not run_rows:
+      messages.append(f"{name} has no results yet")
+      continue
+    seeds, lengths = asked(config)
+    for stage in sorted({row["stage"] for row in run_rows}):
+      lacking = seeds - {r["seed"] for r in run_rows if r["stage"] == stage}
+      if lacking:
+        text = ", ".join(map(str, sorted(lacking)))
+        messages.append(f"{name} ({stage}) lacks seeds {text}")
+    lacking = lengths - {row["length"] for row in run_rows}
+    if lacking:
+      text = ", ".join(map(str, sorted(lacking)))
+      messages.append(f"{name} lacks lengths {text}")
+  return messages
+
+
+def trained_with(config: dict) -> dict[str, Any]:
+  """Returns {section.field: value} of the settings that a run was trained with.
+
+  Lists are text.
+  """
+  sections = {name: x for name, x in config.items() if name not in NOT_TRAINED}
+  return {
+    field: str(value) if isinstance(value, list) else value
+    for field, value in flatten_dict(sections, sep=".").items()
+  }
+
+
+def varied_fields(
+  settings: dict[str, dict], rows: list[dict]
+) -> dict[str, dict[str, Any]]:
+  """Returns {field: {run: value}} of the fields that vary within a method.
+
+  Args:
+    settings: what `trained_with` returns, by run.
+    rows: rows that name their run and method.
+  """
+  methods = {row["run"]: row["method"] for row in rows}
+  values = {}
+  for name in methods:
+    for field, value in settings[name].items():
+      values.setdefault(field, {})[name] = value
+  num_methods = len(set(methods.values()))
+  return {
+    field: by_run
+    for field, by_run in sorted(values.items())
+    if by_run.keys() == methods.keys()
+    and len({(methods[name], x) for name, x in by_run.items()}) > num_methods
+  }
+
+
+def draw_fields(
+  rows: list[dict],
+  settings: dict[str, dict],
+  folder: pathlib.Path,
+  title: str,
+  prefix: str,
+) -> list[pathlib.Path]:
+  """Draws exact match against every number that varies within a method.
+
+  A curve joins the runs that differ in that number alone.
+
+  Args:
+    rows: rows of one task and width.
+    settings: what `trained_with` returns, by run.
+    folder: where the figures are written.
+    title: title of the figures.
+    prefix: what names of files begin with.
+
+  Returns:
+    Paths of the figures.
+  """
+  rows = [
+    row for row in of_metric(rows, "em") if figures.varied_by(row) == "length"
+  ]
+  fields, paths = varied_fields(settings, rows), []
+  for field, values in fields.items():
+    if not {type(value) for value in values.values()} <= {int, float}:
+      continue
+    rows_by_line = {}
+    for row in rows:
+      others = [
+        f"{name.rpartition('.')[2]}={by_run[row['run']]}"
+        for name, by_run in fields.items()
+        if name != field
+      ]
+      method = ", ".join([row["method"], *others])
+      row = row | {field: values[row["run"]], "method": method}
+      rows_by_line.setdefault((row["test_set"], method), []).append(row)
+    rows_by_set = {}
+    for (test_set, _), line_rows in sorted(rows_by_line.items()):
+      if len({row[field] for row in line_rows}) > 1:
+        rows_by_set.setdefault(test_set, []).extend(line_rows)
+    for test_set, set_rows in rows_by_set.items():
+      path = folder / f"{prefix}{test_set}_by_{field}.png"
+      heading = f"{title}, test set: {test_set}"
+      paths.append(figures.by_field(set_rows, path, heading, field))
+  return paths

@@ -19,7 +19,7 @@ from lengthgen_jax import hosts
 from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import build, fields, files
-from lengthgen_jax.errors import UsageError, check, reading
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import replay
@@ -65,7 +65,7 @@ def make_run(
     keep=config.checkpoint.keep,
     config=json.loads(config.to_json_best_effort()),
     report=print_note,
-    open_heads=experiment.sparse_training_heads(scaffold),
+    sparse_plan=experiment.sparse_training_plan(scaffold),
     watch=make_watcher(config.probe, config.calibration, experiment),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
@@ -162,7 +162,7 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
       f"--workdir={workdir} holds a run of --mode={holds}: choose another"
       " workdir",
     )
-  with reading(f"--workdir={workdir}: cannot write there"):
+  with file_errors(f"--workdir={workdir}: cannot write there"):
     text = config.to_json_best_effort(indent=2)
     records.write_text(workdir / "config.json", text + "\n")
 

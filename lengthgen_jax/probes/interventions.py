@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
@@ -179,7 +180,7 @@ def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
   """
   entries = {}
   for site, bias in model.scaffold.items():
-    if not bias.lined:
+    if not bias.supports_sparse:
       continue
     segments = model.experiment.site_segments[site]
     for layer, head, k in np.argwhere(np.asarray(bias.valid)).tolist():
@@ -222,7 +223,7 @@ def edited_logits(
   model = observation.model
   return _patched_logits(
     model.experiment,
-    model.open_heads,
+    model.sparse_plan,
     model.params if params is None else params,
     model.scaffold if scaffold is None else scaffold,
     observation.batch,
@@ -233,7 +234,7 @@ def edited_logits(
 @partial(jax.jit, static_argnums=(0, 1))
 def _patched_logits(
   experiment: Experiment,
-  open_heads: tuple | None,
+  sparse_plan: SparsePlan | None,
   params: dict,
   scaffold: dict,
   batch: Batch,
@@ -260,7 +261,7 @@ def _patched_logits(
 
   with nn.intercept_methods(intercept):
     return experiment.apply(
-      params, scaffold, batch, experiment.task.name, open_heads=open_heads
+      params, scaffold, batch, experiment.task.name, sparse_plan=sparse_plan
     )[0]
 
 

@@ -40,7 +40,7 @@ def _has_digits(model: Model) -> bool:
 
 def _has_lines(model: Model) -> bool:
   """Returns whether the bias of any site is lines."""
-  return any(bias.lined for bias in model.scaffold.values())
+  return any(bias.supports_sparse for bias in model.scaffold.values())
 
 
 ALL = Requirement("every model", lambda model: True)

@@ -1,88 +1,222 @@
-"""One self-contained HTML page of results, which fetches nothing."""
+"""One self-contained HTML page of results, which fetches nothing.
+
+Each task has a table of its main methods and a chart of them. Methods with
+other fields than their preset's, other test sets and edit distances are folded.
+"""
 
 import base64
-import json
+import collections
+import html
+import math
 import pathlib
+import re
 from collections.abc import Iterable
 
-from lengthgen_jax.results import summary
+from lengthgen_jax.results import summary, tables
+from lengthgen_jax.results.summary import Line
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
+COLORS = (
+  *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
+  *("#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"),
+)
+DASHES = ("", "6 3", "2 3")  # the next one after every ten colors
+WIDTH, HEIGHT = 560, 260  # of a chart
+LEFT, RIGHT, TOP, BOTTOM = 44, 14, 10, 44  # margins of a chart
 
 
 def page(
   title: str,
   rows: list[dict],
   missing: Iterable[str] = (),
-  figures: Iterable[str | pathlib.Path] = (),
+  figures: Iterable[pathlib.Path] = (),
 ) -> str:
-  """Returns a page with tables that sort and filter, and curves to hover over.
+  """Returns a page with tables that sort and filter, and charts.
 
   Args:
     title: title of the page.
     rows: rows of any runs.
     missing: a line of text for each result that is missing.
     figures: paths of PNGs.
-
-  Returns:
-    HTML; the data that it shows is JSON in its element `data`.
   """
-  versions = sorted({row["version"] for row in rows})
-  data = {
-    "title": title,
-    "about": f"{len(rows)} rows of lengthgen_jax {', '.join(versions)}.",
-    "lines": [
-      line_data
-      for metric in ("em", "edit")
-      for line in summary.ordered(summary.lines(rows, metric))
-      for line_data in _lines(line, metric)
-    ],
-    "missing": list(missing),
-    "figures": [
-      {"name": path.stem, "source": _embedded(path)}
-      for path in map(pathlib.Path, figures)
-    ],
-  }
-  # Nothing but `</` could end the script element that holds the JSON.
-  text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-  return TEMPLATE.read_text().replace("{{data}}", text)
+  exact, edit = (
+    summary.sort(summary.lines(rows, metric, ("task", "test_set")))
+    for metric in ("em", "edit")
+  )
+  of_task = lambda lines, task: [x for x in lines if x.rows[0]["task"] == task]
+  tasks = dict.fromkeys(line.rows[0]["task"] for line in exact)
+  links = [f'<a href="#{_escape(task)}">{_escape(task)}</a>' for task in tasks]
+  parts = [f"<nav>{' '.join(links)}</nav>"]
+  parts += [_section(t, of_task(exact, t), of_task(edit, t)) for t in tasks]
+  gaps = [f"<li>{_escape(gap)}</li>" for gap in missing]
+  if gaps:
+    parts.append(_fold(f"{len(gaps)} missing", f"<ul>{''.join(gaps)}</ul>"))
+  images = []
+  for path in figures:
+    name = _escape(path.stem)
+    source = base64.b64encode(path.read_bytes()).decode()
+    images.append(
+      f'<figure><img src="data:image/png;base64,{source}" alt="{name}">'
+      f"<figcaption>{name}</figcaption></figure>"
+    )
+  if images:
+    parts.append(_fold(f"{len(images)} figures", "".join(images)))
+  versions = ", ".join(sorted({row["version"] for row in rows}))
+  about = f"{len(rows):,} rows of lengthgen_jax {versions}."
+  template = TEMPLATE.read_text().replace("{{title}}", _escape(title))
+  template = template.replace("{{about}}", _escape(about))
+  return template.replace("{{results}}", "\n".join(parts))
 
 
-def _lines(line: summary.Line, metric: str) -> list[dict]:
-  """Returns the page's data on a line: its median, and each of its seeds.
+def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
+  """Returns the part of a page on one task.
 
-  Of hard inputs there is the median alone. Cells are lists, whose items
-  page.html names.
+  Args:
+    task: the task.
+    exact: its lines of exact match.
+    edit: its lines of edit distance.
   """
-  members = [("median", line)]
-  if not line.stress:
-    members += [(str(seed), line.of_seed(seed)) for seed in line.numbers]
-  labels = {name.replace("_", " "): str(x) for name, x in line.about.items()}
-  return [
-    labels
-    | {
-      "metric": metric,
-      "seed": name,
-      "seeds": labels["seeds"] if name == "median" else name,
-      "count": len(member.numbers),
-      "proved": member.proved.strip(),
-      "stress": line.stress,
-      "cells": {
-        length: [*_short(cell), member.bits[length]]
-        for length, cell in member.cells.items()
-      },
-      "frontier": member.frontier and _short(member.frontier),
-    }
-    for name, member in members
+  # The usual test set is the one that most lines have.
+  sets = collections.Counter(
+    line.rows[0]["test_set"] for line in exact if not line.is_stress
+  )
+  usual = max(sets, key=lambda name: sets[name], default=None)
+  main, variations, others = [], [], []
+  for line in exact:
+    row = line.rows[0]
+    if line.is_stress or row["test_set"] != usual:
+      others.append(line)
+    elif " " in row["method"]:
+      variations.append(line)
+    else:
+      main.append(line)
+  if not main:
+    main, variations = variations, []
+  unit = summary.joined_values([line.rows[0] for line in exact], "unit")
+  note = f"Exact match in % by length in {unit}"
+  parts = [f'<section id="{_escape(task)}"><h2>{_escape(task)}</h2>']
+  if main:
+    parts.append(
+      f"<p>{note}, test set {_escape(usual)}</p>{_table(main, usual)}"
+    )
+    parts.append(_fold("Chart", _chart(main, unit)))
+  for name, lines in (
+    ("with other fields", variations),
+    ("on other and hard inputs", others),
+    ("of edit distance, % of the output", edit),
+  ):
+    if lines:
+      parts.append(_fold(f"{len(lines)} lines {name}", _table(lines, usual)))
+  return "\n".join([*parts, "</section>"])
+
+
+def _fold(name: str, text: str) -> str:
+  """Returns a part of the page that opens by a click on its name."""
+  return f"<details><summary>{name}</summary>{text}</details>"
+
+
+def _escape(text: str | None) -> str:
+  """Returns a text as HTML."""
+  return html.escape(str(text))
+
+
+def _names(line: Line) -> tuple[str, str]:
+  """Returns the method of a line, and in what else it differs from others."""
+  row = line.rows[0]
+  method, _, fields = row["method"].partition(" ")
+  name = summary.model_name(row)
+  conditions = line.name.removeprefix(name).removeprefix(", ")
+  name = name.replace(row["method"], method, 1)
+  return name, ", ".join(text for text in (fields, conditions) if text)
+
+
+def _table(lines: list[Line], usual: str | None) -> str:
+  """Returns a table with a row for each line and a column for each length.
+
+  There is a column of test sets unless all are the usual one.
+  """
+  lengths = sorted({n for line in lines for n in line.cells})
+  bits = {r["length"]: r["bits"] for line in lines for r in line.rows}
+  has_sets = any(line.rows[0]["test_set"] != usual for line in lines)
+  has_frontier = any(line.frontier or line.proof == " ∀" for line in lines)
+  heads = [
+    "method",
+    *["test set"] * has_sets,
+    *(f"{n}<small>{bits[n]} bits</small>" if bits[n] else n for n in lengths),
+    *["frontier"] * has_frontier,
+    *("seeds", "run"),
   ]
+  text = "".join(f'<th tabindex="0">{head}</th>' for head in heads)
+  parts = [f'<div class="wide"><table><thead><tr>{text}</tr></thead><tbody>']
+  for line in lines:
+    row, cells = line.rows[0], line.cells
+    name, differences = map(_escape, _names(line))
+    differences = re.sub("([.=_])", r"\1<wbr>", differences)
+    parts.append(f"\n<tr><th>{name}<small>{differences}</small></th>")
+    if has_sets:
+      parts.append(f"<td>{_escape(row['test_set'])}</td>")
+    for n in lengths:
+      median, _, rest = tables.cell_text(line, n, "").partition(" ")
+      shares = [
+        tables.percent(row["value"]) for row in line.rows if row["length"] == n
+      ]
+      title = f' title="{" ".join(shares)}; n={cells[n].n}"' if shares else ""
+      parts.append(f"<td{title}>{median}<small>{rest}</small></td>")
+    if has_frontier:
+      frontier = tables.frontier_text(line).replace("(worst ", "(")
+      parts.append(f"<td>{frontier}</td>")
+    seeds, run = line.seed_count + line.proof, _escape(row.get("run", ""))
+    parts.append(f"<td>{seeds}</td><td>{run}</td></tr>")
+  return "".join([*parts, "</tbody></table></div>"])
 
 
-def _short(cell: summary.Cell) -> list:
-  """Returns the fields of a cell, rounded to six decimals."""
-  return [round(x, 6) if isinstance(x, float) else x for x in cell]
+def _chart(lines: list[Line], unit: str) -> str:
+  """Returns curves of exact match against length as SVG, with a legend.
 
-
-def _embedded(path: pathlib.Path) -> str:
-  """Returns a PNG file as a data URL."""
-  text = base64.b64encode(path.read_bytes()).decode()
-  return f"data:image/png;base64,{text}"
+  Points are medians of the seeds, bars reach from the worst seed's lower bound
+  to the best seed.
+  """
+  lengths = sorted({n for line in lines for n in line.cells})
+  low, high = math.log(lengths[0]), math.log(lengths[-1])
+  span, right, bottom = high - low or 1, WIDTH - RIGHT, HEIGHT - BOTTOM
+  x = lambda n: LEFT + 8 + (right - LEFT - 16) * (math.log(n) - low) / span
+  y = lambda share: bottom - (bottom - TOP) * share
+  parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">']
+  for share in (0, 0.25, 0.5, 0.75, 1):
+    parts.append(
+      f'<path d="M{LEFT} {y(share):g}H{right}"/><text x="{LEFT - 6}"'
+      f' y="{y(share) + 4:g}" text-anchor="end">{100 * share:g}</text>'
+    )
+  last = -math.inf
+  for n in lengths:
+    if x(n) - last >= 28:  # labels closer to each other would overlap
+      last = x(n)
+      parts.append(
+        f'<text x="{last:.1f}" y="{bottom + 16}" text-anchor="middle">{n}'
+        "</text>"
+      )
+  parts.append(
+    f'<text x="{(LEFT + right) / 2:g}" y="{HEIGHT - 6}" text-anchor="middle">'
+    f"test length ({unit})</text>"
+  )
+  legend = []
+  for i, line in enumerate(lines):
+    color, dash = COLORS[i % 10], DASHES[i // 10 % len(DASHES)]
+    name = _escape(", ".join(text for text in _names(line) if text))
+    points = [(x(n), y(cell.median)) for n, cell in line.cells.items()]
+    path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+    parts.append(
+      f'<g style="--color: {color}"><path d="M{path}"'
+      f' stroke-dasharray="{dash}"/>'
+    )
+    for (a, b), (n, cell) in zip(points, line.cells.items(), strict=True):
+      worst = cell.worst if cell.bound is None else cell.bound
+      parts.append(
+        f'<path d="M{a:.1f} {y(worst):.1f}V{y(cell.best):.1f}"/>'
+        f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4"><title>{name}\n{n} {unit}:'
+        f" {tables.cell_text(line, n)}</title></circle>"
+      )
+    parts.append("</g>")
+    seeds = line.seed_count + (" seed" if line.seed_count == "1" else " seeds")
+    legend.append(f'<li style="--color: {color}">{name} ({seeds})</li>')
+  return f"{''.join(parts)}</svg><ul>{''.join(legend)}</ul>"

@@ -1,19 +1,115 @@
-"""Files of JSON lines: metrics of training and results of evaluation.
+"""Result rows: their fields, and the files of JSON lines that hold them.
 
-Of several hosts the first one alone writes.
+A row is a dict with the fields of `Row`. Of several hosts the first one alone
+writes files.
 """
 
 import json
 import os
 import pathlib
+from numbers import Number
+from typing import Any, NotRequired, TypedDict
 
 from lengthgen_jax import hosts
-from lengthgen_jax.errors import check, reading
-from lengthgen_jax.results import schema
+from lengthgen_jax.errors import check, file_errors
+
+
+class Conditions(TypedDict):
+  """Conditions of a measurement: rows that differ in one are never pooled.
+
+  Names of lines add them in this order until the names differ.
+  """
+
+  task: str
+  method: str
+  stage: str  # "train", or the stage of a pipeline
+  family: str
+  test_set: str | None
+  width: str
+  slack: int | None
+  train_length: int
+  train_data: str
+  leak: bool
+  run: NotRequired[str]  # the workdir, where several files are read together
+  checkpoint: str
+  step: int  # of the checkpoint
+  eval_seed: int
+  length: int | None
+  bits: int | None
+  unit: str  # what lengths count
+  metric: str
+  position: int | None
+  # Of probes: a site or a place in the residual stream, and a line of a bias.
+  part: NotRequired[str | None]
+  layer: NotRequired[int | None]
+  head: NotRequired[int | None]
+  line: NotRequired[int | None]
+  config_hash: str
+  version: str
+  bound: NotRequired[int]  # of a frontier: the longest length that was tried
+
+
+class Row(Conditions):
+  """One measurement of one seed: a line of results.jsonl or probes.jsonl."""
+
+  seed: int
+  stopped_at: int  # the step at which the seed was frozen
+  seeds_asked: int  # how many seeds the config has
+  value: float | None  # None where there is no result
+  lower_bound: float | None  # one-sided, 95 %
+  n: int | None
+  correct: NotRequired[int | None]
+  teacher_forced: NotRequired[bool]
+  by_position: NotRequired[list[float]]
+  stress: NotRequired[bool]  # the test set is one that eval.stress asked for
+  tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length
+  margin: NotRequired[float | None]  # of a certificate
+  reason: NotRequired[str]  # of a certificate
+
+
+CONDITIONS = tuple(Conditions.__annotations__)
+# Rows that agree in these fields are one measurement, of which the last counts.
+KEY = (
+  *(name for name in CONDITIONS if name not in ("run", "bound")),
+  *("seed", "stopped_at"),
+)
+# The fields that say which trained parameters a row is about.
+PARAMETERS = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
+
+
+def key(row: dict) -> tuple:
+  """Returns the values of the fields of KEY."""
+  return tuple(row.get(name) for name in KEY)
+
+
+def parameters(row: dict) -> tuple:
+  """Returns the values of the fields of PARAMETERS."""
+  return tuple(row.get(name) for name in PARAMETERS)
+
+
+def flaw(row: Any) -> str:
+  """Returns why a value is no row, "" if it is one."""
+  if not isinstance(row, dict):
+    return "is no object"
+  if missing := sorted(Row.__required_keys__ - set(row)):
+    return f"lacks {', '.join(missing)}"
+  if unknown := sorted(set(row) - set(Row.__annotations__)):
+    return f"has unknown {', '.join(unknown)}"
+  for name in ("value", "lower_bound", "n"):
+    if not isinstance(row[name], Number | None):
+      return f"has {name}={row[name]!r}, which is no number"
+  return ""
+
+
+def of_metric(rows: list[dict], metric: str) -> list[dict]:
+  """Returns the rows of a metric that have a value."""
+  return [
+    row for row in rows if row["metric"] == metric and row["value"] is not None
+  ]
 
 
 def read(path: str | pathlib.Path) -> list[dict]:
-  """Returns the rows of a JSON-lines file, none if there is no file.
+  """Returns the objects of a JSON-lines file, none if there is no file.
 
   A last line that was cut off is left out.
 
@@ -21,7 +117,7 @@ def read(path: str | pathlib.Path) -> list[dict]:
     UsageError: another line is no JSON, or the file cannot be read.
   """
   path, rows = pathlib.Path(path), []
-  with reading(f"{path}: cannot be read"):
+  with file_errors(f"{path}: cannot be read"):
     lines = path.read_text().splitlines() if path.exists() else []
   for i, line in enumerate(lines, 1):
     try:
@@ -35,21 +131,20 @@ def read_results(path: str | pathlib.Path) -> list[dict]:
   """Returns the rows of a results.jsonl, none if there is no file.
 
   Raises:
-    UsageError: a row is not of this version's schema.
+    UsageError: a line is no row of this version.
   """
   rows = read(path)
-  for i, row in enumerate(rows):
-    flaw = schema.flaw(row)
+  for i, row in enumerate(rows, 1):
     check(
-      not flaw,
-      f"{path}: line {i + 1} {flaw}; another version wrote it: move the file"
+      not flaw(row),
+      f"{path}: line {i} {flaw(row)}; another version wrote it: move the file"
       " away and evaluate again",
     )
   return rows
 
 
 def write(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Writes a file of rows, all of them or none."""
+  """Writes a JSON-lines file, all of it or nothing."""
   write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -68,11 +163,10 @@ def append(path: str | pathlib.Path, rows: list[dict]) -> None:
   """Adds rows at the end of a JSON-lines file."""
   if not hosts.is_primary():
     return
-  path = pathlib.Path(path)
   with open(path, "ab+") as file:
     file.seek(max(file.tell() - 1, 0))
-    torn = file.read() not in (b"", b"\n")
-  if torn:  # an earlier call was cut off within a line
+    is_torn = file.read() not in (b"", b"\n")
+  if is_torn:  # an earlier call was cut off within a line
     write(path, read(path))
   with open(path, "a") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))
@@ -86,33 +180,30 @@ def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
     steps: the step of each seed's checkpoint; its later rows are removed.
   """
   if pathlib.Path(path).exists():
-    remaining = [row for row in read(path) if row["step"] <= steps[row["seed"]]]
-    write(path, remaining)
+    write(
+      path, [row for row in read(path) if row["step"] <= steps[row["seed"]]]
+    )
 
 
 def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
   """Adds rows to a results.jsonl.
 
-  They replace the rows with the same key and every earlier certificate of the
-  same parameters, of whatever version.
+  They replace the rows with the same key. A certificate also replaces earlier
+  ones of the same parameters, of whatever version.
 
   Raises:
-    ValueError: a new row is not of the schema.
-    UsageError: a row in the file is not.
+    ValueError: a new row is no row of this version.
+    UsageError: a line of the file is none.
   """
   for row in rows:
-    if flaw := schema.flaw(row):
-      raise ValueError(f"a result row {flaw}: {row}")
-  new_rows = {schema.key(row): row for row in rows}
-  certified = {
-    schema.parameters(x) for x in schema.of_metric(rows, "certified")
-  }
+    if flaw(row):
+      raise ValueError(f"a result row {flaw(row)}: {row}")
+  new_rows = {key(row): row for row in rows}
+  certified = {parameters(row) for row in of_metric(rows, "certified")}
   remaining = [
     row
     for row in read_results(path)
-    if schema.key(row) not in new_rows
-    and not (
-      row["metric"] == "certified" and schema.parameters(row) in certified
-    )
+    if key(row) not in new_rows
+    and not (row["metric"] == "certified" and parameters(row) in certified)
   ]
   write(path, remaining + list(new_rows.values()))

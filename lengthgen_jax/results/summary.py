@@ -1,21 +1,42 @@
-"""Summaries of result rows: statistics over seeds, as numbers.
+"""Lines of tables and figures: rows pooled over seeds, and their statistics.
 
-`lines` turns rows into the lines of a table or a figure, with a cell per
-length. `grid` is the table of what certificates say.
+Only seeds are pooled. The rows of a line agree in every condition (those of
+`records.Conditions`) and hold each seed once at each length; of a seed that was
+evaluated several times the last evaluation counts. The step of a checkpoint is
+a condition, so two evaluations of a run that was trained further in between
+never share a line. With checkpoint "best" the step differs between seeds, as
+`stopped_at` always does, and is no condition.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lengthgen_jax.results import schema
+from lengthgen_jax.errors import check
+from lengthgen_jax.results.records import CONDITIONS, of_metric, parameters
 
+# What a condition is called in the name of a line, if not by its field's name.
+HEADINGS = {
+  **dict.fromkeys(("task", "family", "metric", "run"), ""),
+  "test_set": "test set",
+  "train_length": "trained up to",
+  "train_data": "training data",
+  "eval_seed": "eval.seed",
+  "unit": "in",
+  "config_hash": "config",
+  "bound": "up to",
+}
+# Conditions that change with the value of a config field.
+BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
 GREATER_IS_WORSE = {"edit"}
-SHOWN = ("task", "test_set", "width", "run")  # fields shown beside the name
+SHOWN = ("task", "test_set", "width", "run")  # columns beside a line's name
+# Stages from the last to the first: the last one that a run has counts.
+STAGES = ("certify", "retrain", "train")
 
 
 class Cell(NamedTuple):
-  """Statistics over the seeds of a line at one place.
+  """Statistics over the seeds of a line at one length.
 
   Attributes:
     median, worst, best: of the seeds; shares, or lengths (of a frontier).
@@ -34,111 +55,7 @@ class Cell(NamedTuple):
   limit: int | None = None
 
 
-class Line(NamedTuple):
-  """The measurements of one metric under one set of conditions.
-
-  Attributes:
-    group: the rows and their name.
-    ahead: rows of the frontier of the same models.
-    models: the models that are proved right, by schema.PROVED.
-  """
-
-  group: schema.Group
-  ahead: list
-  models: set
-
-  @property
-  def about(self) -> dict:
-    """Returns the texts that a reader sees beside the numbers."""
-    first_row = self.group.rows[0]
-    names = {name: first_row.get(name, "") for name in (*SHOWN, "unit")}
-    fields = {"method": self.group.name, "seeds": self.seeds}
-    return names | fields | {"trained": first_row["train_length"]}
-
-  @property
-  def seeds(self) -> str:
-    """Returns how many seeds there are: "5", or "3 of 5"."""
-    return self.group.seeds
-
-  @property
-  def numbers(self) -> list[int]:
-    """Returns the seeds themselves, in order."""
-    return sorted({row["seed"] for row in self.group.rows})
-
-  @property
-  def stress(self) -> bool:
-    """Returns whether the test set is one that eval.stress asked for."""
-    return any(row.get("stress") for row in self.group.rows)
-
-  @property
-  def proved(self) -> str:
-    """Returns " ∀" if all seeds are proved right, " ∀ k of R" if some are."""
-    return schema.proof_mark(self.group.rows, self.models)
-
-  @property
-  def bits(self) -> dict[int, int | None]:
-    """Returns the bits of the operands by length."""
-    return {row["length"]: row["bits"] for row in self.group.rows}
-
-  @property
-  def cells(self) -> dict[int, Cell]:
-    """Returns the cells by length."""
-    rows_by_length = {}
-    for row in self.group.rows:
-      rows_by_length.setdefault(row["length"], []).append(row)
-    return {
-      length: cell(rows_by_length[length]) for length in sorted(rows_by_length)
-    }
-
-  @property
-  def frontier(self) -> Cell | None:
-    """Returns the frontier over the seeds, None if it was not measured.
-
-    Where it was looked for up to several bounds, the greatest one counts.
-    """
-    bound = max((row["bound"] for row in self.ahead), default=None)
-    rows = [row for row in self.ahead if row["bound"] == bound]
-    return cell(rows) if rows else None
-
-  def of_seed(self, seed: int) -> "Line":
-    """Returns the line of one seed alone."""
-    of_this_seed = lambda rows: [row for row in rows if row["seed"] == seed]
-    group = self.group._replace(rows=of_this_seed(self.group.rows))
-    return self._replace(group=group, ahead=of_this_seed(self.ahead))
-
-
-def lines(
-  rows: list[dict], metric: str = "em", shown: tuple[str, ...] = SHOWN
-) -> list[Line]:
-  """Returns a line for each set of conditions, in the order of the rows.
-
-  Args:
-    rows: rows of any metrics; certificates and frontiers are used too.
-    metric: the metric of the lines.
-    shown: fields that a reader sees beside the name of a line.
-  """
-  groups = schema.groups(schema.of_metric(rows, metric), shown=shown)
-  models, frontiers = schema.proved(rows), {}
-  for group in schema.groups(schema.of_metric(rows, "frontier")):
-    for row in group.rows:
-      frontiers.setdefault(schema.model(row), []).append(row)
-  frontier_rows = lambda group: frontiers.get(schema.model(group.rows[0]), [])
-  return [Line(group, frontier_rows(group), models) for group in groups]
-
-
-def ordered(unordered: list[Line]) -> list[Line]:
-  """Returns lines sorted by task, method, stage, test set, width and run."""
-  names = ("task", "method", "stage", "test_set", "width", "run")
-
-  def key(line: Line) -> tuple:
-    """Returns the sort key of a line."""
-    first_row = line.group.rows[0]
-    return *(str(first_row.get(name)) for name in names), first_row["step"]
-
-  return sorted(unordered, key=key)
-
-
-def cell(rows: list[dict]) -> Cell:
+def statistics(rows: Sequence[dict]) -> Cell:
   """Returns the statistics of rows at one place, one row for each seed."""
   values = [row["value"] for row in rows]
   low, high = min, max
@@ -156,52 +73,242 @@ def cell(rows: list[dict]) -> Cell:
   )
 
 
-ABOUT = (
-  "Of so many seeds; inputs that differ in what the model's rows see, and the"
-  " smallest margin among them, from the least to the greatest of the seeds."
-  " [What this proves](../certificates.md)."
-)
+class Line(NamedTuple):
+  """Rows of one metric under the same conditions, a line of a table or figure.
+
+  Attributes:
+    name: the method, and the conditions in which it differs from other lines.
+    rows: one row for each seed and length.
+    frontier_rows: rows of the same models' frontier.
+    proved: `parameters` of the models that are proved right.
+  """
+
+  name: str
+  rows: list[dict]
+  frontier_rows: Sequence[dict] = ()
+  proved: frozenset = frozenset()
+
+  @property
+  def labels(self) -> dict[str, Any]:
+    """Returns what a reader sees beside the numbers."""
+    names = (*SHOWN, "unit", "train_length")
+    labels = {name: self.rows[0].get(name, "") for name in names}
+    return labels | {"method": self.name, "seeds": self.seed_count}
+
+  @property
+  def seeds(self) -> list[int]:
+    """Returns the seeds in order."""
+    return sorted({row["seed"] for row in self.rows})
+
+  @property
+  def seed_count(self) -> str:
+    """Returns how many seeds there are: "5", or "3 of 5" if two are missing.
+
+    Of several runs it is the run that lacks the most.
+    """
+    seeds_by_run = {}
+    for row in self.rows:
+      run = row.get("run"), row["config_hash"], row["seeds_asked"]
+      seeds_by_run.setdefault(run, set()).add(row["seed"])
+    counts = [(len(seeds), run[-1]) for run, seeds in seeds_by_run.items()]
+    evaluated, asked = min(counts, key=lambda count: count[0] - count[1])
+    return f"{evaluated} of {asked}" if evaluated < asked else str(evaluated)
+
+  @property
+  def is_stress(self) -> bool:
+    """Returns whether the test set is one that eval.stress asked for."""
+    return any(row.get("stress") for row in self.rows)
+
+  @property
+  def proved_seeds(self) -> set[int]:
+    """Returns the seeds whose models are proved right at every length."""
+    unproved = {
+      r["seed"] for r in self.rows if parameters(r) not in self.proved
+    }
+    return set(self.seeds) - unproved
+
+  @property
+  def proof(self) -> str:
+    """Returns " ∀" if all seeds are proved right, " ∀ k of R" if some are."""
+    count = len(self.proved_seeds)
+    share = "" if count == len(self.seeds) else f" {count} of {len(self.seeds)}"
+    return f" ∀{share}" if count else ""
+
+  @property
+  def cells(self) -> dict[int, Cell]:
+    """Returns the statistics by length."""
+    return self.cells_by("length")
+
+  @property
+  def frontier(self) -> Cell | None:
+    """Returns the statistics of the frontier, None if it was not measured."""
+    return statistics(self.frontier_rows) if self.frontier_rows else None
+
+  def cells_by(self, field: str) -> dict[Any, Cell]:
+    """Returns the statistics by the values of a field."""
+    rows_by_value = {}
+    for row in self.rows:
+      rows_by_value.setdefault(row[field], []).append(row)
+    return {x: statistics(rows) for x, rows in sorted(rows_by_value.items())}
+
+  def of_seed(self, seed: int) -> "Line":
+    """Returns the line of one seed alone."""
+    rows, frontier_rows = (
+      [row for row in rows if row["seed"] == seed]
+      for rows in (self.rows, self.frontier_rows)
+    )
+    return self._replace(rows=rows, frontier_rows=frontier_rows)
 
 
-def grid(entry_rows: list[tuple]) -> list[list[str]]:
-  """Returns a head and lines of cells: what certificates say of each entry.
-
-  Entries that were not certified are left out.
+def lines(
+  rows: list[dict], metric: str = "em", shown: Sequence[str] = SHOWN
+) -> list[Line]:
+  """Returns the lines of a metric, with their frontiers and proofs.
 
   Args:
-    entry_rows: (markdown_report.Entry, rows of its run) of each entry.
+    rows: rows of any metrics, in whose order the lines are.
+    metric: the metric of the lines.
+    shown: as in `pool`.
   """
-  table = [["task", "model", "right", "cases", "smallest margin", "wrong"]]
-  for entry, rows in entry_rows:
-    stage_rows = [row for row in rows if row["stage"] == entry.stage]
-    # Every round of practice ends with a certificate: the last one counts.
-    certificates = {
-      row["seed"]: row for row in stage_rows if row["metric"] == "certified"
-    }
-    if certificates:
-      table.append(
-        [entry.task, entry.model, *_line(list(certificates.values()))]
-      )
-  return table
-
-
-def _line(rows: list[dict]) -> list[str]:
-  """Returns the cells of certificates, one row for each seed."""
-  right = sum(row["value"] == 1 for row in rows)
-  margins = [row["margin"] for row in rows if row["margin"] is not None]
-  wrong = [
-    f"seed {row['seed']}: {row['reason'].partition(';')[0]}"
-    for row in rows
-    if row["value"] != 1
-  ]
+  # Of frontiers with different bounds the one of the greatest counts.
+  frontier_lines = sorted(
+    pool(of_metric(rows, "frontier")), key=lambda line: line.rows[0]["bound"]
+  )
+  frontiers = {_model(line.rows[0]): line.rows for line in frontier_lines}
+  models = proved(rows)
   return [
-    f"{right} of {len(rows)}",
-    _range([f"{row['n']:,}" for row in sorted(rows, key=lambda r: r["n"])]),
-    _range([f"{margin:.2f}" for margin in sorted(margins)]),
-    "; ".join(wrong),
+    line._replace(
+      frontier_rows=frontiers.get(_model(line.rows[0]), ()), proved=models
+    )
+    for line in pool(of_metric(rows, metric), shown=shown)
   ]
 
 
-def _range(texts: list[str]) -> str:
-  """Returns "least to greatest" of sorted texts, or one if they are equal."""
-  return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
+def sort(unsorted: list[Line]) -> list[Line]:
+  """Returns lines sorted by task, method, stage, test set, width and run."""
+  names = ("task", "method", "stage", "test_set", "width", "run")
+  return sorted(
+    unsorted,
+    key=lambda line: (
+      *(str(line.rows[0].get(name)) for name in names),
+      line.rows[0]["step"],
+    ),
+  )
+
+
+def final_line(
+  rows: list[dict], stage: str = "", test_set: str = ""
+) -> Line | None:
+  """Returns the line of exact match that stands for a run, None without any.
+
+  Args:
+    rows: rows of one run.
+    stage: the stage, "" for the last one that has exact match.
+    test_set: the test set, "" for the one that comes first.
+  """
+  exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]
+  for name in (stage,) if stage else STAGES:
+    stage_rows = [row for row in exact_rows if row["stage"] == name]
+    if stage_rows:
+      test_set = test_set or stage_rows[0]["test_set"]
+      test_rows = [row for row in stage_rows if row["test_set"] == test_set]
+      others = [r for r in rows if r["metric"] == "certified"]
+      return lines(test_rows + others)[0] if test_rows else None
+  return None
+
+
+def single_line(rows: list[dict], what: str) -> Line:
+  """Returns rows that all belong to one line as that line.
+
+  Args:
+    rows: rows of one metric.
+    what: the beginning of the error's message.
+
+  Raises:
+    UsageError: they are of different conditions, which the message names.
+  """
+  pooled = pool(rows)
+  names = "; ".join(line.name for line in pooled)
+  check(len(pooled) == 1, f"{what}: rows of different conditions: {names}")
+  return pooled[0]
+
+
+def pool(
+  rows: list[dict],
+  along: Sequence[str] = ("length",),
+  free: Sequence[str] = ("bits",),
+  shown: Sequence[str] = (),
+) -> list[Line]:
+  """Groups rows into the lines of a table or a figure, in the order of rows.
+
+  Args:
+    rows: rows of one or more runs.
+    along: fields that differ along a line: columns, or an axis and panels.
+    free: conditions that may differ along it too, because they follow from
+      those (such as the run, on an axis of a config field); at one place the
+      last row's count.
+    shown: fields that a reader sees beside the name. Names of lines differ
+      wherever these do not.
+  """
+  conditions = [name for name in CONDITIONS if name not in (*along, *free)]
+  pooled, labels, last_free = {}, {}, {}
+  for row in rows:
+    condition = _values(row, conditions)
+    place = tuple(row[field] for field in along)
+    pooled.setdefault(condition, {})[place, row["seed"]] = row
+    last_free[condition, place] = _values(row, free)
+    labels[condition] = model_name(row), *(row.get(field) for field in shown)
+  results = []
+  for condition, rows_at in pooled.items():
+    name = labels[condition][0]
+    namesakes = [x for x in pooled if labels[x] == labels[condition]]
+    for i, field in enumerate(conditions):
+      if len({other[i] for other in namesakes}) > 1:
+        heading = HEADINGS.get(field, field)
+        name += f", {heading} {condition[i]}".replace("  ", " ")
+        namesakes = [other for other in namesakes if other[i] == condition[i]]
+    line_rows = [
+      row
+      for (place, _), row in rows_at.items()
+      if _values(row, free) == last_free[condition, place]
+    ]
+    results.append(Line(name, line_rows))
+  return results
+
+
+def proved(rows: list[dict]) -> frozenset[tuple]:
+  """Returns `parameters` of the models whose last certificate says right."""
+  last = {parameters(row): row for row in of_metric(rows, "certified")}
+  return frozenset(key for key, row in last.items() if row["value"] == 1)
+
+
+def model_name(row: dict) -> str:
+  """Returns a row's method and what is unusual: "abc (retrain) LEAK"."""
+  marks = []
+  if row["stage"] != "train":
+    marks.append(row["stage"])
+  if row["checkpoint"] != "last":
+    marks.append(f"checkpoint {row['checkpoint']}")
+  if row["eval_seed"]:
+    marks.append(f"eval.seed {row['eval_seed']}")
+  text = f" ({', '.join(marks)})" if marks else ""
+  return row["method"] + text + (" LEAK" if row["leak"] else "")
+
+
+def joined_values(rows: list[dict], field: str) -> str:
+  """Returns the values of a field: "natural", or "fixed or natural"."""
+  return " or ".join(sorted({str(row[field]) for row in rows}))
+
+
+def _model(row: dict) -> tuple:
+  """Returns which models on which test set a row is about, for any metric."""
+  others = ("metric", "length", "bits", "bound")
+  return _values(row, [name for name in CONDITIONS if name not in others])
+
+
+def _values(row: dict, fields: Sequence[str]) -> tuple:
+  """Returns the values of conditions; of a best checkpoint no step."""
+  no_condition = ("step",) if row["checkpoint"] == "best" else ()
+  return tuple(
+    None if field in no_condition else row.get(field) for field in fields
+  )

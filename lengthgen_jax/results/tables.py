@@ -1,12 +1,20 @@
-"""Tables of exact match: of one run as text, of many runs as grids of cells."""
+"""Tables of results: of one run as text, of many as Markdown, LaTeX and CSV.
 
-from collections.abc import Callable
+A grid is a head and lines of cells, all of them text.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
 
 from lengthgen_jax.results import summary
-from lengthgen_jax.results.schema import values
+from lengthgen_jax.results.summary import Cell, Line, joined_values
+
+# The columns before the numbers in a grid of many runs.
+NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 
 
-def of_run(rows: list[dict]) -> str:
+def run_table(rows: list[dict]) -> str:
   """Returns a table of exact match by length as text, for the screen.
 
   There is a line per method, test set and seed, and one for the median of the
@@ -20,80 +28,63 @@ def of_run(rows: list[dict]) -> str:
   lines = summary.lines(rows, shown=("test_set",))
   if not lines:
     return "no exact match was measured"
-  exact = [row for line in lines for row in line.group.rows]
-  bits = {row["length"]: row["bits"] for row in exact}
+  exact_rows = [row for line in lines for row in line.rows]
+  bits = {row["length"]: row["bits"] for row in exact_rows}
   lengths = sorted(bits)
-  unit, head = values(exact, "unit"), list(map(str, lengths))
+  unit, head = joined_values(exact_rows, "unit"), list(map(str, lengths))
   if any(bits.values()):
     unit, head = f"{unit} (bits)", [f"{n} ({bits[n]})" for n in lengths]
   has_frontier = any(line.frontier for line in lines)
   grid = [["method", "test set", "seed", *head, *["frontier"] * has_frontier]]
+
+  def add(line: Line, seed: str, cell_text: Callable[[Cell], str]) -> None:
+    """Appends a line to the grid."""
+    cells = line.cells
+    texts = [cell_text(cells[n]) if n in cells else "-" for n in lengths]
+    texts += [frontier_text(line)] * has_frontier
+    names = [line.name, line.labels["test_set"], seed + line.proof]
+    grid.append([*names, *texts])
+
   for line in lines:
-    names = [line.about[name] for name in ("method", "test_set")]
-    shows_seeds = line.seeds == "1" or not line.stress
-    for seed in line.numbers if shows_seeds else ():
-      seed_line = line.of_seed(seed)
-      cells = [_one(seed_line.cells.get(n)) for n in lengths]
-      cells += [frontier(seed_line)] * has_frontier
-      grid.append([*names, str(seed) + seed_line.proved, *cells])
-    if line.seeds != "1":
-      seeds_note = f", {line.seeds} seeds" if " of " in line.seeds else ""
-      cells = [_median(line.cells.get(n)) for n in lengths]
-      cells += [frontier(line)] * has_frontier
-      grid.append([*names, "median" + seeds_note + line.proved, *cells])
+    has_one_seed = line.seed_count == "1"
+    if has_one_seed or not line.is_stress:
+      for seed in line.seeds:
+        one = lambda cell: percent(cell.median) + _bound(cell)
+        add(line.of_seed(seed), str(seed), one)
+    if not has_one_seed:
+      is_partial = " of " in line.seed_count
+      note = f", {line.seed_count} seeds" if is_partial else ""
+      add(line, "median" + note, lambda cell: percent(cell.median))
+  trained = (
+    f"trained on lengths up to {joined_values(exact_rows, 'train_length')}"
+  )
+  if all(row["step"] == 0 for row in exact_rows):
+    trained = "not trained"
   return "\n".join(
     [
-      f"{values(exact, 'task')}: exact match in % by length in {unit}; in"
-      " brackets the one-sided 95 % lower bound",
-      f"{_trained(exact)}, width={values(exact, 'width')}, strict (every output"
-      " token counted)"
-      + ("; ∀: proved for every input" if lines[0].models else ""),
-      *_aligned(grid),
+      f"{joined_values(exact_rows, 'task')}: exact match in % by length in"
+      f" {unit}; in brackets the one-sided 95 % lower bound",
+      f"{trained}, width={joined_values(exact_rows, 'width')}, strict (every"
+      " output token counted)"
+      + ("; ∀: proved for every input" if lines[0].proved else ""),
+      *_align(grid),
     ]
   )
 
 
-def _trained(rows: list[dict]) -> str:
-  """Returns up to which lengths the models of the rows were trained."""
-  if all(row["step"] == 0 for row in rows):
-    return "not trained"
-  return f"trained on lengths up to {values(rows, 'train_length')}"
+def _align(grid: list[list[str]]) -> list[str]:
+  """Returns lines of text in columns: three names left, numbers right."""
+  columns = list(zip(*grid, strict=True))
+  aligned = []
+  for i, column in enumerate(columns):
+    width = max((26, 14, 6, 13)[min(i, 3)], *map(len, column))
+    side = "<" if i < 3 else ">"
+    aligned.append([f"{text:{side}{width}}" for text in column])
+  return list(map(" ".join, zip(*aligned, strict=True)))
 
 
-def _median(stats: summary.Cell | None) -> str:
-  """Returns the median in %, "-" without any."""
-  return percent(stats.median) if stats else "-"
-
-
-def _one(stats: summary.Cell | None) -> str:
-  """Returns the exact match of one seed in %, with its lower bound."""
-  return _median(stats) + (_bound(stats) if stats else "")
-
-
-def _bound(stats: summary.Cell) -> str:
-  """Returns the lower bound in brackets, "" if there is none."""
-  return "" if stats.bound is None else f" [{percent(stats.bound)}]"
-
-
-def _aligned(lines: list[list[str]]) -> list[str]:
-  """Returns lines of cells as text, in columns of equal width.
-
-  Three names stand on the left, numbers on the right.
-  """
-  columns = list(zip(*lines, strict=True))
-  for i, minimum in enumerate((26, 14, 6)):
-    width = max(minimum, *map(len, columns[i]))
-    columns[i] = [name.ljust(width) for name in columns[i]]
-  columns[3:] = [[cell.rjust(13) for cell in column] for column in columns[3:]]
-  return list(map(" ".join, zip(*columns, strict=True)))
-
-
-# The columns before the numbers in a table of many runs.
-NAMES = ("task", "method", "test_set", "width", "run", "seeds")
-
-
-def of_runs(rows: list[dict], metric: str = "em") -> list[list[str]]:
-  """Returns a head and lines of cells: a metric of many runs by length.
+def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
+  """Returns a grid of many runs: a metric by length.
 
   A cell holds the median of the seeds, the worst seed where it differs, the
   worst seed's one-sided 95 % lower bound in brackets, and the number of its
@@ -105,67 +96,200 @@ def of_runs(rows: list[dict], metric: str = "em") -> list[list[str]]:
     rows: rows of any runs; they may name their `run`.
     metric: the metric that the cells show.
   """
-  lines = summary.ordered(summary.lines(rows, metric))
+  lines = summary.sort(summary.lines(rows, metric))
   lengths = sorted({n for line in lines for n in line.cells})
   has_frontier = metric == "em" and any(line.frontier for line in lines)
   head = [name.replace("_", " ") for name in NAMES]
   grid = [[*head, *map(str, lengths), *["frontier"] * has_frontier]]
   for line in lines:
-    names = [str(line.about[name]) for name in NAMES]
-    names[-1] += line.proved
-    seeds = len(line.numbers)
-    cells = [cell(line.cells.get(n), seeds) for n in lengths]
-    cells += [frontier(line)] * has_frontier
+    names = [str(line.labels[name]) for name in NAMES]
+    names[-1] += line.proof
+    cells = [cell_text(line, n) for n in lengths]
+    cells += [frontier_text(line)] * has_frontier
     grid.append(names + cells)
   return grid
 
 
-def cell(stats: summary.Cell | None, seeds: int, word: str = "worst ") -> str:
-  """Returns the text of a cell.
+def certificate_grid(
+  named_rows: Iterable[tuple[str, str, list[dict]]],
+) -> list[list[str]]:
+  """Returns a grid of what certificates say; there may be none.
 
   Args:
-    stats: the seeds of a line at one length, None if it has no rows there.
-    seeds: how many seeds the line has.
-    word: the word before the worst seed.
+    named_rows: (task, model, rows of one stage) of each line.
   """
-  if stats is None:
-    return "–"
-  text = with_worst(stats, word=word) + _bound(stats)
-  return text if stats.seeds == seeds else f"{text} of {stats.seeds}"
+  grid = [["task", "model", "right", "cases", "smallest margin", "wrong"]]
+  for task, model, rows in named_rows:
+    # Every round of practice ends with a certificate: the last one counts.
+    certificates = {
+      row["seed"]: row for row in rows if row["metric"] == "certified"
+    }.values()
+    if not certificates:
+      continue
+    right = sum(row["value"] == 1 for row in certificates)
+    cases = sorted(row["n"] for row in certificates)
+    margins = sorted(
+      row["margin"] for row in certificates if row["margin"] is not None
+    )
+    wrong = [
+      f"seed {row['seed']}: {row['reason'].partition(';')[0]}"
+      for row in certificates
+      if row["value"] != 1
+    ]
+    grid.append(
+      [
+        *(task, model, f"{right} of {len(certificates)}"),
+        _range([f"{n:,}" for n in cases]),
+        _range([f"{margin:.2f}" for margin in margins]),
+        "; ".join(wrong),
+      ]
+    )
+  return grid
 
 
-def percent(value: float) -> str:
+def _range(texts: list[str]) -> str:
+  """Returns "least to greatest" of sorted texts, or one if they are equal."""
+  return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
+
+
+# Cells.
+
+
+def percent(share: float) -> str:
   """Returns a share in %, without the sign."""
-  return f"{100 * value:.1f}"
+  return f"{100 * share:.1f}"
+
+
+def _bound(cell: Cell) -> str:
+  """Returns the lower bound in brackets, "" if there is none."""
+  return "" if cell.bound is None else f" [{percent(cell.bound)}]"
+
+
+def cell_text(line: Line, length: int, worst_word: str = "worst ") -> str:
+  """Returns what a line shows at a length; a dash where nothing was measured.
+
+  Args:
+    line: the line.
+    length: the length.
+    worst_word: the word before the worst seed.
+  """
+  cell = line.cells.get(length)
+  if cell is None:
+    return "–"
+  text = with_worst(cell, worst_word=worst_word) + _bound(cell)
+  return text if cell.seeds == len(line.seeds) else f"{text} of {cell.seeds}"
 
 
 def with_worst(
-  stats: summary.Cell, say: Callable[[float], str] = percent, word: str = ""
+  cell: Cell, to_text: Callable[[float], str] = percent, worst_word: str = ""
 ) -> str:
   """Returns the median and, where it reads otherwise, the worst seed.
 
   Args:
-    stats: the seeds of a line at one length.
-    say: turns a value into text.
-    word: the word before the worst seed, which stands in parentheses.
+    cell: the seeds of a line at one length.
+    to_text: turns a value into text.
+    worst_word: the word before the worst seed, which stands in parentheses.
   """
-  median, worst = say(stats.median), say(stats.worst)
-  return median if worst == median else f"{median} ({word}{worst})"
+  median, worst = to_text(cell.median), to_text(cell.worst)
+  return median if worst == median else f"{median} ({worst_word}{worst})"
 
 
-def frontier(line: summary.Line) -> str:
+def frontier_text(line: Line) -> str:
   """Returns the frontier of a line as text.
 
   The frontier is the longest length with exact match of at least 99 %: the
   median of the seeds, and the worst seed. "≥" says that no length failed up to
   the one where the search ended, ∀ that every seed is proved right.
   """
-  stats = line.frontier
-  if line.proved == " ∀":
+  cell = line.frontier
+  if line.proof == " ∀":
     return "∀"
-  if stats is None:
+  if cell is None:
     return "–"
-  reached = "≥ " if stats.median == stats.limit else ""
-  worst = f" (worst {stats.worst:g})" if stats.worst < stats.median else ""
-  seeds_note = f" of {stats.seeds}" if stats.seeds < len(line.numbers) else ""
-  return f"{reached}{stats.median:g}{worst}{seeds_note}"
+  reached = "≥ " if cell.median == cell.limit else ""
+  worst = f" (worst {cell.worst:g})" if cell.worst < cell.median else ""
+  seeds = f" of {cell.seeds}" if cell.seeds < len(line.seeds) else ""
+  return f"{reached}{cell.median:g}{worst}{seeds}"
+
+
+# Formats.
+
+
+def to_markdown(grid: list[list[str]]) -> str:
+  """Returns a grid as Markdown."""
+  head, *lines = [[cell.replace("|", "\\|") for cell in line] for line in grid]
+  rows = [head, ["---"] * len(head), *lines]
+  return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+LATEX = str.maketrans(
+  {c: f"\\{c}" for c in "&%$#_{}"}
+  | {
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "|": "\\textbar{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
+    "–": "--",
+    "∀": "$\\forall$",
+    "≥": "$\\geq$",
+    "×": "$\\times$",
+    "⊥": "$\\bot$",
+    "·": "$\\cdot$",
+  }
+)
+
+
+def to_latex(grid: list[list[str]], num_names: int = len(NAMES)) -> str:
+  """Returns a grid as LaTeX, for the package booktabs.
+
+  Args:
+    grid: a head and lines of cells.
+    num_names: how many columns hold names; those to the right hold numbers.
+  """
+  head, *lines = [
+    " & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in grid
+  ]
+  columns = "l" * num_names + "r" * (len(grid[0]) - num_names)
+  return "\n".join(
+    [
+      rf"\begin{{tabular}}{{{columns}}}",
+      *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
+      r"\end{tabular}",
+    ]
+  )
+
+
+CSV_LABELS = ("task", "method", "test_set", "width", "run", "unit")
+
+
+def to_csv(rows: list[dict]) -> str:
+  """Returns exact match, its frontier and edit distance of runs as CSV.
+
+  There is a line for every cell, with numbers in full: shares of 1, and lengths
+  for the metric `frontier`. Unknown values are left empty.
+
+  Args:
+    rows: rows of any runs.
+  """
+  columns = ["metric", *CSV_LABELS, "asked", "certified", "length", "bits"]
+  buffer = io.StringIO()
+  writer = csv.DictWriter(
+    buffer, [*columns, *Cell._fields], lineterminator="\n"
+  )
+  writer.writeheader()
+  for metric in ("em", "edit"):
+    for line in summary.sort(summary.lines(rows, metric)):
+      fields = {name: line.labels[name] for name in CSV_LABELS}
+      fields["metric"] = metric
+      fields["asked"] = max(row["seeds_asked"] for row in line.rows)
+      fields["certified"] = line.proof.strip()
+      bits = {row["length"]: row["bits"] for row in line.rows}
+      for length, cell in line.cells.items():
+        place = {"length": length, "bits": bits[length]}
+        writer.writerow(fields | place | cell._asdict())
+      if metric == "em" and line.frontier:
+        fields["metric"] = "frontier"
+        writer.writerow(fields | line.frontier._asdict())
+  return buffer.getvalue()

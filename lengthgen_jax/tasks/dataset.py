@@ -136,7 +136,7 @@ class DataSet:
     self,
     index_B: jax.Array,
     bucket: int,
-    turn: int | jax.Array = 0,
+    width_index: int | jax.Array = 0,
     stream: str = "examples",
   ) -> packing.Batch:
     """Returns the examples of the given indices, which are the same in every
@@ -145,13 +145,13 @@ class DataSet:
     Args:
       index_B: [B] uint32.
       bucket: which bucket, static.
-      turn: which of the widths, traced; counted modulo their number.
+      width_index: which of the widths, traced; counted modulo their number.
       stream: "examples" or "held_out".
     """
     task, longest = self.task, self.longest(bucket)
     root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
     widths = jnp.array(self.widths or (0,))
-    width = widths[turn % len(widths)]
+    width = widths[width_index % len(widths)]
 
     def make_example(index):
       # One draw per example, because many small draws take long to compile.
@@ -187,7 +187,7 @@ class DataSet:
     key: jax.Array,
     count: int,
     bucket: int,
-    turn: int | jax.Array = 0,
+    width_index: int | jax.Array = 0,
     held_out: bool = False,
   ) -> packing.Batch:
     """Draws `count` examples of a bucket uniformly with replacement.
@@ -198,7 +198,9 @@ class DataSet:
       index = jax.random.randint(key, (count,), 0, self.bucket_size(bucket))
     else:
       index = jax.random.bits(key, (count,), jnp.uint32)
-    return self.at(index, bucket, turn, "held_out" if held_out else "examples")
+    return self.at(
+      index, bucket, width_index, "held_out" if held_out else "examples"
+    )
 
   def with_replay(
     self,
@@ -206,7 +208,7 @@ class DataSet:
     replay: dict[str, jax.Array],
     key: jax.Array,
     count: int,
-    turn: int | jax.Array,
+    width_index: int | jax.Array,
   ) -> packing.Batch:
     """Returns the batch with its first `count` examples drawn from a set
     instead.
@@ -217,10 +219,10 @@ class DataSet:
         "count", how many of the n there are.
       key: PRNG key of the draw.
       count: how many examples are replaced, static.
-      turn: which of the widths, as in `at`.
+      width_index: which of the widths, as in `at`.
     """
     widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
-    width = widths[turn % len(widths)]
+    width = widths[width_index % len(widths)]
     index = jax.random.randint(key, (count,), 0, replay["count"])
     make_example = lambda items, lengths: self.task.from_items(
       items, Size(lengths, width, longest)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_share
+from lengthgen_jax.errors import check, check_probability
 from lengthgen_jax.tasks import sequences as sets
 from lengthgen_jax.tasks.states import StateTask
 from lengthgen_jax.tasks.task import Example, Size, below
@@ -85,7 +85,7 @@ class Dyck(StateTask):
       1 <= self.bound <= sets.TOKENS,
       f"dyck.bound={self.bound}: must be from 1 to {sets.TOKENS}",
     )
-    check_share("dyck.broken_share", self.broken_share)
+    check_probability("dyck.broken_share", self.broken_share)
     self.check_tokens("bound", self.base + self.stacks + 1)
 
   @property

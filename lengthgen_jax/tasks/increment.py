@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check_share
+from lengthgen_jax.errors import check_probability
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.task import Example, Size, below, characters
 
@@ -69,7 +69,7 @@ class Increment(ItemTask):
   shared_operands: ClassVar[tuple[int, ...]] = ()
 
   def __post_init__(self):
-    check_share("increment.nines_share", self.nines_share)
+    check_probability("increment.nines_share", self.nines_share)
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     """Returns (next carry, output digit)."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import shown
+from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import Example, Size, Task, below, expect
 
 BIG = 1 << 30  # a value that sorts behind every item
@@ -70,7 +70,7 @@ class ItemTask(Task):
       is_short = 0 < len(digits) <= len(str(self.alphabet))
       expect(
         is_short and int(digits) <= self.alphabet,
-        f"{shown(text)} has {shown(word)}; {expected}",
+        f"{quoted(text)} has {quoted(word)}; {expected}",
       )
     return [int(word.lstrip("0")) for word in words], [len(words)]
 

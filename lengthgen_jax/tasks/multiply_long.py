@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.errors import check, shown
+from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.tasks.digits import exact
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Example, Size, Tokens, below, expect, join
@@ -210,10 +210,10 @@ class MultiplyLong(NumberTask):
     n, m = lengths
     tokens = self.vocabulary.decode(ids)
     body, end, _ = tokens.partition("&")
-    expect(end, f"no end token '&' after {shown(body)}")
+    expect(end, f"no end token '&' after {quoted(body)}")
     expect(
       body and set(body) <= set("0123456789"),
-      f"the model wrote {shown(body)}, which is no number",
+      f"the model wrote {quoted(body)}, which is no number",
     )
     expect(
       len(body) == m * (n + 1),

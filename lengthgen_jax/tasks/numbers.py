@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import shown
+from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import Task, Tokens, characters, expect
 from lengthgen_jax.tasks.vocabulary import ARITHMETIC
 
@@ -92,7 +92,7 @@ class NumberTask(Task):
         f"has a multiplier of {last_length} digits",
       ),
     ):
-      expect(is_valid, f"{shown(text)} {problem}; {expected}")
+      expect(is_valid, f"{quoted(text)} {problem}; {expected}")
     lengths = [len(part) for part in parts]
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
@@ -114,9 +114,9 @@ class NumberTask(Task):
     """Returns the answer in ordinary order without leading zeros."""
     tokens = self.vocabulary.decode(ids)
     digits, end, _ = tokens.partition("&")
-    expect(end, f"no end token '&' after {shown(digits)}")
+    expect(end, f"no end token '&' after {quoted(digits)}")
     expect(
       digits and set(digits) <= set("0123456789"[: self.base]),
-      f"the model wrote {shown(digits)}, which is no number",
+      f"the model wrote {quoted(digits)}, which is no number",
     )
     return digits[::-1].lstrip("0") or "0"

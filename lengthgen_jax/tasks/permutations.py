@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check_choice, shown
+from lengthgen_jax.errors import check_choice, quoted
 from lengthgen_jax.tasks import sequences as sets
 from lengthgen_jax.tasks.states import StateTask
 from lengthgen_jax.tasks.task import expect
@@ -100,7 +100,7 @@ class Permutations(StateTask):
     for word in text.split():
       expect(
         not word.isdigit() or sorted(word) == sorted(self.token_names[0]),
-        f"{shown(text)} has {shown(word)}, which is no permutation of"
+        f"{quoted(text)} has {quoted(word)}, which is no permutation of"
         f" {self.token_names[0]}; {self.name} takes {self.takes} like"
         f" {self.usage}",
       )

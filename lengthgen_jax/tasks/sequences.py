@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, shown
+from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.tasks.task import Example, Size, Task, below, expect
 
 TOKENS = 250  # the most tokens, because a certificate's cases are bytes
@@ -139,7 +139,7 @@ class SequenceTask(Task):
     expect(words, f"empty line; {expected}")
     unknown = next((word for word in words if word not in numbers), None)
     expect(
-      unknown is None, f"{shown(text)} has {shown(str(unknown))}; {expected}"
+      unknown is None, f"{quoted(text)} has {quoted(str(unknown))}; {expected}"
     )
     return np.array([[numbers[word] for word in words]]), [len(words)]
 

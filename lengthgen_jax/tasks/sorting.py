@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_share
+from lengthgen_jax.errors import check, check_probability
 from lengthgen_jax.tasks import items as sets
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.task import Example, Size, below
@@ -69,7 +69,7 @@ class Sort(ItemTask):
         f"sort.{name}={value}: must be at least 2 and at most {most}",
       )
     for name in ("repeat_share", "count_ties"):
-      check_share(f"sort.{name}", getattr(self, name))
+      check_probability(f"sort.{name}", getattr(self, name))
 
   @property
   def figure_input(self) -> str:

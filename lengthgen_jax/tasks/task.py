@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import shown
+from lengthgen_jax.errors import quoted
 
 
 class Tokens(NamedTuple):
@@ -289,5 +289,5 @@ def characters(text: str, allowed: str, expected: str) -> str:
   content = "".join(text.split())
   expect(content, f"empty line; {expected}")
   bad = next((symbol for symbol in content if symbol not in allowed), None)
-  expect(bad is None, f"{shown(text)} has the character {bad!r}; {expected}")
+  expect(bad is None, f"{quoted(text)} has the character {bad!r}; {expected}")
   return content

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import hosts
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.training import train_step
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
-from lengthgen_jax.training.mesh import ONE, AnyHostFlag, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, AnyHostFlag, Mesh
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import Status, TrainSpec, TrainState
 
@@ -37,7 +38,7 @@ class Run:
     report: function of one line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
-    open_heads: of attention along lines; see TrainSpec.
+    sparse_plan: of attention along lines; see TrainSpec.
     watch: function of the run and its states that returns rows to log.
     watch_every: chunks between calls of `watch`.
     mesh: the devices.
@@ -53,15 +54,15 @@ class Run:
   config: dict
   report: Callable[[str], None]
   replay: dict | None = None
-  open_heads: tuple | None = None
+  sparse_plan: SparsePlan | None = None
   watch: Callable[["Run", TrainState], list[dict]] | None = None
   watch_every: int = 1
-  mesh: Mesh = ONE
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
     """Returns what the run's compiled training steps depend on."""
-    return TrainSpec(self.experiment, self.train, self.open_heads, self.mesh)
+    return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
   def open_checkpoints(self) -> Checkpoints:
     """Returns the checkpoints in the run's folder, to be closed."""
@@ -142,7 +143,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       chunk_count += 1
       states, pending = receive(pending, states), status
       if run.watch is not None and chunk_count % run.watch_every == 0:
-        log.write_watched(run.watch(run, run.mesh.read(states)))
+        log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = any_host_stops(bool(signals))
       if chunk_count % run.save_every == 0 or stop:
         states, pending = receive(pending, states), None
@@ -170,7 +171,7 @@ def restore_or_init(
   Returns:
     The states, and the steps of the seeds that are saved; None if none is.
   """
-  abstract = run.mesh.of_seeds(run.abstract_states)
+  abstract = run.mesh.shard_shapes(run.abstract_states)
   step, states = checkpoints.restore(abstract, report=run.report, repair=True)
   if states is not None:
     run.report(f"resumed at step {step}")
@@ -181,7 +182,7 @@ def restore_or_init(
     stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
     params = jax.tree.map(stack, states.params, *initial)
     states = states.replace(params=params)
-  return run.mesh.place(states), None
+  return run.mesh.shard_seeds(states), None
 
 
 def load(run: Run, checkpoint: str) -> TrainState:

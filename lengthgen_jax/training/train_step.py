@@ -17,11 +17,12 @@ import optax
 from flax import struct
 
 from lengthgen_jax import rng
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
-from lengthgen_jax.training.mesh import ONE, Mesh
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
@@ -80,13 +81,13 @@ class Trainable(Protocol):
     batch: Batch,
     head: str,
     noise: rng.Noise,
-    open_heads: tuple | None,
+    sparse_plan: SparsePlan | None,
   ) -> jax.Array:
     """Returns the loss summed over the scored tokens of a batch."""
     ...
 
   def activation_bytes(
-    self, batch: Batch, scaffold: dict, open_heads: tuple | None
+    self, batch: Batch, scaffold: dict, sparse_plan: SparsePlan | None
   ) -> int:
     """Returns the size of the widest activations of one example."""
     ...
@@ -98,7 +99,7 @@ class Trainable(Protocol):
     batch: Batch,
     head: str,
     *,
-    open_heads: tuple | None,
+    sparse_plan: SparsePlan | None,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns correct tokens [B, T] and exact match [B] of a batch."""
     ...
@@ -115,14 +116,14 @@ class TrainSpec:
   Attributes:
     experiment: tasks, data and model.
     train: how it is trained.
-    open_heads: of attention along lines; None: every pair (Experiment.sites).
+    sparse_plan: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
 
   experiment: Trainable
   train: optimizer.TrainConfig
-  open_heads: tuple | None = None
-  mesh: Mesh = ONE
+  sparse_plan: SparsePlan | None = None
+  mesh: Mesh = SINGLE_DEVICE
 
   @property
   def steps_per_round(self) -> int:
@@ -276,7 +277,7 @@ def draw_batches(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)
-      batches[-1].append((spec.mesh.split(batch), part_key))
+      batches[-1].append((spec.mesh.shard_batch(batch), part_key))
   return batches
 
 
@@ -330,7 +331,7 @@ def batch_loss(
 
   def loss_sum(params: dict, batch: Batch, noise: rng.Noise) -> jax.Array:
     return spec.experiment.loss_sum(
-      params, scaffold, batch, head, noise, spec.open_heads
+      params, scaffold, batch, head, noise, spec.sparse_plan
     )
 
   if count == 1:
@@ -373,7 +374,7 @@ def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   examples, shards = len(batch.inputs), spec.mesh.shape[1]
   per_shard = examples // shards if examples % shards == 0 else 1
   example_bytes = spec.experiment.activation_bytes(
-    batch, scaffold, spec.open_heads
+    batch, scaffold, spec.sparse_plan
   )
   return next(
     count
@@ -448,9 +449,9 @@ def validate(
     _, exact_B = experiment.hits(
       params,
       scaffold,
-      spec.mesh.split(batch),
+      spec.mesh.shard_batch(batch),
       head,
-      open_heads=spec.open_heads,
+      sparse_plan=spec.sparse_plan,
     )
     return exact_B
 
@@ -594,11 +595,13 @@ def end_chunk(
 # Many seeds.
 
 
-def over_seeds(function: Callable, axis: str, mesh: Mesh = ONE) -> Callable:
+def over_seeds(
+  function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
+) -> Callable:
   """Maps a function of one seed's arguments over stacked ones [R, ...]."""
   if axis == "vmap":
-    return mesh.over_seeds(jax.vmap(function))
-  return mesh.over_seeds(
+    return mesh.shard_map_seeds(jax.vmap(function))
+  return mesh.shard_map_seeds(
     lambda *stacked: jax.lax.map(
       lambda arguments: function(*arguments), stacked
     )
@@ -645,7 +648,7 @@ def train_seeds(
   states, metrics = map_seeds(
     states, seed_R, jax.tree.map(spread, scaffold), replay
   )
-  metrics = spec.mesh.whole(metrics)
+  metrics = spec.mesh.replicate(metrics)
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
@@ -656,7 +659,7 @@ def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   chunk.
   """
   small = states.replace(params=None, opt_state=None, best_params=None)
-  return mesh.whole(jax.tree.map(jnp.copy, small))
+  return mesh.replicate(jax.tree.map(jnp.copy, small))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

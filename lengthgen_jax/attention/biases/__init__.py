@@ -1,9 +1,8 @@
-"""This package makes scaffolds, biases that are data: one file each, one line
-here.
+"""This package makes scaffolds, biases that are data.
 
 A scaffold is a dict from site ("self", "cross", "encoder") to lines or matrices
-with a leading axis of seeds. A registry entry is a function (section, shape) ->
-scaffold: `section` is config.bias, `shape` a Shape.
+with a leading axis of seeds. A registry entry is a function (section, spec) ->
+scaffold: `section` is config.bias, `spec` a ScaffoldSpec.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ def check_bias(name: str, function: Callable) -> None:
 BIASES = Registry(
   "bias",
   {
-    "none": lambda section, shape: {},
+    "none": lambda section, spec: {},
     "window": window.window,
     "file": file.from_file,  # lines or matrices read from bias.file
   },

@@ -6,39 +6,44 @@ import os
 import pathlib
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from lengthgen_jax.attention.biases.scaffold import DENSE_CLOSED, Shape
+from lengthgen_jax.attention.biases.scaffold import (
+  DENSE_CLOSED,
+  Scaffold,
+  ScaffoldSpec,
+  SiteMatrix,
+)
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
-from lengthgen_jax.attention.matrices import SiteMatrix
-from lengthgen_jax.errors import check, reading
+from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2
 SITES = ("self", "cross", "encoder")
 
 
 def save(
-  path: str | os.PathLike, bias: dict[str, SiteLines], meta: dict
+  path: str | os.PathLike, scaffold: dict[str, SiteLines], meta: dict
 ) -> None:
   """Writes lines by site: `self_*`, `cross_*` arrays and `meta` as JSON.
 
   Args:
     path: of the .npz.
-    bias: lines [R, N or 1, H, K] by site.
+    scaffold: lines [R, N or 1, H, K] by site.
     meta: "seeds", the R of them; "sites", the segments' names by site; and
       whatever else is worth keeping.
   """
   arrays = {
-    f"{site}_{name}": np.asarray(value)
-    for site, lines in bias.items()
-    for name, value in lines._asdict().items()
+    f"{site}_{field}": np.asarray(value)
+    for site, lines in scaffold.items()
+    for field, value in lines._asdict().items()
   }
-  arrays["schema"] = np.int32(SCHEMA)
-  arrays["meta"] = np.array(json.dumps(meta))
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name("new_" + path.name)
-  np.savez_compressed(temporary, **arrays)
+  np.savez_compressed(
+    temporary, schema=np.int32(SCHEMA), meta=json.dumps(meta), **arrays
+  )
   os.replace(temporary, path)
 
 
@@ -48,7 +53,7 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   Raises:
     UsageError: the file is missing, of another schema, or holds NaN.
   """
-  with reading(f"bias.file={path}: cannot be read"), np.load(path) as file:
+  with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
     arrays = dict(file)
   for name, value in arrays.items():
     if value.dtype.kind == "f":
@@ -63,7 +68,7 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   return arrays, json.loads(str(arrays["meta"]))
 
 
-def from_file(section, shape: Shape) -> dict[str, SiteLines | SiteMatrix]:
+def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
   """Reads the scaffold of `section.file`.
 
   It has lines [R or 1, N or 1, H, K], or matrices from elsewhere (`self` [1 or
@@ -76,37 +81,39 @@ def from_file(section, shape: Shape) -> dict[str, SiteLines | SiteMatrix]:
   """
   path = section.file
   arrays, meta = read(path)
-  bias = _lines(path, arrays, meta, shape) if meta else _matrices(path, arrays)
-  for site, site_bias in bias.items():
+  scaffold = (
+    _site_lines(path, arrays, meta, spec)
+    if meta
+    else _site_matrices(path, arrays)
+  )
+  for site, bias in scaffold.items():
     check(
-      site in shape.sites,
+      site in spec.sites,
       f"bias.file={path}: has a bias for {site}-attention, but this model has"
-      f" {' and '.join(shape.sites)}-attention",
+      f" {' and '.join(spec.sites)}-attention",
     )
-    is_encoder = site == "encoder"
-    layers = shape.encoder_layers if is_encoder else shape.layers
+    layers = spec.encoder_layers if site == "encoder" else spec.layers
     check(
-      site_bias.shape[1] in (1, layers) and site_bias.shape[2] == shape.heads,
-      f"bias.file={path}: {site} has {site_bias.shape[1]} layers and"
-      f" {site_bias.shape[2]} heads; this run has {layers} (or 1) and"
-      f" {shape.heads}",
+      bias.shape[1] in (1, layers) and bias.shape[2] == spec.heads,
+      f"bias.file={path}: {site} has {bias.shape[1]} layers and"
+      f" {bias.shape[2]} heads; this run has {layers} (or 1) and {spec.heads}",
     )
-  return bias
+  return scaffold
 
 
-def _lines(
-  path: str | os.PathLike, arrays: dict, meta: dict, shape: Shape
-) -> dict[str, SiteLines]:
+def _site_lines(
+  path: str, arrays: dict, meta: dict, spec: ScaffoldSpec
+) -> Scaffold:
   """Returns the lines by site in the order of the run's seeds."""
   saved_seeds = meta["seeds"]
-  seeds = saved_seeds if len(saved_seeds) == 1 else shape.seeds
+  seeds = saved_seeds if len(saved_seeds) == 1 else spec.seeds
   missing = [seed for seed in seeds if seed not in saved_seeds]
   check(
     not missing,
     f"bias.file={path}: has lines of seeds {saved_seeds}, none of"
     f" {', '.join(map(str, missing))}; choose seeds among them",
   )
-  order, bias = [saved_seeds.index(seed) for seed in seeds], {}
+  order, scaffold = [saved_seeds.index(seed) for seed in seeds], {}
   for site in SITES:
     if f"{site}_segment" not in arrays:
       continue
@@ -114,33 +121,33 @@ def _lines(
       field for field in SiteLines._fields if f"{site}_{field}" not in arrays
     ]
     check(not missing, f"bias.file={path}: {site} has no {', '.join(missing)}")
-    bias[site] = SiteLines(
-      *(arrays[f"{site}_{name}"][order] for name in SiteLines._fields)
+    lines = SiteLines(
+      *(arrays[f"{site}_{field}"][order] for field in SiteLines._fields)
     )
-    axes = bias[site].intercept.shape[-1]
+    axes = lines.intercept.shape[-1]
     check(
-      axes == shape.axes,
+      axes == spec.axes,
       f"bias.file={path}: {site} has lines over {axes} axes, this task's places"
-      f" have {shape.axes}",
+      f" have {spec.axes}",
     )
-    wanted = shape.sites.get(site)
+    segments = spec.sites.get(site)
     check(
-      wanted is None or tuple(meta["sites"][site]) == wanted,
+      segments is None or tuple(meta["sites"][site]) == segments,
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
-      f" {list(wanted or ())}",
+      f" {list(segments or ())}",
     )
-  if "self" in bias:
-    lines = bias["self"]
-    on_output = (lines.segment == shape.target) | (lines.segment == WHOLE)
+    on_output = (lines.segment == spec.target) | (lines.segment == WHOLE)
     check(
-      not (lines.valid & on_output & (lines.anchor != LEFT)).any(),
+      site != "self"
+      or not (lines.valid & on_output & (lines.anchor != LEFT)).any(),
       f"bias.file={path}: self has lines anchored right, but the output has no"
       " right end while decoding",
     )
-  return bias
+    scaffold[site] = lines
+  return scaffold
 
 
-def _matrices(path: str | os.PathLike, arrays: dict) -> dict[str, SiteMatrix]:
+def _site_matrices(path: str, arrays: dict) -> Scaffold:
   """Returns the matrices by site, with -inf where they are closed."""
   sites = [site for site in ("self", "cross") if site in arrays]
   check(
@@ -148,14 +155,14 @@ def _matrices(path: str | os.PathLike, arrays: dict) -> dict[str, SiteMatrix]:
     f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; wanted `self`"
     " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
   )
-  bias = {}
+  scaffold: Scaffold = {}
   for site in sites:
-    value = arrays[site]
+    values = arrays[site]
     check(
-      value.ndim == 4,
-      f"bias.file={path}: {site} has shape {value.shape}; wanted [1 or N, H, T,"
-      f" {'T' if site == 'self' else 'S'}]",
+      values.ndim == 4,
+      f"bias.file={path}: {site} has shape {values.shape}; wanted [1 or N, H,"
+      f" T, {'T' if site == 'self' else 'S'}]",
     )
-    value = np.where(value <= DENSE_CLOSED, CLOSED, value).astype(np.float32)
-    bias[site] = SiteMatrix(value[None])
-  return bias
+    values = np.where(values <= DENSE_CLOSED, CLOSED, values)
+    scaffold[site] = SiteMatrix(values.astype(np.float32)[None])
+  return scaffold

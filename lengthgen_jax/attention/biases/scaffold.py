@@ -1,6 +1,7 @@
 """This module turns a scaffold into the bias of a site.
 
-The causal and padding terms are always added to it, never replaced by it.
+A scaffold is a dict from sites to lines or matrices. The causal and padding
+terms are always added to it, never replaced by it.
 
 Causal bias of four rows (`.` open, `x` closed) and the window w=1 of
 self-attention, and of cross-attention on `$0123`:
@@ -12,14 +13,16 @@ self-attention, and of cross-attention on `$0123`:
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED, Dense, Gathered
+from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
 from lengthgen_jax.attention.lines import SiteLines
-from lengthgen_jax.coordinates import PAD, Coordinates
+from lengthgen_jax.coordinates import PAD, Array, Coordinates
+from lengthgen_jax.errors import check
 
 DENSE_CLOSED = -1e5  # values at or below this mean closed
 
@@ -41,9 +44,8 @@ class BiasConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
-  """A Shape holds what a scaffold must know of the model and task that it is
-  for.
+class ScaffoldSpec:
+  """A ScaffoldSpec holds what a scaffold must know of its model and task.
 
   Attributes:
     sites: those with a decoder's rows, and their segments' names.
@@ -69,27 +71,72 @@ class Shape:
   anchor: str = "right"
 
 
-def causal(rows: Coordinates, keys: Coordinates) -> jax.Array:
+class SiteMatrix(NamedTuple):
+  """SiteMatrix holds the bias of one attention site, row by row of its
+  sequence.
+
+  It was made elsewhere, and serves in the place of SiteLines.
+
+  Attributes:
+    values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
+      that act on one seed take it without R.
+    supports_sparse: False, because every row may see any key.
+  """
+
+  values: Array
+  supports_sparse = False
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """Returns the leading axes, (R, N or 1, H), or the same without R."""
+    return self.values.shape[:-2]
+
+  def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
+    """Returns the bias of one seed, [N or 1, 1, H, T, S]."""
+    values = jnp.take(jnp.asarray(self.values), rows.index, axis=-2)
+    return values[..., : len(keys.index)][:, None]
+
+  def check_size(self, site: str, rows: int, keys: int) -> None:
+    """Raises UsageError if there are too few rows or columns."""
+    height, width = self.values.shape[-2:]
+    check(
+      rows <= height and keys <= width,
+      f"bias.file: {site} is {height} x {width}, but {rows} x {keys} are"
+      " needed",
+    )
+
+  def leak(self) -> tuple[int, ...] | None:
+    """Finds the first open cell behind its row, like SiteLines.leak."""
+    height, width = self.values.shape[-2:]
+    future = np.arange(width) > np.arange(height)[:, None]
+    leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
+    return tuple(map(int, leaks[0])) if len(leaks) else None
+
+
+Scaffold = dict[str, SiteLines | SiteMatrix]
+
+
+def causal_bias(rows: Coordinates, keys: Coordinates) -> jax.Array:
   """Returns [1, 1, T, S]: 0 for keys at or before the row, -inf for later
   ones."""
-  behind = keys.index > jnp.asarray(rows.index)[:, None]
-  return jnp.where(behind, CLOSED, 0.0)[None, None]
+  is_later = keys.index > jnp.asarray(rows.index)[:, None]
+  return jnp.where(is_later, CLOSED, 0.0)[None, None]
 
 
-def padding(keys: Coordinates) -> jax.Array:
+def padding_bias(keys: Coordinates) -> jax.Array:
   """Returns [B or 1, 1, 1, S]: -inf on PAD keys, 0 elsewhere."""
   exists = jnp.asarray(keys.segment) != PAD
   return jnp.where(exists, 0.0, CLOSED)[:, None, None]
 
 
-def total(
+def dense_bias(
   config: BiasConfig,
-  scaffold: dict,
+  scaffold: Scaffold,
   site: str,
   rows: Coordinates,
   keys: Coordinates,
   decoding: bool,
-) -> Dense:
+) -> DenseBias:
   """Sums the causal, padding and scaffold bias of one site, for one seed.
 
   Args:
@@ -99,35 +146,66 @@ def total(
       otherwise. PAD follows all tokens of a sequence, where causality hides it.
     rows, keys: Coordinates of the site.
     decoding: whether later keys do not exist yet: closed, leak or not.
-
-  Returns:
-    Dense.
   """
-  site_bias = scaffold.get(site)
-  leaks = config.allow_leak and site_bias is not None and not decoding
-  hidden = causal(rows, keys) if site == "self" and not leaks else padding(keys)
-  if site_bias is None:
-    return Dense(hidden[None])
-  value = site_bias.dense(rows, keys)
+  leaks = config.allow_leak and site in scaffold and not decoding
+  is_causal = site == "self" and not leaks
+  hidden = causal_bias(rows, keys) if is_causal else padding_bias(keys)
+  if site not in scaffold:
+    return DenseBias(hidden[None])
+  value = scaffold[site].dense(rows, keys)
   # Not value * scale alone: -inf times a traced zero would be NaN.
   value = jnp.where(value != CLOSED, config.scale * value, config.closed)
-  return Dense(value + hidden)
+  return DenseBias(value + hidden)
 
 
-def total_gathered(
+@dataclasses.dataclass(frozen=True)
+class SparsePlan:
+  """A SparsePlan has attention visit the keys on lines alone.
+
+  Transparent heads are left out: they see everything, densely. A plan is
+  hashable, and so a static argument of jit.
+
+  Attributes:
+    dense_heads: (site, transparent heads of every layer, or once for all).
+  """
+
+  dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+
+  @classmethod
+  def of_scaffold(cls, scaffold: dict[str, SiteLines]) -> "SparsePlan":
+    """Returns the plan for lines of one seed; runs on the host."""
+    return cls(
+      tuple(
+        (
+          site,
+          tuple(
+            tuple(np.flatnonzero(layer).tolist())
+            for layer in np.asarray(lines.transparent)
+          ),
+        )
+        for site, lines in scaffold.items()
+      )
+    )
+
+  @property
+  def most_dense_heads(self) -> int:
+    """Returns the greatest number of dense heads of any layer."""
+    return max(len(heads) for _, layers in self.dense_heads for heads in layers)
+
+
+def sparse_bias(
   config: BiasConfig,
   scaffold: dict[str, SiteLines],
   site: str,
   rows: Coordinates,
   keys: Coordinates,
-  open_heads: tuple[tuple[int, ...], ...],
-) -> Gathered:
-  """Computes `total` of lines alone, as the few keys that each row sees.
+  plan: SparsePlan,
+) -> SparseBias:
+  """Computes `dense_bias` of lines alone, as the few keys that each row sees.
 
   Args:
-    config, scaffold, site, rows, keys: as in `total`.
-    open_heads: the transparent heads of every layer (or of all at once), which
-      see everything there is; static.
+    config, scaffold, site, rows, keys: as in `dense_bias`.
+    plan: names the heads that see everything.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
@@ -135,31 +213,27 @@ def total_gathered(
   if is_causal:
     is_open &= keys.index[index] <= rows.index[:, None]
   values = jnp.where(is_open, config.scale * values, CLOSED)
-  open_bias = None
-  if any(open_heads):
-    open_bias = (causal(rows, keys) if is_causal else padding(keys))[None]
-  return Gathered(values, index, open_bias, open_heads)
+  dense_heads, dense_values = dict(plan.dense_heads)[site], None
+  if any(dense_heads):
+    dense_values = causal_bias(rows, keys) if is_causal else padding_bias(keys)
+    dense_values = dense_values[None]
+  return SparseBias(values, index, dense_values, dense_heads)
 
 
-def sparse_training_heads(
+def sparse_training_plan(
   scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
-) -> tuple | None:
-  """Decides whether training attends along lines, where that is faster.
+) -> SparsePlan | None:
+  """Returns the plan for training along lines, None where that is slower.
 
   Args:
-    scaffold: lines [R, N or 1, H, K] by site.
-    sizes: rows and keys by site; {} if lines are not all there is.
-
-  Returns:
-    (site, transparent heads by layer), the same for all seeds; None if they are
-    not, or if rows look up too many of the keys there are.
+    scaffold: lines [R, N or 1, H, K] by site; their transparent heads must be
+      the same in all seeds.
+    sizes: rows and keys by site.
   """
-  if not sizes:
-    return None
   # With its gradient, a key looked up costs as much as a few keys of a dense
   # product. On an accelerator, whose products are cheap, it costs more (the
   # factor is a guess: none was at hand).
-  least = 4 if jax.default_backend() == "cpu" else 32
+  cost = 4 if jax.default_backend() == "cpu" else 32
   looked_up = pairs = 0
   for site, lines in scaffold.items():
     if (lines.transparent != lines.transparent[:1]).any():
@@ -167,18 +241,11 @@ def sparse_training_heads(
     rows, keys = sizes[site]
     looked_up += rows * lines.value.shape[-1]
     pairs += rows * keys
-  if pairs < least * looked_up:
+  if pairs < cost * looked_up:
     return None
-  first = lambda lines: lines._replace(transparent=lines.transparent[0])
-  return tuple(
-    (site, open_heads(first(site_lines)))
-    for site, site_lines in scaffold.items()
-  )
-
-
-def open_heads(lines: SiteLines) -> tuple[tuple[int, ...], ...]:
-  """Returns the transparent heads by layer of one seed's lines, on the host."""
-  return tuple(
-    tuple(int(head) for head in np.flatnonzero(layer))
-    for layer in np.asarray(lines.transparent)
+  return SparsePlan.of_scaffold(
+    {
+      site: lines._replace(transparent=lines.transparent[0])
+      for site, lines in scaffold.items()
+    }
   )

@@ -1,19 +1,23 @@
-"""This module makes the windowed bias of ABS, as lines."""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""This module makes windowed biases, as lines: of sequences, and of grids."""
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from lengthgen_jax.attention.biases.grid import grid
-from lengthgen_jax.attention.biases.scaffold import Shape
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.biases.scaffold import ScaffoldSpec
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  SiteLines,
+  shared_lines,
+)
 from lengthgen_jax.errors import check
 
 SIDES = ("both", "previous")
 
 
-def window(section, shape: Shape) -> dict[str, SiteLines]:
+def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """Makes windows of `section.window` tokens (ABS paper, section 4.1).
 
   Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Input: in every
@@ -21,7 +25,7 @@ def window(section, shape: Shape) -> dict[str, SiteLines]:
   that advances two tokens per row (interleaved operands) opens two, and one
   that stays (the single digit of N×1) opens its last token and w to its left,
   for every row. A decoder-only model has both in its self-attention. For grids
-  see biases.grid.
+  see `grid_window`.
 
   Args:
     section: `window` is w; `sides` is "both" as the papers write, or
@@ -30,30 +34,30 @@ def window(section, shape: Shape) -> dict[str, SiteLines]:
       sides sees a digit and its left neighbor and cannot tell which is which.
       `windowed_encoder` asks for w tokens to both sides in encoder
       self-attention too.
-    shape: what the scaffold must know of the model and task.
+    spec: what the scaffold must know of the model and task.
 
   Raises:
     UsageError: outputs stand at no fixed place of the input.
   """
-  if shape.axes > 1:
-    return grid(section.window, shape)
+  if spec.axes > 1:
+    return grid_window(section.window, spec)
   check(
-    shape.strides,
+    spec.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, shape.heads
-  anchor = LEFT if shape.anchor == "left" else RIGHT
+  width, heads = section.window, spec.heads
+  anchor = LEFT if spec.anchor == "left" else RIGHT
   output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
   input_lines = []
-  for segment, stride in enumerate(shape.strides):
+  for segment, stride in enumerate(spec.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     input_lines += [
-      Line(segment, anchor, stride, intercept, row_segment=shape.target)
+      Line(segment, anchor, stride, intercept, row_segment=spec.target)
       for intercept in range(first, max(stride, 1) + last)
     ]
-  if "cross" not in shape.sites:
+  if "cross" not in spec.sites:
     return {"self": shared_lines(output_lines + input_lines, heads)}
   scaffold = {
     "self": shared_lines(output_lines, heads),
@@ -65,30 +69,64 @@ def window(section, shape: Shape) -> dict[str, SiteLines]:
   return scaffold
 
 
-class Line(NamedTuple):
-  """A Line is one line with one axis, as a person writes it."""
+def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
+  """Returns lines to the cells near a grid's row (j, k), one for each head in
+  turn.
 
-  segment: int
-  anchor: int
-  step: int  # M
-  intercept: int
-  value: float = 0.0
-  row_segment: int = ANY
+  The choice of cells is ours. Operands that stand on k: digit k and the `width`
+  less significant ones; on j: digit j. Outputs: the one before, and of the row
+  before the digits k + width down to k + 1 - width; these in the first layer
+  alone, where a key is a token: later it is a state, which has seen its own
+  neighborhood.
+  """
+  last_axis = spec.axes - 1
+  identity = np.eye(spec.axes, dtype=int)
+  operand_cells = []
+  for segment, axis in enumerate(spec.along):
+    places = range(width + 1) if axis == last_axis else range(1)
+    step = np.diag(identity[axis])
+    operand_cells += [
+      (segment, RIGHT, step, -back * identity[axis]) for back in places
+    ]
+  output_cells = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
+  output_cells = [
+    (spec.target, LEFT, identity, np.array(offset)) for offset in output_cells
+  ]
+  if "cross" not in spec.sites:
+    return {
+      "self": _deal(output_cells + operand_cells, spec, len(output_cells))
+    }
+  return {
+    "self": _deal(output_cells, spec, len(output_cells)),
+    "cross": _deal(operand_cells, spec, 0),
+  }
 
 
-def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
-  """Returns SiteLines [1, 1, H, K], the same for every seed, layer and head."""
-  spread = lambda x, dtype=np.int32: np.broadcast_to(
-    x.astype(dtype), (1, 1, heads, *x.shape)
-  )
-  column = Line(*map(np.array, zip(*lines, strict=True)))
+def _deal(cells: list, spec: ScaffoldSpec, first: int) -> SiteLines:
+  """Deals cells out to heads in turn, until all have had one, as SiteLines [1,
+  N, H, K].
+
+  The `first` cells are in the first layer alone.
+  """
+  heads, layers = spec.heads, spec.layers
+  turn = np.arange(-(-max(len(cells), heads) // heads) * heads)
+  order = np.where(turn < max(len(cells), heads), turn % len(cells), -1)
+  order = order.reshape(-1, heads).T  # [H, K]
+  valid = np.broadcast_to(order >= 0, (layers, *order.shape)).copy()
+  valid[1:] &= order >= first
+
+  def spread(values, dtype=np.int32):
+    values = np.array(values, dtype)[order]
+    return np.broadcast_to(values, (1, layers, *values.shape))
+
+  segment, anchor, matrix, intercept = zip(*cells, strict=True)
   return SiteLines(
-    row_segment=spread(column.row_segment),
-    segment=spread(column.segment),
-    anchor=spread(column.anchor),
-    matrix=spread(column.step[:, None, None]),
-    intercept=spread(column.intercept[:, None]),
-    value=spread(column.value, np.float32),
-    valid=spread(np.ones(len(lines)), bool),
-    transparent=np.zeros((1, 1, heads), bool),
+    row_segment=spread([spec.target] * len(cells)),
+    segment=spread(segment),
+    anchor=spread(anchor),
+    matrix=spread(matrix),
+    intercept=spread(intercept),
+    value=spread(np.zeros(len(cells)), np.float32),
+    valid=valid[None],
+    transparent=np.zeros((1, layers, heads), bool),
   )

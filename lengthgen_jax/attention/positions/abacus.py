@@ -35,7 +35,7 @@ class Abacus(PositionEncoding):
     start = 0
     if noise is not None:
       limit = self.config.random_start
-      start = noise.each(lambda key: jax.random.randint(key, (1,), 0, limit))
+      start = noise.draw(lambda key: jax.random.randint(key, (1,), 0, limit))
     vectors = 0.0
     for axis in range(at.place.shape[-1]):
       embedding = table(self.config.table, self.features, f"axis_{axis}")

@@ -1,21 +1,25 @@
-"""This module decodes greedily with a cache, the same way for both families."""
+"""Greedy decoding with a cache of keys and values, for both families."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.kernel import Gathered
-from lengthgen_jax.models.config import ModelConfig
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.attention.kernel import SparseBias
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
+from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.tasks.packing import Batch
 
 
 @partial(jax.jit, static_argnums=(0, 5))
 def greedy(
-  experiment,
+  experiment: Experiment,
   params: dict,
   scaffold: dict,
-  batch,
+  batch: Batch,
   outputs: jax.Array | int,
   stop: int | None,
 ) -> jax.Array:
@@ -25,35 +29,36 @@ def greedy(
   them the model knows which segments they belong to, but not their tokens.
 
   Args:
-    experiment: the Experiment that the model belongs to.
-    params: the model's parameters.
-    scaffold: lines or matrices of one seed, by site.
-    batch: a Batch of a main task, of whose output nothing is given; with the
-      first output at the same row in all examples.
-    outputs: traced number of tokens to decode, at most the rows there are.
+    experiment: static; the tasks and the model.
+    params: of the model.
+    scaffold: of one seed, by site.
+    batch: of the main task; its outputs are not read, and the first one is at
+      the same row in all examples.
+    outputs: traced, how many tokens are decoded, at most the rows there are.
     stop: id of the token after which a sequence stops (and decoding, when all
       have); None decodes all outputs.
 
   Returns:
     [B, T] int32: outputs from column 0 on, PAD behind their end.
   """
-  model, variables = experiment.model, {"params": params}
-  task, first = experiment.task, batch.first[0]
+  model, task = experiment.model, experiment.task
+  first = batch.first[0]
   count, size = batch.inputs.shape
   sites = experiment.sites(scaffold, batch)
-  memory, _ = model.apply(variables, batch, sites, method=model.encode)
+  memory: Any = model.apply(
+    {"params": params}, batch, sites, method=model.encode
+  )[0]
 
-  def run(part, cache):
+  def decode_part(part: Batch, cache: list) -> tuple[jax.Array, list]:
     sites = experiment.sites(scaffold, part, decoding=True)
-    options = {"cache": cache, "method": model.decode}
-    return model.apply(variables, part, memory, sites, task.name, **options)[:2]
+    return decode_rows(experiment, params, part, memory, sites, cache)
 
   # Keys of the rows behind the prompt are written again before any row sees
   # them; an encoder-decoder's prompt is its start token.
-  given = jnp.where(jnp.arange(size) <= first, batch.inputs, task.pad)
-  prompt = batch._replace(inputs=given)
-  prompt = prompt if batch.source is None else rows(prompt, 0, 1)
-  logits, cache = run(prompt, empty_cache(model.config, count, size))
+  is_prompt = jnp.arange(size) <= first
+  prompt = batch._replace(inputs=jnp.where(is_prompt, batch.inputs, task.pad))
+  prompt = prompt if batch.source is None else select_rows(prompt, 0, 1)
+  logits, cache = decode_part(prompt, empty_cache(model.config, count, size))
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
@@ -66,8 +71,8 @@ def greedy(
       decoded, token[:, None], column, 1
     )
     done = done if stop is None else done | (token == stop)
-    part = rows(batch, first + column + 1, 1)._replace(inputs=token[:, None])
-    logits, cache = run(part, cache)
+    part = select_rows(batch, first + column + 1, 1)
+    logits, cache = decode_part(part._replace(inputs=token[:, None]), cache)
     return (
       column + 1,
       logits[:, 0].argmax(-1).astype(jnp.int32),
@@ -81,8 +86,31 @@ def greedy(
   return jax.lax.while_loop(unfinished, one_row, carry)[3]
 
 
-def rows(batch, start: jax.Array | int, size: int):
-  """Selects rows of a batch; the keys of all rows remain."""
+def decode_rows(
+  experiment: Experiment,
+  params: dict,
+  part: Batch,
+  memory: Memory,
+  sites: Sites,
+  cache: list,
+) -> tuple[jax.Array, list]:
+  """Returns the main task's logits [B, T, V] of some rows of a batch, and the
+  cache with their keys and values."""
+  outputs: Any = experiment.model.apply(
+    {"params": params},
+    part,
+    memory,
+    sites,
+    experiment.task.name,
+    cache=cache,
+    method=experiment.model.decode,
+  )
+  logits, new_cache, _ = outputs
+  return logits, new_cache
+
+
+def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
+  """Returns some rows of a batch, with the keys of all rows."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
@@ -96,13 +124,13 @@ BLOCK = 256  # rows whose keys are looked up together
 
 @partial(jax.jit, static_argnums=(0, 5, 6))
 def stream(
-  experiment,
+  experiment: Experiment,
   params: dict,
   scaffold: dict,
-  batch,
+  batch: Batch,
   outputs: jax.Array | int,
   stop: int | None,
-  ring: tuple[int, int],
+  cache_window: tuple[int, int],
 ) -> jax.Array:
   """Decodes like `greedy` along lines: time linear in the outputs, a short
   cache.
@@ -113,19 +141,19 @@ def stream(
 
   Args:
     experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
-    ring: (first, recent): of self-attention's keys, the first ones and the most
-      recent ones stay in the cache (attention.lines.SiteLines.ring).
+    cache_window: (first, recent): of self-attention's keys, the first ones and
+      the most recent ones stay in the cache (SiteLines.cache_window).
 
   Returns:
     As `greedy`.
   """
-  model, variables = experiment.model, {"params": params}
+  model = experiment.model
   count, size = batch.inputs.shape
-  memory = model.apply(variables, method=model.token_memory)
-  spread = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
-  memory = Memory(jax.tree.map(spread, memory), batch.source_keys)
-  key_numbers = _numbers(model.config, batch)
-  first, recent = ring
+  key_values = model.apply({"params": params}, method=model.token_memory)
+  for_all = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
+  memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
+  memory_index = _memory_index(model.config, batch)
+  first, recent = cache_window
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
@@ -133,17 +161,15 @@ def stream(
 
   def one_row(carry):
     row, token, cache, decoded, done, start, biases = carry
-    self_bias, cross_bias = (_row(bias, row - start) for bias in biases)
-    part = rows(batch, row, 1)
+    self_bias, cross_bias = (_select_row(bias, row - start) for bias in biases)
+    part = select_rows(batch, row, 1)
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
     sites = Sites(
       {"self": self_bias, "cross": cross_bias}, dict.fromkeys(model.sites)
     )
-    options = {"cache": cache, "method": model.decode}
-    args = part, memory, sites, experiment.task.name
-    logits, cache, _ = model.apply(variables, *args, **options)
+    logits, cache = decode_rows(experiment, params, part, memory, sites, cache)
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -155,11 +181,11 @@ def stream(
   def one_block(carry):
     row = carry[0]
     start = jnp.minimum(row, size - length)
-    part = rows(batch, start, length)
-    self_bias, cross_bias = _few_keys(experiment, scaffold, part)
+    part = select_rows(batch, start, length)
+    self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
     cross_bias = cross_bias.replace(
-      index=jnp.moveaxis(key_numbers[:, cross_bias.index[:, 0]], 0, 1)
+      index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)
     )
     in_block = lambda state: (state[0] < start + length) & unfinished(state)
     carry = (*carry, start, (self_bias, cross_bias))
@@ -170,26 +196,33 @@ def stream(
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
-  return jax.lax.while_loop(unfinished, one_block, carry)[3]
+  *_, decoded, _ = jax.lax.while_loop(unfinished, one_block, carry)
+  return decoded
 
 
-def _few_keys(experiment, scaffold, part):
+def _sparse_biases(
+  experiment: Experiment, scaffold: dict, part: Batch
+) -> tuple[SparseBias, SparseBias]:
   """Returns the biases of self- and cross-attention on the few keys that rows
   see."""
-  closed = tuple((site, ((),)) for site in ("self", "cross"))
-  biases = experiment.sites(scaffold, part, open_heads=closed).biases
-  return biases["self"], biases["cross"]
+  plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
+  biases = experiment.sites(scaffold, part, sparse_plan=plan).biases
+  self_bias, cross_bias = biases["self"], biases["cross"]
+  assert isinstance(self_bias, SparseBias)
+  assert isinstance(cross_bias, SparseBias)
+  return self_bias, cross_bias
 
 
-def _row(bias: Gathered, row: jax.Array) -> Gathered:
-  """Selects one row of a Gathered bias."""
+def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
+  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 
 
-def _numbers(config: ModelConfig, batch) -> jax.Array:
+def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
   """Returns which of token_memory's keys every source token has, [B, S]."""
   keys, period = batch.source_keys, config.positions.cyclic_period or 1
+  assert batch.source is not None and keys is not None
   right = config.positions.source_anchor == "right"
   index = keys.index_right() if right else keys.index[None]
-  return batch.source + config.vocab_size * (index % period)
+  return jnp.asarray(batch.source) + config.vocab_size * (index % period)

@@ -1,0 +1,1 @@
+"""The papers' tables and those beyond them: runs, kept rows and pages."""

@@ -1,0 +1,211 @@
+"""What a table of a paper is made of: rows, and the runs that give their
+numbers."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+SIZES = ("cpu", "paper")  # of two cores, and of the paper on an accelerator
+
+
+class Row(NamedTuple):
+  """A row of a table is one stage of one run.
+
+  Attributes:
+    task, model: the names that the paper gives them.
+    config: FILE:PRESET of the run on two cores; the paper's size adds `,paper`.
+    paper: the paper's exact match in %, by length; text where it is no number.
+    fields: {field: value} of the config's overrides, except for those that say
+      how the run is tested.
+    stage: "train", or one of STAGES.
+    sizes: those at which the row exists, of SIZES.
+    certify: whether a run of one stage is certified too on two cores, because
+      it has few cases.
+  """
+
+  task: str
+  model: str
+  config: str
+  paper: dict[int, float | str] = {}
+  fields: dict[str, Any] = {}
+  stage: str = "train"
+  sizes: tuple[str, ...] = SIZES
+  certify: bool = False
+
+
+class Table(NamedTuple):
+  """A table is a list of rows with a page of its own.
+
+  Attributes:
+    title: of the page.
+    about: a paragraph that says what the paper does and what we do.
+    rows: in the order of the paper.
+    seeds: of every run on two cores; at the paper's size there is one.
+    along: the numeric config field that a figure is drawn against, "" for none.
+    figures: (caption, run, path in its workdir) of figures of single runs.
+    probes: {field: value} of the `--mode=probe` that follows every run, whose
+      rows are kept too; {} if there is none.
+    source: the name of those whose numbers stand beside ours.
+  """
+
+  title: str
+  about: str
+  rows: list[Row]
+  seeds: tuple[int, ...] = (0, 1, 2)
+  along: str = ""
+  figures: tuple[tuple[str, str, str], ...] = ()
+  probes: dict[str, Any] = {}
+  source: str = "paper"
+
+
+# The stages of --mode=abc that have rows, and the names of their models.
+STAGES = {
+  "interpolate": "vanilla",
+  "retrain": "ABC",
+  "certify": "ABC, certified",
+}
+
+
+def abc_rows(
+  task: str,
+  config: str,
+  stages: Sequence[str] = tuple(STAGES),
+  *,
+  vanilla: dict[int, float | str] | None = None,
+  abc: dict[int, float | str] | None = None,
+  **row_fields: Any,
+) -> list[Row]:
+  """Returns a row for each stage of a run of --mode=abc.
+
+  Args:
+    task, config: as in Row.
+    stages: of STAGES.
+    vanilla, abc: the paper's numbers for both models, as in Row.
+    **row_fields: further fields of all rows.
+  """
+  paper = {"interpolate": vanilla or {}, "retrain": abc or {}, "certify": {}}
+  return [
+    Row(task, STAGES[stage], config, paper[stage], stage=stage, **row_fields)
+    for stage in stages
+  ]
+
+
+class Run(NamedTuple):
+  """A run is a workdir and the commands that make it.
+
+  Attributes:
+    name: of the run and of its workdir.
+    config: FILE:PRESET.
+    mode: "train" or "abc".
+    fields: {field: value} of its overrides.
+    size: "cpu" or "paper".
+    certify: whether a second command certifies what the first has trained.
+  """
+
+  name: str
+  config: str
+  mode: str
+  fields: dict[str, Any]
+  size: str
+  certify: bool = False
+
+  def commands(self, workdir: pathlib.Path | str = "") -> list[list[str]]:
+    """Returns the words after `lengthgen` of every command; the workdir is
+    below runs/tables if none is given."""
+    place = f"--workdir={workdir or f'runs/tables/{self.size}/{self.name}'}"
+    mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
+    first = [f"--config={self.config}", *mode, place, *flags(self.fields)]
+    return [first, *[["--mode=certify", place]] * self.certify]
+
+
+def flags(fields: dict[str, Any]) -> list[str]:
+  """Returns fields of a config as flags of `lengthgen`."""
+  flag = lambda name, value: f"--config.{name}={value}".replace(" ", "")
+  return [flag(name, value) for name, value in fields.items()]
+
+
+# What a run's name begins with, by the stem of its config file; the preset
+# follows. Names of other files begin with the preset.
+PREFIXES = {
+  "increment": ["increment"],
+  "sorting": ["sort"],
+  "construction": ["sort", "construction"],
+  "multiply_long": ["multiply_long"],
+  "asentmax": ["asentmax"],
+}
+
+
+def run_of(row: Row, table: Table, size: str) -> Run:
+  """Returns the run that a row is a stage of; rows of several tables may share
+  one."""
+  config = row.config + (",paper" if size == "paper" else "")
+  file, _, preset = config.partition(":")
+  preset = [*PREFIXES.get(pathlib.Path(file).stem, ()), *preset.split(",")]
+  text = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
+  overrides = [f"{name}={text(value)}" for name, value in row.fields.items()]
+  seeds = {"seeds": table.seeds if size == "cpu" else (0,)}
+  return Run(
+    name="-".join([*preset, *overrides]),
+    config=config,
+    mode="abc" if "abc" in preset else "train",
+    fields=seeds | row.fields | test_fields(preset, size, bool(row.fields)),
+    size=size,
+    certify=row.certify and size == "cpu",
+  )
+
+
+STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
+# How runs are tested, by the first part of their names.
+TEST_FIELDS = {
+  "multiply_long": {
+    "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
+    "eval.lengths": (4, 6, 10, 20, 37, 40, 100),
+    "eval.samples": (1000, 1000, 1000, 500, 100, 100, 20),
+    "eval.frontier": 40,
+  },
+  "modular": STATES,
+  "permutations": STATES,
+  "dyck": STATES,
+  "asentmax": {"eval.frontier": 512},
+}
+
+
+def test_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
+  """Returns the config fields that say how a run is tested.
+
+  Args:
+    preset: the parts of the run's name that its preset gives.
+    size: "cpu" or "paper".
+    varied: whether the run overrides fields of its preset.
+  """
+  kind = preset[0]
+  if kind in TEST_FIELDS:
+    return TEST_FIELDS[kind]
+  if kind == "increment":
+    return {"eval.frontier": 1000 if "abc" in preset else 100}
+  if kind == "sort":
+    fields: dict[str, Any] = {"eval.frontier": 100, "eval.stress": True}
+    if "construction" in preset:
+      fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
+      fields |= {"eval.test_sets": ("uniform",)}
+    if "repeats" in preset:
+      fields |= {"eval.test_sets": ("uniform", "repeats")}
+    return fields
+  lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
+  scaffolded = "abc" in preset or any("window" in word for word in preset)
+  usual = not varied and not {"fixed", "paper_model"} & {*preset}
+  if scaffolded and size == "cpu" and usual:
+    lengths, samples = (*lengths, 200), (*samples, 200)
+    if "abc" in preset:
+      lengths, samples = (*lengths, 1000), (*samples, 100)
+  if size == "paper":
+    samples = (10000,)  # as in the papers
+  elif "decoder_only" in preset:
+    samples = (1000, 1000, 1000, 1000, 299, 299, 299)
+  fields = {"eval.lengths": lengths, "eval.samples": samples}
+  fields |= {"eval.frontier": lengths[-1]}
+  if scaffolded and usual:
+    fields |= {"eval.stress": True}
+  if "abc" in preset and varied:
+    fields |= {"certify.max_cases": 3e7}  # two or three minutes for each seed
+  return fields

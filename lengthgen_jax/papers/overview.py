@@ -1,0 +1,254 @@
+"""README's tables, and the figure of how far tests go beyond training."""
+
+import pathlib
+from typing import NamedTuple
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.papers.provenance import Archive, rows_of
+from lengthgen_jax.results import reach, summary, tables
+
+
+class Line(NamedTuple):
+  """A line of one of README's tables.
+
+  Attributes:
+    task, method: names in the first two columns.
+    run: whose rows are shown.
+    stage: of the run, "" for its last one.
+  """
+
+  task: str
+  method: str
+  run: str
+  stage: str = ""
+
+
+class Part(NamedTuple):
+  """One of README's tables.
+
+  Attributes:
+    title: heading of the first column.
+    lengths: headings of the columns of exact match.
+    lines: the lines.
+    test_set: whose exact match is shown, "" for the first one of a run.
+  """
+
+  title: str
+  lengths: tuple[int, ...]
+  lines: list[Line]
+  test_set: str = ""
+
+
+ABS, ABC = "ABS (+w=1 +T=3)", "**ABC**"
+PARTS = (
+  Part(
+    "digits in training: 6 (parity: 20 bits)",
+    (6, 10, 20, 60, 200, 1000),
+    [
+      Line("addition", "vanilla", "addition-abc", "interpolate"),
+      Line("addition", ABC, "addition-abc"),
+      Line("successor", ABC, "successor-abc"),
+      Line("N×1", ABC, "multiply-abc"),
+      Line("parity", ABC, "parity-abc"),
+      Line("addition", ABS, "addition-window_cpi"),
+      Line("successor", ABS, "successor-window_cpi"),
+      Line("N×1", ABS, "multiply-window_cpi"),
+      Line("parity", ABS, "parity-window_cpi"),
+      Line("addition, one sequence", ABC, "addition-abc-decoder_only"),
+      Line("successor, one sequence", ABC, "successor-abc-decoder_only"),
+      Line("N×1, one sequence", ABC, "multiply-abc-decoder_only"),
+      Line("parity, one sequence", ABC, "parity-abc-decoder_only"),
+    ],
+  ),
+  Part(
+    "N×M, 4×4 in training",
+    (4, 6, 10, 20, 40, 100),
+    [
+      Line("N×N", "vanilla", "multiply_long-abc", "interpolate"),
+      Line("N×N", ABC, "multiply_long-abc"),
+      Line("N×N", "window by hand", "multiply_long-window"),
+      Line("N×N, one sequence", ABC, "multiply_long-abc-decoder_only"),
+    ],
+  ),
+  Part(
+    "sorting, 20 items in training",
+    (20, 30, 50, 100),
+    [
+      Line("alphabet 32", "standard, 16 000 steps", "sort-none"),
+      Line("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered"),
+      Line("alphabet 32", "**best**, 48 000 steps", "sort-none-best"),
+      Line(
+        *("alphabet 32", "**best**, 96 000 steps"),
+        "sort-none-best-train.steps=96000",
+      ),
+      Line(
+        *("alphabet 32", "**best**, 96 000 steps, temperature not learned"),
+        "sort-none-best-temperature.kind=fixed-train.steps=96000",
+      ),
+    ],
+  ),
+  Part(
+    "32 to 64 items in training, as ASEntmax",
+    (64, 128, 256, 512, 4096),
+    [
+      Line("sort, alphabet 32", "RoPE", "asentmax-sort-rope"),
+      Line("sort, alphabet 32", "**best**", "asentmax-sort-best"),
+      Line("copy", "RoPE", "asentmax-copy-rope"),
+      Line("copy", ABC, "asentmax-copy-abc"),
+      Line("reverse", "RoPE", "asentmax-reverse-rope"),
+      Line("reverse", ABC, "asentmax-reverse-abc"),
+    ],
+  ),
+  Part(
+    "increment, 10 digits in training",
+    (10, 20, 100, 1000),
+    [
+      Line("runs of 9s", "tempered", "increment-none-tempered"),
+      Line("runs of 9s", f"{ABC}, one sequence", "increment-none-abc"),
+    ],
+    "nines",
+  ),
+  Part(
+    "states, 20 items in training",
+    (20, 60, 200, 2000),
+    [
+      Line("S5, every prefix", "vanilla", "permutations-abc", "interpolate"),
+      Line("S5, every prefix", ABC, "permutations-abc"),
+      Line("sums mod 7", ABC, "modular-abc"),
+      Line("Dyck, depth 8", ABC, "dyck-abc"),
+    ],
+  ),
+)
+START = "<!-- tables: python launch/tables.py --pages -->\n"
+END = "<!-- end of tables -->\n"
+
+
+def put_tables(text: str, archive: Archive) -> str:
+  """Returns README's text with the tables between its two marks.
+
+  Args:
+    text: of README.md.
+
+  Raises:
+    UsageError: a mark is missing.
+  """
+  before, start, tail = text.partition(START)
+  _, end, after = tail.partition(END)
+  check(start and end, f"README.md: has no {(start and END or START).strip()}")
+  parts = "\n".join(
+    markdown for part in PARTS if (markdown := table(part, archive))
+  )
+  return f"{before}{START}\n{parts}\n{END}{after}"
+
+
+def table(part: Part, archive: Archive) -> str:
+  """Returns one of README's tables as Markdown.
+
+  Lines of runs that are not kept are left out; "" if all are.
+  """
+  lengths = [f"{n:,}".replace(",", " ") for n in part.lengths]
+  grid = [[part.title, "method", "seeds", *lengths, "∀"]]
+  for task, method, run, stage in part.lines:
+    line = summary.final_line(rows_of(archive, run), stage, part.test_set)
+    if line is not None:
+      cells = [cell(line.cells.get(n)) for n in part.lengths]
+      proved = len(line.proved_seeds) or ""
+      grid.append([task, method, line.seed_count, *cells, f"{proved}"])
+  return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
+
+
+def cell(seeds: summary.Cell | None) -> str:
+  """Returns the exact match in % of the median seed and, where it differs, of
+  the worst one; a dash where nothing was measured."""
+  if seeds is None:
+    return "–"
+  say = lambda value: tables.percent(value).removesuffix(".0")
+  return tables.with_worst(seeds, say)
+
+
+# Task, method and its source, the longest lengths in training and in the test,
+# and exact match in % there; None if it was not published. The numbers are the
+# papers', which call many of them approximate.
+PUBLISHED: list[tuple[str, str, int, int, float | None]] = [
+  ("successor", "ABS, ABC", 6, 60, 100),
+  ("addition", "ABS, T=3", 6, 60, 100),
+  ("addition", "ABC", 6, 60, 99.8),
+  ("addition", "Abacus, looped (2405.17399)", 20, 100, 99.1),
+  ("addition", "position coupling (2405.20671)", 30, 200, 95),
+  ("addition", "FIRE, hints, best of 10 (2402.09371)", 40, 100, 98),
+  ("N×1", "ABS, ABC", 6, 60, 100),
+  ("N×1", "Turing programs (2407.03310)", 50, 100, 97),
+  ("parity", "ABS", 6, 60, 100),
+  ("N×M", "bi-level coupling, 20×15 (2410.15787)", 10, 20, None),
+  ("sorting", "task hinting", 20, 100, 92.6),
+  ("sort", "ASEntmax (2506.16640)", 64, 128, 100),
+  ("sort", "ASEntmax", 64, 256, 79.7),
+  ("copy", "ASEntmax", 64, 4096, 86.6),
+  ("reverse", "ASEntmax", 64, 512, 56.7),
+]
+# The runs that represent a task in the figure, and the names of their methods.
+REACH = {
+  "successor-abc": ("successor", "ABC"),
+  "successor-abc-decoder_only": ("successor", "ABC, one sequence"),
+  "addition-window_cpi": ("addition", "ABS, T=3"),
+  "addition-abc": ("addition", "ABC"),
+  "addition-abc-decoder_only": ("addition", "ABC, one sequence"),
+  "multiply-window_cpi": ("N×1", "ABS, T=3"),
+  "multiply-abc": ("N×1", "ABC"),
+  "multiply-abc-decoder_only": ("N×1", "ABC, one sequence"),
+  "parity-window_cpi": ("parity", "ABS, T=3"),
+  "parity-abc": ("parity", "ABC"),
+  "parity-abc-decoder_only": ("parity", "ABC, one sequence"),
+  "multiply_long-window": ("N×M", "window"),
+  "multiply_long-abc": ("N×M", "ABC"),
+  "increment-none-abc": ("increment", "ABC, one sequence"),
+  "sort-none-best": ("sorting", "best"),
+  "asentmax-sort-best": ("sort", "best"),
+  "asentmax-copy-abc": ("copy", "ABC"),
+  "asentmax-reverse-abc": ("reverse", "ABC"),
+  "modular-abc": ("sums mod 7", "ABC"),
+  "permutations-abc": ("S5", "ABC"),
+  "dyck-abc": ("Dyck", "ABC"),
+}
+
+
+def reach_section(results: pathlib.Path, archive: Archive) -> str:
+  """Draws how far beyond training our models and published ones are right.
+
+  Args:
+    results: folder of the pages.
+
+  Returns:
+    A section of the index with the figure; "" where nothing was measured.
+  """
+  marks = [
+    reach.farthest(task, who, rows_of(archive, run))
+    for run, (task, who) in REACH.items()
+  ]
+  ours = [mark for mark in marks if mark]
+  if not ours:
+    return ""
+  units = {mark.task: mark.unit for mark in ours}
+  published = [
+    reach.Mark(task, who, trained, tested, exact, units[task])
+    for task, who, trained, tested, exact in PUBLISHED
+    if task in units
+  ]
+  path = results / "figures" / "reach.png"
+  reach.reach_figure(ours, published, path, "how far tests go beyond training")
+  table = tables.to_markdown(reach.reach_grid(ours, published))
+  return SECTION.format(figure=path.relative_to(results), table=table)
+
+
+SECTION = """
+## How far
+
+The longest test length at which, as at all shorter ones, the median seed is
+right in at least 99 % of its samples, of a run's last stage (∀: so many of the
+seeds are proved right at every length); published marks at the lengths and with
+the exact match that their authors give.
+
+![test length against training length]({figure})
+
+{table}
+"""

@@ -1,0 +1,247 @@
+"""The archive of result rows in docs/results/rows, and where they come from.
+
+A file holds one run. Its first line, the head, has all that a stranger needs to
+make the rows again. Each further line holds the rows of a stage, seed and
+metric: the fields that they share once, the others as a table.
+
+Rows that are made again must be the archived ones to the bit where the machine
+and the versions are the same and no code has changed since the head's commit,
+as `git diff --quiet COMMIT -- lengthgen_jax configs` says; elsewhere they must
+lie in the range of the archived seeds.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from lengthgen_jax import __version__
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.results import records
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CODE = ("lengthgen_jax", "configs")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+METRICS = ("em", "edit", "frontier", "certified")
+# The fields of a head, and what they say.
+HEAD = {
+  "machine": "processor, cores and device",
+  "versions": "of lengthgen_jax and of what it runs on",
+  "commit": "of the program; it ends in -dirty if code was changed",
+  "run": "name of the run",
+  "command": "words after `lengthgen`, with the usual workdir",
+  "config": "the whole config",
+  "date": "day on which it ended",
+  "seconds": "that it took, None if nobody measured",
+  "first_stage": "run whose first stage was copied, else None",
+}
+
+
+class ArchivedRun(NamedTuple):
+  """The head and the rows of one run."""
+
+  head: dict[str, Any]
+  rows: list[dict]
+
+  @property
+  def probes(self) -> list[dict]:
+    """Returns the rows of probes, of what the model does inside."""
+    return [row for row in self.rows if is_probe(row)]
+
+
+Archive = dict[str, ArchivedRun]  # by run
+
+
+def origin() -> dict[str, Any]:
+  """Returns the machine, the versions and the commit of this process."""
+  # Another process asks: this one must not take the accelerator.
+  device = "import jax; print(jax.devices()[0].device_kind)"
+  kind = subprocess.run(
+    [sys.executable, "-c", device], capture_output=True, text=True
+  ).stdout.strip()
+  info = pathlib.Path("/proc/cpuinfo")
+  text = info.read_text() if info.exists() else ""
+  names = re.findall(r"^model name\s*: (.*)", text, re.M)
+  cores = len(os.sched_getaffinity(0)) if text else os.cpu_count()
+  machine = f"{names[0] if names else platform.machine()}, {cores} cores"
+  versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+  versions["python"] = platform.python_version()
+  return {
+    "machine": machine if kind == "cpu" else f"{machine}, {kind}",
+    "versions": {"lengthgen_jax": __version__} | versions,
+    "commit": commit(),
+  }
+
+
+def commit() -> str:
+  """Returns the commit of this clone, with -dirty if its code was changed;
+  "unknown" where it is no clone."""
+  head = _git("rev-parse", "HEAD")
+  if head.returncode:
+    return "unknown"
+  changes = _git("status", "--porcelain", "--", *CODE).stdout
+  return head.stdout.strip() + ("-dirty" if changes else "")
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+  """Runs git in the repository."""
+  command = ["git", "-C", str(REPOSITORY), *words]
+  return subprocess.run(command, capture_output=True, text=True)
+
+
+def differences_in_origin(head: dict[str, Any]) -> str:
+  """Returns why rows made here need not be those of a head to the bit, "" if
+  they must."""
+  now, reasons = origin(), []
+  if head["machine"] != now["machine"]:
+    reasons.append("another machine")
+  old, new = head["versions"], now["versions"]
+  names = [name for name in old | new if old.get(name) != new.get(name)]
+  if names:
+    reasons.append(f"another version of {', '.join(names)}")
+  # Of a commit that it does not know, like one that is -dirty, git says so too.
+  if _git("diff", "--quiet", head["commit"], "--", *CODE).returncode:
+    reasons.append(f"code changed since commit {head['commit'][:12]}")
+  return ", ".join(reasons)
+
+
+# Files.
+
+
+def write_run(
+  path: pathlib.Path, rows: list[dict], head: dict[str, Any]
+) -> None:
+  """Writes the file of a run.
+
+  Args:
+    path: the file.
+    rows: rows of a results.jsonl, of which those of METRICS are written, and of
+      a probes.jsonl.
+    head: the fields of HEAD.
+  """
+  groups = {}
+  for row in rows:
+    if row["metric"] in METRICS or is_probe(row):
+      key = row["stage"], row["metric"], row["seed"], tuple(sorted(row))
+      groups.setdefault(key, []).append(row)
+  lines = [head]
+  for group in groups.values():
+    shared = {
+      name: value
+      for name, value in group[0].items()
+      if all(row[name] == value for row in group)
+    }
+    names = [name for name in group[0] if name not in shared]
+    table = [[row[name] for name in names] for row in group]
+    lines.append({"shared": shared, "columns": names, "rows": table})
+  records.write(path, lines)
+
+
+def is_probe(row: dict) -> bool:
+  """Returns whether a row is of a probe, of what a model does inside."""
+  return "part" in row
+
+
+def read_run(path: pathlib.Path) -> ArchivedRun:
+  """Returns the run of a file; its rows name it.
+
+  Raises:
+    UsageError: the file is not of this version's format.
+  """
+  head, *groups = records.read(path) or [{}]
+  absent = set(HEAD) - set(head if isinstance(head, dict) else ())
+  hint = "another version wrote it"
+  check(
+    not absent, f"{path}: its head lacks {', '.join(sorted(absent))}; {hint}"
+  )
+  run_rows = []
+  for number, group in enumerate(groups, 2):
+    try:
+      rows = [
+        group["shared"] | dict(zip(group["columns"], values, strict=True))
+        for values in group["rows"]
+      ]
+    except (KeyError, TypeError, ValueError) as error:
+      raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
+    for row in rows:
+      flaw = records.flaw(row)
+      check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
+      run_rows.append(row | {"run": head["run"]})
+  return ArchivedRun(head, run_rows)
+
+
+def read_archive(folder: pathlib.Path) -> Archive:
+  """Returns the runs of all files in a folder."""
+  runs = map(read_run, sorted(folder.glob("*.jsonl")))
+  return {run.head["run"]: run for run in runs}
+
+
+def rows_of(archive: Archive, run: str) -> list[dict]:
+  """Returns the rows of a run, none if it is not archived."""
+  return archive[run].rows if run in archive else []
+
+
+# Comparison.
+
+# Exact match from which, and up to which, seeds agree whatever their range.
+CERTAIN, NEVER = 0.99, 0.01
+
+
+def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
+  """Returns what differs between archived rows and those of the run made again.
+
+  Args:
+    old: the archived rows of all seeds.
+    new: the other rows.
+    exact: whether every row must have the same value. Otherwise exact match
+      must lie within the range of the archived seeds, or both be at least 99 %,
+      or both at most 1 %.
+
+  Returns:
+    A line of text for each difference.
+  """
+  if not exact:
+    old, new = (records.of_metric(rows, "em") for rows in (old, new))
+  new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
+  for row in old:
+    ranges.setdefault(_place(row)[1:], []).append(row["value"])
+  for row in old:
+    if row["metric"] not in METRICS:
+      continue
+    place, new_row = _place(row), new_rows.get(_place(row))
+    text = ", ".join(str(x) for x in place[1:] if x not in ("em", "", None))
+    text = f"seed {row['seed']}, {text}"
+    if new_row is None:
+      messages.append(f"{text} is missing")
+    elif exact and (new_row["value"], new_row["n"]) != (row["value"], row["n"]):
+      messages.append(
+        f"{text}: {row['value']} (n={row['n']}) in the archive,"
+        f" {new_row['value']} (n={new_row['n']}) now"
+      )
+    elif not exact:
+      low, high = min(ranges[place[1:]]), max(ranges[place[1:]])
+      if not agrees(new_row["value"], low, high):
+        messages.append(
+          f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
+          f" seeds' {100 * low:.1f} to {100 * high:.1f} %"
+        )
+  return messages
+
+
+def _place(row: dict) -> tuple:
+  """Returns what a row measures: its seed, stage, metric, test set, length."""
+  names = "seed", "stage", "metric", "test_set", "length"
+  return tuple(row[name] for name in names)
+
+
+def agrees(value: float, low: float, high: float) -> bool:
+  """Returns whether a value agrees with seeds from `low` to `high`.
+
+  It does within that range, and where both are CERTAIN or both NEVER right.
+  """
+  both_extreme = min(value, low) >= CERTAIN or max(value, high) <= NEVER
+  return low <= value <= high or both_extreme

@@ -1,0 +1,296 @@
+"""Runs of the tables: which there are, how they are made and made again.
+
+A run that is cut off resumes from its workdir. A run whose first stage another
+one has finished begins with a copy of it.
+"""
+
+import datetime
+import difflib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
+
+from lengthgen_jax.config import load_config
+from lengthgen_jax.config.files import CHANGEABLE
+from lengthgen_jax.errors import check
+from lengthgen_jax.papers import attention_bias, provenance, task_hinting
+from lengthgen_jax.papers.experiments import SIZES, Run, flags, run_of
+from lengthgen_jax.papers.provenance import Archive
+from lengthgen_jax.pipelines.run_figures import seconds as training_seconds
+from lengthgen_jax.results import records
+
+TABLES = (
+  attention_bias.TABLES | task_hinting.TABLES | attention_bias.FURTHER_TABLES
+)
+# Beginnings of the names of fields that do not affect training.
+UNTRAINED = (*CHANGEABLE, "checkpoint", "overrides")
+# Those that do not affect the first stage of --mode=abc.
+LATER = (*UNTRAINED, "calibration.", "retrain.", "practice.", "abc.")
+# Files of a workdir: the name of the run that trained a copied first stage, and
+# the seconds of every command.
+TRAINED_BY, COMMANDS = "interpolate/trained_by", "commands.jsonl"
+
+
+def runs_of(table: str, size: str) -> dict[str, Run]:
+  """Returns the runs of a table by their names."""
+  rows = [row for row in TABLES[table].rows if size in row.sizes]
+  runs = [run_of(row, TABLES[table], size) for row in rows]
+  return {run.name: run for run in runs}
+
+
+def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
+  """Returns {run: (Run, fields of its probes)} of tables and of single runs.
+
+  A run of several tables has the probes of the one that asks for some.
+
+  Raises:
+    UsageError: a name is neither a table's nor a run's.
+  """
+  tables, selection = {table: runs_of(table, size) for table in TABLES}, {}
+  run_names = {name for runs in tables.values() for name in runs}
+  for name in names:
+    near = ", ".join(difflib.get_close_matches(name, run_names, 3, 0.3))
+    check(
+      name in TABLES or name in run_names,
+      f"no table {name!r}: choose of {', '.join(TABLES)}"
+      + (f"; or a run, like {near}" if near else ""),
+    )
+    for table, runs in tables.items():
+      probes = TABLES[table].probes
+      for run in runs.values():
+        if name in (table, run.name) and (run.name not in selection or probes):
+          selection[run.name] = run, probes
+  return selection
+
+
+def config_of(run: Run) -> ConfigDict:
+  """Returns the whole config that a run has today."""
+  config = load_config(str(provenance.REPOSITORY / run.config))
+  config.update_from_flattened_dict(run.fields)
+  return config
+
+
+def config_changes(
+  run: Run, saved: dict[str, Any], ignored: tuple[str, ...] = UNTRAINED
+) -> str:
+  """Returns how a run's config differs from a saved one, "" if it does not.
+
+  Args:
+    run: the run.
+    saved: the config, as JSON. Fields that only one of both has do not count.
+    ignored: beginnings of the names of fields that do not count either.
+  """
+  today = json.loads(config_of(run).to_json_best_effort())
+  now, before = (flatten_dict(one, sep=".") for one in (today, saved))
+  return "; ".join(
+    f"{name}={value}, now {now[name]}"
+    for name, value in before.items()
+    if name in now and now[name] != value and not name.startswith(ignored)
+  )
+
+
+class Job(NamedTuple):
+  """A job is a run that is not archived yet, or whose probes are not.
+
+  Attributes:
+    run: the run.
+    probes: {field: value} of the `--mode=probe` that follows, {} for none.
+    head: of the archived rows, if only probes are missing; else None.
+    reason: why there is something to do.
+  """
+
+  run: Run
+  probes: dict[str, Any]
+  head: dict[str, Any] | None
+  reason: str
+
+
+def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
+  """Returns what there is to do for tables and for single runs."""
+  jobs = []
+  for name, (run, probes) in select(names, size).items():
+    archived_run = archive.get(name)
+    if archived_run is None:
+      jobs.append(Job(run, probes, None, "has no rows"))
+    elif changes := config_changes(run, archived_run.head["config"]):
+      jobs.append(Job(run, probes, None, changes))
+    elif probes and not archived_run.probes:
+      jobs.append(Job(run, probes, archived_run.head, "has no probes"))
+  return jobs
+
+
+def make(jobs: list[Job], root: pathlib.Path, results: pathlib.Path) -> None:
+  """Makes runs in workdirs below `root`, one after the other, and archives
+  their rows and figures in `results`.
+
+  Raises:
+    UsageError: a run failed; the others have been made.
+  """
+  failures, start = [], time.monotonic()
+  for number, job in enumerate(jobs, 1):
+    name = job.run.name
+    if not make_run(job, root / name, results):
+      failures.append(name)
+    spent = datetime.timedelta(seconds=round(time.monotonic() - start))
+    print(f"== {number} of {len(jobs)} in {spent}: {name}", flush=True)
+  check(
+    not failures, f"failed: {', '.join(failures)}; the same command tries again"
+  )
+
+
+def make_run(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
+  """Makes a run, archives its rows and figures, and returns whether it could.
+
+  A run of which only probes are missing is made whole if its workdir is not
+  here.
+  """
+  run, head, commands = job.run, job.head, []
+  set_aside(run, workdir)
+  copy_first_stage(run, workdir)
+  if not (workdir / "results.jsonl").exists():
+    head = None
+  if head is None:
+    commands += run.commands(workdir)
+  if job.probes:
+    place = f"--workdir={workdir}"
+    commands.append(["--mode=probe", place, *flags(job.probes)])
+  origin = {} if head else provenance.origin()
+  for words in commands:
+    start = time.monotonic()
+    code = lengthgen(words)
+    if workdir.is_dir():
+      _add_seconds(workdir, time.monotonic() - start)
+    if code:
+      return False
+  rows = records.read_results(workdir / "results.jsonl")
+  rows += records.read_results(workdir / "probes.jsonl")
+  path = results / "rows" / f"{run.name}.jsonl"
+  provenance.write_run(path, rows, head or origin | description(run, workdir))
+  for table in TABLES.values():
+    for _, name, figure in table.figures:
+      # The probes that draw some of them are asked for by another table alone.
+      if name == run.name and (workdir / figure).exists():
+        copy = results / "figures" / name / pathlib.Path(figure).name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(workdir / figure, copy)
+  return True
+
+
+def lengthgen(words: list[str]) -> int:
+  """Runs `lengthgen` in a process of its own and returns its exit code."""
+  command = [sys.executable, "-m", "lengthgen_jax.main", *words]
+  process = subprocess.Popen(command)
+  try:
+    return process.wait()
+  except KeyboardInterrupt:
+    process.wait()  # Ctrl-C has reached it too; it saves a checkpoint first
+    raise
+
+
+def set_aside(run: Run, workdir: pathlib.Path) -> None:
+  """Renames a run's workdir if an earlier config of the run has made it."""
+  path = workdir / "config.json"
+  if path.exists() and config_changes(run, json.loads(path.read_text())):
+    number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
+    workdir.rename(workdir.with_name(f"{workdir.name}.old{number}"))
+
+
+def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
+  """Copies the first stage of --mode=abc from another workdir in the same
+  folder, if one has finished it and differs in later stages alone."""
+  if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
+    return
+  for other in sorted(workdir.parent.iterdir()):
+    path = other / "config.json"
+    if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
+      continue
+    if not config_changes(run, json.loads(path.read_text()), LATER):
+      part = workdir.with_name(f"{run.name}.part")  # the copy may be cut off
+      stage = part / "interpolate"
+      shutil.copytree(other / stage.name, stage, dirs_exist_ok=True)
+      if not (part / TRAINED_BY).exists():  # else it is a copy itself
+        name = other.name.partition(".old")[0]
+        records.write_text(part / TRAINED_BY, name)
+      # It counts as if this run had trained it.
+      _add_seconds(part, training_seconds(stage / "metrics.jsonl"))
+      part.rename(workdir)
+      print(f"== {run.name} begins with the first stage of {other.name}")
+      return
+
+
+def _add_seconds(workdir: pathlib.Path, seconds: float) -> None:
+  """Records how long one of the commands of a workdir took."""
+  records.append(workdir / COMMANDS, [{"seconds": round(seconds, 1)}])
+
+
+def seconds_of(workdir: pathlib.Path) -> float:
+  """Returns the seconds of a run: those of its commands, but at least those of
+  its gradient steps, since a command that was killed has recorded none."""
+  seconds = sum(row["seconds"] for row in records.read(workdir / COMMANDS))
+  logs = workdir.rglob("metrics.jsonl")
+  return max(seconds, sum(map(training_seconds, logs)))
+
+
+def description(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
+  """Returns the fields of provenance.HEAD that a run and its workdir tell."""
+  saved = json.loads((workdir / "config.json").read_text())
+  fields = flatten_dict(saved, sep=".").items()
+  config = {field: value for field, value in fields if value is not None}
+  trained_by = workdir / TRAINED_BY
+  return {
+    "run": run.name,
+    "command": run.commands()[0],
+    "config": unflatten_dict(config, sep="."),
+    "date": datetime.date.today().isoformat(),
+    "seconds": round(seconds_of(workdir)) or None,
+    "first_stage": trained_by.read_text() if trained_by.exists() else None,
+  }
+
+
+def check_runs(
+  names: list[str], root: pathlib.Path, results: pathlib.Path
+) -> bool:
+  """Makes archived runs again, prints how their rows differ from those in
+  `results`, and returns whether all agree.
+
+  A run that was cut off resumes from its workdir below `root`; the workdir of
+  one that agrees is removed.
+
+  Raises:
+    UsageError: a name is no run's or nothing is archived of it, or a run fails.
+  """
+  runs = {
+    name: run
+    for size in SIZES
+    for table in TABLES
+    for name, run in runs_of(table, size).items()
+  }
+  archive, all_agree = provenance.read_archive(results / "rows"), True
+  for name in names:
+    near = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
+    check(name in runs, f"no row {name!r}: close are {near}")
+    check(name in archive, f"no rows of {name} are kept in {results}")
+  for name in names:
+    workdir = root / name
+    for words in runs[name].commands(workdir):
+      check(not lengthgen(words), f"{name} failed; its workdir is {workdir}")
+    rows = records.read_results(workdir / "results.jsonl")
+    reasons = provenance.differences_in_origin(archive[name].head)
+    differences = provenance.compare(archive[name].rows, rows, not reasons)
+    verdict = "differs" if differences else "agrees"
+    precision = f"in range ({reasons})" if reasons else "to the bit"
+    print(f"{name}: {verdict}, compared {precision}")
+    print("".join(f"  {line}\n" for line in differences), end="", flush=True)
+    if differences:
+      all_agree = False
+      print(f"  its workdir is {workdir}; remove it to make the run once more")
+    else:
+      shutil.rmtree(workdir)
+  return all_agree
