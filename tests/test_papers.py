@@ -15,7 +15,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
 from lengthgen_jax.papers.experiments import SIZES, Row, Table
 from lengthgen_jax.pipelines import abc
-from lengthgen_jax.probes import row_figures, summary
+from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import figures, reach, records, summary
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -538,7 +538,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert archived.head == head
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  cell = summary.comparison({"ours": intact})[1][2]
+  cell = row_tables.comparison({"ours": intact})[1][2]
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()

@@ -38,7 +38,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
-  "probes": MODEL | {"drawing", "evaluation"},
+  "probes": MODEL | {"drawing"},
   "construction": MODEL,
   "pipelines": MODEL
   | LEAVES

@@ -8,7 +8,7 @@ from lengthgen_jax.papers import overview, provenance
 from lengthgen_jax.papers.experiments import SIZES, Row, Run, run_of
 from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
-from lengthgen_jax.probes import row_figures, summary
+from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import (
   figures,
   html_report,
@@ -195,7 +195,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(summary.comparison(probes)),
+      tables.to_markdown(row_tables.comparison(probes)),
     ]
   if drawn:
     parts.append("## Figures")

@@ -26,7 +26,7 @@ from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
 from lengthgen_jax.probes.input_figures import FigureInput
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
-from lengthgen_jax.probes.summary import summary
+from lengthgen_jax.probes.row_tables import summary
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.log import WATCHED

@@ -9,19 +9,44 @@ neither the last normalization nor the bias of the output layer is in it.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import jax
 import numpy as np
 
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
 # Activations of a block that are its residual stream.
 RESIDUALS = ("before_mlp", "after_mlp")
+
+
+class TrainedModel(Protocol):
+  """What probes ask of a model; evaluation.trained.Model has it.
+
+  Attributes:
+    experiment: the experiment that the model was trained in.
+    scaffold: lines or matrices by attention site.
+    params: parameters of the flax module.
+    sparse_plan: the plan for attention along lines, None where it is dense.
+  """
+
+  @property
+  def experiment(self) -> Experiment: ...
+  @property
+  def scaffold(self) -> dict: ...
+  @property
+  def params(self) -> dict: ...
+  @property
+  def sparse_plan(self) -> SparsePlan | None: ...
+
+  def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
+    """Returns teacher-forced logits [B, T, V] and activations."""
+    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +112,7 @@ class Observation:
       lines in the model's attention; only probes of lines call it.
   """
 
-  model: Model
+  model: TrainedModel
   batch: Batch
   count: int
   length: int

@@ -18,9 +18,13 @@ from flax import linen as nn
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.candidates import phrase
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
+from lengthgen_jax.probes.activations import (
+  RESIDUALS,
+  Mean,
+  Observation,
+  TrainedModel,
+)
 from lengthgen_jax.tasks.packing import Batch
 
 Entry = tuple[int, int, int]  # (layer, head, k) of SiteLines
@@ -173,7 +177,7 @@ def without_head_params(params: dict, site: str, layer: int, head: int) -> dict:
   return params
 
 
-def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
+def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
   """Returns the entries of SiteLines that hold each line of a model's bias.
 
   A line is listed by head, for all heads of a layer, and for all layers.

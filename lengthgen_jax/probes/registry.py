@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
-from lengthgen_jax.probes.activations import Mean, Observation
+from lengthgen_jax.probes.activations import Mean, Observation, TrainedModel
 from lengthgen_jax.registry import Registry
 
 
@@ -23,22 +22,22 @@ class Requirement(NamedTuple):
   """
 
   text: str
-  holds: Callable[[Model], bool]
+  holds: Callable[[TrainedModel], bool]
 
 
-def _sorts(model: Model) -> bool:
+def _sorts(model: TrainedModel) -> bool:
   """Returns whether a model is decoder-only and its task is sorting."""
   experiment = model.experiment
   return experiment.kind == "decoder_only" and experiment.task.name == "sort"
 
 
-def _has_digits(model: Model) -> bool:
+def _has_digits(model: TrainedModel) -> bool:
   """Returns whether the output has a digit for each place of the operands."""
   task = model.experiment.task
   return task.of_digits and task.axes == 1 and task.output_size(8) >= 8
 
 
-def _has_lines(model: Model) -> bool:
+def _has_lines(model: TrainedModel) -> bool:
   """Returns whether the bias of any site is lines."""
   return any(bias.supports_sparse for bias in model.scaffold.values())
 
@@ -131,7 +130,7 @@ PROBES: Registry = Registry(
 
 def select(
   names: Iterable[str],
-  model: Model,
+  model: TrainedModel,
   field: str,
   registry: dict[str, Any],
 ) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from lengthgen_jax.drawing import Canvas, plt, save
-from lengthgen_jax.probes import summary
+from lengthgen_jax.probes import row_tables
 from lengthgen_jax.probes.pages import (
   Margins,
   Page,
@@ -19,7 +19,7 @@ from lengthgen_jax.probes.pages import (
   set_labels,
 )
 from lengthgen_jax.probes.registry import PROBES
-from lengthgen_jax.probes.summary import grouped, location, panels, rows_of
+from lengthgen_jax.probes.row_tables import grouped, location, panels, rows_of
 
 LINE_STYLES = ("-", "--", ":", "-.")
 COMPARISON_COLUMNS = 4  # panels side by side
@@ -57,7 +57,7 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
         )
       for (place, head), curve in grouped(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
-        values = summary.by_length(curve)
+        values = row_tables.by_length(curve)
         style = {"linewidth": linewidth, "clip_on": False} | styles[place]
         _draw_curve(axis, values, label=place, **style)
       _set_lengths(axis, series)
@@ -144,7 +144,7 @@ def comparison(
   axes = grid(canvas, panel_rows, columns, margins).ravel()
   for axis, (panel, name) in zip(axes, panel_titles.items(), strict=False):
     for model, rows in models.items():
-      values = summary.by_length(grouped(rows, "metric").get(panel, []))
+      values = row_tables.by_length(grouped(rows, "metric").get(panel, []))
       _draw_curve(axis, values, label=model, linewidth=1.2)
     _set_lengths(axis, all_rows)
     axis.set_ylim(-0.03, 1.03)
