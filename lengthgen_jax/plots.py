@@ -78,7 +78,7 @@ def longest_by_bits(
   ones of its parameters and activations.
 
   Args:
-    rows: those of `precision.rows`.
+    rows: those of `precision.longest_lists`.
     path: where the PNG goes.
     title: stands above the axes.
 

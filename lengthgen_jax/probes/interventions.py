@@ -225,7 +225,7 @@ def edited_logits(
   """Returns the logits [B, T, V] of a pass with other parameters, with another
   scaffold or under a patch."""
   model = observation.model
-  return _patched_logits(
+  return patched_logits(
     model.experiment,
     model.sparse_plan,
     model.params if params is None else params,
@@ -236,7 +236,7 @@ def edited_logits(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _patched_logits(
+def patched_logits(
   experiment: Experiment,
   sparse_plan: SparsePlan | None,
   params: dict,
