@@ -9,13 +9,14 @@
 
 A single run is called by its name too. Each has a workdir below --root; a run
 that was cut off resumes, so the same command continues after a stop. The rows
-of runs that are done are kept in --results, a file for each run, and these runs
-are not made again; the pages are made of these rows. --size=paper is for an
-accelerator.
+of runs that are done are archived in --results, a file for each run, and these
+runs are not made again; the pages are made of these rows. --size=paper is for
+an accelerator.
 
---check makes kept runs again and compares: rows must be the same to the last
-bit where machine, versions and code are the same; elsewhere they must be within
-the range of the kept seeds, or both at 99 % or more, or both at 1 % or less.
+--check makes archived runs again and compares: rows must be the same to the
+last bit where machine, versions and code are the same; elsewhere they must be
+within the range of the archived seeds, or both at 99 % or more, or both at 1 %
+or less.
 """
 
 import argparse
@@ -57,8 +58,8 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=RESULTS)
   add("--plan", action="store_true", help="say what there is to do, no more")
-  add("--pages", action="store_true", help="make the pages of what is kept")
-  add("--check", nargs="+", metavar="ROW", help="make kept runs again")
+  add("--pages", action="store_true", help="write pages of the archived rows")
+  add("--check", nargs="+", metavar="ROW", help="make archived runs again")
   args = parser.parse_args(words)
   check(args.tables or args.pages or args.check, f"name a table: {names}")
   check(
@@ -105,7 +106,7 @@ def plan(jobs: list[runs.Job]) -> str:
       time = datetime.timedelta(seconds=run.head["seconds"])
       took = f"took {time} on {run.head['machine']}"
     lines.append(f"{job.run.name}: {job.reason} ({took})")
-  return "\n".join([*lines, f"{len(jobs) or 'no'} runs to make"])
+  return "\n".join([*lines, f"runs to make: {len(jobs)}"])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Experiment:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
   """
 
-  data: tuple[dataset.DataSet, ...]
+  data: tuple[dataset.Dataset, ...]
   kind: str
   model: DecoderOnly
   bias: scaffolds.BiasConfig
@@ -176,7 +176,7 @@ class Experiment:
     width_index: jax.Array | int,
   ) -> packing.Batch:
     """Returns a batch of the main task with `count` examples of a set; see
-    DataSet.with_replay."""
+    Dataset.with_replay."""
     return self.data[0].with_replay(batch, replay, key, count, width_index)
 
   def test_batch(

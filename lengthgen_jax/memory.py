@@ -1,21 +1,22 @@
-"""This module estimates what attention and training take, and what a device
-has.
-
-All sizes are in bytes.
-"""
+"""The bytes that attention and training take, and that a device has."""
 
 import os
+import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import check
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks.mixing import Part
+from lengthgen_jax.training.loop import Run
 
-LINED_KEYS = 8  # keys of a row that a pass along lines reckons with
+SPARSE_KEYS = 8  # keys of a row in an estimate of attention along lines
 
 
-def of_device() -> int:
+def device_bytes() -> int:
   """Returns a device's memory; if one CPU holds several devices, each one's
   share."""
   statistics = jax.local_devices()[0].memory_stats() or {}
@@ -23,14 +24,26 @@ def of_device() -> int:
   return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def of_example(experiment, width: int, sparse_plan: SparsePlan | None) -> int:
+def free_bytes() -> float:
+  """Returns the memory that arrays may still take; infinity if unknown."""
+  if statistics := jax.local_devices()[0].memory_stats():
+    return statistics["bytes_limit"] - statistics["bytes_in_use"]
+  file = pathlib.Path("/proc/meminfo")
+  lines = file.read_text().splitlines() if file.exists() else []
+  available = [line.split()[1] for line in lines if "MemAvailable" in line]
+  return 1024.0 * int(available[0]) if available else float("inf")
+
+
+def attention_bytes(
+  experiment: Experiment, width: Any, sparse_plan: SparsePlan | None
+) -> int:
   """Returns the size of one layer's scores, logits and weights, of one example.
 
   They are in float32. Along lines, the size is that of the arrays on a few
   keys.
 
   Args:
-    experiment: the Experiment whose model it is.
+    experiment: whose model it is.
     width: what the operands are padded to.
     sparse_plan: of attention along lines, or None.
   """
@@ -44,66 +57,59 @@ def of_example(experiment, width: int, sparse_plan: SparsePlan | None) -> int:
   size = 3 * 4 * config.num_heads * cells
   if sparse_plan is not None:
     size = size * sparse_plan.most_dense_heads // config.num_heads
-    size += 4 * config.emb_dim * rows * LINED_KEYS
+    size += 4 * config.emb_dim * rows * SPARSE_KEYS
   return size
 
 
-def check_pass(per_example: int, memory_mb: int, what: str) -> None:
+def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
   """Raises UsageError if a test cannot fit a device, whatever the batch.
 
-  One of the three arrays of `of_example` must fit.
+  One of the three arrays of `attention_bytes` must fit.
 
   Args:
-    per_example: from of_example.
+    example_bytes: from attention_bytes.
     memory_mb: config.eval.memory_mb.
-    what: names in words what is tested.
+    size_text: the size of an example in words, like "60 digits".
   """
-  limit = of_device()
+  limit = device_bytes()
   check(
     memory_mb << 20 <= limit,
     f"eval.memory_mb={memory_mb}: a device has {limit >> 20}, choose less",
   )
-  least = per_example // 3
+  least = example_bytes // 3
   check(
     least <= limit,
-    f"eval.lengths: attention to one example of {what} takes at least"
+    f"eval.lengths: attention to one example of {size_text} takes at least"
     f" {_gib(least)}, and a device has {_gib(limit)}; choose shorter ones",
   )
 
 
-def check_training(run) -> None:
+def check_training(run: Run) -> None:
   """Raises UsageError if training cannot fit a device, by the least that it
-  takes.
-
-  That is the states, a batch, and what the backward pass of a gradient step
-  needs.
-
-  Args:
-    run: a loop.Run.
-  """
-  seeds, data = run.mesh.shape
-  seeds_per_device = len(run.seeds) // seeds
-  states = _size(run.abstract_states) // seeds
+  takes: the states, a batch, and the backward pass of a gradient step."""
+  along_seed, along_data = run.mesh.shape
+  seeds_per_device = len(run.seeds) // along_seed
+  state_bytes = _tree_bytes(run.abstract_states) // along_seed
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
-  step_size = (
-    seeds_at_once
-    * _of_step(run.experiment, run.sparse_plan is not None)
-    // data
+  is_sparse = run.sparse_plan is not None
+  step_bytes = (
+    seeds_at_once * _step_bytes(run.experiment, is_sparse) // along_data
   )
-  limit = of_device()
+  limit = device_bytes()
   advice = "train.batch_size"
   if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
-  if states > step_size:
+  if state_bytes > step_bytes:
     advice = "model.emb_dim or the number of seeds"
+  least = state_bytes + step_bytes
   check(
-    states + step_size <= limit,
-    f"training takes at least {_gib(states + step_size)} on each device, which"
-    f" has {_gib(limit)}: lower {advice}",
+    least <= limit,
+    f"training takes at least {_gib(least)} on each device, which has"
+    f" {_gib(limit)}: lower {advice}",
   )
 
 
-def _of_step(experiment, is_sparse: bool) -> int:
+def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   """Returns what one seed's gradient step needs.
 
   That is a batch and, of what the backward pass of a microbatch takes, the
@@ -115,29 +121,31 @@ def _of_step(experiment, is_sparse: bool) -> int:
   # A block has four dense inputs: attention's two and the MLP's two.
   bytes_per_row = config.mlp_dim + 3 * config.emb_dim
   bytes_per_row *= jnp.dtype(config.dtype).itemsize
-  bytes_per_pair = 0 if is_sparse else 4 * config.num_heads
+  bytes_per_cell = 0 if is_sparse else 4 * config.num_heads
   key = jax.eval_shape(lambda: jax.random.key(0))
 
-  def of_part(head: str, part) -> int:
+  def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
-    width = data_sets[experiment.heads.index(head)].longest(part.bucket)
+    width = data_sets[experiment.heads.index(head)].bound(part.bucket)
     examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
-    return _size(batch) + examples_at_once * sum(
+    return _tree_bytes(batch) + examples_at_once * sum(
       depth.get(site, config.num_decoder_layers)
       * rows
-      * (bytes_per_pair * keys + bytes_per_row * (site != "cross"))
+      * (bytes_per_cell * keys + bytes_per_row * (site != "cross"))
       for site, (rows, keys) in experiment.site_sizes(width).items()
     )
 
   return max(
     sum(
-      of_part(share.head, part) for share in step_spec for part in share.parts
+      part_bytes(share.head, part)
+      for share in step_spec
+      for part in share.parts
     )
     for step_spec in experiment.step_specs
   )
 
 
-def _size(tree) -> int:
+def _tree_bytes(tree: Any) -> int:
   """Returns the size of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 

@@ -22,7 +22,7 @@ import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
 from lengthgen_jax.certify import certificate, running_sums  # noqa: E402
-from lengthgen_jax.pipelines import workdir as workdirs  # noqa: E402
+from lengthgen_jax.pipelines import runs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # Rows on which rounding is measured: of small models fewer say as much.
@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="session")
 def trained_run(trained):
   """The loop.Run of `trained`."""
-  return workdirs.make_run(get_config(), trained)
+  return runs.make_run(get_config(), trained)
 
 
 @pytest.fixture(scope="session")
@@ -74,4 +74,4 @@ def trained_states(trained_run):
 @pytest.fixture(scope="session")
 def trained_models(trained_run):
   """A trained.Model for each seed of `trained`."""
-  return workdirs.load(trained_run, "last")
+  return runs.load(trained_run, "last")

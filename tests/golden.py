@@ -30,10 +30,10 @@ from local_models import small
 from pytrees import one
 
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.calibration import Condition, compact
+from lengthgen_jax.attention.calibration import MeanAttention, compact
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
-from lengthgen_jax.pipelines import attention_statistics, train
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.training import loop, optimizer, train_step
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
@@ -179,7 +179,7 @@ def of_untrained(preset: str) -> dict:
   model draws first takes long to compile."""
   config = configured(preset, UNTRAINED[preset])
   run = prepared(config)
-  initial = train.initial_parameters(config, run)
+  initial = runs.initial_parameters(config, run)
   params = initial[0] if initial else untrained.params(run.experiment)
   rare = lambda path: "positions" in path or not path.endswith(COMMON)
   entry = {
@@ -205,18 +205,18 @@ def of_calibrated(preset: str) -> dict:
   config = configured(preset, {})
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
-  width, length = attention_statistics.conditions(section, experiment)[0]
-  batch = attention_statistics.samples(
-    experiment, 0, width, length, 0, EXAMPLES
+  condition = attention_statistics.conditions(section, experiment)[0]
+  batch = attention_statistics.sample_batch(
+    experiment, 0, condition, 0, EXAMPLES
   )
   bias, scores = {}, {}
   for site in attention_statistics.sites(experiment):
     where = [planted(experiment, batch, site)], site
-    tested, verdict = attention_statistics.judge(
+    tested_lines, selection = attention_statistics.select_lines(
       section, experiment.task, *where
     )
-    bias[site] = compact(tested, [verdict], "each", section.empty_heads)
-    scores[site] = shown(verdict.score)
+    bias[site] = compact(tested_lines, [selection], "each", section.empty_heads)
+    scores[site] = shown(selection.score)
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "bias.npz"
     about = {"seeds": [0], "sites": experiment.site_segments}
@@ -234,7 +234,7 @@ def of_calibrated(preset: str) -> dict:
   }
 
 
-def planted(experiment, batch, site: str) -> Condition:
+def planted(experiment, batch, site: str) -> MeanAttention:
   """Attention of two heads along a line each, to the last operand if there is
   one to see, with noise beside it."""
   target = experiment.task.target_segment
@@ -252,7 +252,7 @@ def planted(experiment, batch, site: str) -> Condition:
     cells = segment & (offset == step * place[:, None] + head)
     noise = generator.uniform(0, 0.05, cells.shape)
     heads.append(np.where(cells, 0.9 - 0.1 * head, noise))
-  return Condition(np.float32([heads]), used, rows, keys)
+  return MeanAttention(np.float32([heads]), used, rows, keys)
 
 
 def of_set(name: str) -> dict:

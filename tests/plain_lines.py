@@ -1,4 +1,4 @@
-"""Coordinates, lines and what they open, in plain Python."""
+"""Coordinates, lines and the cells that they open, in plain Python."""
 
 import itertools
 
@@ -23,8 +23,8 @@ def places(*examples) -> Coordinates:
   """Coordinates [B, L] of tokens of B examples, PAD behind the shorter."""
   axes = len(examples[0][0][1])
   longest = max(map(len, examples))
-  nothing = (PAD, (7,) * axes, (-3,) * axes)  # junk
-  filled = [list(x) + [nothing] * (longest - len(x)) for x in examples]
+  padding = (PAD, (7,) * axes, (-3,) * axes)  # its offsets mean nothing
+  filled = [list(x) + [padding] * (longest - len(x)) for x in examples]
   part = lambda i: np.array([[t[i] for t in x] for x in filled], np.int32)
   return Coordinates(part(0), part(1), part(2), np.arange(longest))
 
@@ -34,6 +34,22 @@ def packed(*examples):
   return (
     places(*(x[1:] for x in examples)),
     places(*(x[:-1] for x in examples)),
+  )
+
+
+def site_line(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
+  """One line [1, 1, 1, 1] of value 0."""
+  matrix = np.atleast_2d(matrix)
+  one = lambda x, *shape: np.reshape(np.int32(x), (1, 1, 1, 1, *shape))
+  return SiteLines(
+    one(row_segment),
+    one(segment),
+    one(anchor),
+    one(matrix, *matrix.shape),
+    one(intercept, len(matrix)),
+    value=np.zeros((1, 1, 1, 1), np.float32),
+    valid=np.ones((1, 1, 1, 1), bool),
+    transparent=np.zeros((1, 1, 1), bool),
   )
 
 
@@ -89,7 +105,7 @@ def opened(lines, rows: Coordinates, keys: Coordinates):
       continue
     for k in range(count):
       if lines.valid[n, h, k]:
-        line = [np.asarray(x)[n, h, k] for x in lines[:5]]
+        line = lines.lines.take((n, h, k))
         if on_line(line, rows, keys, b, t, s):
           cell = bias[n, b, h, t, s]
           bias[n, b, h, t, s] = max(cell, lines.value[n, h, k])
@@ -99,8 +115,7 @@ def opened(lines, rows: Coordinates, keys: Coordinates):
 def on_line(line, rows, keys, b, t, s) -> bool:
   """Whether row t and key s of example b lie on a line."""
   row_segment, segment, anchor, matrix, intercept = line
-  own = rows.segment[b, t]
-  if own == PAD or row_segment not in (ANY, own):
+  if rows.segment[b, t] == PAD or row_segment not in (ANY, rows.segment[b, t]):
     return False
   if segment == WHOLE:
     last = int((keys.segment[b] != PAD).sum()) - 1

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.tasks import HINTS, TASKS, packing
-from lengthgen_jax.tasks.sequences import SequenceTask
+from lengthgen_jax.tasks import HINTS, TASKS
+from lengthgen_jax.tasks.numbers import NumberTask
+from lengthgen_jax.tasks.packing import KINDS, pack
 from lengthgen_jax.tasks.task import Example, Size
 
 LONGEST, WIDTH, BOUND = 7, 9, 12  # of examples: units, padding, static bound
@@ -28,27 +29,25 @@ HINT_KINDS = {
 }
 
 
-def made(kind, **fields):
+def make_task(kind, **fields):
   """A task, with an alphabet that fits one digit if it can be chosen."""
   names = {field.name for field in dataclasses.fields(kind)}
   small = {"alphabet": 9} if "alphabet" in names else {}
   return kind(**small | fields)
 
 
-def forms_of(kind) -> list:
+def forms_of(kind) -> dict:
   """A task as it is, and with its operands interleaved if it can be."""
-  names = {field.name for field in dataclasses.fields(kind)}
-  pairs = "aligned" in names and kind.operands == 2
-  return [made(kind)] + ([made(kind, aligned=True)] if pairs else [])
+  forms = {kind.name: make_task(kind)}
+  if hasattr(kind, "aligned") and kind.operands == 2:
+    forms[f"{kind.name}-aligned"] = make_task(kind, aligned=True)
+  return forms
 
 
-def form_name(task) -> str:
-  return task.name + ("-aligned" if getattr(task, "aligned", False) else "")
-
-
-MAIN = {form_name(t): t for kind in TASKS.values() for t in forms_of(kind)}
-HINT = {name: made(kind) for name, (kind, _) in HINT_KINDS.items()}
-FORMS = MAIN | HINT
+MAIN = {
+  name: x for kind in TASKS.values() for name, x in forms_of(kind).items()
+}
+FORMS = MAIN | {name: make_task(kind) for name, (kind, _) in HINT_KINDS.items()}
 
 
 # Examples.
@@ -69,7 +68,7 @@ class Drawn(NamedTuple):
 
 
 @functools.cache
-def drawn(form: str) -> Drawn:
+def draw_examples(form: str) -> Drawn:
   task = FORMS[form]
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
@@ -78,64 +77,54 @@ def drawn(form: str) -> Drawn:
     jax.random.key(3), (COUNT, task.num_random(BOUND))
   )
 
-  def make(own, length):
-    return task.example(own, Size(length, jnp.int32(WIDTH), BOUND))
+  def make_example(example_numbers, example_lengths):
+    size = Size(example_lengths, jnp.int32(WIDTH), BOUND)
+    return task.example(example_numbers, size)
 
   @jax.jit
-  def everything(*arguments):
-    batch = {k: packing.pack(k, task, make, *arguments) for k in packing.KINDS}
-    return jax.vmap(make)(*arguments), batch
+  def make_all(*arguments):
+    batches = {k: pack(k, task, make_example, *arguments) for k in KINDS}
+    return jax.vmap(make_example)(*arguments), batches
 
-  found = everything(numbers, jnp.asarray(lengths))
-  return Drawn(*jax.tree.map(np.asarray, found), lengths)
+  drawn = make_all(numbers, jnp.asarray(lengths))
+  return Drawn(*jax.tree.map(np.asarray, drawn), lengths)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def from_items(task, items, lengths, width) -> Example:
-  """The example of some items [..., BOUND]."""
+  """The example of items [operands, BOUND]."""
   return task.from_items(items, Size(lengths, width, BOUND))
 
 
-def of_text(task, text: str, width: int = WIDTH):
+def example_of_text(task, text: str, width: int = WIDTH):
   """(prompt, output) ids of what a person types."""
   items, lengths = task.parse(text)
-  items = np.asarray(items, np.int32)
-  room = [(0, 0)] * (items.ndim - 1) + [(0, BOUND - items.shape[-1])]
-  found = from_items(task, np.pad(items, room), np.array(lengths), width)
-  return tuple(own.ids[: int(own.length)].tolist() for own in found[:2])
+  items = np.pad(items, [(0, 0), (0, BOUND - items.shape[-1])])
+  example = from_items(task, items, np.array(lengths), width)
+  return split_example(jax.tree.map(lambda x: x[None], example), 0)[::2]
 
 
-def parts(example: Example, i: int):
+def split_example(example: Example, i: int):
   """(prompt, given output, output to say) of example i: lists of ids."""
   prompt, output = (
     tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
   )
-  given = int(np.broadcast_to(example.given, len(example.prompt.ids))[i])
+  given = int(np.broadcast_to(example.num_given, len(example.prompt.ids))[i])
   return prompt, output[:given], output[given:]
 
 
 # Text.
 
 
-def words(task, ids) -> list[str]:
-  """Tokens as docstrings write them."""
-  if hasattr(task, "vocabulary"):
-    return list(task.vocabulary.decode(ids))
-  if isinstance(task, SequenceTask):
-    return task.symbols(ids)
-  names = {task.delimiter: "⊥", task.delimiter + 1: "c"}
-  return [names.get(t, str(t - task.of_digits)) for t in ids]
-
-
 def ids(task, text: str) -> list[int]:
-  """Tokens of what a docstring writes: `⊥`, `c`, or words that parse reads."""
-  if hasattr(task, "vocabulary"):
+  """Tokens of what a docstring writes."""
+  if isinstance(task, NumberTask):
     return task.vocabulary.encode(text)
-  names = {"⊥": task.delimiter, "c": task.delimiter + 1}
-  if isinstance(task, SequenceTask):
-    names = {name: token for token, name in enumerate(task.token_names)}
-  read = lambda word: names[word] if word in names else task.parse(word)[0]
-  return [int(token) for word in text.split() for token in np.ravel(read(word))]
+  names = {name: token for token, name in enumerate(task.token_names)}
+  words = text.split()
+  if not set(words) <= set(names):  # brackets stand side by side
+    words = task.split_items(text)
+  return [names[word] for word in words]
 
 
 def docstring_examples(kind) -> list[tuple[str, str]]:
@@ -159,12 +148,12 @@ def operand_texts(source: str) -> list[str]:
   return re.split(r"\D", source[1:])
 
 
-def typed(task, prompt) -> str:
+def input_text(task, prompt) -> str:
   """What a person would type for a prompt's ids."""
-  found = words(task, prompt)
-  if found[0] != "$":
-    return " ".join(found)
-  return getattr(task, "operator", "").join(operand_texts("".join(found)))
+  symbols = task.symbols(prompt)
+  if symbols[0] != "$":
+    return " ".join(symbols)
+  return task.operator.join(operand_texts("".join(symbols)))
 
 
 # Answers.
@@ -291,22 +280,22 @@ SPOKEN = {
 }
 
 
-def numbers(found):
+def numbers(words):
   """Words as integers, where they are."""
-  return [int(word) if word.isdecimal() else word for word in found]
+  return [int(word) if word.isdecimal() else word for word in words]
 
 
 def plain_answer(task, prompt, given=()) -> list[str]:
   """The words to say after a prompt, by plain Python."""
-  found = words(task, prompt)
-  if found[0] == "$":
-    return [*ANSWERS[task.name](*operand_texts("".join(found))), "&"]
-  return ANSWERS[task.name](numbers(found), words(task, given))
+  symbols = task.symbols(prompt)
+  if symbols[0] == "$":
+    return [*ANSWERS[task.name](*operand_texts("".join(symbols))), "&"]
+  return list(ANSWERS[task.name](numbers(symbols), task.symbols(given)))
 
 
-def plain_speech(task, prompt) -> str:
+def plain_line(task, prompt) -> str:
   """The answer as people write it, by plain Python."""
-  found = words(task, prompt)
-  if found[0] == "$":
-    return SPOKEN[task.name](*operand_texts("".join(found)))
-  return SPOKEN[task.name](numbers(found))
+  symbols = task.symbols(prompt)
+  if symbols[0] == "$":
+    return SPOKEN[task.name](*operand_texts("".join(symbols)))
+  return SPOKEN[task.name](numbers(symbols))

@@ -14,7 +14,13 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import files
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pipelines import abc, calibrate, certify
+from lengthgen_jax.pipelines import (
+  abc,
+  attention_statistics,
+  calibrate,
+  certify,
+  runs,
+)
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import figures, records
 from lengthgen_jax.training import checkpoint, loop
@@ -87,7 +93,7 @@ def kill_at(stage: str, patch, workdir) -> None:
   if stage == "calibrate":
     patch.setattr(file, "save", killed)
   elif stage == "evaluate":
-    patch.setattr(figures, "draw_run", killed)
+    patch.setattr(figures, "draw", killed)
   else:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
@@ -139,7 +145,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["em_by_length"]
+  names = ["addition_natural_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
@@ -194,7 +200,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   assert json.loads(path.read_text()) == [0, 1]
   stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
   first, last = (
-    {model.seed: model for model in workdirs.load(run, "last")}
+    {model.seed: model for model in runs.load(run, "last")}
     for run in (stages[-1].runs[0], stages[-1].runs[-1])
   )
   equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
@@ -298,8 +304,8 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   whole, tmp_path, capsys, monkeypatch
 ):
   ready = files.saved_config(whole[0])
-  run = workdirs.make_run(ready, whole[0] / "interpolate")
-  em = {model.seed: model.em for model in workdirs.load(run, "best")}
+  run = runs.make_run(ready, whole[0] / "interpolate")
+  em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
   states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
@@ -337,20 +343,22 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
 def test_seed_without_a_line_is_dropped_by_name(
   whole, tmp_path, capsys, monkeypatch
 ):
-  judge, calls = calibrate.judge, []
+  select_lines, calls = attention_statistics.select_lines, []
 
-  def blind(*arguments):
-    """No line of the first seed's passes."""
-    tested, verdict = judge(*arguments)
+  def select_lines_of_second_seed(*arguments):
+    """Keeps no line of the first seed."""
+    lines, selection = select_lines(*arguments)
     calls.append(arguments)
     if len(calls) <= 2:  # of both sites
-      verdict = verdict._replace(keep=np.zeros_like(verdict.keep))
-    return tested, verdict
+      selection = selection._replace(keep=np.zeros_like(selection.keep))
+    return lines, selection
 
-  monkeypatch.setattr(calibrate, "judge", blind)
+  monkeypatch.setattr(
+    attention_statistics, "select_lines", select_lines_of_second_seed
+  )
   config = files.saved_config(whole[0])
-  run = workdirs.make_run(config, whole[0] / "interpolate")
-  models = workdirs.load(run, "best")
+  run = runs.make_run(config, whole[0] / "interpolate")
+  models = runs.load(run, "best")
   calibrate.calibrate(config, models, tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
   found, meta = file.read(tmp_path / "bias.npz")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.attention.candidates import Candidates
+from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.probes import attention_probes
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.tasks.packing import KINDS
@@ -112,19 +112,20 @@ def test_entropy_is_that_of_as_many_keys():
 
 
 def test_the_strongest_line_is_the_best_of_those_long_enough():
-  lines = Candidates(
+  lines = Lines(
     row_segment=np.full(3, 2),
     segment=np.array([0, 1, 0]),
     anchor=np.ones(3, int),
     matrix=np.array([-1, 1, 1]).reshape(3, 1, 1),
     intercept=np.array([[0], [0], [-1]]),
   )
-  verdict = types.SimpleNamespace(
+  selection = types.SimpleNamespace(
     keep=np.array([[[True, True, False], [False] * 3, [False, False, True]]]),
     score=np.array([[[1.0, 3.5, 9.0], [7.0, 7.0, 7.0], [0.0, 0.0, -2.0]]]),
   )
   observation = dataclasses.replace(
-    observed(lambda *key: 0.0), scored_lines=lambda: {"cross": (lines, verdict)}
+    observed(lambda *key: 0.0),
+    scored_lines=lambda: {"cross": (lines, selection)},
   )
   first, second = attention_probes.strongest_line(observation)
   assert first.location[:4] == ("cross", 0, 0, "b: right-1·row = 0")

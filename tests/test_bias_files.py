@@ -24,7 +24,7 @@ SHAPE = ScaffoldSpec(
   encoder_layers=0,
   heads=2,
   strides=(1, 1),
-  target=2,
+  target_segment=2,
   axes=1,
   seeds=(0,),
 )

@@ -5,11 +5,21 @@ import functools
 import jax
 import numpy as np
 import pytest
-from plain_lines import INF, one_seed, opened, places, tokens
+from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
 from lengthgen_jax.attention import calibration
-from lengthgen_jax.attention.candidates import Candidates, candidates
-from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.calibration import (
+  MeanAttention,
+  candidate_lines,
+  compact,
+)
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Lines,
+)
 
 A, B, TARGET, START = range(4)  # segments
 
@@ -73,12 +83,12 @@ def calibrate(attention, keys, directions, kappa, causal=False, **changes):
   """Absolute lines [1, N, H, K] of [N, H, T, S] attention, one condition."""
   rows = said(attention.shape[2])
   ends = set() if causal else {WHOLE}
-  tested = candidates(rows, keys, TARGET, directions, True, ends)
+  tested = candidate_lines(rows, keys, TARGET, directions, True, ends)
   used = np.ones(len(rows.index), bool)
-  condition = calibration.Condition(attention, used, rows, keys)
+  condition = MeanAttention(attention, used, rows, keys)
   how = {"causal": causal, "min_cells": 0.0} | changes
   verdict = judge([condition], tested, kappa, **how)
-  return calibration.compact(tested, [verdict], "each", "transparent")
+  return compact(tested, [verdict], "each", "transparent")
 
 
 @pytest.mark.parametrize(
@@ -117,25 +127,9 @@ def test_self_attention_counts_only_cells_at_or_before_the_row():
 # Planted lines: (row segment, segment, anchor, M, c).
 
 
-def line_of(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
-  """One line [1, 1, 1]."""
-  matrix = np.atleast_2d(matrix)
-  one = lambda x, *shape: np.reshape(np.int32(x), (1, 1, 1, *shape))
-  return SiteLines(
-    one(row_segment),
-    one(segment),
-    one(anchor),
-    one(matrix, *matrix.shape),
-    one(intercept, len(matrix)),
-    value=np.zeros((1, 1, 1), np.float32),
-    valid=np.ones((1, 1, 1), bool),
-    transparent=np.zeros((1, 1), bool),
-  )
-
-
 def planted(line, rows, keys):
   """[1, 1, T, S] attention: 0.9 on the line, a little noise elsewhere."""
-  cells = opened(line_of(*line), rows, keys)[:, 0] == 0
+  cells = opened(one_seed(site_line(*line)), rows, keys)[:, 0] == 0
   noise = np.random.default_rng(2).uniform(0, 0.05, cells.shape)
   return np.where(cells, 0.9, noise).astype(np.float32)
 
@@ -146,20 +140,20 @@ def recovered(line, sizes, steps, ends, row_segment=TARGET, threshold=2.0):
   Only rows of `row_segment` are used, as in a run.
   """
   conditions = [
-    calibration.Condition(
+    MeanAttention(
       planted(line, rows, keys), rows.segment[0] == row_segment, rows, keys
     )
     for rows, keys in sizes
   ]
-  tested = candidates(*sizes[-1], row_segment, steps, WHOLE in ends, ends)
+  tested = candidate_lines(*sizes[-1], row_segment, steps, WHOLE in ends, ends)
   verdict = judge(conditions, tested, threshold)
-  return calibration.compact(tested, [verdict], "each", "closed")
+  return compact(tested, [verdict], "each", "closed")
 
 
 def assert_only(found, line, rows, keys) -> None:
   """The lines found are the one that was planted, at any size."""
   ours = np.asarray(dense(one_seed(found), rows, keys))[0, 0]
-  wanted = np.asarray(dense(line_of(*line), rows, keys))[0, 0]
+  wanted = np.asarray(dense(one_seed(site_line(*line)), rows, keys))[0, 0]
   assert (wanted == 0).any()
   assert np.array_equal(ours == -INF, wanted == -INF)
   values = np.asarray(found.value)[np.asarray(found.valid)]
@@ -244,11 +238,11 @@ def test_rows_that_are_not_used_say_nothing():
   attention = planted(line, rows, keys)
   attention[:, :, 5:] = planted(ABSOLUTE["vertical"], rows, keys)[:, :, 5:]
   used = np.arange(12) < 5
-  condition = calibration.Condition(attention, used, rows, keys)
-  tested = candidates(rows, keys, TARGET, (0, 1), True, {WHOLE})
+  condition = MeanAttention(attention, used, rows, keys)
+  tested = candidate_lines(rows, keys, TARGET, (0, 1), True, {WHOLE})
   for how in ({}, {"rule": "mass", "threshold": 5.0}):
     verdict = judge([condition], tested, **how)
-    found = calibration.compact(tested, [verdict], "each", "closed")
+    found = compact(tested, [verdict], "each", "closed")
     assert_only(found, line, said(30), places(tokens((A, 40))))
 
 
@@ -261,8 +255,8 @@ def test_a_line_that_moves_with_the_width_is_dropped():
     rows, keys = at(size)
     attention = planted((ANY, A, RIGHT, 0, size - 2), rows, keys)
     used = np.ones(6, bool)
-    conditions.append(calibration.Condition(attention, used, rows, keys))
-  tested = candidates(*at(9), TARGET, (0,), False, {A, B})
+    conditions.append(MeanAttention(attention, used, rows, keys))
+  tested = candidate_lines(*at(9), TARGET, (0,), False, {A, B})
   verdict = judge(conditions, tested)
   (kept,) = np.flatnonzero(verdict.keep[0, 0])
   fields = [np.asarray(x)[kept].item() for x in tested]
@@ -276,11 +270,11 @@ def test_a_line_that_moves_with_the_width_is_dropped():
 
 
 def strengths(**changes):
-  """A Verdict on an anti-diagonal, and its candidates."""
+  """A Selection of lines from an anti-diagonal, and its candidates."""
   rows, keys = said(8), places(tokens((A, 12)))
   attention = planted(ABSOLUTE["anti-diagonal"], rows, keys)
-  tested = candidates(rows, keys, TARGET, (-1, 0), True, {WHOLE})
-  condition = calibration.Condition(attention, np.ones(8, bool), rows, keys)
+  tested = candidate_lines(rows, keys, TARGET, (-1, 0), True, {WHOLE})
+  condition = MeanAttention(attention, np.ones(8, bool), rows, keys)
   return tested, judge([condition], tested, **changes)
 
 
@@ -288,7 +282,7 @@ def test_mass_keeps_what_random_attention_would_not_hold():
   rows, keys = said(8), places(tokens((A, 12)))
   line = ABSOLUTE["anti-diagonal"]
   tested, verdict = strengths(rule="mass", threshold=3.0)
-  found = calibration.compact(tested, [verdict], "each", "closed")
+  found = compact(tested, [verdict], "each", "closed")
   assert_only(found, line, said(30), places(tokens((A, 40))))
   attention = planted(line, rows, keys)
   best = float(verdict.score.max())
@@ -307,8 +301,8 @@ def test_released_statistics_differ_only_as_described():
   rows, keys = said(3), places(tokens((A, 6)))
   attention = np.zeros((1, 1, 3, 6), np.float32)
   attention[..., 0], attention[..., 1:3] = 0.6, 0.2
-  condition = calibration.Condition(attention, np.ones(3, bool), rows, keys)
-  tested = candidates(rows, keys, TARGET, (0,), True, {WHOLE})
+  condition = MeanAttention(attention, np.ones(3, bool), rows, keys)
+  tested = candidate_lines(rows, keys, TARGET, (0,), True, {WHOLE})
   for name, over in (
     ("distinct", [0.6, 0.2]),
     ("all", [0.6, 0.2, 0.2, 0, 0, 0]),
@@ -337,8 +331,8 @@ def test_short_lines_are_no_lines():
   rows, keys = said(6), places(tokens((A, 6)))
   attention = np.full((1, 1, 6, 6), 0.01, np.float32)
   attention[0, 0, 0, 5] = 1.0
-  condition = calibration.Condition(attention, np.ones(6, bool), rows, keys)
-  tested = candidates(rows, keys, TARGET, (1,), True, {WHOLE})
+  condition = MeanAttention(attention, np.ones(6, bool), rows, keys)
+  tested = candidate_lines(rows, keys, TARGET, (1,), True, {WHOLE})
   for share, kept in ((0.0, 1), (0.5, 0)):
     verdict = judge([condition], tested, min_cells=share)
     assert verdict.keep.sum() == kept
@@ -350,10 +344,10 @@ def test_short_lines_are_no_lines():
 def verdict(keep, value):
   shape = np.shape(keep)
   value = np.broadcast_to(np.float32(value), shape)
-  return calibration.Verdict(value, value, value, np.array(keep, bool))
+  return calibration.Selection(value, value, value, np.array(keep, bool))
 
 
-THREE = Candidates(
+THREE = Lines(
   *(np.array(x, np.int32) for x in ([2, 2, 2], [0, 1, 0], [0, 1, 1])),
   np.arange(3, dtype=np.int32).reshape(3, 1, 1),
   np.array([[7], [8], [9]], np.int32),
@@ -364,7 +358,7 @@ THREE = Candidates(
 def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
   first = verdict([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1, 2, 3])
   second = verdict([[[0, 0, 0], [1, 0, 0]], [[0, 0, 0], [1, 1, 0]]], [4, 5, 6])
-  found = calibration.compact(THREE, [first, second], "each", empty)
+  found = compact(THREE, [first, second], "each", empty)
   assert found.value.shape == (2, 2, 2, 2) and found.value.dtype == np.float32
   lines = {
     place: [
@@ -379,6 +373,6 @@ def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
   assert lines[1, 0, 1] == [(7, 4.0)] and lines[1, 1, 1] == [(7, 4.0), (8, 5.0)]
   none = [[[False, True], [False, False]], [[True, False], [True, False]]]
   assert np.array_equal(found.transparent, np.array(none) & (empty[0] == "t"))
-  last = calibration.compact(THREE, [first, second], "last", empty)
+  last = compact(THREE, [first, second], "last", empty)
   assert last.value.shape == (2, 1, 2, 2)
   assert np.array_equal(last.valid, found.valid[:, 1:])

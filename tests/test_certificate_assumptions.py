@@ -36,8 +36,8 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks import TASKS, dataset
-from lengthgen_jax.tasks.addition import Addition
-from lengthgen_jax.tasks.modular import Modular
+from lengthgen_jax.tasks.arithmetic import Addition
+from lengthgen_jax.tasks.automata import Modular
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.packing import KINDS
 

@@ -10,8 +10,8 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 from flax import struct
+from pytrees import bits
 
-from lengthgen_jax.config.files import saved_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.training.checkpoint import Checkpoints, find_damage
 
@@ -19,9 +19,9 @@ from lengthgen_jax.training.checkpoint import Checkpoints, find_damage
 class State(struct.PyTreeNode):
   step: jax.Array
   params: dict
-  opt_state: object
+  opt_state: optax.OptState
   done: jax.Array
-  nothing: object = None
+  nothing: None = None
 
 
 def state_at(step: int) -> State:
@@ -39,8 +39,7 @@ def state_at(step: int) -> State:
   )
 
 
-def abstract():
-  return jax.eval_shape(lambda: state_at(0))
+ABSTRACT = jax.eval_shape(lambda: state_at(0))
 
 
 @pytest.fixture
@@ -55,23 +54,20 @@ def two_steps(store):
   """A store with the steps 20 and 40, nothing in flight."""
   for step in (20, 40):
     store.save(step, state_at(step), {"a": [1]})
-  store.restore(abstract())  # waits
+  store.restore(ABSTRACT)  # waits
   return store
 
 
-def bits(tree) -> list:
-  return [
-    (x.dtype, x.shape, np.asarray(x).tobytes()) for x in jax.tree.leaves(tree)
-  ]
-
-
-def assert_state(found, step: int) -> None:
-  """`found`, as `restore` returned it, is what was saved at a step."""
-  wanted = state_at(step)
-  assert found[0] == step
-  assert jax.tree.structure(found[1]) == jax.tree.structure(wanted)
-  assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found[1]))
-  assert bits(found[1]) == bits(wanted)
+def assert_restores(store, saved_step: int, **options) -> list[str]:
+  """Restoring gives what was saved at a step; returns the reported lines."""
+  lines = []
+  step, state = store.restore(ABSTRACT, report=lines.append, **options)
+  saved = state_at(saved_step)
+  assert step == saved_step
+  assert jax.tree.structure(state) == jax.tree.structure(saved)
+  assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+  assert bits(state) == bits(saved)
+  return lines
 
 
 def contents(folder: pathlib.Path) -> dict:
@@ -80,6 +76,10 @@ def contents(folder: pathlib.Path) -> dict:
     path.relative_to(folder.parent): path.is_file() and path.read_bytes()
     for path in folder.parent.rglob("*")
   }
+
+
+def names(store) -> list[str]:
+  return sorted(path.name for path in store.folder.iterdir())
 
 
 def files(store, step: int) -> list[pathlib.Path]:
@@ -93,19 +93,22 @@ def flip(path: pathlib.Path, place: int) -> None:
   path.write_bytes(data)
 
 
-def message_of(function, *arguments, **options) -> str:
-  """The one line with which a call is refused."""
-  with pytest.raises(UsageError) as caught:
-    function(*arguments, **options)
-  assert "\n" not in str(caught.value)
-  return str(caught.value)
+def refusal(store, abstract=ABSTRACT, **options) -> str:
+  """The one line with which `restore` refuses; nothing on disk changes."""
+  before = contents(store.folder)
+  with pytest.raises(UsageError) as error:
+    store.restore(abstract, **options)
+  assert "\n" not in str(error.value)
+  assert contents(store.folder) == before
+  return str(error.value)
 
 
 def test_state_comes_back_bit_by_bit(two_steps):
-  assert_state(two_steps.restore(abstract()), 40)
-  assert_state(two_steps.restore(state_at(0), step=20), 20)
+  assert not assert_restores(two_steps, 40)
+  assert not assert_restores(two_steps, 20, step=20)
+  assert bits(two_steps.restore(state_at(0))[1]) == bits(state_at(40))
   other = Checkpoints(two_steps.folder)
-  assert_state(other.restore(abstract(), repair=True), 40)
+  assert_restores(other, 40, repair=True)
   other.close()
 
 
@@ -117,15 +120,15 @@ def test_donated_buffers_are_saved_as_they_were_at_the_call(store):
     donate_argnums=0,
   )
   state = {"x": jnp.arange(1 << 18), "b": jnp.array([True]), "s": jnp.int32(7)}
-  wanted = bits(state)
+  saved = bits(state)
   store.save(1, state, {})
   for _ in range(5):
     state = overwrite(state)
   jax.block_until_ready(state)
-  found = store.restore(state)[1]
-  assert bits(found) == wanted
-  overwrite(found)
-  assert bits(store.restore(state)[1]) == wanted
+  restored = store.restore(state)[1]
+  assert bits(restored) == saved
+  overwrite(restored)
+  assert bits(store.restore(state)[1]) == saved
 
 
 def test_saving_returns_before_the_files_are_written(store, monkeypatch):
@@ -144,7 +147,7 @@ def test_saving_returns_before_the_files_are_written(store, monkeypatch):
   go_on.set()
   store.save(40, state_at(40), {})  # waits for the one before
   assert 20 in store.steps()
-  assert_state(store.restore(abstract(), step=20), 20)
+  assert_restores(store, 20, step=20)
   assert store.steps() == [20, 40]
 
 
@@ -152,149 +155,120 @@ def test_the_newest_are_kept_and_a_step_there_already_is_replaced(store):
   for step in (8, 9, 10, 11):
     store.save(step, state_at(step), {})
   store.save(11, state_at(11).replace(done=jnp.array([True, True])), {})
-  _, found = store.restore(abstract())
-  assert found.done.all()
+  assert store.restore(ABSTRACT)[1].done.all()
   assert store.steps() == [10, 11]
-  names = sorted(path.name for path in store.folder.iterdir())
-  assert names == ["10", "11"]
+  assert names(store) == ["10", "11"]
 
 
-def test_any_flipped_bit_is_noticed(two_steps):
+def test_any_flipped_bit_and_any_missing_file_is_noticed(two_steps):
   paths = files(two_steps, 40)
   assert {"meta.json", "checksums.json"} < {path.name for path in paths}
   for path in paths:
     sound = path.read_bytes()
     for place in {0, len(sound) // 3, len(sound) // 2, len(sound) - 1}:
-      if not sound:
-        continue
-      flip(path, place)
-      lines = []
-      assert_state(two_steps.restore(abstract(), report=lines.append), 20)
-      assert len(lines) == 1
-      path.write_bytes(sound)
-  assert_state(two_steps.restore(abstract()), 40)
-
-
-def test_no_flipped_bit_of_the_checksums_hides(two_steps):
-  place = two_steps.folder / "40"
-  path = place / "checksums.json"
-  sound = path.read_bytes()
-  for position in range(len(sound)):
-    flip(path, position)
-    assert find_damage(place)
-    path.write_bytes(sound)
-  assert not find_damage(place)
-
-
-def test_a_deleted_file_is_noticed(two_steps):
-  for path in files(two_steps, 40):
-    sound = path.read_bytes()
+      if sound:
+        flip(path, place)
+        assert len(assert_restores(two_steps, 20)) == 1
+        path.write_bytes(sound)
     path.unlink()
-    lines = []
-    assert_state(two_steps.restore(abstract(), report=lines.append), 20)
-    assert len(lines) == 1 and f"{path.name} is missing" in lines[0]
+    (line,) = assert_restores(two_steps, 20)
+    assert f"{path.name} is missing" in line
     path.write_bytes(sound)
-  assert_state(two_steps.restore(abstract()), 40)
+  step_folder = two_steps.folder / "40"
+  path = step_folder / "checksums.json"
+  sound = path.read_bytes()
+  for place in range(len(sound)):
+    flip(path, place)
+    assert find_damage(step_folder)
+    path.write_bytes(sound)
+  assert not assert_restores(two_steps, 40)
 
 
 def test_reading_moves_no_damaged_checkpoint(two_steps):
   flip(files(two_steps, 40)[0], 1)
   before = contents(two_steps.folder)
-  lines = []
-  assert_state(two_steps.restore(abstract(), report=lines.append), 20)
-  start = f"checkpoint 40 in {two_steps.folder} is damaged ("
-  (line,) = lines
-  assert line.startswith(start) and line.endswith("; using the one before")
+  (line,) = assert_restores(two_steps, 20)
+  assert line.startswith(f"checkpoint 40 in {two_steps.folder} is damaged (")
+  assert line.endswith("; using the one before")
   assert contents(two_steps.folder) == before
 
 
 def test_training_moves_damaged_checkpoints_aside(two_steps):
   aside = two_steps.folder.with_name("checkpoints_damaged")
   flip(files(two_steps, 40)[0], 1)
-  lines = []
-  found = two_steps.restore(abstract(), report=lines.append, repair=True)
-  assert_state(found, 20)
-  assert len(lines) == 1 and f"moved to {aside / '40.0'}" in lines[0]
+  (line,) = assert_restores(two_steps, 20, repair=True)
+  assert f"moved to {aside / '40.0'}" in line
   assert two_steps.steps() == [20]
 
   two_steps.save(40, state_at(40), {})
-  assert_state(two_steps.restore(abstract(), repair=True), 40)
+  assert_restores(two_steps, 40, repair=True)
   for step in (20, 40):
     files(two_steps, step)[0].unlink()
-  found = two_steps.restore(abstract(), report=lines.append, repair=True)
-  assert found == (None, None)
+  lines = []
+  restored = two_steps.restore(ABSTRACT, report=lines.append, repair=True)
+  assert restored == (None, None)
   assert lines[-1].endswith("none is left")
-  names = sorted(path.name for path in aside.iterdir())
-  assert names == ["20.0", "40.0", "40.1"]
+  moved = sorted(path.name for path in aside.iterdir())
+  assert moved == ["20.0", "40.0", "40.1"]
 
 
 @pytest.mark.parametrize("error", [MemoryError("full"), OSError("flaky")])
-@pytest.mark.parametrize("place", ["orbax", "open"])
+@pytest.mark.parametrize(
+  "reader", [(ocp.StandardCheckpointer, "restore"), (pathlib.Path, "open")]
+)
 def test_other_errors_go_through_and_move_nothing(
-  error, place, two_steps, monkeypatch
+  error, reader, two_steps, monkeypatch
 ):
   def fail(*_, **__):
     raise error
 
   before = contents(two_steps.folder)
   with monkeypatch.context() as patch:
-    if place == "orbax":
-      patch.setattr(ocp.StandardCheckpointer, "restore", fail)
-    else:
-      patch.setattr(pathlib.Path, "open", fail)
+    patch.setattr(*reader, fail)
     with pytest.raises(type(error), match=str(error)):
-      two_steps.restore(abstract(), repair=True)
+      two_steps.restore(ABSTRACT, repair=True)
   assert contents(two_steps.folder) == before
-  assert_state(two_steps.restore(abstract(), repair=True), 40)
+  assert_restores(two_steps, 40, repair=True)
 
 
 def test_another_structure_is_refused_with_the_names_and_stays(two_steps):
-  def other(**params):
+  def with_params(**params):
     state = state_at(0)
     return state.replace(params=state.params | params)
 
-  before = contents(two_steps.folder)
-  less = state_at(0)
-  del less.params["scale"]
+  fewer = state_at(0)
+  del fewer.params["scale"]
   cases = [
-    (other(extra=jnp.ones(2)), "params/extra is missing"),
-    (less, "params/scale is unexpected"),
+    (with_params(extra=jnp.ones(2)), "params/extra is missing"),
+    (fewer, "params/scale is unexpected"),
     (
-      other(scale=jnp.ones((3, 4))),
+      with_params(scale=jnp.ones((3, 4))),
       "params/scale is float32[3] and not float32[3, 4]",
     ),
     (
-      other(scale=jnp.ones(3, int)),
+      with_params(scale=jnp.ones(3, int)),
       "params/scale is float32[3] and not int32[3]",
     ),
   ]
-  for tree, words in cases:
+  for abstract, words in cases:
     for options in ({}, {"repair": True}, {"step": 40}):
-      message = message_of(two_steps.restore, tree, **options)
-      assert message.endswith(f"has another structure: {words}")
-      assert message.startswith("checkpoint 40 in ")
-  message = message_of(
-    two_steps.restore, {str(i): less.step for i in range(99)}
-  )
-  assert len(message) < len(str(two_steps.folder)) + 300
-  assert contents(two_steps.folder) == before
+      line = refusal(two_steps, abstract, **options)
+      assert line.startswith("checkpoint 40 in ")
+      assert line.endswith(f"has another structure: {words}")
+  line = refusal(two_steps, {str(i): fewer.step for i in range(99)})
+  assert len(line) < len(str(two_steps.folder)) + 300
 
 
 def test_named_step_that_is_missing_or_damaged_is_refused(two_steps, tmp_path):
-  before = contents(two_steps.folder)
-  assert message_of(two_steps.restore, abstract(), step=7) == (
-    "eval.checkpoint=7: choose last, best or one of 20, 40"
-  )
-  assert contents(two_steps.folder) == before
+  choices = "choose last, best or one of 20, 40"
+  assert refusal(two_steps, step=7) == f"eval.checkpoint=7: {choices}"
   flip(files(two_steps, 40)[0], 1)
-  before = contents(two_steps.folder)
   for repair in (False, True):
-    message = message_of(two_steps.restore, abstract(), step=40, repair=repair)
-    assert f"checkpoint 40 in {two_steps.folder} is damaged (" in message
-  assert contents(two_steps.folder) == before
+    line = refusal(two_steps, step=40, repair=repair)
+    assert f"checkpoint 40 in {two_steps.folder} is damaged (" in line
   empty = Checkpoints(tmp_path / "empty")
-  assert "none" in message_of(empty.restore, abstract(), step=7)
-  assert empty.restore(abstract()) == (None, None)
+  assert "none" in refusal(empty, step=7)
+  assert empty.restore(ABSTRACT) == (None, None)
   empty.close()
   assert not empty.folder.exists()
 
@@ -305,20 +279,17 @@ def test_half_written_checkpoints_never_show_and_are_removed(two_steps):
       (two_steps.folder / name / "arrays").mkdir(parents=True)
       (two_steps.folder / name / "meta.json").write_text("{")
 
-  def names():
-    return sorted(path.name for path in two_steps.folder.iterdir())
-
   leave_half()
   before = contents(two_steps.folder)
   assert two_steps.steps() == [20, 40]
-  assert_state(two_steps.restore(abstract()), 40)
+  assert_restores(two_steps, 40)
   assert contents(two_steps.folder) == before
-  assert_state(two_steps.restore(abstract(), repair=True), 40)
-  assert names() == ["20", "40"]
+  assert_restores(two_steps, 40, repair=True)
+  assert names(two_steps) == ["20", "40"]
   leave_half()
   two_steps.save(60, state_at(60), {})
-  assert_state(two_steps.restore(abstract()), 60)
-  assert names() == ["40", "60"]
+  assert_restores(two_steps, 60)
+  assert names(two_steps) == ["40", "60"]
 
 
 def test_error_of_a_write_surfaces_at_the_next_save_or_close(
@@ -330,7 +301,7 @@ def test_error_of_a_write_surfaces_at_the_next_save_or_close(
   with monkeypatch.context() as patch:
     patch.setattr(ocp.StandardCheckpointer, "save", fail)
     two_steps.save(60, state_at(60), {})
-    assert_state(two_steps.restore(abstract()), 40)
+    assert_restores(two_steps, 40)
     with pytest.raises(OSError, match="no space left"):
       two_steps.save(80, state_at(80), {})
     two_steps.save(80, state_at(80), {})
@@ -338,9 +309,3 @@ def test_error_of_a_write_surfaces_at_the_next_save_or_close(
       two_steps.close()
   assert two_steps.steps() == [20, 40]
   two_steps.close()
-
-
-def test_config_of_a_run_is_read_back(tmp_path):
-  assert saved_config(tmp_path) is None
-  (tmp_path / "config.json").write_text('{"seeds": [7]}')
-  assert saved_config(tmp_path).seeds == (7,)

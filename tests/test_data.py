@@ -13,8 +13,8 @@ from presets import sorting
 from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import TASKS, dataset, digits, packing
-from lengthgen_jax.tasks.dataset import DataSet, Lengths, split
+from lengthgen_jax.tasks import TASKS, dataset, packing
+from lengthgen_jax.tasks.dataset import Dataset, Lengths, split
 from lengthgen_jax.tasks.mixing import Part
 from lengthgen_jax.tasks.task import Size
 
@@ -34,11 +34,11 @@ def test_short_lengths_have_their_share_of_the_mass():
 
 def test_buckets_divide_lengths_and_have_their_exact_share():
   assert [SKEWED.bucket_range(bucket) for bucket in (0, 1)] == [(2, 5), (6, 20)]
-  assert SKEWED.shares(256) == [205, 51]
-  assert SKEWED.shares(20) == [16, 4]
+  assert SKEWED.bucket_counts(256) == [205, 51]
+  assert SKEWED.bucket_counts(20) == [16, 4]
   across = Lengths(1, 5, 20, 0.5, (3, 10, 20))
-  assert across.shares(300) == [90, 110, 100]
-  assert UNIFORM.shares(7) == [7]
+  assert across.bucket_counts(300) == [90, 110, 100]
+  assert UNIFORM.bucket_counts(7) == [7]
 
 
 def test_lengths_are_drawn_by_their_probability():
@@ -70,9 +70,9 @@ COUNT, KEY = 500, jax.random.key(0)
 def data_set(name="sort", kind="decoder_only", size=0, seed=0, **fields):
   kind_of_task = TASKS.get(name) or plain.HINT_KINDS[name][0]
   plainly = {"repeat_share": 0.0} if name.startswith("sort") else {}
-  task = plain.made(kind_of_task, **plainly)
+  task = plain.make_task(kind_of_task, **plainly)
   options = {"lengths": SKEWED, "widths": (), "numbers": "lengths"} | fields
-  return DataSet(task=task, kind=kind, size=size, seed=seed, **options)
+  return Dataset(task=task, kind=kind, size=size, seed=seed, **options)
 
 
 def addition(numbers="lengths", size=0, seed=0, widths=(22,)):
@@ -99,9 +99,12 @@ def prompts(batch) -> list[bytes]:
 def test_an_example_has_an_address_whatever_the_batch_is():
   index = [63, 3, 0]
   for own, bucket in ((data_set(), 1), (addition(), 0)):
-    whole = own.at(jnp.arange(COUNT), bucket)
-    part = own.at(jnp.array(index), bucket)
-    for name in ("inputs", "target", "weight", "items", "first", "source"):
+    whole = own.examples(jnp.arange(COUNT), bucket)
+    part = own.examples(jnp.array(index), bucket)
+    for name in (
+      *("inputs", "target", "weight", "source"),
+      *("prompt_length", "first_scored"),
+    ):
       if getattr(whole, name) is not None:
         wanted = np.asarray(getattr(whole, name))[index]
         assert np.array_equal(getattr(part, name), wanted)
@@ -110,34 +113,39 @@ def test_an_example_has_an_address_whatever_the_batch_is():
 
 def test_an_address_names_seed_task_bucket_and_stream():
   index = jnp.arange(COUNT)
-  first = data_set().at(index, 1)
-  assert same(first, data_set().at(index, 1))
-  assert not same(first, data_set(seed=1).at(index, 1))
-  held_out = data_set().at(index, 1, 0, "held_out")
+  first = data_set().examples(index, 1)
+  assert same(first, data_set().examples(index, 1))
+  assert not same(first, data_set(seed=1).examples(index, 1))
+  held_out = data_set().examples(index, 1, 0, "held_out")
   assert not set(prompts(first)) & set(prompts(held_out))
   # Two hints that draw alike, two buckets of one length: others.
   hints = [data_set(f"sort_{n}") for n in ("successor", "predecessor")]
-  a, b = (np.asarray(own.at(index, 0).inputs)[:, :2] for own in hints)
+  a, b = (np.asarray(own.examples(index, 0).inputs)[:, :2] for own in hints)
   assert not np.array_equal(a, b)
   halves = Lengths(2, 5, 5, 0.8, (3, 5))
   own = data_set(lengths=halves)
-  a, b = (np.asarray(own.at(index, bucket).inputs)[:, :2] for bucket in (0, 1))
+  a, b = (
+    np.asarray(own.examples(index, bucket).inputs)[:, :2] for bucket in (0, 1)
+  )
   assert not np.array_equal(a, b)
 
 
 def test_examples_of_a_bucket_have_its_lengths():
   for bucket, (first, last) in enumerate([(2, 5), (6, 20)]):
-    batch = data_set().at(jnp.arange(COUNT), bucket)
-    assert set(batch.items.tolist()) == set(range(first, last + 1))
+    batch = data_set().examples(jnp.arange(COUNT), bucket)
+    assert set(batch.prompt_length.tolist()) == set(range(first, last + 1))
     assert batch.inputs.shape == (COUNT, 2 * last)  # padded to the bucket
 
 
 def test_a_finite_set_has_no_more_examples_than_its_share():
   own = data_set(size=20)
-  assert [own.bucket_size(bucket) for bucket in (0, 1)] == [16, 4]
+  assert [own.lengths.bucket_counts(own.size)[bucket] for bucket in (0, 1)] == [
+    16,
+    4,
+  ]
   batch = own.sample(KEY, COUNT, 1)
   seen = set(prompts(batch))
-  everything = prompts(own.at(jnp.arange(COUNT), 1))
+  everything = prompts(own.examples(jnp.arange(COUNT), 1))
   assert seen == set(everything[:4]) and len(seen) == 4
   times = np.unique(prompts(batch), return_counts=True)[1]
   assert times.min() > 0.18 * COUNT  # uniform
@@ -150,7 +158,7 @@ def test_a_finite_set_has_no_more_examples_than_its_share():
 
 def test_an_endless_stream_repeats_nothing():
   own = data_set()
-  assert own.bucket_size(1) == 0
+  assert own.size == 0
   seen = set(prompts(own.sample(jax.random.key(0), COUNT, 1)))
   held_out = set(
     prompts(own.sample(jax.random.key(0), COUNT, 1, held_out=True))
@@ -172,19 +180,21 @@ def test_draws_are_a_function_of_the_key():
 
 def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
   own = addition(size=1000, widths=(7, 9))
-  before = DataSet.at._cache_size()
+  before = Dataset.examples._cache_size()
   numbers = []
   for width_index, width in enumerate((7, 9, 7, 9)):
-    batch = own.at(jnp.arange(16), 0, jnp.int32(width_index))
+    batch = own.examples(jnp.arange(16), 0, jnp.int32(width_index))
     assert batch.source.shape == (16, own.task.prompt_size(9))
     assert batch.target.shape == (16, own.task.output_size(9))
-    assert (batch.items == own.task.prompt_size(width)).all()
+    assert (batch.prompt_length == own.task.prompt_size(width)).all()
     assert (batch.weight.sum(axis=1) == own.task.output_size(width)).all()
     numbers.append(values(own.task, batch))
-  assert DataSet.at._cache_size() == before + 1  # one program for all widths
+  assert (
+    Dataset.examples._cache_size() == before + 1
+  )  # one program for all widths
   assert numbers[0] == numbers[1]  # an example is the same at every width
   direct = own.sample(jax.random.key(0), 4, 0, jnp.int32(1))
-  assert (direct.items == own.task.prompt_size(9)).all()
+  assert (direct.prompt_length == own.task.prompt_size(9)).all()
 
 
 def values(task, batch) -> list[tuple[int, ...]]:
@@ -199,22 +209,22 @@ def values(task, batch) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("seed", (0, 7))
 def test_permutation_is_a_bijection(seed):
-  everything = jnp.arange(digits.POPULATION)
-  image = np.asarray(digits.permuted(everything, seed))
+  everything = jnp.arange(dataset.POPULATION)
+  image = np.asarray(dataset.permuted(everything, seed))
   assert image.dtype == np.int32
   assert np.array_equal(np.sort(image), everything)
   assert np.mean(image == everything) < 1e-4
-  other = np.asarray(digits.permuted(everything[:1000], seed + 1))
+  other = np.asarray(dataset.permuted(everything[:1000], seed + 1))
   assert np.mean(other == image[:1000]) < 0.01
 
 
 @pytest.mark.parametrize("name", ("addition", "parity"))
 def test_training_and_validation_numbers_are_disjoint(name):
-  assert digits.TRAIN_SHARE * 8 == digits.POPULATION * 7
-  train = np.asarray(digits.permuted(jnp.arange(digits.TRAIN_SHARE), 3))
+  assert dataset.TRAIN_SHARE * 8 == dataset.POPULATION * 7
+  train = np.asarray(dataset.permuted(jnp.arange(dataset.TRAIN_SHARE), 3))
   allowed = set(train.tolist())
   own = dataclasses.replace(
-    addition("permutation", seed=3), task=plain.made(TASKS[name])
+    addition("permutation", seed=3), task=plain.make_task(TASKS[name])
   )
   for held_out in (False, True):
     batch = own.sample(jax.random.key(1), COUNT, 0, held_out=held_out)
@@ -236,15 +246,15 @@ def test_the_single_digit_of_a_product_is_no_number_of_the_set():
   task = TASKS["multiply"]()
   size = Size(jnp.array([0, 0]), jnp.int32(8), 9)
   make = lambda value, number: task.from_values(
-    value[None].repeat(2), number[None], size
+    value[None].repeat(2), number[None], size, dataset.POPULATION
   )
   numbers = np.arange(20) * 50_000, (np.arange(20) + 0.5) / 20
   found = jax.jit(jax.vmap(make))(*map(jnp.asarray, numbers))
   for i in range(20):
-    prompt, _, output = plain.parts(found, i)
+    prompt, _, output = plain.split_example(found, i)
     text = task.vocabulary.decode(prompt)
     assert text == f"${i * 50_000:08}*{i // 2}"
-    assert plain.words(task, output) == plain.plain_answer(task, prompt)
+    assert task.symbols(output) == plain.plain_answer(task, prompt)
 
 
 # Uniform.
@@ -260,7 +270,7 @@ def test_items_and_lengths_are_uniform():
   parts = [data_set().sample(jax.random.key(i), COUNT, 1) for i in range(8)]
   lengths, items = (
     np.concatenate([np.asarray(getattr(part, name)) for part in parts])
-    for name in ("items", "inputs")
+    for name in ("prompt_length", "inputs")
   )
   many = 8 * COUNT
   assert uniform(np.bincount(lengths)[6:], np.full(15, many / 15))
@@ -306,7 +316,7 @@ def test_a_test_example_is_a_function_of_seed_length_and_index():
   )
   whole = make(0, np.arange(16), 9)
   part = make(0, [7, 0, 7], 9)
-  for name in ("inputs", "target", "weight", "items"):
+  for name in ("inputs", "target", "weight", "prompt_length"):
     wanted = np.asarray(getattr(whole, name))[[7, 0, 7]]
     assert np.array_equal(getattr(part, name), wanted)
   assert len(set(prompts(whole))) == 16
@@ -330,15 +340,15 @@ def test_typed_texts_of_different_lengths_share_a_batch(kind):
     ("addition", ["1+2", "110+20", "7+99"]),
     ("sort", ["3 1 2", "5", "9 8 9 8"]),
   ):
-    task = plain.made(TASKS[name])
+    task = plain.make_task(TASKS[name])
     parsed = list(map(task.parse, texts))
     batch = dataset.typed_batch(task, kind, parsed, 4, 6)
     for row, text in zip(range(3), texts, strict=True):
       told = np.asarray(batch.target)[row][np.asarray(batch.weight[row]) > 0]
       given = batch.source if kind == "encoder_decoder" else batch.inputs
-      prompt = np.asarray(given)[row][: int(batch.items[row])].tolist()
-      assert plain.words(task, told) == list(plain.plain_answer(task, prompt))
-      found = plain.typed(task, prompt)
+      prompt = np.asarray(given)[row][: int(batch.prompt_length[row])].tolist()
+      assert task.symbols(told) == list(plain.plain_answer(task, prompt))
+      found = plain.input_text(task, prompt)
       if name == "addition":
         found = "+".join(str(int(x)) for x in found.split("+"))
       assert found == text
@@ -388,7 +398,7 @@ def test_data_fields_of_a_config_reach_the_data():
   (own,) = build(config).data
   assert (own.size, own.seed, own.widths) == (1000, 5, (6, 8))
   assert own.lengths == Lengths(1, 4, 4, 0.8, (4,))
-  assert build(config).num_widths == 2 and own.longest(0) == 8
+  assert build(config).num_widths == 2 and own.bound(0) == 8
   config.positions.cyclic_period = 3
   config.data.widths = ()
   assert build(config).data[0].widths == (6, 7, 8)  # every phase of the index

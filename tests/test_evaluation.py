@@ -23,8 +23,8 @@ from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.layers import NORMS
 from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks.automata import SequenceTask
 from lengthgen_jax.tasks.packing import KINDS
-from lengthgen_jax.tasks.sequences import SequenceTask
 
 SAMPLES = 24
 # Nothing; lines alone; lines where some heads see everything.

@@ -36,7 +36,10 @@ def test_by_length_has_a_line_per_condition(drawn):
     "abc (2 of 3 seeds)": [(6, 55.0)],
   }
   assert curves(unequal)["vanilla, step 500"] == [(6, 70.0)]
-  assert equal.get_xlabel() == "test length (digits or items)"
+  assert (
+    equal.get_xlabel()
+    == "test length (digits or items; dotted: longest trained)"
+  )
   assert len(equal.get_lines()) == 3 + 2  # the longest trained lengths
   assert [tick.get_text() for tick in equal.get_xticklabels()] == ["6"]
 
@@ -109,9 +112,9 @@ def test_more_methods_than_curves_can_tell_apart_are_squares(
 ):
   monkeypatch.setattr(figures, "save", lambda figure, path: path)
   rows = [row(method=f"m{i}") for i in range(num_methods)]
-  (path,) = figures.draw_run(rows, tmp_path, "title", "a_")
+  (path,) = figures.draw(rows, tmp_path, "a_")
   kind = "model" if num_methods > 8 else "length"
-  assert path == tmp_path / f"a_em_by_{kind}.png"
+  assert path == tmp_path / f"a_addition_natural_em_by_{kind}.png"
   figures.plt.close("all")
 
 

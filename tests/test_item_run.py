@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import pytest
 from command import changed, inside
 
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import train_step
@@ -19,7 +20,7 @@ def sorting(tmp_path_factory):
     "eval.repetitions=(1, 2)",
     preset="sort,successor",
   )
-  run = workdirs.make_run(config, workdir)
+  run = runs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
   store = run.open_checkpoints()
   store.save(
@@ -46,7 +47,7 @@ def test_every_test_set_has_rows_and_figures(sorting):
   }
   assert found == wanted - {("repeats_3x2", 4)}
   names = {
-    f"{metric}_by_{what}.png"
+    f"sort_natural_{metric}_by_{what}.png"
     for metric in ("em", "edit")
     for what in ("length", "repetition")
   }

@@ -11,11 +11,11 @@ from plain_lines import (
   places,
   random_lines,
   scattered,
+  site_line,
   tokens,
 )
 
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import (
   ANY,
@@ -23,6 +23,7 @@ from lengthgen_jax.attention.lines import (
   RIGHT,
   WHOLE,
   Line,
+  Lines,
   SiteLines,
   of_seed,
   shared_lines,
@@ -84,27 +85,27 @@ def planted(name: str, rows: int, sizes):
 def test_a_line_lands_where_its_formula_says(scale):
   """Every head has one line, of its own value."""
   sizes, rows = (7 * scale, 5 * scale), 4 * scale
-  where = (
+  coordinates = (
     places(tokens((TARGET, rows))),
     places(tokens((A, sizes[0]), (B, sizes[1]))),
   )
-  every = in_shape((1, 1, len(LINES)), LINES)
-  found = np.asarray(dense(one_seed(every), *where))
-  few = scattered(*gather(one_seed(every), *where), sum(sizes))
+  lines = one_seed(in_shape((1, 1, len(LINES)), LINES))
+  bias = np.asarray(dense(lines, *coordinates))
+  sparse_bias = scattered(*gather(lines, *coordinates), sum(sizes))
   for h, name in enumerate(LINES):
     cells = planted(name, rows, sizes)
     assert cells.sum() >= 2
-    wanted = np.where(cells, np.float32(h), -INF)
-    assert np.array_equal(found[0, 0, h], wanted), name
-    assert np.array_equal(few[0, 0, h], wanted), name
+    expected = np.where(cells, np.float32(h), -INF)
+    assert np.array_equal(bias[0, 0, h], expected), name
+    assert np.array_equal(sparse_bias[0, 0, h], expected), name
 
 
 @pytest.mark.parametrize("order", (1, -1))
 def test_crossing_lines_take_the_larger_value(order):
   pair = [as_line("vertical", -3.0), as_line("diagonal", 0.5)]
-  where = places(tokens((TARGET, 4))), places(tokens((A, 7)))
-  own = one_seed(shared_lines(pair[::order], 1))
-  bias = np.asarray(dense(own, *where))[0, 0, 0]
+  lines = one_seed(shared_lines(pair[::order], 1))
+  rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7)))
+  bias = np.asarray(dense(lines, rows, keys))[0, 0, 0]
   assert bias[1, 3] == 0.5
   assert bias[0, 3] == bias[2, 3] == -3.0
   assert bias[0, 2] == bias[2, 4] == 0.5
@@ -130,53 +131,41 @@ def test_both_forms_equal_plain_loops(axes):
   rows, keys = packed(*SEQUENCES[axes])
   names = (A, B, TARGET, START, WHOLE)
   for seed in range(6):
-    own = random_lines(seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A))
-    own.transparent[:, 1, 1] = seed > 3
-    wanted = opened(one_seed(own), rows, keys)
-    lined = ~own.transparent[0][:, None, :, None, None]
-    assert ((wanted > -INF) & lined).sum() > 20
-    assert np.array_equal(dense(one_seed(own), rows, keys), wanted)
-    few = scattered(*gather(one_seed(own), rows, keys), len(keys.index))
-    few = np.where(lined, few, wanted)
-    assert np.array_equal(few, wanted)
+    lines = random_lines(
+      seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
+    )
+    lines.transparent[:, 1, 1] = seed > 3
+    lines = one_seed(lines)
+    expected = opened(lines, rows, keys)
+    has_lines = ~lines.transparent[:, None, :, None, None]
+    assert ((expected > -INF) & has_lines).sum() > 20
+    assert np.array_equal(dense(lines, rows, keys), expected)
+    sparse_bias = scattered(*gather(lines, rows, keys), len(keys.index))
+    assert np.array_equal(np.where(has_lines, sparse_bias, expected), expected)
 
 
 def test_a_digit_of_the_row_before_stands_where_the_grid_says():
   """The sum so far: M = identity, c = (-1, 1); N and M differ."""
   rows = places(tokens((TARGET, 3, 4)))
-  line = dict(segment=TARGET, anchor=LEFT, row_segment=TARGET)
-  own = SiteLines(
-    **{name: np.full((1, 1, 1), x, np.int32) for name, x in line.items()},
-    matrix=np.eye(2, dtype=np.int32)[None, None, None],
-    intercept=np.array([-1, 1], np.int32)[None, None, None],
-    value=np.zeros((1, 1, 1), np.float32),
-    valid=np.ones((1, 1, 1), bool),
-    transparent=np.zeros((1, 1), bool),
-  )
-  wanted = np.zeros((12, 12), bool)
+  line = one_seed(site_line(TARGET, TARGET, LEFT, np.eye(2), (-1, 1)))
+  expected = np.zeros((12, 12), bool)
   for j in range(1, 3):
     for k in range(3):
-      wanted[4 * j + k, 4 * (j - 1) + k + 1] = True
-  assert np.array_equal(dense(own, rows, rows)[0, 0, 0] == 0, wanted)
+      expected[4 * j + k, 4 * (j - 1) + k + 1] = True
+  assert np.array_equal(dense(line, rows, rows)[0, 0, 0] == 0, expected)
   # Digit k of an operand along the digits, whatever the row j.
   keys = places(tokens((A, 1, 5)))
-  row, digit = SiteLines(*own), np.array([[0, 0], [0, 1]], np.int32)
-  row = row._replace(
-    segment=np.full((1, 1, 1), A, np.int32),
-    anchor=np.full((1, 1, 1), RIGHT, np.int32),
-    matrix=digit[None, None, None],
-    intercept=np.zeros((1, 1, 1, 2), np.int32),
-  )
-  cells = np.asarray(dense(row, rows, keys))[0, 0, 0] == 0
+  line = one_seed(site_line(TARGET, A, RIGHT, [[0, 0], [0, 1]], (0, 0)))
+  cells = np.asarray(dense(line, rows, keys))[0, 0, 0] == 0
   assert [np.flatnonzero(x).tolist() for x in cells] == [[4], [3], [2], [1]] * 3
 
 
 def test_a_transparent_head_is_zero_on_existing_keys():
   """Whatever lines it has."""
-  own = one_seed(shared_lines([as_line("diagonal", 2.0)], 2))
-  own = own._replace(transparent=np.array([[True, False]]))
+  lines = one_seed(shared_lines([as_line("diagonal", 2.0)], 2))
+  lines = lines._replace(transparent=np.array([[True, False]]))
   keys = places(tokens((A, 7)), tokens((A, 9)))
-  bias = np.asarray(dense(own, places(tokens((TARGET, 4))), keys))[0, 0]
+  bias = np.asarray(dense(lines, places(tokens((TARGET, 4))), keys))[0, 0]
   assert np.all(bias[0, :, :7] == 0)
   assert np.all(bias[:, :, 7:] == -INF)
   assert np.array_equal(bias[1, :, :7] == 2.0, planted("diagonal", 4, (7,)))
@@ -187,25 +176,25 @@ def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():
   rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7), (B, 5)))
 
   @jax.jit
-  def make(bias):
-    traces.append(bias)
-    return jax.vmap(lambda own: own.dense(rows, keys))(bias)
+  def biases(lines):
+    traces.append(lines)
+    return jax.vmap(lambda lines: lines.dense(rows, keys))(lines)
 
   names = list(LINES)[:8]
   for order in (names, names[::-1]):
-    bias = in_shape((2, 2, 2), order)
-    found = np.asarray(make(bias))
+    lines = in_shape((2, 2, 2), order)
+    bias = np.asarray(biases(lines))
     for i, name in enumerate(order):
       r, n, h = np.unravel_index(i, (2, 2, 2))
-      assert np.array_equal(found[r, n, 0, h] == i, planted(name, 4, (7, 5)))
-    second = of_seed({"self": bias}, 1)["self"]
-    assert np.array_equal(second.segment, bias.segment[1])
+      assert np.array_equal(bias[r, n, 0, h] == i, planted(name, 4, (7, 5)))
+    second = of_seed({"self": lines}, 1)["self"]
+    assert np.array_equal(second.segment, lines.segment[1])
   assert len(traces) == 1
-  shared = of_seed({"self": SiteLines(*(x[:1] for x in bias))}, 1)["self"]
-  assert np.array_equal(shared.segment, bias.segment[0])
+  shared = of_seed({"self": SiteLines(*(x[:1] for x in lines))}, 1)["self"]
+  assert np.array_equal(shared.segment, lines.segment[0])
 
 
-PHRASES = {
+DESCRIPTIONS = {
   "b: right-1·row = 0": (B, RIGHT, [[1]], [0]),
   "a: left = 3": (A, LEFT, [[0]], [3]),
   "whole: left+2·row = -1": (WHOLE, LEFT, [[-2]], [-1]),
@@ -224,30 +213,13 @@ PHRASES = {
 }
 
 
-@pytest.mark.parametrize("words", PHRASES)
+@pytest.mark.parametrize("words", DESCRIPTIONS)
 def test_lines_in_words(words):
-  line = (TARGET, *PHRASES[words])
-  assert phrase(line, ("a", "b", "target", "start")) == words
+  line = Lines(TARGET, *map(np.array, DESCRIPTIONS[words]))
+  assert line.describe(("a", "b", "target", "start")) == words
 
 
 # Leaks: rows that see what comes after them.
-
-
-def site_line(segment, rows, matrix, intercept, anchor=LEFT) -> SiteLines:
-  """One line after one that is safe."""
-  axes = len(intercept)
-  pair = lambda first, second: np.array([first, second], np.int32)[None, None]
-  shape = (1, 1, 2)
-  return SiteLines(
-    row_segment=pair(rows, rows)[None],
-    segment=pair(segment, segment)[None],
-    anchor=pair(LEFT, anchor)[None],
-    matrix=pair(np.eye(axes, dtype=int), matrix)[None],
-    intercept=pair([-1] * axes, intercept)[None],
-    value=np.zeros(shape, np.float32),
-    valid=np.ones(shape, bool),
-    transparent=np.zeros(shape[:2], bool),
-  )
 
 
 @pytest.mark.parametrize("segment, rows", [(WHOLE, ANY), (TARGET, TARGET)])
@@ -259,17 +231,19 @@ def test_leak_check_finds_the_first_future_cell(segment, rows):
       future = [(i, m * i + shift) for i in range(20) if m * i + shift > i]
       # Others are ahead of the first rows alone: the causal term's business.
       expected = (0, 0, 0, *future[0]) if m >= 1 and future else None
-      assert site_line(segment, rows, [[m]], [c]).leak() == expected
-  ahead = site_line(segment, rows, [[1]], [1])
-  assert ahead._replace(valid=np.zeros((1, 1, 2), bool)).leak() is None
+      assert site_line(rows, segment, LEFT, m, c).leak() == expected
+  ahead = site_line(rows, segment, LEFT, 1, 1)
+  safe = site_line(rows, segment, LEFT, 1, -1)
+  join = lambda *x: np.concatenate(x, axis=3) if x[0].ndim > 3 else x[0]
+  assert jax.tree.map(join, safe, ahead).leak() == ahead.leak() is not None
+  assert ahead._replace(valid=np.zeros((1, 1, 1, 1), bool)).leak() is None
 
 
 def test_a_line_on_the_prompt_is_no_leak_to_the_output():
-  ahead = ([[1]], [1])
-  assert site_line(A, TARGET, *ahead).leak() is None
-  assert site_line(A, TARGET, *ahead, anchor=RIGHT).leak() is None
-  assert site_line(A, A, *ahead).leak() is not None
-  assert site_line(A, ANY, *ahead).leak() is not None
+  assert site_line(TARGET, A, LEFT, 1, 1).leak() is None
+  assert site_line(TARGET, A, RIGHT, 1, 1).leak() is None
+  assert site_line(A, A, LEFT, 1, 1).leak() is not None
+  assert site_line(ANY, A, LEFT, 1, 1).leak() is not None
 
 
 @pytest.mark.parametrize("m", [(1, 1), (2, 1), (1, 2), (1, 0), (0, 1)])
@@ -279,16 +253,16 @@ def test_on_a_grid_later_rows_and_later_digits_leak(m):
     c = np.array(c) - 2
     row = np.array((30, 30))
     ahead = tuple(m * row + c) >= tuple(row)
-    found = site_line(TARGET, TARGET, np.diag(m), c).leak()
-    assert (found is not None) == ahead, c
-    if found:
-      assert found[:3] == (0, 0, 0)
+    leak = site_line(TARGET, TARGET, LEFT, np.diag(m), c).leak()
+    assert (leak is not None) == ahead, c
+    if leak:
+      assert leak[:3] == (0, 0, 0)
 
 
 def test_leaks_of_matrices():
   values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
   values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
-  own = SiteMatrix(values)
-  assert own.leak() is None and not own.supports_sparse
+  matrix = SiteMatrix(values)
+  assert matrix.leak() is None and not matrix.supports_sparse
   values[1, 0, 2, 1, 3] = -7.0
-  assert own.leak() == (1, 0, 2, 1, 3)
+  assert matrix.leak() == (1, 0, 2, 1, 3)

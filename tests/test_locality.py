@@ -142,7 +142,7 @@ def test_a_views_logits_are_those_of_the_whole_model(name):
   for width in (*WIDTHS, own.last + 3):
     items, batch = own.inputs(width)
     dense = np.asarray(own.apply(own.params, own.scaffold, batch))
-    first, target = int(batch.first[0]), np.asarray(batch.target)
+    first, target = int(batch.first_scored[0]), np.asarray(batch.target)
     rows = own.rows(width)
     few = sorted(rows)[:: 1 if width < 9 else len(rows) // 5]
     for row in {*few, max(rows)}:

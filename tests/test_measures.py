@@ -14,8 +14,7 @@ from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation import trained as door
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.pipelines import evaluate, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 
@@ -250,7 +249,7 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
 
 def test_checkpoint_that_is_named_is_read(trained, trained_run, trained_states):
   (last, _), (named, _), (early, _) = (
-    workdirs.load(trained_run, name) for name in ("last", "600", "500")
+    runs.load(trained_run, name) for name in ("last", "600", "500")
   )
   assert (
     bits(last.params) == bits(named.params) == bits(one(trained_states.params))

@@ -87,7 +87,7 @@ def test_other_sources_are_other_answers(kind):
   """The control of the two tests above: what exists does matter."""
   built, run = made(kind, "none")
   batch = untrained.typed(built, "12+34", "13+34", "12+34", "12+35")
-  logits = np.asarray(run(batch))[:, np.asarray(batch.first)[0]]
+  logits = np.asarray(run(batch))[:, np.asarray(batch.first_scored)[0]]
   assert np.array_equal(logits[0], logits[2])
   assert np.abs(logits[0] - logits[1]).max() > 1e-3
   assert np.abs(logits[0] - logits[3]).max() > 1e-3

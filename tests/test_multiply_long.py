@@ -11,14 +11,25 @@ import untrained
 from presets import multiply_long
 
 from lengthgen_jax.attention.biases.window import window
-from lengthgen_jax.attention.calibration import Condition, Verdict
-from lengthgen_jax.attention.candidates import candidates, first, near
-from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed, open_cells
+from lengthgen_jax.attention.calibration import (
+  MeanAttention,
+  Selection,
+  candidate_lines,
+  outputs_in_first_layer,
+  within_reach,
+)
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  Lines,
+  of_seed,
+  open_cells,
+)
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import abc, calibrate
+from lengthgen_jax.pipelines import abc, attention_statistics
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Size
@@ -98,7 +109,7 @@ def test_training_goes_through_squares_and_rectangles():
     batch = own.sample(jax.random.key(0), 64, 0, turn)
     assert (batch.weight.sum(axis=1) == m * (n + 1) + 1).all()
     for i in (0, 63):
-      count = int(batch.items[i])
+      count = int(batch.prompt_length[i])
       source = np.asarray(batch.source)[i, :count].tolist()
       said = np.asarray(batch.target)[i, : m * (n + 1) + 1].tolist()
       assert plain.words(TASK, said) == plain.plain_answer(TASK, source)
@@ -278,20 +289,17 @@ STRAY = {  # a fixed digit; the first digit of every row before
 }
 
 
-class Fields:
-  """Lines as open_cells wants them."""
-
-  def __init__(self, line):
-    segment, anchor, matrix, c = line
-    make = lambda x: np.array(x, np.int32)[None, None, None]
-    self.row_segment, self.segment = make(TARGET), make(segment)
-    self.anchor, self.matrix, self.intercept = map(make, (anchor, matrix, c))
+def one_line(segment, anchor, matrix, c) -> Lines:
+  """A line of the output's rows, [1, 1, 1]."""
+  make = lambda x: np.array(x, np.int32)[None, None, None]
+  return Lines(*map(make, (TARGET, segment, anchor, matrix, c)))
 
 
 def attention(lines, rows, keys, noise):
   """[1, H, T, S]: a head for each line, and noise."""
   found = [
-    np.asarray(open_cells(Fields(line), rows, keys))[0, 0, 0] for line in lines
+    np.asarray(open_cells(one_line(*line), rows, keys))[0, 0, 0]
+    for line in lines
   ]
   weights = np.stack(found) + 0.02 * noise.random((len(lines), 1, 1))
   weights = weights + 0.05 * noise.random(weights.shape)
@@ -309,8 +317,10 @@ def test_planted_lines_of_two_axes_are_recovered(site):
     keys = batch.keys if site == "self" else batch.source_keys
     rows = jax.tree.map(np.asarray, batch.rows)
     weights = attention(lines, rows, keys, noise)
-    found.append(Condition(weights, rows.left[0, :, 0] < m, rows, keys))
-  tested, verdict = calibrate.judge(section, TASK, found, site)
+    found.append(MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys))
+  tested, verdict = attention_statistics.select_lines(
+    section, TASK, found, site
+  )
   for head, wanted in enumerate(lines):
     (kept,) = np.nonzero(verdict.keep[0, head])
     told = [
@@ -326,19 +336,19 @@ def test_planted_lines_of_two_axes_are_recovered(site):
 def test_what_a_row_may_depend_on_is_near():
   batch = jax.tree.map(np.asarray, typed(["111*111"]))
   ends = {A, B}
-  tested = candidates(
+  tested = candidate_lines(
     batch.rows, batch.keys, TARGET, (0, 1), False, ends, (-1, 0, 1)
   )
-  early, later = near(tested, batch.keys, TASK, 1)
+  early, later = within_reach(tested, batch.keys, TASK, 1)
   kept = {
     tuple(tested.intercept[c].tolist())
     for c in np.flatnonzero(early & (tested.segment == TARGET))
   }
   assert kept == {(j, k) for j in (-1, 0, 1) for k in (-1, 0, 1)}
-  cross = candidates(
+  cross = candidate_lines(
     batch.rows, batch.source_keys, TARGET, (-1, 0, 1), False, ends
   )
-  first_cross, _ = near(cross, batch.source_keys, TASK, 1)
+  first_cross, _ = within_reach(cross, batch.source_keys, TASK, 1)
   moving = first_cross & cross.matrix.any((1, 2))
   found = zip(
     cross.segment[moving], cross.intercept[moving].tolist(), strict=True
@@ -355,7 +365,7 @@ def test_what_a_row_may_depend_on_is_near():
 def test_lines_to_outputs_are_read_in_the_first_layer():
   """Of the heads that have them where any first has; other lines stay."""
   batch = jax.tree.map(np.asarray, typed(["111*111"]))
-  tested = candidates(
+  tested = candidate_lines(
     batch.rows, batch.keys, TARGET, (0, 1), False, {A, B}, (-1, 0, 1)
   )
   shape = 3, 2, len(tested.segment)
@@ -366,8 +376,8 @@ def test_lines_to_outputs_are_read_in_the_first_layer():
   keep[0, :, late], keep[1, :, late] = False, [True, False]
   keep[:, :, never] = False
   score = random.random(shape)
-  verdict = Verdict(score, score, score, keep)
-  found = first(verdict, tested, TASK)
+  verdict = Selection(score, score, score, keep)
+  found = outputs_in_first_layer(verdict, tested, TASK.target_segment)
   others = tested.segment != TARGET
   assert np.array_equal(found.keep[..., others], keep[..., others])
   assert not found.keep[1:, :, ~others].any()

@@ -46,8 +46,8 @@ def prompt_segments(task, prompt):
 
 def places_of(form, i):
   """(prompt's places, output's places, given, PAD, start, delimiter)."""
-  task, example = FORMS[form], plain.drawn(form).example
-  prompt, given, rest = plain.parts(example, i)
+  task, example = FORMS[form], plain.draw_examples(form).example
+  prompt, given, rest = plain.split_example(example, i)
   if isinstance(task, ItemTask | ArithmeticTask):
     segments, marks = prompt_segments(task, prompt)
   else:  # some other task's own
@@ -137,15 +137,17 @@ def check_places(found, i, wanted, size):
 @every_kind
 @every_form
 def test_a_batch_is_what_its_text_says(form, kind):
-  batch = plain.drawn(form).batch[kind]
-  sizes = [tokens.ids.shape[1] for tokens in plain.drawn(form).example[:2]]
+  batch = plain.draw_examples(form).batch[kind]
+  sizes = [
+    tokens.ids.shape[1] for tokens in plain.draw_examples(form).example[:2]
+  ]
   for i in CHOSEN:
     wanted = WANTED[kind](form, i, *sizes)
     assert batch.inputs[i].tolist() == [own[0] for own in wanted["held"]]
     assert batch.target[i].tolist() == [own[0] for own in wanted["said"]]
     assert batch.weight[i].tolist() == wanted["weight"]
-    assert batch.items[i] == wanted["items"]
-    assert batch.first[i] == wanted["first"]
+    assert batch.prompt_length[i] == wanted["items"]
+    assert batch.first_scored[i] == wanted["first"]
     check_coordinates(batch.keys, i, wanted["held"])
     check_coordinates(batch.rows, i, wanted["said"])
     check_places(batch.places, i, wanted["place"], wanted["size"])
@@ -161,7 +163,7 @@ def test_a_batch_is_what_its_text_says(form, kind):
 @every_kind
 @every_form
 def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
-  batch = plain.drawn(form).batch[kind]
+  batch = plain.draw_examples(form).batch[kind]
   count = COUNT if FORMS[form].ragged else 1
   for where in (batch.rows, batch.keys, batch.source_keys):
     if where is not None:
@@ -175,8 +177,8 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
 @pytest.mark.parametrize("form", [f for f in FORMS if FORMS[f].ragged])
 def test_lengths_differ_in_a_batch_and_every_row_after_them_is_pad(form, kind):
   """The premise of the tests above, seen from the batch alone."""
-  batch = plain.drawn(form).batch[kind]
-  assert len(set(batch.items.tolist())) > 3
+  batch = plain.draw_examples(form).batch[kind]
+  assert len(set(batch.prompt_length.tolist())) > 3
   pad = FORMS[form].pad
   assert ((batch.rows.segment == PAD) == (batch.target == pad)).all()
   assert ((batch.keys.segment == PAD) == (batch.inputs == pad)).all()
@@ -186,18 +188,20 @@ def test_lengths_differ_in_a_batch_and_every_row_after_them_is_pad(form, kind):
 @every_kind
 @every_form
 def test_what_is_given_is_not_scored(form, kind):
-  found = plain.drawn(form)
+  found = plain.draw_examples(form)
   batch, example = found.batch[kind], found.example
-  given = np.broadcast_to(example.given, COUNT)
+  given = np.broadcast_to(example.num_given, COUNT)
   outputs = np.broadcast_to(example.output.length, COUNT)
   assert (batch.weight.sum(axis=1) == outputs - given).all()
-  assert (batch.first == batch.weight.argmax(axis=1)).all()
-  start = batch.items if kind == "decoder_only" else 0
-  assert (batch.first - start == given).all()
+  assert (batch.first_scored == batch.weight.argmax(axis=1)).all()
+  start = batch.prompt_length if kind == "decoder_only" else 0
+  assert (batch.first_scored - start == given).all()
 
 
 def test_hints_are_given_some_outputs_and_main_tasks_none():
-  most = {form: np.max(plain.drawn(form).example.given) for form in FORMS}
+  most = {
+    form: np.max(plain.draw_examples(form).example.num_given) for form in FORMS
+  }
   assert not any(most[form] for form in MAIN)
   assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
 
@@ -237,8 +241,8 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
       assert np.array_equal(a.left[held], b.left[:, :size][held])
       assert np.array_equal(a.right[held], b.right[:, :size][held])
       assert np.array_equal(a.count(), b.count())
-  assert np.array_equal(small.items, large.items)
-  assert np.array_equal(small.first, large.first)
+  assert np.array_equal(small.prompt_length, large.prompt_length)
+  assert np.array_equal(small.first_scored, large.first_scored)
   assert np.array_equal(small.places.size, large.places.size)
 
 
@@ -251,7 +255,7 @@ ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
 def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
   """And the row that says `&` the token on the operand's left."""
   task = MAIN[form]
-  batch = plain.drawn(form).batch["encoder_decoder"]
+  batch = plain.draw_examples(form).batch["encoder_decoder"]
   keys, width = batch.source_keys, plain.WIDTH
   text = task.vocabulary.decode(batch.source[-1])
   text = text.rstrip("@")

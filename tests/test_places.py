@@ -19,7 +19,7 @@ def test_an_output_and_its_digits_share_a_place(kind):
   built = untrained.experiment("addition", kind)
   batch = untrained.typed(built, "123+456")  # $0123+0456 -> 9750&
   place, digit = batch.places.place[0, :, 0], batch.places.digit[0]
-  first = int(batch.first[0])
+  first = int(batch.first_scored[0])
   assert place[first : first + 5].tolist() == [0, 1, 2, 3, 4]
   at = batch.places if kind == "decoder_only" else batch.source_places
   assert at.place[0, :10, 0].tolist() == [4, 3, 2, 1, 0] * 2

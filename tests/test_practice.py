@@ -10,19 +10,20 @@ import untrained
 from plain_lines import one_seed, random_lines
 
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
-from lengthgen_jax.attention.candidates import Candidates, near
+from lengthgen_jax.attention.calibration import within_reach
 from lengthgen_jax.attention.lines import (
   ANY,
   LEFT,
   RIGHT,
   WHOLE,
   Line,
+  Lines,
   shared_lines,
 )
 from lengthgen_jax.certify.conditions import check_local
 from lengthgen_jax.coordinates import segments
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pipelines import replay
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
@@ -119,8 +120,8 @@ def kept(name: str, reach: int, sizes, lines, **fields):
   segment, anchor, matrix, c = map(np.array, zip(*lines, strict=True))
   rows = np.full(len(lines), ANY)
   matrix, c = matrix[:, None, None], c[:, None]
-  tested = Candidates(rows, segment, anchor, matrix, c)
-  found = near(tested, segments(*sizes), TASKS[name](**fields), reach)
+  tested = Lines(rows, segment, anchor, matrix, c)
+  found = within_reach(tested, segments(*sizes), TASKS[name](**fields), reach)
   assert found.shape == (2, len(lines))
   return [tuple(own) for own in found.T.tolist()]
 
@@ -220,7 +221,14 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     )
     # Where the tokens stand, each as where it was typed.
     at = [examples(own).index(one) for one in found[:count]]
-    for name in ("rows", "keys", "places", "weight", "items", "first"):
+    for name in (
+      "rows",
+      "keys",
+      "places",
+      "weight",
+      "prompt_length",
+      "first_scored",
+    ):
       three = [jax.tree.leaves(getattr(x, name)) for x in (mixed, plain, own)]
       for now, before, typed in zip(*three, strict=True):
         each = len(now) == 32  # of every example, or of all
@@ -260,12 +268,12 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   }
   folder = tmp_path / "certify_1"
   folder.mkdir()
-  (folder / replay.INPUTS).write_text(json.dumps(inputs))
+  (folder / runs.INPUTS).write_text(json.dumps(inputs))
   lines = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   section = untrained.config().practice
   section.update(steps=7, share=0.5)
   run = a_run(tmp_path, {"cross": lines, "self": shared_lines([OWN], 2)})
-  found = replay.practice_run(section, run, folder)
+  found = runs.practice_run(section, run, folder)
   assert found.seeds == (7, 3) and found.folder == folder
   for name, own in found.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(own, getattr(lines, name)[[2, 0]])

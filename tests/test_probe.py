@@ -10,8 +10,7 @@ import untrained
 from command import TINY, changed, inside, refused
 
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import probe, training_probes
-from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.pipelines import probe, runs, training_probes
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.pages import Page, shelves
 from lengthgen_jax.probes.registry import PROBES, SORTING
@@ -147,17 +146,20 @@ def test_a_model_is_trained_again_without_each_line(
     lambda _: few | {of_a_head: lines[of_a_head]},
   )
   train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
-  run, runs = dataclasses.replace(trained_run, train=train), []
+  run = dataclasses.replace(trained_run, train=train)
+  line_runs = []
   monkeypatch.setattr(
-    loop, "train", lambda run, train=loop.train: runs.append(run) or train(run)
+    loop,
+    "train",
+    lambda run, train=loop.train: line_runs.append(run) or train(run),
   )
   config = changed("probe.causal_length=2", "probe.samples=8")
   means = list(probe.retrained(run, tmp_path, model, config))
   assert [(mean.part, mean.line, mean.count) for mean in means] == [
     (line.part, line.line, 8) for line in few
   ]
-  assert len({line_run.folder for line_run in runs}) == len(runs) == 2
-  for line_run, (line, entries) in zip(runs, few.items(), strict=True):
+  assert len({line_run.folder for line_run in line_runs}) == len(line_runs) == 2
+  for line_run, (line, entries) in zip(line_runs, few.items(), strict=True):
     assert line_run.seeds == (1,)
     assert line_run.folder.parent == tmp_path / "without"
     for site, bias in line_run.scaffold.items():
@@ -196,7 +198,7 @@ def test_mistakes_are_one_line(change, trained):
 def test_watching_what_nothing_is_for_is_refused(tmp_path):
   config = changed("probe.every=1", preset="parity_classification")
   with pytest.raises(Exception, match="probe.every=1") as caught:
-    workdirs.make_run(config, tmp_path)
+    runs.make_run(config, tmp_path)
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr

@@ -16,7 +16,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.tasks import HINTS, TASKS
-from lengthgen_jax.tasks.addition import Addition
+from lengthgen_jax.tasks.arithmetic import Addition
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))

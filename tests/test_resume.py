@@ -7,11 +7,11 @@ import signal
 import time
 
 import command
+import pytest
 from pytrees import bits
 from tiny import get_config
 
-from lengthgen_jax.pipelines import evaluate, predict
-from lengthgen_jax.pipelines import workdir as workdirs
+from lengthgen_jax.pipelines import evaluate, predict, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
 
@@ -24,7 +24,7 @@ def metrics(workdir) -> list[dict]:
 
 def assert_same_run(workdir, trained, trained_states) -> None:
   """Parameters, moments, best parameters, log and results, to the last bit."""
-  states = loop.load(workdirs.make_run(get_config(), workdir), "last")
+  states = loop.load(runs.make_run(get_config(), workdir), "last")
   assert bits(states) == bits(trained_states)
   assert metrics(workdir) == metrics(trained)
   results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
@@ -60,40 +60,43 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
   wait_for(lambda: is_saving(workdir), process)
   process.kill()
   assert command.finish(process).returncode == -signal.SIGKILL
-  first = saved_steps(workdir)[-1]
-  assert first < 600
+  killed_step = saved_steps(workdir)[-1]
+  assert killed_step < 600
 
   write = log.Log.write
 
-  def stop(log, status):
+  def write_and_stop(log, status):
     write(log, status)
     os.kill(os.getpid(), signal.SIGTERM)
 
   with monkeypatch.context() as patch:
-    patch.setattr(log.Log, "write", stop)
-    done = command.inside(*arguments)
-  assert done.returncode == 143
-  assert f"resumed at step {first}" in done.stderr
-  step = saved_steps(workdir)[-1]
-  assert first < step <= first + 100
-  last = done.stderr.splitlines()[-1]
-  assert last.startswith(f"stopped at step {step} of 600, saved")
+    patch.setattr(log.Log, "write", write_and_stop)
+    stopped = command.inside(*arguments)
+  assert stopped.returncode == 143
+  assert f"resumed at step {killed_step}" in stopped.stderr
+  stopped_step = saved_steps(workdir)[-1]
+  assert killed_step < stopped_step <= killed_step + 100
+  last_line = stopped.stderr.splitlines()[-1]
+  assert last_line.startswith(f"stopped at step {stopped_step} of 600, saved")
   assert not (workdir / "results.jsonl").exists()
 
-  done = command.inside(*arguments)
-  assert done.returncode == 0, done.stderr
-  assert f"resumed at step {step}" in done.stderr
+  finished = command.inside(*arguments)
+  assert finished.returncode == 0, finished.stderr
+  assert f"resumed at step {stopped_step}" in finished.stderr
   assert_same_run(workdir, trained, trained_states)
 
 
-def damage(workdir, step: int) -> None:
-  """Flips a bit of the largest file of a checkpoint."""
-  place = workdir / "checkpoints" / str(step)
-  files = [path for path in place.rglob("*") if path.is_file()]
-  path = max(files, key=lambda path: path.stat().st_size)
-  data = bytearray(path.read_bytes())
+@pytest.fixture
+def damaged(trained, tmp_path):
+  """A copy of `trained`, in which a bit of the last checkpoint is flipped."""
+  workdir = tmp_path / "run"
+  shutil.copytree(trained, workdir)
+  paths = (workdir / "checkpoints" / "600").rglob("*")
+  largest = max(paths, key=lambda path: path.is_file() * path.stat().st_size)
+  data = bytearray(largest.read_bytes())
   data[len(data) // 3] ^= 1
-  path.write_bytes(data)
+  largest.write_bytes(data)
+  return workdir
 
 
 def contents(folder: pathlib.Path) -> dict:
@@ -102,41 +105,34 @@ def contents(folder: pathlib.Path) -> dict:
 
 
 def test_damaged_checkpoint_is_moved_aside_by_training(
-  trained, trained_states, tmp_path, capsys
+  damaged, trained, trained_states, capsys
 ):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  damage(workdir, 600)
-  states = loop.train(workdirs.make_run(get_config(), workdir))
-  aside = workdir / "checkpoints_damaged" / "600.0"
+  loop.train(runs.make_run(get_config(), damaged))
+  aside = damaged / "checkpoints_damaged" / "600.0"
   assert aside.is_dir()
   lines = capsys.readouterr().err.splitlines()
   (line,) = [line for line in lines if "is damaged" in line]
   assert line.startswith("checkpoint 600 in ") and str(aside) in line
   assert any(line.endswith("resumed at step 500") for line in lines)
-  assert bits(states) == bits(trained_states)
-  assert saved_steps(workdir) == [500, 600]
-  assert_same_run(workdir, trained, trained_states)
+  assert saved_steps(damaged) == [500, 600]
+  assert_same_run(damaged, trained, trained_states)
 
 
-def test_modes_that_read_move_nothing(trained, tmp_path, capsys, monkeypatch):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  damage(workdir, 600)
-  before = contents(workdir / "checkpoints")
+def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
+  before = contents(damaged / "checkpoints")
   config = get_config()
-  nothing = tmp_path / "nothing.txt"
-  nothing.touch()
-  monkeypatch.setattr(evaluate.figures, "of_run", lambda *_: [])
+  no_lines = tmp_path / "nothing.txt"
+  no_lines.touch()
+  monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   for read in (
-    lambda: predict.run(config, workdir, nothing),
-    lambda: evaluate.run(config, workdir),
+    lambda: predict.run(config, damaged, str(no_lines)),
+    lambda: evaluate.run(config, damaged),
   ):
     assert read() == 0
-    captured = capsys.readouterr().err
-    assert "checkpoint 600 in " in captured
-    assert "using the one before" in captured
-  rows = records.read(workdir / "results.jsonl")
+    error_text = capsys.readouterr().err
+    assert "checkpoint 600 in " in error_text
+    assert "using the one before" in error_text
+  rows = records.read(damaged / "results.jsonl")
   assert {row["step"] for row in rows} == {500, 600}
-  assert contents(workdir / "checkpoints") == before
-  assert not (workdir / "checkpoints_damaged").exists()
+  assert contents(damaged / "checkpoints") == before
+  assert not (damaged / "checkpoints_damaged").exists()

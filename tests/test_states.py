@@ -72,8 +72,8 @@ def test_products_are_those_of_a_group(group, order):
 def test_the_final_answer_is_the_last_state(name):
   states_, final = (TASKS[name](answer=x) for x in ("states", "final"))
   text = {"modular": "3 5 6", "dyck": "(()"}.get(name, "21345 13245 54321")
-  prompt, output = plain.of_text(states_, text)
-  assert plain.of_text(final, text) == (prompt, output[-1:])
+  prompt, output = plain.example_of_text(states_, text)
+  assert plain.example_of_text(final, text) == (prompt, output[-1:])
   assert states_.render(output) == final.render(output[-1:])
   assert states_.transducer and not final.transducer
   config = states.get_config(f"{name},vanilla,final")

@@ -15,7 +15,6 @@ LEAVES = {
   "rng",
   "drawing",
   "hosts",
-  "plots",
   "registry",
 }
 SMALL = {"coordinates", "errors", "rng", "registry"}
@@ -23,13 +22,12 @@ MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
 READ = {"certify", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
-  "plots": {"drawing"},
   "hosts": {"errors"},
   "tasks": SMALL,
   "attention": SMALL,
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors", "attention"},
+  "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
   "register": MODEL | {"probes"},
   "config": MODEL | {"training"},

@@ -16,57 +16,63 @@ from lengthgen_jax.config import default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.sequences import SequenceTask
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size
 
-KINDS = {task.name: type(task) for task in FORMS.values()}
+CLASSES = {task.name: type(task) for task in FORMS.values()}
 KNOWN = [form for form in FORMS if FORMS[form].name in plain.ANSWERS]
+TRANSDUCERS = [form for form in MAIN if MAIN[form].states]
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_main_form = pytest.mark.parametrize("form", MAIN)
-every_known_form = pytest.mark.parametrize("form", KNOWN)
+every_transducer = pytest.mark.parametrize("form", TRANSDUCERS)
+every_hint = pytest.mark.parametrize("name", plain.HINT_KINDS)
 
 
 # The registries.
 
 
 def test_names_are_told_apart_and_fit_the_registry():
-  assert len(KINDS) == len(TASKS) + len(plain.HINT_KINDS)
+  assert len(CLASSES) == len(TASKS) + len(plain.HINT_KINDS)
   assert [kind.name for kind in TASKS.values()] == [*TASKS]
   assert set(HINTS) <= set(TASKS)
-  assert set(plain.ANSWERS) <= set(KINDS)
+  assert set(plain.ANSWERS) <= set(CLASSES)
 
 
 @every_form
-def test_a_task_says_what_it_must(form):
+def test_a_task_has_every_part_of_its_contract(form):
   task = FORMS[form]
   assert hash(task) == hash(type(task)(**dataclasses.asdict(task)))  # static
-  assert task.section and task.unit and task.segments
+  assert task.section and task.unit
   assert len(task.strides) in (0, len(task.segments))
-  assert task.target_segment == len(task.segments)
+  assert task.target_segment == len(task.segments) > 0
   assert all(0 <= t < task.vocab_size for t in (task.pad, task.start))
   assert task.delimiter <= task.vocab_size
   if form in MAIN:
-    assert task.test_sets
     default = default_config(task.name).eval.test_sets
     assert default == (next(iter(task.test_sets)),)
 
 
-@pytest.mark.parametrize("name", plain.HINT_KINDS)
+@every_hint
 def test_a_hint_shares_its_main_tasks_section_and_tokens(name):
-  hint, main = plain.HINT_KINDS[name]
-  assert hint.section == main.section
-  a, b = plain.made(hint), plain.made(main)
-  for field in ("vocab_size", "pad", "start", "delimiter", "segments", "end"):
-    assert getattr(a, field) == getattr(b, field)
+  hint, main = map(plain.make_task, plain.HINT_KINDS[name])
+  for field in (
+    "section",
+    "vocab_size",
+    "pad",
+    "start",
+    "delimiter",
+    "segments",
+  ):
+    assert getattr(hint, field) == getattr(main, field)
 
 
 # Docstrings.
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CLASSES)
 def test_docstring_shows_examples_of_every_form(name):
-  prompts = [prompt for prompt, _ in plain.docstring_examples(KINDS[name])]
+  prompts = [prompt for prompt, _ in plain.docstring_examples(CLASSES[name])]
   aligned = [plain.is_aligned(prompt) for prompt in prompts]
   assert aligned.count(False) >= 2
   assert any(aligned) == (f"{name}-aligned" in FORMS)
@@ -81,74 +87,77 @@ def test_docstring_examples_are_what_the_task_answers(name):
       text, width = task.operator.join(operands), len(operands[0])
     else:
       task, text, width = TASKS[name](), prompt, WIDTH
-    wanted = plain.ids(task, prompt), plain.ids(task, output)
-    assert plain.of_text(task, text, width) == wanted, prompt
+    expected = plain.ids(task, prompt), plain.ids(task, output)
+    assert plain.example_of_text(task, text, width) == expected, prompt
 
 
 @functools.cache
-def sampler(task, longest: int):
-  """Training examples of a length, from a key and a static count."""
+def sampler(task, max_length: int):
+  """Training examples of a length, from a seed and a static count."""
 
   @functools.partial(jax.jit, static_argnums=2)
   def sample(key, length, count):
-    numbers = jax.random.uniform(key, (count, task.num_random(longest)))
-    size = Size(jnp.full(task.operands, length), jnp.int32(longest), longest)
-    return jax.vmap(lambda own: task.example(own, size))(numbers)
+    shape = count, task.num_random(max_length)
+    lengths = jnp.full(task.operands, length)
+    size = Size(lengths, jnp.int32(max_length), max_length)
+    make_example = lambda numbers: task.example(numbers, size)
+    return jax.vmap(make_example)(jax.random.uniform(key, shape))
 
-  return lambda key, length, count: jax.tree.map(
-    np.asarray, sample(jax.random.key(key), length, count)
+  return lambda seed, length, count: jax.tree.map(
+    np.asarray, sample(jax.random.key(seed), length, count)
   )
 
 
-@pytest.mark.parametrize("name", plain.HINT_KINDS)
+@every_hint
 def test_docstring_examples_of_hints_are_drawn_like_that(name):
   """A hint draws what it asks: its examples are among very many."""
-  task, found = plain.made(KINDS[name]), []
-  for line, output in plain.docstring_examples(KINDS[name]):
-    prompt, given = line.split("⊥")
-    ids = [plain.ids(task, text) for text in (prompt, given, output)]
-    found.append((prompt, *ids))
-  longest = max(len(prompt) for _, prompt, _, _ in found)
-  for text, prompt, given, output in found:
-    many = sampler(task, longest)(0, len(prompt), 1 << 18)
-    same = (many.prompt.ids[:, : len(prompt)] == prompt).all(axis=1)
-    same &= np.broadcast_to(many.given, same.shape) == len(given)
-    same &= (many.output.ids[:, : len(given)] == given).all(axis=1)
-    assert same.any(), f"{text}: never drawn; choose a shorter example"
-    for told in np.flatnonzero(same):
-      length = many.output.length[told]
-      assert many.output.ids[told, len(given) : length].tolist() == output, text
+  task = plain.make_task(CLASSES[name])
+  cases = []
+  for line, output in plain.docstring_examples(CLASSES[name]):
+    parts = *line.split("⊥"), output
+    cases.append((line, *(plain.ids(task, part) for part in parts)))
+  max_length = max(len(prompt) for _, prompt, _, _ in cases)
+  for line, prompt, given, output in cases:
+    examples = sampler(task, max_length)(0, len(prompt), 1 << 18)
+    outputs = examples.output
+    same = (examples.prompt.ids[:, : len(prompt)] == prompt).all(axis=1)
+    same &= np.broadcast_to(examples.num_given, same.shape) == len(given)
+    same &= (outputs.ids[:, : len(given)] == given).all(axis=1)
+    assert same.any(), f"{line}: never drawn; choose a shorter example"
+    for i in np.flatnonzero(same):
+      scored = outputs.ids[i, len(given) : outputs.length[i]]
+      assert scored.tolist() == output, line
 
 
 # Plain Python.
 
 
-@every_known_form
+@pytest.mark.parametrize("form", KNOWN)
 def test_training_examples_equal_plain_python(form):
-  task, example = FORMS[form], plain.drawn(form).example
+  task, example = FORMS[form], plain.draw_examples(form).example
   for i in range(COUNT):
-    prompt, given, output = plain.parts(example, i)
-    wanted = plain.plain_answer(task, prompt, given)
-    assert plain.words(task, output) == list(wanted), prompt
+    prompt, given, output = plain.split_example(example, i)
+    assert task.symbols(output) == plain.plain_answer(task, prompt, given)
 
 
 @every_form
-def test_examples_have_the_sizes_that_are_said(form):
-  task, found = FORMS[form], plain.drawn(form)
-  example, lengths = found.example, found.lengths
-  said = (task.prompt_size, task.output_size)
-  for tokens, size in zip(example[:2], said, strict=True):
-    own = np.broadcast_to(tokens.length, COUNT)
+def test_examples_have_the_sizes_that_the_task_states(form):
+  task, (example, _, lengths) = FORMS[form], plain.draw_examples(form)
+  # Of its own length where lengths differ, of the width elsewhere.
+  bounds = lengths[:, 0] if task.ragged else np.full(COUNT, WIDTH)
+  sizes = task.prompt_size, task.output_size
+  for tokens, size in zip(example[:2], sizes, strict=True):
+    counts = np.broadcast_to(tokens.length, COUNT)
     assert tokens.ids.shape == (COUNT, size(BOUND))
-    assert tokens.left.shape == tokens.right.shape
     assert tokens.left.shape == (COUNT, size(BOUND), task.axes)
+    assert tokens.right.shape == tokens.left.shape
     assert tokens.ids.dtype == np.int32
-    # Of the own length where lengths differ, of the width elsewhere.
-    own_size = lengths[:, 0] if task.ragged else np.full(COUNT, WIDTH)
-    assert all(n <= size(m) for n, m in zip(own, own_size, strict=True))
-    assert own.max() == size(own_size.max())
+    assert all(
+      n <= size(bound) for n, bound in zip(counts, bounds, strict=True)
+    )
+    assert counts.max() == size(bounds.max())
   for i in range(COUNT):
-    prompt, given, output = plain.parts(example, i)
+    prompt, given, output = plain.split_example(example, i)
     assert all(0 <= token < task.vocab_size for token in prompt + output)
     assert output and task.pad not in prompt + given + output
     if task.ragged:
@@ -159,76 +168,69 @@ def test_examples_have_the_sizes_that_are_said(form):
 
 @every_main_form
 def test_what_a_person_types_is_the_example_that_is_drawn(form):
-  task, example = FORMS[form], plain.drawn(form).example
+  task, example = FORMS[form], plain.draw_examples(form).example
   for i in range(0, COUNT, 7):
-    prompt, _, output = plain.parts(example, i)
-    text = plain.typed(task, prompt)
-    assert plain.of_text(task, text) == (prompt, output)
-    assert plain.of_text(task, f"  {' '.join(text.split())} ")[0] == prompt
+    prompt, _, output = plain.split_example(example, i)
+    text = plain.input_text(task, prompt)
+    assert plain.example_of_text(task, text) == (prompt, output)
+    spaced = f"  {' '.join(text.split())} "
+    assert plain.example_of_text(task, spaced)[0] == prompt
 
 
 # Transducers.
 
-TRANSDUCERS = [form for form in MAIN if hasattr(MAIN[form], "states")]
 
-
-def symbols_of(task):
-  """Digits of the operands that may follow each other: for N×1, by its single
-  digit; [groups][tuples]."""
-  base_ = getattr(task, "base", 10)
-  digits = range(base_)
-  if getattr(task, "short_operand", False):
-    return [[(a, d) for a in digits] for d in range(10)]
-  return [list(itertools.product(digits, repeat=task.operands))]
-
-
-@pytest.mark.parametrize("form", TRANSDUCERS)
+@every_transducer
 def test_states_are_all_that_occur(form):
-  task, reached = MAIN[form], set()
-  outputs = getattr(task, "base", 10)
-  if isinstance(task, SequenceTask):  # they may have tokens of their own
-    outputs = len(task.token_names)
-  for group in symbols_of(task):
-    columns, found = np.array(group).T, {task.initial_state}
+  """For N×1, by its single digit."""
+  task, occurring = MAIN[form], set()
+  digits = range(task.base)
+  num_outputs = task.base if task.of_digits else task.delimiter
+  groups = [[*itertools.product(digits, repeat=task.operands)]]
+  if task.shared_operands:
+    groups = [[(a, digit) for a in digits] for digit in digits]
+  for group in groups:
+    columns, states = np.array(group).T, {task.initial_state}
     while True:
-      steps = [task.step(s, columns) for s in found]
-      new, told = (set(np.ravel(x).tolist()) for x in zip(*steps, strict=True))
-      assert told <= set(range(outputs))
-      if new <= found:
+      steps = [task.step(state, columns) for state in states]
+      following, outputs = (
+        set(np.ravel(x).tolist()) for x in zip(*steps, strict=True)
+      )
+      assert outputs <= set(range(num_outputs))
+      if following <= states:
         break
-      found |= new
-    reached |= found
-  assert sorted(reached) == sorted(task.states)
+      states |= following
+    occurring |= states
+  assert sorted(occurring) == sorted(task.states)
 
 
-@pytest.mark.parametrize("form", TRANSDUCERS)
-def test_a_transducer_says_the_answer(form):
+@every_transducer
+def test_a_transducer_writes_the_answer(form):
   """Digit by digit, from the least significant on; item by item."""
-  task, example = MAIN[form], plain.drawn(form).example
+  task, example = MAIN[form], plain.draw_examples(form).example
   for i in range(COUNT):
-    prompt, _, output = plain.parts(example, i)
-    found = plain.words(task, prompt)
-    if isinstance(task, SequenceTask):
-      state, told = task.initial_state, []
-      for item in prompt if task.anchor == "left" else prompt[::-1]:
-        state, token = task.step(state, [item])
-        told.append(int(token))
-      assert told == output
-      continue
-    if found[0] == "$":
-      operands = plain.operand_texts("".join(found))
+    prompt, _, output = plain.split_example(example, i)
+    symbols, expected = task.symbols(prompt), task.symbols(output)
+    if isinstance(task, NumberTask):
+      operands = plain.operand_texts("".join(symbols))
+      columns = [list(map(int, reversed(text))) for text in operands]
+      width = len(columns[0])
+      columns = [x * width if len(x) < width else x for x in columns]
+    elif task.of_digits:
+      columns = [[*map(int, reversed(symbols)), 0]]  # one digit more
     else:
-      operands = ["0" + "".join(found)]  # one digit more
-    rows = [list(map(int, reversed(text))) for text in operands]
-    width = len(rows[0])
-    rows = [own * width if len(own) < width else own for own in rows]
-    state, told = task.initial_state, []
-    for own in zip(*rows, strict=True):
-      state, digit = task.step(state, own)
-      told.append(str(int(digit)))
-    output = [x for x in plain.words(task, output) if x != "&"]
+      columns = [prompt if task.anchor == "left" else prompt[::-1]]
+    state, outputs = task.initial_state, []
+    for column in zip(*columns, strict=True):
+      state, token = task.step(state, column)
+      outputs.append(int(token))
+    if task.of_digits:
+      outputs = list(map(str, outputs))
+    else:
+      outputs = task.symbols(outputs)
+    expected = [symbol for symbol in expected if symbol != "&"]
     # A classification's only output is the last one.
-    assert told[-len(output) :] == output
+    assert outputs[-len(expected) :] == expected
 
 
 # Sizes.
@@ -244,20 +246,19 @@ def test_bits_of_decimal_lengths():
 @pytest.mark.parametrize("length", (1, 2, 9, 10, 1000))
 @every_main_form
 def test_size_of_a_test_set(form, length):
-  task = MAIN[form]
-  everything = 10**length - 10 ** (length - 1)
-  if not isinstance(task, ArithmeticTask):
-    everything = 10**10
+  task, count = MAIN[form], 10**10
+  if isinstance(task, ArithmeticTask):
+    count = 10**length - 10 ** (length - 1)
   for samples in (1, 50, 1000, 10**9):
-    assert task.num_test_samples(length, samples) == min(everything, samples)
+    assert task.num_test_samples(length, samples) == min(count, samples)
 
 
 @pytest.mark.parametrize("form", ("addition", "parity"))
 def test_operands_have_slack_at_natural_width(form):
-  task = plain.made(type(MAIN[form]), slack=3)
+  task = plain.make_task(type(MAIN[form]), slack=3)
   assert task.natural_width(20) == 23
   with pytest.raises(UsageError, match="arithmetic.slack=-1"):
-    plain.made(type(task), slack=-1)
+    plain.make_task(type(task), slack=-1)
 
 
 # What hints and training sets draw.
@@ -267,20 +268,20 @@ def test_operands_have_slack_at_natural_width(form):
   "length, gaps", [(2, {0}), (3, {1}), (4, {0, 2}), (7, {1, 3}), (8, {0, 2, 4})]
 )
 def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
-  task = plain.made(KINDS["sort_count"], count_gap=4, count_ties=0.25)
+  task = plain.make_task(CLASSES["sort_count"], count_gap=4, count_ties=0.25)
   items = sampler(task, 8)(0, length, 400).prompt.ids[:, :length]
   counts = [sorted(collections.Counter(row).values()) for row in items.tolist()]
-  assert all(len(own) == 2 for own in counts)
-  found = collections.Counter(most - least for least, most in counts)
-  assert set(found) == gaps
+  assert all(len(pair) == 2 for pair in counts)
+  frequencies = collections.Counter(most - least for least, most in counts)
+  assert set(frequencies) == gaps
   if {0, 2} <= gaps:
-    assert 60 < found[0] < 140
+    assert 60 < frequencies[0] < 140
 
 
 def test_repetition_data_draw_few_values():
   few = {}
   for share in (0.0, 0.5):
-    task = KINDS["sort"](alphabet=50, repeat_share=share)
+    task = CLASSES["sort"](alphabet=50, repeat_share=share)
     items = sampler(task, 20)(0, 20, 4000).prompt.ids
     few[share] = np.mean([len(set(row)) <= 2 for row in items.tolist()])
     assert set(items.ravel().tolist()) == set(range(1, 51))
@@ -288,8 +289,8 @@ def test_repetition_data_draw_few_values():
   assert few[0.0] == 0 and 0.035 < few[0.5] < 0.065
 
 
-def test_runs_of_nines_are_as_frequent_as_asked():
-  task = KINDS["increment"](nines_share=0.5)
+def test_runs_of_nines_are_as_frequent_as_the_config_says():
+  task = CLASSES["increment"](nines_share=0.5)
   digits = sampler(task, 6)(0, 6, 4000).prompt.ids - 1
   assert abs(np.mean(digits[:, -1] == 9) - (0.5 + 0.05)) < 0.03
   assert abs(np.mean((digits == 9).all(axis=1)) - 0.5 / 6) < 0.02
@@ -297,26 +298,33 @@ def test_runs_of_nines_are_as_frequent_as_asked():
   assert set(digits[:, 1]) == set(range(10))
 
 
-def test_successors_are_asked_of_items_that_occur_once():
-  task = plain.made(KINDS["sort_successor"], alphabet=4, asks_single=True)
-  found = sampler(task, 6)(0, 5, 4000)
-  items, asked = found.prompt.ids[:, :5], found.output.ids[:, :1]
-  times = (items == asked).sum(axis=1)
-  lone = [1 in collections.Counter(row).values() for row in items.tolist()]
-  lone = np.array(lone)
-  assert 0.1 < lone.mean() < 0.99
-  assert (times[lone] == 1).all() and (times[~lone] > 1).all()
-  place = (items == asked)[lone].argmax(axis=1)
-  assert (abs(np.bincount(place, minlength=5) / lone.sum() - 0.2) < 0.04).all()
+def queried_places(task, count, length):
+  """Items [count, length], how often the queried one occurs, and where."""
+  examples = sampler(task, length)(0, length, count)
+  items = examples.prompt.ids
+  equal = items == examples.output.ids[:, :1]
+  return items.tolist(), equal.sum(axis=1), equal.argmax(axis=1)
+
+
+def test_successors_are_of_items_that_occur_once():
+  hint = CLASSES["sort_successor"]
+  task = plain.make_task(hint, alphabet=4, asks_single=True)
+  items, times, place = queried_places(task, 4000, 5)
+  has_single = np.array(
+    [1 in collections.Counter(row).values() for row in items]
+  )
+  assert 0.1 < has_single.mean() < 0.99
+  assert (times[has_single] == 1).all() and (times[~has_single] > 1).all()
+  shares = np.bincount(place[has_single], minlength=5) / has_single.sum()
+  assert (abs(shares - 0.2) < 0.04).all()
 
 
 def test_hints_ask_about_any_item_and_give_any_part():
-  task = plain.made(KINDS["sort_successor"], repeat_share=0.0)
-  found = sampler(task, 4)(0, 4, 4000)
-  items, asked = found.prompt.ids, found.output.ids[:, :1]
-  distinct = np.array([len(set(row)) == 4 for row in items.tolist()])
-  place = np.bincount((items == asked)[distinct].argmax(axis=1), minlength=4)
-  assert (abs(place / distinct.sum() - 0.25) < 0.04).all()
-  task = plain.made(KINDS["sort_fill"])
-  given = sampler(task, 3)(0, 3, 4000).given
-  assert (abs(np.bincount(given) / 4000 - 0.25) < 0.04).all()
+  task = plain.make_task(CLASSES["sort_successor"], repeat_share=0.0)
+  items, _, place = queried_places(task, 4000, 4)
+  distinct = np.array([len(set(row)) == 4 for row in items])
+  shares = np.bincount(place[distinct], minlength=4) / distinct.sum()
+  assert (abs(shares - 0.25) < 0.04).all()
+  task = plain.make_task(CLASSES["sort_fill"])
+  num_given = sampler(task, 3)(0, 3, 4000).num_given
+  assert (abs(np.bincount(num_given) / 4000 - 0.25) < 0.04).all()

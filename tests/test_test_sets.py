@@ -12,7 +12,7 @@ import pytest
 
 from lengthgen_jax.config import default_config
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.sequences import SequenceTask
+from lengthgen_jax.tasks.automata import SequenceTask
 from lengthgen_jax.tasks.task import Size
 
 # A grid's examples grow with the square; they are in test_multiply_long.py.
@@ -77,7 +77,7 @@ def prompts(form: str, length: int):
   for number, cell in enumerate(cells):
     if cell[1] in variants(task, cell[0], length):
       own = jax.tree.map(lambda x, n=number: x[n], everything)
-      found[cell] = [plain.parts(own, i)[::2] for i in range(SAMPLES)]
+      found[cell] = [plain.split_example(own, i)[::2] for i in range(SAMPLES)]
   return found
 
 
@@ -335,7 +335,7 @@ def test_sets_are_what_they_say(form, length):
   task = MAIN[form]
   units = task.units(length)
   for (name, how), examples in prompts(form, length).items():
-    texts = [plain.words(task, prompt) for prompt, _ in examples]
+    texts = [task.symbols(prompt) for prompt, _ in examples]
     if texts[0][0] == "$":
       found = [plain.operand_texts("".join(text)) for text in texts]
       width = task.natural_width(units)
@@ -359,7 +359,7 @@ def test_answers_equal_plain_python(form, length):
   for examples in prompts(form, length).values():
     for prompt, output in examples[:: 1 if length <= 60 else 20]:
       wanted = plain.plain_answer(task, prompt)
-      assert plain.words(task, output) == list(wanted), prompt
+      assert task.symbols(output) == list(wanted), prompt
 
 
 @pytest.mark.parametrize("form", MAIN)

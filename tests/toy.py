@@ -21,7 +21,7 @@ BAD_UPDATE = 2  # losses are finite, a round's last gradient is not
 BAD_START = 3  # BAD_LOSS in the first attempt
 HOPELESS = 4  # finite, and never right
 
-WANTED = (0.5, 1.0, -1.0, 2.0)
+SOLUTION = (0.5, 1.0, -1.0, 2.0)
 
 
 class Points(NamedTuple):
@@ -84,7 +84,7 @@ class Toy:
   def wrong_by(self, params, scaffold, batch, head):
     """How far answers are off."""
     answer = batch.inputs @ params["trunk"] + params[head]["offset"]
-    error = answer - batch.inputs @ jnp.array(WANTED) - self.heads.index(head)
+    error = answer - batch.inputs @ jnp.array(SOLUTION) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
   def activation_bytes(self, batch, scaffold, sparse_plan):

@@ -1,26 +1,38 @@
 """This module computes attention bias calibration: mean attention in, lines
 out.
 
-All functions but `compact` are pure. ABC paper, section 5 and Algorithm 1:
-average the attention of a model that interpolates along every line of some
-directions, keep the lines that stand out, and use them as the bias of a new
-model at any size. Two things are ours. Lines may be anchored to operands
-instead of the whole matrix, so that they mean the same at every width. And a
-line is kept only if it stands out under every condition (widths and operand
-lengths) under which attention was collected, so that low thresholds suffice.
+ABC paper, section 5 and Algorithm 1: average the attention of a model that
+interpolates along every line of some directions, keep the lines that stand out,
+and use them as the bias of a new model at any size. Two things are ours. Lines
+may be anchored to operands instead of the whole matrix, so that they mean the
+same at every width. And a line is kept only if it stands out under every
+condition (widths and operand lengths) under which attention was collected, so
+that low thresholds suffice.
+
+In order: `candidate_lines` lists what is tested, `calibrate` tests it,
+`within_reach` and `outputs_in_first_layer` leave out what a certificate could
+not try all cases of, and `compact` makes a bias of the rest.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.candidates import Candidates
-from lengthgen_jax.attention.lines import SiteLines, open_cells
-from lengthgen_jax.coordinates import PAD, Coordinates
+from lengthgen_jax.attention.lines import (
+  ANY,
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Lines,
+  SiteLines,
+  open_cells,
+)
+from lengthgen_jax.coordinates import PAD, Array, Coordinates
 
 CHOICES = {
   "line": ("mean", "sum"),
@@ -60,142 +72,327 @@ class Rule:
   min_cells: float = 0.5
 
 
-class Condition(NamedTuple):
-  """A condition is the mean attention of samples of one width and length.
+class MeanAttention(NamedTuple):
+  """The mean attention of samples of one condition, a width and a length.
 
   Attributes:
-    attention: [N, H, T, S] mean softmax weights or raw scores.
+    values: [N, H, T, S] mean softmax weights or raw scores.
     used: [T] bool, the rows that count.
     rows: Coordinates of the T rows, the same for all samples.
     keys: Coordinates of the S keys.
   """
 
-  attention: jax.Array
-  used: jax.Array
+  values: Array
+  used: Array
   rows: Coordinates
   keys: Coordinates
 
 
-class Verdict(NamedTuple):
-  """A verdict holds what was measured of all candidates: float32 or bool [N, H,
-  C].
+class Selection(NamedTuple):
+  """What was measured of C candidate lines, [N, H, C], and which are kept.
 
   Attributes:
-    value: the bias on the line.
-    strength: d_l, the mean over conditions.
-    score: the least z-score (or multiple of random mass) over conditions.
-    keep: whether the line stands out under every condition.
+    value: float32, the bias on the line.
+    strength: float32, d_l, the mean over conditions.
+    score: float32, the least z-score (or multiple of random mass) over
+      conditions.
+    keep: bool, whether the line stands out under every condition.
   """
 
-  value: jax.Array
-  strength: jax.Array
-  score: jax.Array
-  keep: jax.Array
+  value: Array
+  strength: Array
+  score: Array
+  keep: Array
+
+
+# Candidates.
+
+
+def candidate_lines(
+  rows: Coordinates,
+  keys: Coordinates,
+  row_segment: int,
+  steps: Sequence[int],
+  absolute: bool,
+  ends: Collection[int],
+  end_steps: Sequence[int] | None = None,
+) -> Lines:
+  """Lists every line of the given directions that meets a cell, Lines [C].
+
+  Args:
+    rows, keys: Coordinates [1, L] of the largest condition, on the host.
+    row_segment: the segment whose rows have these lines, or ANY.
+    steps: Δ values, the papers' column steps per row; with two axes, each of
+      the key's axes follows the row's same axis by one of them.
+    absolute: whether to list the papers' lines: one segment over everything,
+      anchored left for Δ >= 0 and right for Δ < 0.
+    ends: segments (or WHOLE) whose right end is known when a row is computed,
+      so that lines may be anchored there. The output is none of them: its end
+      comes last.
+    end_steps: Δ values of those segments, where a model reads its prompt in
+      self-attention; None: the same as `steps`.
+  """
+  rows, keys = jax.tree.map(np.asarray, (rows, keys))
+  occupied = rows.segment[0] != PAD
+  selected = occupied if row_segment == ANY else rows.segment[0] == row_segment
+  segments = (
+    [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
+  )
+  lines = []
+  for segment in segments:
+    segment_steps = end_steps if end_steps and segment in ends else steps
+    for anchor in (LEFT, RIGHT) if segment in ends else (LEFT,):
+      key_offsets = _key_offsets(keys, segment, anchor)
+      row_offsets = rows.left[0]
+      if segment == WHOLE:
+        row_offsets = _on_first_axis(rows.index, rows.axes)
+      split_by_sign = absolute and segment in ends
+      for matrix in _matrices(
+        key_offsets, segment_steps, anchor, split_by_sign
+      ):
+        # These are all intercepts that occur: key's offset - M · row's.
+        row_steps = row_offsets[selected] @ matrix.T
+        intercepts = key_offsets[None] - row_steps[:, None]
+        for intercept in np.unique(
+          intercepts.reshape(-1, intercepts.shape[-1]), axis=0
+        ):
+          lines.append((row_segment, segment, anchor, matrix, intercept))
+  columns = zip(*lines, strict=True)
+  return Lines(*(np.array(column, np.int32) for column in columns))
+
+
+def _key_offsets(keys: Coordinates, segment: int, anchor: int) -> np.ndarray:
+  """Returns the offsets [S', A] of a segment's keys from an anchor."""
+  if segment == WHOLE:
+    index = keys.index if anchor == LEFT else keys.index_right()[0]
+    offsets, in_segment = _on_first_axis(index, keys.axes), keys.segment != PAD
+  else:
+    offsets = keys.left[0] if anchor == LEFT else keys.right[0]
+    in_segment = keys.segment == segment
+  return np.asarray(offsets)[np.asarray(in_segment)[0]]
+
+
+def _on_first_axis(index: Array, axes: int) -> np.ndarray:
+  """Returns offsets [L, A] along one segment over everything."""
+  return np.asarray(index)[:, None] * (np.arange(axes) == 0)
+
+
+def _matrices(
+  offsets: np.ndarray, steps: Sequence[int], anchor: int, split_by_sign: bool
+) -> list[np.ndarray]:
+  """Returns the matrix M of every direction.
+
+  An axis along which all keys have the same offset is not followed. If split by
+  sign, each direction belongs to one anchor.
+  """
+  extends = [len(np.unique(axis_offsets)) > 1 for axis_offsets in offsets.T]
+  choices = [steps if extent else (0,) for extent in extends]
+  sign = 1 if anchor == LEFT else -1
+  return [
+    sign * np.diag(step)
+    for step in itertools.product(*choices)
+    if not split_by_sign or (step[0] < 0) == (anchor == RIGHT)
+  ]
+
+
+# Which of them stand out.
 
 
 def calibrate(
-  conditions: Sequence[Condition], lines: Candidates, causal: bool, rule: Rule
-) -> Verdict:
+  attention: Sequence[MeanAttention], lines: Lines, causal: bool, rule: Rule
+) -> Selection:
   """Tests all candidates under all conditions; pure and jittable.
 
   Args:
-    conditions: the measured attention, a Condition for each width and length.
+    attention: a MeanAttention for each condition.
     lines: the C candidates.
     causal: whether only cells at or before the row count (self-attention).
     rule: how to measure, keep and value.
-
-  Returns:
-    Verdict with [N, H, C] arrays.
   """
-  measured = [
-    _measure(condition, lines, causal, rule) for condition in conditions
-  ]
-  strength, score, exists = map(jnp.stack, zip(*measured, strict=True))
-  keep = (exists & (score > rule.threshold)).all(axis=0)
-  strength = jnp.where(exists, strength, 0.0).mean(axis=0)
+  measured = [_measure(mean, lines, causal, rule) for mean in attention]
+  strength, score, is_long = map(jnp.stack, zip(*measured, strict=True))
+  keep = (is_long & (score > rule.threshold)).all(axis=0)
+  strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
   if rule.maximum == "head":
     value = strength - strength.max(axis=-1, keepdims=True)
   elif rule.maximum == "direction":
-    peers = jnp.where(lines.direction, strength[..., None, :], -jnp.inf)
-    value = strength - peers.max(axis=-1)
-  return Verdict(value, strength, score.min(axis=0), keep)
+    same = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
+    peers = same(lines.segment) & same(lines.anchor) & same(lines.matrix)
+    peer_strength = jnp.where(peers, strength[..., None, :], -jnp.inf)
+    value = strength - peer_strength.max(axis=-1)
+  return Selection(value, strength, score.min(axis=0), keep)
 
 
 def _measure(
-  condition: Condition, lines: Candidates, causal: bool, rule: Rule
+  attention: MeanAttention, lines: Lines, causal: bool, rule: Rule
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns strength, score and eligibility [N, H, C] under one condition."""
-  attention, used, rows, keys = condition
+  """Returns strength, score, and which lines cross enough rows, [N, H, C],
+  under one condition."""
+  values, used, rows, keys = attention
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
     counted &= keys.index <= rows.index[:, None]
-  lines_of_one_head = Candidates(
-    *(jnp.asarray(x)[None, :, None] for x in lines)
-  )
-  cells = open_cells(lines_of_one_head, rows, keys)[0, 0] & counted
+  lines_as_heads = Lines(*(jnp.asarray(x)[None, :, None] for x in lines))
+  cells = open_cells(lines_as_heads, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
-  flat_attention = attention.reshape(*attention.shape[:2], -1)
-  total = jnp.einsum(
-    "nhx,cx->nhc", flat_attention, on_line, precision="highest"
-  )
+  flat_values = values.reshape(*values.shape[:2], -1)
+  total = jnp.einsum("nhx,cx->nhc", flat_values, on_line, precision="highest")
   count = on_line.sum(axis=1)
   mean = total / jnp.maximum(count, 1.0)
   strength = total if rule.line == "sum" else mean
   exists = count > 0
-  long_enough = exists & (count >= rule.min_cells * used.sum())
+  is_long = exists & (count >= rule.min_cells * used.sum())
   if rule.rule == "mass":
-    random_mass = jnp.where(counted, attention, 0.0).sum((2, 3)) / counted.sum()
+    random_mass = jnp.where(counted, values, 0.0).sum((2, 3)) / counted.sum()
     score = mean / jnp.maximum(random_mass, 1e-9)[..., None]
   else:
-    eligible = long_enough if rule.statistics == "long" else exists
-    members = _statistics_over(strength, eligible, rule.statistics)
+    if rule.statistics == "distinct":
+      members = _distinct(jnp.where(exists, strength, 0.0))
+    else:
+      members = is_long if rule.statistics == "long" else exists
+      members = jnp.broadcast_to(members, strength.shape)
     size = jnp.maximum(members.sum(-1, keepdims=True), 1)
     mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / size
-    squares = jnp.where(members, (strength - mu) ** 2, 0.0).sum(
-      -1, keepdims=True
-    )
-    score = (strength - mu) / jnp.maximum(jnp.sqrt(squares / size), 1e-9)
+    squares = jnp.where(members, (strength - mu) ** 2, 0.0)
+    sigma = jnp.sqrt(squares.sum(-1, keepdims=True) / size)
+    score = (strength - mu) / jnp.maximum(sigma, 1e-9)
   score = jnp.where(exists, score, -jnp.inf)
-  return strength, score, jnp.broadcast_to(long_enough, score.shape)
+  return strength, score, jnp.broadcast_to(is_long, score.shape)
 
 
-def _statistics_over(
-  strength: jax.Array, exists: jax.Array, which: str
-) -> jax.Array:
-  """Returns which lines μ and σ are taken over, [N, H, C] bool."""
-  if which != "distinct":
-    return jnp.broadcast_to(exists, strength.shape)
-  strengths = jnp.where(exists, strength, 0.0)
-  order = jnp.argsort(strengths, axis=-1)
-  sorted_strengths = jnp.take_along_axis(strengths, order, axis=-1)
-  is_first = jnp.diff(sorted_strengths, axis=-1, prepend=jnp.nan) != 0
+def _distinct(strength: jax.Array) -> jax.Array:
+  """Marks one of each of a head's non-zero strengths, [N, H, C] bool."""
+  order = jnp.argsort(strength, axis=-1)
+  ascending = jnp.take_along_axis(strength, order, axis=-1)
+  is_first = jnp.diff(ascending, axis=-1, prepend=jnp.nan) != 0
   is_first = jnp.take_along_axis(is_first, jnp.argsort(order, axis=-1), axis=-1)
-  return is_first & (strengths != 0)
+  return is_first & (strength != 0)
+
+
+# Lines of models that can be certified.
+
+
+class PlacedTask(Protocol):
+  """A task that is a transducer, or a grid: it knows what stands where."""
+
+  axes: int
+  shared_operands: Collection[int]
+
+  @property
+  def target_segment(self) -> int: ...
+  @property
+  def segment_axes(self) -> tuple[int, ...]: ...
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, ...] | None: ...
+
+
+def within_reach(
+  lines: Lines, keys: Coordinates, task: PlacedTask, reach: int
+) -> np.ndarray:
+  """Marks the lines that keep small what a row depends on, [2, C] bool.
+
+  The first row of the result is for the first layer, the second for later
+  layers. Lines at fixed places may lead to marks, or to digits that all places
+  share (N×1's single one), not to live digits or outputs. Lines to outputs
+  reach at most `reach` rows back. The start token is a mark in the first layer
+  alone: later its key is the state of the first row, which has seen live
+  digits. On a grid, outputs are at most `reach` cells away along either axis.
+  So are digits of operands, which are followed from the right end; of an
+  operand along the grid's rows, only the row's own digit is seen.
+
+  Args:
+    lines: candidates [C].
+    keys: Coordinates [1, L] of the condition that they are from.
+    task: says which token stands where.
+    reach: how many rows back; 1 is the row's own input and the one before.
+  """
+  layers = []
+  for _, segment, anchor, matrix, intercept in zip(*lines, strict=True):
+    # A line follows all axes along which its segment extends.
+    is_operand = 0 <= segment < task.target_segment
+    axes = [*range(task.axes)]
+    if is_operand:
+      axes = [task.segment_axes[segment] if task.segment_axes else 0]
+    is_fixed = any(not matrix[axis, axis] for axis in axes)
+    offset = intercept[axes]
+    in_later_layers = segment != task.target_segment + 1  # the start token
+    if segment == task.target_segment:
+      near = offset[0] >= -1 - reach
+      if task.axes > 1:
+        near = (abs(offset) <= reach).all()
+      in_first_layer = near and not is_fixed
+    elif is_fixed and is_operand:
+      size = int(np.sum(np.asarray(keys.segment[0]) == segment))
+      ends = int(offset[0]), size - 1 - int(offset[0])
+      left, right = ends if anchor == LEFT else ends[::-1]
+      place = task.operand_place(int(segment), left, right)
+      in_first_layer = place is None or place[0] in task.shared_operands
+    elif is_operand and task.axes > 1:
+      farthest = reach if axes[-1] == task.axes - 1 else 0
+      in_first_layer = (
+        anchor == RIGHT and matrix.max() == 1 and abs(offset[0]) <= farthest
+      )
+    else:
+      in_first_layer = True
+    layers.append((in_first_layer, in_first_layer and in_later_layers))
+  return np.array(layers).T
+
+
+def outputs_in_first_layer(
+  selection: Selection, lines: Lines, target_segment: int
+) -> Selection:
+  """Moves a grid's lines to outputs into the first layer.
+
+  The heads that have such a line in the first layer in which any head has it
+  have it in layer 0 afterwards. In a later layer its keys have seen the cells
+  before those, and so on to the start.
+
+  Args:
+    selection: of host arrays.
+    lines: the C candidates.
+    target_segment: number of the output's segment.
+  """
+  to_output = lines.segment == target_segment
+  first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
+
+  def moved(field: Array) -> np.ndarray:
+    values = np.array(field)
+    of_first_layer = values[first_layer, :, np.arange(len(first_layer))].T
+    values[0] = np.where(to_output, of_first_layer, values[0])
+    return values
+
+  selection = Selection(*map(moved, selection))
+  selection.keep[1:] &= ~to_output
+  return selection
 
 
 def compact(
-  lines: Candidates, verdicts: Sequence[Verdict], layers: str, empty: str
+  lines: Lines,
+  selections: Sequence[Selection],
+  layers: str,
+  empty_heads: str,
 ) -> SiteLines:
   """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K], on the
   host.
 
   Args:
     lines: the C candidates.
-    verdicts: a Verdict per seed.
+    selections: a Selection per seed.
     layers: "each" layer keeps its own lines, or the "last" one's serve all.
-    empty: heads without a line are "transparent" or "closed".
+    empty_heads: heads without a line are "transparent" or "closed".
   """
-  keep = np.stack([np.asarray(verdict.keep) for verdict in verdicts])
-  value = np.stack([np.asarray(verdict.value) for verdict in verdicts])
+  keep = np.stack([np.asarray(selection.keep) for selection in selections])
+  value = np.stack([np.asarray(selection.value) for selection in selections])
   if layers == "last":
     keep, value = keep[:, -1:], value[:, -1:]
   size = max(int(keep.sum(-1).max()), 1)
   order = np.argsort(~keep, axis=-1, kind="stable")[..., :size]
   pick = lambda x: np.take_along_axis(x, order, axis=-1)
   return SiteLines(
-    *(np.asarray(column)[order] for column in lines),
+    *lines.take(order),
     value=pick(value).astype(np.float32),
     valid=pick(keep),
-    transparent=~keep.any(-1) & (empty == "transparent"),
+    transparent=np.logical_and(~keep.any(-1), empty_heads == "transparent"),
   )

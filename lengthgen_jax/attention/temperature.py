@@ -120,7 +120,7 @@ def by_site(
     noise: rng.Noise in training.
   """
   visible = batch.rows.index[None] + 1
-  items = batch.items[:, None]
+  items = batch.prompt_length[:, None]
   if batch.source is None:
     site_sizes = {"self": sizes(config, items, visible)}
   else:

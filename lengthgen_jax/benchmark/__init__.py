@@ -1,1 +1,1 @@
-"""Benchmarks time programs and estimate what they cost on a device."""
+"""Benchmarks time this program on the device at hand."""

@@ -1,169 +1,175 @@
-"""Cases are programs to time. They are timed in turns, so that other load on
-the machine slows all of them alike."""
+"""Cases are compiled, and timed in turns, so that other load on the machine
+slows all of them alike."""
 
 import contextlib
-import dataclasses
+import math
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
+from jax.extend import core
 
-from lengthgen_jax.benchmark import device
-from lengthgen_jax.benchmark.cost import Cost, cost
+from lengthgen_jax import memory
 
-GB = 1 << 30  # bytes
+GIB = 1 << 30
+SQUARE_SIZES = (1024, 2048)  # of the matrices that measure the peak
 
 
-@dataclasses.dataclass
-class Case:
+class Case(NamedTuple):
   """A Case is a program to time.
 
   Attributes:
-    name: of the bench, in rows.
-    way: the variant; it differs between the cases of a bench.
+    benchmark: its name in rows.
+    variant: what differs between the cases that are compared.
     function: a function that jax.jit can compile; or, where `arguments` is
-      empty, a function without arguments that ends when its work is done.
+      empty, a function without arguments that returns when its work is done.
     arguments: of the function.
+    length: of the inputs in digits or items, where the benchmark varies it.
     steps, samples, tokens: numbers of these in one run.
-    length: of the inputs, as people count it, where the bench varies it.
-    loops: as in cost.cost.
-    guess: expected seconds of a run of a function without arguments.
-    flops: operations of such a run, 0 where they are not known.
-    memory: bytes that such a function needs, 0 where they are not known.
+    trips: how often the program's loop of traced length runs, or 1 without one;
+      0 where FLOPs are not counted.
     threads: number of CPUs that the run may use, 0 for all.
+    memory: bytes that a function without arguments needs.
   """
 
-  name: str
-  way: str
+  benchmark: str
+  variant: str
   function: Callable[..., Any]
   arguments: tuple = ()
+  length: int | None = None
   steps: int = 0
   samples: int = 0
   tokens: int = 0
-  length: int | None = None
-  loops: tuple[int, ...] = ()
-  guess: float = 1.0
-  flops: float = 0.0
-  memory: int = 0
+  trips: int = 0
   threads: int = 0
+  memory: int = 0
 
   @property
   def title(self) -> str:
-    """Returns the name, the length and the variant as one text."""
+    """Returns the benchmark, the length and the variant as one text."""
     length = "" if self.length is None else str(self.length)
-    return " ".join(filter(None, (self.name, length, self.way)))
-
-  def cost(self) -> Cost | None:
-    """Returns the cost of a run; None of a function without arguments."""
-    if not self.arguments:
-      return None
-    return cost(self.function, self.arguments, self.loops)
+    return " ".join(filter(None, (self.benchmark, length, self.variant)))
 
 
-@dataclasses.dataclass
-class Ready:
-  """A Ready is a case that is compiled and can be timed.
+class Program(NamedTuple):
+  """A Program is a case that is compiled and ran once.
 
   Attributes:
     case: the case.
-    go: runs the program once, to the end.
-    compile_seconds: of tracing and compilation; of a function without
-      arguments, the seconds that its first run took longer than the median.
-    memory: bytes that the program needs at once; 0 if they are not known.
-    wall, cpu: seconds of every run: wall-clock time, and CPU time of all
-      threads.
+    run: runs the program once, to the end.
+    compile_seconds: of tracing and compilation; 0 without arguments.
+    flops: of the matrix products of a run; 0 where they are not counted.
+    memory: bytes that the program needs at once.
+    wall_seconds, cpu_seconds: of every timed run; CPU time is of all threads.
   """
 
   case: Case
-  go: Callable[[], Any]
+  run: Callable[[], Any]
   compile_seconds: float
+  flops: float
   memory: int
-  wall: list[float] = dataclasses.field(default_factory=list)
-  cpu: list[float] = dataclasses.field(default_factory=list)
-
-  @property
-  def seconds(self) -> float:
-    """Returns the median of the runs' wall-clock seconds."""
-    return float(np.median(self.wall))
+  wall_seconds: list[float]
+  cpu_seconds: list[float]
 
 
-def prepare(case: Case) -> Ready:
+def compile_case(case: Case) -> Program:
   """Compiles a case and runs it once.
 
   Raises:
     MemoryError: the program needs more memory than is free.
   """
   with on_threads(case.threads):
-    clock = time.perf_counter()
-    if not case.arguments:
-      case.function()
-      return Ready(case, case.function, time.perf_counter() - clock, 0)
-    compiled = jax.jit(case.function).lower(*case.arguments).compile()
-    seconds = time.perf_counter() - clock
-    usage, memory = compiled.memory_analysis(), 0
-    if usage is not None:
-      memory = usage.temp_size_in_bytes + usage.argument_size_in_bytes
-      memory += usage.output_size_in_bytes - usage.alias_size_in_bytes
-    free = device.free_memory()
-    if memory > free:
-      raise MemoryError(f"needs {memory / GB:.0f} GB, {free / GB:.0f} free")
-    go = lambda: jax.block_until_ready(compiled(*case.arguments))
-    go()
-    return Ready(case, go, seconds, memory)
+    seconds, flops, needed, run = 0.0, 0.0, case.memory, case.function
+    if case.arguments:
+      start = time.perf_counter()
+      traced = jax.jit(case.function).trace(*case.arguments)
+      compiled = traced.lower().compile()
+      seconds = time.perf_counter() - start
+      flops = case.trips * matmul_flops(traced.jaxpr.jaxpr)
+      if usage := compiled.memory_analysis():
+        needed = usage.temp_size_in_bytes + usage.argument_size_in_bytes
+        needed += usage.output_size_in_bytes - usage.alias_size_in_bytes
+      run = lambda: jax.block_until_ready(compiled(*case.arguments))
+    free = memory.free_bytes()
+    if needed > free:
+      raise MemoryError(f"needs {needed / GIB:.0f} GiB, {free / GIB:.0f} free")
+    run()
+    return Program(case, run, seconds, flops, needed, [], [])
 
 
-def in_turns(cases: list[Ready], repeats: int, seconds: float) -> None:
-  """Times every case once in each round of `repeats` rounds; after two rounds
-  no further one begins when `seconds` have passed."""
-  start = time.perf_counter()
-  for turn in range(repeats):
-    if turn > 1 and time.perf_counter() - start > seconds:
-      return
-    for ready in cases:
-      with on_threads(ready.case.threads):
-        wall, cpu = time.perf_counter(), time.process_time()
-        ready.go()
-        ready.wall.append(time.perf_counter() - wall)
-        ready.cpu.append(time.process_time() - cpu)
-  for ready in cases:
-    if not ready.case.arguments and not ready.case.flops:
-      # The first run of such a function compiles what it needs.
-      ready.compile_seconds = max(ready.compile_seconds - ready.seconds, 0.0)
+def matmul_flops(jaxpr: core.Jaxpr) -> float:
+  """Returns the additions and multiplications of a jaxpr's matrix products.
 
-
-def row(ready: Ready, cost: Cost | None) -> dict:
-  """Returns the row of bench.json for a case that was timed.
-
-  Args:
-    ready: the case and its times.
-    cost: of a run; None of a function without arguments.
+  A while loop's body counts once, a scan's as often as it runs. XLA's own
+  analysis of costs counts that once too, and a batch is a scan of microbatches.
   """
-  case, seconds = ready.case, ready.seconds
-  flops = case.flops if cost is None else cost.flops
-  fields = {
-    "bench": case.name,
-    "way": case.way,
+  flops = 0.0
+  for equation in jaxpr.eqns:
+    inner = [
+      matmul_flops(getattr(part, "jaxpr", part))
+      for part in core.jaxprs_in_params(equation.params)
+    ]
+    match equation.primitive.name:
+      case "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        left, result = equation.invars[0].aval, equation.outvars[0].aval
+        assert isinstance(left, ShapedArray) and isinstance(result, ShapedArray)
+        summed = math.prod(left.shape[axis] for axis in contracted)
+        flops += 2.0 * summed * math.prod(result.shape)
+      case "cond":
+        flops += max(inner)
+      case "scan":
+        flops += equation.params["length"] * sum(inner)
+      case _:
+        flops += sum(inner)
+  return flops
+
+
+def time_in_turns(
+  programs: list[Program], repeats: int, deadline: float
+) -> None:
+  """Runs every program once in each of `repeats` rounds.
+
+  After the first one, no round begins when time.perf_counter() is beyond the
+  deadline.
+  """
+  for repeat in range(repeats):
+    if repeat and time.perf_counter() > deadline:
+      return
+    for program in programs:
+      with on_threads(program.case.threads):
+        wall, cpu = time.perf_counter(), time.process_time()
+        program.run()
+        program.wall_seconds.append(time.perf_counter() - wall)
+        program.cpu_seconds.append(time.process_time() - cpu)
+
+
+def make_row(program: Program) -> dict:
+  """Returns the row of bench.json for a program that was timed."""
+  case = program.case
+  return {
+    "benchmark": case.benchmark,
+    "variant": case.variant,
     "length": case.length,
-    "seconds": seconds,  # of one run, the median
-    "fastest": min(ready.wall),
-    "slowest": max(ready.wall),
-    "goes": len(ready.wall),
-    "cpu_seconds": float(np.median(ready.cpu)),
+    "seconds": float(np.median(program.wall_seconds)),  # of one run
+    "fastest": min(program.wall_seconds),
+    "slowest": max(program.wall_seconds),
+    "repeats": len(program.wall_seconds),
+    "cpu_seconds": float(np.median(program.cpu_seconds)),
     "steps": case.steps,
     "samples": case.samples,
     "tokens": case.tokens,
-    "flops": flops,
-    "compile_seconds": ready.compile_seconds,
-    "memory": ready.memory,
+    "flops": program.flops,
+    "compile_seconds": program.compile_seconds,
+    "memory": program.memory,
     "threads": case.threads,
   }
-  if cost is not None and case.steps and not case.threads:
-    # The seconds that the matrix products take by themselves.
-    fields["product_seconds"] = device.of_products(cost.products)
-  return fields
 
 
 @contextlib.contextmanager
@@ -186,3 +192,44 @@ def _bind(cpus: list[int]) -> None:
   for thread in os.listdir("/proc/self/task"):
     with contextlib.suppress(ProcessLookupError):
       os.sched_setaffinity(int(thread), cpus)
+
+
+# The device.
+
+
+def describe_device(dtype: str) -> dict:
+  """Returns the names and numbers of this machine that bench.json records.
+
+  Args:
+    dtype: of the matrix products whose "peak_flops" per second are measured.
+  """
+  device = jax.devices()[0]
+  is_cpu = device.platform == "cpu"
+  has_affinity = hasattr(os, "sched_getaffinity")
+  return {
+    "device": cpu_name() if is_cpu else device.device_kind,
+    "devices": jax.device_count(),
+    "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
+    "load": os.getloadavg()[0],
+    "jax": jax.__version__,
+    "peak_flops": peak_flops(dtype),
+  }
+
+
+def cpu_name() -> str:
+  """Returns the name of the CPU as Linux has it, "CPU" elsewhere."""
+  file = pathlib.Path("/proc/cpuinfo")
+  lines = file.read_text().splitlines() if file.exists() else []
+  names = [line for line in lines if line.startswith("model name")]
+  return names[0].partition(":")[2].strip() if names else "CPU"
+
+
+def peak_flops(dtype: str) -> float:
+  """Measures the FLOP/s of the fastest product of two square matrices."""
+  rates = []
+  for size in SQUARE_SIZES:
+    x = jnp.ones((size, size), dtype)
+    product = compile_case(Case("peak", "", lambda x: x @ x, (x,), trips=1))
+    time_in_turns([product], 5, math.inf)
+    rates.append(product.flops / min(product.wall_seconds))
+  return max(rates)

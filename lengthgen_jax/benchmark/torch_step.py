@@ -134,9 +134,9 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
     return out.transpose(1, 2).flatten(2)
 
   def apply(x, memory):
-    out = attend(*self_qkv(x).chunk(3, -1), True)
+    out = attend(*self_qkv(x).chunk(3, -1), causal=True)
     x = norms[0](x + dropout(self_out(out)))
-    out = attend(query(x), *cross_kv(memory).chunk(2, -1), False)
+    out = attend(query(x), *cross_kv(memory).chunk(2, -1), causal=False)
     x = norms[1](x + dropout(cross_out(out)))
     return norms[2](x + dropout(wo(functional.relu(wi(x)))))
 
@@ -153,7 +153,10 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
   ], apply
 
 
-def step(
+MODELS = {"stock": stock, "fast": fast}
+
+
+def make_step(
   kind: str,
   shape: ModelConfig,
   train: TrainConfig,
@@ -163,7 +166,7 @@ def step(
   """Returns a function that takes one training step with Adam.
 
   Args:
-    kind: "stock" or "fast".
+    kind: key of MODELS.
     shape: sizes of the model.
     train: its learning_rate, adam_b1, adam_b2 and adam_eps are used.
     batch: source, inputs and target [B, L], integers.
@@ -176,7 +179,7 @@ def step(
   from torch.nn import functional
 
   torch.manual_seed(0)
-  modules, forward = {"stock": stock, "fast": fast}[kind](shape)
+  modules, forward = MODELS[kind](shape)
   optimizer = torch.optim.Adam(
     modules.parameters(),
     train.learning_rate,
@@ -188,7 +191,7 @@ def step(
   if kind == "stock":
     source, inputs = source.T.contiguous(), inputs.T.contiguous()
 
-  def go() -> float:
+  def step() -> float:
     torch.set_num_threads(threads)
     optimizer.zero_grad()
     logits = forward(source, inputs)
@@ -197,4 +200,4 @@ def step(
     optimizer.step()
     return loss.item()
 
-  return go
+  return step

@@ -293,7 +293,7 @@ def _contexts(
   batch: packing.Batch,
 ) -> np.ndarray:
   """Returns the contexts [B, columns] that inputs have at a row."""
-  outputs, first = np.asarray(batch.target), int(batch.first[0])
+  outputs, first = np.asarray(batch.target), int(batch.first_scored[0])
   return gather_contexts(
     transducer,
     view,
@@ -387,7 +387,7 @@ def check_task(
   Raises:
     UsageError: the task is something else.
   """
-  task, first = experiment.task, int(np.asarray(batch.first)[0])
+  task, first = experiment.task, int(np.asarray(batch.first_scored)[0])
   target = np.asarray(batch.target)
   state = np.full(len(items), task.initial_state)
   outputs = []

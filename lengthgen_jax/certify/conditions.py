@@ -3,9 +3,8 @@ certificate."""
 
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.task import Task
@@ -136,14 +135,13 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
     valid = np.asarray(lines.valid)
-    fields = (np.asarray(x)[valid] for x in lines[:5])
-    for line in zip(*fields, strict=True):
+    for line in map(Lines._make, zip(*lines.lines.take(valid), strict=True)):
       reason = _off_grid(task, site, experiment.kind, *line)
       check(
         not reason,
-        f"certify: a line of {site}-attention ({phrase(line, names)}) {reason},"
-        " which the proof for running sums does not cover; calibrate with"
-        " calibration.reach=1",
+        f"certify: a line of {site}-attention ({line.describe(names)})"
+        f" {reason}, which the proof for running sums does not cover;"
+        " calibrate with calibration.reach=1",
       )
 
 

@@ -256,7 +256,7 @@ def _values(
   They are the digits of a, of the row before, and of the row itself.
   """
   n, m = size
-  start = int(np.asarray(batch.first)[0])
+  start = int(np.asarray(batch.first_scored)[0])
   outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
   sums = outputs.reshape(-1, m, n + 1)
   values = np.zeros((3, len(items), n + 2), int)
@@ -325,7 +325,7 @@ def _contexts(
 ) -> np.ndarray:
   """Returns what the inputs have in a view's columns: [B, columns]."""
   n, m = example.size
-  j = (example.row - int(np.asarray(batch.first)[0])) // (n + 1)
+  j = (example.row - int(np.asarray(batch.first_scored)[0])) // (n + 1)
   values = _values(items, batch, example.size, j)
   digit_of_b = items[:, 1, j] if j < m else np.zeros(len(items), int)
 
@@ -351,7 +351,7 @@ def inputs_to_train_on(
   """Returns products of the largest training size, as
   verdict.inputs_to_train_on does."""
   rng = np.random.default_rng(seed)
-  longest, rows = experiment.data[0].longest(0)
+  longest, rows = experiment.data[0].bound(0)
 
   def make_texts(transducer, view, examples, context, count):
     widest = max(examples, key=lambda example: example.width)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.certify.receptive_fields import ReceptiveField, RowExample
 from lengthgen_jax.certify.states import States
@@ -233,7 +232,7 @@ def lines_in_words(model) -> dict[str, list[str]]:
     for n in range(layers):
       for h in range(heads):
         phrases[f"{site} layer {n} head {h}"] = [
-          phrase([np.asarray(x)[n, h, k] for x in site_lines[:5]], names)
+          site_lines.lines.take((n, h, k)).describe(names)
           for k in range(count)
           if site_lines.valid[n, h, k]
         ]

@@ -34,7 +34,7 @@ def build(config: ConfigDict) -> Experiment:
   lengths, widths = _lengths(config, main), _widths(config, main)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   sets = tuple(
-    dataset.DataSet(
+    dataset.Dataset(
       task, kind, lengths, widths, config.data.numbers, size, config.data.seed
     )
     for task, size in zip(tasks, sizes, strict=True)
@@ -58,8 +58,8 @@ def build(config: ConfigDict) -> Experiment:
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
-  random = POSITIONS[config.positions.kind].random
-  start = config.positions.random_start - 1 if random else 0
+  random_start = POSITIONS[config.positions.kind].random_start
+  start = config.positions.random_start - 1 if random_start else 0
   longest = dataset.widest(widths or lengths.buckets)
   experiment.check_positions(longest, "training inputs", start)
   _check_tests(experiment, config.eval)
@@ -76,10 +76,10 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     heads=model.num_heads,
     strides=task.strides,
     anchor=task.anchor,
-    target=task.target_segment,
+    target_segment=task.target_segment,
     axes=task.axes,
     seeds=tuple(config.seeds),
-    along=task.segment_axes,
+    segment_axes=task.segment_axes,
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 
@@ -236,7 +236,7 @@ def _check_size(
     ("train.validation_samples", config.train.validation_samples),
   ):
     check(
-      min(lengths.shares(count)) > 0,
+      min(lengths.bucket_counts(count)) > 0,
       f"{name}={count}: too few for a share of every bucket of"
       f" {lengths.buckets}; choose more, or fewer data.buckets",
     )

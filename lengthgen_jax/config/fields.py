@@ -440,10 +440,10 @@ READING_FIELDS = {
   },
   # timing (--mode=bench)
   "bench": {
-    "only": (),  # names in lengthgen_jax/benchmark/settings.py; () = all
+    "only": (),  # names in lengthgen_jax/benchmark/cases.py; () = all
     # runs of each case, of which the median counts
     "repeats": Field(5, POSITIVE),
-    # seconds; cases that would take longer are left out
+    # seconds after which no case is started
     "budget": Field(900.0, POSITIVE),
     # decimal digits
     "lengths": Field((60, 200, 1000, 3000, 10_000), integers(1)),

@@ -42,7 +42,7 @@ def greedy(
     [B, T] int32: outputs from column 0 on, PAD behind their end.
   """
   model, task = experiment.model, experiment.task
-  first = batch.first[0]
+  first = batch.first_scored[0]
   count, size = batch.inputs.shape
   sites = experiment.sites(scaffold, batch)
   memory: Any = model.apply(

@@ -136,12 +136,12 @@ class Model:
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
     width = experiment.bound(width, self.scaffold)
-    per_example = memory.of_example(experiment, width, self.sparse_plan)
+    example_bytes = memory.attention_bytes(experiment, width, self.sparse_plan)
     size_text = f"{spec.length} {experiment.task.unit}"
-    memory.check_pass(per_example, spec.memory_mb, size_text)
+    memory.check_test(example_bytes, spec.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     usual_mb = 16 if jax.default_backend() == "cpu" else 1024
-    examples = ((spec.memory_mb or usual_mb) << 20) // per_example
+    examples = ((spec.memory_mb or usual_mb) << 20) // example_bytes
     return max(examples, 1) * self.mesh.size
 
   def hits(self, batch: Batch) -> tuple[Array, Array]:

@@ -1,1 +1,1 @@
-"""The papers' tables and those beyond them: runs, kept rows and pages."""
+"""The papers' tables and those beyond them: runs, archived rows, pages."""

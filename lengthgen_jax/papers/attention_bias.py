@@ -9,6 +9,7 @@ from typing import Any
 from lengthgen_jax.papers.experiments import Row, Table, abc_rows
 
 ARITHMETIC = "configs/arithmetic.py:"
+ADDITION = f"{ARITHMETIC}addition"
 CPU = ("cpu",)
 FIVE = (0, 1, 2, 3, 4)
 
@@ -75,65 +76,43 @@ ABS = [
 # With one width for training and test, as in the papers, no position is new at
 # test time.
 ABS_FIXED = [
-  row._replace(config=f"{row.config},fixed", sizes=CPU)
+  row._replace(config=f"{row.config},fixed")
   for row in ABS
   if row.task == "addition"
 ]
 
 
-def paper_abc_rows(
-  task: str, preset: str, paper: Sequence[float | str], **row_fields: Any
-) -> list[Row]:
-  """Returns a row for each stage of a pipeline that the ABC paper has too.
-
-  With one width for training and test nothing is certified.
-
-  Args:
-    task: as in Row.
-    preset: of configs/arithmetic.py.
-    paper: exact match of the calibrated model in the paper, in %, at 6, 10, 20
-      and 60 digits.
-    **row_fields: further fields of all rows.
-  """
-  at_lengths = lambda values: dict(zip((6, 10, 20, 60), values, strict=True))
-  stages = ["interpolate", "retrain"]
-  if not {"fixed", "paper_model"} & {*preset.split(",")}:
-    stages.append("certify")
-  return abc_rows(
-    *(task, ARITHMETIC + preset, stages),
-    vanilla={} if task == "parity" else at_lengths((100, 0, 0, 0)),
-    abc=at_lengths(paper),
-    **row_fields,
-  )
-
-
-ALL, SUM = (100,) * 4, (100, 100, 99.9, 99.8)
-UNSOLVED = ("not solved",) * 4
 ABC = [
-  *paper_abc_rows("successor", "successor,abc", ALL),
-  *paper_abc_rows("addition", "addition,abc", SUM),
-  *paper_abc_rows("N×1", "multiply,abc", ALL),
-  *paper_abc_rows("parity", "parity,abc", UNSOLVED),
+  row
+  for task, name, vanilla, calibrated in (
+    ("successor", "successor", (100, 0, 0, 0), (100, 100, 100, 100)),
+    ("addition", "addition", (100, 0, 0, 0), (100, 100, 99.9, 99.8)),
+    ("N×1", "multiply", (100, 0, 0, 0), (100, 100, 100, 100)),
+    ("parity", "parity", (), ("not solved",) * 4),
+  )
+  for row in abc_rows(
+    *(task, f"{ARITHMETIC}{name},abc"),
+    vanilla=dict(zip((6, 10, 20, 60), vanilla, strict=False)),
+    abc=dict(zip((6, 10, 20, 60), calibrated, strict=True)),
+  )
 ]
 EXAMPLES = {  # the inputs of the papers' heat maps
-  "successor": {"abc.example": "03611451449241919819"},
-  "addition": {"abc.example": "078114514+0241919810"},
+  "successor": "03611451449241919819",
+  "addition": "078114514+0241919810",
 }
 ABC_FIXED = [
   row._replace(
     config=f"{row.config},fixed",
-    fields=EXAMPLES.get(row.task, {}),
-    sizes=CPU,
+    fields={"abc.example": EXAMPLES[row.task]} if row.task in EXAMPLES else {},
   )
   for row in ABC
   if row.stage != "certify"
 ]
 PAPER_MODEL = [
-  row._replace(config=f"{row.config},paper_model", sizes=CPU)
-  for row in (
-    abs_row("addition", "+w=1 +T=3", "addition,window_cpi", RIGHT),
-    *paper_abc_rows("addition", "addition,abc", SUM)[:2],
-  )
+  row._replace(config=f"{row.config},paper_model")
+  for row in ABS + ABC
+  if row.config in (f"{ADDITION},window_cpi", f"{ADDITION},abc")
+  and row.stage != "certify"
 ]
 # The papers and their released program differ from the preset, or from each
 # other, in these switches; each run changes one of them.
@@ -159,23 +138,18 @@ SWITCHES = {
   "no dropout": {"retrain.model.dropout_rate": 0.0},
 }
 ABLATION = [
-  Row(
-    *("addition", model, f"{ARITHMETIC}addition,abc"),
-    fields=fields,
-    stage="retrain",
-    sizes=CPU,
-  )
+  Row("addition", model, f"{ADDITION},abc", {}, fields, "retrain")
   for model, fields in SWITCHES.items()
 ]
 
 FIXED_RUNS = {
-  task: f"{task}-abc-fixed-abc.example={fields['abc.example']}"
-  for task, fields in EXAMPLES.items()
+  task: f"{task}-abc-fixed-abc.example={example}"
+  for task, example in EXAMPLES.items()
 }
 ATTENTION = tuple(
   (
     f"Attention of the vanilla model's last decoder layer, {task}, {site}, on"
-    f" {EXAMPLES[task]['abc.example']}",
+    f" {EXAMPLES[task]}",
     run,
     f"figures/attention_example_{site}.png",
   )
@@ -204,59 +178,38 @@ WINDOWS = tuple(
 
 # What neither paper has.
 ONE_SEQUENCE = [
-  row
-  for task, name in (
-    ("successor", "successor"),
-    ("addition", "addition"),
-    ("N×1", "multiply"),
-    ("parity", "parity"),
-  )
-  for row in abc_rows(task, f"{ARITHMETIC}{name},abc,decoder_only", sizes=CPU)
+  row._replace(config=f"{row.config},decoder_only", paper={}) for row in ABC
 ]
+LONG = "configs/multiply_long.py:"
 PRODUCTS = [
-  *(
-    Row("N×M", model, "configs/multiply_long.py:window", stage=stage, sizes=CPU)
-    for stage, model in (
-      ("train", "window"),
-      ("certify", "window, certified"),
-    )
-  ),
-  *abc_rows("N×M", "configs/multiply_long.py:abc", sizes=CPU),
-  *abc_rows(
-    *("N×M, one sequence", "configs/multiply_long.py:abc,decoder_only"),
-    sizes=CPU,
-  ),
+  Row("N×M", "window", f"{LONG}window"),
+  Row("N×M", "window, certified", f"{LONG}window", stage="certify"),
+  *abc_rows("N×M", f"{LONG}abc"),
+  *abc_rows("N×M, one sequence", f"{LONG}abc,decoder_only"),
 ]
 STATES = [
-  row
-  for task, name in (
-    ("sums mod 7", "modular"),
-    ("S5", "permutations"),
-    ("Dyck", "dyck"),
-  )
-  for row in abc_rows(task, f"configs/states.py:{name},abc", sizes=CPU)
-] + [
-  Row(task, "vanilla, last state alone", f"configs/states.py:{name}", sizes=CPU)
-  for task, name in (
-    ("sums mod 7", "modular,final"),
-    ("S5", "permutations,final"),
-  )
+  *abc_rows("sums mod 7", "configs/states.py:modular,abc"),
+  *abc_rows("S5", "configs/states.py:permutations,abc"),
+  *abc_rows("Dyck", "configs/states.py:dyck,abc"),
+  *(
+    Row(task, "vanilla, last state alone", f"configs/states.py:{name},final")
+    for task, name in (("sums mod 7", "modular"), ("S5", "permutations"))
+  ),
 ]
 # The published numbers are those of arXiv 2506.16640: softmax, scalable softmax
 # and the authors' best, where the paper has them.
 ASENTMAX = "configs/asentmax.py:"
 COPYING = [
-  Row("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}, sizes=CPU),
-  Row("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax", sizes=CPU),
+  Row("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}),
+  Row("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax"),
   Row(
     *("sort", "ours: best", f"{ASENTMAX}sort,best"),
     {128: 100, 256: 79.7, 512: 0},
-    sizes=CPU,
   ),
-  Row("copy", "RoPE", f"{ASENTMAX}copy,rope", sizes=CPU),
-  *abc_rows("copy", f"{ASENTMAX}copy,abc", abc={4096: 86.6}, sizes=CPU),
-  Row("reverse", "RoPE", f"{ASENTMAX}reverse,rope", sizes=CPU),
-  *abc_rows("reverse", f"{ASENTMAX}reverse,abc", abc={512: 56.7}, sizes=CPU),
+  Row("copy", "RoPE", f"{ASENTMAX}copy,rope"),
+  *abc_rows("copy", f"{ASENTMAX}copy,abc", abc={4096: 86.6}),
+  Row("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
+  *abc_rows("reverse", f"{ASENTMAX}reverse,abc", abc={512: 56.7}),
 ]
 
 TABLES = {
@@ -278,6 +231,7 @@ TABLES = {
     " without positions, do not fit six digits in these 2 000 (1 200) steps:"
     " their zeros say nothing of length.",
     ABS_FIXED,
+    sizes=CPU,
   ),
   "abc": Table(
     "Attention bias calibration (ABC paper, table 3)",
@@ -296,6 +250,7 @@ TABLES = {
     " interpolate parity.",
     ABC_FIXED,
     figures=ATTENTION,
+    sizes=CPU,
   ),
   "paper_model": Table(
     "Addition with the papers' model, on two cores",
@@ -305,12 +260,14 @@ TABLES = {
     " ours. One seed.",
     PAPER_MODEL,
     (0,),
+    sizes=CPU,
   ),
   "ablation": Table(
     "What the switches of calibration cost",
     "Addition at natural width, one switch changed at a time, five seeds.",
     ABLATION,
     FIVE,
+    sizes=CPU,
   ),
 }
 FURTHER_TABLES = {
@@ -322,6 +279,7 @@ FURTHER_TABLES = {
     "(increment.md).",
     ONE_SEQUENCE,
     FIVE,
+    sizes=CPU,
   ),
   "products": Table(
     "N digits times M, by running sums",
@@ -330,12 +288,14 @@ FURTHER_TABLES = {
     " zeros inside are hard inputs. The longest published transformer is about"
     " 20×15 from 10×10 (arXiv 2410.15787).",
     PRODUCTS,
+    sizes=CPU,
   ),
   "states": Table(
     "State tracking: sums, permutations, brackets",
     "Trained on up to 20 items; every prefix's state is said, or, in the last"
     " two rows, the last one alone.",
     STATES,
+    sizes=CPU,
   ),
   "copying": Table(
     "Sort, copy and reverse, in the protocol of ASEntmax (arXiv 2506.16640)",
@@ -343,5 +303,6 @@ FURTHER_TABLES = {
     " ours; our models are much smaller (64 against 256) and have seen less.",
     COPYING,
     source="ASEntmax",
+    sizes=CPU,
   ),
 }

@@ -2,7 +2,6 @@
 numbers."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 SIZES = ("cpu", "paper")  # of two cores, and of the paper on an accelerator
@@ -18,7 +17,7 @@ class Row(NamedTuple):
     fields: {field: value} of the config's overrides, except for those that say
       how the run is tested.
     stage: "train", or one of STAGES.
-    sizes: those at which the row exists, of SIZES.
+    sizes: those at which the row exists, of SIZES and of the table's.
     certify: whether a run of one stage is certified too on two cores, because
       it has few cases.
   """
@@ -44,8 +43,9 @@ class Table(NamedTuple):
     along: the numeric config field that a figure is drawn against, "" for none.
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
-      rows are kept too; {} if there is none.
+      rows are archived too; {} if there is none.
     source: the name of those whose numbers stand beside ours.
+    sizes: those at which the table exists, of SIZES.
   """
 
   title: str
@@ -56,6 +56,12 @@ class Table(NamedTuple):
   figures: tuple[tuple[str, str, str], ...] = ()
   probes: dict[str, Any] = {}
   source: str = "paper"
+  sizes: tuple[str, ...] = SIZES
+
+  def rows_at(self, size: str) -> list[Row]:
+    """Returns the rows that exist at a size."""
+    sizes = {*self.sizes}
+    return [row for row in self.rows if size in sizes & {*row.sizes}]
 
 
 # The stages of --mode=abc that have rows, and the names of their models.
@@ -69,24 +75,19 @@ STAGES = {
 def abc_rows(
   task: str,
   config: str,
-  stages: Sequence[str] = tuple(STAGES),
-  *,
   vanilla: dict[int, float | str] | None = None,
   abc: dict[int, float | str] | None = None,
-  **row_fields: Any,
 ) -> list[Row]:
   """Returns a row for each stage of a run of --mode=abc.
 
   Args:
     task, config: as in Row.
-    stages: of STAGES.
-    vanilla, abc: the paper's numbers for both models, as in Row.
-    **row_fields: further fields of all rows.
+    vanilla, abc: published numbers of both models, as `paper` in Row.
   """
-  paper = {"interpolate": vanilla or {}, "retrain": abc or {}, "certify": {}}
+  papers = vanilla or {}, abc or {}, {}
   return [
-    Row(task, STAGES[stage], config, paper[stage], stage=stage, **row_fields)
-    for stage in stages
+    Row(task, model, config, paper, stage=stage)
+    for (stage, model), paper in zip(STAGES.items(), papers, strict=True)
   ]
 
 
@@ -148,7 +149,7 @@ def run_of(row: Row, table: Table, size: str) -> Run:
     name="-".join([*preset, *overrides]),
     config=config,
     mode="abc" if "abc" in preset else "train",
-    fields=seeds | row.fields | test_fields(preset, size, bool(row.fields)),
+    fields=seeds | row.fields | eval_fields(preset, size, bool(row.fields)),
     size=size,
     certify=row.certify and size == "cpu",
   )
@@ -156,7 +157,7 @@ def run_of(row: Row, table: Table, size: str) -> Run:
 
 STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
 # How runs are tested, by the first part of their names.
-TEST_FIELDS = {
+EVAL_FIELDS = {
   "multiply_long": {
     "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
     "eval.lengths": (4, 6, 10, 20, 37, 40, 100),
@@ -170,7 +171,7 @@ TEST_FIELDS = {
 }
 
 
-def test_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
+def eval_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
   """Returns the config fields that say how a run is tested.
 
   Args:
@@ -179,8 +180,8 @@ def test_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
     varied: whether the run overrides fields of its preset.
   """
   kind = preset[0]
-  if kind in TEST_FIELDS:
-    return TEST_FIELDS[kind]
+  if kind in EVAL_FIELDS:
+    return EVAL_FIELDS[kind]
   if kind == "increment":
     return {"eval.frontier": 1000 if "abc" in preset else 100}
   if kind == "sort":

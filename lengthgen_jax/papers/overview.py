@@ -23,7 +23,7 @@ class Line(NamedTuple):
   stage: str = ""
 
 
-class Part(NamedTuple):
+class ReadmeTable(NamedTuple):
   """One of README's tables.
 
   Attributes:
@@ -40,8 +40,8 @@ class Part(NamedTuple):
 
 
 ABS, ABC = "ABS (+w=1 +T=3)", "**ABC**"
-PARTS = (
-  Part(
+README_TABLES = (
+  ReadmeTable(
     "digits in training: 6 (parity: 20 bits)",
     (6, 10, 20, 60, 200, 1000),
     [
@@ -60,7 +60,7 @@ PARTS = (
       Line("parity, one sequence", ABC, "parity-abc-decoder_only"),
     ],
   ),
-  Part(
+  ReadmeTable(
     "N×M, 4×4 in training",
     (4, 6, 10, 20, 40, 100),
     [
@@ -70,7 +70,7 @@ PARTS = (
       Line("N×N, one sequence", ABC, "multiply_long-abc-decoder_only"),
     ],
   ),
-  Part(
+  ReadmeTable(
     "sorting, 20 items in training",
     (20, 30, 50, 100),
     [
@@ -87,7 +87,7 @@ PARTS = (
       ),
     ],
   ),
-  Part(
+  ReadmeTable(
     "32 to 64 items in training, as ASEntmax",
     (64, 128, 256, 512, 4096),
     [
@@ -99,7 +99,7 @@ PARTS = (
       Line("reverse", ABC, "asentmax-reverse-abc"),
     ],
   ),
-  Part(
+  ReadmeTable(
     "increment, 10 digits in training",
     (10, 20, 100, 1000),
     [
@@ -108,7 +108,7 @@ PARTS = (
     ],
     "nines",
   ),
-  Part(
+  ReadmeTable(
     "states, 20 items in training",
     (20, 60, 200, 2000),
     [
@@ -136,28 +136,30 @@ def put_tables(text: str, archive: Archive) -> str:
   _, end, after = tail.partition(END)
   check(start and end, f"README.md: has no {(start and END or START).strip()}")
   parts = "\n".join(
-    markdown for part in PARTS if (markdown := table(part, archive))
+    markdown
+    for table in README_TABLES
+    if (markdown := readme_table(table, archive))
   )
   return f"{before}{START}\n{parts}\n{END}{after}"
 
 
-def table(part: Part, archive: Archive) -> str:
+def readme_table(table: ReadmeTable, archive: Archive) -> str:
   """Returns one of README's tables as Markdown.
 
-  Lines of runs that are not kept are left out; "" if all are.
+  Lines of runs that are not archived are left out; "" if all are.
   """
-  lengths = [f"{n:,}".replace(",", " ") for n in part.lengths]
-  grid = [[part.title, "method", "seeds", *lengths, "∀"]]
-  for task, method, run, stage in part.lines:
-    line = summary.final_line(rows_of(archive, run), stage, part.test_set)
+  lengths = [f"{n:,}".replace(",", " ") for n in table.lengths]
+  grid = [[table.title, "method", "seeds", *lengths, "∀"]]
+  for task, method, run, stage in table.lines:
+    line = summary.final_line(rows_of(archive, run), stage, table.test_set)
     if line is not None:
-      cells = [cell(line.cells.get(n)) for n in part.lengths]
+      cells = [percent(line.cells.get(n)) for n in table.lengths]
       proved = len(line.proved_seeds) or ""
       grid.append([task, method, line.seed_count, *cells, f"{proved}"])
   return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
 
 
-def cell(seeds: summary.Cell | None) -> str:
+def percent(seeds: summary.Cell | None) -> str:
   """Returns the exact match in % of the median seed and, where it differs, of
   the worst one; a dash where nothing was measured."""
   if seeds is None:

@@ -130,13 +130,13 @@ class Entry(NamedTuple):
   Attributes:
     row: what the table has in this row.
     run: name of its run.
-    results: the result rows, none if the run is not archived.
+    result_rows: of the run's stage, none if the run is not archived.
     lines: the exact match in them, a line for each test set.
   """
 
   row: Row
   run: str
-  results: list[dict]
+  result_rows: list[dict]
   lines: list[summary.Line]
 
 
@@ -144,17 +144,17 @@ def entry_of(row: Row, run: str, archive: Archive) -> Entry:
   """Returns a row of a page.
 
   Raises:
-    UsageError: results of different conditions would share a line.
+    UsageError: result rows of different conditions would share a line.
   """
-  results = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
-  others = [x for x in results if x["metric"] in ("frontier", "certified")]
+  rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
+  others = [x for x in rows if x["metric"] in ("frontier", "certified")]
   test_sets, lines = {}, []
-  for result in records.of_metric(results, "em"):
-    test_sets.setdefault(result["test_set"], []).append(result)
-  for test_set, exact in test_sets.items():
-    summary.single_line(exact, f"{run}, {row.stage}, {test_set}")
-    lines += summary.lines(exact + others)
-  return Entry(row, run, results, lines)
+  for exact_row in records.of_metric(rows, "em"):
+    test_sets.setdefault(exact_row["test_set"], []).append(exact_row)
+  for test_set, exact_rows in test_sets.items():
+    summary.single_line(exact_rows, f"{run}, {row.stage}, {test_set}")
+    lines += summary.lines(exact_rows + others)
+  return Entry(row, run, rows, lines)
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
@@ -162,8 +162,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   table, runs = TABLES[name], runs_of(name, size)
   entries = [
     entry_of(row, run_of(row, table, size).name, archive)
-    for row in table.rows
-    if size in row.sizes
+    for row in table.rows_at(size)
   ]
   flag = "" if size == "cpu" else " --size=paper"
   command = (
@@ -173,15 +172,15 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   main_table, *parts = tables_of(entries, table.source)
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
-  folder, labelled = results / "figures", []
+  folder, figure_rows = results / "figures", []
   for entry in entries:
     labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
     if table.along and entry.run in archive:
       section, _, field = table.along.partition(".")
       value = archive[entry.run].head["config"][section][field]
       labels |= {table.along: value} if value else {}
-    labelled += [result | labels for result in entry.results]
-  drawn = figures.draw_table(prefix, labelled, folder, table.along)
+    figure_rows += [row | labels for row in entry.result_rows]
+  drawn = figures.draw_table(prefix, figure_rows, folder, table.along)
   for caption, run, path in table.figures:
     file = folder / run / pathlib.Path(path).name
     if file.exists():
@@ -200,14 +199,14 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   if drawn:
     parts.append("## Figures")
     parts += [f"![{text}]({path.relative_to(results)})" for text, path in drawn]
-  parts += commands(runs, archive)
+  parts += command_section(runs, archive)
   return "\n\n".join([f"# {table.title}", *parts]) + "\n"
 
 
 def probes_of(entry: Entry) -> list[dict]:
-  """Returns the results of probes that are of no single head."""
-  probes = filter(provenance.is_probe, entry.results)
-  return [result for result in probes if result["head"] is None]
+  """Returns the rows of probes that are of no single head."""
+  probes = filter(provenance.is_probe, entry.result_rows)
+  return [row for row in probes if row["head"] is None]
 
 
 def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
@@ -242,7 +241,7 @@ def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
       "</details>",
     ]
   certificates = tables.certificate_grid(
-    (entry.row.task, entry.row.model, entry.results) for entry in entries
+    (entry.row.task, entry.row.model, entry.result_rows) for entry in entries
   )
   if len(certificates) > 1:
     markdown = tables.to_markdown(certificates)
@@ -315,7 +314,7 @@ def hard_table(entries: list[Entry]) -> list[list[str]]:
   return table
 
 
-def commands(runs: dict[str, Run], archive: Archive) -> list[str]:
+def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
   """Returns paragraphs on how runs are made, and how the archived ones were."""
   lines = [
     shlex.join(["lengthgen", *words])

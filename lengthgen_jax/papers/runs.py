@@ -23,7 +23,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
 from lengthgen_jax.papers.experiments import SIZES, Run, flags, run_of
 from lengthgen_jax.papers.provenance import Archive
-from lengthgen_jax.pipelines.run_figures import seconds as training_seconds
+from lengthgen_jax.pipelines.run_figures import training_seconds
 from lengthgen_jax.results import records
 
 TABLES = (
@@ -40,7 +40,7 @@ TRAINED_BY, COMMANDS = "interpolate/trained_by", "commands.jsonl"
 
 def runs_of(table: str, size: str) -> dict[str, Run]:
   """Returns the runs of a table by their names."""
-  rows = [row for row in TABLES[table].rows if size in row.sizes]
+  rows = TABLES[table].rows_at(size)
   runs = [run_of(row, TABLES[table], size) for row in rows]
   return {run.name: run for run in runs}
 
@@ -276,7 +276,7 @@ def check_runs(
   for name in names:
     near = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
     check(name in runs, f"no row {name!r}: close are {near}")
-    check(name in archive, f"no rows of {name} are kept in {results}")
+    check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
     for words in runs[name].commands(workdir):

@@ -128,7 +128,7 @@ REPEATS = [
 ROBUSTNESS = [REPEATS[1], SORT[4], REPEATS[3]]
 # Why, at this size, a hint is no better than none, as it is in the paper.
 PLACE = [
-  row._replace(paper={}, sizes=CPU)
+  row._replace(paper={})
   for row in (
     STANDARD,
     SUCCESSOR,
@@ -164,11 +164,7 @@ TRAINED = {"train.steps": 2000, "train.learning_rate": 1e-4}
 SCRATCH = {"initial.kind": "random", "train.steps": 16_000}
 THEOREM = [
   *(
-    Row(
-      *("sorting", model, "configs/construction.py:10,100"),
-      fields=fields,
-      sizes=CPU,
-    )
+    Row("sorting", model, "configs/construction.py:10,100", fields=fields)
     for model, fields in (
       ("construction", {}),
       ("noise of 0.001", NOISE),
@@ -180,7 +176,6 @@ THEOREM = [
   sorting(
     "from scratch, the presets' model",
     *("none,tempered", {"sort.alphabet": 10}),
-    sizes=CPU,
   ),
 ]
 
@@ -239,6 +234,7 @@ TABLES = {
     " the construction's mechanism, and does it stay there?",
     THEOREM,
     probes=CLAIMS,
+    sizes=CPU,
   ),
   "hints": Table(
     "Sorting: which hint (task hinting paper, figure 3.11)",
@@ -254,6 +250,7 @@ TABLES = {
     " token, the hint as a tenth of every batch, and finite sets of which the"
     " hint has its own half.",
     PLACE,
+    sizes=CPU,
   ),
   "data": Table(
     "Sorting: how much data (task hinting paper, figures 3.3 and 3.5)",

@@ -18,6 +18,7 @@ from lengthgen_jax.pipelines import (
   calibrate,
   counterexamples,
   evaluate,
+  runs,
   workdir,
 )
 from lengthgen_jax.training import loop
@@ -30,9 +31,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     UsageError: No seed interpolated, or no line passed.
   """
   check_config(config)
-  interpolation = workdir.make_run(
-    config, folder / "interpolate", workdir.print_note
-  )
+  interpolation = runs.make_run(config, folder / "interpolate", runs.print_note)
   memory.check_training(interpolation)
   evaluate.check_memory(
     config, interpolation, longest=config.abc.vanilla_longest

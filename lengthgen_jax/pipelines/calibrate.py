@@ -9,13 +9,13 @@ from ml_collections import ConfigDict
 
 import lengthgen_jax
 from lengthgen_jax import hosts
-from lengthgen_jax.attention import calibration, candidates
+from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
+from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, workdir
-from lengthgen_jax.pipelines.attention_statistics import judge
+from lengthgen_jax.pipelines import attention_statistics, runs, workdir
 from lengthgen_jax.training import loop
 
 
@@ -31,7 +31,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = workdir.make_run(config, folder)
+  trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
   calibrate(
     config, interpolating_models(config, trained_run), folder / "calibrate"
@@ -67,18 +67,14 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
       f" data.train_length={config.data.train_length}",
     )
   widths = {
-    width
-    for width, _ in attention_statistics.conditions(
-      config.calibration, experiment
-    )
+    condition.width
+    for condition in attention_statistics.conditions(section, experiment)
   }
   depends_on_width = (
     section.lines == "operand" and config.data.width == "natural"
   )
-  is_grid = task.axes > 1
-  field_name = (
-    "calibration.lengths" if task.ragged or is_grid else "data.widths"
-  )
+  by_length = task.ragged or task.axes > 1
+  field_name = "calibration.lengths" if by_length else "data.widths"
   check(
     not depends_on_width or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
@@ -93,16 +89,14 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   Raises:
     UsageError: There is none.
   """
-  models = workdir.load(run, "best")
+  models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
-  interpolating = [
-    candidate
-    for candidate in models
-    if candidate.em >= threshold and not candidate.diverged
-  ]
+  interpolating = []
   for model in models:
-    if model not in interpolating:
-      workdir.print_note(
+    if model.em >= threshold and not model.diverged:
+      interpolating.append(model)
+    else:
+      runs.print_note(
         f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
@@ -132,37 +126,41 @@ def calibrate(
   """
   start = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
-  judged_by_seed, arrays, scores = {}, {}, []
+  lines, selections, arrays, scores = {}, {}, {}, []
   for model in models:
-    judged, seed_arrays = judge_seed(config, model)
-    scores += [verdict.score.max() for _, verdict in judged.values()]
-    if any(verdict.keep.any() for _, verdict in judged.values()):
-      judged_by_seed[model.seed] = judged
-      arrays |= seed_arrays
+    seed_selections = {}
+    for site, attention in _collect(section, model).items():
+      # The candidates are the same for all seeds.
+      lines[site], seed_selections[site] = attention_statistics.select_lines(
+        section, experiment.task, attention, site
+      )
+      _report(section, model, site, lines[site], seed_selections[site])
+      scores.append(seed_selections[site].score.max())
+      arrays[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
+    if any(selection.keep.any() for selection in seed_selections.values()):
+      selections[model.seed] = seed_selections
     else:
-      workdir.print_note(f"seed {model.seed}: no head has a line; dropped")
+      runs.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
-    judged_by_seed,
+    selections,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
     f" (the best score is {max(scores):.2f}, of lines that calibration.reach"
     " and calibration.min_cells rule out too); lower it, or train longer",
   )
   bias = {
     site: calibration.compact(
-      tested_lines,  # they are the same for all seeds
-      [judged_sites[site][1] for judged_sites in judged_by_seed.values()],
+      lines[site],
+      [seed_selections[site] for seed_selections in selections.values()],
       section.layers,
       section.empty_heads,
     )
-    for site, (tested_lines, _) in judged.items()
+    for site in lines
   }
   metadata = {
     "version": lengthgen_jax.__version__,
-    "seeds": list(judged_by_seed),
+    "seeds": list(selections),
     "sites": experiment.site_segments,
-    "conditions": attention_statistics.conditions(
-      config.calibration, experiment
-    ),
+    "conditions": attention_statistics.conditions(section, experiment),
     "calibration": json.loads(section.to_json_best_effort()),
   }
   if hosts.is_primary():
@@ -172,62 +170,51 @@ def calibrate(
     # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
-  workdir.print_note(
-    f"calibrated {len(judged_by_seed)} of {len(models)} seeds in"
-    f" {seconds:.0f} s"
+  runs.print_note(
+    f"calibrated {len(selections)} of {len(models)} seeds in {seconds:.0f} s"
   )
 
 
-def judge_seed(config: ConfigDict, model: Model) -> tuple[dict, dict]:
-  """Judges the lines of one model, and reports those that are kept.
-
-  Returns:
-    The result of `judge` for each attention site; and the arrays of
-    attention.npz: the mean and the standard deviation of the attention under
-    the last condition.
-  """
-  section, experiment = config.calibration, model.experiment
-  pairs = attention_statistics.conditions(section, experiment)
-  collected = [
-    attention_statistics.collect(config.calibration, model, *pair)
-    for pair in pairs
-  ]
-  means, deviations, solved = zip(*collected, strict=True)
-  workdir.print_note(
+def _collect(
+  section: ConfigDict, model: Model
+) -> dict[str, list[calibration.MeanAttention]]:
+  """Returns a model's mean attention under every condition, by site."""
+  conditions = attention_statistics.conditions(section, model.experiment)
+  means, solved = zip(
+    *(
+      attention_statistics.collect(section, model, condition, section.samples)
+      for condition in conditions
+    ),
+    strict=True,
+  )
+  runs.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
-    f" {len(pairs)} conditions, solved {min(solved):.1f} to"
+    f" {len(conditions)} conditions, solved {min(solved):.1f} to"
     f" {max(solved):.1f} %"
   )
-  judged, arrays = {}, {}
-  for site in means[0]:
-    site_conditions = [mean[site] for mean in means]
-    judged[site] = judge(section, experiment.task, site_conditions, site)
-    arrays[f"{site}_{model.seed}"] = np.asarray(site_conditions[-1].attention)
-    arrays[f"{site}_{model.seed}_std"] = np.asarray(deviations[-1][site])
-  describe(section, experiment, model.seed, judged)
-  return judged, arrays
+  return {site: [mean[site] for mean in means] for site in means[0]}
 
 
-def describe(
-  section: ConfigDict, experiment: Experiment, seed: int, judged: dict
+def _report(
+  section: ConfigDict,
+  model: Model,
+  site: str,
+  lines: Lines,
+  selection: calibration.Selection,
 ) -> None:
-  """Reports the kept lines of every head with their scores.
-
-  Of a head without a line, the score of its best candidate is reported.
-  """
+  """Reports the kept lines of every head, or the best score of one without."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
-  for site, (tested_lines, verdict) in judged.items():
-    names = experiment.site_segments[site]
-    for n, h in np.ndindex(verdict.keep.shape[:2]):
-      score, strength = verdict.score[n, h], verdict.strength[n, h]
-      phrases = [
-        f"{candidates.phrase([field[c] for field in tested_lines], names)}"
-        f" ({strength[c]:.2f}, {unit} {score[c]:.1f})"
-        for c in np.argsort(-strength, kind="stable")
-        if verdict.keep[n, h, c]
-      ]
-      fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
-      workdir.print_note(
-        f"seed {seed} {site} layer {n} head {h}:"
-        f" {'; '.join(phrases) or fallback}"
-      )
+  names = model.experiment.site_segments[site]
+  for n, h in np.ndindex(selection.keep.shape[:2]):
+    score, strength = selection.score[n, h], selection.strength[n, h]
+    kept = [
+      f"{lines.take(c).describe(names)} ({strength[c]:.2f}, {unit}"
+      f" {score[c]:.1f})"
+      for c in np.argsort(-strength, kind="stable")
+      if selection.keep[n, h, c]
+    ]
+    fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+    runs.print_note(
+      f"seed {model.seed} {site} layer {n} head {h}:"
+      f" {'; '.join(kept) or fallback}"
+    )

@@ -17,12 +17,12 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 import lengthgen_jax
-from lengthgen_jax import hosts, plots
+from lengthgen_jax import hosts
 from lengthgen_jax.certify import certificate, conditions, running_sums, verdict
 from lengthgen_jax.certify.states import States
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate, workdir
+from lengthgen_jax.pipelines import evaluate, run_figures, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.training.log import stop_signals
 from lengthgen_jax.training.mesh import AnyHostFlag
@@ -91,14 +91,19 @@ def certify(
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
-  if any(
-    seed_certificate["views"] for seed_certificate in certificates.values()
-  ):
-    title = f"{stage.config.task}: margins of all cases"
-    figure = folder / "figures" / "margins.png"
-    print(
-      f"figure: {plots.margins(certificates, certificate.EDGES, figure, title)}"
+  histograms = {
+    f"seed {seed}: {fields['verdict']}": np.sum(
+      [view["histogram"] for view in fields["views"]], axis=0
     )
+    for seed, fields in certificates.items()
+    if fields["views"]
+  }
+  if histograms:
+    title = f"{stage.config.task}: margins of all cases"
+    figure = run_figures.draw_margins(
+      histograms, certificate.EDGES, folder / "figures" / "margins.png", title
+    )
+    print(f"figure: {figure}")
   return certificates
 
 
@@ -159,7 +164,7 @@ def _certificate(
       " would help (calibration.reach)"
     )
     return fields | {"verdict": reason}
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
     f" two cores); a row depends on at most {neighborhood}"
   )

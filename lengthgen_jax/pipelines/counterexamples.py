@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
-from lengthgen_jax.pipelines import certify, replay, workdir
+from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
@@ -55,9 +55,9 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
   try:
     certify.check_local(stage_after().models())
   except UsageError as reason:  # the trained models can be evaluated anyway
-    workdir.print_note(f"no certificate: {reason}")
+    runs.print_note(f"no certificate: {reason}")
     return
-  path = folder / replay.UNMENDED
+  path = folder / runs.UNMENDED
   if not path.exists():
     wrong_seeds = _practice(max_rounds, full_config, folder, stage_after)
     if not wrong_seeds:
@@ -65,7 +65,7 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
     records.write_text(path, json.dumps(wrong_seeds))
     hosts.barrier("practiced")
     seed_names = ", ".join(map(str, wrong_seeds))
-    workdir.print_note(
+    runs.print_note(
       f"practice has not mended seeds {seed_names}: left as they were"
     )
   certify.certify(stage_after(), folder, len(full_config.seeds))
@@ -89,7 +89,7 @@ def _practice(
   earlier_inputs = {}  # inputs of all earlier rounds, by seed
   for number in range(1, max_rounds + 2):
     round_folder = folder / f"certify_{number}"
-    if not (round_folder / replay.INPUTS).exists():
+    if not (round_folder / runs.INPUTS).exists():
       certificates = certify.certify(
         stage_after(number - 1), folder, len(full_config.seeds)
       )
@@ -109,16 +109,16 @@ def _practice(
       for seed in earlier_inputs.keys() & inputs.keys():
         inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
       records.write_text(
-        round_folder / replay.INPUTS, json.dumps(inputs, indent=1)
+        round_folder / runs.INPUTS, json.dumps(inputs, indent=1)
       )
     hosts.barrier("certified")
-    earlier_inputs |= json.loads((round_folder / replay.INPUTS).read_text())
+    earlier_inputs |= json.loads((round_folder / runs.INPUTS).read_text())
     stage = stage_after(number - 1)
-    round_run = replay.practice_run(
+    round_run = runs.practice_run(
       full_config.practice, stage.runs[0], round_folder
     )
     initial = {model.seed: model.params for model in stage.models()}
-    workdir.print_note(
+    runs.print_note(
       f"certification, round {number}: training on what fails, seeds"
       f" {', '.join(map(str, round_run.seeds))}"
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import plots
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
@@ -20,7 +19,7 @@ from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import run_figures, workdir
+from lengthgen_jax.pipelines import run_figures, runs, workdir
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
@@ -43,22 +42,18 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
-  title = f"{config.task}, width={config.data.width}"
   if workdir.is_pipeline(folder):
-    title += ": vanilla and ABC"
     print(run_figures.training_times(folder))
-    extra_figures = run_figures.draw(
+    extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
     )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    extra_figures = run_figures.window_figures(
+    extra_figures = run_figures.draw_window(
       models[0], config.data.train_length, folder
     )
   if config.eval.precisions:
     extra_figures.append(precisions(config, folder, models[0].experiment))
-  figure_paths = (
-    figures.draw_run(rows, folder / "figures", title) + extra_figures
-  )
+  figure_paths = figures.draw(rows, folder / "figures") + extra_figures
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
@@ -81,7 +76,7 @@ def precisions(
   records.write_text(folder / "precision.jsonl", text)
   title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
   path = folder / "figures" / "longest_by_bits.png"
-  return plots.longest_by_bits(rows, path, title)
+  return run_figures.draw_precision(rows, path, title)
 
 
 def certified_rows(
@@ -106,7 +101,7 @@ def certified_rows(
     if checksum == certificate.checksum(model):
       valid_rows += model_rows
     elif any(row["value"] for row in model_rows):
-      workdir.print_note(
+      runs.print_note(
         f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
       )
   return valid_rows
@@ -194,7 +189,7 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
   ]
   exact_match_row = next(row for row in rows if row["metric"] == "em")
   speed = exact_match_row["n"] / (time.perf_counter() - start)
-  workdir.print_note(
+  runs.print_note(
     f"seed {model.seed}, {spec.name}, {spec.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
     f" ({speed:.0f} samples/s with compilation)"
@@ -235,7 +230,7 @@ def frontiers(
     frontier_rows.append(
       {"test_set": spec.name, "length": None, "bits": None} | row
     )
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed}, {spec.name}: exact match of at least"
       f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"

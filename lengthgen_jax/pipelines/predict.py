@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax.errors import file_errors
 from lengthgen_jax.evaluation.trained import Model, best
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import runs, workdir
 
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
@@ -22,7 +22,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
       standard input.
   """
   model = best(workdir.answering_models(config, folder))
-  workdir.print_note(
+  runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (validation EM {100 * model.em:.1f} %)"
   )

@@ -16,11 +16,16 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax import plots
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
-from lengthgen_jax.pipelines import attention_statistics, evaluate, workdir
+from lengthgen_jax.pipelines import (
+  attention_statistics,
+  evaluate,
+  run_figures,
+  runs,
+  workdir,
+)
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
@@ -69,7 +74,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   text = summary(rows, model.seed)
   print("\n".join(text))
-  workdir.print_note(f"drawing {', '.join(drawn)}")
+  runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
   data = figures.FigureData(
     title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
@@ -86,7 +91,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     figure_folder /= stage_name
   paths = figures.draw(drawn, data, figure_folder)
   seconds = time.perf_counter() - start
-  workdir.print_note(f"{len(paths)} figures; {seconds:.0f} s")
+  runs.print_note(f"{len(paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {', '.join(map(str, paths))}")
   return 0
@@ -123,7 +128,7 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
     batch, separator = observation.batch, "" if task.of_digits else " "
     ids = batch.inputs if batch.source is None else batch.source
     if batch.source is None:
-      ids = ids[:, : batch.items[0]]
+      ids = ids[:, : batch.prompt_length[0]]
     text = separator.join(task.symbols(np.asarray(ids[0])))
     inputs.append(FigureInput(text, observation))
   for figure_input in inputs:
@@ -175,7 +180,7 @@ def _rows(
   plan = [(length, True) for length in lengths]
   plan.append((_causal_length(config.probe, model), False))
   scored_lines = partial(
-    attention_statistics.strongest, config.calibration, model, samples
+    attention_statistics.strongest_lines, config.calibration, model, samples
   )
   start = time.perf_counter()
   for length, by_length in plan:
@@ -199,7 +204,7 @@ def _rows(
       for mean in means.values():
         yield conditions | _row(name, mean)
     seconds = time.perf_counter() - start
-    workdir.print_note(
+    runs.print_note(
       f"seed {model.seed}, {length} {unit}: {', '.join(selected)};"
       f" {seconds:.0f} s so far"
     )
@@ -223,14 +228,14 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
   experiment = model.experiment
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
-  outputs = plots.labels(experiment, "self", batch.rows)
-  is_scored = batch.weight[0] > 0
+  label = partial(run_figures.position_labels, experiment)
+  outputs, is_scored = label("self", batch.rows), batch.weight[0] > 0
   labels = {
-    "inputs": plots.labels(experiment, "self", batch.keys),
+    "inputs": label("self", batch.keys),
     "outputs": [outputs[row] for row in np.flatnonzero(is_scored)],
   }
-  if batch.source is not None:
-    labels["source"] = plots.labels(experiment, "cross", batch.source_keys)
+  if batch.source_keys is not None:
+    labels["source"] = label("cross", batch.source_keys)
   return labels
 
 
@@ -279,7 +284,7 @@ def retrained(
     if line.layer is None and line.head is None
   }
   for number, (line, entries) in enumerate(entries_by_line.items(), 1):
-    workdir.print_note(
+    runs.print_note(
       f"{number} of {len(entries_by_line)}: training without {line.part},"
       f" {line.line}"
     )
@@ -296,7 +301,7 @@ def retrained(
       mesh=run.mesh.for_seeds(1, run.train.batch_size),
     )
     loop.train(line_run)
-    (line_model,) = workdir.load(line_run, "last")
+    (line_model,) = runs.load(line_run, "last")
     samples, seed = config.probe.samples, config.eval.seed
     batches = observations(line_model, length, samples, seed=seed)
     (mean,) = measure({"intact": PROBES["intact"]}, batches)["intact"].values()

@@ -66,14 +66,8 @@ def write_report(root: pathlib.Path) -> str:
   records.write_text(root / "report.tex", latex + "\n")
   records.write_text(root / "report.csv", tables.to_csv(rows))
   settings = {name: trained_with(config) for name, config in configs.items()}
-  paths, rows_by_size = [], {}
-  for row in exact_rows + edit_rows:
-    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
-  for (task, width), size_rows in sorted(rows_by_size.items()):
-    title, prefix = f"{task}, width={width}", f"{task}_{width}_"
-    folder = root / "figures"
-    paths += figures.draw_run(size_rows, folder, title, prefix)
-    paths += draw_fields(size_rows, settings, folder, title, prefix)
+  paths = figures.draw(rows, root / "figures")
+  paths += draw_fields(exact_rows, settings, root / "figures")
   title = f"Results below {root.name}"
   html = html_report.page(title, rows, missing, paths)
   records.write_text(root / "report.html", html)
@@ -172,49 +166,42 @@ def varied_fields(
 
 
 def draw_fields(
-  rows: list[dict],
-  settings: dict[str, dict],
-  folder: pathlib.Path,
-  title: str,
-  prefix: str,
+  rows: list[dict], settings: dict[str, dict], folder: pathlib.Path
 ) -> list[pathlib.Path]:
   """Draws exact match against every number that varies within a method.
 
   A curve joins the runs that differ in that number alone.
 
   Args:
-    rows: rows of one task and width.
+    rows: rows of exact match of any runs.
     settings: what `trained_with` returns, by run.
     folder: where the figures are written.
-    title: title of the figures.
-    prefix: what names of files begin with.
 
   Returns:
     Paths of the figures.
   """
-  rows = [
-    row for row in of_metric(rows, "em") if figures.varied_by(row) == "length"
-  ]
-  fields, paths = varied_fields(settings, rows), []
-  for field, values in fields.items():
-    if not {type(value) for value in values.values()} <= {int, float}:
-      continue
-    rows_by_line = {}
-    for row in rows:
-      others = [
-        f"{name.rpartition('.')[2]}={by_run[row['run']]}"
-        for name, by_run in fields.items()
-        if name != field
-      ]
-      method = ", ".join([row["method"], *others])
-      row = row | {field: values[row["run"]], "method": method}
-      rows_by_line.setdefault((row["test_set"], method), []).append(row)
-    rows_by_set = {}
-    for (test_set, _), line_rows in sorted(rows_by_line.items()):
-      if len({row[field] for row in line_rows}) > 1:
-        rows_by_set.setdefault(test_set, []).extend(line_rows)
-    for test_set, set_rows in rows_by_set.items():
-      path = folder / f"{prefix}{test_set}_by_{field}.png"
-      heading = f"{title}, test set: {test_set}"
-      paths.append(figures.by_field(set_rows, path, heading, field))
+  rows, paths = [r for r in rows if figures.varied_by(r) == "length"], []
+  for (task, width), size_rows in figures.by_size(rows).items():
+    fields = varied_fields(settings, size_rows)
+    for field, values in fields.items():
+      if not {type(value) for value in values.values()} <= {int, float}:
+        continue
+      rows_by_line = {}
+      for row in size_rows:
+        others = [
+          f"{name.rpartition('.')[2]}={by_run[row['run']]}"
+          for name, by_run in fields.items()
+          if name != field
+        ]
+        method = ", ".join([row["method"], *others])
+        row = row | {field: values[row["run"]], "method": method}
+        rows_by_line.setdefault((row["test_set"], method), []).append(row)
+      rows_by_set = {}
+      for (test_set, _), line_rows in sorted(rows_by_line.items()):
+        if len({row[field] for row in line_rows}) > 1:
+          rows_by_set.setdefault(test_set, []).extend(line_rows)
+      for test_set, set_rows in rows_by_set.items():
+        path = folder / f"{task}_{width}_{test_set}_by_{field}.png"
+        title = f"{task}, width={width}, test set: {test_set}"
+        paths.append(figures.by_field(set_rows, path, title, field))
   return paths

@@ -1,20 +1,27 @@
-"""Figures of a run: its biases and attention, and what its stages took."""
+"""Figures of a run: biases, attention, margins, and what its stages took."""
 
 import pathlib
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax import plots
+from lengthgen_jax.coordinates import Coordinates
+from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics, workdir
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
 
+MAX_LABELS = 45  # rows or keys whose labels can be read in a panel
+# What segments are called in labels, if not by their names.
+SHORT_NAMES = {"start": "^", "target": "y", "items": "x", "pairs": "p"}
 
-def seconds(log: pathlib.Path) -> float:
+
+def training_seconds(log: pathlib.Path) -> float:
   """Returns the seconds that the gradient steps of a training took.
 
   Args:
@@ -32,7 +39,7 @@ def training_times(folder: pathlib.Path) -> str:
   The seconds are those of all seeds together.
   """
   interpolation, retraining = (
-    seconds(folder / stage / "metrics.jsonl")
+    training_seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
   )
   return (
@@ -42,7 +49,10 @@ def training_times(folder: pathlib.Path) -> str:
   )
 
 
-def draw(
+# Biases and attention.
+
+
+def draw_calibration(
   config: ConfigDict,
   folder: pathlib.Path,
   interpolation: loop.Run,
@@ -59,30 +69,32 @@ def draw(
   Returns:
     The paths of the figures.
   """
-  model, paths = workdir.load(retraining, "last")[0], []
-  width, length = attention_statistics.conditions(
-    config.calibration, interpolation.experiment
-  )[-1]
-  batch = attention_statistics.samples(
-    interpolation.experiment, model.seed, width, length, 0, 1
+  model, figures = runs.load(retraining, "last")[0], folder / "figures"
+  experiment = interpolation.experiment
+  condition = attention_statistics.conditions(config.calibration, experiment)[
+    -1
+  ]
+  batch = attention_statistics.sample_batch(
+    experiment, model.seed, condition, 0, 1
   )
-  paths += bias_figures(model, batch, folder / "figures", f"W={width}")
   attention = np.load(folder / "calibrate" / "attention.npz")
-  for site in attention_statistics.sites(interpolation.experiment):
-    keys = batch.keys if site == "self" else batch.source_keys
-    paths.append(
-      plots.matrices(
+  return [
+    *draw_biases(model, batch, figures, f"W={condition.width}"),
+    *(
+      draw_matrices(
         attention[f"{site}_{model.seed}"],
-        folder / "figures" / f"attention_mean_{site}.png",
+        figures / f"attention_mean_{site}.png",
         f"mean {site}-attention {config.calibration.quantity} of the"
         f" interpolated model, seed {model.seed}",
-        plots.labels(interpolation.experiment, site, keys),
+        labels,
       )
-    )
-  return paths + attention_figures(config, interpolation, folder / "figures")
+      for site, labels in _key_labels(experiment, batch)
+    ),
+    *_draw_example(config, interpolation, figures),
+  ]
 
 
-def bias_figures(
+def draw_biases(
   model: Model, batch: Batch, folder: pathlib.Path, condition: str
 ) -> list[pathlib.Path]:
   """Draws the bias of a model's scaffold at the rows and keys of a batch.
@@ -98,54 +110,227 @@ def bias_figures(
   """
   biases = jax.jit(model.experiment.sites)(model.scaffold, batch).biases
   return [
-    plots.matrices(
+    draw_matrices(
       np.asarray(biases[site].values)[:, 0],
       folder / f"bias_{site}.png",
       f"{site}-attention bias, seed {model.seed}, {condition} (white: closed;"
       " each head its own scale)",
-      plots.labels(
-        model.experiment,
-        site,
-        batch.keys if site == "self" else batch.source_keys,
-      ),
+      labels,
     )
-    for site in attention_statistics.sites(model.experiment)
+    for site, labels in _key_labels(model.experiment, batch)
     if site in model.scaffold
   ]
 
 
-def window_figures(
+def draw_window(
   model: Model, length: int, folder: pathlib.Path
 ) -> list[pathlib.Path]:
   """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
-  batch = attention_statistics.samples(
-    experiment, model.seed, width, units, 0, 1
-  )
+  shown = attention_statistics.Condition(width, units)
+  batch = attention_statistics.sample_batch(experiment, model.seed, shown, 0, 1)
   condition = f"{length} {experiment.task.unit}"
-  return bias_figures(model, batch, folder / "figures", condition)
+  return draw_biases(model, batch, folder / "figures", condition)
 
 
-def attention_figures(
+def _draw_example(
   config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
-) -> list[pathlib.Path]:
-  """Draws the attention of a vanilla model's last decoder layer to abc.example.
-
-  Returns:
-    The paths of the heat maps, one for each attention site.
-  """
+) -> Iterator[pathlib.Path]:
+  """Draws one input's attention in a vanilla model's last decoder layer."""
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
-  batch, layers = workdir.load(interpolation, "best")[0].attention(text)
-  columns = {"self": batch.inputs, "cross": batch.source}
-  return [
-    plots.matrices(
+  batch, layers = runs.load(interpolation, "best")[0].attention(text)
+  for site, weights in layers[-1].items():
+    keys = batch.inputs if site == "self" else batch.source
+    assert keys is not None
+    yield draw_matrices(
       weights[None],
       folder / f"attention_example_{site}.png",
       f"{site}-attention of the vanilla model's last decoder layer on {text}",
-      task.symbols(columns[site][0]),
-      task.symbols(batch.target[0]),
+      task.symbols(np.asarray(keys[0])),
+      task.symbols(np.asarray(batch.target[0])),
     )
-    for site, weights in layers[-1].items()
-  ]
+
+
+def _key_labels(
+  experiment: Experiment, batch: Batch
+) -> Iterator[tuple[str, list[str]]]:
+  """Yields each attention site of the decoder and the labels of its keys."""
+  for site in attention_statistics.sites(experiment):
+    keys = batch.keys if site == "self" else batch.source_keys
+    assert keys is not None
+    yield site, position_labels(experiment, site, keys)
+
+
+def position_labels(
+  experiment: Experiment, site: str, keys: Coordinates
+) -> list[str]:
+  """Returns a label for every key, by the segment it stands in and its offset.
+
+  Labels are like "a", "a4", "b1" (counted from the right end), "x1" for the
+  first item of a list and "y1" for the first output; a segment's mark has no
+  number.
+
+  Args:
+    experiment: Says what the segments of a site are called.
+    site: An attention site.
+    keys: The coordinates of the keys.
+  """
+  labels = []
+  for segment, left, right in zip(
+    np.asarray(keys.segment[0]),
+    np.asarray(keys.left[0, :, 0]),
+    np.asarray(keys.right[0, :, 0]),
+    strict=True,
+  ):
+    name = experiment.site_segments[site][segment]
+    from_left = name == "target" or not experiment.task.of_digits
+    is_mark = segment < 0 or name == "start" or left == 0 and not from_left
+    number = left + 1 if from_left else right + 1
+    labels.append(
+      SHORT_NAMES.get(name, name) + ("" if is_mark else f"{number}")
+    )
+  return labels
+
+
+def draw_matrices(
+  values: np.ndarray,
+  path: pathlib.Path,
+  title: str,
+  key_labels: list[str],
+  row_labels: list[str] | None = None,
+) -> pathlib.Path:
+  """Draws matrices [N, H, T, S], with a row of panels per layer.
+
+  Heads of a single layer stand in rows of four where that divides them. Each
+  panel is scaled to its own finite range; -inf stays white.
+
+  Args:
+    values: The matrices.
+    path: Where the PNG goes.
+    title: Stands above all panels.
+    key_labels: Labels of the S keys, drawn if they are few enough to read.
+    row_labels: Labels of the T rows.
+
+  Returns:
+    The path of the PNG.
+  """
+  layers, heads, height, width = values.shape
+  columns = 4 if layers == 1 and heads % 4 == 0 else heads
+  panel_rows = layers * heads // columns
+  panel_size = min(max(width / 11, 1.3), 4.0, 14.0 / columns)  # inches
+  panel_height = panel_size * height / width
+  figure, axes = plt.subplots(
+    panel_rows,
+    columns,
+    figsize=(panel_size * columns, (panel_height + 0.4) * panel_rows + 0.6),
+    squeeze=False,
+    layout="constrained",
+  )
+  keys, rows = (
+    labels if labels and len(labels) <= MAX_LABELS else []
+    for labels in (key_labels, row_labels)
+  )
+  rotation = 90 if max(map(len, keys), default=0) > 1 else 0
+  for axis in axes.flat:
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.spines[:].set_color("0.7")
+  for axis in axes[-1]:
+    axis.set_xticks(range(len(keys)), keys, fontsize=4, rotation=rotation)
+  for axis in axes[:, 0]:
+    axis.set_yticks(range(len(rows)), rows, fontsize=4)
+  for axis, (layer, head) in zip(
+    axes.flat, np.ndindex(layers, heads), strict=True
+  ):
+    panel = np.ma.masked_invalid(values[layer, head])
+    # A constant panel gets the color of its highest value.
+    low = panel.min() - 1 if panel.min() == panel.max() else None
+    axis.imshow(panel, cmap="viridis", aspect="auto", vmin=low)
+    prefix = f"layer {layer} " if layers > 1 else ""
+    axis.set_title(f"{prefix}head {head}", fontsize=6, pad=2)
+  figure.suptitle(title, fontsize=9)
+  figure.supxlabel("key", fontsize=8)
+  figure.supylabel("output row", fontsize=8)
+  return save(figure, path)
+
+
+# Certificates and the construction.
+
+
+def draw_margins(
+  histograms: dict[str, np.ndarray],
+  edges: np.ndarray,
+  path: pathlib.Path,
+  title: str,
+) -> pathlib.Path:
+  """Draws how many cases have which margin, a panel per certificate.
+
+  Args:
+    histograms: Numbers of cases by margin, by the title of the panel.
+    edges: The histograms' edges; the first and the last are infinite.
+    path: Where the PNG goes.
+    title: Stands above all panels.
+
+  Returns:
+    The path of the PNG.
+  """
+  figure, axes = plt.subplots(
+    len(histograms),
+    1,
+    figsize=(6, 1.9 * len(histograms) + 0.8),
+    sharex=True,
+    squeeze=False,
+    layout="constrained",
+  )
+  # The outer intervals are drawn with a width of 1.
+  edges = np.concatenate([[edges[1] - 1], edges[1:-1], [edges[-2] + 1]])
+  colors = np.where(edges[:-1] < 0, "tab:red", "tab:blue")
+  for axis, (name, counts) in zip(axes.flat, histograms.items(), strict=True):
+    axis.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors)
+    axis.set_yscale("log")
+    axis.set_ylim(bottom=0.5)
+    axis.set_ylabel("cases")
+    axis.set_title(name, fontsize=7)
+  occupied = np.flatnonzero(sum(histograms.values()))
+  axes[0, 0].set_xlim(edges[occupied[0]] - 1, edges[occupied[-1]] + 2)
+  axes[-1, 0].set_xlabel("margin: right logit - best wrong one")
+  figure.suptitle(title, fontsize=9)
+  return save(figure, path)
+
+
+def draw_precision(
+  rows: list[dict], path: pathlib.Path, title: str
+) -> pathlib.Path:
+  """Draws the longest lists that are sorted, against bits of precision.
+
+  The model is the construction of Theorem 5.1, and the bits are the significant
+  ones of its parameters and activations.
+
+  Args:
+    rows: Those of `precision.rows`.
+    path: Where the PNG goes.
+    title: Stands above the axes.
+
+  Returns:
+    The path of the PNG.
+  """
+  figure, axis = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
+  for copies, marker in (("difference", "o"), ("share", "s")):
+    points = [(r["bits"], r["longest"]) for r in rows if r["copies"] == copies]
+    label = f"copies left: {copies}"
+    axis.plot(*np.transpose(points), marker=marker, markersize=5, label=label)
+  bits = np.array(sorted({row["bits"] for row in rows}))
+  label = "(2^bits + 2) / 4"
+  axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
+  longest_tried = max(row["tried"] for row in rows)
+  axis.axhline(longest_tried, color="0.8", linewidth=1, label="longest tried")
+  axis.set_yscale("log", base=2)
+  axis.set_ylim(0.7, 2 * longest_tried)
+  axis.set_xticks(bits)
+  axis.set_xlabel("significant bits of parameters and activations")
+  axis.set_ylabel("longest lists sorted (items)")
+  axis.legend(fontsize=8)
+  figure.suptitle(title, fontsize=10)
+  return save(figure, path)

@@ -113,7 +113,10 @@ def make_watcher(
     rows, length = [], experiment.train_length
     for r, model in enumerate(models(run, states, checkpoint="last")):
       scored_lines = partial(
-        attention_statistics.strongest, calibration, model, section.samples
+        attention_statistics.strongest_lines,
+        calibration,
+        model,
+        section.samples,
       )
       batches = observations(
         model, length, section.samples, scored_lines=scored_lines

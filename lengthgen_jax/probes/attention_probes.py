@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.probes.activations import Mean, Observation
 
 
@@ -50,12 +49,12 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa.
   """
-  for site, (candidates, verdict) in observation.scored_lines().items():
+  for site, (lines, selection) in observation.scored_lines().items():
     segments = observation.experiment.site_segments[site]
-    scores = np.where(verdict.keep, verdict.score, -np.inf)
-    for layer, head in np.argwhere(verdict.keep.any(axis=-1)):
+    scores = np.where(selection.keep, selection.score, -np.inf)
+    for layer, head in np.argwhere(selection.keep.any(axis=-1)):
       best = int(scores[layer, head].argmax())
-      line = phrase([field[best] for field in candidates], segments)
+      line = lines.take(best).describe(segments)
       score = scores[layer, head, best]
       yield Mean(score, 1, site, int(layer), int(head), line)
 

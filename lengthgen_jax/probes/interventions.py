@@ -17,7 +17,6 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
-from lengthgen_jax.attention.candidates import phrase
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import (
   RESIDUALS,
@@ -140,7 +139,9 @@ def patched(observation: Observation) -> Iterator[Mean]:
   batch = observation.batch
   num_rows = int((batch.rows.segment[0] >= 0).sum())
   for index, (part, layer) in enumerate(patch_points(observation.experiment)):
-    for row in range(int(batch.items[0]) if part == "source" else num_rows):
+    for row in range(
+      int(batch.prompt_length[0]) if part == "source" else num_rows
+    ):
       logits = edited_logits(observation, patch=Patch(index, row))
       yield _exact_match(
         observation, logits, part=part, layer=layer, position=row
@@ -189,7 +190,7 @@ def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
     segments = model.experiment.site_segments[site]
     for layer, head, k in np.argwhere(np.asarray(bias.valid)).tolist():
       entry = layer, head, k
-      line = phrase([np.asarray(field)[entry] for field in bias[:5]], segments)
+      line = bias.lines.take(entry).describe(segments)
       layer = layer if bias.shape[0] > 1 else None
       for scope in dict.fromkeys([(layer, head), (layer, None), (None, None)]):
         entries.setdefault(BiasLine(site, *scope, line), []).append(entry)

@@ -34,7 +34,7 @@ def _sorts(model: TrainedModel) -> bool:
 def _has_digits(model: TrainedModel) -> bool:
   """Returns whether the output has a digit for each place of the operands."""
   task = model.experiment.task
-  return task.of_digits and task.axes == 1 and task.output_size(8) >= 8
+  return task.of_digits and bool(task.states) and task.output_size(8) >= 8
 
 
 def _has_lines(model: TrainedModel) -> bool:

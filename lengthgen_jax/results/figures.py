@@ -1,11 +1,12 @@
 """Figures of exact match and edit distance, drawn from result rows.
 
 `by_test_set` and `by_method` draw grids of colored squares; `by_length`,
-`by_times` and `by_field` draw curves. `draw_run` and `draw_table` choose the
-figures of one run and of one table of runs.
+`by_times` and `by_field` draw curves. `draw` and `draw_table` choose the
+figures of runs and of a table of runs.
 """
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Iterator
 
@@ -22,8 +23,11 @@ AXES = {
   "em": ("exact match (%)", (-3, 103)),
   "edit": ("edit distance (% of the output)", (0, None)),
 }
+# Curves differ in color and marker, and every ten of them in style.
+CURVES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
+  color=[f"C{i}" for i in range(10)]
+)
 MARKERS = "os^vDPX*"
-STYLES = ("-", "--", ":")  # the next one after every ten colors
 
 
 def by_test_set(
@@ -105,9 +109,10 @@ def by_length(
   lines = pool(of_metric(rows, metric), along=("test_set", "length"))
   for axis, test_set, panel in _draw_curves(lines, "length", "test_set"):
     for train_length in {row["train_length"] for row in panel}:
-      _mark_length(axis, train_length, "longest trained")
+      axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
     lengths = [row["length"] for row in panel]
-    label = f"test length ({joined_values(panel, 'unit')})"
+    unit = joined_values(panel, "unit")
+    label = f"test length ({unit}; dotted: longest trained)"
     _label_x(axis, lengths, label, f"test set: {test_set}")
   return _finish(axis.figure, title, path, metric)
 
@@ -191,53 +196,39 @@ def _draw_curves(
   )
   for axis, value in zip(axes[0], panel_values, strict=True):
     panel_rows = [row for row in rows if row[panel_field] == value]
-    for i, line in enumerate(lines):
+    styles = zip(lines, itertools.cycle(CURVES), itertools.cycle(MARKERS))
+    for line, style, marker in styles:
       line_rows = [row for row in line.rows if row[panel_field] == value]
-      _draw_curve(axis, i, line._replace(rows=line_rows), line, x_field)
+      part = line._replace(rows=line_rows)
+      _draw_curve(axis, part, line, x_field, style | {"marker": marker})
     yield axis, value, panel_rows
 
 
 def _draw_curve(
-  axis: plt.Axes, i: int, part: Line, line: Line, x_field: str
+  axis: plt.Axes, part: Line, line: Line, x_field: str, style: dict
 ) -> None:
-  """Draws a panel's part of the i-th line, with the range of seeds."""
+  """Draws a panel's part of a line, with the range of seeds."""
   cells = part.cells_by(x_field)
   lows = [c.worst if c.bound is None else c.bound for c in cells.values()]
-  color = f"C{i % 10}"
+  highs = [cell.best for cell in cells.values()]
+  medians = [cell.median for cell in cells.values()]
   count = f" ({line.seed_count} seeds)" if " of " in line.seed_count else ""
+  percents = lambda shares: 100 * np.array(shares)
   axis.plot(
     list(cells),
-    [100 * cell.median for cell in cells.values()],
-    color=color,
-    linestyle=STYLES[i // 10 % len(STYLES)],
-    marker=MARKERS[i % len(MARKERS)],
+    percents(medians),
     markersize=5,
     label=line.name + count,
     clip_on=False,
+    **style,
   )
   axis.fill_between(
     list(cells),
-    [100 * low for low in lows],
-    [100 * cell.best for cell in cells.values()],
-    color=color,
+    percents(lows),
+    percents(highs),
+    color=style["color"],
     alpha=0.15,
     linewidth=0,
-  )
-
-
-def _mark_length(axis: plt.Axes, x: float, text: str) -> None:
-  """Draws a dotted vertical line at `x` with a text beside it."""
-  axis.axvline(x, color="0.6", linestyle=":", linewidth=1)
-  axis.text(
-    x,
-    0.5,
-    text,
-    transform=axis.get_xaxis_transform(),
-    color="0.4",
-    fontsize=8,
-    rotation=90,
-    horizontalalignment="right",
-    verticalalignment="center",
   )
 
 
@@ -306,41 +297,48 @@ def varied_by(row: dict) -> str:
 MAX_CURVES = 8  # the most that a reader can tell apart in one figure
 
 
-def draw_run(
-  rows: list[dict], folder: pathlib.Path, title: str, prefix: str = ""
-) -> list[pathlib.Path]:
-  """Draws the figures for which there are rows, and returns their paths.
+def by_size(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
+  """Returns the rows of each (task, width): those that figures can share."""
+  rows_by_size = {}
+  for row in rows:
+    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
+  return rows_by_size
 
-  Where there are more methods than curves could tell apart, `by_method` stands
-  in place of the curves by length.
+
+def draw(
+  rows: list[dict], folder: pathlib.Path, prefix: str = ""
+) -> list[pathlib.Path]:
+  """Draws the figures of each task and width, and returns their paths.
+
+  They are those of DRAW for which there are rows. Where there are more methods
+  than curves could tell apart, `by_method` stands in place of the curves by
+  length.
 
   Args:
-    rows: rows of one task.
+    rows: rows of any runs.
     folder: where the figures are written.
-    title: title of every figure.
     prefix: what names of files begin with.
   """
-  drawings = dict(DRAW)
-  if len({row["method"] for row in rows}) > MAX_CURVES:
-    del drawings["em", "length"], drawings["edit", "length"]
-    drawings = {("em", "model"): by_method} | drawings
   paths = []
-  for (metric, kind), draw in drawings.items():
-    variation = "length" if kind == "model" else kind
-    metric_rows = of_metric(rows, metric)
-    kind_rows = [row for row in metric_rows if varied_by(row) == variation]
-    if kind_rows:
-      path = folder / f"{prefix}{metric}_by_{kind}.png"
-      paths.append(draw(kind_rows, path, title))
+  for (task, width), size_rows in by_size(rows).items():
+    drawings = dict(DRAW)
+    if len({row["method"] for row in size_rows}) > MAX_CURVES:
+      del drawings["em", "length"], drawings["edit", "length"]
+      drawings = {("em", "model"): by_method} | drawings
+    for (metric, kind), draw_kind in drawings.items():
+      variation = "length" if kind == "model" else kind
+      metric_rows = of_metric(size_rows, metric)
+      kind_rows = [row for row in metric_rows if varied_by(row) == variation]
+      if kind_rows:
+        path = folder / f"{prefix}{task}_{width}_{metric}_by_{kind}.png"
+        paths.append(draw_kind(kind_rows, path, f"{task}, width={width}"))
   return paths
 
 
 def draw_table(
   name: str, rows: list[dict], folder: pathlib.Path, along: str = ""
 ) -> list[tuple[str, pathlib.Path]]:
-  """Draws the figures of a table: by length, on hard inputs, against a field.
-
-  Each task and width has its own figures.
+  """Draws the figures of a table: those of `draw`, and against a field.
 
   Args:
     name: name of the table, with which the names of the files begin.
@@ -352,19 +350,16 @@ def draw_table(
   Returns:
     (caption, path of the PNG) of each figure.
   """
-  rows_by_size = {}
-  for row in of_metric(rows, "em") + of_metric(rows, "edit"):
-    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
-  paths, field = [], along.rpartition(".")[2]
-  for (task, width), size_rows in rows_by_size.items():
-    prefix, title = f"{name}_{task}_{width}_", f"{task}, width={width}"
-    paths += draw_run(size_rows, folder, title, prefix)
-    field_rows = [
-      row | {"method": row["method"].partition(f", {field}=")[0]}
-      for row in of_metric(size_rows, "em")
-      if along in row and varied_by(row) == "length"
-    ]
-    if len({row[along] for row in field_rows}) > 1:
-      path = folder / f"{prefix}by_{along}.png"
-      paths.append(by_field(field_rows, path, title, along))
+  paths = draw(rows, folder, f"{name}_")
+  field = along.rpartition(".")[2]
+  field_rows = [
+    row | {"method": row["method"].partition(f", {field}=")[0]}
+    for row in of_metric(rows, "em")
+    if along in row and varied_by(row) == "length"
+  ]
+  for (task, width), size_rows in by_size(field_rows).items():
+    if len({row[along] for row in size_rows}) > 1:
+      path = folder / f"{name}_{task}_{width}_by_{along}.png"
+      title = f"{task}, width={width}"
+      paths.append(by_field(size_rows, path, title, along))
   return [(path.stem.replace("_", " "), path) for path in paths]

@@ -4,69 +4,70 @@ The package's own are listed here; users register theirs from their own files
 (lengthgen_jax.register).
 """
 
+from typing import Any
+
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry, check_attributes
+from lengthgen_jax.registry import Registry
 from lengthgen_jax.tasks import (
-  addition,
-  copying,
-  dyck,
+  arithmetic,
+  automata,
   increment,
-  modular,
-  multiply,
   multiply_long,
-  parity,
-  permutations,
   sorting,
-  sorting_hints,
-  successor,
 )
 from lengthgen_jax.tasks.task import Task
 
-# What a class of a task must have, beside the methods that Task leaves open.
-PARTS = ("name", "section", "segments", "test_sets", "vocab_size")
-METHODS = ("num_random", "example", "from_items")
+REQUIRED = (
+  *("name", "section", "segments", "test_sets", "vocab_size"),
+  *("num_random", "example", "from_items"),
+)
 
 
-def check_task(name: str, task: type) -> None:
+def check_task(name: str, task: Any) -> None:
   """Raises UsageError if a class lacks a part of the contract of tasks."""
   is_task = isinstance(task, type) and issubclass(task, Task)
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
-  check_attributes("task", name, task, PARTS)
-  missing = [m for m in METHODS if getattr(task, m) is getattr(Task, m)]
-  check(not missing, f"register: task {name!r} has no {', '.join(missing)}()")
+  inherited = lambda part: (
+    getattr(task, part, None) is getattr(Task, part, None)
+  )
+  missing = ", ".join(filter(inherited, REQUIRED))
+  check(not missing, f"register: task {name!r} has no {missing}")
 
 
 TASKS = Registry(
   "task",
   {
-    "successor": successor.Successor,
-    "addition": addition.Addition,
-    "multiply": multiply.Multiply,
+    "successor": arithmetic.Successor,
+    "addition": arithmetic.Addition,
+    "multiply": arithmetic.Multiply,
     "multiply_long": multiply_long.MultiplyLong,
-    "parity": parity.Parity,
-    "parity_classification": parity.ParityClassification,
+    "parity": arithmetic.Parity,
+    "parity_classification": arithmetic.ParityClassification,
     "sort": sorting.Sort,
     "increment": increment.Increment,
-    "modular": modular.Modular,
-    "permutations": permutations.Permutations,
-    "dyck": dyck.Dyck,
-    "copy": copying.Copy,
-    "reverse": copying.Reverse,
+    "modular": automata.Modular,
+    "permutations": automata.Permutations,
+    "dyck": automata.Dyck,
+    "copy": automata.Copy,
+    "reverse": automata.Reverse,
   },
   check_task,
 )
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.
 HINTS = {
-  main: Registry(f"hint of {main}", hints, check_task)
-  for main, hints in {
-    "sort": {
-      "successor": sorting_hints.SuccessorHint,
-      "count": sorting_hints.CountHint,
-      "fill": sorting_hints.FillHint,
-      "predecessor": sorting_hints.PredecessorHint,
-      "minimum": sorting_hints.MinimumHint,
+  "sort": Registry(
+    "hint of sort",
+    {
+      "successor": sorting.SuccessorHint,
+      "count": sorting.CountHint,
+      "fill": sorting.FillHint,
+      "predecessor": sorting.PredecessorHint,
+      "minimum": sorting.MinimumHint,
     },
-    "increment": {"carry": increment.CarryHint},
-  }.items()
+    check_task,
+  ),
+  "increment": Registry(
+    "hint of increment", {"carry": increment.CarryHint}, check_task
+  ),
 }

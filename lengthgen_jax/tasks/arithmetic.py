@@ -1,19 +1,26 @@
-"""Defines the base class of the arithmetic tasks: format, transducer, segments
-and sampling."""
+"""Defines the arithmetic tasks of the ABS/ABC papers, and their base class:
+format, segments and sampling."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.tasks import digits, stress
+from lengthgen_jax.tasks.arithmetic_test_sets import TEST_SETS
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Example, Size, Tokens, below, join
+from lengthgen_jax.tasks.task import (
+  Example,
+  Ids,
+  Size,
+  Tokens,
+  join,
+  uniform_int,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +35,8 @@ class ArithmeticTask(NumberTask):
   4.1) puts the operator first and interleaves the operands' digits.
 
   A task states itself as a transducer that reads the operands' digits from the
-  least significant on: `states`, `begin` and `step`.
+  least significant on (the single digit of N×1 again at every place): `states`,
+  `initial_state` and `step`.
 
   Attributes:
     aligned: whether a binary task interleaves its operands.
@@ -39,35 +47,13 @@ class ArithmeticTask(NumberTask):
   slack: int = 2
 
   section: ClassVar[str] = "arithmetic"
-  test_sets: ClassVar[dict] = {
-    "equal": digits.equal,
-    "unequal": digits.unequal,
-    "carry": digits.carry_chain,
-    **stress.SETS,
-  }
-  transducer: ClassVar[bool] = True
+  test_sets = TEST_SETS
+  transducer = True
 
   def __post_init__(self):
     check(
       self.slack >= 0, f"arithmetic.slack={self.slack}: must not be negative"
     )
-
-  # The task as a transducer.
-
-  states: ClassVar[tuple[int, ...]]
-  initial_state: ClassVar[int] = 0
-
-  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns (next state, output digit) from the state and a digit of each
-    operand (the single digit of N×1 is read again at every place)."""
-
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None:
-    """Returns (operand, place) of a prompt's token; None if it is a mark."""
-    if self.interleaved:
-      return None if left < 2 else (1 - right % 2, right // 2)
-    return (segment, right) if left else None
 
   # Sizes.
 
@@ -77,27 +63,34 @@ class ArithmeticTask(NumberTask):
   def bits(self, length: int) -> int | None:
     return self.units(length) if self.base == 2 else None
 
-  def natural_width(self, length: int) -> int:
-    return length + self.slack
+  # Test sets.
 
   def num_test_samples(self, length: int, samples: int) -> int:
     """Returns min(10^L - 10^(L-1), samples), the papers' size of a test set."""
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
-  # Test sets.
-
   @property
   def stress_sets(self) -> tuple[str, ...]:
-    return stress.names(self)
+    # Where there is one long operand, some sets are the same as others.
+    two_long = self.operands == 2 and not self.short_operand
+    left_out = {"equal"} if two_long else {"equal", "unequal", "nines"}
+    return tuple(name for name in self.test_sets if name not in left_out)
 
   @property
   def single_input_sets(self) -> tuple[str, ...]:
-    return stress.alone(self)
+    if self.operands > 1:
+      return "zeros", "nines"
+    return "zeros", "nines", "repeated" if self.base == 2 else "carry"
 
   def variants(
-    self, test_set: str, section, length: int
+    self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
-    return stress.variants(test_set, section, self.units(length))
+    """Returns chains as long as there is room for; other sets have one
+    variant."""
+    if test_set != "chain":
+      return [(test_set, ())]
+    fitting = (n for n in section.chains if n <= self.units(length))
+    return [(f"chain_{n}", (n,)) for n in fitting]
 
   # Segments.
 
@@ -116,32 +109,40 @@ class ArithmeticTask(NumberTask):
       return (2,)
     return (1, 0 if self.short_operand else 1)[: self.operands]
 
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int] | None:
+    if self.interleaved:
+      return None if left < 2 else (1 - right % 2, right // 2)
+    return super().operand_place(segment, left, right)
+
   # Examples.
 
-  def num_random(self, longest: int) -> int:
-    return self.operands * longest
+  def num_random(self, max_length: int) -> int:
+    return self.operands * max_length
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     is_short = self.short_operand
     lengths = size.lengths.at[1].set(1) if is_short else size.lengths
-    inside = jnp.arange(size.longest) < lengths[:, None]
-    drawn = below(numbers.reshape(self.operands, -1), self.base)
-    return self.from_items(jnp.where(inside, drawn, 0), size)
+    inside = jnp.arange(size.max_length) < lengths[:, None]
+    digits = uniform_int(numbers.reshape(self.operands, -1), self.base)
+    return self.from_items(jnp.where(inside, digits, 0), size)
 
   def from_values(
-    self, values: jax.Array, numbers: jax.Array, size: Size
+    self, values: jax.Array, numbers: jax.Array, size: Size, limit: int
   ) -> Example:
-    """Returns the example of integers [O] below 2^20; the digit of N×1 is made
-    of `numbers`."""
-    items = digits.from_values(values, size.longest, self.base)
+    """Returns the example of integers [O] below `limit`; the digit of N×1 is
+    made of `numbers`."""
+    powers = [self.base**i for i in range(size.max_length)]
+    powers = [power for power in powers if power < limit]
+    digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base
+    items = jnp.pad(digits, ((0, 0), (0, size.max_length - len(powers))))
     if self.short_operand:
-      items = items.at[1].set(0).at[1, 0].set(below(numbers[0], 10))
+      items = items.at[1].set(0).at[1, 0].set(uniform_int(numbers[0], 10))
     return self.from_items(items, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of operands' digits [O, longest], least significant
-    first."""
-    place = jnp.arange(size.longest + 1)
+    place = jnp.arange(size.max_length + 1)
     answer = jnp.pad(self.answer(items), (0, 1))
     output = jnp.where(place == size.width, self.end, answer)
     return Example(
@@ -151,24 +152,120 @@ class ArithmeticTask(NumberTask):
     )
 
   def answer(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [longest] of the result."""
-    begin, columns = jnp.int32(self.initial_state), self.columns(items).T
-    return jax.lax.scan(self.step, begin, columns)[1].astype(jnp.int32)
+    """Returns the digits [max_length] of the result."""
+    return self.transduce(self.columns(items))[0]
 
   def columns(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [O, longest] that are read together at each place; the
-    digit of N×1 is at every place."""
+    """Returns the digits [O, max_length] that are read together at each place;
+    the digit of N×1 is at every place."""
     return items.at[1].set(items[1, 0]) if self.short_operand else items
 
   def prompt(self, items: jax.Array, width: int | Array) -> Tokens:
     """Returns the tokens of `$` and the expression."""
     if self.interleaved:
-      return self.number(self.columns(items), width, "$" + self.operator, 0)
-    a = self.number(items[:1], width, "$", 0)
+      marks = "$" + self.operator
+      return self.number_tokens(self.columns(items), width, marks, 0)
+    a = self.number_tokens(items[:1], width, "$", 0)
     if self.operands == 1:
       return a
     is_short = self.short_operand
     second_width, spare = (1, items.shape[1] - 1) if is_short else (width, 0)
-    return join(
-      a, self.number(items[1:], second_width, self.operator, 1), spare=spare
+    b = self.number_tokens(items[1:], second_width, self.operator, 1)
+    return join(a, b, spare=spare)
+
+
+class Successor(ArithmeticTask):
+  """Asks for the next integer (ABS paper, section 3); the state is the carry.
+
+  `$0199` -> `0020&`; `$0009` -> `0100&`; `$0123` -> `4210&`.
+  """
+
+  name = "successor"
+  states = (0, 1)
+  initial_state = 1
+  figure_input = "03611451449241919819"
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    total = symbols[0] + state
+    return total // 10, total % 10
+
+
+class Addition(ArithmeticTask):
+  """Asks for the sum of two numbers (ABS paper, section 3); the state is the
+  carry.
+
+  `$0123+0748` -> `1780&`; `$0999+0001` -> `0001&`.
+  Aligned: `$+00172438` -> `1780&`.
+  """
+
+  name = "addition"
+  operator = "+"
+  operands = 2
+  states = (0, 1)
+  figure_input = "078114514+0241919810"
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    total = symbols[0] + symbols[1] + state
+    return total // 10, total % 10
+
+
+class Multiply(ArithmeticTask):
+  """Asks for a number times one digit d, the papers' N×1 multiplication; the
+  state is the carry, which is below d.
+
+  `$0123*4` -> `2940&`; `$0999*9` -> `1998&`.
+  Aligned, the one digit stands beside every digit: `$*04142434` -> `2940&`.
+  """
+
+  name = "multiply"
+  operator = "*"
+  operands = 2
+  shared_operands = (1,)
+  states = tuple(range(9))
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    total = symbols[0] * symbols[1] + state
+    return total // 10, total % 10
+
+
+class Parity(ArithmeticTask):
+  """Asks for the running xor from the least significant bit on; its last bit is
+  the parity.
+
+  y1 = x1, yi = y(i-1) xor xi (ABS paper, section 3): the scratchpad form. The
+  state is the xor so far.
+
+  `$0110` -> `0100&`; `$0001` -> `1111&`.
+  """
+
+  name = "parity"
+  base = 2
+  states = (0, 1)
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    parity = state ^ symbols[0]
+    return parity, parity
+
+  def render(self, ids: Ids) -> str:
+    """Returns the parity bit, which is the last token before `&`."""
+    return self.output_digits(ids)[-1]
+
+
+class ParityClassification(Parity):
+  """Asks for one label for the whole string, the papers' classification
+  baseline.
+
+  `$0110` -> `0&`; `$0111` -> `1&`.
+  """
+
+  name = "parity_classification"
+  transducer = False
+
+  def from_items(self, items: jax.Array, size: Size) -> Example:
+    label = jnp.take(self.answer(items), size.width - 1)
+    output = jnp.stack([label, jnp.int32(self.end)])
+    return Example(
+      self.prompt(items, size.width),
+      self.segment_tokens(output, 2, self.target_segment),
+      0,
     )

@@ -15,10 +15,19 @@ import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.tasks import digits, packing
-from lengthgen_jax.tasks.task import Size, Task
+from lengthgen_jax.tasks.arithmetic import ArithmeticTask
+from lengthgen_jax.tasks.packing import (
+  COORDINATE_FIELDS,
+  Batch,
+  map_examples,
+  pack,
+)
+from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 
 NUMBERS = ("lengths", "permutation")
+PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
+POPULATION = 1 << PERMUTATION_BITS
+TRAIN_SHARE = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +73,9 @@ class Lengths:
     first, last = self.bucket_range(bucket)
     return self.probability[first : last + 1]
 
-  def shares(self, total: int) -> list[int]:
-    """Splits `total` over the buckets in proportion to their mass; the largest
-    remainders are rounded up."""
+  def bucket_counts(self, total: int) -> list[int]:
+    """Splits `total` examples over the buckets in proportion to their mass; the
+    largest remainders are rounded up."""
     buckets = range(len(self.buckets))
     return split(total, [self._mass(bucket).sum() for bucket in buckets])
 
@@ -87,14 +96,40 @@ def split(total: int, mass: Sequence[float] | np.ndarray) -> list[int]:
   return counts.tolist()
 
 
-def widest(widths) -> int | tuple[int, ...]:
-  """Returns the least width that none of the given widths exceeds."""
+def widest(widths: Sequence[Width]) -> Width:
+  """Returns the least width that none of these exceeds."""
   width = np.max(widths, axis=0).tolist()
   return tuple(width) if isinstance(width, list) else width
 
 
+def permuted(index: jax.Array, seed: int) -> jax.Array:
+  """Returns Π(index), for a fixed pseudo-random permutation Π of the integers
+  below 2^20.
+
+  Π is a Feistel network on two 10-bit halves, so that a training set of a
+  million numbers is a function of (seed, index) and takes no memory.
+  """
+  half = PERMUTATION_BITS // 2
+  mask = (1 << half) - 1
+  index = index.astype(jnp.uint32)
+  salt = jnp.uint32((seed * 0x85EBCA77) & 0xFFFFFFFF)
+
+  def one_round(step, halves):
+    left, right = halves
+    mixed = right * jnp.uint32(0x9E3779B1) + salt
+    mixed += step.astype(jnp.uint32) * jnp.uint32(0xC2B2AE3D)
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
+    mixed = (mixed ^ (mixed >> 12)) * jnp.uint32(0x297A2D39)
+    return right, left ^ ((mixed ^ (mixed >> 15)) & mask)
+
+  # A loop, because XLA takes seconds to compile the rounds unrolled.
+  halves = index >> half, index & mask
+  left, right = jax.lax.fori_loop(0, 6, one_round, halves)
+  return ((left << half) | right).astype(jnp.int32)
+
+
 @dataclasses.dataclass(frozen=True)
-class DataSet:
+class Dataset:
   """Makes the examples of one task, packed for one model family.
 
   Example `index` of a bucket is a function of (data seed, task, bucket, index):
@@ -117,28 +152,28 @@ class DataSet:
   task: Task
   kind: str
   lengths: Lengths
-  widths: tuple[int, ...]
+  widths: tuple[Width, ...]
   numbers: str
   size: int
   seed: int
 
-  def longest(self, bucket: int) -> int | tuple[int, ...]:
+  def bound(self, bucket: int) -> Width:
     """Returns the static size that the examples of a bucket are padded to."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
-  def bucket_size(self, bucket: int) -> int:
-    """Returns the number of examples of a bucket; 0 if the stream is
-    endless."""
-    return self.lengths.shares(self.size)[bucket]
+  def _width(self, width_index: int | jax.Array) -> jax.Array:
+    """Returns the width that stands at an index, modulo their number."""
+    widths = jnp.array(self.widths or (0,))
+    return widths[width_index % len(widths)]
 
   @partial(jax.jit, static_argnums=(0, 2, 4))
-  def at(
+  def examples(
     self,
     index_B: jax.Array,
     bucket: int,
     width_index: int | jax.Array = 0,
     stream: str = "examples",
-  ) -> packing.Batch:
+  ) -> Batch:
     """Returns the examples of the given indices, which are the same in every
     batch.
 
@@ -148,39 +183,36 @@ class DataSet:
       width_index: which of the widths, traced; counted modulo their number.
       stream: "examples" or "held_out".
     """
-    task, longest = self.task, self.longest(bucket)
+    task, bound = self.task, self.bound(bucket)
     root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
-    widths = jnp.array(self.widths or (0,))
-    width = widths[width_index % len(widths)]
+    width = self._width(width_index)
+    num_random = task.num_random(max_width(bound))
 
-    def make_example(index):
+    def make_example(index: jax.Array) -> Example:
       # One draw per example, because many small draws take long to compile.
-      count = task.operands + task.num_random(longest)
       key = jax.random.fold_in(root_key, index)
-      numbers = jax.random.uniform(key, (count,), jnp.float32)
-      operand_numbers, example_numbers = (
-        numbers[: task.operands],
-        numbers[task.operands :],
-      )
+      shape = (task.operands + num_random,)
+      numbers = jax.random.uniform(key, shape, jnp.float32)
+      length_numbers, example_numbers = jnp.split(numbers, [task.operands])
       if self.numbers == "permutation":
-        size = Size(operand_numbers, width, longest)
-        return task.from_values(
-          self._values(operand_numbers, stream), example_numbers, size
-        )
-      size = Size(self.lengths.draw(operand_numbers, bucket), width, longest)
-      return task.example(example_numbers, size)
+        assert isinstance(task, ArithmeticTask)
+        values = self._values(length_numbers, stream)
+        size = Size(length_numbers, width, bound)
+        return task.from_values(values, example_numbers, size, POPULATION)
+      lengths = self.lengths.draw(length_numbers, bucket)
+      return task.example(example_numbers, Size(lengths, width, bound))
 
-    return packing.pack(self.kind, task, make_example, index_B)
+    return pack(self.kind, task, make_example, index_B)
 
   def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
     """Returns integers of the papers' set, made of uniform numbers [O]."""
     ranges = {
-      "examples": (0, digits.TRAIN_SHARE),
-      "held_out": (digits.TRAIN_SHARE, digits.POPULATION),
+      "examples": (0, TRAIN_SHARE),
+      "held_out": (TRAIN_SHARE, POPULATION),
     }
     low, high = ranges[stream]
     index = low + (number_O * (high - low)).astype(jnp.int32)
-    return digits.permuted(jnp.minimum(index, high - 1), self.seed)
+    return permuted(jnp.minimum(index, high - 1), self.seed)
 
   def sample(
     self,
@@ -189,57 +221,61 @@ class DataSet:
     bucket: int,
     width_index: int | jax.Array = 0,
     held_out: bool = False,
-  ) -> packing.Batch:
+  ) -> Batch:
     """Draws `count` examples of a bucket uniformly with replacement.
 
     Held-out examples come from another, endless stream.
     """
     if self.size and not held_out:
-      index = jax.random.randint(key, (count,), 0, self.bucket_size(bucket))
+      bucket_size = self.lengths.bucket_counts(self.size)[bucket]
+      index_B = jax.random.randint(key, (count,), 0, bucket_size)
     else:
-      index = jax.random.bits(key, (count,), jnp.uint32)
-    return self.at(
-      index, bucket, width_index, "held_out" if held_out else "examples"
-    )
+      index_B = jax.random.bits(key, (count,), jnp.uint32)
+    stream = "held_out" if held_out else "examples"
+    return self.examples(index_B, bucket, width_index, stream)
 
   def with_replay(
     self,
-    batch: packing.Batch,
+    batch: Batch,
     replay: dict[str, jax.Array],
     key: jax.Array,
     count: int,
     width_index: int | jax.Array,
-  ) -> packing.Batch:
+  ) -> Batch:
     """Returns the batch with its first `count` examples drawn from a set
     instead.
 
     Args:
       batch: of the task's one bucket.
-      replay: "items" [n, operands, longest], "lengths" [n, operands] and
+      replay: "items" [n, operands, max_length], "lengths" [n, operands] and
         "count", how many of the n there are.
       key: PRNG key of the draw.
       count: how many examples are replaced, static.
-      width_index: which of the widths, as in `at`.
+      width_index: which of the widths, as in `examples`.
     """
-    widths, longest = jnp.array(self.widths or (0,)), self.longest(0)
-    width = widths[width_index % len(widths)]
+    width, bound = self._width(width_index), self.bound(0)
     index = jax.random.randint(key, (count,), 0, replay["count"])
-    make_example = lambda items, lengths: self.task.from_items(
-      items, Size(lengths, width, longest)
+    replayed = pack(
+      self.kind,
+      self.task,
+      lambda items, lengths: self.task.from_items(
+        items, Size(lengths, width, bound)
+      ),
+      replay["items"][index],
+      replay["lengths"][index],
     )
-    drawn = replay["items"][index], replay["lengths"][index]
-    replayed = packing.pack(self.kind, self.task, make_example, *drawn)
-    overwrite = partial(jax.tree.map, lambda old, new: old.at[:count].set(new))
-    fields = {}
-    for name, old, new in zip(batch._fields, batch, replayed, strict=True):
-      if name not in packing.COORDINATE_FIELDS:
-        fields[name] = overwrite(old, new)
-      elif self.task.ragged and old is not None:
+    overwrite = lambda old, new: old.at[:count].set(new)
+    fields = batch._asdict()
+    for name, new in replayed._asdict().items():
+      if new is None:
+        continue
+      if name not in COORDINATE_FIELDS:
+        fields[name] = overwrite(fields[name], new)
+      elif self.task.ragged:
         # In tasks that are not ragged, all examples of a width have the same
         # coordinates.
-        coordinates = overwrite(old._replace(index=()), new._replace(index=()))
-        fields[name] = coordinates._replace(index=old.index)
-    return batch._replace(**fields)
+        fields[name] = map_examples(overwrite, fields[name], new)
+    return Batch(**fields)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
@@ -251,9 +287,9 @@ def test_batch(
   index_B: Array,
   length: int | Array,
   width: int | Array,
-  longest: int | tuple[int, ...],
+  bound: Width,
   arguments: tuple,
-) -> packing.Batch:
+) -> Batch:
   """Returns examples of a test set; example i is a function of (key, i).
 
   Args:
@@ -264,58 +300,56 @@ def test_batch(
     index_B: [B] int32.
     length: traced, of every operand in the task's units, or [O].
     width: traced, what operands are padded to, or [O].
-    longest: static bound of both.
+    bound: static bound of both.
     arguments: further arguments of the test set, static.
   """
   lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
-  size = Size(lengths, width, longest)
+  size = Size(lengths, width, bound)
 
-  def make_example(index):
+  def make_example(index: jax.Array) -> Example:
     example_key = jax.random.fold_in(key, index)
     items = task.test_sets[test_set](task, example_key, size, *arguments)
     return task.from_items(items.astype(jnp.int32), size)
 
-  return packing.pack(kind, task, make_example, index_B)
+  return pack(kind, task, make_example, index_B)
 
 
 def typed_batch(
   task: Task,
   kind: str,
-  parsed: list,
-  width: int | tuple[int, ...] | np.ndarray,
-  longest: int | tuple[int, ...],
-) -> packing.Batch:
+  parsed: Sequence[tuple[Ids, Ids]],
+  width: Width | np.ndarray,
+  bound: Width,
+) -> Batch:
   """Returns a batch of the inputs that people typed, all of one width.
 
   Args:
-    task, kind: a main task and the model family.
-    parsed: (items, lengths) of `task.parse`.
+    task: a main task.
+    kind: the model family that examples are packed for.
+    parsed: (items, lengths) as of `task.parse`; items [n] of one operand too.
     width: what operands are padded to.
-    longest: static bound.
+    bound: static bound of the width.
   """
-  size, width = int(np.max(longest)), np.asarray(width, np.int32)
-  padding = lambda x: (
-    [(0, 0)] * (np.ndim(x) - 1) + [(0, size - np.shape(x)[-1])]
+  lengths = np.array([lengths for _, lengths in parsed], np.int32)
+  items = np.zeros((*lengths.shape, max_width(bound)), np.int32)
+  for i, (typed_items, _) in enumerate(parsed):
+    items[i, :, : np.shape(typed_items)[-1]] = typed_items
+  return _batch_of_items(
+    task, kind, items, lengths, np.asarray(width, np.int32), bound
   )
-  items = np.stack(
-    [np.pad(typed_items, padding(typed_items)) for typed_items, _ in parsed]
-  )
-  lengths = np.array([typed_lengths for _, typed_lengths in parsed], np.int32)
-  return _answered(task, kind, items.astype(np.int32), lengths, width, longest)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 5))
-def _answered(
+def _batch_of_items(
   task: Task,
   kind: str,
   items: np.ndarray,
   lengths: np.ndarray,
   width: np.ndarray,
-  longest: int | tuple[int, ...],
-) -> packing.Batch:
-  """Returns the examples of given items as a batch; one program serves all
-  widths."""
-  make_example = lambda example_items, length: task.from_items(
-    example_items, Size(length, width, longest)
+  bound: Width,
+) -> Batch:
+  """Returns the examples of these items; one program serves all widths."""
+  make_example = lambda example_items, example_lengths: task.from_items(
+    example_items, Size(example_lengths, width, bound)
   )
-  return packing.pack(kind, task, make_example, items, lengths)
+  return pack(kind, task, make_example, items, lengths)

@@ -12,29 +12,36 @@ import numpy as np
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check_probability
 from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import Example, Size, below, characters
+from lengthgen_jax.tasks.task import (
+  Example,
+  Ids,
+  Size,
+  typed_characters,
+  uniform_int,
+)
+
+# Test sets: each returns items [1, max_length], digits plus one.
 
 
 def uniform(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
-  """Returns digits drawn uniformly, the first one not 0 (item 1)."""
-  least_item = jnp.where(jnp.arange(size.longest) == 0, 2, 1)
-  return jax.random.randint(key, (size.longest,), least_item, task.alphabet + 1)
+  """Returns digits drawn uniformly, the first one not 0."""
+  least = jnp.where(jnp.arange(size.max_length) == 0, 2, 1)
+  return jax.random.randint(key, (1, size.max_length), least, task.base + 1)
 
 
 def nines(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform digits with a run of 9s (item 10) of random length at the
-  end."""
+  """Returns uniform digits with a run of 9s of random length at the end."""
   digit_key, run_key = jax.random.split(key)
   length = size.lengths[0]
   run = jax.random.randint(run_key, (), 1, length + 1)
-  place = length - 1 - jnp.arange(size.longest)
+  place = length - 1 - jnp.arange(size.max_length)
   return jnp.where(place < run, 10, uniform(task, digit_key, size))
 
 
 def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
   """Returns one digit, which is not 0, repeated everywhere."""
-  digit = jax.random.randint(key, (), 2, task.alphabet + 1)
-  return jnp.broadcast_to(digit, (size.longest,))
+  digit = jax.random.randint(key, (), 2, task.base + 1)
+  return jnp.broadcast_to(digit, (1, size.max_length))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +61,16 @@ class Increment(ItemTask):
 
   name: ClassVar[str] = "increment"
   section: ClassVar[str] = "increment"
-  unit: ClassVar[str] = "digits"
-  test_sets: ClassVar[dict] = {
-    "uniform": uniform,
-    "nines": nines,
-    "repeated": repeated,
-  }
+  unit = "digits"
+  test_sets = {"uniform": uniform, "nines": nines, "repeated": repeated}
   stress_sets = ("nines", "repeated")
-  of_digits: ClassVar[bool] = True
-  alphabet: ClassVar[int] = 10
-  states: ClassVar[tuple[int, ...]] = (0, 1)
-  initial_state: ClassVar[int] = 1
-  strides: ClassVar[tuple[int, ...]] = (1,)
-  shared_operands: ClassVar[tuple[int, ...]] = ()
+  of_digits = True
+  base = 10
+  states = (0, 1)
+  initial_state = 1
+  strides = (1,)
+  usage = "1999"
+  token_names = ("@", *"0123456789", "⊥", "c")
 
   def __post_init__(self):
     check_probability("increment.nines_share", self.nines_share)
@@ -76,62 +80,43 @@ class Increment(ItemTask):
     total = symbols[0] + state
     return total // 10, total % 10
 
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int]:
-    """Returns (operand, place) of a prompt's token."""
-    return 0, right
-
-  def num_random(self, longest: int) -> int:
-    return 2 + longest
+  def num_random(self, max_length: int) -> int:
+    return 2 + max_length
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
-    digits = below(numbers[2:], 10)
-    digits = digits.at[0].set(1 + below(numbers[2], 9))
-    run = below(numbers[1], length) + 1
+    digits = uniform_int(numbers[2:], 10)
+    digits = digits.at[0].set(1 + uniform_int(numbers[2], 9))
+    run = uniform_int(numbers[1], length) + 1
     run = jnp.where(numbers[0] < self.nines_share, run, 0)
-    place = length - 1 - jnp.arange(size.longest)  # 0 is least significant
-    return self.from_items(jnp.where(place < run, 9, digits) + 1, size)
+    place = length - 1 - jnp.arange(size.max_length)  # 0 is least significant
+    return self.from_items(jnp.where(place < run, 9, digits)[None] + 1, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
-    digits, _ = self._sum(items, length)
-    return self.told(items, length, digits + 1, length + 1)
+    digits, _ = self._sum(items[0], length)
+    return self.make_example(items[0], length, digits + 1, length + 1)
 
   def _sum(
     self, items: jax.Array, length: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the digits of the result [longest + 1], least significant first,
-    and the carry out of each place."""
+    """Returns the digits of the result [max_length + 1], least significant
+    first, and the carry out of each place."""
     place = jnp.arange(items.shape[0] + 1)
     index = jnp.clip(length - 1 - place, 0, items.shape[0] - 1)
     digits = jnp.where(place < length, items[index] - 1, 0)
+    return self.transduce(digits[None])
 
-    def add(state, digit):
-      state, output = self.step(state, digit[None])
-      return state, (output, state)
-
-    return jax.lax.scan(
-      add, jnp.int32(self.initial_state), digits.astype(jnp.int32)
-    )[1]
-
-  usage = "1999"
-
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-    marks = super().symbols(ids)
-    return [
-      str(int(token) - 1) if 1 <= token <= 10 else mark
-      for token, mark in zip(ids, marks, strict=True)
-    ]
-
-  def parse(self, text: str) -> tuple[list[int], list[int]]:
+  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"increment takes digits like {self.usage}"
-    digits = characters(text, "0123456789", expected)
-    return [int(digit) + 1 for digit in digits], [len(digits)]
+    digits = typed_characters(text, "0123456789", expected)
+    return np.array([[int(digit) + 1 for digit in digits]]), [len(digits)]
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
-    digits = [str(int(item) - 1) for item in super().render(ids).split()]
+  def input_text(self, items: np.ndarray, length: int) -> str:
+    return "".join(self.symbols(items[0, :length]))
+
+  def render(self, ids: Ids) -> str:
+    digits = super().render(ids).split()
     return "".join(digits[::-1]).lstrip("0") or "0"
 
 
@@ -146,8 +131,8 @@ class CarryHint(Increment):
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
-    digits, carries = self._sum(items, length)
-    # The marker is stored less one, as the digits are; `parts` adds it.
+    digits, carries = self._sum(items[0], length)
+    # The marker is stored less one, as the digits are.
     marker = jnp.full_like(digits, self.delimiter)
-    parts = jnp.stack([digits, marker, carries], axis=1) + 1
-    return self.told(items, length, parts.reshape(-1), 3 * length + 3)
+    output = jnp.stack([digits, marker, carries], axis=1).reshape(-1) + 1
+    return self.make_example(items[0], length, output, 3 * length + 3)

@@ -1,7 +1,8 @@
-"""Plans one round of training.
+"""Decides which examples of which tasks each gradient step is made of.
 
-A round is a sequence of lessons; a lesson is one gradient step on one or more
-heads; a head's share of it comes in parts of static size.
+A round of training is one or more gradient steps, a step is a share of examples
+for one or more heads, and a share has parts of static size, one for each bucket
+of lengths.
 """
 
 from collections.abc import Sequence
@@ -38,22 +39,21 @@ StepSpec = tuple[Share, ...]
 
 
 def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
-  """Splits `count` examples over the buckets, shares rounded to whole
-  examples."""
+  """Splits `count` examples over the buckets, rounded to whole examples."""
   return tuple(
-    Part(bucket, examples)
-    for bucket, examples in enumerate(lengths.shares(count))
+    Part(bucket, part_count)
+    for bucket, part_count in enumerate(lengths.bucket_counts(count))
   )
 
 
 def step_specs(
   heads: Sequence[str],
   lengths: Lengths,
-  batch: int,
+  batch_size: int,
   kind: str,
   weights: Sequence[float],
 ) -> tuple[StepSpec, ...]:
-  """Returns the lessons of one round.
+  """Returns the gradient steps of one round.
 
   They are strictly alternating steps (task hinting paper, section 4.1), or one
   step on a batch that all tasks share by weight.
@@ -61,8 +61,8 @@ def step_specs(
   Args:
     heads: names of the tasks, the main one's first.
     lengths: of all tasks.
-    batch: examples of a gradient step.
-    kind: "alternate" or "weighted".
+    batch_size: examples of a gradient step.
+    kind: one of MIXING.
     weights: of the tasks, () for equal ones.
 
   Raises:
@@ -73,8 +73,8 @@ def step_specs(
       not weights,
       "mixing.weights is for mixing.kind=weighted; alternating steps have none",
     )
-    all_parts = bucket_parts(lengths, batch)
-    return tuple((Share(head, 1.0, all_parts),) for head in heads)
+    parts = bucket_parts(lengths, batch_size)
+    return tuple((Share(head, 1.0, parts),) for head in heads)
   weights = weights or (1.0,) * len(heads)
   check(
     len(weights) == len(heads)
@@ -82,17 +82,17 @@ def step_specs(
     f"mixing.weights={weights}: one number above zero for each of"
     f" {', '.join(heads)}; leave a hint out of hints to give it none",
   )
-  counts = split(batch, weights)
-  for head, count in zip(heads, counts, strict=True):
+  shares = []
+  for head, weight, count in zip(
+    heads, weights, split(batch_size, weights), strict=True
+  ):
     # Without examples of a bucket, the distribution of lengths would differ.
     check(
-      min(lengths.shares(count)) > 0,
-      f"mixing.weights={weights}: {count} of a batch of {batch} are {head}'s,"
-      f" too few for every bucket of {lengths.buckets}; raise its weight or"
-      " train.batch_size, or choose fewer data.buckets",
+      min(lengths.bucket_counts(count)) > 0,
+      f"mixing.weights={weights}: {count} of a batch of {batch_size} are"
+      f" {head}'s, too few for every bucket of {lengths.buckets}; raise its"
+      " weight or train.batch_size, or choose fewer data.buckets",
     )
-  shares = (
-    Share(head, weight / sum(weights), bucket_parts(lengths, count))
-    for head, weight, count in zip(heads, weights, counts, strict=True)
-  )
+    parts = bucket_parts(lengths, count)
+    shares.append(Share(head, weight / sum(weights), parts))
   return (tuple(shares),)

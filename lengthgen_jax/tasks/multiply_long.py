@@ -2,36 +2,45 @@
 digits."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.errors import check, quoted
-from lengthgen_jax.tasks.digits import exact
-from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Example, Size, Tokens, below, expect, join
+from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.numbers import NumberTask, random_digits
+from lengthgen_jax.tasks.task import (
+  Example,
+  Ids,
+  Size,
+  Tokens,
+  expect,
+  join,
+  uniform_int,
+)
 
-MOST = 1 << 25  # the most tokens of an output that fit in memory
+MAX_TOKENS = 1 << 25  # the most tokens of an output that fit in memory
 
-# Test sets: each returns the digits of both operands [2, longest].
+# Test sets: each returns the digits of both operands [2, max_length].
 
 
 def equal(
   task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
 ) -> jax.Array:
   """Returns two operands of exactly the given lengths."""
-  keys, longest = jax.random.split(key), max(task.room(size.longest))
-  pairs = zip(keys, size.lengths, strict=True)
-  return jnp.stack(
-    [exact(operand_key, n, longest, task.base) for operand_key, n in pairs]
-  )
+  operands = [
+    random_digits(operand_key, length, size.max_length, task.base)
+    for operand_key, length in zip(
+      jax.random.split(key), size.lengths, strict=True
+    )
+  ]
+  return jnp.stack(operands)
 
 
 def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   """Returns all 9s times all 9s, or (every other time) times any number."""
-  place = jnp.arange(max(task.room(size.longest)))
+  place = jnp.arange(size.max_length)
   operands = jnp.where(place < size.lengths[:, None], 9, 0)
   return operands.at[1].set(
     jnp.where(jax.random.bernoulli(key), operands[1], equal(task, key, size)[1])
@@ -40,7 +49,7 @@ def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
 
 def one(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   """Returns operands with a single 1 among zeros."""
-  place = jnp.arange(max(task.room(size.longest)))
+  place = jnp.arange(size.max_length)
   hot = jax.random.randint(key, (2, 1), 0, size.lengths[:, None])
   return (place == hot).astype(jnp.int32)
 
@@ -78,7 +87,7 @@ class MultiplyLong(NumberTask):
   axes = 2
   segment_axes = (1, 0)
   segments = ("a", "b")
-  test_sets: ClassVar[dict] = {
+  test_sets = {
     "equal": equal,
     "unequal": equal,
     "nines": nines,
@@ -89,10 +98,6 @@ class MultiplyLong(NumberTask):
 
   # Sizes.
 
-  def room(self, longest: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns static bounds of N and M."""
-    return longest if isinstance(longest, tuple) else (longest, longest)
-
   def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
     """Returns the width (N, M) of operands of these lengths.
 
@@ -102,9 +107,9 @@ class MultiplyLong(NumberTask):
     n, m = lengths
     size = m * (n + 1) + 1
     check(
-      size <= MOST,
+      size <= MAX_TOKENS,
       f"{n} times {m} digits take {size} tokens of running sums, more than the"
-      f" {MOST} that fit; choose shorter numbers",
+      f" {MAX_TOKENS} that fit; choose shorter numbers",
     )
     return n, m
 
@@ -123,42 +128,37 @@ class MultiplyLong(NumberTask):
     return (length, *arguments) if arguments else (length, length)
 
   def variants(
-    self, test_set: str, section, length: int
+    self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
     if test_set != "unequal":
       return [(test_set, ())]
     others = (m for m in section.multipliers if m != length)
     return [(f"unequal_x{m}", (m,)) for m in others]
 
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None:
-    """Returns (operand, place) of a prompt's token; None if it is a mark."""
-    return (segment, right) if left else None
-
   # Examples.
 
-  def num_random(self, longest: int | tuple[int, int]) -> int:
-    return 2 * max(self.room(longest))
+  def num_random(self, max_length: int) -> int:
+    return 2 * max_length
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     """Returns an example of uniform digits, leading zeros among them."""
-    return self.from_items(below(numbers.reshape(2, -1), 10), size)
+    return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of operands' digits [2, longest], least significant
-    first; digits beyond the width are left out."""
-    longest, width = self.room(size.longest), jnp.broadcast_to(size.width, 2)
+    """Returns the example of the operands' digits [2, max_length]; those beyond
+    the width are left out."""
+    bound, width = size.bound, jnp.broadcast_to(jnp.asarray(size.width), 2)
+    max_n, max_m = bound if isinstance(bound, tuple) else (bound, bound)
     inside = jnp.arange(items.shape[1]) < width[:, None]
     items, (n, m) = jnp.where(inside, items, 0), width
-    a, b = items[:1, : longest[0]], items[1:, : longest[1]]
+    a, b = items[:1, :max_n], items[1:, :max_m]
     prompt = join(
-      self.number(a, n, "$", 0, self.segment_axes[0]),
-      self.number(b, m, "*", 1, self.segment_axes[1]),
+      self.number_tokens(a, n, "$", 0, self.segment_axes[0]),
+      self.number_tokens(b, m, "*", 1, self.segment_axes[1]),
     )
-    place = jnp.arange(longest[1] * (longest[0] + 1) + 1)
+    place = jnp.arange(max_m * (max_n + 1) + 1)
     j, k = place // (n + 1), place % (n + 1)
-    sums = self.sums(a[0], b[0])[jnp.minimum(j, longest[1] - 1), k]
+    sums = self.sums(a[0], b[0])[jnp.minimum(j, max_m - 1), k]
     last = m * (n + 1)
     output = Tokens(
       ids=jnp.where(place == last, self.end, sums),
@@ -188,7 +188,7 @@ class MultiplyLong(NumberTask):
 
   # Text.
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the product of two numbers that are equally long."""
     count = max(len(ids) - 1, 0)
     n = int((count + 0.25) ** 0.5)
@@ -196,7 +196,7 @@ class MultiplyLong(NumberTask):
 
   def render_sized(
     self,
-    ids: Sequence[int] | np.ndarray,
+    ids: Ids,
     lengths: Sequence[int],
     work: bool = False,
   ) -> str:
@@ -208,13 +208,7 @@ class MultiplyLong(NumberTask):
       ValueError: the tokens are no running sums of operands of these lengths.
     """
     n, m = lengths
-    tokens = self.vocabulary.decode(ids)
-    body, end, _ = tokens.partition("&")
-    expect(end, f"no end token '&' after {quoted(body)}")
-    expect(
-      body and set(body) <= set("0123456789"),
-      f"the model wrote {quoted(body)}, which is no number",
-    )
+    body = self.output_digits(ids)
     expect(
       len(body) == m * (n + 1),
       f"the model wrote {len(body)} digits of running sums, not {m * (n + 1)}",

@@ -1,16 +1,52 @@
 """Defines the base class of tasks whose operands are numbers: tokens of their
 digits, and text."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
-from lengthgen_jax.tasks.task import Task, Tokens, characters, expect
-from lengthgen_jax.tasks.vocabulary import ARITHMETIC
+from lengthgen_jax.tasks.task import (
+  Ids,
+  Task,
+  Tokens,
+  expect,
+  typed_characters,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+  """Describes an ordered alphabet of one-character tokens.
+
+  Attributes:
+    symbols: one character per token id.
+  """
+
+  symbols: str
+
+  def encode(self, text: str) -> list[int]:
+    """Returns the token ids of `text`.
+
+    Raises:
+      ValueError: a character is not in the alphabet.
+    """
+    return [self.symbols.index(symbol) for symbol in text]
+
+  def decode(self, ids: Iterable[int]) -> str:
+    """Returns token ids as text."""
+    return "".join(self.symbols[int(token)] for token in ids)
+
+
+# The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
+# value, and `=`, which stands between prompt and output in one sequence. `$`
+# starts a sequence, `&` ends an output, `@` is a key that does not exist.
+ARITHMETIC = Vocabulary("0123456789+*$&@=")
 
 
 class NumberTask(Task):
@@ -21,27 +57,29 @@ class NumberTask(Task):
 
   Attributes:
     operator: between the operands.
-    base: of their digits.
-    short_operand: whether the second operand is one digit.
+    vocabulary: the tokens.
   """
 
-  unit: ClassVar[str] = "digits"
-  ragged: ClassVar[bool] = False
-  of_digits: ClassVar[bool] = True
   operator: ClassVar[str] = ""
-  base: ClassVar[int] = 10
-  short_operand: ClassVar[bool] = False
-  vocabulary = ARITHMETIC
+  vocabulary: ClassVar[Vocabulary] = ARITHMETIC
+  unit = "digits"
+  ragged = False
+  of_digits = True
+  base = 10
   vocab_size = 15  # the papers' tokens; only decoder-only models add `=`
   start, end, pad, delimiter = ARITHMETIC.encode("$&@=")
 
   @property
-  def shared_operands(self) -> tuple[int, ...]:
-    """Returns the numbers of the operands of one digit, which every place
-    reads."""
-    return (1,) if self.short_operand else ()
+  def short_operand(self) -> bool:
+    """Returns whether the second operand is one digit."""
+    return 1 in self.shared_operands
 
-  def number(
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int] | None:
+    return (segment, right) if left else None
+
+  def number_tokens(
     self,
     items: Array,
     width: int | Array,
@@ -55,10 +93,8 @@ class NumberTask(Task):
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
     mark_ids = jnp.array(self.vocabulary.encode(marks), jnp.int32)
-    ids = items[place % count, digit].at[:count].set(mark_ids)
-    return self.segment_tokens(
-      ids, count * (width + 1), segment, axis, marks=count
-    )
+    ids = jnp.asarray(items)[place % count, digit].at[:count].set(mark_ids)
+    return self.segment_tokens(ids, count * (width + 1), segment, axis, count)
 
   @property
   def usage(self) -> str:
@@ -67,7 +103,7 @@ class NumberTask(Task):
     return f"123{self.operator}{4 if self.short_operand else 456}"
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
-    """Returns the digits [O, longest] of a typed expression, and its operands'
+    """Returns the digits [O, n] of a typed expression, and its operands'
     lengths.
 
     Spaces are ignored.
@@ -78,13 +114,13 @@ class NumberTask(Task):
     unit = "bits" if self.base == 2 else "digits"
     expected = f"{self.name} takes {unit} like {self.usage}"
     allowed = "0123456789"[: self.base] + self.operator
-    expression = characters(text, allowed, expected)
+    expression = typed_characters(text, allowed, expected)
     parts = expression.split(self.operator) if self.operator else [expression]
-    operator_count, last_length = len(parts) - 1, len(parts[-1])
+    num_operators, last_length = len(parts) - 1, len(parts[-1])
     for is_valid, problem in (
       (
-        operator_count + 1 == self.operands,
-        f"has {operator_count} operators {self.operator!r}",
+        num_operators + 1 == self.operands,
+        f"has {num_operators} operators {self.operator!r}",
       ),
       (all(parts), "lacks an operand"),
       (
@@ -99,24 +135,42 @@ class NumberTask(Task):
     return items, lengths
 
   def input_text(self, items: np.ndarray, length: int) -> str:
-    """Returns the text that a person types for digits [O, L] of `length`
-    places."""
     numbers = [
       number[: 1 if i in self.shared_operands else length][::-1]
       for i, number in enumerate(items)
     ]
     return self.operator.join("".join(map(str, number)) for number in numbers)
 
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+  def symbols(self, ids: Ids) -> list[str]:
     return list(self.vocabulary.decode(ids))
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def render(self, ids: Ids) -> str:
     """Returns the answer in ordinary order without leading zeros."""
-    tokens = self.vocabulary.decode(ids)
-    digits, end, _ = tokens.partition("&")
+    return self.output_digits(ids)[::-1].lstrip("0") or "0"
+
+  def output_digits(self, ids: Ids) -> str:
+    """Returns the digits of an output, as the model wrote them.
+
+    Raises:
+      ValueError: there is no end token, or anything but digits before it.
+    """
+    digits, end, _ = self.vocabulary.decode(ids).partition("&")
     expect(end, f"no end token '&' after {quoted(digits)}")
     expect(
       digits and set(digits) <= set("0123456789"[: self.base]),
       f"the model wrote {quoted(digits)}, which is no number",
     )
-    return digits[::-1].lstrip("0") or "0"
+    return digits
+
+
+def random_digits(
+  key: jax.Array, length: int | Array, max_length: int, base: int
+) -> jax.Array:
+  """Returns the digits [max_length] of a uniform number of exactly `length`
+  digits, least significant first, followed by zeros."""
+  body_key, lead_key = jax.random.split(key)
+  digits = jax.random.randint(body_key, (max_length,), 0, base)
+  lead = jax.random.randint(lead_key, (), 1, base)
+  place = jnp.arange(max_length)
+  digits = jnp.where(place == length - 1, lead, digits)
+  return jnp.where(place < length, digits, 0)

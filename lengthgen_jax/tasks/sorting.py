@@ -1,26 +1,107 @@
-"""Defines the task of sorting (task hinting paper, sections 3 and 4)."""
+"""Defines the task of sorting and its hints, auxiliary tasks over the same
+items (task hinting paper, sections 3 and 4)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_probability
-from lengthgen_jax.tasks import items as sets
-from lengthgen_jax.tasks.items import ItemTask
-from lengthgen_jax.tasks.task import Example, Size, below
+from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
+from lengthgen_jax.tasks.task import Example, Size, uniform_int
+
+AFTER_ITEMS = 1 << 30  # a value that sorts behind every item
+
+# Test sets: each returns items [1, max_length].
 
 
-def ranks(number: jax.Array) -> jax.Array:
+def ascending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns uniform items in ascending order."""
+  inside = jnp.arange(size.max_length) < size.lengths[0]
+  return jnp.sort(jnp.where(inside, uniform(task, key, size), AFTER_ITEMS))
+
+
+def descending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns uniform items in descending order."""
+  last = size.lengths[0] - 1 - jnp.arange(size.max_length)
+  return ascending(task, key, size)[:, jnp.maximum(last, 0)]
+
+
+def two_values(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns two distinct values in random order."""
+  numbers = jax.random.uniform(key, (size.max_length + 1, 2))
+  one = uniform_int(numbers[0, 0], task.base)
+  offset = 1 + uniform_int(numbers[0, 1], task.base - 1)
+  other = (one + offset) % task.base
+  return jnp.where(numbers[1:, 0] < 0.5, one, other)[None] + 1
+
+
+def near_ties(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns three consecutive values in random order, so that many items are
+  equal or nearly so."""
+  numbers = jax.random.uniform(key, (size.max_length + 1,))
+  num_values = min(3, task.base)
+  first = uniform_int(numbers[0], task.base - num_values + 1)
+  return first + uniform_int(numbers[1:], num_values)[None] + 1
+
+
+def repeats(
+  task: ItemTask, key: jax.Array, size: Size, num_values: int, times: int
+) -> jax.Array:
+  """Returns distinct values, each `times` times, and uniform ones, shuffled
+  (task hinting paper, section 6)."""
+  value_key, uniform_key, order_key = jax.random.split(key, 3)
+  values = jax.random.permutation(value_key, task.base) + 1
+  repeated = jnp.repeat(values[:num_values], times)
+  items = uniform(task, uniform_key, size)[0]
+  return shuffle(order_key, items.at[: len(repeated)].set(repeated), size)
+
+
+def multiplicity(
+  task: ItemTask, key: jax.Array, size: Size, times: int
+) -> jax.Array:
+  """Returns items in random order, whose values occur `times` times each; one
+  value may occur less often."""
+  value_key, order_key = jax.random.split(key)
+  values = jax.random.permutation(value_key, task.base) + 1
+  return shuffle(order_key, values[jnp.arange(size.max_length) // times], size)
+
+
+def mean_multiplicity(
+  task: ItemTask, key: jax.Array, size: Size, times: int
+) -> jax.Array:
+  """Returns items drawn uniformly from as many distinct values as make them
+  occur `times` times on average: an alphabet that grows with the length."""
+  value_key, pick_key = jax.random.split(key)
+  values = jax.random.permutation(value_key, task.base) + 1
+  numbers = jax.random.uniform(pick_key, (1, size.max_length))
+  return values[uniform_int(numbers, min_distinct(size.lengths[0], times))]
+
+
+def min_distinct(length: int | Array, times: int) -> int | Array:
+  """Returns the least number of distinct values of which none occurs more than
+  `times` times."""
+  return -(-length // times)
+
+
+def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
+  """Returns the first `length` of the items [L] in random order, and the others
+  behind them, [1, L]."""
+  place = jnp.arange(size.max_length)
+  order = jax.random.uniform(key, place.shape)
+  return items[jnp.argsort(order + (place >= size.lengths[0]))][None]
+
+
+def ranks(numbers: jax.Array) -> jax.Array:
   """Returns the place of each number in ascending order (a random permutation).
 
   Numbers are compared in pairs, because XLA takes seconds to compile a sort.
   """
-  i = jnp.arange(number.shape[0])
-  precedes = (number < number[:, None]) | (
-    (number == number[:, None]) & (i < i[:, None])
+  i = jnp.arange(numbers.shape[0])
+  precedes = (numbers < numbers[:, None]) | (
+    (numbers == numbers[:, None]) & (i < i[:, None])
   )
   return jnp.sum(precedes, axis=1)
 
@@ -48,16 +129,16 @@ class Sort(ItemTask):
 
   name: ClassVar[str] = "sort"
   section: ClassVar[str] = "sort"
-  test_sets: ClassVar[dict] = {
-    "uniform": sets.uniform,
-    "repeats": sets.repeats,
-    "sorted": sets.ascending,
-    "reversed": sets.descending,
-    "all_equal": sets.all_equal,
-    "multiplicity": sets.multiplicity,
-    "mean_multiplicity": sets.mean_multiplicity,
-    "two_values": sets.two_values,
-    "near_ties": sets.near_ties,
+  test_sets = {
+    "uniform": uniform,
+    "repeats": repeats,
+    "sorted": ascending,
+    "reversed": descending,
+    "all_equal": all_equal,
+    "multiplicity": multiplicity,
+    "mean_multiplicity": mean_multiplicity,
+    "two_values": two_values,
+    "near_ties": near_ties,
   }
   stress_sets = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
 
@@ -72,67 +153,231 @@ class Sort(ItemTask):
       check_probability(f"sort.{name}", getattr(self, name))
 
   @property
+  def base(self) -> int:
+    return self.alphabet
+
+  @property
   def figure_input(self) -> str:
     """Returns five numbers spread over the alphabet; those of the paper are
     lost."""
     shares = (0.55, 0.2, 0.85, 0.35, 0.7)
     return " ".join(str(int(self.alphabet * share)) for share in shares)
 
-  def num_random(self, longest: int) -> int:
-    return 2 + 2 * longest + self.alphabet
+  def split_items(self, text: str) -> list[str]:
+    """Splits a typed line into numbers, without their leading zeros."""
+    return [word.lstrip("0") or word for word in text.split()]
+
+  def num_random(self, max_length: int) -> int:
+    return 2 + 2 * max_length + self.alphabet
 
   def draw_items(
-    self, numbers: jax.Array, length: int | Array, longest: int
+    self, numbers: jax.Array, length: int | Array, max_length: int
   ) -> jax.Array:
-    """Returns `longest` items: uniform, or (repetition data) from k distinct
+    """Returns items [max_length]: uniform, or (repetition data) from k distinct
     values.
 
     k is uniform in 1...length, or 1...V if that is less; `repeat_share` of the
     examples are of this kind.
     """
     alphabet = self.alphabet
-    uniform = below(numbers[2 : 2 + longest], alphabet) + 1
+    uniform_numbers, rank_numbers, value_numbers = jnp.split(
+      numbers[2:], (max_length, 2 * max_length)
+    )
+    uniform_items = uniform_int(uniform_numbers, alphabet) + 1
     if not self.repeat_share:
-      return uniform
-    k = below(numbers[1], jnp.minimum(length, alphabet)) + 1
-    picked_rank = below(numbers[2 + longest : 2 + 2 * longest], k)
-    rank = ranks(numbers[2 + 2 * longest :])  # of every value
+      return uniform_items
+    k = uniform_int(numbers[1], jnp.minimum(length, alphabet)) + 1
+    picked_rank = uniform_int(rank_numbers, k)
+    rank = ranks(value_numbers)  # of every value
     values = jnp.arange(alphabet) + 1
     repeated = jnp.sum(
       jnp.where(rank == picked_rank[:, None], values, 0), axis=1
     )
-    return jnp.where(numbers[0] < self.repeat_share, repeated, uniform)
+    return jnp.where(numbers[0] < self.repeat_share, repeated, uniform_items)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    items = self.draw_items(numbers, size.lengths[0], size.longest)
-    return self.from_items(items, size)
+    items = self.draw_items(numbers, size.lengths[0], size.max_length)
+    return self.from_items(items[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of items, which are sorted by counting; what follows
-    them is junk."""
-    place, length = jnp.arange(size.longest), size.lengths[0]
-    values = jnp.arange(self.alphabet) + 1
+    """Returns the example of items, which are sorted by counting."""
+    items, length = items[0], size.lengths[0]
+    place, values = jnp.arange(size.max_length), jnp.arange(self.alphabet) + 1
     is_value = (items[:, None] == values) & (place < length)[:, None]
     # How many items are at most each value.
     at_most = jnp.cumsum(is_value.sum(axis=0))
     output = 1 + jnp.sum(at_most <= place[:, None], axis=1)
-    return self.told(items, length, output, length)
+    return self.make_example(items, length, output, length)
 
   def variants(
-    self, test_set: str, section, length: int
+    self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
     if test_set.endswith("multiplicity"):
       return [
         (f"{test_set}_x{times}", (times,))
         for times in section.multiplicities
-        if times <= length and sets.distinct(length, times) <= self.alphabet
+        if times <= length and min_distinct(length, times) <= self.alphabet
       ]
     if test_set != "repeats":
       return [(test_set, ())]
     # Items repeat as often as the length permits: most often in long prompts.
-    items = section.repeated_items
+    num_values = section.repeated_items
     return [
-      (f"repeats_{items}x{times}", (items, times))
+      (f"repeats_{num_values}x{times}", (num_values, times))
       for times in section.repetitions
-      if items * times <= length and items <= self.alphabet
+      if num_values * times <= length and num_values <= self.alphabet
     ]
+
+
+class OneTokenHint(Sort):
+  """This is the base class of hints with one scored token, about all items or
+  about one of them."""
+
+  num_given = 0  # 1 if the output begins with the queried item
+
+  def choose_query(
+    self, items: jax.Array, inside: jax.Array, number: jax.Array
+  ) -> jax.Array:
+    """Returns an item, chosen by a uniform random number."""
+    return items[uniform_int(number, inside.sum())]
+
+  def answer(
+    self, items: jax.Array, inside: jax.Array, query: jax.Array
+  ) -> jax.Array:
+    """Returns the output token for the items [L] that are `inside` the prompt
+    and the queried one."""
+    raise NotImplementedError
+
+  def num_random(self, max_length: int) -> int:
+    return 1 + super().num_random(max_length)
+
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    length = size.lengths[0]
+    items = self.draw_items(numbers[1:], length, size.max_length)
+    inside = jnp.arange(size.max_length) < length
+    query = self.choose_query(items, inside, numbers[0])
+    answer = self.answer(items, inside, query)
+    output = jnp.stack([query, answer][1 - self.num_given :])
+    output_length = 1 + self.num_given
+    return self.make_example(
+      items, length, output, output_length, self.num_given
+    )
+
+
+class SuccessorHint(OneTokenHint):
+  """Asks for the smallest value greater than a, an item; `⊥` if a is the
+  greatest.
+
+  `5 3 9 3 ⊥ 5` -> `9`; `5 3 9 3 ⊥ 9` -> `⊥`.
+  """
+
+  name = "sort_successor"
+  num_given = 1
+
+  def choose_query(
+    self, items: jax.Array, inside: jax.Array, number: jax.Array
+  ) -> jax.Array:
+    if not self.asks_single:
+      return super().choose_query(items, inside, number)
+    equal = (items[:, None] == items) & inside
+    is_single = inside & (equal.sum(axis=1) == 1)
+    candidates = jnp.where(is_single.any(), is_single, inside)
+    chosen = uniform_int(number, candidates.sum())
+    return items[jnp.argmax(jnp.cumsum(candidates) > chosen)]
+
+  def answer(
+    self, items: jax.Array, inside: jax.Array, query: jax.Array
+  ) -> jax.Array:
+    # `⊥` is greater than every item.
+    return jnp.where(inside & (items > query), items, self.delimiter).min()
+
+
+class PredecessorHint(OneTokenHint):
+  """Asks for the greatest value smaller than a, an item; `⊥` if a is the
+  smallest.
+
+  `5 3 9 3 ⊥ 5` -> `3`; `5 3 9 3 ⊥ 3` -> `⊥`. This hint is ours.
+  """
+
+  name = "sort_predecessor"
+  num_given = 1
+
+  def answer(
+    self, items: jax.Array, inside: jax.Array, query: jax.Array
+  ) -> jax.Array:
+    value = jnp.where(inside & (items < query), items, 0).max()
+    return jnp.where(value == 0, self.delimiter, value)
+
+
+class MinimumHint(OneTokenHint):
+  """Asks for the smallest item.
+
+  `5 3 9 3 ⊥` -> `3`; `7 8 ⊥` -> `7`. This hint is ours.
+  """
+
+  name = "sort_minimum"
+
+  def answer(
+    self, items: jax.Array, inside: jax.Array, query: jax.Array
+  ) -> jax.Array:
+    return jnp.where(inside, items, self.delimiter).min()
+
+
+class CountHint(Sort):
+  """Asks for the rarer one of two numbers that are repeated; `⊥` if there is a
+  tie.
+
+  `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one. Only
+  an even length can be a tie: all of length 2 are, and `count_ties` of the
+  others.
+  """
+
+  name = "sort_count"
+
+  def num_random(self, max_length: int) -> int:
+    return 4 + max_length
+
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    length = size.lengths[0]
+    rare = uniform_int(numbers[0], self.alphabet)
+    other = uniform_int(numbers[1], self.alphabet - 1)
+    common = other + (other >= rare)
+    # The gap between the multiplicities has the same parity as the length, and
+    # both numbers occur.
+    least_gap = 2 - length % 2
+    most_gap = jnp.minimum(self.count_gap, length - 2)
+    num_gaps = jnp.maximum((most_gap - least_gap) // 2, 0) + 1
+    gap = least_gap + 2 * uniform_int(numbers[2], num_gaps)
+    is_tie = (length % 2 == 0) & (
+      (numbers[3] < self.count_ties) | (least_gap > most_gap)
+    )
+    gap = jnp.where(is_tie, 0, gap)
+    rare_count = (length - gap) // 2
+    # The items that count are in random order, the others behind them.
+    order = ranks(numbers[4:] + (jnp.arange(size.max_length) >= length))
+    items = jnp.where(order < rare_count, rare, common)
+    rarer = jnp.where(rare_count == 0, common, rare)
+    answer = jnp.where(gap == 0, self.delimiter, rarer + 1)
+    return self.make_example(items + 1, length, answer[None], 1)
+
+
+class FillHint(Sort):
+  """Asks for the rest of a repeated number, part of which follows `⊥`, and then
+  for `⊥`.
+
+  `6 6 6 ⊥ 6` -> `6 6 ⊥`; `2 2 ⊥` -> `2 2 ⊥`.
+  """
+
+  name = "sort_fill"
+
+  def num_random(self, max_length: int) -> int:
+    return 2
+
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    length = size.lengths[0]
+    value = uniform_int(numbers[0], self.alphabet) + 1
+    num_given = uniform_int(numbers[1], length + 1)
+    items = jnp.full(size.max_length, value)
+    output = jnp.full(size.max_length + 1, value)
+    output = output.at[length].set(self.delimiter)
+    return self.make_example(items, length, output, length + 1, num_given)

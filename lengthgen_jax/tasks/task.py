@@ -1,10 +1,10 @@
-"""Defines the interface of tasks: a task makes examples, and knows nothing of
+"""Defines the contract of tasks: a task makes examples, and knows nothing of
 model families."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
+
+Width = int | tuple[int, ...]  # of all operands, or of each
+Ids = Sequence[int] | Array  # of tokens
 
 
 class Tokens(NamedTuple):
@@ -40,12 +43,13 @@ class Example(NamedTuple):
   Attributes:
     prompt: the tokens that the model reads.
     output: the tokens that it is to write, the given ones first.
-    given: how many tokens of the output the model gets, which are not scored.
+    num_given: how many tokens of the output the model gets; they are not
+      scored.
   """
 
   prompt: Tokens
   output: Tokens
-  given: Array
+  num_given: int | Array
 
 
 class Size(NamedTuple):
@@ -55,12 +59,22 @@ class Size(NamedTuple):
     lengths: [O] traced, digits or items of each operand.
     width: traced, what operands are padded to (tasks with a width): one for
       all, or [O].
-    longest: static bound of all of them, or a bound of each.
+    bound: static, the greatest width or length of all operands, or of each.
   """
 
-  lengths: Array
-  width: Array
-  longest: int | tuple[int, ...]
+  lengths: jax.Array
+  width: int | Array
+  bound: Width
+
+  @property
+  def max_length(self) -> int:
+    """Returns the static number of places in an array of items."""
+    return max_width(self.bound)
+
+
+def max_width(width: Width) -> int:
+  """Returns the width of the widest operand."""
+  return max(width) if isinstance(width, tuple) else width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,70 +82,171 @@ class Task:
   """This is the base class of tasks; its dataclass fields are its section of
   the config.
 
-  A subclass must set every class attribute that has no value here.
+  Items are integers [operands, max_length]: digits of numbers, least
+  significant first, or what a list consists of, in the order in which it is
+  read. What stands behind the length of an operand is junk.
 
   Attributes:
     name: in results and on the command line.
     section: name of the task's section of the config.
-    unit: what lengths count.
-    segments: tuple of names of the prompt's segments.
     test_sets: dict by name of functions (task, key, size, *arguments) -> items.
-    stress_sets: names of the test sets with hard or odd inputs.
-    single_input_sets: names of the test sets with one input of each length.
-    operands: how many numbers an example has.
+    unit: what lengths count.
+    operands: how many numbers or lists an example has.
     axes: number of the coordinates' axes, 2 for grids.
     segment_axes: of a grid, the axis of each of the prompt's segments.
     ragged: whether examples of a batch differ in length, or have one width.
     of_digits: whether segments are numbers, least significant digit last.
-    transducer: whether the outputs are those of a transducer; see arithmetic.
-    end: id that closes an output, None if its length is known.
-    vocab_size, pad: of all models' tokens.
-    start: first input of an encoder-decoder's decoder.
-    delimiter: what follows the prompt in a decoder-only model.
-    strides: tokens of each segment that an output row advances, or ().
     anchor: the end of each segment that the first output row reads, "right"
       (numbers, from the least significant digit on) or "left".
-    slack: places that `width=natural` puts before the longest operand.
-    usage: an example of what a person types.
+    shared_operands: numbers of the operands of one digit, which every place
+      reads.
+    initial_state: of the transducer, if the task has one.
   """
 
+  name: ClassVar[str]
+  section: ClassVar[str]
+  test_sets: ClassVar[dict[str, Callable[..., jax.Array]]]
   unit: ClassVar[str] = "items"
   operands: ClassVar[int] = 1
   axes: ClassVar[int] = 1
   segment_axes: ClassVar[tuple[int, ...]] = ()
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
-  transducer: ClassVar[bool] = False
-  end: ClassVar[int | None] = None
-  strides: ClassVar[tuple[int, ...]] = ()
   anchor: ClassVar[str] = "right"
-  slack: ClassVar[int] = 0
-  stress_sets: ClassVar[tuple[str, ...]] = ()
-  single_input_sets: ClassVar[tuple[str, ...]] = ()
+  shared_operands: ClassVar[tuple[int, ...]] = ()
+  initial_state: ClassVar[int] = 0
 
-  # The methods that every task defines.
+  # Tokens and segments. A subclass has attributes or properties of its own in
+  # place of those that are not implemented here.
 
-  def num_random(self, longest: int | tuple[int, ...]) -> int:
+  @property
+  def segments(self) -> tuple[str, ...]:
+    """Returns the names of the prompt's segments."""
+    raise NotImplementedError
+
+  @property
+  def vocab_size(self) -> int:
+    """Returns the number of tokens of all models."""
+    raise NotImplementedError
+
+  @property
+  def pad(self) -> int:
+    """Returns the id that fills up sequences."""
+    raise NotImplementedError
+
+  @property
+  def start(self) -> int:
+    """Returns the first input of an encoder-decoder's decoder."""
+    raise NotImplementedError
+
+  @property
+  def delimiter(self) -> int:
+    """Returns the id that follows the prompt in a decoder-only model."""
+    raise NotImplementedError
+
+  @property
+  def end(self) -> int | None:
+    """Returns the id that closes an output; None if its length is known."""
+    return None
+
+  @property
+  def target_segment(self) -> int:
+    """Returns the number of the output's segment; the start token's is one
+    more."""
+    return len(self.segments)
+
+  @property
+  def strides(self) -> tuple[int, ...]:
+    """Returns how many tokens of each segment an output row advances; () if
+    outputs stand at no fixed place of the input."""
+    return ()
+
+  def segment_tokens(
+    self,
+    ids: Array,
+    length: int | Array,
+    segment: int,
+    axis: int = 0,
+    marks: int = 0,
+  ) -> Tokens:
+    """Returns the tokens of one segment, which extends along one axis; the
+    first `marks` of them are no digits."""
+    place = jnp.arange(ids.shape[0])
+    is_axis = jnp.arange(self.axes) == axis
+    along_axis = lambda x: (x[:, None] * is_axis).astype(jnp.int32)
+    return Tokens(
+      ids=jnp.asarray(ids, jnp.int32),
+      length=jnp.asarray(length, jnp.int32),
+      segment=jnp.full(place.shape, segment, jnp.int32),
+      left=along_axis(place),
+      right=along_axis(length - 1 - place),
+      digit=place >= marks,
+    )
+
+  # Examples.
+
+  def num_random(self, max_length: int) -> int:
     """Returns how many random numbers an example takes."""
+    raise NotImplementedError
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns a training example, made of uniform numbers in [0, 1)
-    [num_random(longest)]."""
+    """Returns a training example, made of uniform numbers [num_random] in
+    [0, 1)."""
+    raise NotImplementedError
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of given items (digits of operands, items of a
-    list)."""
+    """Returns the example of given items [operands, max_length]."""
+    raise NotImplementedError
 
-  # Sizes, and conversion from and to text. Hints need no text, because people
-  # type inputs of main tasks only.
+  # A task may state itself as a transducer, which reads a symbol of each
+  # operand at every place and writes one token.
 
-  def prompt_size(self, longest: int | tuple[int, ...]) -> int:
+  @property
+  def base(self) -> int:
+    """Returns how many different digits or items there are."""
+    raise NotImplementedError
+
+  @property
+  def states(self) -> tuple[int, ...]:
+    """Returns the transducer's states; () if there is none."""
+    return ()
+
+  @property
+  def transducer(self) -> bool:
+    """Returns whether the outputs are those of the transducer, in order."""
+    return False
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns (next state, output) from the state and a symbol of each operand,
+    elementwise."""
+    raise NotImplementedError
+
+  def transduce(self, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the outputs [n] of the transducer for symbols [operands, n], and
+    the state after each."""
+
+    def scan_step(state, symbols):
+      state, output = self.step(state, tuple(symbols))
+      return state, (jnp.asarray(output), jnp.asarray(state))
+
+    start = jnp.int32(self.initial_state)
+    return jax.lax.scan(scan_step, start, columns.T.astype(jnp.int32))[1]
+
+  def operand_place(
+    self, segment: int, left: int, right: int
+  ) -> tuple[int, int] | None:
+    """Returns (operand, place) of a prompt's token; None if it is a mark."""
+    return segment, left if self.anchor == "left" else right
+
+  # Sizes.
+
+  def prompt_size(self, bound: Width) -> int:
     """Returns the number of tokens of the longest prompt."""
-    return _shapes(self, longest).prompt.ids.shape[0]
+    return len(_shapes(self, bound).prompt.ids)
 
-  def output_size(self, longest: int | tuple[int, ...]) -> int:
+  def output_size(self, bound: Width) -> int:
     """Returns the number of tokens of the longest output."""
-    return _shapes(self, longest).output.ids.shape[0]
+    return len(_shapes(self, bound).output.ids)
 
   def units(self, length: int) -> int:
     """Converts a length as people count it to the task's own units."""
@@ -142,18 +257,36 @@ class Task:
     about bits."""
     return None
 
+  @property
+  def slack(self) -> int:
+    """Returns how many places `width=natural` puts before the longest
+    operand."""
+    return 0
+
   def natural_width(self, length: int) -> int:
     """Returns the width that operands of `length` units are padded to."""
-    return length
+    return length + self.slack
 
-  def padded_width(self, lengths: Sequence[int]) -> int | tuple[int, ...]:
+  def padded_width(self, lengths: Sequence[int]) -> Width:
     """Returns the width of operands of these units: one for all, or a tuple."""
     return self.natural_width(max(lengths))
 
-  def training_widths(self, widths: tuple[int, ...]) -> tuple:
+  def training_widths(self, widths: tuple[int, ...]) -> tuple[Width, ...]:
     """Returns the widths that operands are padded to in training, in turn, made
     of data.widths."""
     return widths
+
+  # Test sets.
+
+  @property
+  def stress_sets(self) -> tuple[str, ...]:
+    """Returns the names of the test sets with hard or odd inputs."""
+    return ()
+
+  @property
+  def single_input_sets(self) -> tuple[str, ...]:
+    """Returns the names of the test sets with one input of each length."""
+    return ()
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
     """Returns the units of each operand in a test set with these further
@@ -165,29 +298,49 @@ class Task:
     return samples
 
   def variants(
-    self, test_set: str, section, length: int
+    self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
     """Returns (row's name, further arguments) of each variant of a test set;
     `section` is config.eval."""
     return [(test_set, ())]
 
-  def parse(self, text: str):
-    """Returns the items of a typed line and the lengths of its operands.
+  # Text. Hints need none, because people type inputs of main tasks only.
+
+  @property
+  def usage(self) -> str:
+    """Returns an example of what a person types."""
+    raise NotImplementedError
+
+  @property
+  def figure_input(self) -> str:
+    """Returns the input that the papers draw, or another example."""
+    return self.usage
+
+  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
+    """Returns the items [operands, n] of a typed line, and the lengths of its
+    operands.
 
     Raises:
       ValueError: the line is no input of the task.
     """
+    raise NotImplementedError
 
-  def render(self, ids: Sequence[int] | np.ndarray) -> str:
+  def input_text(self, items: np.ndarray, length: int) -> str:
+    """Returns the line that a person types for the first `length` items
+    [operands, n] of every operand."""
+    raise NotImplementedError
+
+  def render(self, ids: Ids) -> str:
     """Returns an output as people write it.
 
     Raises:
       ValueError: the tokens are no output of the task; the message is one line.
     """
+    raise NotImplementedError
 
   def render_sized(
     self,
-    ids: Sequence[int] | np.ndarray,
+    ids: Ids,
     lengths: Sequence[int],
     work: bool = False,
   ) -> str:
@@ -195,55 +348,20 @@ class Task:
     intermediate results precede it."""
     return self.render(ids)
 
-  def symbols(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+  def symbols(self, ids: Ids) -> list[str]:
     """Returns each token as people write it."""
-    return [str(int(token)) for token in ids]
-
-  @property
-  def figure_input(self) -> str:
-    """Returns the input that the papers draw, or another example."""
-    return self.usage
-
-  # Segments.
-
-  @property
-  def target_segment(self) -> int:
-    """Returns the number of the output's segment; the start token's is one
-    more."""
-    return len(self.segments)
-
-  def segment_tokens(
-    self,
-    ids: Array,
-    length: int | Array,
-    segment: int,
-    axis: int = 0,
-    marks: int = 0,
-  ) -> Tokens:
-    """Returns the tokens of one segment along one axis; the first `marks` of
-    them are no digits."""
-    place = jnp.arange(ids.shape[0])
-    along = jnp.arange(self.axes) == axis
-    spread = lambda x: (x[:, None] * along).astype(jnp.int32)
-    return Tokens(
-      jnp.asarray(ids, jnp.int32),
-      jnp.asarray(length, jnp.int32),
-      jnp.full(place.shape, segment, jnp.int32),
-      spread(place),
-      spread(length - 1 - place),
-      place >= marks,
-    )
+    raise NotImplementedError
 
 
 @functools.cache
-def _shapes(task: Task, longest: int | tuple[int, ...]) -> Example:
+def _shapes(task: Task, bound: Width) -> Example:
   """Returns the shapes of an example, of which nothing is computed."""
-  make_example = lambda numbers, *size: task.example(
-    numbers, Size(*size, longest)
+  count = task.num_random(max_width(bound))
+  return jax.eval_shape(
+    lambda numbers, lengths: task.example(numbers, Size(lengths, 0, bound)),
+    jax.ShapeDtypeStruct((count,), jnp.float32),
+    jax.ShapeDtypeStruct((task.operands,), jnp.int32),
   )
-  numbers = jax.ShapeDtypeStruct((task.num_random(longest),), jnp.float32)
-  lengths = jax.ShapeDtypeStruct((task.operands,), jnp.int32)
-  return jax.eval_shape(make_example, numbers, lengths, 0)
 
 
 def join(*parts: Tokens, spare: int = 0) -> Tokens:
@@ -255,15 +373,18 @@ def join(*parts: Tokens, spare: int = 0) -> Tokens:
     values = first + jnp.minimum(place - start, len(part.ids) - 1)
     source = jnp.where(place >= start, values, source)
     first, start = first + len(part.ids), start + part.length
-  # The length of each part has no axis of tokens to concatenate along.
-  fields = [part._replace(length=None) for part in parts]
-  joined = jax.tree.map(
-    lambda *values: jnp.concatenate(values)[source], *fields
+  concatenate = lambda *arrays: jnp.concatenate(arrays)[source]
+  return Tokens(
+    ids=concatenate(*(part.ids for part in parts)),
+    length=jnp.asarray(start, jnp.int32),
+    segment=concatenate(*(part.segment for part in parts)),
+    left=concatenate(*(part.left for part in parts)),
+    right=concatenate(*(part.right for part in parts)),
+    digit=concatenate(*(part.digit for part in parts)),
   )
-  return joined._replace(length=jnp.asarray(start, jnp.int32))
 
 
-def below(number: jax.Array, n: int | Array) -> jax.Array:
+def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
   """Returns a uniform number in [0, 1) as an integer in [0, n), for n up to
   2^16.
 
@@ -272,14 +393,14 @@ def below(number: jax.Array, n: int | Array) -> jax.Array:
   return jnp.minimum((number * n).astype(jnp.int32), n - 1)
 
 
-def expect(condition, message: str) -> None:
+def expect(condition: Any, message: str) -> None:
   """Raises ValueError(message) unless the condition holds: for what people type
   and models write."""
   if not condition:
     raise ValueError(message)
 
 
-def characters(text: str, allowed: str, expected: str) -> str:
+def typed_characters(text: str, allowed: str, expected: str) -> str:
   """Returns what a person typed, without spaces.
 
   Raises:

@@ -1,5 +1,9 @@
-"""This module writes checkpoints in the background, and checks every file it
-reads."""
+"""Checkpoints are written in the background, and every file is checked before
+it is read.
+
+Orbax writes and reads the arrays. Its manager keeps no checksums, so steps are
+managed here.
+"""
 
 import concurrent.futures
 import json
@@ -19,8 +23,7 @@ from lengthgen_jax.errors import check
 
 
 class Checkpoints:
-  """This class manages the checkpoints of one run: folder/{step}, the newest
-  `keep`.
+  """The checkpoints of one run: folder/{step}, the newest `keep`.
 
   A step holds `arrays` (Orbax), `meta.json` (config, seeds, shape and dtype of
   every leaf) and `checksums.json` (of all these files). It is written as
@@ -35,15 +38,15 @@ class Checkpoints:
     """Opens the checkpoints below a folder; nothing is written yet.
 
     Args:
-      folder: the folder of the steps.
+      folder: of the steps.
       keep: how many of the newest checkpoints stay.
-      seeds: the seeds whose states are saved; () to read those of any seeds.
+      seeds: those whose states are saved; () to read those of any seeds.
     """
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
-    self.seeds = list(map(int, seeds))  # the seeds whose states these are
+    self.seeds = list(map(int, seeds))
     self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-    self._writes = []  # one in flight, or none
+    self._write: concurrent.futures.Future | None = None  # in flight
 
   def steps(self) -> list[int]:
     """Returns the steps that have a finished checkpoint, oldest first."""
@@ -66,14 +69,15 @@ class Checkpoints:
         for name, x in leaves_by_path(jax.device_get(state)).items()
       }
     meta = {"config": config, "seeds": self.seeds, "leaves": leaf_types(arrays)}
-    meta = json.dumps(meta)
-    self._writes.append(self._thread.submit(self._write, step, arrays, meta))
+    self._write = self._thread.submit(
+      self._write_step, step, arrays, json.dumps(meta)
+    )
 
   def restore(
     self,
     abstract: Any,
     step: int | None = None,
-    report: Callable = print,
+    report: Callable[[str], None] = print,
     repair: bool = False,
   ) -> tuple[int | None, Any]:
     """Returns (step, state) of the newest sound checkpoint, (None, None)
@@ -90,18 +94,20 @@ class Checkpoints:
       UsageError: a named step is missing or damaged, or seeds or structure
         differ.
     """
-    # If a write failed, save() or close() raises its error.
-    concurrent.futures.wait(self._writes)
+    if self._write is not None:  # save() or close() raises its error
+      concurrent.futures.wait([self._write])
     repairs = repair and hosts.is_primary()
     if repair and not repairs:
       hosts.barrier("checkpoints")  # the first host has moved what is damaged
-    newest = self._sound(step, report, repairs)
+    sound_step = self._find_sound(step, report, repairs)
     if repairs:
       hosts.barrier("checkpoints")
-    return newest, None if newest is None else self._load(newest, abstract)
+    if sound_step is None:
+      return None, None
+    return sound_step, self._load(sound_step, abstract)
 
-  def _sound(
-    self, step: int | None, report: Callable, repair: bool
+  def _find_sound(
+    self, step: int | None, report: Callable[[str], None], repair: bool
   ) -> int | None:
     """Returns the newest step (or the given one) whose files are sound."""
     if repair:
@@ -111,37 +117,39 @@ class Checkpoints:
       f"choose last, best or one of {', '.join(map(str, steps)) or 'none'}"
     )
     check(step in [None, *steps], f"eval.checkpoint={step}: {choices}")
-    for newest in reversed(steps) if step is None else [step]:
-      reason = find_damage(self.folder / str(newest))
-      if not reason:
-        return newest
-      line = f"checkpoint {newest} in {self.folder} is damaged ({reason})"
+    for candidate in reversed(steps) if step is None else [step]:
+      damage = find_damage(self.folder / str(candidate))
+      if not damage:
+        return candidate
+      line = f"checkpoint {candidate} in {self.folder} is damaged ({damage})"
       check(step is None, f"eval.checkpoint={step}: {line}; {choices}")
       if repair:
-        line += f"; moved to {self._move_aside(newest)}"
+        line += f"; moved to {self._move_aside(candidate)}"
       consequence = (
-        "using the one before" if newest > steps[0] else "none is left"
+        "using the one before" if candidate > steps[0] else "none is left"
       )
       report(f"{line}; {consequence}")
     return None
 
   def close(self) -> None:
-    """Waits for writes in flight and raises their error."""
+    """Waits for the write in flight, and raises its error."""
     self._thread.shutdown()
     self._finish_write()
 
   def _finish_write(self) -> None:
-    while self._writes:
-      self._writes.pop().result()
+    """Waits for the write in flight, and raises its error once."""
+    write, self._write = self._write, None
+    if write is not None:
+      write.result()
 
-  def _write(self, step: int, arrays: dict, meta: str) -> None:
+  def _write_step(self, step: int, arrays: dict, meta: str) -> None:
     """Writes a step to a hidden folder and publishes it when it is whole."""
     folder = self.folder / f".{step}.writing"
     if hosts.is_primary():
       self._remove_leftovers()
       folder.mkdir(parents=True)
-    # If the processes are named, Orbax lets them wait for each other by itself,
-    # beside the devices' work.
+    # Orbax lets processes that are named wait for each other beside the work of
+    # the devices.
     processes = (
       set(range(jax.process_count())) if hosts.is_multihost() else None
     )
@@ -189,11 +197,11 @@ class Checkpoints:
       f"checkpoint {step} in {self.folder} is of seeds {seeds} and not of"
       f" {self.seeds}",
     )
-    wrong = differences(leaf_types(leaves), saved["leaves"])
-    names = "; ".join(wrong[:5]) + ("; ..." if len(wrong) > 5 else "")
+    changes = differences(leaf_types(leaves), saved["leaves"])
+    words = "; ".join(changes[:5]) + ("; ..." if len(changes) > 5 else "")
     check(
-      not wrong,
-      f"checkpoint {step} in {self.folder} has another structure: {names}",
+      not changes,
+      f"checkpoint {step} in {self.folder} has another structure: {words}",
     )
     # Leaves without a sharding are read as numpy arrays. Of the others each
     # host reads its shards, whichever host wrote them.
@@ -235,16 +243,16 @@ def leaf_types(leaves: dict[str, Any]) -> dict[str, list]:
   return {name: [list(x.shape), str(x.dtype)] for name, x in leaves.items()}
 
 
-def differences(wanted: dict, saved: dict) -> list[str]:
-  """Describes every leaf that differs between two results of `forms`."""
+def differences(expected: dict, saved: dict) -> list[str]:
+  """Returns in words how the leaves of two results of `leaf_types` differ."""
   changed = "{0} is {2}{1} and not {4}{3}".format
   return [
-    *(f"{name} is missing" for name in wanted if name not in saved),
-    *(f"{name} is unexpected" for name in saved if name not in wanted),
+    *(f"{name} is missing" for name in expected if name not in saved),
+    *(f"{name} is unexpected" for name in saved if name not in expected),
     *(
-      changed(name, *saved[name], *wanted[name])
-      for name in wanted
-      if saved.get(name, wanted[name]) != wanted[name]
+      changed(name, *saved[name], *expected[name])
+      for name in expected
+      if saved.get(name, expected[name]) != expected[name]
     ),
   ]
 
@@ -265,8 +273,10 @@ def checksum(path: pathlib.Path) -> list[int]:
 
 
 def find_damage(folder: pathlib.Path) -> str:
-  """Says which file is missing or changed, "" if none; reading errors are
-  raised."""
+  """Returns in words which file is missing or changed, "" if none is.
+
+  Errors of reading are raised.
+  """
   paths = files(folder)
   try:
     checksums = dict(json.loads(paths["checksums.json"].read_bytes()))

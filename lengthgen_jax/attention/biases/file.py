@@ -4,6 +4,7 @@ elsewhere."""
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -33,7 +34,7 @@ def save(
     meta: "seeds", the R of them; "sites", the segments' names by site; and
       whatever else is worth keeping.
   """
-  arrays = {
+  arrays: dict[str, Any] = {
     f"{site}_{field}": np.asarray(value)
     for site, lines in scaffold.items()
     for field, value in lines._asdict().items()
@@ -136,7 +137,9 @@ def _site_lines(
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
       f" {list(segments or ())}",
     )
-    on_output = (lines.segment == spec.target) | (lines.segment == WHOLE)
+    on_output = (lines.segment == spec.target_segment) | (
+      lines.segment == WHOLE
+    )
     check(
       site != "self"
       or not (lines.valid & on_output & (lines.anchor != LEFT)).any(),

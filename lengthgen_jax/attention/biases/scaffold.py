@@ -52,10 +52,10 @@ class ScaffoldSpec:
     layers, encoder_layers, heads: N, and H.
     strides: tokens that one output row advances in each segment of the input
       (0: stays); () if outputs stand at no fixed place.
-    target: number of the output's segment.
+    target_segment: number of the output's segment.
     axes: number of axes of the coordinates.
     seeds: seeds of the run.
-    along: of a grid, the axis of each of the input's segments.
+    segment_axes: of a grid, the axis of each of the input's segments.
     anchor: the end of the input's segments that the first row reads.
   """
 
@@ -64,10 +64,10 @@ class ScaffoldSpec:
   encoder_layers: int
   heads: int
   strides: tuple[int, ...]
-  target: int
+  target_segment: int
   axes: int
   seeds: tuple[int, ...]
-  along: tuple[int, ...] = ()
+  segment_axes: tuple[int, ...] = ()
   anchor: str = "right"
 
 

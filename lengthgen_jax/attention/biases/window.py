@@ -54,7 +54,7 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     input_lines += [
-      Line(segment, anchor, stride, intercept, row_segment=spec.target)
+      Line(segment, anchor, stride, intercept, row_segment=spec.target_segment)
       for intercept in range(first, max(stride, 1) + last)
     ]
   if "cross" not in spec.sites:
@@ -82,7 +82,7 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   last_axis = spec.axes - 1
   identity = np.eye(spec.axes, dtype=int)
   operand_cells = []
-  for segment, axis in enumerate(spec.along):
+  for segment, axis in enumerate(spec.segment_axes):
     places = range(width + 1) if axis == last_axis else range(1)
     step = np.diag(identity[axis])
     operand_cells += [
@@ -90,7 +90,8 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     ]
   output_cells = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
   output_cells = [
-    (spec.target, LEFT, identity, np.array(offset)) for offset in output_cells
+    (spec.target_segment, LEFT, identity, np.array(offset))
+    for offset in output_cells
   ]
   if "cross" not in spec.sites:
     return {
@@ -121,7 +122,7 @@ def _deal(cells: list, spec: ScaffoldSpec, first: int) -> SiteLines:
 
   segment, anchor, matrix, intercept = zip(*cells, strict=True)
   return SiteLines(
-    row_segment=spread([spec.target] * len(cells)),
+    row_segment=spread([spec.target_segment] * len(cells)),
     segment=spread(segment),
     anchor=spread(anchor),
     matrix=spread(matrix),

@@ -1,17 +1,21 @@
-"""This package holds position encodings: one file each, and a line
-here; users register theirs (lengthgen_jax.register)."""
+"""This package holds position encodings.
 
-from lengthgen_jax.attention.positions.abacus import Abacus
-from lengthgen_jax.attention.positions.alibi import Alibi
-from lengthgen_jax.attention.positions.coordinates import SinusoidalCoordinates
-from lengthgen_jax.attention.positions.coupling import Coupling
+Users register theirs beside these (lengthgen_jax.register).
+"""
+
+from lengthgen_jax.attention.positions.by_index import (
+  Learned,
+  Randomized,
+  Rope,
+  Sinusoidal,
+)
+from lengthgen_jax.attention.positions.by_place import (
+  Abacus,
+  Coupling,
+  SinusoidalCoordinates,
+)
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.positions.fire import Fire
-from lengthgen_jax.attention.positions.learned import Learned
-from lengthgen_jax.attention.positions.randomized import Randomized
-from lengthgen_jax.attention.positions.rope import Rope
-from lengthgen_jax.attention.positions.sinusoidal import Sinusoidal
-from lengthgen_jax.attention.positions.t5 import T5
+from lengthgen_jax.attention.positions.relative import T5, Alibi, Fire
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry
 

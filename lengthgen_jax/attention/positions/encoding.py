@@ -1,5 +1,5 @@
-"""This module defines position encodings, and the index transforms before
-them."""
+"""This module defines what a position encoding is, and what several of them
+use."""
 
 import dataclasses
 from typing import ClassVar
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.coordinates import Coordinates, Places
+from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.rng import Noise
 
 ANCHORS = ("left", "right")
@@ -45,7 +45,7 @@ class PositionConfig:
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
-  def cyclic(self, index: jax.Array) -> jax.Array:
+  def cyclic(self, index: Array) -> Array:
     """Returns i mod T, and the index itself for T = 0."""
     return index % self.cyclic_period if self.cyclic_period else index
 
@@ -60,23 +60,21 @@ class PositionEncoding(nn.Module):
     config: the encoding's fields.
     features: D.
     heads: H.
+    additive: whether `bias` returns a bias, which is then on every pair.
+    of_digits: whether places must be those of digits in numbers.
+    limited: what the table limits: "index", "place" or nothing ("").
+    by_index: whether a cyclic index (config.cyclic) is what it encodes.
+    random_start: whether places count from a random start in training.
   """
 
   config: PositionConfig
   features: int
   heads: int
 
-  # Whether `bias` returns a bias, which is then on every pair.
   additive: ClassVar[bool] = False
-  # Whether places must be those of digits in numbers.
   of_digits: ClassVar[bool] = False
-  # What a table limits: "index", "place" or nothing.
   limited: ClassVar[str] = ""
-  # Whether `embed` draws in training.
-  random: ClassVar[bool] = False
-  # Whether a cyclic index (config.cyclic) is what it encodes.
   by_index: ClassVar[bool] = False
-  # Whether places count from a random start in training.
   random_start: ClassVar[bool] = False
 
   def embed(
@@ -104,10 +102,27 @@ class PositionEncoding(nn.Module):
     return None
 
 
-def sinusoid(index_L: jax.Array, features: int) -> jax.Array:
+def sinusoid(index_L: Array, features: int) -> jax.Array:
   """Returns sines and cosines [..., L, D] (Vaswani et al. 2017, section
   3.5)."""
   rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
   angle = index_L[..., None] * rates
   waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
   return waves[..., :features]
+
+
+def embedding_table(
+  rows: int, features: int, name: str | None = None
+) -> nn.Embed:
+  """Returns a table of learned vectors [rows, D]."""
+  return nn.Embed(
+    rows, features, embedding_init=jax.nn.initializers.normal(0.02), name=name
+  )
+
+
+def look_up(embedding: nn.Embed, index: Array) -> jax.Array:
+  """Returns the table's vectors [..., L, D] at an index [..., L].
+
+  PAD beyond the table gets one too, because NaN times a weight of zero is NaN.
+  """
+  return embedding(jnp.clip(index, 0, embedding.num_embeddings - 1))

@@ -1,26 +1,70 @@
-"""Makes hard or odd inputs of arithmetic, which random inputs hardly ever are.
+"""Defines the test sets of arithmetic: uniform operands, and hard or odd
+inputs, which random ones hardly ever are.
 
 Each test set is a function (task, key, size, *arguments) -> operands' digits
-[O, longest], as those in digits.py.
+[O, max_length], least significant first.
 """
 
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.tasks import digits
-from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Size, below
+from lengthgen_jax.tasks.numbers import NumberTask, random_digits
+from lengthgen_jax.tasks.task import Size, uniform_int
+
+
+def equal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands of exactly the given lengths each."""
+  keys = jax.random.split(key, task.operands)
+  operands = [
+    jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.max_length - 1))
+    if task.short_operand and i == 1
+    else random_digits(keys[i], size.lengths[i], size.max_length, task.base)
+    for i in range(task.operands)
+  ]
+  return jnp.stack(operands)
+
+
+def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns one operand of the length and one whose length is uniform in
+  1...length, in random order; the same as `equal` where there is one long
+  operand."""
+  if task.operands == 2 and not task.short_operand:
+    key, order_key, length_key = jax.random.split(key, 3)
+    longest = size.lengths[0]
+    shorter = jax.random.randint(length_key, (), 1, longest + 1)
+    pair = jnp.stack([longest, shorter])
+    in_order = jax.random.bernoulli(order_key)
+    size = size._replace(lengths=jnp.where(in_order, pair, pair[::-1]))
+  return equal(task, key, size)
+
+
+def longest_carry(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
+  """Returns operands with the longest carry chain (99...9, or operands that add
+  up to 10^L), or a one-hot string of bits."""
+  place, length = jnp.arange(size.max_length), size.lengths[0]
+  inside = place < length
+  if task.base == 2:
+    hot_place = jax.random.randint(key, (), 0, length)
+    return (place == hot_place).astype(jnp.int32)[None]
+  nines = jnp.where(inside, 9, 0)
+  if task.operands == 1:
+    return nines[None]
+  if task.short_operand:
+    factor = jax.random.randint(key, (), 2, 10)
+    return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
+  a = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
+  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])
 
 
 def zeros(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns 0, 0+0 or 0*0, the one input that is nothing but padding."""
-  return jnp.zeros((task.operands, size.longest), jnp.int32)
+  return jnp.zeros((task.operands, size.max_length), jnp.int32)
 
 
 def nines(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns 99...9+1 (the successor of 99...9, 99...9*1; ones alone for
   bits)."""
-  place = jnp.arange(size.longest)
+  place = jnp.arange(size.max_length)
   first_operand = jnp.where(place < size.lengths[0], task.base - 1, 0)
   one = (place == 0).astype(jnp.int32)
   return jnp.stack([first_operand, *[one] * (task.operands - 1)])
@@ -29,7 +73,7 @@ def nines(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 def repeated(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns operands of one digit repeated again and again, as 777+444; ones
   alone for bits."""
-  place = jnp.arange(size.longest)
+  place = jnp.arange(size.max_length)
   number = jax.random.uniform(key, (task.operands, 1))
   digit = between(number, 1, task.base - 1)
   lengths = size.lengths[:, None]
@@ -43,11 +87,13 @@ def short(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   it."""
   length_key, key = jax.random.split(key)
   longest = jnp.maximum(size.lengths // 10, 1)
-  lengths = 1 + below(jax.random.uniform(length_key, (task.operands,)), longest)
-  return digits.equal(task, key, size._replace(lengths=lengths))
+  lengths = 1 + uniform_int(
+    jax.random.uniform(length_key, (task.operands,)), longest
+  )
+  return equal(task, key, size._replace(lengths=lengths))
 
 
-def chain(
+def carry_chain(
   task: NumberTask, key: jax.Array, size: Size, carries: int
 ) -> jax.Array:
   """Returns operands with a carry that travels `carries` places, and no other.
@@ -59,9 +105,9 @@ def chain(
   """
   # There are four random numbers for each place; the last one of the first
   # place says where the chain begins.
-  numbers = jax.random.uniform(key, (size.longest, 4)).T
-  length, place = size.lengths[0], jnp.arange(size.longest)
-  first = below(numbers[3, 0], length - carries + 1)
+  numbers = jax.random.uniform(key, (size.max_length, 4)).T
+  length, place = size.lengths[0], jnp.arange(size.max_length)
+  first = uniform_int(numbers[3, 0], length - carries + 1)
   # The least digit of each place: the leading one is not zero.
   lead = (place == length - 1).astype(jnp.int32)
   if task.base == 2:
@@ -118,36 +164,16 @@ def between(
   number: jax.Array, low: int | jax.Array, high: int | jax.Array
 ) -> jax.Array:
   """Returns uniform numbers in [0, 1) as integers of low...high."""
-  return low + below(number, high - low + 1)
+  return low + uniform_int(number, high - low + 1)
 
 
-SETS = {
-  "chain": chain,
+TEST_SETS = {
+  "equal": equal,
+  "unequal": unequal,
+  "carry": longest_carry,
+  "chain": carry_chain,
   "nines": nines,
   "zeros": zeros,
   "short": short,
   "repeated": repeated,
 }
-
-
-def names(task: NumberTask) -> tuple[str, ...]:
-  """Returns the names of those of a task's test sets that are to be tried;
-  where there is one long operand, some sets are the same as others."""
-  two_long = task.operands == 2 and not task.short_operand
-  duplicates = {"equal"} if two_long else {"equal", "unequal", "nines"}
-  return tuple(name for name in task.test_sets if name not in duplicates)
-
-
-def alone(task: NumberTask) -> tuple[str, ...]:
-  """Returns the names of the test sets with one input of each length."""
-  if task.operands > 1:
-    return "zeros", "nines"
-  return "zeros", "nines", "repeated" if task.base == 2 else "carry"
-
-
-def variants(test_set: str, section, units: int) -> list[tuple[str, tuple]]:
-  """Returns (row's name, further arguments) of each variant: chains as long as
-  there is room for."""
-  if test_set != "chain":
-    return [(test_set, ())]
-  return [(f"chain_{n}", (n,)) for n in section.chains if n <= units]

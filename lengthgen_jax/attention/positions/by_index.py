@@ -1,0 +1,95 @@
+"""This module encodes the index of a token in its sequence."""
+
+import jax
+import jax.numpy as jnp
+
+from lengthgen_jax.attention.positions.encoding import (
+  PositionEncoding,
+  embedding_table,
+  look_up,
+  sinusoid,
+)
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
+
+
+class Sinusoidal(PositionEncoding):
+  """This encoding adds sines and cosines of a token's index.
+
+  Vaswani et al. 2017, section 3.5.
+  """
+
+  by_index = True
+
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the sinusoids of each index."""
+    index = self.config.cyclic(at.index)
+    return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
+
+
+class Learned(PositionEncoding):
+  """This encoding adds a vector for every index, T of them if the index is
+  cyclic."""
+
+  limited = "index"
+  by_index = True
+
+  def setup(self) -> None:
+    """Creates the table."""
+    rows = self.config.cyclic_period or self.config.table
+    self.embedding = embedding_table(rows, self.features)
+
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the learned vector of each index."""
+    vectors = look_up(self.embedding, self.config.cyclic(at.index))
+    return x_BxLxD + vectors.astype(x_BxLxD.dtype)
+
+
+class Rope(PositionEncoding):
+  """Rope rotates queries and keys by their index (Su et al. 2021, half-split
+  pairs).
+
+  It does so at every site, so that cross-attention compares the target's index
+  with the source's.
+  """
+
+  def rotate(self, x_BxHxLxK: jax.Array, at: Places) -> jax.Array:
+    """Rotates each pair of features by an angle proportional to the index."""
+    half = x_BxHxLxK.shape[-1] // 2
+    rates = 10000.0 ** (-jnp.arange(half) / half)
+    angle = self.config.cyclic(at.index)[..., None, :, None] * rates
+    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    first, second = x_BxHxLxK[..., :half], x_BxHxLxK[..., half:]
+    rotated = [first * cos - second * sin, second * cos + first * sin]
+    return jnp.concatenate(rotated, axis=-1).astype(x_BxHxLxK.dtype)
+
+
+class Randomized(PositionEncoding):
+  """This encoding adds sinusoids of an ordered random draw of positions.
+
+  Ruoss et al. 2023: the L indices of a sequence become L of the `table`
+  positions there are, drawn without replacement and sorted, anew for every
+  batch; in tests one draw serves all, so that they can be repeated.
+  """
+
+  limited = "index"
+
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the sinusoids of the positions that were drawn."""
+    key = jax.random.key(0) if noise is None else noise.key
+    order = jax.random.uniform(key, (self.config.table,))
+    # In a random order of all positions, the first `size` are chosen.
+    rank = jnp.argsort(jnp.argsort(order))
+    positions = jnp.arange(self.config.table)
+    chosen = jnp.where(rank < at.size, positions, self.config.table)
+    index = jnp.clip(jnp.atleast_2d(at.index), 0, self.config.table - 1)
+    ordered = jnp.sort(chosen, axis=-1)
+    position = jnp.take_along_axis(ordered, index, axis=-1)
+    waves = sinusoid(position, self.features)
+    return x_BxLxD + waves.astype(x_BxLxD.dtype)

@@ -1,0 +1,86 @@
+"""This module encodes places, which an output and its digits share."""
+
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from lengthgen_jax.attention.positions.encoding import (
+  PositionEncoding,
+  embedding_table,
+  look_up,
+  sinusoid,
+)
+from lengthgen_jax.coordinates import Places
+from lengthgen_jax.rng import Noise
+
+
+class SinusoidalCoordinates(PositionEncoding):
+  """This encoding adds sinusoids of a token's place, each axis on its share of
+  features.
+
+  Ours: a digit's place is its offset from its operand's right end, a row's the
+  offset of the output that it must produce. With the absolute index in their
+  stead decoder-only models do not learn addition here. An axis along which a
+  token's segment does not extend contributes nothing: the last digits of two
+  operands on different axes would otherwise look alike.
+  """
+
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the sinusoids of all axes to the token embeddings."""
+    axes = at.place.shape[-1]
+    share = self.features // axes
+    sizes = [share] * (axes - 1) + [self.features - share * (axes - 1)]
+    waves = [sinusoid(at.place[..., i], size) for i, size in enumerate(sizes)]
+    if at.extends is not None:
+      waves = [x * at.extends[..., i, None] for i, x in enumerate(waves)]
+    return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)
+
+
+class Abacus(PositionEncoding):
+  """Abacus adds a vector for a digit's place in its number (McLeish et al.
+  2024).
+
+  Digits of the same significance have the same vector; tokens that are no
+  digits have none. In training all places of an example start at one random
+  number, so that greater places than its own are seen. Here a row bears the
+  place of the digit that it must output, in the paper that of the digit it
+  holds.
+  """
+
+  of_digits = True
+  limited = "place"
+  random_start = True
+  marks = False  # whether tokens that are no digits have a place too
+
+  @nn.compact
+  def embed(
+    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+  ) -> jax.Array:
+    """Adds the learned vectors of the places along every axis."""
+    start = 0
+    if noise is not None:
+      limit = self.config.random_start
+      start = noise.draw(lambda key: jax.random.randint(key, (1,), 0, limit))
+    rows, axes = self.config.table, range(at.place.shape[-1])
+    tables = [embedding_table(rows, self.features, f"axis_{i}") for i in axes]
+    vectors = reduce(
+      jnp.add, [look_up(tables[i], at.place[..., i] + start) for i in axes]
+    )
+    if not self.marks:
+      vectors = jnp.where(at.digit[..., None], vectors, 0.0)
+    return x_BxLxD + vectors.astype(x_BxLxD.dtype)
+
+
+class Coupling(Abacus):
+  """Coupling adds a vector for every place, operators and end tokens included.
+
+  Cho et al. 2024: digits of the same significance, and the output made of them,
+  have one position id; ids of an example start at one random number in
+  training. Here a row bears the place of the digit that it must output.
+  """
+
+  marks = True

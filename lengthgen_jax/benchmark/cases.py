@@ -1,0 +1,471 @@
+"""What --mode=bench times: each benchmark yields groups of cases to compare.
+
+Cases are training steps, passes of evaluation, decoding and calibration. The
+parameters of their models are random, because times do not depend on them.
+"""
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  of_seed,
+  shared_lines,
+)
+from lengthgen_jax.benchmark.timing import Case
+from lengthgen_jax.config import build, default_config, fields
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation import decode
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.pipelines import attention_statistics
+from lengthgen_jax.tasks.packing import Batch
+from lengthgen_jax.training import optimizer
+from lengthgen_jax.training.train_step import (
+  TrainSpec,
+  draw_batches,
+  train_step,
+)
+
+MOST_EXAMPLES = 64  # of a pass of evaluation
+# Digits up to which decoding without a cache is timed: it takes their cube.
+LONGEST_RECOMPUTED = 200
+
+# The shapes that are timed, as changes of the default config of a task. They
+# are those of configs/quickstart.py, of configs/arithmetic.py:addition with
+# abc,fixed and with vanilla,released, and of configs/sorting.py:none,best.
+MAIN_JOB = {"data.widths": (8, 9, 10)}
+MAIN_JOB_AT_WIDTH_61 = {"data.width": "fixed", "train.batch_size": 64}
+PAPERS = {
+  "data.numbers": "permutation",
+  "data.width": "fixed",
+  "model.emb_dim": 128,
+  "model.mlp_dim": 512,
+  "model.num_encoder_layers": 0,
+  "model.num_decoder_layers": 6,
+  "model.norm": "post",
+  "model.dropout_rate": 0.3,
+  "train.batch_size": 512,
+  "train.clip_norm": 0.0,
+}
+SORTING = {
+  "data.train_length": 20,
+  "data.shortest": 2,
+  "data.short_longest": 5,
+  "data.short_share": 0.5,
+  "data.buckets": (5, 20),
+  "sort.repeat_share": 0.6,
+  "model.kind": "decoder_only",
+  "model.num_encoder_layers": 0,
+  "model.num_heads": 4,
+  "model.activation": "gelu",
+  "positions.kind": "none",
+  "temperature.kind": "log_visible",
+  "temperature.stretch": 6.0,
+  "train.batch_size": 32,
+}
+
+
+class Workload(NamedTuple):
+  """A Workload is an experiment with its scaffold and the way it is trained.
+
+  Attributes:
+    experiment: the task, the model and the batches.
+    train: the optimizer and its schedule.
+    scaffold: lines or matrices by attention site, with an axis of one seed.
+  """
+
+  experiment: Experiment
+  train: optimizer.TrainConfig
+  scaffold: dict
+
+  @property
+  def sparse_plan(self) -> SparsePlan | None:
+    """Returns the plan by which training steps attend along lines; None where
+    their attention is dense."""
+    return self.experiment.sparse_training_plan(self.scaffold)
+
+  def params(self) -> dict:
+    """Returns small random parameters."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+      lambda x: jnp.asarray(0.1 * rng.normal(size=x.shape), x.dtype),
+      jax.eval_shape(lambda: self.experiment.init(0)),
+    )
+
+  def model(self) -> Model:
+    """Returns the model with random parameters."""
+    return Model(self.experiment, of_seed(self.scaffold, 0), self.params())
+
+
+def make_config(task: str, changes: dict[str, Any]) -> ConfigDict:
+  """Returns the default config of a task after changes {field: value}."""
+  config = default_config(task)
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def make_workload(config: ConfigDict) -> Workload:
+  """Returns the workload that a config describes."""
+  experiment = build.build(config)
+  return Workload(
+    experiment,
+    optimizer.TrainConfig(**config.train),
+    build.make_scaffold(config, experiment),
+  )
+
+
+def main_job() -> Workload:
+  """Returns the first stage of the main job: addition by a vanilla model."""
+  return make_workload(make_config("addition", MAIN_JOB))
+
+
+def papers_shape() -> Workload:
+  """Returns addition at the ABS/ABC papers' shape, with the encoder of the
+  released program: 512 examples of 124 source and 62 target tokens."""
+  return make_workload(make_config("addition", PAPERS))
+
+
+def retraining(changes: dict[str, Any]) -> Workload:
+  """Returns the second stage of ABC on addition.
+
+  Its lines are like those that calibration finds: over the operands' digits of
+  the same place and of the place before, over the row itself, and over the
+  start token.
+
+  Args:
+    changes: {field: value} of the first stage.
+  """
+  config = make_config("addition", changes)
+  workload = make_workload(fields.retrain_config(config, (0,), None))
+  heads = workload.experiment.model.config.num_heads
+  operands = range(len(workload.experiment.site_segments["cross"]))
+  digits = [Line(operand, RIGHT, 1, 0) for operand in operands]
+  itself, start_token = Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 0, 0)
+  lines = {
+    "self": shared_lines([itself, start_token], heads),
+    "cross": shared_lines([*digits, Line(0, RIGHT, 1, -1)], heads),
+  }
+  return workload._replace(scaffold=lines)
+
+
+# Cases.
+
+
+def training_steps(
+  benchmark: str,
+  variant: str,
+  workload: Workload,
+  rounds: int = 10,
+  sparse_plan: SparsePlan | None = None,
+  length: int | None = None,
+) -> Case:
+  """Returns the case of rounds of training steps in one program.
+
+  Args:
+    benchmark, variant, length: of the case.
+    workload: what is trained.
+    rounds: of gradient steps.
+    sparse_plan: as in Experiment.sites.
+  """
+  experiment = workload.experiment
+  spec = TrainSpec(experiment, workload.train, sparse_plan)
+  params = workload.params()
+  opt_state = optimizer.make(workload.train).init(params)
+
+  def run(params, opt_state, scaffold, seed, rounds):
+    def train_round(i: jax.Array, carry: tuple) -> tuple:
+      params, opt_state = carry
+      for step_spec in experiment.step_specs:
+        batches = draw_batches(spec, step_spec, seed, i)
+        params, opt_state, _ = train_step(
+          spec, step_spec, params, opt_state, batches, scaffold
+        )
+      return params, opt_state
+
+    return jax.lax.fori_loop(0, rounds, train_round, (params, opt_state))
+
+  inputs = [
+    jax.eval_shape(
+      lambda head=share.head, part=part: experiment.sample(
+        jax.random.key(0), head, part
+      )
+    ).inputs
+    for step_spec in experiment.step_specs
+    for share in step_spec
+    for part in share.parts
+  ]
+  scaffold = of_seed(workload.scaffold, 0)
+  return Case(
+    benchmark,
+    variant,
+    run,
+    (params, opt_state, scaffold, jnp.int32(0), jnp.int32(rounds)),
+    length=length,
+    steps=rounds * spec.steps_per_round,
+    samples=rounds * sum(len(x) for x in inputs),
+    tokens=rounds * sum(math.prod(x.shape) for x in inputs),
+    trips=rounds,
+  )
+
+
+def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
+  """Returns a batch of test inputs.
+
+  Args:
+    model: whose task and scaffold are used.
+    length: in digits or items.
+    examples: 0 is as many as evaluation takes in one pass, but at most
+      MOST_EXAMPLES.
+  """
+  name = next(iter(model.experiment.task.test_sets))
+  if not examples:
+    test = EvalSpec(name, name, (), length, MOST_EXAMPLES)
+    try:
+      examples = min(model.pass_size(test), MOST_EXAMPLES)
+    except UsageError:  # one does not fit; compile_case says by how much
+      examples = 1
+  index = np.arange(examples)
+  return model.experiment.test_batch(name, 0, index, length, model.scaffold)
+
+
+def evaluation(
+  benchmark: str,
+  variant: str,
+  model: Model,
+  length: int,
+  sparse_plan: SparsePlan | None,
+) -> Case:
+  """Returns the case of one pass of evaluation with teacher forcing.
+
+  Args:
+    benchmark, variant, length: of the case.
+    model: what is evaluated.
+    sparse_plan: as in Experiment.sites; None is dense attention.
+  """
+  experiment = model.experiment
+  if sparse_plan is None:
+    batch = test_inputs(Model(experiment, {}, model.params), length)
+  else:
+    batch = test_inputs(model, length)
+
+  def run(params, scaffold, batch):
+    args = params, scaffold, batch, experiment.heads[0]
+    return experiment.hits(*args, sparse_plan=sparse_plan)
+
+  return Case(
+    benchmark,
+    variant,
+    run,
+    (model.params, model.scaffold, batch),
+    length=length,
+    samples=len(batch.inputs),
+    tokens=math.prod(batch.inputs.shape),
+    trips=1,
+  )
+
+
+def decoding(model: Model, length: int) -> list[Case]:
+  """Returns the cases of greedy decoding of one input to its end: without a
+  cache, with one, and with a cache of the rows that lines reach alone."""
+  experiment = model.experiment
+  batch = test_inputs(model, length, examples=1)
+  rows = batch.inputs.shape[1]
+  window = model.cache_window(batch)
+
+  def recompute(params, scaffold, batch, last_row):
+    def decode_row(i, inputs):
+      args = batch._replace(inputs=inputs), experiment.heads[0]
+      logits, _ = experiment.apply(params, scaffold, *args)
+      token = logits[:, i].argmax(-1).astype(inputs.dtype)
+      return inputs.at[:, i + 1].set(token)
+
+    return jax.lax.fori_loop(0, last_row, decode_row, batch.inputs)
+
+  def cached(params, scaffold, batch, rows):
+    return decode.greedy(experiment, params, scaffold, batch, rows, None)
+
+  def streamed(params, scaffold, batch, rows):
+    return decode.stream(
+      experiment, params, scaffold, batch, rows, None, window
+    )
+
+  def case(variant: str, function: Callable, last_row: int) -> Case:
+    return Case(
+      "decoding",
+      variant,
+      function,
+      (model.params, model.scaffold, batch, jnp.int32(last_row)),
+      length=length,
+      samples=1,
+      tokens=rows,
+    )
+
+  cases = [case("cache", cached, rows), case("window", streamed, rows)]
+  if length <= LONGEST_RECOMPUTED:
+    cases.insert(0, case("no cache", recompute, rows - 1))
+  return cases
+
+
+# Benchmarks: functions of the workload of --config and the section `bench`.
+
+
+def papers(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times a training step at the papers' shape."""
+  yield [training_steps("papers' shape", "", papers_shape(), 1)]
+
+
+def main(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times training of the main job: of the vanilla model, and of the retrained
+  one by dense attention and along lines."""
+  yield [training_steps("main job", "", main_job())]
+  second = retraining(MAIN_JOB)
+  yield [
+    training_steps("retraining", "dense", second),
+    training_steps("retraining", "sparse", second, 10, second.sparse_plan),
+  ]
+
+
+def fixed(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times retraining with lines at the papers' width of 61 digits."""
+  name, second = "retraining at width 61", retraining(MAIN_JOB_AT_WIDTH_61)
+  yield [
+    training_steps(name, "dense", second, 4),
+    training_steps(name, "sparse", second, 4, second.sparse_plan),
+  ]
+
+
+def sorting(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times training of a sorting model."""
+  sorter = make_workload(make_config("sort", SORTING))
+  yield [training_steps("sorting", "", sorter, 20)]
+
+
+def config(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times training of --config."""
+  plan = workload.sparse_plan
+  yield [training_steps("--config", "", workload, sparse_plan=plan)]
+
+
+def evaluate(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times a pass of evaluation at 60 digits, of the vanilla model and of the
+  model with lines."""
+  vanilla, lined = main_job().model(), retraining(MAIN_JOB).model()
+  yield [
+    evaluation("evaluation", "vanilla", vanilla, 60, None),
+    evaluation("evaluation", "lines", lined, 60, lined.sparse_plan),
+  ]
+
+
+def lengths(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times a pass of evaluation, dense and along lines, and a training step
+  along lines at each length."""
+  model = retraining(MAIN_JOB).model()
+  for length in section.lengths:
+    yield [
+      evaluation("by length", "dense", model, length, None),
+      evaluation("by length", "sparse", model, length, model.sparse_plan),
+    ]
+    batch_size = max(4000 // length, 1)
+    longer = retraining(
+      {"data.train_length": length, "train.batch_size": batch_size}
+    )
+    plan = longer.sparse_plan
+    yield [training_steps("by length", "training", longer, 1, plan, length)]
+
+
+def decoder(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times decoding at each length."""
+  model = retraining(MAIN_JOB).model()
+  for length in section.lengths:
+    yield decoding(model, length)
+
+
+def calibration(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
+  """Times calibration: attention averaged over samples of one condition, and
+  the lines that are found in it."""
+  settings, model = default_config().calibration, main_job().model()
+  condition = attention_statistics.Condition(width=10, length=6)
+
+  def calibrate() -> None:
+    means, _ = attention_statistics.collect(
+      settings, model, condition, settings.samples
+    )
+    for site, mean in means.items():
+      attention_statistics.select_lines(
+        settings, model.experiment.task, [mean], site
+      )
+
+  yield [Case("calibration", "", calibrate, samples=settings.samples)]
+
+
+def pytorch(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+  """Times a training step at the papers' shape in PyTorch and here, with equal
+  numbers of threads.
+
+  Raises:
+    UsageError: PyTorch is not installed, or the device is no CPU.
+  """
+  check(
+    importlib.util.find_spec("torch"),
+    "PyTorch is missing: pip install 'lengthgen_jax[bench]'",
+  )
+  check(jax.default_backend() == "cpu", "PyTorch is compared on CPUs alone")
+  from lengthgen_jax.benchmark import torch_step
+
+  ours = papers_shape()
+  shape = ours.experiment.model.config
+  part = ours.experiment.step_specs[0][0].parts[0]
+  batch = jax.jit(
+    lambda: ours.experiment.sample(jax.random.key(0), "addition", part)
+  )()
+  arrays = [np.asarray(x) for x in (batch.source, batch.inputs, batch.target)]
+  for threads in section.threads:
+    name = f"PyTorch on {threads} threads"
+    step = training_steps(name, "ours", ours, 1)
+    yield [
+      step._replace(threads=threads),
+      *(
+        Case(
+          name,
+          variant,
+          torch_step.make_step(kind, shape, ours.train, arrays, threads),
+          steps=1,
+          samples=part.count,
+          tokens=math.prod(batch.inputs.shape),
+          threads=threads,
+          memory=torch_step.MEMORY[kind],
+        )
+        for kind, variant in (
+          ("stock", "torch.nn layers"),
+          ("fast", "its fastest layers"),
+        )
+      ),
+    ]
+
+
+BENCHMARKS = {
+  "papers": papers,
+  "main": main,
+  "fixed": fixed,
+  "sorting": sorting,
+  "config": config,
+  "evaluate": evaluate,
+  "lengths": lengths,
+  "decode": decoder,
+  "calibration": calibration,
+  "pytorch": pytorch,
+}
