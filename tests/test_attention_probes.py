@@ -123,10 +123,9 @@ def test_the_strongest_line_is_the_best_of_those_long_enough():
     keep=np.array([[[True, True, False], [False] * 3, [False, False, True]]]),
     score=np.array([[[1.0, 3.5, 9.0], [7.0, 7.0, 7.0], [0.0, 0.0, -2.0]]]),
   )
-  observation = dataclasses.replace(
-    observed(lambda *key: 0.0),
-    scored_lines=lambda: {"cross": (lines, selection)},
-  )
+  scored_lines = lambda: {"cross": (lines, selection)}
+  observation = observed(lambda *key: 0.0)
+  observation = dataclasses.replace(observation, scored_lines=scored_lines)
   first, second = attention_probes.strongest_line(observation)
   assert first.location[:4] == ("cross", 0, 0, "b: right-1·row = 0")
   assert second.location[:4] == ("cross", 0, 2, "a: right-1·row = -1")

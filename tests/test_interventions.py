@@ -55,8 +55,10 @@ def without_heads(observation, *heads) -> np.ndarray:
 def test_without_a_head_is_with_a_context_of_zero(site):
   observation = lined()
   params = jax.tree.map(jnp.asarray, observation.model.params)
-  value = params["decoder_1"][f"{site}_attention"]["value"]
-  value["kernel"] = value["kernel"].at[:, 0].set(0.0)
+  attention = params["decoder_1"][f"{site}_attention"]
+  # The kernel [D, H, K] and the bias [H, K].
+  without = lambda x: x.at[..., 0, :].set(0.0)
+  attention["value"] = jax.tree.map(without, attention["value"])
   expected = edited_logits(observation, params=params)
   logits = without_heads(observation, (site, 1, 0))
   np.testing.assert_allclose(logits, expected, atol=1e-4)

@@ -147,11 +147,9 @@ def test_a_model_is_trained_again_without_each_line(
   )
   train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
   run = dataclasses.replace(trained_run, train=train)
-  line_runs = []
+  train_run, line_runs = loop.train, []
   monkeypatch.setattr(
-    loop,
-    "train",
-    lambda run, train=loop.train: line_runs.append(run) or train(run),
+    loop, "train", lambda run: line_runs.append(run) or train_run(run)
   )
   config = changed("probe.causal_length=2", "probe.samples=8")
   means = list(probe.retrained(run, tmp_path, model, config))

@@ -110,16 +110,12 @@ def make_watcher(
   )
 
   def watch(run: loop.Run, states: TrainState) -> list[dict]:
-    rows, length = [], experiment.train_length
+    rows, samples = [], section.samples
     for r, model in enumerate(models(run, states, checkpoint="last")):
-      scored_lines = partial(
-        attention_statistics.strongest_lines,
-        calibration,
-        model,
-        section.samples,
-      )
+      score_lines = attention_statistics.strongest_lines
+      scored_lines = partial(score_lines, calibration, model, samples)
       batches = observations(
-        model, length, section.samples, scored_lines=scored_lines
+        model, experiment.train_length, samples, scored_lines=scored_lines
       )
       for name, means in measure(probes, batches).items():
         rows += [

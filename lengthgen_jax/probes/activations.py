@@ -108,8 +108,8 @@ class Observation:
     batch: examples of the main task, on the host.
     count: how many examples count, the first ones; the others fill the batch.
     length: units of every operand or list.
-    scored_lines: a function that returns {site: (Lines, Selection)} of all lines in
-      the model's attention; only probes of lines call it.
+    scored_lines: a function that returns {site: (Lines, Selection)} of all
+      lines in the model's attention; only probes of lines call it.
   """
 
   model: TrainedModel

@@ -138,10 +138,9 @@ def patched(observation: Observation) -> Iterator[Mean]:
   """
   batch = observation.batch
   num_rows = int((batch.rows.segment[0] >= 0).sum())
+  num_source_rows = int(batch.prompt_length[0])
   for index, (part, layer) in enumerate(patch_points(observation.experiment)):
-    for row in range(
-      int(batch.prompt_length[0]) if part == "source" else num_rows
-    ):
+    for row in range(num_source_rows if part == "source" else num_rows):
       logits = edited_logits(observation, patch=Patch(index, row))
       yield _exact_match(
         observation, logits, part=part, layer=layer, position=row
