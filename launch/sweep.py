@@ -170,8 +170,8 @@ def run(
 ) -> Iterator[tuple[pathlib.Path, int]]:
   """Runs jobs, one at a time at each place.
 
-  Where it is stopped, no more jobs begin, those that run are terminated (Ctrl-C
-  has reached them already), save a checkpoint, and are waited for.
+  Where it is stopped, no more jobs begin; those that run are terminated (Ctrl-C
+  has reached them already), save a checkpoint and are waited for.
 
   Args:
     jobs: the jobs.

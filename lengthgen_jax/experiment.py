@@ -270,7 +270,7 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return Sites(biases, temperature.by_site(config, batch, noise))
+    return Sites(biases, temperature.site_sizes(config, batch, noise))
 
   # The model.
 

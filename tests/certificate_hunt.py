@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import pathlib
 import re
 import sys
 import time
@@ -33,11 +34,13 @@ from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.certify import (
   certificate,
   conditions,
-  receptive_fields,
   running_sums,
+  survey,
 )
-from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Transducer
+from lengthgen_jax.certify.logits import LayerwiseLogits
+from lengthgen_jax.certify.receptive_fields import Size
+from lengthgen_jax.certify.running_sums import RunningSumSurvey
+from lengthgen_jax.certify.survey import RowGroup, Survey, find_input
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset, packing
@@ -50,7 +53,7 @@ BATCH = 16  # inputs that are computed at once
 BEYOND = 6  # how many sizes behind the last one surveyed are drawn from
 TOLERANCE = 2e-4  # the tolerance of logits of size one
 FEW = 400  # the most contexts of a model whose head is fitted
-MOST = 20_000  # the most contexts of a view that are all counted
+MOST = 20_000  # the most contexts of a row that are all counted
 
 
 class Form(NamedTuple):
@@ -131,7 +134,7 @@ FORMS = forms()
 
 
 @functools.cache
-def built(form: Form) -> Experiment:
+def experiment_of(form: Form) -> Experiment:
   """Returns the experiment of a form."""
   fields = {"positions.kind": "none", "model.num_decoder_layers": 2}
   fields |= {"model.num_encoder_layers": 0, "data.train_length": 2}
@@ -140,76 +143,78 @@ def built(form: Form) -> Experiment:
 
 
 @functools.cache
-def shapes(form: Form) -> dict:
+def param_shapes(form: Form) -> dict:
   """Returns the shapes of a form's parameters."""
-  return jax.eval_shape(lambda: built(form).init(0))
+  return jax.eval_shape(lambda: experiment_of(form).init(0))
 
 
 @functools.cache
 def forward(form: Form):
-  """Returns the ordinary forward pass of a form, compiled.
-
-  It gives logits [B, T, V] from parameters, lines and a batch.
-  """
-  experiment = built(form)
-  apply = lambda params, scaffold, batch: experiment.apply(
-    params, scaffold, batch, experiment.task.name
-  )[0]
-  return jax.jit(apply)
+  """Returns the ordinary forward pass of a form, compiled: a function of
+  parameters, lines and a batch to logits [B, T, V]."""
+  experiment = experiment_of(form)
+  head = experiment.task.name
+  return jax.jit(lambda *model: experiment.apply(*model, head)[0])
 
 
 @dataclasses.dataclass
 class Draw:
-  """A draw is a model, its lines, and random numbers for what is done with
+  """A draw is a model, its survey, and random numbers for what is done with
   it."""
 
   form: Form
-  experiment: Experiment
   params: dict
-  scaffold: dict[str, SiteLines]
+  survey: Survey
   rng: np.random.Generator
 
   @property
-  def grid(self) -> bool:
-    """It says whether the task's outputs are a grid."""
-    return self.experiment.task.axes > 1
+  def experiment(self) -> Experiment:
+    """The experiment of the form."""
+    return self.survey.experiment
+
+  @property
+  def is_grid(self) -> bool:
+    """Whether the task's outputs are a grid."""
+    return isinstance(self.survey, RunningSumSurvey)
+
+  @property
+  def bound(self) -> Size:
+    """The static bound of sizes."""
+    return GRID_BOUND if self.is_grid else BOUND
+
+  def layerwise(self, params: dict) -> LayerwiseLogits:
+    """Returns the layer-wise logits of a model with these parameters."""
+    transducer = self.survey.transducer
+    return LayerwiseLogits(self.experiment, params, transducer, 1 << 12)
 
 
 def draw(number: int) -> Draw:
   """Returns the draw of a number."""
   rng = np.random.default_rng([20261123, number])
   form = FORMS[rng.integers(len(FORMS))]
-  experiment = built(form)
+  experiment = experiment_of(form)
   scale = lambda x: (
     (0.3 if len(x.shape) > 1 else 1.0) * rng.normal(size=x.shape)
   )
-  params = jax.tree.map(lambda x: jnp.asarray(scale(x), x.dtype), shapes(form))
+  params = jax.tree.map(
+    lambda x: jnp.asarray(scale(x), x.dtype), param_shapes(form)
+  )
   reach = int(rng.choice([0, 1, 1, 2, 3, 6]))
   for _ in range(8):
     scaffold = random_scaffold(rng, experiment, reach)
-    if not too_large(experiment, scaffold):
+    drawn = Draw(
+      form, params, certificate.make_survey(experiment, scaffold), rng
+    )
+    if not too_large(drawn):
       break
     reach = max(reach - 1, 0)
-  return Draw(form, experiment, params, scaffold, rng)
+  return drawn
 
 
-def too_large(experiment: Experiment, scaffold: dict[str, SiteLines]) -> bool:
+def too_large(drawn: Draw) -> bool:
   """Returns whether the sizes to survey are more than a draw may take."""
-  if experiment.task.axes > 1:
-    surveyed = running_sums.sizes(
-      experiment, scaffold, running_sums.row_transducers(experiment)[0]
-    )
-    return any(
-      sizes[-1] > n for sizes, n in zip(surveyed, GRID_WIDEST, strict=True)
-    )
-  transducer = transducer_of(experiment.task)
-  return receptive_fields.widths(experiment, scaffold, transducer)[-1] > WIDEST
-
-
-@functools.cache
-def transducer_of(task) -> Transducer:
-  """Returns the Transducer of a task."""
-  return Transducer(task)
+  widest = GRID_WIDEST if drawn.is_grid else WIDEST
+  return bool(np.greater(drawn.survey.largest, widest).any())
 
 
 def random_scaffold(
@@ -354,19 +359,17 @@ def hunt(number: int) -> str:
   """
   drawn = draw(number)
   try:
-    conditions.check_local(drawn.experiment, drawn.scaffold)
-    if too_large(drawn.experiment, drawn.scaffold):
+    conditions.check_local(drawn.experiment, drawn.survey.scaffold)
+    if too_large(drawn):
       return "left out: too many sizes"
-    survey_of = running_sums.survey if drawn.grid else certificate.survey
-    survey = survey_of(drawn.experiment, drawn.scaffold)
+    assert drawn.survey.groups
   except UsageError as reason:
     return f"refused: {sentence(str(reason))}"
-  states = States(drawn.experiment, drawn.params, survey.transducer, 1 << 12)
   for size in sizes_beyond(drawn):
-    check_size(drawn, survey, states, size)
-  check_small(drawn, survey, states)
-  if survey.cases <= FEW and not drawn.grid:
-    check_fitted(drawn, survey)
+    check_size(drawn, size)
+  check_small(drawn, drawn.params)
+  if drawn.survey.cases <= FEW and not drawn.is_grid:
+    check_fitted(drawn)
   return "held"
 
 
@@ -376,150 +379,101 @@ def sentence(reason: str) -> str:
   return reason.partition(";")[0]
 
 
-def sizes_beyond(drawn: Draw) -> list:
+def sizes_beyond(drawn: Draw) -> list[Size]:
   """Returns sizes larger than those surveyed; at width=fixed the only one."""
-  experiment, scaffold, rng = drawn.experiment, drawn.scaffold, drawn.rng
-  if drawn.grid:
-    columns, rows = running_sums.sizes(
-      experiment, scaffold, running_sums.row_transducers(experiment)[0]
-    )
-    n, m = columns[-1] + rng.integers(0, 4), rows[-1] + rng.integers(1, 4)
-    return [(int(n), int(m)), (int(columns[-1] + 2), int(rng.integers(1, m)))]
-  widths = receptive_fields.widths(
-    experiment, scaffold, transducer_of(experiment.task)
-  )
-  if experiment.fixed_width is not None:
-    return [experiment.fixed_width]
-  return [int(widths[-1] + rng.integers(1, BEYOND + 1))]
+  largest, rng = drawn.survey.largest, drawn.rng
+  if drawn.is_grid:
+    n, m = largest[0] + rng.integers(0, 4), largest[1] + rng.integers(1, 4)
+    return [(int(n), int(m)), (largest[0] + 2, int(rng.integers(1, m)))]
+  if drawn.experiment.fixed_width is not None:
+    return [drawn.experiment.fixed_width]
+  return [int(largest + rng.integers(1, BEYOND + 1))]
 
 
-def views_at(
-  drawn: Draw, size: int | tuple[int, int]
-) -> list[tuple[receptive_fields.ReceptiveField, receptive_fields.RowExample]]:
-  """Returns the [(ReceptiveField, Example)] of all rows at a size."""
-  args = drawn.experiment, drawn.scaffold
-  if drawn.grid:
-    return list(running_sums.views_at(*args, size, GRID_BOUND))
-  transducer = transducer_of(drawn.experiment.task)
-  return list(receptive_fields.views_at(*args, transducer, size, BOUND))
-
-
-def check_size(
-  drawn: Draw,
-  survey: certificate.Survey,
-  states: States,
-  size: int | tuple[int, int],
-) -> None:
-  """Checks that no view is new, and that random inputs have the tables'
-  logits."""
-  rows = views_at(drawn, size)
-  new = [example for view, example in rows if view not in survey.views]
-  assert not new, f"a view that was not surveyed: {new[0]}"
+def check_size(drawn: Draw, size: Size) -> None:
+  """Checks that no receptive field is new, and that the layer-wise logits are
+  those of the ordinary pass on random inputs."""
+  known = {group.receptive_field for group in drawn.survey.groups}
+  rows = list(drawn.survey.rows_at(size, drawn.bound))
+  new = [row for field, row in rows if field not in known]
+  assert not new, f"a receptive field that was not surveyed: {new[0]}"
   items = random_items(drawn, size)
   batch, logits = ordinary(drawn, drawn.params, items, size)
+  layerwise = drawn.layerwise(drawn.params)
   order = drawn.rng.permutation(len(rows))[:4]
-  for view, example in [rows[k] for k in order] + [rows[-1]]:
-    contexts = contexts_of(drawn, survey, view, example, items, batch)
-    compare(states.logits(view, contexts), logits[:, example.row])
+  for field, row in [rows[k] for k in order] + [rows[-1]]:
+    contexts = drawn.survey.contexts_of(field, row, items, batch)
+    compare(layerwise(field, contexts), logits[:, row.index])
 
 
-def compare(tables: np.ndarray, dense: np.ndarray) -> None:
+def compare(layerwise: np.ndarray, dense: np.ndarray) -> None:
   """Checks that two computations of the same logits agree."""
   size = max(1.0, float(np.abs(dense).max()))
-  gap = float(np.abs(tables - dense).max())
-  assert gap <= TOLERANCE * size, f"tables and model differ by {gap}"
+  gap = float(np.abs(layerwise - dense).max())
+  assert gap <= TOLERANCE * size, f"layer-wise and dense logits: {gap} apart"
 
 
-def random_items(drawn: Draw, size: int | tuple[int, int]) -> np.ndarray:
+def random_items(drawn: Draw, size: Size) -> np.ndarray:
   """Returns digits of BATCH random inputs of a size."""
-  if drawn.grid:
-    n, m = size
-    items = drawn.rng.integers(0, 10, (BATCH, 2, max(size))).astype(np.int32)
-    items[:, 0, n:], items[:, 1, m:] = 0, 0
-    return items
-  return certificate._random_inputs(drawn.rng, drawn.experiment, BATCH, size)
+  if not drawn.is_grid:
+    return drawn.survey.random_inputs(drawn.rng, BATCH, size)
+  n, m = size
+  items = drawn.rng.integers(0, 10, (BATCH, 2, max(size))).astype(np.int32)
+  items[:, 0, n:], items[:, 1, m:] = 0, 0
+  return items
 
 
 def ordinary(
-  drawn: Draw, params: dict, items: np.ndarray, size: int | tuple[int, int]
+  drawn: Draw, params: dict, items: np.ndarray, size: Size
 ) -> tuple[packing.Batch, np.ndarray]:
-  """Returns (batch, logits) of at most BATCH inputs by the ordinary pass."""
+  """Returns (batch, logits) of any inputs by the ordinary pass."""
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
-  items = np.concatenate([items, items[-1:].repeat(BATCH - count, 0)])
-  lengths = (
-    size if drawn.grid else [experiment.nonzero_places(size)] * task.operands
-  )
-  bound = GRID_BOUND if drawn.grid else BOUND
-  parsed = [(digits, lengths) for digits in items]
-  batch = dataset.typed_batch(task, kind, parsed, size, bound)
-  logits = np.asarray(forward(drawn.form)(params, drawn.scaffold, batch))
-  return packing.take(jax.device_get(batch), lambda x: x[:count]), logits[
-    :count
+  filled = np.concatenate([items, items[-1:].repeat(-count % BATCH, 0)])
+  places = experiment.nonzero_places(np.asarray(size))
+  lengths = np.broadcast_to(places, task.operands)
+  parsed = [(digits, lengths) for digits in filled]
+  batch = dataset.typed_batch(task, kind, parsed, size, drawn.bound)
+  batch, scaffold = jax.device_get(batch), drawn.survey.scaffold
+  take = lambda start, end: packing.take(batch, lambda x: x[start:end])
+  logits = [
+    forward(drawn.form)(params, scaffold, take(n, n + BATCH))
+    for n in range(0, count, BATCH)
   ]
+  return take(0, count), np.concatenate(logits)[:count]
 
 
-def contexts_of(
-  drawn: Draw,
-  survey: certificate.Survey,
-  view: receptive_fields.ReceptiveField,
-  example: receptive_fields.RowExample,
-  items: np.ndarray,
-  batch: packing.Batch,
-) -> np.ndarray:
-  """Returns what the inputs have in a view's columns: [B, columns]."""
-  read_contexts = (
-    running_sums._contexts if drawn.grid else certificate._contexts
-  )
-  return read_contexts(survey.transducer, view, example, items, batch)
-
-
-def small_inputs(drawn: Draw) -> tuple[np.ndarray, int | tuple[int, int]]:
+def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
   """Returns (items [n, operands, ...], size) of all inputs of a small size.
 
   It is the largest size of which there are at most BATCH times four.
   """
-  experiment, task = drawn.experiment, drawn.experiment.task
-  if drawn.grid:
-    return np.indices((10, 10)).reshape(2, -1).T[..., None].astype(np.int32), (
-      1,
-      1,
-    )
-  transducer = transducer_of(task)
-  live = 1
-  while (
-    task.base ** ((live + 1) * len(transducer.long))
-    * 10 ** len(task.shared_operands)
-    <= 4 * BATCH
-  ):
-    live += 1
-  width = experiment.fixed_width or live + task.slack
-  live = min(live, experiment.nonzero_places(width))
-  free = live * len(transducer.long) + len(task.shared_operands)
-  digits = np.indices((task.base,) * free).reshape(free, -1).T
+  if drawn.is_grid:
+    digits = np.indices((10, 10)).reshape(2, -1).T
+    return digits[..., None].astype(np.int32), (1, 1)
+  experiment, transducer = drawn.experiment, drawn.survey.transducer
+  task, long, shared = experiment.task, transducer.long, transducer.shared
+  length, count = 0, 10 ** len(shared)
+  while not length or count * task.base ** len(long) <= 4 * BATCH:
+    length, count = length + 1, count * task.base ** len(long)
+  width = experiment.fixed_width or length + task.slack
+  length = min(length, experiment.nonzero_places(width))
+  num_digits = length * len(long) + len(shared)
+  digits = np.indices((task.base,) * num_digits).reshape(num_digits, -1).T
   items = np.zeros((len(digits), task.operands, width), np.int32)
-  for k, operand in enumerate(transducer.long):
-    items[:, operand, :live] = digits[:, k * live : (k + 1) * live]
-  for k, operand in enumerate(task.shared_operands):
-    items[:, operand, 0] = digits[:, live * len(transducer.long) + k]
+  for k, operand in enumerate(long):
+    items[:, operand, :length] = digits[:, k * length : (k + 1) * length]
+  for k, operand in enumerate(shared):
+    items[:, operand, 0] = digits[:, length * len(long) + k]
   return items[: 16 * BATCH], width
 
 
-def all_small(drawn: Draw, params: dict) -> tuple:
-  """Returns (items, size, parts, target, logits) of all inputs of a small size.
-
-  The parts are (batch, logits) of BATCH inputs each.
-  """
-  items, size = small_inputs(drawn)
-  parts = [
-    ordinary(drawn, params, part, size)
-    for part in np.split(items, range(BATCH, len(items), BATCH))
-  ]
-  target = np.concatenate([np.asarray(batch.target) for batch, _ in parts])
-  return items, size, parts, target, np.concatenate([x for _, x in parts])
+def all_contexts(group: RowGroup) -> np.ndarray:
+  """Returns all contexts of a group; there is at least one."""
+  return np.concatenate(list(group.contexts.chunks(1 << 14)))
 
 
-def check_small(drawn: Draw, survey: certificate.Survey, states: States) -> int:
+def check_small(drawn: Draw, params: dict) -> int:
   """Checks all inputs of a small size against their contexts.
 
   Row by row, the inputs that are wrong must be those with a wrong context,
@@ -528,145 +482,111 @@ def check_small(drawn: Draw, survey: certificate.Survey, states: States) -> int:
   Returns:
     How many inputs are wrong.
   """
-  items, size, parts, target, logits = all_small(drawn, states.params)
-  right = logits.argmax(-1) == target
-  contexts_by_view = dict(zip(survey.views, survey.contexts, strict=True))
-  wrong = np.zeros(len(items), bool)
-  for view, example in views_at(drawn, size):
-    contexts = np.concatenate(
-      [
-        contexts_of(drawn, survey, view, example, part, batch)
-        for part, (batch, _) in zip(
-          np.split(items, range(BATCH, len(items), BATCH)), parts, strict=True
-        )
-      ]
-    )
-    tables = states.logits(view, contexts)
-    compare(tables, logits[:, example.row])
-    end = survey.transducer.task.end
-    margins = certificate.margins(view, contexts, tables, end)
-    tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tables).max()))
-    agree = (margins > 0) == right[:, example.row]
-    assert (agree | tie).all(), f"{example}: the program and the tables differ"
-    wrong |= ~right[:, example.row]
-    if contexts_by_view[view].count <= MOST:
-      counted = np.concatenate(list(contexts_by_view[view].chunks(1 << 14)))
-      assert len(np.unique(counted, axis=0)) == contexts_by_view[view].count
+  items, size = small_inputs(drawn)
+  batch, logits = ordinary(drawn, params, items, size)
+  layerwise, end = drawn.layerwise(params), drawn.experiment.task.end
+  is_right = logits.argmax(-1) == np.asarray(batch.target)
+  groups = {group.receptive_field: group for group in drawn.survey.groups}
+  is_wrong = np.zeros(len(items), bool)
+  for field, row in drawn.survey.rows_at(size, drawn.bound):
+    contexts = drawn.survey.contexts_of(field, row, items, batch)
+    tabled = layerwise(field, contexts)
+    compare(tabled, logits[:, row.index])
+    margins = certificate.margins(field, contexts, tabled, end)
+    tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tabled).max()))
+    agree = (margins > 0) == is_right[:, row.index]
+    assert (agree | tie).all(), f"{row}: the program and the tables differ"
+    is_wrong |= ~is_right[:, row.index]
+    group = groups[field]
+    if group.contexts.count <= MOST:
+      counted = all_contexts(group)
+      assert len(np.unique(counted, axis=0)) == group.contexts.count
       both = np.concatenate([counted, contexts])
       assert len(np.unique(both, axis=0)) == len(counted), (
         "a context is missing"
       )
-  return int(wrong.sum())
+  return int(is_wrong.sum())
 
 
-def all_contexts(
-  survey: certificate.Survey,
-) -> list[tuple[receptive_fields.ReceptiveField, np.ndarray]]:
-  """Returns (view, contexts) of every view that has contexts."""
-  return [
-    (view, np.concatenate(list(contexts.chunks(1 << 14))))
-    for view, contexts in zip(survey.views, survey.contexts, strict=True)
-    if contexts.count
-  ]
-
-
-def check_fitted(drawn: Draw, survey: certificate.Survey) -> None:
+def check_fitted(drawn: Draw) -> None:
   """Checks a head that is fitted, and then moved until a context fails.
 
   Right in all contexts, it must be right on all inputs; then it must be wrong
   by both.
   """
-  task, cases = drawn.experiment.task, all_contexts(survey)
+  task = drawn.experiment.task
+  cases = [
+    (group, all_contexts(group))
+    for group in drawn.survey.groups
+    if group.contexts.count
+  ]
   head = f"logits_dense_{task.name}"
-  shape = drawn.params[head]["kernel"].shape
-  features = np.concatenate(
-    [
-      np.concatenate(
-        [
-          States(
-            drawn.experiment,
-            with_head(drawn, head, kernel),
-            survey.transducer,
-            1 << 12,
-          ).logits(view, contexts)
-          for view, contexts in cases
-        ]
-      )
-      for kernel in np.array_split(
-        np.eye(shape[0]), -(-shape[0] // shape[1]), axis=1
-      )
-      for kernel in [np.pad(kernel, ((0, 0), (0, shape[1] - kernel.shape[1])))]
-    ],
-    axis=1,
-  )
-  features = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+  size, vocab_size = drawn.params[head]["kernel"].shape
+
+  def all_logits(params):
+    layerwise = drawn.layerwise(params)
+    return [layerwise(group.receptive_field, x) for group, x in cases]
+
+  # The features are read out by heads that copy some of them to the logits.
+  parts = np.array_split(np.arange(size), -(-size // vocab_size))
+  features = []
+  for part in parts:
+    kernel = np.eye(size)[:, part]
+    padded = np.pad(kernel, ((0, 0), (0, vocab_size - len(part))))
+    logits = np.concatenate(all_logits(with_head(drawn, head, padded)))
+    features.append(logits[:, : len(part)])
+  ones = np.ones((len(features[0]), 1))
+  features = np.concatenate([*features, ones], axis=1)
   answers = np.concatenate(
     [
-      contexts[:, view.answer_column].astype(int)
-      if view.answer_column is not None
+      contexts[:, column].astype(int)
+      if (column := group.receptive_field.answer_column) is not None
       else np.full(len(contexts), task.end)
-      for view, contexts in cases
+      for group, contexts in cases
     ]
   )
-  wanted_logits = 10.0 * (answers[:, None] == np.arange(shape[1]))
-  solution = np.linalg.lstsq(features, wanted_logits, rcond=1e-6)[0]
-  # The constant is the last row; unused features have no share in it.
-  columns = -(-shape[0] // shape[1])
-  sizes = [len(x) for x in np.array_split(np.arange(shape[0]), columns)]
-  rows = np.concatenate(
-    [shape[1] * k + np.arange(n) for k, n in enumerate(sizes)]
-  )
-  kernel, bias = solution[rows], solution[-1]
+  targets = 10.0 * (answers[:, None] == np.arange(vocab_size))
+  solution = np.linalg.lstsq(features, targets, rcond=1e-6)[0]
+  kernel, bias = solution[:-1], solution[-1]
   if np.abs(kernel).max() > 100:  # sums would cancel, and round
     return
   noise = drawn.rng.normal(size=kernel.shape)
   was_right = False
   for step in (0.0, 0.1, 0.3, 1.0, 3.0, 10.0):
     params = with_head(drawn, head, kernel + step * noise, bias)
-    states = States(drawn.experiment, params, survey.transducer, 1 << 12)
-    smallest = min(
-      certificate.margins(
-        view, contexts, states.logits(view, contexts), task.end
-      ).min()
-      for view, contexts in cases
-    )
-    moved = dataclasses.replace(drawn, params=params)
-    wrong = check_small(moved, survey, states)
-    if smallest > 0.05:
+    margins = [
+      certificate.margins(group.receptive_field, contexts, logits, task.end)
+      for (group, contexts), logits in zip(
+        cases, all_logits(params), strict=True
+      )
+    ]
+    smallest = [float(group_margins.min()) for group_margins in margins]
+    num_wrong = check_small(drawn, params)
+    if min(smallest) > 0.05:
       was_right = True
-      assert not wrong
+      assert not num_wrong
       FITTED["right"] += 1
-    elif was_right and smallest < -0.05:
+    elif was_right and min(smallest) < -0.05:
       FITTED["moved and wrong"] += 1
-      check_shortest(moved, survey, states)
+      worst = int(np.argmin(smallest))
+      group, contexts = cases[worst]
+      check_wrong(drawn, params, group, contexts[margins[worst].argmin()])
       return
 
 
 FITTED = collections.Counter()
 
 
-def check_shortest(
-  drawn: Draw, survey: certificate.Survey, states: States
+def check_wrong(
+  drawn: Draw, params: dict, group: RowGroup, context: np.ndarray
 ) -> None:
-  """Checks that an input made for the worst context fails in the ordinary
+  """Checks that an input made for a wrong context fails in the ordinary
   pass."""
-  worst = (np.inf, None)
-  for (view, examples), (_, contexts) in zip(
-    survey.views.items(), all_contexts(survey), strict=True
-  ):
-    end = drawn.experiment.task.end
-    margins = certificate.margins(
-      view, contexts, states.logits(view, contexts), end
-    )
-    k = int(margins.argmin())
-    worst = min(
-      worst, (margins[k], (view, examples[0], contexts[k])), key=lambda x: x[0]
-    )
-  view, example, context = worst[1]
-  live = drawn.experiment.nonzero_places(example.width)
-  items = certificate.input_with_context(survey, view, example, context, live)
-  batch, logits = ordinary(drawn, drawn.params, items[None], example.width)
-  assert logits[0, example.row].argmax() != batch.target[0, example.row]
+  row = group.rows[0]
+  places = drawn.experiment.nonzero_places(row.width)
+  items = find_input(group.receptive_field, row, context, places)
+  batch, logits = ordinary(drawn, params, items[None], row.width)
+  assert logits[0, row.index].argmax() != batch.target[0, row.index]
 
 
 def with_head(
@@ -681,10 +601,7 @@ def with_head(
 def main() -> int:
   """Hunts over the draws asked for; returns 1 if one does not hold."""
   # One program for all widths.
-  receptive_fields.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = (
-    BOUND,
-    GRID_BOUND[0],
-  )
+  survey.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = BOUND, GRID_BOUND[0]
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)
@@ -695,36 +612,26 @@ def main() -> int:
   fates, by_form = collections.Counter(), collections.Counter()
   failures, start = [], time.time()
   for number in range(args.first, args.first + args.draws, args.step):
-    if args.task not in draw_form(number).task:
+    form = draw_form(number)
+    if args.task not in form.task:
       continue
     try:
       fate = hunt(number)
     except AssertionError as error:
       fate = "accepted and does not hold"
       failures.append([number, str(error)[:300]])
-      print(number, draw(number).form, str(error)[:300], flush=True)
+      print(number, form, str(error)[:300], flush=True)
     fates[fate] += 1
-    by_form[f"{draw_form(number)} | {fate.partition(':')[0]}"] += 1
+    by_form[f"{form} | {fate.partition(':')[0]}"] += 1
     count = sum(fates.values())
     if count % 25 == 0:
       pace = (time.time() - start) / count
       print(f"{count} draws, {pace:.2f} s each: {dict(fates)}", flush=True)
-      if args.out:
-        with open(args.out, "w") as file:
-          json.dump(
-            {
-              "first": args.first,
-              "draws": args.draws,
-              "step": args.step,
-              "fates": fates,
-              "fitted": FITTED,
-              "by_form": by_form,
-              "failures": failures,
-            },
-            file,
-            indent=1,
-          )
-  print(json.dumps({"fates": fates, "fitted": FITTED}, indent=1))
+  result = {"fates": fates, "fitted": FITTED}
+  print(json.dumps(result, indent=1))
+  if args.out:
+    result |= vars(args) | {"by_form": by_form, "failures": failures}
+    pathlib.Path(args.out).write_text(json.dumps(result, indent=1))
   return bool(failures)
 
 

@@ -21,12 +21,12 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
-from lengthgen_jax.certify import certificate, running_sums  # noqa: E402
+from lengthgen_jax.certify import running_sums, survey  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # Rows on which rounding is measured: of small models fewer say as much.
-certificate.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 5_000, 100
+survey.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 5_000, 100
 
 
 def pytest_unconfigure():

@@ -284,7 +284,8 @@ def of_tests(task: str) -> dict:
 
 
 def of_certificate(task: str) -> dict:
-  """Of a model that nobody trained: each view's cases and smallest margin."""
+  """Of a model that nobody trained: the cases and the smallest margin of each
+  receptive field."""
   _, survey, _, _, tallies = small(task)
   return {
     "cases": survey.cases,

@@ -15,13 +15,13 @@ from lengthgen_jax.attention.lines import (
   RIGHT,
   WHOLE,
   Line,
+  SiteLines,
   shared_lines,
 )
-from lengthgen_jax.certify import certificate, receptive_fields
+from lengthgen_jax.certify import certificate
 from lengthgen_jax.certify.certificate import Tally
-from lengthgen_jax.certify.receptive_fields import layout
-from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Transducer
+from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
+from lengthgen_jax.certify.survey import SequenceSurvey
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
@@ -36,155 +36,153 @@ CYCLIC = {
 
 
 @functools.cache
-def model(task, kind="encoder_decoder", aligned=False, encoder=0, more=()):
-  """(experiment, parameters) of a task in one of its forms."""
-  fields = {
+def model(task, kind="encoder_decoder", aligned=False, encoder=0, fields=()):
+  """(experiment, parameters) of a task in one of its forms; `fields` are
+  further (name, value) of the config."""
+  form = {
     "arithmetic.aligned": aligned,
     "model.num_decoder_layers": 2,
     "model.num_encoder_layers": encoder,
     "positions.kind": "none",
     "model.dropout_rate": 0.1,  # of training alone
   }
-  built = untrained.experiment(task, kind, fields | dict(more))
-  if task == "addition" and not aligned or built.task.ragged:
-    return built, untrained.params(built)
+  experiment = untrained.experiment(task, kind, form | dict(fields))
+  if task == "addition" and not aligned or experiment.task.ragged:
+    return experiment, untrained.params(experiment)
   # The same numbers, but for the name of the task's head.
-  params = model("addition", kind, False, encoder, more)[1]
-  return built, {n.replace("addition", task): x for n, x in params.items()}
+  params = model("addition", kind, False, encoder, fields)[1]
+  return experiment, {n.replace("addition", task): x for n, x in params.items()}
+
+
+def lines(*lines_of_heads: Line) -> SiteLines:
+  """One seed's lines, the same for all layers and both heads."""
+  return one_seed(shared_lines(list(lines_of_heads), 2))
 
 
 @dataclasses.dataclass
 class Case:
-  """A model that nobody trained, and lines of it."""
+  """A model that nobody trained, lines of it, and all of its surveyed rows."""
 
-  built: Experiment
+  experiment: Experiment
   params: dict
   scaffold: dict
 
   def __post_init__(self):
-    self.transducer = Transducer(self.built.task)
-    sizes = receptive_fields.widths(self.built, self.scaffold, self.transducer)
-    self.first, self.last = sizes[0], sizes[-1]
-    assert self.last + 6 <= BOUND
-    self.states = States(self.built, self.params, self.transducer, 1 << 10)
-    head = self.built.task.name
-    self.apply = jax.jit(lambda *own: self.built.apply(*own, head)[0])
-    self.at = functools.cache(
-      lambda width: layout(self.built, self.scaffold, width, BOUND)
-    )
+    self.survey = SequenceSurvey(self.experiment, self.scaffold)
+    self.largest = self.survey.largest
+    assert self.largest + 6 <= BOUND
+    args = self.experiment, self.params, self.survey.transducer
+    self.layerwise = LayerwiseLogits(*args, 1 << 10)
+    head = self.experiment.task.name
+    self.apply = jax.jit(lambda *model: self.experiment.apply(*model, head)[0])
+    self.rows = functools.cache(self._rows)
+
+  def _rows(self, width: int) -> dict:
+    """{index: (ReceptiveField, Row)} of all rows at a width."""
+    rows = self.survey.rows_at(width, BOUND)
+    return {row.index: (field, row) for field, row in rows}
 
   @functools.cached_property
-  def views(self) -> set:
-    return {
-      own
-      for width in range(self.first, self.last + 1)
-      for own, _ in self.rows(width).values()
-    }
-
-  def rows(self, width: int) -> dict:
-    """{row: (ReceptiveField, Example)} at a width."""
-    at = self.at(width)
-    view = functools.partial(
-      receptive_fields.view, self.built, self.transducer, at
-    )
-    return {row: view(row, place) for row, place in at.rows}
+  def receptive_fields(self) -> set:
+    """All that are surveyed."""
+    widths = self.survey.sizes()
+    return {field for w in widths for field, _ in self.rows(w).values()}
 
   def inputs(self, width: int):
     """(digits, batch) of random inputs of a width."""
-    rng, task = np.random.default_rng(0), self.built.task
-    items = certificate._random_inputs(rng, self.built, BATCH, width)
-    parsed = [(own, [width] * task.operands) for own in items]
-    batch = dataset.typed_batch(task, self.built.kind, parsed, width, BOUND)
-    return items, batch
+    rng, task = np.random.default_rng(0), self.experiment.task
+    items = self.survey.random_inputs(rng, BATCH, width)
+    parsed = [(digits, [width] * task.operands) for digits in items]
+    kind = self.experiment.kind
+    return items, dataset.typed_batch(task, kind, parsed, width, BOUND)
 
-  def claims(self, width: int):
-    """(row of every example of a batch, what it is said to depend on [B, L] by
-    the name of the inputs)."""
-    at, found, rows = self.at(width), [], self.rows(width)
-    numbers = [at.rows[i % len(at.rows)][0] for i in range(BATCH)]
-    for view, example in (rows[row] for row in numbers):
-      place = lambda t, own=example: own.places[t.place] if t.place >= 0 else -1
+  def dependencies(self, width: int):
+    """(row of every example of a batch, the inputs that its receptive field has
+    [B, L] by the name of the batch's field)."""
+    (layout,), rows = self.survey.layouts(width, BOUND), self.rows(width)
+    indices = [list(rows)[i % len(rows)] for i in range(BATCH)]
+    inside = {"decoder": [], "encoder": []}
+    for field, row in (rows[index] for index in indices):
+      place = lambda t, row=row: row.places[t.place] if t.place >= 0 else -1
       keys = {
-        (stack, t.kind, t.which, place(t))
-        for stack, tokens in view.tokens
+        (stack, t.kind, t.id, place(t))
+        for stack, tokens in field.tokens
         for t in tokens
       }
-      found.append(
-        {
-          stack: np.array([(stack, *t.key) in keys for t in tokens])
-          for stack, tokens in at.tokens.items()
-        }
-      )
+      for stack, tokens in layout.tokens.items():
+        inside[stack].append([(stack, *t.key) in keys for t in tokens])
     names = {"decoder": "inputs", "encoder": "source"}
-    return np.array(numbers), {
-      names[stack]: np.stack([own[stack] for own in found])
-      for stack in at.tokens
+    return np.array(indices), {
+      names[stack]: np.array(inside[stack]) for stack in layout.tokens
     }
 
 
-def some_lines(built, seed: int) -> dict:
+def some_lines(experiment: Experiment, seed: int) -> dict:
   """Random lines by site, other ones for every layer and head: mostly diagonals
   as steep as the task's digits, also anti-diagonals and verticals."""
-  target, config = built.task.target_segment, built.model.config
+  task, config = experiment.task, experiment.model.config
+  target = task.target_segment
   operands, rng = list(range(target)), np.random.default_rng(seed)
   scaffold = {}
-  for site in built.model.sites:
-    encoder, own = site == "encoder", site == "self"
-    layers = config.num_encoder_layers if encoder else 2
+  for site in experiment.model.sites:
+    is_encoder, is_self = site == "encoder", site == "self"
+    layers = config.num_encoder_layers if is_encoder else 2
     if not layers:
       continue
-    read = operands * (not own or built.kind == "decoder_only")
-    names = [*read, *read, WHOLE, *[target] * own]
-    ends = (*read, *[WHOLE] * (not own))
-    count = 6 if own and read else 3
+    read = operands * (not is_self or experiment.kind == "decoder_only")
+    names = [*read, *read, WHOLE, *[target] * is_self]
+    ends = (*read, *[WHOLE] * (not is_self))
+    count = 6 if is_self and read else 3
     shape = (1, layers, config.num_heads, count)
-    rows = (ANY,) if encoder else (ANY, target)
-    found = random_lines(seed, shape, 1, names, ends, rows)
-    forward = (found.anchor == RIGHT) | ~np.isin(found.segment, operands)
-    step = np.where(forward, 1, -1) * rng.choice((1, 1, 0, -1), shape)
-    said = (found.row_segment == target) & np.isin(found.segment, operands)
-    step *= np.where(said, max((1, *built.task.strides)), 1)
-    found.matrix[:] = step[..., None, None]
-    found.intercept[:] = rng.integers(-1, 2, found.intercept.shape)
-    scaffold[site] = one_seed(found)
+    rows = (ANY,) if is_encoder else (ANY, target)
+    site_lines = random_lines(seed, shape, 1, names, ends, rows)
+    of_operand = np.isin(site_lines.segment, operands)
+    is_forward = (site_lines.anchor == RIGHT) | ~of_operand
+    step = np.where(is_forward, 1, -1) * rng.choice((1, 1, 0, -1), shape)
+    of_output_rows = (site_lines.row_segment == target) & of_operand
+    step *= np.where(of_output_rows, max((1, *task.strides)), 1)
+    site_lines.matrix[:] = step[..., None, None]
+    site_lines.intercept[:] = rng.integers(-1, 2, site_lines.intercept.shape)
+    scaffold[site] = one_seed(site_lines)
   return scaffold
 
 
 # Of each head: its own row and the one before, and a digit and the next one.
 HEADS = {
-  "self": ([Line(WHOLE, LEFT, 1, 0)], [Line(WHOLE, LEFT, 1, -1)]),
-  "cross": ([Line(0, RIGHT, 1, 0)], [Line(0, RIGHT, 1, 1)]),
+  "self": [Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 1, -1)],
+  "cross": [Line(0, RIGHT, 1, 0), Line(0, RIGHT, 1, 1)],
 }
 
 
-def by_head(site: str, task):
-  end = LEFT if task.anchor == "left" else RIGHT
-  heads = [[line._replace(anchor=end) for line in own] for own in HEADS[site]]
-  heads = HEADS[site] if site == "self" else heads
-  own = [one_seed(shared_lines(lines, 1)) for lines in heads]
+def by_head(site: str, task) -> SiteLines:
+  heads = HEADS[site]
+  if site == "cross":
+    anchor = LEFT if task.anchor == "left" else RIGHT
+    heads = [line._replace(anchor=anchor) for line in heads]
+  each = [one_seed(shared_lines([line], 1)) for line in heads]
   join = lambda *x: np.concatenate(x, axis=1)
-  return type(own[0])(*map(join, *own))
+  return SiteLines(*map(join, *each))
 
 
 @functools.cache
 def small(task: str):
-  """(Model, Survey, States, Dense, Tally of every view) of a random model that
-  says what might be right: digits and the end."""
-  built, params = model(task, more=(("model.num_decoder_layers", 1),))
+  """(Model, Survey, LayerwiseLogits, DenseLogits, Tally of every receptive
+  field) of a random model that says what might be right: digits and the end."""
+  experiment, params = model(task, fields=(("model.num_decoder_layers", 1),))
   head = f"logits_dense_{task}"
-  words = np.arange(built.model.config.vocab_size)
-  likely = (words < built.task.base) | (words == built.task.end)
-  # And says this or that.
-  own = {"kernel": 4.0 * params[head]["kernel"], "bias": 12.0 * likely}
-  own = jax.tree.map(jnp.float32, own)
-  params = params | {head: own}
-  scaffold = {site: by_head(site, built.task) for site in HEADS}
-  survey = certificate.survey(built, scaffold)
-  states = States(built, params, survey.transducer, 64)
+  words = np.arange(experiment.model.config.vocab_size)
+  end = experiment.task.end
+  likely = (words < experiment.task.base) | (words == end)
+  kernel = 4.0 * params[head]["kernel"]  # it says this or that
+  head_params = {"kernel": kernel, "bias": 12.0 * likely}
+  params = params | {head: jax.tree.map(jnp.float32, head_params)}
+  scaffold = {site: by_head(site, experiment.task) for site in HEADS}
+  survey = certificate.make_survey(experiment, scaffold)
+  layerwise = LayerwiseLogits(experiment, params, survey.transducer, 64)
   tallies = []
-  for view, contexts in zip(survey.views, survey.contexts, strict=True):
+  for group in survey.groups:
     tallies.append(Tally())
-    cases = certificate.enumerate_view(states, view, contexts, tallies[-1])
-    assert sum(cases) == contexts.count == tallies[-1].cases
-  dense = certificate.ForwardPass(built, scaffold, params, 64)
-  return Model(built, scaffold, params), survey, states, dense, tallies
+    cases = sum(certificate.count_cases(layerwise, group, tallies[-1]))
+    assert cases == group.contexts.count == tallies[-1].cases
+  dense = DenseLogits(experiment, scaffold, params, 64)
+  return Model(experiment, scaffold, params), survey, layerwise, dense, tallies

@@ -79,7 +79,7 @@ def kill_at(stage: str, patch, workdir) -> None:
   """Makes the next run end in a stage: at its first checkpoint, before
   bias.npz is written, or before the figures are drawn."""
 
-  def killed(*arguments, **more):
+  def killed(*arguments, **options):
     raise Killed
 
   save = checkpoint.Checkpoints.save
@@ -145,7 +145,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["addition_natural_em_by_length"]
+  names = ["successor_natural_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
@@ -164,30 +164,30 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
 
 def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   workdir, done = whole
-  found = json.loads((workdir / "certificate.json").read_text())
+  certificates = json.loads((workdir / "certificate.json").read_text())
   rounds = [workdir / f"certify_{n}" / "practice.json" for n in (1, 2)]
   practice, last = (json.loads(path.read_text()) for path in rounds)
   rows = records.read(workdir / "results.jsonl")
   certified = [row for row in rows if row["metric"] == "certified"]
   # Trained for so short a time no seed is right, before or after.
-  assert set(found) == set(practice) == {"0", "1"}
+  assert set(certificates) == set(practice) == {"0", "1"}
   for row in certified:
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
   steps = [row["step"] for row in certified if row["stage"] == "certify"]
   assert sorted(steps) == [60, 60, 100, 100, 140, 140]
-  for seed, own in practice.items():
-    assert own["failing"]
-    assert all(len(text) <= 2 for text in own["failing"] + own["thin"])
+  for seed, inputs in practice.items():
+    assert inputs["failing"]
+    assert all(len(text) <= 2 for text in inputs["failing"] + inputs["thin"])
     # What failed before is practiced on again.
-    more = len(last[seed]["failing"]) - len(own["failing"])
-    assert more > 0 and last[seed]["failing"][more:] == own["failing"]
-    told = found[seed]["counterexamples"]
+    added = len(last[seed]["failing"]) - len(inputs["failing"])
+    assert added > 0 and last[seed]["failing"][added:] == inputs["failing"]
+    wrong = certificates[seed]["counterexamples"]
     model = lengthgen_jax.load(workdir, int(seed))
-    for text, answer in zip(told[:8], model.answers(told[:8]), strict=True):
+    for text, answer in zip(wrong[:8], model.answers(wrong[:8]), strict=True):
       assert answer != str(int(text) + 1), text
-    assert sorted(told, key=len) == told
-    assert f"the shortest: {told[0]}" in done.stdout
+    assert sorted(wrong, key=len) == wrong
+    assert f"the shortest: {wrong[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
   assert figure.stat().st_size > 5000
 
@@ -222,9 +222,9 @@ def test_what_cannot_be_certified_is_evaluated_all_the_same(
   monkeypatch.setattr(certify, "check_local", refuse)
   config = changed(*SMALL, preset="successor,abc")
   assert abc.run(config, tmp_path) == 0
-  told = capsys.readouterr()
-  assert "no certificate: certify: a head is transparent" in told.err
-  assert "(retrain)" in told.out and "(certify)" not in told.out
+  printed = capsys.readouterr()
+  assert "no certificate: certify: a head is transparent" in printed.err
+  assert "(retrain)" in printed.out and "(certify)" not in printed.out
   assert not (tmp_path / "certificate.json").exists()
 
 
@@ -238,35 +238,36 @@ def test_certifying_again_keeps_what_is_there_and_tells_other_parameters(
   assert again.returncode == 0 and "case/s" not in again.stderr, again.stderr
   assert sorted(map(str, rows_of(workdir))) == before
   path = workdir / "certificate.json"
-  found = json.loads(path.read_text())
-  for own in found.values():  # as if they had been right, and trained since
-    own.update(checksum="0", value=1)
-  path.write_text(json.dumps(found))
+  certificates = json.loads(path.read_text())
+  # As if they had been right, and trained since.
+  for certificate in certificates.values():
+    certificate.update(checksum="0", value=1)
+  path.write_text(json.dumps(certificates))
   rows = [
     row | {"value": 1} if row["metric"] == "certified" else row
     for row in records.read(workdir / "results.jsonl")
   ]
   records.write(workdir / "results.jsonl", rows)
-  told = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert "is of other parameters; run --mode=certify" in told.stderr
-  assert "∀" not in told.stdout
+  evaluated = inside("--mode=evaluate", f"--workdir={workdir}")
+  assert "is of other parameters; run --mode=certify" in evaluated.stderr
+  assert "∀" not in evaluated.stdout
 
 
 def test_modes_read_the_retrained_model(whole):
   workdir, _ = whole
-  told = inside(
+  predicted = inside(
     "--mode=predict", f"--workdir={workdir}", text="12\nx\n12345678\n"
   )
-  assert len(told.stdout.splitlines()) == 3
-  assert told.stdout.splitlines()[1].startswith("error: ")
-  assert "step 60 " in told.stderr and told.returncode == 1
+  assert len(predicted.stdout.splitlines()) == 3
+  assert predicted.stdout.splitlines()[1].startswith("error: ")
+  assert "step 60 " in predicted.stderr and predicted.returncode == 1
   model = lengthgen_jax.load(workdir)
   assert model.step == 60
-  assert model.answers(["12", "x", "12345678"]) == told.stdout.splitlines()
+  assert model.answers(["12", "x", "12345678"]) == predicted.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
   arrays, meta = file.read(workdirs.bias_path(workdir))
-  own = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
-  equal(model.lines["cross"].intercept, own)
+  intercept = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
+  equal(model.lines["cross"].intercept, intercept)
   before = records.read(workdir / "results.jsonl")
   again = inside("--mode=evaluate", f"--workdir={workdir}")
   assert again.returncode == 0, again.stderr
@@ -279,12 +280,14 @@ def test_nothing_is_overwritten_by_a_mistake(whole):
   """Of another config, or another mode."""
   workdir, _ = whole
   before = (workdir / "config.json").read_bytes()
-  here = f"--workdir={workdir}"
-  line = refusal(inside(*PIPELINE, "--config.calibration.kappa=3.0", here))
+  same_workdir = f"--workdir={workdir}"
+  line = refusal(
+    inside(*PIPELINE, "--config.calibration.kappa=3.0", same_workdir)
+  )
   assert "calibration.kappa=3.0 but 1.0" in line
-  line = refusal(inside(*PIPELINE[1:], "--mode=train", here))
+  line = refusal(inside(*PIPELINE[1:], "--mode=train", same_workdir))
   assert "holds a run of --mode=abc" in line
-  line = refusal(inside("--mode=calibrate", here))
+  line = refusal(inside("--mode=calibrate", same_workdir))
   assert "--mode=abc calibrates by itself" in line
   assert (workdir / "config.json").read_bytes() == before
   assert not (workdir / "checkpoints").exists()
@@ -326,16 +329,16 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   (tmp_path / "retrain").mkdir()
   shutil.copy(whole[0] / "retrain" / "metrics.jsonl", tmp_path / "retrain")
   assert abc.run(config, tmp_path) == 0
-  told = capsys.readouterr()
-  assert f"seed {worse} did not interpolate" in told.err
-  assert f"seed {better} did not" not in told.err
+  printed = capsys.readouterr()
+  assert f"seed {worse} did not interpolate" in printed.err
+  assert f"seed {better} did not" not in printed.err
   assert file.read(workdirs.bias_path(tmp_path))[1]["seeds"] == [better]
   rows = records.read(tmp_path / "results.jsonl")
   later = [row for row in rows if row["stage"] == "retrain"]
   assert {row["seed"] for row in later} == {better}
   assert {row["seeds_asked"] for row in later} == {2}
-  assert re.search(r"\(retrain\).*median, 1 of 2 seeds", told.out)
-  assert not re.search(r"^vanilla.* of 2 seeds", told.out, re.M)
+  assert re.search(r"\(retrain\).*median, 1 of 2 seeds", printed.out)
+  assert not re.search(r"^vanilla.* of 2 seeds", printed.out, re.M)
   report = inside("--mode=report", f"--workdir={tmp_path}")
   assert re.search(r"\| abc.*\| 1 of 2 \|", report.stdout), report
 
@@ -361,12 +364,12 @@ def test_seed_without_a_line_is_dropped_by_name(
   models = runs.load(run, "best")
   calibrate.calibrate(config, models, tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
-  found, meta = file.read(tmp_path / "bias.npz")
+  arrays, meta = file.read(tmp_path / "bias.npz")
   assert meta["seeds"] == [1]
   both, _ = file.read(workdirs.bias_path(whole[0]))
-  valid = found["cross_valid"][0]
+  valid = arrays["cross_valid"][0]
   np.testing.assert_array_equal(
-    found["cross_intercept"][0][valid],
+    arrays["cross_intercept"][0][valid],
     both["cross_intercept"][1][both["cross_valid"][1]],
   )
 
@@ -440,12 +443,6 @@ def test_interpolated_start_cannot_start_again(tmp_path):
   assert "set retrain.train.restarts=0" in line
 
 
-def test_tasks_without_lines_are_refused(tmp_path):
-  config = changed(preset="sort")
-  line = refused("abc", config, tmp_path / "run")
-  assert "task='sort'" in line and "no lines" in line
-
-
 def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
   workdir = tmp_path / "run"
   done = inside(
@@ -474,10 +471,10 @@ def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
   valid = arrays["self_valid"]
   fields = ("segment", "anchor", "matrix", "intercept")
   lines = zip(*(arrays[f"self_{name}"][valid] for name in fields), strict=True)
-  found = {tuple(int(field.item()) for field in line) for line in lines}
+  lines = {tuple(int(field.item()) for field in line) for line in lines}
   names = meta["sites"]["self"]
   for operand in "ab":
-    assert (names.index(operand), RIGHT, 1, 0) in found
+    assert (names.index(operand), RIGHT, 1, 0) in lines
   assert set(lengthgen_jax.load(workdir).lines) == {"self"}
   for name in ("bias_self", "attention_mean_self", "attention_example_self"):
     assert (workdir / "figures" / f"{name}.png").exists()

@@ -5,41 +5,40 @@ import functools
 import jax
 import numpy as np
 import pytest
+import untrained
 from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
+  Selection,
   candidate_lines,
   compact,
 )
-from lengthgen_jax.attention.lines import (
-  ANY,
-  LEFT,
-  RIGHT,
-  WHOLE,
-  Lines,
-)
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, Lines
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.pipelines.calibrate import check_config
+from lengthgen_jax.tasks.packing import KINDS
 
 A, B, TARGET, START = range(4)  # segments
 
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
-def _judge(conditions, tested, threshold, causal, how):
-  rule = calibration.Rule(threshold=threshold, **dict(how))
-  return calibration.calibrate(conditions, tested, causal, rule)
+def _select(means, candidates, threshold, causal, rule_fields):
+  rule = calibration.Rule(threshold=threshold, **dict(rule_fields))
+  return calibration.calibrate(means, candidates, causal, rule)
 
 
-def judge(conditions, tested, threshold=2.0, causal=False, **how):
+def select(means, candidates, threshold=2.0, causal=False, **rule_fields):
   """calibration.calibrate, compiled once for all thresholds."""
-  how = tuple(sorted(how.items()))
-  return jax.device_get(_judge(conditions, tested, threshold, causal, how))
+  fields = tuple(sorted(rule_fields.items()))
+  return jax.device_get(_select(means, candidates, threshold, causal, fields))
 
 
 dense = jax.jit(lambda lines, rows, keys: lines.dense(rows, keys)[:, 0])
 
 
-def said(rows: int):
+def outputs(rows: int):
   return places(tokens((TARGET, rows)))
 
 
@@ -64,8 +63,8 @@ def algorithm_1(attention, size, directions, kappa, maximum, causal=False):
   result = np.full(size, -INF)
   for delta in directions:
     shift = columns - n if delta < 0 else 0
-    own = [value for (other, _), value in means.items() if other == delta]
-    highest = max(own) if maximum == "direction" else every.max()
+    parallel = [value for line, value in means.items() if line[0] == delta]
+    highest = max(parallel) if maximum == "direction" else every.max()
     for i, j in np.ndindex(rows, columns):
       on_line = [
         attention[k + i, k * delta + j - shift]
@@ -79,49 +78,54 @@ def algorithm_1(attention, size, directions, kappa, maximum, causal=False):
   return np.zeros(size) if np.isinf(result).all() else result
 
 
-def calibrate(attention, keys, directions, kappa, causal=False, **changes):
-  """Absolute lines [1, N, H, K] of [N, H, T, S] attention, one condition."""
-  rows = said(attention.shape[2])
+def absolute(values, keys, steps, used=None, causal=False, **rule_fields):
+  """Candidates, absolute ones, and a Selection by one condition's attention."""
+  rows = outputs(values.shape[2])
   ends = set() if causal else {WHOLE}
-  tested = candidate_lines(rows, keys, TARGET, directions, True, ends)
-  used = np.ones(len(rows.index), bool)
-  condition = MeanAttention(attention, used, rows, keys)
-  how = {"causal": causal, "min_cells": 0.0} | changes
-  verdict = judge([condition], tested, kappa, **how)
-  return compact(tested, [verdict], "each", "transparent")
+  candidates = candidate_lines(rows, keys, TARGET, steps, True, ends)
+  used = np.ones(len(rows.index), bool) if used is None else used
+  mean = MeanAttention(values, used, rows, keys)
+  return candidates, select([mean], candidates, causal=causal, **rule_fields)
 
 
 @pytest.mark.parametrize(
-  "directions, maximum",
-  [((1, 0), "direction"), ((-1, 0, 1), "head"), ((2, -2), "direction")],
+  "directions, maximum, causal",
+  [
+    ((1, 0), "direction", False),
+    ((-1, 0, 1), "head", False),
+    ((2, -2), "direction", False),
+    ((0, 1), "head", True),  # self-attention: cells at or before the row
+  ],
 )
-def test_equals_algorithm_1_on_random_tensors(directions, maximum):
+def test_equals_algorithm_1_on_random_tensors(directions, maximum, causal):
   """A head without a line is transparent, as in the paper."""
+  shape, size = ((6, 6), (14, 14)) if causal else ((5, 7), (11, 17))
   random = np.random.default_rng(0)
-  attention = random.uniform(size=(1, 2, 5, 7)).astype(np.float32)
-  keys, big = places(tokens((A, 7))), places(tokens((A, 17)))
+  attention = random.uniform(size=(1, 2, *shape)).astype(np.float32)
+  small, large = (
+    outputs(rows) if causal else places(tokens((A, columns)))
+    for rows, columns in (shape, size)
+  )
+  counted = np.tri(*size, dtype=bool) | (not causal)
   for kappa in (-1.0, 0.5, 40.0):
-    found = calibrate(attention, keys, directions, kappa, maximum=maximum)
-    assert found.transparent.all() == (kappa == 40.0)
-    ours = opened(one_seed(found), said(11), big)[:, 0]
+    candidates, selection = absolute(
+      attention,
+      small,
+      directions,
+      causal=causal,
+      threshold=kappa,
+      maximum=maximum,
+      min_cells=0.0,
+    )
+    lines = compact(candidates, [selection], "each", "transparent")
+    assert lines.transparent.all() == (kappa == 40.0)
+    assert not causal or (lines.anchor == LEFT).all()
+    bias = opened(one_seed(lines), outputs(size[0]), large)[0, 0]
     for h in range(2):
-      args = attention[0, h], (11, 17), directions, kappa, maximum
-      np.testing.assert_allclose(ours[0, h], algorithm_1(*args), atol=1e-5)
-
-
-def test_self_attention_counts_only_cells_at_or_before_the_row():
-  attention = np.random.default_rng(1).uniform(size=(1, 2, 6, 6))
-  attention = attention.astype(np.float32)
-  small, big = said(6), said(14)
-  for kappa in (-1.0, 0.87):
-    found = calibrate(attention, small, (0, 1), kappa, causal=True)
-    assert (found.anchor == LEFT).all()
-    ours = opened(one_seed(found), big, big)[:, 0]
-    below = np.tril_indices(14)
-    for h in range(2):
-      args = attention[0, h], (14, 14), (0, 1), kappa, "head", True
-      wanted = algorithm_1(*args)
-      np.testing.assert_allclose(ours[0, h][below], wanted[below], atol=1e-5)
+      args = attention[0, h], size, directions, kappa, maximum, causal
+      np.testing.assert_allclose(
+        bias[h][counted], algorithm_1(*args)[counted], atol=1e-5
+      )
 
 
 # Planted lines: (row segment, segment, anchor, M, c).
@@ -139,25 +143,26 @@ def recovered(line, sizes, steps, ends, row_segment=TARGET, threshold=2.0):
 
   Only rows of `row_segment` are used, as in a run.
   """
-  conditions = [
+  means = [
     MeanAttention(
       planted(line, rows, keys), rows.segment[0] == row_segment, rows, keys
     )
     for rows, keys in sizes
   ]
-  tested = candidate_lines(*sizes[-1], row_segment, steps, WHOLE in ends, ends)
-  verdict = judge(conditions, tested, threshold)
-  return compact(tested, [verdict], "each", "closed")
+  candidates = candidate_lines(
+    *sizes[-1], row_segment, steps, WHOLE in ends, ends
+  )
+  selection = select(means, candidates, threshold)
+  return compact(candidates, [selection], "each", "closed")
 
 
-def assert_only(found, line, rows, keys) -> None:
-  """The lines found are the one that was planted, at any size."""
-  ours = np.asarray(dense(one_seed(found), rows, keys))[0, 0]
-  wanted = np.asarray(dense(one_seed(site_line(*line)), rows, keys))[0, 0]
-  assert (wanted == 0).any()
-  assert np.array_equal(ours == -INF, wanted == -INF)
-  values = np.asarray(found.value)[np.asarray(found.valid)]
-  np.testing.assert_allclose(values, 0.0, atol=1e-6)
+def assert_only(lines, line, rows, keys) -> None:
+  """The lines are the one that was planted, at any size."""
+  bias = np.asarray(dense(one_seed(lines), rows, keys))[0, 0]
+  expected = np.asarray(dense(one_seed(site_line(*line)), rows, keys))[0, 0]
+  assert (expected == 0).any()
+  assert np.array_equal(bias == -INF, expected == -INF)
+  np.testing.assert_allclose(lines.value[lines.valid], 0.0, atol=1e-6)
 
 
 ABSOLUTE = {
@@ -170,9 +175,9 @@ ABSOLUTE = {
 
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_an_absolute_line_is_found_and_holds_at_ten_times_the_size(name):
-  small = said(6), places(tokens((A, 13)))
-  found = recovered(ABSOLUTE[name], [small], (-2, -1, 0, 1), {WHOLE})
-  assert_only(found, ABSOLUTE[name], said(60), places(tokens((A, 130))))
+  small = outputs(6), places(tokens((A, 13)))
+  lines = recovered(ABSOLUTE[name], [small], (-2, -1, 0, 1), {WHOLE})
+  assert_only(lines, ABSOLUTE[name], outputs(60), places(tokens((A, 130))))
 
 
 OPERANDS = [
@@ -186,10 +191,10 @@ OPERANDS = [
 @pytest.mark.parametrize("line", OPERANDS)
 def test_an_operand_line_is_found_and_holds_at_ten_times_the_size(line):
   """Two sizes tell the ends of an operand apart."""
-  at = lambda n, rows: (said(rows), places(tokens((A, n), (B, n))))
-  found = recovered(line, [at(7, 6), at(9, 6)], (-1, 0, 1), {A, B})
-  assert [int(x[0, 0, 0, 0].item()) for x in found[:4]] == list(line[:4])
-  assert_only(found, line, *at(70, 60))
+  at = lambda n, rows: (outputs(rows), places(tokens((A, n), (B, n))))
+  lines = recovered(line, [at(7, 6), at(9, 6)], (-1, 0, 1), {A, B})
+  assert [x[0, 0, 0, 0].item() for x in lines[:4]] == list(line[:4])
+  assert_only(lines, line, *at(70, 60))
 
 
 GRID = [
@@ -201,19 +206,19 @@ GRID = [
 
 def grid(rows: int, digits: int):
   """One sequence of two operands, and a grid of N x M outputs."""
-  own = tokens((A, 1, digits), (B, rows + 1, 1), (TARGET, rows, digits))
-  return places(own), places(own)
+  sequence = tokens((A, 1, digits), (B, rows + 1, 1), (TARGET, rows, digits))
+  return places(sequence), places(sequence)
 
 
 @pytest.mark.parametrize("line", GRID)
 def test_a_line_of_two_axes_is_found_and_holds_at_ten_times_the_size(line):
   """N and M differ, at both sizes."""
   small = [grid(4, 5), grid(5, 6)]
-  found = recovered(line, small, (-1, 0, 1), {A, B}, threshold=6.0)
-  assert found.valid.sum() == 1
-  assert np.array_equal(found.matrix[0, 0, 0, 0], line[3])
-  assert np.array_equal(found.intercept[0, 0, 0, 0], line[4])
-  assert_only(found, line, *grid(40, 50))
+  lines = recovered(line, small, (-1, 0, 1), {A, B}, threshold=6.0)
+  assert lines.valid.sum() == 1
+  assert np.array_equal(lines.matrix[0, 0, 0, 0], line[3])
+  assert np.array_equal(lines.intercept[0, 0, 0, 0], line[4])
+  assert_only(lines, line, *grid(40, 50))
 
 
 def test_a_line_belongs_to_the_rows_of_one_segment():
@@ -223,128 +228,125 @@ def test_a_line_belongs_to_the_rows_of_one_segment():
     places(tokens((B, n), (A, n))),
   )
   line = (TARGET, B, LEFT, 1, 0)
-  found = recovered(line, [at(6), at(8)], (0, 1), {A, B})
-  assert (found.row_segment == TARGET).all()
-  assert_only(found, line, *at(60))
+  lines = recovered(line, [at(6), at(8)], (0, 1), {A, B})
+  assert (lines.row_segment == TARGET).all()
+  assert_only(lines, line, *at(60))
   # The same attention of the other rows: no line stands out.
-  other = recovered((A, *line[1:]), [at(6), at(8)], (0, 1), {A, B})
-  assert not other.valid.any() and not other.transparent.any()
+  lines = recovered((A, *line[1:]), [at(6), at(8)], (0, 1), {A, B})
+  assert not lines.valid.any() and not lines.transparent.any()
 
 
 def test_rows_that_are_not_used_say_nothing():
   """Whatever they attend to; and a line need not cross them."""
-  rows, keys = said(12), places(tokens((A, 12)))
+  rows, keys = outputs(12), places(tokens((A, 12)))
   line = ABSOLUTE["diagonal"]
   attention = planted(line, rows, keys)
   attention[:, :, 5:] = planted(ABSOLUTE["vertical"], rows, keys)[:, :, 5:]
   used = np.arange(12) < 5
-  condition = MeanAttention(attention, used, rows, keys)
-  tested = candidate_lines(rows, keys, TARGET, (0, 1), True, {WHOLE})
-  for how in ({}, {"rule": "mass", "threshold": 5.0}):
-    verdict = judge([condition], tested, **how)
-    found = compact(tested, [verdict], "each", "closed")
-    assert_only(found, line, said(30), places(tokens((A, 40))))
+  for rule_fields in ({}, {"rule": "mass", "threshold": 5.0}):
+    candidates, selection = absolute(
+      attention, keys, (0, 1), used, **rule_fields
+    )
+    lines = compact(candidates, [selection], "each", "closed")
+    assert_only(lines, line, outputs(30), places(tokens((A, 40))))
 
 
 def test_a_line_that_moves_with_the_width_is_dropped():
   """A sink at a fixed offset from the wrong end holds at one width only."""
-  at = lambda n: (said(6), places(tokens((A, n), (B, n))))
-  conditions = []
+  at = lambda n: (outputs(6), places(tokens((A, n), (B, n))))
+  means = []
   for size in (7, 9):
     # Left offset 1, as a line that counts from the right end would have it.
     rows, keys = at(size)
     attention = planted((ANY, A, RIGHT, 0, size - 2), rows, keys)
-    used = np.ones(6, bool)
-    conditions.append(MeanAttention(attention, used, rows, keys))
-  tested = candidate_lines(*at(9), TARGET, (0,), False, {A, B})
-  verdict = judge(conditions, tested)
-  (kept,) = np.flatnonzero(verdict.keep[0, 0])
-  fields = [np.asarray(x)[kept].item() for x in tested]
-  assert fields == [TARGET, A, LEFT, 0, 1]
+    means.append(MeanAttention(attention, np.ones(6, bool), rows, keys))
+  candidates = candidate_lines(*at(9), TARGET, (0,), False, {A, B})
+  (kept,) = np.flatnonzero(select(means, candidates).keep[0, 0])
+  line = [field.item() for field in candidates.take(kept)]
+  assert line == [TARGET, A, LEFT, 0, 1]
   # Of one width alone, the other end is as good.
-  verdict = judge(conditions[:1], tested)
-  assert verdict.keep[0, 0].sum() > 1
+  assert select(means[:1], candidates).keep[0, 0].sum() > 1
 
 
 # How lines are measured, kept and valued.
 
 
-def strengths(**changes):
-  """A Selection of lines from an anti-diagonal, and its candidates."""
-  rows, keys = said(8), places(tokens((A, 12)))
-  attention = planted(ABSOLUTE["anti-diagonal"], rows, keys)
-  tested = candidate_lines(rows, keys, TARGET, (-1, 0), True, {WHOLE})
-  condition = MeanAttention(attention, np.ones(8, bool), rows, keys)
-  return tested, judge([condition], tested, **changes)
+def of_anti_diagonal(**rule_fields):
+  """Candidates, and a Selection by attention along an anti-diagonal."""
+  keys = places(tokens((A, 12)))
+  attention = planted(ABSOLUTE["anti-diagonal"], outputs(8), keys)
+  return attention, *absolute(attention, keys, (-1, 0), **rule_fields)
 
 
 def test_mass_keeps_what_random_attention_would_not_hold():
-  rows, keys = said(8), places(tokens((A, 12)))
+  attention, candidates, selection = of_anti_diagonal(
+    rule="mass", threshold=3.0
+  )
+  lines = compact(candidates, [selection], "each", "closed")
   line = ABSOLUTE["anti-diagonal"]
-  tested, verdict = strengths(rule="mass", threshold=3.0)
-  found = compact(tested, [verdict], "each", "closed")
-  assert_only(found, line, said(30), places(tokens((A, 40))))
-  attention = planted(line, rows, keys)
-  best = float(verdict.score.max())
-  np.testing.assert_allclose(best, 0.9 / attention.mean(), rtol=1e-4)
+  assert_only(lines, line, outputs(30), places(tokens((A, 40))))
+  np.testing.assert_allclose(
+    selection.score.max(), 0.9 / attention.mean(), rtol=1e-4
+  )
 
 
 def test_released_statistics_differ_only_as_described():
   """Sums instead of means, over distinct non-zero lines, nothing subtracted."""
-  _, verdict = strengths(
-    line="sum", statistics="distinct", maximum="none", threshold=2.0
+  *_, selection = of_anti_diagonal(
+    line="sum", statistics="distinct", maximum="none"
   )
-  keep = np.asarray(verdict.keep)
-  assert keep.sum() == 1
-  np.testing.assert_allclose(verdict.value[keep], [0.9 * 8], rtol=1e-5)
+  np.testing.assert_allclose(
+    selection.value[selection.keep], [0.9 * 8], rtol=1e-5
+  )
   # Ties and zeros change μ and σ of all lines, and not of the distinct ones.
-  rows, keys = said(3), places(tokens((A, 6)))
   attention = np.zeros((1, 1, 3, 6), np.float32)
   attention[..., 0], attention[..., 1:3] = 0.6, 0.2
-  condition = MeanAttention(attention, np.ones(3, bool), rows, keys)
-  tested = candidate_lines(rows, keys, TARGET, (0,), True, {WHOLE})
-  for name, over in (
+  for name, strengths in (
     ("distinct", [0.6, 0.2]),
     ("all", [0.6, 0.2, 0.2, 0, 0, 0]),
   ):
-    verdict = judge([condition], tested, statistics=name)
-    wanted = (0.6 - np.mean(over)) / np.std(over)
-    np.testing.assert_allclose(verdict.score.max(), wanted, rtol=1e-4)
+    _, selection = absolute(
+      attention, places(tokens((A, 6))), (0,), statistics=name
+    )
+    score = (0.6 - np.mean(strengths)) / np.std(strengths)
+    np.testing.assert_allclose(selection.score.max(), score, rtol=1e-4)
 
 
 def test_the_maximum_is_of_the_direction_the_head_or_none():
-  tested, none = strengths(maximum="none")
-  plain = np.asarray(none.value)[0, 0]
-  head = np.asarray(strengths(maximum="head")[1].value)[0, 0]
-  np.testing.assert_allclose(head, plain - plain.max(), atol=1e-6)
-  own = np.asarray(strengths(maximum="direction")[1].value)[0, 0]
-  step = tested.matrix[:, 0, 0]
+  value = {}
+  for maximum in ("none", "head", "direction"):
+    _, candidates, selection = of_anti_diagonal(maximum=maximum)
+    value[maximum] = selection.value[0, 0]
+  strength = value["none"]
+  np.testing.assert_allclose(
+    value["head"], strength - strength.max(), atol=1e-6
+  )
+  step = candidates.matrix[:, 0, 0]
   for m in set(step.tolist()):
-    same = step == m
-    wanted = plain[same] - plain[same].max()
-    np.testing.assert_allclose(own[same], wanted, atol=1e-6)
-  assert np.abs(own - head).max() > 0.1
+    parallel = strength[step == m]
+    np.testing.assert_allclose(
+      value["direction"][step == m], parallel - parallel.max(), atol=1e-6
+    )
+  assert np.abs(value["direction"] - value["head"]).max() > 0.1
 
 
 def test_short_lines_are_no_lines():
   """A corner of the matrix is one cell, however strong."""
-  rows, keys = said(6), places(tokens((A, 6)))
   attention = np.full((1, 1, 6, 6), 0.01, np.float32)
   attention[0, 0, 0, 5] = 1.0
-  condition = MeanAttention(attention, np.ones(6, bool), rows, keys)
-  tested = candidate_lines(rows, keys, TARGET, (1,), True, {WHOLE})
   for share, kept in ((0.0, 1), (0.5, 0)):
-    verdict = judge([condition], tested, min_cells=share)
-    assert verdict.keep.sum() == kept
+    _, selection = absolute(
+      attention, places(tokens((A, 6))), (1,), min_cells=share
+    )
+    assert selection.keep.sum() == kept
 
 
 # Many seeds, layers and heads as one bias.
 
 
-def verdict(keep, value):
-  shape = np.shape(keep)
-  value = np.broadcast_to(np.float32(value), shape)
-  return calibration.Selection(value, value, value, np.array(keep, bool))
+def selection(keep, value):
+  value = np.broadcast_to(np.float32(value), np.shape(keep))
+  return Selection(value, value, value, np.array(keep, bool))
 
 
 THREE = Lines(
@@ -356,23 +358,63 @@ THREE = Lines(
 
 @pytest.mark.parametrize("empty", calibration.CHOICES["empty_heads"])
 def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
-  first = verdict([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1, 2, 3])
-  second = verdict([[[0, 0, 0], [1, 0, 0]], [[0, 0, 0], [1, 1, 0]]], [4, 5, 6])
-  found = compact(THREE, [first, second], "each", empty)
-  assert found.value.shape == (2, 2, 2, 2) and found.value.dtype == np.float32
-  lines = {
-    place: [
-      (int(found.intercept[*place, k, 0]), float(found.value[*place, k]))
+  seeds = [
+    selection([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1, 2, 3]),
+    selection([[[0, 0, 0], [1, 0, 0]], [[0, 0, 0], [1, 1, 0]]], [4, 5, 6]),
+  ]
+  lines = compact(THREE, seeds, "each", empty)
+  assert lines.value.shape == (2, 2, 2, 2) and lines.value.dtype == np.float32
+  heads = [
+    [
+      (int(lines.intercept[*head, k, 0]), float(lines.value[*head, k]))
       for k in range(2)
-      if found.valid[*place, k]
+      if lines.valid[*head, k]
     ]
-    for place in np.ndindex(2, 2, 2)
-  }
-  assert lines[0, 0, 0] == [(7, 1.0), (9, 3.0)] and lines[0, 0, 1] == []
-  assert lines[0, 1, 0] == [(8, 2.0)] and lines[0, 1, 1] == [(9, 3.0)]
-  assert lines[1, 0, 1] == [(7, 4.0)] and lines[1, 1, 1] == [(7, 4.0), (8, 5.0)]
-  none = [[[False, True], [False, False]], [[True, False], [True, False]]]
-  assert np.array_equal(found.transparent, np.array(none) & (empty[0] == "t"))
-  last = compact(THREE, [first, second], "last", empty)
+    for head in np.ndindex(2, 2, 2)
+  ]
+  assert heads == [
+    [(7, 1.0), (9, 3.0)],
+    [],
+    [(8, 2.0)],
+    [(9, 3.0)],
+    [],
+    [(7, 4.0)],
+    [],
+    [(7, 4.0), (8, 5.0)],
+  ]
+  is_empty = np.reshape([not head for head in heads], (2, 2, 2))
+  assert np.array_equal(lines.transparent, is_empty & (empty == "transparent"))
+  last = compact(THREE, seeds, "last", empty)
   assert last.value.shape == (2, 1, 2, 2)
-  assert np.array_equal(last.valid, found.valid[:, 1:])
+  assert np.array_equal(last.valid, lines.valid[:, 1:])
+
+
+# Runs that cannot be calibrated say so at once.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
+  fields = {"calibration.lengths": (1, 2), "data.widths": (4,)}
+  for changes, words in (
+    ({}, "at one width: train with two or more data.widths"),
+    ({"calibration.lengths": (3,)}, "3 exceeds data.train_length=2"),
+    ({"data.widths": (4, 5)}, ""),
+    ({"calibration.lines": "absolute"}, ""),
+    ({"data.width": "fixed", "data.widths": ()}, ""),
+  ):
+    config = untrained.config("addition", kind, fields | changes)
+    experiment = untrained.experiment("addition", kind, fields | changes)
+    if not words:
+      check_config(config, experiment)
+      continue
+    with pytest.raises(UsageError, match=words) as error:
+      check_config(config, experiment)
+    assert "\n" not in str(error.value)
+
+
+def test_outputs_at_no_fixed_place_have_no_lines():
+  fields = {"calibration.lengths": (1, 2)}
+  config = untrained.config("sort", "decoder_only", fields)
+  experiment = untrained.experiment("sort", "decoder_only", fields)
+  with pytest.raises(UsageError, match="task='sort'.*no lines"):
+    check_config(config, experiment)

@@ -7,11 +7,11 @@ import command
 import numpy as np
 import pytest
 import untrained
+from rows import row as made_row
 
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures
-from lengthgen_jax.evaluation import trained as door
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.results import records
 
@@ -19,43 +19,48 @@ from lengthgen_jax.results import records
 class Planted:
   """A model whose exact match is a function of the length alone."""
 
-  def __init__(self, exact_match, train_length=6):
+  experiment = SimpleNamespace(train_length=6)
+
+  def __init__(self, exact_match):
     self.exact_match = exact_match
-    self.experiment = SimpleNamespace(train_length=train_length)
     self.tested = []
 
   def batches(self, test):
-    right = round(self.exact_match(test.length) * test.samples)
-    whole = np.arange(test.samples) < right
     self.tested.append(test.length)
+    right = round(self.exact_match(test.length) * test.samples)
+    hits = np.arange(test.samples) < right
     for start in range(0, test.samples, 100):
-      own = whole[start : start + 100]
-      yield SimpleNamespace(whole=own), len(own)
+      batch = hits[start : start + 100]
+      yield batch, len(batch)
 
   def hits(self, batch):
-    return None, batch.whole
+    return None, batch
 
 
-def planted(exact_match, bound=100, samples=300, rows=(), **how):
-  model = Planted(exact_match, **how)
-  test = door.EvalSpec("equal", "equal", (), bound, samples)
+def planted(exact_match, bound=100, samples=300, rows=()):
+  """The row of a planted model's frontier, and the lengths that were tested."""
+  model = Planted(exact_match)
+  test = EvalSpec("equal", "equal", (), bound, samples)
   return measures.frontier(model, test, list(rows)), model.tested
 
 
 @pytest.mark.parametrize(
-  "last, bound, wanted",
+  "last_right, bound, value",
   [(37, 100, 37), (6, 100, 6), (5, 100, 5), (0, 100, 0), (99, 100, 99)]
   + [(100, 100, 100), (900, 100, 100), (900, 4, 4), (3, 4, 3), (24, 999, 24)],
 )
-def test_the_frontier_of_a_curve_that_falls_once_is_found(last, bound, wanted):
-  row, tested = planted(lambda n: 1.0 if n <= last else 0.5, bound)
-  assert row["value"] == wanted and row["bound"] == bound
+def test_the_frontier_of_a_curve_that_falls_once(last_right, bound, value):
+  row, tested = planted(lambda n: 1.0 if n <= last_right else 0.5, bound)
+  assert row["value"] == value and row["bound"] == bound
   assert len(tested) == len(set(tested)) <= 14
-  assert max(tested) <= min(bound, 2 * max(wanted, 6))  # long ones are dear
-  # What the number rests on: it held here, and the next one did not.
-  held = {n: measures.lower_bound(c, k) >= 0.99 for n, c, k in row["tried"]}
-  assert held.get(wanted, wanted == 0)
-  assert wanted == bound or not held[wanted + 1]
+  assert max(tested) <= min(bound, 2 * max(value, 6))  # long ones are dear
+  # What the number rests on: that length was right, and the next one was not.
+  is_right = {
+    length: measures.lower_bound(correct, n) >= 0.99
+    for length, correct, n in row["tried"]
+  }
+  assert is_right.get(value, value == 0)
+  assert value == bound or not is_right[value + 1]
 
 
 def test_it_is_the_lower_bound_that_must_reach_99_percent():
@@ -71,13 +76,7 @@ def test_the_first_failure_counts_where_a_curve_is_not_monotone():
   dips = lambda *lengths: lambda n: 0.2 if n in lengths else 1.0
   row, _ = planted(dips(24))
   assert row["value"] == 23
-  known = lambda length, correct: {
-    "metric": "em",
-    "test_set": "equal",
-    "length": length,
-    "correct": correct,
-    "n": 1000,
-  }
+  known = lambda length, correct: made_row(correct, length=length, n=1000)
   row, tested = planted(dips(20), rows=[known(20, 200), known(60, 1000)])
   assert row["value"] == 19 and not {20, 60} & set(tested)
   assert [20, 200, 1000] in row["tried"]
@@ -146,8 +145,9 @@ def test_hard_inputs_are_tested_when_asked():
 @pytest.mark.parametrize("task", ("successor", "multiply", "parity"))
 def test_hard_inputs_that_are_others_by_name_are_left_out(task):
   model = Model(build(untrained.config(task)), {}, {})
-  own = set(model.experiment.task.stress_sets)
-  assert not own & {"equal", "unequal", "nines"} and "carry" in own
+  stress_sets = set(model.experiment.task.stress_sets)
+  assert not stress_sets & {"equal", "unequal", "nines"}
+  assert "carry" in stress_sets
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is measured of trained models on test sets, and the rows of it."""
+"""What is measured of trained models on test sets, and what they answer."""
 
 import dataclasses
 
@@ -11,15 +11,14 @@ from pytrees import bits, one
 from tiny import get_config
 
 from lengthgen_jax.config.build import build
-from lengthgen_jax.evaluation import measures
-from lengthgen_jax.evaluation import trained as door
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation import measures, trained
+from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import evaluate, runs
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 
 # As many samples as the command that trained it tested: nothing to compile.
-USUAL = door.EvalSpec("equal", "equal", (), 2, 64, memory_mb=64)
+SPEC = EvalSpec("equal", "equal", (), 2, 64, memory_mb=64)
 
 
 @pytest.fixture
@@ -36,25 +35,25 @@ def silenced(model: Model) -> Model:
   return dataclasses.replace(model, params=model.params | {head: layer})
 
 
-def rows_of(model, test) -> dict:
+def rows_by_metric(model, spec) -> dict:
   """Rows of all measures, by metric."""
-  found = [
+  rows = [
     row
-    for name in measures.MEASURES
-    for row in measures.MEASURES[name](model, test)
+    for measure in measures.MEASURES.values()
+    for row in measure(model, spec)
   ]
-  assert len({row["metric"] for row in found}) == len(found)
-  return {row["metric"]: row for row in found}
+  assert len({row["metric"] for row in rows}) == len(rows)
+  return {row["metric"]: row for row in rows}
 
 
-def test_half_trained_models_say_what_one_pass_proves(model):
-  (batch, count), *others = model.batches(USUAL)
+def test_one_pass_proves_what_half_trained_models_decode(model):
+  (batch, count), *others = model.batches(SPEC)
   assert count == 64 and not others
   token, exact = map(np.asarray, model.hits(batch))
-  told, truth = model.greedy(batch, stop=None), np.asarray(batch.target)
+  outputs, target = model.greedy(batch, stop=None), np.asarray(batch.target)
   scored = np.asarray(batch.weight) > 0
   assert scored[:, :5].all() and not scored[:, 5:].any()  # W = 4, and `&`
-  right = (told == truth) | ~scored
+  right = (outputs == target) | ~scored
   assert np.array_equal(exact, right.all(axis=1))
   assert 5 < exact.sum() < 59
   # Up to the first mistake, and at it, the two are the same row by row.
@@ -63,17 +62,16 @@ def test_half_trained_models_say_what_one_pass_proves(model):
 
 
 def test_wrong_end_token_alone_is_a_mistake(model):
-  (batch, _), *_ = model.batches(USUAL)
+  (batch, _), *_ = model.batches(SPEC)
   token, exact = map(np.asarray, model.hits(batch))
   silent_token, silent_exact = map(np.asarray, silenced(model).hits(batch))
   assert exact.any() and not silent_exact.any()
   assert silent_token[exact, :4].all() and not silent_token[:, 4].any()
-  found = rows_of(silenced(model), USUAL)
-  assert found["em"]["correct"] == 0
+  assert rows_by_metric(silenced(model), SPEC)["em"]["correct"] == 0
 
 
 def test_decoding_stops_at_the_end_token(model):
-  (batch, _), *_ = model.batches(USUAL)
+  (batch, _), *_ = model.batches(SPEC)
   task = model.experiment.task
   whole = model.greedy(batch, stop=None)
   stopped = model.greedy(batch, stop=task.end)
@@ -84,65 +82,63 @@ def test_decoding_stops_at_the_end_token(model):
 
 
 def test_rows_of_all_measures(model):
-  found = rows_of(model, USUAL)
-  assert set(found) == {"em", "token", "position", "em_end_blind", "edit"}
-  assert all(row["n"] == 64 for name, row in found.items() if name != "token")
-  assert found["token"]["n"] == 64 * 5
-  assert 64 > found["em_end_blind"]["correct"] >= found["em"]["correct"] > 0
-  by_position = found["position"]["by_position"]
+  rows = rows_by_metric(model, SPEC)
+  assert set(rows) == {"em", "token", "position", "em_end_blind", "edit"}
+  assert all(row["n"] == 64 for name, row in rows.items() if name != "token")
+  assert rows["token"]["n"] == 64 * 5
+  assert 64 > rows["em_end_blind"]["correct"] >= rows["em"]["correct"] > 0
+  by_position = rows["position"]["by_position"]
   assert len(by_position) == 5
-  assert found["position"]["value"] == pytest.approx(min(by_position), abs=1e-6)
-  assert found["token"]["value"] == pytest.approx(
-    np.mean(by_position), abs=1e-6
-  )
-  for name, row in found.items():
+  assert rows["position"]["value"] == pytest.approx(min(by_position), abs=1e-6)
+  assert rows["token"]["value"] == pytest.approx(np.mean(by_position), abs=1e-6)
+  for name, row in rows.items():
     assert row["teacher_forced"] == (name in ("token", "position"))
 
-  (batch, _), *_ = model.batches(USUAL)
-  read = model.experiment.task.vocabulary.decode
-  before_end = lambda ids: list(read(ids[:5]).partition("&")[0])
-  pairs = [
-    (before_end(told), before_end(truth))
-    for told, truth in zip(
-      model.greedy(batch, stop=None), np.asarray(batch.target), strict=True
-    )
-  ]
-  edits = sum(measures.edit_distance(*pair) for pair in pairs)
-  assert 0 < found["edit"]["value"] == edits / (64 * 4)
+  (batch, _), *_ = model.batches(SPEC)
+  decode = model.experiment.task.vocabulary.decode
+  before_end = lambda ids: list(decode(ids[:5]).partition("&")[0])
+  outputs = model.greedy(batch, stop=None)
+  edits = sum(
+    measures.edit_distance(before_end(output), before_end(target))
+    for output, target in zip(outputs, np.asarray(batch.target), strict=True)
+  )
+  assert 0 < rows["edit"]["value"] == edits / (64 * 4)
 
 
 def test_end_blind_forgives_the_end_and_leading_zeros_only():
   number = lambda *tokens: measures._number(np.array(tokens), end=13)
-  truth = number(3, 2, 1, 0, 13)
-  assert number(3, 2, 1, 0, 0) == truth == number(3, 2, 1, 13, 13)
-  assert number(3, 13, 2, 1, 0) == truth
-  assert number(0, 3, 2, 1, 13) != truth
-  assert number(3, 2, 1, 14, 13) != truth
+  target = number(3, 2, 1, 0, 13)
+  assert number(3, 2, 1, 0, 0) == target == number(3, 2, 1, 13, 13)
+  assert number(3, 13, 2, 1, 0) == target
+  assert number(0, 3, 2, 1, 13) != target
+  assert number(3, 2, 1, 14, 13) != target
 
 
 def test_memory_does_not_change_rows(model):
-  large = USUAL._replace(length=20)
+  large = SPEC._replace(length=20)
   small = large._replace(memory_mb=1)
   counts = [count for _, count in model.batches(small)]
   assert sum(counts) == 64 and len(counts) > 2
   assert counts[-1] < counts[0]  # the last one is filled up
   assert [count for _, count in model.batches(large)] == [64]
-  assert rows_of(model, small) == rows_of(model, large)
+  assert rows_by_metric(model, small) == rows_by_metric(model, large)
 
 
 def test_attention_along_lines_takes_less_memory(model):
   lines = model.scaffold["self"]
-  some = np.zeros(np.shape(lines.transparent), bool)
-  some[0, 0] = True
-  opened = model.scaffold | {"self": lines._replace(transparent=some)}
+  transparent = np.zeros(np.shape(lines.transparent), bool)
+  transparent[0, 0] = True
+  one_dense_head = model.scaffold | {
+    "self": lines._replace(transparent=transparent)
+  }
   bias = dataclasses.replace(model.experiment.bias, closed=-9.0)
-  soft = dataclasses.replace(model.experiment, bias=bias)
+  all_dense = dataclasses.replace(model.experiment, bias=bias)
   sizes = [
-    made.pass_size(USUAL)
-    for made in (
+    changed.pass_size(SPEC)
+    for changed in (
       model,
-      dataclasses.replace(model, scaffold=opened),
-      dataclasses.replace(model, experiment=soft),
+      dataclasses.replace(model, scaffold=one_dense_head),
+      dataclasses.replace(model, experiment=all_dense),
     )
   ]
   assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
@@ -151,9 +147,9 @@ def test_attention_along_lines_takes_less_memory(model):
 def test_small_lengths_have_fewer_numbers(model):
   config = get_config()
   config.eval.update(lengths=(1,), samples=(64,))
-  (test,) = evaluate.eval_specs(config, model)
-  found = measures.accuracy(model, test)
-  assert {row["metric"]: row["n"] for row in found} == {
+  (spec,) = evaluate.eval_specs(config, model)
+  rows = measures.accuracy(model, spec)
+  assert {row["metric"]: row["n"] for row in rows} == {
     "em": 9,
     "token": 9 * 4,
     "position": 9,
@@ -161,11 +157,14 @@ def test_small_lengths_have_fewer_numbers(model):
 
 
 def test_lengths_up_to_62_share_one_compile(model):
-  counts = lambda: (door._hits._cache_size(), dataset.test_batch._cache_size())
-  measures.accuracy(model, USUAL)
+  counts = lambda: (
+    trained._hits._cache_size(),
+    dataset.test_batch._cache_size(),
+  )
+  measures.accuracy(model, SPEC)
   before = counts()
   for length in (1, 3, 20, 62):
-    measures.accuracy(model, USUAL._replace(length=length))
+    measures.accuracy(model, SPEC._replace(length=length))
   assert counts() == before
   shape = lambda n: (
     jax.eval_shape(
@@ -189,13 +188,15 @@ def test_lengths_left_out_take_their_samples_along(samples):
   config = get_config()
   config.eval.update(lengths=(60, 6, 20), samples=samples)
   model = Model(build(config), {}, {})
-  asked = {t.length: t.samples for t in evaluate.eval_specs(config, model)}
-  kept = {t.length: t.samples for t in evaluate.eval_specs(config, model, 20)}
-  assert kept == {n: asked[n] for n in (6, 20)}
-  assert asked == dict(
-    zip((60, 6, 20), samples * (3 // len(samples)), strict=True)
-  )
-  assert not list(evaluate.eval_specs(config, model, 5))
+  samples_by_length = lambda *longest: {
+    spec.length: spec.samples
+    for spec in evaluate.eval_specs(config, model, *longest)
+  }
+  expected = dict(zip((60, 6, 20), samples * (3 // len(samples)), strict=True))
+  assert samples_by_length() == expected
+  del expected[60]
+  assert samples_by_length(20) == expected
+  assert not samples_by_length(5)
 
 
 def test_every_variant_of_a_test_set_is_a_test():
@@ -207,15 +208,15 @@ def test_every_variant_of_a_test_set_is_a_test():
     repetitions=(1, 3),
     seed=5,
   )
-  tests = list(evaluate.eval_specs(config, Model(build(config), {}, {})))
-  assert [(test.name, test.length) for test in tests] == [
+  specs = evaluate.eval_specs(config, Model(build(config), {}, {}))
+  assert [(spec.name, spec.length) for spec in specs] == [
     ("uniform", 4),
     ("uniform", 6),
     ("repeats_2x1", 4),
     ("repeats_2x1", 6),
     ("repeats_2x3", 6),  # which 4 items have no room for
   ]
-  assert tests[-1] == door.EvalSpec(
+  assert specs[-1] == EvalSpec(
     "repeats_2x3", "repeats", (2, 3), 6, 32, 5, 64, 32
   )
 
@@ -226,28 +227,28 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
     best_params=jax.tree.map(jnp.zeros_like, trained_states.best_params),
   )
   config = get_config()
-  found = {}
+  em_rows = {}
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
-    models = door.models(trained_run, states, checkpoint)
+    models = trained.models(trained_run, states, checkpoint)
     rows = evaluate.evaluate(config, models, tmp_path, "train", 3)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}
-    found[checkpoint] = {
+    em_rows[checkpoint] = {
       row["seed"]: row for row in rows if row["metric"] == "em"
     }
     for r, model in enumerate(models):
-      own = states.best_params if checkpoint == "best" else states.params
-      assert bits(model.params) == bits(one(own, r))
-  step = lambda name: {seed: row["step"] for seed, row in found[name].items()}
+      params = states.best_params if checkpoint == "best" else states.params
+      assert bits(model.params) == bits(one(params, r))
+  step = lambda name: {seed: row["step"] for seed, row in em_rows[name].items()}
   assert step("last") == {0: 600, 1: 600}
   assert step("best") == {0: 50, 1: 350}
-  assert all(row["correct"] == 0 for row in found["best"].values())
-  kept = records.read_results(tmp_path / "results.jsonl")
-  assert len(kept) == 2 * 2 * 3  # neither evaluation replaced the other
+  assert all(row["correct"] == 0 for row in em_rows["best"].values())
+  rows = records.read_results(tmp_path / "results.jsonl")
+  assert len(rows) == 2 * 2 * 3  # neither evaluation replaced the other
 
 
-def test_checkpoint_that_is_named_is_read(trained, trained_run, trained_states):
+def test_checkpoint_that_is_named_is_read(trained_run, trained_states):
   (last, _), (named, _), (early, _) = (
     runs.load(trained_run, name) for name in ("last", "600", "500")
   )
@@ -256,3 +257,52 @@ def test_checkpoint_that_is_named_is_read(trained, trained_run, trained_states):
   )
   assert bits(early.params) != bits(last.params)
   assert (last.step, early.step) == (600, 500)
+
+
+# Answers to people.
+
+SCORES = 3 * 4 * 2 * (64 + 64) ** 2  # bytes of one prompt in room for 64 items
+
+
+@pytest.fixture(scope="module")
+def sorter():
+  """A decoder-only model that sorts, badly."""
+  experiment = untrained.experiment("sort", "decoder_only")
+  return Model(experiment, {}, untrained.params(experiment))
+
+
+@pytest.fixture
+def batch_sizes(monkeypatch):
+  """How many texts were decoded together, each time."""
+  sizes = []
+  greedy = Model.greedy
+
+  def record_size(model, batch, stop):
+    sizes.append(len(batch.inputs))
+    return greedy(model, batch, stop)
+
+  monkeypatch.setattr(Model, "greedy", record_size)
+  return sizes
+
+
+def test_as_many_as_fit_are_answered_together(sorter, batch_sizes, monkeypatch):
+  texts = ["5 3 1 3", "1 2 4 4", "2 1 1 1", "5 5 5 1"]
+  monkeypatch.setattr(trained, "ANSWER_BATCH", 2)
+  answers = sorter.answers(texts)
+  assert batch_sizes == [2, 2]
+  monkeypatch.setattr(trained, "ANSWER_BATCH", 64)
+  # Three fit; their number is a power of two.
+  monkeypatch.setattr(trained, "ANSWER_BYTES", 3 * SCORES)
+  batch_sizes.clear()
+  assert sorter.answers(texts) == answers
+  assert batch_sizes == [2, 2]
+
+
+def test_what_is_beyond_memory_is_refused_alone(sorter, monkeypatch):
+  monkeypatch.setattr(trained, "ANSWER_BYTES", 3 * SCORES)
+  first, second, third = sorter.answers(
+    ["5 3 1 3", " ".join(["1"] * 65), "2 4 1 1"]
+  )
+  assert second.startswith("error: 65 items are too many")
+  assert len(second) < 120
+  assert [first, third] == sorter.answers(["5 3 1 3", "2 4 1 1"])

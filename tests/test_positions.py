@@ -1,9 +1,10 @@
-"""What each position encoding tells, and what it does not."""
+"""What each position encoding tells, alone and in a model."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import untrained
 from plain_lines import places, tokens
 
 from lengthgen_jax.attention.positions import POSITIONS
@@ -12,7 +13,10 @@ from lengthgen_jax.attention.positions.encoding import (
   sinusoid,
 )
 from lengthgen_jax.coordinates import Places
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks.packing import KINDS
 
 D, HEADS, SIZE = 16, 2, 9
 KEY = jax.random.key(1)
@@ -41,10 +45,10 @@ class Hooks:
     self.module = POSITIONS[kind](config, D, HEADS)
 
   def call(self, hook: str, *arguments, **params):
-    made = self.module.init(KEY, *arguments, method=hook)
+    variables = self.module.init(KEY, *arguments, method=hook)
     if params:
-      made = {"params": made["params"] | params}
-    return self.module.apply(made, *arguments, method=hook)
+      variables = {"params": variables["params"] | params}
+    return self.module.apply(variables, *arguments, method=hook)
 
   def embed(self, at, key=None, x=None):
     x = jnp.zeros((1, at.place.shape[1], D)) if x is None else x
@@ -62,7 +66,7 @@ def normal(seed, *shape):
   return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def standing(index=None, place=None, digit=None, size=SIZE) -> Places:
+def at_places(index=None, place=None, digit=None, size=SIZE) -> Places:
   """Places of SIZE tokens, each at 0...8 unless told otherwise."""
   usual = np.arange(SIZE)
   place = usual if place is None else np.asarray(place)
@@ -85,16 +89,16 @@ def nearest(table, vectors) -> list[int]:
   return np.abs(table - vectors[:, None]).max(-1).argmin(-1).tolist()
 
 
-def changed(kind: str, what: str) -> bool:
-  """Whether any hook tells an order of `what` from the usual one."""
+def changed(kind: str, name: str) -> bool:
+  """Whether any hook tells an order of index or place from the usual one."""
   hooks, order = Hooks(kind), np.array([3, 1, 0, 2, 4, 5, 8, 7, 6])
-  usual, other = standing(), standing(**{what: order})
+  usual, other = at_places(), at_places(**{name: order})
   x = normal(0, 1, HEADS, SIZE, D // HEADS)
   pairs = [
     (hooks.embed(usual), hooks.embed(other)),
     (hooks.rotate(x, usual), hooks.rotate(x, other)),
   ]
-  if hooks.module.additive and what == "index":
+  if hooks.module.additive and name == "index":
     rows = spaced(np.arange(SIZE))
     pairs.append((hooks.bias(rows, rows), hooks.bias(rows, spaced(order))))
   return any(np.abs(a - b).max() > 1e-3 for a, b in pairs)
@@ -102,14 +106,14 @@ def changed(kind: str, what: str) -> bool:
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_an_encoding_tells_index_or_place(kind):
-  told = {what for what in ("index", "place") if changed(kind, what)}
-  assert told == set(filter(None, [TELLS[kind]]))
+  told_apart = {name for name in ("index", "place") if changed(kind, name)}
+  assert told_apart == set(filter(None, [TELLS[kind]]))
   if POSITIONS[kind].limited:
-    assert told == {POSITIONS[kind].limited}
+    assert told_apart == {POSITIONS[kind].limited}
 
 
 def test_none_changes_nothing():
-  hooks, at = Hooks("none"), standing()
+  hooks, at = Hooks("none"), at_places()
   x, heads = normal(0, 1, SIZE, D), normal(0, 1, HEADS, SIZE, D // HEADS)
   assert np.array_equal(hooks.embed(at, KEY, x), x)
   assert np.array_equal(hooks.rotate(heads, at), heads)
@@ -121,17 +125,17 @@ def test_none_changes_nothing():
 def test_a_cyclic_index_is_the_same_a_period_later(kind):
   x = normal(0, 1, HEADS, SIZE, D // HEADS)
   plain, cyclic = Hooks(kind), Hooks(kind, cyclic_period=3)
-  say = lambda hooks, index: np.stack(
+  encode = lambda hooks, index: np.stack(
     [
-      hooks.embed(standing(index)).reshape(-1),
-      hooks.rotate(x, standing(index)).reshape(-1),
+      hooks.embed(at_places(index)).reshape(-1),
+      hooks.rotate(x, at_places(index)).reshape(-1),
     ]
   )
   usual = np.arange(SIZE)
-  assert np.array_equal(say(cyclic, usual), say(cyclic, usual + 30))
-  assert np.array_equal(say(cyclic, usual), say(cyclic, usual % 3))
-  assert np.abs(say(cyclic, usual) - say(cyclic, usual + 1)).max() > 1e-3
-  assert np.abs(say(plain, usual) - say(plain, usual + 3)).max() > 1e-3
+  assert np.array_equal(encode(cyclic, usual), encode(cyclic, usual + 30))
+  assert np.array_equal(encode(cyclic, usual), encode(cyclic, usual % 3))
+  assert np.abs(encode(cyclic, usual) - encode(cyclic, usual + 1)).max() > 1e-3
+  assert np.abs(encode(plain, usual) - encode(plain, usual + 3)).max() > 1e-3
 
 
 def test_sinusoids_tell_indices_apart():
@@ -140,8 +144,8 @@ def test_sinusoids_tell_indices_apart():
   distance = np.abs(table[:, None] - table[None]).max(-1)
   assert np.all(distance[~np.eye(200, dtype=bool)] > 1e-3)
   expected = [np.sin(3), np.cos(3), np.sin(3 / 10), np.cos(3 / 10)]
-  found = sinusoid(jnp.array(3), 8)[jnp.array([0, 4, 1, 5])]
-  np.testing.assert_allclose(found, expected, atol=1e-5)
+  waves = sinusoid(jnp.array(3), 8)[jnp.array([0, 4, 1, 5])]
+  np.testing.assert_allclose(waves, expected, atol=1e-5)
   assert sinusoid(jnp.arange(4), 5).shape == (4, 5)
 
 
@@ -150,13 +154,13 @@ def test_rope_scores_depend_on_the_difference_alone():
   query, key = (normal(i, 1, HEADS, SIZE, 8) for i in range(2))
 
   def scores(row_shift, key_shift):
-    rows = hooks.rotate(query, standing(np.arange(SIZE) + row_shift))
-    keys = hooks.rotate(key, standing(np.arange(SIZE) + key_shift))
+    rows = hooks.rotate(query, at_places(np.arange(SIZE) + row_shift))
+    keys = hooks.rotate(key, at_places(np.arange(SIZE) + key_shift))
     return np.einsum("bhtk,bhsk->bhts", rows, keys)
 
   np.testing.assert_allclose(scores(37, 37), scores(0, 0), atol=1e-4)
   assert np.abs(scores(0, 1) - scores(0, 0)).max() > 0.1
-  turned = hooks.rotate(query, standing())
+  turned = hooks.rotate(query, at_places())
   np.testing.assert_allclose(turned[:, :, 0], query[:, :, 0], atol=1e-6)
   np.testing.assert_allclose(
     np.linalg.norm(turned, axis=-1), np.linalg.norm(query, axis=-1), rtol=1e-5
@@ -201,8 +205,8 @@ def test_t5_buckets_are_the_published_ones(causal):
   assert bias.shape == (2, 300, 300)
   for head in range(2):
     for row in (0, 140, 299):
-      wanted = [t5_bucket(int(j) - row, causal) for j in index]
-      assert np.array_equal(bias[head, row] // 2, wanted)
+      buckets = [t5_bucket(int(j) - row, causal) for j in index]
+      assert np.array_equal(bias[head, row] // 2, buckets)
     assert np.array_equal(bias[head] % 2, np.full((300, 300), head))
 
 
@@ -211,23 +215,24 @@ def test_fire_normalizes_by_the_longer_of_row_and_threshold(causal):
   """ψ(max(i, L)); beyond causal sites i is the longest distance there is."""
   hooks, limit = Hooks("fire"), 4.0
   rows, keys = places(tokens((0, 12))), places(tokens((0, 8)), tokens((0, 6)))
-  made = hooks.module.init(KEY, rows, keys, causal, method="bias")["params"]
-  params = made | {"threshold": jnp.array(-limit), "rate": jnp.array(-0.3)}
+  fresh = hooks.module.init(KEY, rows, keys, causal, method="bias")["params"]
+  params = fresh | {"threshold": jnp.array(-limit), "rate": jnp.array(-0.3)}
   bias = np.asarray(
     hooks.module.apply({"params": params}, rows, keys, causal, method="bias")
   )
   squash = lambda x: np.log(0.3 * x + 1.0)
   layer = lambda name, x: (
-    x @ np.asarray(made[name]["kernel"]) + np.asarray(made[name]["bias"])
+    x @ np.asarray(fresh[name]["kernel"]) + np.asarray(fresh[name]["bias"])
   )
   for b, last in enumerate((7, 5)):
     for i, j in np.ndindex(12, last + 1):
       distance = max(i - j, 0) if causal else abs(i - j)
       longest = i if causal else max(i, last - i)
       share = squash(distance) / squash(max(longest, limit))
-      wanted = layer("out", np.maximum(layer("hidden", np.array([share])), 0))
-      found = bias[b % len(bias), :, i, j]
-      np.testing.assert_allclose(found, wanted, atol=1e-5)
+      hidden = np.maximum(layer("hidden", np.array([share])), 0)
+      np.testing.assert_allclose(
+        bias[b % len(bias), :, i, j], layer("out", hidden), atol=1e-5
+      )
 
 
 # Places.
@@ -237,12 +242,12 @@ def test_abacus_tells_places_of_digits_alone():
   hooks = Hooks("abacus", table=20)
   digit = [False, True, True, False, True, True, True, True, False]
   place = [2, 1, 0, 2, 1, 0, 0, 1, 2]
-  found = hooks.embed(standing(place=place, digit=digit))[0]
-  assert np.all(found[~np.array(digit)] == 0)
-  assert np.array_equal(found[1], found[4])
-  assert np.array_equal(found[2], found[6])
-  assert np.abs(found[1] - found[2]).max() > 1e-3
-  marked = Hooks("coupling", table=20).embed(standing(None, place, digit))[0]
+  vectors = hooks.embed(at_places(place=place, digit=digit))[0]
+  assert np.all(vectors[~np.array(digit)] == 0)
+  assert np.array_equal(vectors[1], vectors[4])
+  assert np.array_equal(vectors[2], vectors[6])
+  assert np.abs(vectors[1] - vectors[2]).max() > 1e-3
+  marked = Hooks("coupling", table=20).embed(at_places(None, place, digit))[0]
   assert np.array_equal(marked[0], marked[8]) and np.any(marked[0])
 
 
@@ -251,27 +256,27 @@ def test_places_start_at_random_in_training_alone(kind):
   """Each example at a number of its own, the same in source and target."""
   hooks = Hooks(kind, table=40, random_start=30)
   x = jnp.zeros((300, SIZE, D))
-  table = hooks.embed(standing(place=np.arange(40), index=np.arange(40)))[0]
-  find = lambda found: nearest(table, found)
-  target, source = standing(), standing(place=np.arange(SIZE)[::-1])
-  drawn = find(hooks.embed(target, KEY, x)[:, 0])
+  table = hooks.embed(at_places(place=np.arange(40), index=np.arange(40)))[0]
+  place_of = lambda vectors: nearest(table, vectors)
+  target, source = at_places(), at_places(place=np.arange(SIZE)[::-1])
+  drawn = place_of(hooks.embed(target, KEY, x)[:, 0])
   assert set(drawn) == set(range(30))
-  assert find(hooks.embed(source, KEY, x)[:, -1]) == drawn
-  assert find(hooks.embed(target, KEY, x)[:, 4]) == [n + 4 for n in drawn]
+  assert place_of(hooks.embed(source, KEY, x)[:, -1]) == drawn
+  assert place_of(hooks.embed(target, KEY, x)[:, 4]) == [n + 4 for n in drawn]
   other = hooks.embed(target, jax.random.key(2), x)
-  assert find(other[:, 0]) != drawn
-  assert set(find(hooks.embed(target, None, x)[:, 0])) == {0}
+  assert place_of(other[:, 0]) != drawn
+  assert set(place_of(hooks.embed(target, None, x)[:, 0])) == {0}
 
 
 @pytest.mark.parametrize("kind", ("coordinates", "abacus"))
 def test_both_axes_of_a_grid_are_told(kind):
   grid = np.array([divmod(i, 3) for i in range(9)])
-  found = Hooks(kind).embed(standing(place=grid))[0]
-  apart = np.abs(found[:, None] - found[None]).max(-1)
-  assert np.all(apart[~np.eye(9, dtype=bool)] > 1e-3)
+  vectors = Hooks(kind).embed(at_places(place=grid))[0]
+  distance = np.abs(vectors[:, None] - vectors[None]).max(-1)
+  assert np.all(distance[~np.eye(9, dtype=bool)] > 1e-3)
   if kind == "coordinates":
     half = [sinusoid(grid[:, axis], D // 2) for axis in range(2)]
-    np.testing.assert_allclose(found, np.concatenate(half, -1), atol=1e-6)
+    np.testing.assert_allclose(vectors, np.concatenate(half, -1), atol=1e-6)
 
 
 # Randomized positions.
@@ -289,34 +294,140 @@ def test_randomized_positions_are_an_ordered_draw():
   """Without replacement, anew for each key, once for all in tests."""
   hooks = Hooks("randomized", table=HIGHEST)
   draws = [
-    drawn_positions(hooks, standing(), jax.random.key(i)) for i in range(20)
+    drawn_positions(hooks, at_places(), jax.random.key(i)) for i in range(20)
   ]
   for draw in draws:
     assert draw == sorted(set(draw)) and len(draw) == SIZE
   assert len(set(map(tuple, draws))) == 20
   assert min(map(min, draws)) < 3 and max(map(max, draws)) > HIGHEST - 4
-  tested = drawn_positions(hooks, standing())
-  assert tested == drawn_positions(hooks, standing())
+  tested = drawn_positions(hooks, at_places())
+  assert tested == drawn_positions(hooks, at_places())
   assert tested == sorted(set(tested))
   # Padding takes no position away.
-  padded = standing(size=5)
+  padded = at_places(size=5)
   five = drawn_positions(hooks, padded)[:5]
   assert five == sorted(set(five))
 
 
 def test_a_decoded_row_has_its_randomized_position():
   hooks = Hooks("randomized", table=HIGHEST)
-  whole = drawn_positions(hooks, standing())
+  whole = drawn_positions(hooks, at_places())
   for row in (0, 4, 8):
-    part = jax.tree.map(jnp.asarray, standing()).rows(row, 1)
+    part = jax.tree.map(jnp.asarray, at_places()).rows(row, 1)
     assert drawn_positions(hooks, part) == whole[row : row + 1]
 
 
 def test_randomized_positions_can_count_from_the_right():
   hooks = Hooks("randomized", table=HIGHEST)
   index = np.array([np.arange(SIZE)[::-1], np.arange(SIZE)[::-1] - 3])
-  at = standing(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
-  found = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
-  assert found.shape == (2, SIZE, D) and np.isfinite(found).all()
-  whole = hooks.embed(standing())[0]
-  np.testing.assert_array_equal(found[0], whole[::-1])
+  at = at_places(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
+  vectors = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
+  assert vectors.shape == (2, SIZE, D) and np.isfinite(vectors).all()
+  whole = hooks.embed(at_places())[0]
+  np.testing.assert_array_equal(vectors[0], whole[::-1])
+
+
+# In a model: where counting starts, what a table holds.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_and_its_digits_share_a_place(kind):
+  """The input of a row that must say digit i has the place of the digits i."""
+  experiment = untrained.experiment("addition", kind)
+  batch = untrained.typed(experiment, "123+456")  # $0123+0456 -> 9750&
+  place, digit = batch.places.place[0, :, 0], batch.places.digit[0]
+  first = int(batch.first_scored[0])
+  assert place[first : first + 5].tolist() == [0, 1, 2, 3, 4]
+  at = batch.places if kind == "decoder_only" else batch.source_places
+  assert at.place[0, :10, 0].tolist() == [4, 3, 2, 1, 0] * 2
+  assert at.digit[0, :10].tolist() == [False, True, True, True, True] * 2
+  assert np.all(digit[first : first + 4])
+
+
+@pytest.mark.parametrize("period", (0, 3))
+def test_a_right_anchored_source_keeps_its_phase_at_every_width(period):
+  """So that the output row and its input digit have one index."""
+  config = PositionConfig("sinusoidal", period, "right")
+  for width in (6, 8, 13):
+    keys = places(tokens((0, width + 1), (1, width + 1)))
+    padded = places(tokens((0, width + 1), (1, width + 1)), [*tokens((0, 40))])
+    index = np.asarray(config.cyclic(keys.index_right()))[0]
+    again = np.asarray(config.cyclic(padded.index_right()))[0]
+    assert np.array_equal(again[: 2 * width + 2], index)
+    last = index[width + 1 :][::-1]
+    assert np.array_equal(last, config.cyclic(np.arange(width + 1)))
+
+
+@pytest.mark.parametrize("anchor", ("left", "right"))
+def test_the_source_is_counted_from_its_anchor(anchor):
+  fields = {"positions.source_anchor": anchor, "positions.kind": "sinusoidal"}
+  experiment = untrained.experiment("addition", "encoder_decoder", fields)
+  batch = untrained.typed(experiment, "12+34", longest=6)
+  params = untrained.params(experiment)
+  sites = experiment.sites({}, batch)
+  run = lambda: experiment.model.apply(
+    {"params": params}, batch, sites, method="encode"
+  )
+  acts = jax.jit(run)()[1]
+  table = params["token_embedder"]["embedding"][np.asarray(batch.source[0])]
+  found = (np.asarray(acts["embeddings"])[0] - table)[:10]
+  index = np.arange(10)[:: 1 if anchor == "left" else -1]
+  np.testing.assert_allclose(found, sinusoid(index, 16), atol=1e-5)
+
+
+def refusal(task, fields, **how) -> str:
+  with pytest.raises(UsageError) as error:
+    untrained.experiment(task, fields=fields, **how)
+  assert "\n" not in str(error.value)
+  return str(error.value)
+
+
+LIMITED = [kind for kind in POSITIONS if POSITIONS[kind].limited]
+
+
+@pytest.mark.parametrize("kind", LIMITED)
+def test_a_table_too_short_is_refused(kind):
+  """For training, starts included, and for every test."""
+  fields = {"positions.kind": kind, "eval.lengths": (3,)}
+  fields["positions.random_start"] = 30
+  index = POSITIONS[kind].limited == "index"
+  # Width 4: 10 source tokens; places 0...4, and 29 starts. Test: width 5.
+  train, test = (10, 12) if index else (34, 6)
+  for family in KINDS if not index else ("encoder_decoder",):
+    words = refusal(
+      "addition", fields | {"positions.table": train - 1}, kind=family
+    )
+    assert words.endswith(
+      f"training inputs need {train} positions, but positions.table={train - 1}"
+    )
+  enough = fields | {"positions.table": max(train, test)}
+  experiment = untrained.experiment("addition", fields=enough)
+  if index:
+    words = refusal("addition", fields | {"positions.table": test - 1})
+    assert f"3 digits need {test} positions" in words
+  with pytest.raises(UsageError, match="positions.table"):
+    experiment.test_width(40)
+
+
+def test_a_cyclic_table_has_rows_for_every_index():
+  fields = {"positions.kind": "learned", "positions.table": 3}
+  fields["positions.cyclic_period"] = 3
+  untrained.experiment("addition", fields=fields).test_width(1000)
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_places_of_digits_are_for_tasks_of_digits(kind):
+  fields = {"positions.kind": kind}
+  if POSITIONS[kind].of_digits:
+    words = refusal("sort", fields)
+    assert f"positions.kind='{kind}'" in words and "choose one of none" in words
+    assert not any(
+      other in words.split("choose")[1]
+      for other in POSITIONS
+      if POSITIONS[other].of_digits
+    )
+  else:
+    untrained.experiment("sort", fields=fields)
+  digits = [name for name in TASKS if TASKS[name]().of_digits]
+  for name in digits:
+    untrained.experiment(name, fields=fields)

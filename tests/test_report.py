@@ -115,7 +115,7 @@ def test_the_page_holds_the_numbers_of_the_rows(root):
   lines = page_lines((root / "report.html").read_text())
   places = values_by_place()
   for line in lines:
-    metric = "edit" if "edit" in line["fold"] else "em"
+    metric = "edit" if "Edit" in line["fold"] else "em"
     test_set = line.get("test set", "equal")
     columns = [name for name in line if name.isdigit() and line[name] != "–"]
     for column, title in zip(columns, line["titles"], strict=True):
@@ -138,9 +138,9 @@ def test_the_page_shows_main_methods_and_what_tells_them_apart(root):
     ("", "abc|x (retrain)"),
     ("", "vanilla width fixed"),
     ("", "vanilla width natural"),
-    ("1 lines with other fields", "vanilla size=9"),
-    ("1 lines on other and hard inputs", "vanilla"),
-    ("1 lines of edit distance, % of the output", "abc|x (retrain)"),
+    ("Variations of config fields (1)", "vanilla size=9"),
+    ("Other and hard inputs (1)", "vanilla"),
+    ("Edit distance, % of the output (1)", "abc|x (retrain)"),
   ]
   # Where no method is a preset's own, nothing is folded.
   (line,) = page_lines(html_report.page("title", ROWS["tuned"]))

@@ -8,18 +8,13 @@ import plain_tasks as plain
 import pytest
 from test_multiply_long import TARGET, TASK, model
 
-from lengthgen_jax.certify import certificate, receptive_fields, running_sums
-from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Position
+from lengthgen_jax.certify import certificate, running_sums
+from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
+from lengthgen_jax.certify.transducer import Contexts, Place
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import certify
 from lengthgen_jax.tasks.multiply_long import RunningSum
 from lengthgen_jax.tasks.packing import KINDS
-
-TAPES = [
-  running_sums.RowTransducer(RunningSum(first, TASK.end))
-  for first in (False, True)
-]
 
 
 def rows(a: str, b: str) -> list[str]:
@@ -35,7 +30,7 @@ def test_a_running_sum_says_the_digits_of_a_row():
     before = "000000"
     for j, row in enumerate(rows(a, b)):
       task = RunningSum(j == 0, TASK.end)
-      state, told = task.initial_state, ""
+      state, text = task.initial_state, ""
       columns = zip("0" + a[::-1] + "0", before + "0", strict=True)
       for place, pair in enumerate(columns):
         digits = tuple(map(int, pair))
@@ -43,117 +38,121 @@ def test_a_running_sum_says_the_digits_of_a_row():
         if place == 6:
           assert task.ends(state, digits)
         state, digit = task.step(state, (digits[0], int(b[-1 - j]), digits[1]))
-        told += str(digit)
-      assert told[1:] == row
+        text += str(digit)
+      assert text[1:] == row
       before = row
 
 
 def test_sums_before_are_all_that_there_can_be_and_no_other():
   """Of one digit a: by brute force over b of four digits."""
-  reached = set()
+  expected = set()
   for a in range(10):
     for value in range(10**4):
-      found = rows(str(a), str(value).zfill(4))
-      reached.add((int(found[2][0]), a, int(found[2][1])))
+      sums = rows(str(a), str(value).zfill(4))
+      expected.add((int(sums[2][0]), a, int(sums[2][1])))
   steps = (
-    Position((2,), False, False),
-    Position((0, 2), False, False),
-    Position((), False, True),
+    Place((2,), False, False),
+    Place((0, 2), False, False),
+    Place((), False, True),
   )
-  contexts = Contexts(TAPES[0], steps)
-  told = np.concatenate(list(contexts.chunks(1000)))
-  assert {tuple(own[1:].tolist()) for own in told} == reached
-  assert len(told) == contexts.count == 10 * len(reached)
+  contexts = Contexts(running_sums.row_transducer(False, TASK.end), steps)
+  chunks = np.concatenate(list(contexts.chunks(1000)))
+  assert {tuple(context[1:].tolist()) for context in chunks} == expected
+  assert len(chunks) == contexts.count == 10 * len(expected)
 
 
 @pytest.fixture(scope="module")
-def surveyed():
-  own = model()
-  return own, running_sums.survey(own.experiment, own.scaffold)
-
-
-def test_nothing_else_changes_what_a_row_says(surveyed):
-  """Whole inputs say what the few digits of their rows' views say."""
-  own, found = surveyed
-  states = States(own.experiment, own.params, found.transducer)
-  widest = max(e.width for examples in found.views.values() for e in examples)
-  parts = own.experiment, own.scaffold, own.params, (widest, 3)
-  gap, count = running_sums.rounding(
-    states, found, certificate.ForwardPass(*parts), 0
+def grid():
+  """A model of grids, and its survey."""
+  grid_model = model()
+  return grid_model, certificate.make_survey(
+    grid_model.experiment, grid_model.scaffold
   )
+
+
+def test_nothing_else_changes_what_a_row_says(grid):
+  """Whole inputs say what the few digits of their rows' contexts say."""
+  grid_model, survey = grid
+  experiment, params = grid_model.experiment, grid_model.params
+  layerwise = LayerwiseLogits(experiment, params, survey.transducer)
+  widest = max(row.width for group in survey.groups for row in group.rows)
+  dense = DenseLogits(experiment, grid_model.scaffold, params, (widest, 3))
+  gap, count = certificate.rounding(layerwise, survey, dense, 0)
   assert gap < 1e-4 and count > 1000
 
 
-def check_context(text: str, transducer, view, example, context) -> None:
+def check_context(text: str, group, context) -> None:
   """The last row of a product's running sums (the first one, if that is what
-  the view is of) has the digits of a context."""
+  the group is of) has the digits of a context."""
   a, b = text.split("*")
-  sums = rows(a, b[-1:] if transducer.task.first else b)
-  last = view.answer_column is None  # the row of `&`
-  before = sums[-1] if last else ["0" * 99, *sums][-2]
-  now, digits = "-" * 99 if last else sums[-1], a[::-1] + "0" * 9
-  for (kind, which, n), value in zip(view.columns((1,)), context, strict=True):
-    place = example.places[n] if n >= 0 else 0
-    held = {"said": now[place - 1], "given": digits[place - 1]}[kind]
-    if which == 2:
-      held = before[place]
-    if which == 1:
-      held = str(value) if last else b[-1 if transducer.task.first else 0]
-    assert held == str(value), (text, kind, which, place)
+  row, field = group.rows[0], group.receptive_field
+  is_end = field.answer_column is None  # the row of `&`
+  sums = rows(a, b if row.tape else b[-1:])
+  before = sums[-1] if is_end else ["0" * 99, *sums][-2]
+  current, digits = "-" * 99 if is_end else sums[-1], a[::-1] + "0" * 9
+  for (kind, operand, number), column in field.columns.items():
+    place, value = row.places[number] if number >= 0 else 0, context[column]
+    if kind == "output":
+      digit = current[place - 1]
+    elif operand == 1:
+      digit = value if is_end else b[0 if row.tape else -1]
+    else:
+      digit = before[place] if operand else digits[place - 1]
+    assert str(digit) == str(value), (text, kind, operand, place)
 
 
-def test_a_context_is_one_of_a_product(surveyed):
-  rng, (_, found) = np.random.default_rng(0), surveyed
-  for contexts, (view, examples) in zip(
-    found.contexts, found.views.items(), strict=True
-  ):
-    own = next(contexts.chunks(5000))
-    for context in rng.choice(own, 3):
-      where = contexts.transducer, view, examples[0], context
-      check_context(running_sums.product_with_context(*where), *where)
+def test_a_context_is_one_of_a_product(grid):
+  rng, (_, survey) = np.random.default_rng(0), grid
+  for group in survey.groups:
+    for context in rng.choice(next(group.contexts.chunks(5000)), 3):
+      text = running_sums.product_with_context(group, context)
+      check_context(text, group, context)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_meet_earlier_digits_of_b_are_refused(kind, monkeypatch):
   """The digit of the row before, seen in a layer whose keys have seen b."""
-  monkeypatch.setattr(receptive_fields, "widths", lambda *_: range(2, 4))
-  own = model(kind)
-  assert running_sums.survey(own.experiment, own.scaffold).cases > 10**4
-  lines = own.scaffold["self"]
+  monkeypatch.setattr(running_sums, "lemma_widths", lambda *_: range(2, 4))
+  grid_model = model(kind)
+  survey = certificate.make_survey(grid_model.experiment, grid_model.scaffold)
+  assert survey.cases > 10**4
+  lines = grid_model.scaffold["self"]
   up = (lines.segment == TARGET) & (lines.intercept[..., 0] < 0)
-  bad = own.scaffold | {"self": lines._replace(valid=lines.valid | up)}
-  with pytest.raises(UsageError, match="beyond the row before"):
-    running_sums.survey(own.experiment, bad)
-  other = dataclasses.replace(own, scaffold=bad)
-  found = certify._certificate(None, other, None)  # other seeds may do
-  assert found["value"] is None and found["verdict"].startswith("not tried: a")
-
-
-def test_products_to_practice_on_have_the_contexts(surveyed):
-  """And are of training sizes: failing ones several times."""
-  random, (_, survey) = np.random.default_rng(0), surveyed
-  tallies, found = [], 0
-  for contexts, (view, examples) in zip(
-    survey.contexts, survey.views.items(), strict=True
-  ):
-    drawn = random.choice(next(contexts.chunks(5000)), 4)
-    for context in drawn:
-      where = contexts.transducer, view, examples[0], context
-      told = running_sums.products(*where, 4, random)
-      found += bool(told)
-      for text in told[:3]:
-        check_context(text, *where)
-        assert len(text.split("*")[1]) == 4
-    thin = [[-1.0, drawn[0].tolist()], [2.0, drawn[1].tolist()]]
-    tallies.append(certificate.Tally(thin=thin))
-  assert found > len(tallies)
-  trained = lambda n: types.SimpleNamespace(
-    data=[types.SimpleNamespace(longest=lambda _: (n, 4))]
+  lines = lines._replace(valid=lines.valid | up)
+  bad = dataclasses.replace(
+    grid_model, scaffold=grid_model.scaffold | {"self": lines}
   )
-  inputs = running_sums.inputs_to_train_on(survey, tallies, trained(4), 0)
+  survey = certificate.make_survey(bad.experiment, bad.scaffold)
+  with pytest.raises(UsageError, match="beyond the row before"):
+    assert survey.groups
+  fields = certify.certify_model(None, bad, None)  # other seeds may do
+  assert fields["value"] is None
+  assert fields["verdict"].startswith("not tried: a")
+
+
+def test_products_to_practice_on_have_the_contexts(grid, monkeypatch):
+  """And are of training sizes: failing ones several times."""
+  rng, (_, survey) = np.random.default_rng(0), grid
+  trained_on = lambda n, m: types.SimpleNamespace(
+    data=[types.SimpleNamespace(bound=lambda _: (n, m))]
+  )
+  tallies, num_made = [], 0
+  for group in survey.groups:
+    contexts = rng.choice(next(group.contexts.chunks(5000)), 4)
+    group = group._replace(rows=group.rows[:1])
+    monkeypatch.setattr(survey, "experiment", trained_on(4, 4))
+    for context in contexts:
+      texts = survey.draw_texts(group, context, 3, rng)
+      num_made += bool(texts)
+      for text in texts:
+        check_context(text, group, context)
+        assert len(text.split("*")[1]) == 4
+    thin = [[-1.0, contexts[0].tolist()], [2.0, contexts[1].tolist()]]
+    tallies.append(certificate.Tally(thin=thin))
+  assert num_made > len(tallies)
+  inputs = certificate.practice_inputs(survey, tallies, 0)
   assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0
   for text in inputs["failing"] + inputs["thin"]:
     assert max(map(len, text.split("*"))) <= 4
-  assert not any(
-    running_sums.inputs_to_train_on(survey, tallies, trained(0), 0).values()
-  )
+  monkeypatch.setattr(survey, "experiment", trained_on(0, 4))
+  assert not any(certificate.practice_inputs(survey, tallies, 0).values())

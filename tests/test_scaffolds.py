@@ -29,15 +29,12 @@ FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
   ("multiply", ALIGNED),
 ]
 
-jitted = jax.jit(scaffold.dense_bias, static_argnums=(0, 2))
+jitted = jax.jit(scaffold.dense_bias, static_argnums=(0, 2, 5))
 
 
-def total(config, own, site, rows, keys, decoding=False):
+def total(config, lines, site, rows, keys, decoding=False):
   """scaffold.dense_bias as an array [N or 1, B, H, T, S]."""
-  if decoding:
-    bias = scaffold.dense_bias(config, own, site, rows, keys, True)
-  else:
-    bias = jitted(config, own, site, rows, keys, None)
+  bias = jitted(config, lines, site, rows, keys, decoding)
   assert not np.isnan(bias.values).any()
   return np.asarray(bias.values)
 
@@ -61,20 +58,24 @@ def windows(name, kind, fields, width, **bias):
   fields = fields | {f"bias.{key}": value for key, value in bias.items()}
   fields = fields | {"bias.kind": "window", "bias.window": width}
   config = untrained.config(name, kind, fields)
-  built = untrained.experiment(name, kind, fields)
-  made = make_scaffold(config, built)
-  return built.task, {site: one_seed(own) for site, own in made.items()}
+  experiment = untrained.experiment(name, kind, fields)
+  return experiment.task, of_seed(make_scaffold(config, experiment), 0)
 
 
-def seen(task, row: int, key, width: int, sides: str):
+def band(size: int, width: int):
+  """Cells [size, size] at most `width` to the left of the diagonal."""
+  distance = np.arange(size)[:, None] - np.arange(size)
+  return (distance >= 0) & (distance <= width)
+
+
+def is_in_window(task, row: int, key, width: int, sides: str):
   """Whether output `row` sees a token (segment, left, right): its own digit's
   tokens (the single digit is every row's) and w beside."""
   segment, left, right = key
   place = (left if task.anchor == "left" else right)[0]
   stride = task.strides[segment]
-  own = range(stride * row, stride * row + max(stride, 1))
-  first = own[0] - width if stride else 0
-  last = own[-1] + (width if sides == "both" else 0)
+  first = stride * row - width if stride else 0
+  last = stride * row + max(stride, 1) - 1 + width * (sides == "both")
   return first <= place <= last
 
 
@@ -82,39 +83,33 @@ def seen(task, row: int, key, width: int, sides: str):
 @pytest.mark.parametrize("name, fields", FORMS)
 def test_windows_are_those_of_plain_loops(name, fields, sides):
   size, width = 5, 1 + (sides == "both")
-  task, made = windows(name, "encoder_decoder", fields, width, sides=sides)
+  task, lines = windows(name, "encoder_decoder", fields, width, sides=sides)
   prompt = tokens(*sizes(task, size))
   target = [(task.target_segment, size + 1)]
   rows, keys = places(tokens(*target)), places(prompt)
   inputs = places(
     tokens((task.target_segment + 1, 1), (task.target_segment, size))
   )
-  bias = total(BiasConfig(), made, "self", rows, inputs)
-  wanted = np.array(
-    [[0 <= i - j <= width for j in range(size + 1)] for i in range(size + 1)]
-  )
-  assert np.array_equal(bias[0, 0, 0] == 0, wanted)
-  read = np.array(
+  bias = total(BiasConfig(), lines, "self", rows, inputs)
+  assert np.array_equal(bias[0, 0, 0] == 0, band(size + 1, width))
+  on_prompt = np.array(
     [
-      [seen(task, i, key, width, sides) for key in prompt]
+      [is_in_window(task, i, key, width, sides) for key in prompt]
       for i in range(size + 1)
     ]
   )
-  cross = total(BiasConfig(), made, "cross", rows, keys)
-  assert np.array_equal(cross[0, 0, 0] == 0, read)
+  cross = total(BiasConfig(), lines, "cross", rows, keys)
+  assert np.array_equal(cross[0, 0, 0] == 0, on_prompt)
   assert np.array_equal(cross[0, 0, 0], cross[0, 0, 1])
   # The same in one sequence, whose row of the delimiter says output 0.
-  task, made = windows(name, "decoder_only", fields, width, sides=sides)
+  task, lines = windows(name, "decoder_only", fields, width, sides=sides)
   whole = [*sizes(task, size), (task.target_segment + 1, 1), *target]
   rows, keys = packed(tokens(*whole))
-  assert set(made) == {"self"}
-  bias = total(BiasConfig(), made, "self", rows, keys)[0, 0, 0] == 0
-  count, length = len(prompt), len(keys.index)
-  wanted = np.array(
-    [[0 <= i - j <= width for j in range(length)] for i in range(length)]
-  )
-  wanted[count:, :count] |= read
-  assert np.array_equal(bias, wanted)
+  assert set(lines) == {"self"}
+  bias = total(BiasConfig(), lines, "self", rows, keys)[0, 0, 0] == 0
+  expected = band(len(keys.index), width)
+  expected[len(prompt) :, : len(prompt)] |= on_prompt
+  assert np.array_equal(bias, expected)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +123,7 @@ def test_a_task_without_places_has_no_window(name):
     assert "\n" not in str(error.value)
 
 
-DRAWN = [
+PICTURES = [
   ("successor", {}, 1, ["xxx..", "xx...", "x...x", "...xx", "..xxx"]),  # $0123
   (  # $+142536
     "addition",
@@ -141,21 +136,21 @@ DRAWN = [
 ]
 
 
-@pytest.mark.parametrize("name, fields, width, picture", DRAWN)
+@pytest.mark.parametrize("name, fields, width, picture", PICTURES)
 def test_windows_look_like_this(name, fields, width, picture):
-  task, made = windows(name, "encoder_decoder", fields, width)
+  task, lines = windows(name, "encoder_decoder", fields, width)
   digits = len(picture) - 1
   rows = places(tokens((task.target_segment, digits + 1)))
   keys = places(tokens(*sizes(task, digits)))
-  bias = total(BiasConfig(), made, "cross", rows, keys)
+  bias = total(BiasConfig(), lines, "cross", rows, keys)
   assert drawing(bias[0, 0, 0]) == picture
 
 
 def test_the_window_of_the_encoder_runs_over_the_whole_source():
   fields = {"bias.windowed_encoder": True}
-  _, made = windows("addition", "encoder_decoder", fields, 1)
+  _, lines = windows("addition", "encoder_decoder", fields, 1)
   keys = places(tokens((0, 3), (1, 2)))
-  bias = total(BiasConfig(), made, "encoder", keys, keys)
+  bias = total(BiasConfig(), lines, "encoder", keys, keys)
   assert drawing(bias[0, 0, 1]) == [
     "..xxx",
     "...xx",
@@ -168,7 +163,7 @@ def test_the_window_of_the_encoder_runs_over_the_whole_source():
 
 # From a scaffold to a bias.
 
-OWN = places(tokens((1, 6)))  # six decoder inputs of one segment
+OUTPUTS = places(tokens((1, 6)))  # six decoder inputs of one segment
 TRIANGLE = np.tri(6, dtype=bool)
 LEAKY = [
   Line(WHOLE, LEFT, 1, 1, 5.0),
@@ -178,15 +173,15 @@ LEAKY = [
 
 
 def of_lines(*lines, transparent=False) -> dict:
-  own = one_seed(shared_lines(lines, 2))
+  lines = one_seed(shared_lines(lines, 2))
   return {
-    "self": own._replace(transparent=np.full((1, 2), transparent)),
-    "cross": own,
+    "self": lines._replace(transparent=np.full((1, 2), transparent)),
+    "cross": lines,
   }
 
 
-def self_bias(own: dict, decoding=False, **how):
-  bias = total(BiasConfig(**how), own, "self", OWN, OWN, decoding)
+def self_bias(lines: dict, decoding=False, **fields):
+  bias = total(BiasConfig(**fields), lines, "self", OUTPUTS, OUTPUTS, decoding)
   assert np.array_equal(bias[0, 0, 0], bias[0, 0, -1])
   return bias[0, 0, 0]
 
@@ -196,7 +191,7 @@ def test_without_a_scaffold_self_attention_alone_is_causal():
   assert np.array_equal(self_bias({}, allow_leak=True) == 0, TRIANGLE)
   padded = places(tokens((0, 6)), tokens((0, 4)))
   for site in ("cross", "encoder"):
-    bias = total(BiasConfig(), {}, site, OWN, padded)[0, :, 0]
+    bias = total(BiasConfig(), {}, site, OUTPUTS, padded)[0, :, 0]
     assert np.all(bias[0] == 0) and np.all(bias[1, :, :4] == 0)
     assert np.all(bias[1, :, 4:] == -INF)
 
@@ -214,11 +209,11 @@ def test_a_leak_shows_only_where_it_is_allowed():
   leaky = of_lines(*LEAKY)
   expected = np.eye(6, dtype=bool) | np.eye(6, k=1, dtype=bool)
   expected[:, 4] = True
-  found = self_bias(leaky, allow_leak=True)
-  assert np.array_equal(found > -INF, expected)
+  bias = self_bias(leaky, allow_leak=True)
+  assert np.array_equal(bias > -INF, expected)
   # While decoding, what would leak does not exist yet.
-  found = self_bias(leaky, allow_leak=True, decoding=True)
-  assert np.array_equal(found > -INF, expected & TRIANGLE)
+  bias = self_bias(leaky, allow_leak=True, decoding=True)
+  assert np.array_equal(bias > -INF, expected & TRIANGLE)
 
 
 def test_scale_multiplies_open_cells_and_soft_cells_stay_behind_causality():
@@ -234,22 +229,22 @@ def test_scale_multiplies_open_cells_and_soft_cells_stay_behind_causality():
   # Padding is never soft.
   padded = places(tokens((0, 6)), tokens((0, 4)))
   config = BiasConfig(closed=-3.0)
-  bias = total(config, of_lines(*LEAKY), "cross", OWN, padded)[0, :, 0]
+  bias = total(config, of_lines(*LEAKY), "cross", OUTPUTS, padded)[0, :, 0]
   assert np.all(bias[0] >= -3.0) and np.all(bias[1, :, 4:] == -INF)
 
 
 def test_matrices_are_cut_to_size_and_causal():
   values = np.random.default_rng(0).normal(size=(1, 2, 8, 9))
-  own = {"self": SiteMatrix(values.astype(np.float32))}
-  bias = total(BiasConfig(), own, "self", OWN, OWN)[0, 0]
+  matrix = {"self": SiteMatrix(values.astype(np.float32))}
+  bias = total(BiasConfig(), matrix, "self", OUTPUTS, OUTPUTS)[0, 0]
   assert np.array_equal(bias[0] > -INF, TRIANGLE)
   np.testing.assert_array_equal(
-    bias[:, TRIANGLE], own["self"].values[0, :, :6, :6][:, TRIANGLE]
+    bias[:, TRIANGLE], matrix["self"].values[0, :, :6, :6][:, TRIANGLE]
   )
   # Some rows of a sequence have their own rows of the matrix.
-  part = OWN.rows(2, 3)
-  few = total(BiasConfig(), own, "self", part, OWN)[0, 0]
-  np.testing.assert_array_equal(few, bias[:, 2:5])
+  part = OUTPUTS.rows(2, 3)
+  rows_bias = total(BiasConfig(), matrix, "self", part, OUTPUTS)[0, 0]
+  np.testing.assert_array_equal(rows_bias, bias[:, 2:5])
 
 
 @pytest.mark.parametrize("name", [name for name in BIASES if name != "file"])
@@ -259,9 +254,9 @@ def test_no_bias_of_the_registry_leaks(name):
     ("decoder_only", {"self"}),
   ):
     config = untrained.config("addition", kind, {"bias.kind": name})
-    made = make_scaffold(config, untrained.experiment("addition", kind))
-    assert set(made) <= sites and bool(made) == (name != "none")
-    assert all(own.leak() is None for own in made.values())
+    lines = make_scaffold(config, untrained.experiment("addition", kind))
+    assert set(lines) <= sites and bool(lines) == (name != "none")
+    assert all(site_lines.leak() is None for site_lines in lines.values())
 
 
 # Training along lines.
@@ -276,51 +271,54 @@ def windowed(width: int, **fields):
     "data.widths": (width,),
   } | fields
   config = untrained.config("addition", "encoder_decoder", fields)
-  built = untrained.experiment("addition", "encoder_decoder", fields)
-  return built, make_scaffold(config, built)
+  experiment = untrained.experiment("addition", "encoder_decoder", fields)
+  return experiment, make_scaffold(config, experiment)
 
 
 def test_training_follows_lines_where_rows_see_few_of_many_keys():
-  built, scaffold = windowed(12)
-  plan = built.sparse_training_plan(scaffold)
+  experiment, lines = windowed(12)
+  plan = experiment.sparse_training_plan(lines)
   assert dict(plan.dense_heads) == {"self": ((),), "cross": ((),)}
-  assert (
-    windowed(4)[0].sparse_training_plan(scaffold) is None
-  )  # five keys, six lines
-  assert built.sparse_training_plan({}) is None
-  told = windowed(12, **{"positions.kind": "alibi"})[0]
-  assert told.sparse_training_plan(scaffold) is None  # it adds to every pair
+  assert experiment.sparse_training_plan({}) is None
+  narrow = windowed(4)[0]  # five keys, six lines
+  assert narrow.sparse_training_plan(lines) is None
+  additive = windowed(12, **{"positions.kind": "alibi"})[0]
+  assert additive.sparse_training_plan(lines) is None
   matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
-  assert built.sparse_training_plan(scaffold | {"cross": matrix}) is None
+  assert experiment.sparse_training_plan(lines | {"cross": matrix}) is None
 
 
 def test_seeds_follow_lines_together():
   """The same heads see everything in all seeds, or every pair is taken."""
-  built, scaffold = windowed(12)
-  copies = jax.tree.map(lambda x: np.concatenate([x, x]), scaffold)
-  one = np.array([[True, False]])
-  both = copies["cross"]._replace(transparent=np.stack([one, one]))
-  plan = built.sparse_training_plan(copies | {"cross": both})
-  assert dict(plan.dense_heads) == {"self": ((),), "cross": ((0,),)}
-  apart = copies["cross"]._replace(transparent=np.stack([one, ~one]))
-  assert built.sparse_training_plan(copies | {"cross": apart}) is None
+  experiment, lines = windowed(12)
+  lines = jax.tree.map(lambda x: np.concatenate([x, x]), lines)
+  first_head = np.array([[True, False]])
+  for second_seed, dense_heads in ((first_head, ((0,),)), (~first_head, None)):
+    transparent = np.stack([first_head, second_seed])
+    cross = lines["cross"]._replace(transparent=transparent)
+    plan = experiment.sparse_training_plan(lines | {"cross": cross})
+    if dense_heads is None:
+      assert plan is None
+    else:
+      assert dict(plan.dense_heads) == {"self": ((),), "cross": dense_heads}
 
 
 def test_a_step_along_lines_is_that_of_all_pairs():
   """With dropout: the loss that training sees, and its gradient."""
-  built, scaffold = windowed(9, **{"model.dropout_rate": 0.3})
-  plan, own = built.sparse_training_plan(scaffold), of_seed(scaffold, 0)
-  params, key = untrained.params(built), jax.random.key(2)
-  batch = untrained.typed(built, "12+34", "99+1", "0+805", width=9)
+  experiment, lines = windowed(12, **{"model.dropout_rate": 0.3})
+  plan, lines = experiment.sparse_training_plan(lines), of_seed(lines, 0)
+  params = untrained.params(experiment)
+  batch = untrained.typed(experiment, "12+34", "99+1", "0+805", width=12)
+  noise = Noise(jax.random.key(2), jnp.arange(len(batch.inputs)))
 
   @functools.partial(jax.jit, static_argnums=0)
-  def step(plan):
-    noise = Noise(key, jnp.arange(len(batch.inputs)))
-    loss = lambda p: built.loss_sum(p, own, batch, "addition", noise, plan)
-    return jax.value_and_grad(loss)(params)
+  def loss_and_gradient(plan):
+    args = lines, batch, "addition", noise, plan
+    return jax.value_and_grad(experiment.loss_sum)(params, *args)
 
+  assert plan is not None
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),
-    step(plan),
-    step(None),
+    loss_and_gradient(plan),
+    loss_and_gradient(None),
   )

@@ -7,12 +7,13 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 
-from lengthgen_jax.certify.transducer import Contexts, Gap, Position, Transducer
+from lengthgen_jax.certify.transducer import Contexts, Gap, Place, Transducer
 from lengthgen_jax.tasks import TASKS
 
-# Live places for which all inputs are few.
-LIVE = {"successor": 4, "addition": 2, "multiply": 3, "parity": 9}
-LIVE |= {"dyck": 9}  # whose outputs are no items
+# Nonzero places for which all inputs are few.
+PLACES = {"successor": 4, "addition": 2, "multiply": 3, "parity": 9}
+PLACES |= {"dyck": 9}  # whose outputs are no items
+by_task = pytest.mark.parametrize("name", PLACES)
 
 
 class Counter(NamedTuple):
@@ -21,237 +22,229 @@ class Counter(NamedTuple):
 
   base: int = 2
   operands: int = 1
-  shared: tuple = ()
+  shared_operands: tuple = ()
   states: tuple = (0, 1, 2, 3)
-  begin: int = 0
+  initial_state: int = 0
+  end: int | None = None
 
   def step(self, state, symbols):
     return state % 3 + 1, (state + symbols[0]) % 2
 
 
-def said(name: str, items):
+def outputs_of(name: str, items):
   """Outputs [N, n] for digits [N, O, n], by integers; n is at most 12."""
   if name == "parity":
     return np.cumsum(items[:, 0], axis=1) % 2
   if name == "dyck":
     names = TASKS[name]().token_names
-    words = [plain.depths(["()"[x] for x in own]) for own in items[:, 0]]
-    return np.array([[names.index(word) for word in own] for own in words])
+    words = [plain.depths(["()"[x] for x in digits]) for digits in items[:, 0]]
+    return np.array([[names.index(x) for x in word] for word in words])
   powers = 10 ** np.arange(items.shape[-1], dtype=np.int64)
   values = (items * powers).sum(axis=-1)
-  if name == "successor":
-    total = values[:, 0] + 1
-  elif name == "addition":
-    total = values[:, 0] + values[:, 1]
-  else:
-    total = values[:, 0] * items[:, 1, 0]
-  return total[:, None] // powers % 10
+  totals = {
+    "successor": lambda: values[:, 0] + 1,
+    "addition": lambda: values[:, 0] + values[:, 1],
+    "multiply": lambda: values[:, 0] * items[:, 1, 0],
+  }
+  return totals[name]()[:, None] // powers % 10
 
 
-def every_input(transducer: Transducer, live: int, zeros: int):
-  """Digits [N, O, live + zeros] of all inputs."""
+def every_input(transducer: Transducer, places: int, padding: int):
+  """Digits [N, O, places + padding] of all inputs."""
   task, long = transducer.task, len(transducer.long)
-  digits = np.indices((task.base,) * (live * long)).reshape(live * long, -1).T
-  items = np.zeros((len(digits), task.operands, live + zeros), int)
-  items[:, transducer.long, :live] = digits.reshape(-1, long, live)
+  count = places * long
+  digits = np.indices((task.base,) * count).reshape(count, -1).T
+  items = np.zeros((len(digits), task.operands, places + padding), int)
+  items[:, transducer.long, :places] = digits.reshape(-1, long, places)
   if transducer.shared:
     items = np.repeat(items, 10, axis=0)
     items[:, transducer.shared[0], 0] = np.arange(len(items)) % 10
   return items
 
 
-def columns(transducer: Transducer, steps, items, outputs):
-  """What inputs have in the columns of steps: [N, columns]."""
-  found = [items[:, operand, 0] for operand in transducer.shared]
-  now = 0
+def place_of_each_column(transducer: Transducer, steps) -> list[tuple]:
+  """("digit" or "output", operand, place) of every column of steps."""
+  columns, place = [("digit", k, 0) for k in transducer.shared], 0
   for step in steps:
     if isinstance(step, Gap):
-      now += step.nonzero_places + step.zeros
+      place += step.nonzero_places + step.padding
       continue
-    found += [items[:, operand, now] for operand in step.reads]
-    found += [outputs[:, now]] * step.has_output
-    now += 1
-  return np.stack(found, axis=1) if found else np.zeros((len(items), 0), int)
+    columns += [("digit", operand, place) for operand in step.operands]
+    columns += [("output", 0, place)] * step.has_output
+    place += 1
+  return columns
 
 
-def random_steps(rng, transducer: Transducer, live: int, zeros: int):
+def contexts_of(transducer: Transducer, steps, items, outputs):
+  """What inputs have in the columns of steps: [N, columns]."""
+  contexts = [
+    outputs[:, place] if kind == "output" else items[:, operand, place]
+    for kind, operand, place in place_of_each_column(transducer, steps)
+  ]
+  return np.array(contexts, int).reshape(len(contexts), len(items)).T
+
+
+def random_steps(rng, transducer: Transducer, places: int, padding: int):
   """Steps over all places, some of which are looked at."""
   steps, unseen = [], [0, 0]
-  for place in range(live + zeros):
-    reads = tuple(o for o in transducer.long if rng.random() < 0.4)
-    says = bool(rng.random() < 0.4)
-    if reads or says:
+  for place in range(places + padding):
+    operands = tuple(o for o in transducer.long if rng.random() < 0.4)
+    has_output = bool(rng.random() < 0.4)
+    if operands or has_output:
       if any(unseen):
         steps.append(Gap(*unseen))
-      steps.append(Position(reads, says, place >= live))
+      steps.append(Place(operands, has_output, place >= places))
       unseen = [0, 0]
     else:
-      unseen[place >= live] += 1
+      unseen[place >= places] += 1
   return steps
 
 
 def listed(contexts: Contexts, size: int):
   chunks = list(contexts.chunks(size))
-  assert all(len(own) == size for own in chunks[:-1])
-  assert all(0 < len(own) <= size for own in chunks)
+  assert all(len(chunk) == size for chunk in chunks[:-1])
+  assert all(0 < len(chunk) <= size for chunk in chunks)
   return np.concatenate(chunks)
 
 
-def whole(context) -> set:
-  return set(map(tuple, np.asarray(context).tolist()))
-
-
-@pytest.mark.parametrize("name", LIVE)
+@by_task
 def test_the_table_says_what_integers_say(name):
   transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(0)
-  items = rng.integers(
-    0, transducer.task.base, (200, transducer.task.operands, 12)
-  )
-  items[::3] = (items[::3] > 0) * (transducer.task.base - 1)  # long carries
-  if transducer.shared:
-    items[:, transducer.shared[0], 1:] = 0
-  items[:, transducer.long, -1] = 0
-  for own, outputs in zip(items, said(name, items), strict=True):
-    (state,) = transducer.begin(
-      own[transducer.shared[0], 0] if transducer.shared else 0
-    )
-    for place, output in enumerate(outputs):
-      moves = {digits: rest for digits, *rest in transducer.table[state]}
-      assert len(moves) == transducer.task.base ** len(transducer.long)
-      found, state = moves[tuple(own[transducer.long, place].tolist())]
-      assert found == output
+  task, long, shared = transducer.task, transducer.long, transducer.shared
+  items = rng.integers(0, task.base, (200, task.operands, 12))
+  items[::3] = (items[::3] > 0) * (task.base - 1)  # long carries
+  if shared:
+    items[:, shared[0], 1:] = 0
+  items[:, long, -1] = 0
+  for digits, outputs in zip(items, outputs_of(name, items), strict=True):
+    shared_digit = digits[shared[0], 0] if shared else 0
+    (state,) = transducer.initial_states(shared_digit)
+    for place, expected in enumerate(outputs):
+      moves = {read: rest for read, *rest in transducer.table[state]}
+      assert len(moves) == task.base ** len(long)
+      output, state = moves[tuple(digits[long, place].tolist())]
+      assert output == expected
 
 
-@pytest.mark.parametrize("name", LIVE)
+@by_task
 def test_contexts_are_exactly_those_that_occur(name):
-  transducer, rng, live = (
-    Transducer(TASKS[name]()),
-    np.random.default_rng(1),
-    LIVE[name],
-  )
-  items = every_input(transducer, live, 2)
-  outputs = said(name, items)
-  met = set()
+  transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(1)
+  items = every_input(transducer, PLACES[name], 2)
+  outputs = outputs_of(name, items)
+  kinds = set()
   for _ in range(12):
-    steps = random_steps(rng, transducer, live, 2)
-    met |= {type(step) for step in steps}
+    steps = random_steps(rng, transducer, PLACES[name], 2)
+    kinds |= {type(step) for step in steps}
     contexts = Contexts(transducer, steps)
-    wanted = whole(columns(transducer, steps, items, outputs))
-    found = listed(contexts, 1 << 20)
-    assert found.dtype == np.uint8 and found.shape[1] == contexts.columns
-    assert len(found) == contexts.count == len(wanted)
-    assert whole(found) == wanted
+    occurring = contexts_of(transducer, steps, items, outputs)
+    expected = np.unique(occurring, axis=0)
+    every = listed(contexts, 1 << 20)
+    assert every.dtype == np.uint8
+    assert len(every) == contexts.count == len(expected)
+    assert every.shape[1] == len(contexts.columns) == expected.shape[1]
+    np.testing.assert_array_equal(np.unique(every, axis=0), expected)
     # In an order that is one whatever comes at once.
-    for size in (1, 7, 1000) if len(found) < 300 else (999,):
-      np.testing.assert_array_equal(listed(contexts, size), found)
-  assert met == {Gap, Position}
+    for size in (1, 7, 1000) if len(every) < 300 else (999,):
+      np.testing.assert_array_equal(listed(contexts, size), every)
+  assert kinds == {Gap, Place}
 
 
-def after_gap(transducer: Transducer, state, live: int, zeros: int) -> set:
+def after_gap(transducer: Transducer, state, places: int, padding: int) -> set:
   """States after all digits that a gap could hold."""
-  own = itertools.product(
-    range(transducer.task.base), repeat=len(transducer.long)
-  )
-  nothing = [(0,) * len(transducer.long)]
+  task, long = transducer.task, transducer.long
+  every = list(itertools.product(range(task.base), repeat=len(long)))
+  zeros = [(0,) * len(long)]
   states = {state}
-  for choices in [list(own)] * live + [nothing] * zeros:
-    reached = set()
-    for (shared, now), digits in itertools.product(states, choices):
-      symbols = [shared] * transducer.task.operands
-      for operand, digit in zip(transducer.long, digits, strict=True):
+  for choices in [every] * places + [zeros] * padding:
+    states_after = set()
+    for (shared, current), digits in itertools.product(states, choices):
+      symbols = [shared] * task.operands
+      for operand, digit in zip(long, digits, strict=True):
         symbols[operand] = digit
-      reached.add((shared, int(transducer.task.step(now, symbols)[0])))
-    states = reached
+      states_after.add((shared, int(task.step(current, symbols)[0])))
+    states = states_after
   return states
 
 
-@pytest.mark.parametrize("name", (*LIVE, "counter"))
+@pytest.mark.parametrize("name", (*PLACES, "counter"))
 def test_a_shortened_gap_does_the_same(name):
   transducer = Transducer(Counter() if name == "counter" else TASKS[name]())
-  first, period = transducer.preperiod_and_period
+  preperiod, period = transducer.preperiod, transducer.period
   if name == "counter":
-    assert (first, period) == (1, 3)
+    assert (preperiod, period) == (1, 3)
   states = list(transducer.table)[:: 1 if len(transducer.table) < 9 else 7]
-  for live, zeros in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
-    short = transducer.shorten(Gap(live, zeros))
-    assert short.zeros == zeros and short.nonzero_places <= live
-    assert short.nonzero_places < first + period
+  for places, padding in itertools.product((0, 1, 2, 3, 4, 5, 9), (0, 2)):
+    gap = Gap(places, padding)
+    short = transducer.shorten(gap)
+    assert short.padding == padding and short.nonzero_places <= places
+    assert short.nonzero_places < preperiod + period
     for state in states:
-      wanted = after_gap(transducer, state, live, zeros)
-      for skip in (Gap(live, zeros), short):
-        assert transducer.moves({state}, skip) == [((), wanted)]
-  if first:  # no shorter gap would do
+      expected = [((), after_gap(transducer, state, places, padding))]
+      for step in (gap, short):
+        assert transducer.moves({state}, step) == expected
+  if preperiod:  # no shorter gap would do
     short, long = (
-      [after_gap(transducer, state, live, 0) for state in transducer.table]
-      for live in (first - 1, first - 1 + period)
+      [after_gap(transducer, state, places, 0) for state in transducer.table]
+      for places in (preperiod - 1, preperiod - 1 + period)
     )
     assert short != long
 
 
-def asked(transducer: Transducer, steps, context):
-  """(shared digit, digits, outputs) of a context, for `realize`."""
-  values, now = list(map(int, context)), 0
-  shared = values.pop(0) if transducer.shared else 0
-  digits, outputs = {}, {}
-  for step in steps:
-    if isinstance(step, Gap):
-      now += step.nonzero_places + step.zeros
-      continue
-    for operand in step.reads:
-      digits[operand, now] = values.pop(0)
-    if step.has_output:
-      outputs[now] = values.pop(0)
-    now += 1
-  assert not values
-  return shared, digits, outputs
+def find_input(transducer: Transducer, steps, context, *args):
+  """Digits [O, places] of an input with a context, or None."""
+  shared, digits, outputs = 0, {}, {}
+  columns = place_of_each_column(transducer, steps)
+  for (kind, operand, place), value in zip(columns, context, strict=True):
+    if kind == "output":
+      outputs[place] = int(value)
+    elif operand in transducer.shared:
+      shared = int(value)
+    else:
+      digits[operand, place] = int(value)
+  return transducer.find_input(shared, digits, outputs, *args)
 
 
-@pytest.mark.parametrize("name", LIVE)
-@pytest.mark.parametrize("drawn", (False, True))
-def test_a_realized_input_has_the_context(name, drawn):
+@by_task
+@pytest.mark.parametrize("is_random", (False, True))
+def test_an_input_that_is_found_has_the_context(name, is_random):
   transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(2)
-  live, size = LIVE[name] + 1, LIVE[name] + 3
+  places = PLACES[name] + 1
   for _ in range(6):
-    steps = random_steps(rng, transducer, live, 2)
+    steps = random_steps(rng, transducer, places, 2)
     contexts = listed(Contexts(transducer, steps), 1 << 20)
-    some = contexts[rng.integers(0, len(contexts), 12)]
-    found = np.stack(
-      [
-        transducer.realize(
-          *asked(transducer, steps, own), size, live, rng if drawn else None
-        )
-        for own in some
-      ]
+    contexts = contexts[rng.integers(0, len(contexts), 12)]
+    args = places + 2, places, rng if is_random else None
+    items = np.stack(
+      [find_input(transducer, steps, x, *args) for x in contexts]
     )
-    assert found.shape[1:] == (transducer.task.operands, size)
-    assert not found[:, transducer.long, live:].any()
-    assert found.min() >= 0 and found.max() < transducer.task.base
-    if transducer.shared:
-      assert not found[:, transducer.shared[0], 1:].any()
-    outputs = said(name, found)
+    assert items.shape[1:] == (transducer.task.operands, places + 2)
+    assert not items[:, transducer.long, places:].any()
+    assert items.min() >= 0 and items.max() < transducer.task.base
+    for operand in transducer.shared:
+      assert not items[:, operand, 1:].any()
+    outputs = outputs_of(name, items)
     np.testing.assert_array_equal(
-      columns(transducer, steps, found, outputs), some
+      contexts_of(transducer, steps, items, outputs), contexts
     )
 
 
 def test_inputs_are_drawn_by_a_generator_alone():
   transducer = Transducer(TASKS["addition"]())
-  steps = [Gap(3, 0), Position((0,), True, False)]
-  wanted = asked(transducer, steps, (4, 5))
-  draw = lambda rng: transducer.realize(*wanted, 6, 4, rng).tolist()
+  steps = [Gap(3, 0), Place((0,), True, False)]
+  draw = lambda rng: find_input(transducer, steps, (4, 5), 6, 4, rng).tolist()
   assert draw(None) == draw(None)
   generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
-  one, same, other = ([draw(g) for _ in range(8)] for g in generators)
-  assert one == same != other
-  assert len(set(map(str, one))) > 4
+  first, same, other = ([draw(rng) for _ in range(8)] for rng in generators)
+  assert first == same != other
+  assert len(set(map(str, first))) > 4
   # Both digits lead to 5: 4 + 1 and, with a carry, 4 + 0.
-  assert {own[1][3] for own in one + other} == {0, 1}
+  assert {items[1][3] for items in first + other} == {0, 1}
 
 
 def test_there_is_no_input_of_a_context_that_cannot_be():
-  transducer = Transducer(TASKS["addition"]())
-  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
+  find = Transducer(TASKS["addition"]()).find_input
+  assert find(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
   # Nothing is carried into the first place; padding is zero.
-  assert transducer.realize(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
-  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 2) is None
-  assert transducer.realize(0, {(0, 2): 1}, {}, 3, 3) is not None
+  assert find(0, {(0, 0): 1, (1, 0): 2}, {0: 3}, 3, 1) is not None
+  assert find(0, {(0, 2): 1}, {}, 3, 2) is None
+  assert find(0, {(0, 2): 1}, {}, 3, 3) is not None

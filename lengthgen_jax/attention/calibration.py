@@ -17,7 +17,7 @@ not try all cases of, and `compact` makes a bias of the rest.
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -201,13 +201,10 @@ def _matrices(
 def calibrate(
   attention: Sequence[MeanAttention], lines: Lines, causal: bool, rule: Rule
 ) -> Selection:
-  """Tests all candidates under all conditions; pure and jittable.
+  """Tests the C candidates by the attention of every condition.
 
-  Args:
-    attention: a MeanAttention for each condition.
-    lines: the C candidates.
-    causal: whether only cells at or before the row count (self-attention).
-    rule: how to measure, keep and value.
+  It is pure and jittable. If causal, only cells at or before the row count
+  (self-attention).
   """
   measured = [_measure(mean, lines, causal, rule) for mean in attention]
   strength, score, is_long = map(jnp.stack, zip(*measured, strict=True))
@@ -276,16 +273,15 @@ def _distinct(strength: jax.Array) -> jax.Array:
 class PlacedTask(Protocol):
   """A task that is a transducer, or a grid: it knows what stands where."""
 
-  axes: int
-  shared_operands: Collection[int]
+  axes: ClassVar[int]
+  segment_axes: ClassVar[tuple[int, ...]]
+  shared_operands: ClassVar[tuple[int, ...]]
 
   @property
   def target_segment(self) -> int: ...
-  @property
-  def segment_axes(self) -> tuple[int, ...]: ...
   def operand_place(
     self, segment: int, left: int, right: int
-  ) -> tuple[int, ...] | None: ...
+  ) -> tuple[int, int] | None: ...
 
 
 def within_reach(
@@ -347,12 +343,7 @@ def outputs_in_first_layer(
 
   The heads that have such a line in the first layer in which any head has it
   have it in layer 0 afterwards. In a later layer its keys have seen the cells
-  before those, and so on to the start.
-
-  Args:
-    selection: of host arrays.
-    lines: the C candidates.
-    target_segment: number of the output's segment.
+  before those, and so on to the start. Runs on the host.
   """
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
@@ -374,14 +365,10 @@ def compact(
   layers: str,
   empty_heads: str,
 ) -> SiteLines:
-  """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K], on the
-  host.
+  """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K].
 
-  Args:
-    lines: the C candidates.
-    selections: a Selection per seed.
-    layers: "each" layer keeps its own lines, or the "last" one's serve all.
-    empty_heads: heads without a line are "transparent" or "closed".
+  With layers "each" a layer keeps its own lines, with "last" that one's serve
+  all. Heads without a line are "transparent" or "closed". Runs on the host.
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])

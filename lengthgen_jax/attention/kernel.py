@@ -109,9 +109,7 @@ def attend(
   context vector; its gradients are zero too.
 
   Args:
-    query_BxHxTxK: queries of T rows.
-    key_BxHxSxK: keys.
-    value_BxHxSxK: values.
+    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: of all heads.
     bias: causal, padding and scaffold terms of one layer.
     tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
     precision: of the matrix products.

@@ -35,7 +35,7 @@ class Temperature(NamedTuple):
   per_head: bool = False
   offset: bool = False
   learned: bool = True
-  value: Callable | None = None
+  value: Callable[..., jax.Array] | None = None
 
 
 scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
@@ -81,7 +81,7 @@ class TemperatureConfig:
   Attributes:
     kind: a name in TEMPERATURES.
     initial: first value of a (s), and its only one if it is not learned.
-    stretch: s, a factor on n; in training another one in 1/s...s (`jittered`).
+    stretch: s, a factor on n; in training there is another one in 1/s...s.
   """
 
   kind: str = "none"
@@ -89,93 +89,60 @@ class TemperatureConfig:
   stretch: float = 1.0
 
 
-def sizes(
-  config: TemperatureConfig, items: jax.Array, visible: jax.Array
-) -> jax.Array | None:
-  """Returns n of a site: `items` or `visible`, whichever the kind counts.
-
-  Args:
-    config: the temperature.
-    items: [B or 1, T or 1] prompt items (source tokens in cross-attention).
-    visible: [B or 1, T or 1] keys up to each row's own.
-
-  Returns:
-    One of them times `config.stretch`, None without a temperature.
-  """
-  size = TEMPERATURES[config.kind].size
-  n = {"": None, "items": items, "visible": visible}[size]
-  return n if n is None or config.stretch == 1.0 else n * config.stretch
-
-
-def by_site(
+def site_sizes(
   config: TemperatureConfig, batch, noise: Noise | None = None
 ) -> dict[str, jax.Array | None]:
-  """Returns n at every attention site of a batch's model.
+  """Returns n at every attention site, [B or 1, T or 1], or None.
 
-  That is the number of the prompt's tokens, or of visible keys.
+  In a decoder-only model n is what the kind counts. Elsewhere self-attention
+  sees no prompt and cross-attention nothing else, so that n is what they see.
+
+  In training n is also multiplied by a factor for each example, log-uniform in
+  1/s...s with s = `config.stretch`, so that training sees n times 1...s². What
+  is learned must hold at every temperature of that range; inputs up to s times
+  as long have theirs in it. Ours; akin to randomized position encodings (Ruoss
+  et al. 2023).
 
   Args:
     config: the temperature.
-    batch: the Batch, of which rows, items and source are read.
-    noise: rng.Noise in training.
+    batch: the Batch, of which rows, prompt_length and source are read.
+    noise: in training.
   """
+  size = TEMPERATURES[config.kind].size
   visible = batch.rows.index[None] + 1
   items = batch.prompt_length[:, None]
   if batch.source is None:
-    site_sizes = {"self": sizes(config, items, visible)}
+    sizes = {"self": visible if size == "visible" else items}
   else:
-    source_size = sizes(config, items, items)
-    decoder_size = sizes(config, visible, visible)
-    site_sizes = {
-      "self": decoder_size,
-      "cross": source_size,
-      "encoder": source_size,
-    }
-  return site_sizes if noise is None else jittered(config, site_sizes, noise)
-
-
-def jittered(
-  config: TemperatureConfig, sizes: dict[str, jax.Array | None], noise: Noise
-) -> dict[str, jax.Array | None]:
-  """Multiplies the sizes of every site by a random factor, for training.
-
-  There is a factor for each example, log-uniform in 1/s...s with s =
-  `config.stretch`, so that training sees n times 1...s². What is learned must
-  hold at every temperature of that range; inputs up to s times as long have
-  theirs in it. Ours; akin to randomized position encodings (Ruoss et al. 2023).
-
-  Args:
-    config: the temperature.
-    sizes: n by site, [B or 1, T or 1], or None.
-    noise: rng.Noise of the examples.
-  """
+    sizes = {"self": visible, "cross": items, "encoder": items}
+  if not size:
+    return dict.fromkeys(sizes)
   if config.stretch == 1.0:
     return sizes
-  draw = noise.fold_in("stretch").draw(
+  sizes = {site: n * config.stretch for site, n in sizes.items()}
+  if noise is None:
+    return sizes
+  exponent = noise.fold_in("stretch").draw(
     lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
   )
-  factor = jnp.exp(draw * jnp.log(config.stretch))
-  return {site: None if n is None else n * factor for site, n in sizes.items()}
+  factor = jnp.exp(exponent * jnp.log(config.stretch))
+  return {site: n * factor for site, n in sizes.items()}
 
 
 def tau(
   config: TemperatureConfig,
   size_BxT: jax.Array | None,
-  a: jax.Array | None,
+  a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns the factor that the scores are multiplied by.
+  """Returns the factor of the scores, [B, H or 1, T, 1] float32, or None.
 
   Args:
     config: the temperature.
-    size_BxT: n, from `sizes`; None without a temperature.
+    size_BxT: n, from `site_sizes`; None without a temperature.
     a, b: the layer's parameters, [] or [H].
-
-  Returns:
-    [B, H or 1, T, 1] float32, or None.
   """
   if size_BxT is None:
     return None
   n = jnp.asarray(size_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
-  value = TEMPERATURES[config.kind].value(n, a, b)
-  return value.swapaxes(1, 2)[..., None]
+  return TEMPERATURES[config.kind].value(n, a, b).swapaxes(1, 2)[..., None]

@@ -1,77 +1,56 @@
 """This module decides by all cases whether a model is right at every length.
 
-See certify.receptive_fields for why finitely many cases suffice. Three things
-remain to be believed: that the few cells which the program's own biases open at
-the widths surveyed are those that it opens (the program reads them off), that
-floating point rounds no more than was measured here on other batch sizes and on
-the dense path, and the lemma.
+See certify.survey for why finitely many cases suffice. Three things remain to
+be believed: that the few cells which the program's own biases open at the sizes
+surveyed are those that it opens (the program reads them off), that floating
+point rounds no more than was measured here on other batch sizes and on the
+dense path, and the lemma.
 """
 
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.lines import SiteLines
-from lengthgen_jax.certify import receptive_fields
-from lengthgen_jax.certify.receptive_fields import ReceptiveField, RowExample
-from lengthgen_jax.certify.states import States
-from lengthgen_jax.certify.transducer import Contexts, Transducer
-from lengthgen_jax.errors import check
+from lengthgen_jax.certify.logits import (
+  DenseLogits,
+  LayerwiseLogits,
+  in_float64,
+)
+from lengthgen_jax.certify.receptive_fields import ReceptiveField
+from lengthgen_jax.certify.running_sums import RunningSumSurvey
+from lengthgen_jax.certify.survey import (
+  RowGroup,
+  Scaffold,
+  SequenceSurvey,
+  Survey,
+)
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import dataset, packing
-from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
-THINNEST_KEPT = 32  # contexts of each view that are kept, by smallest margin
-PASS = 32  # inputs that the whole model computes at once
+THINNEST_KEPT = 32  # contexts of each receptive field kept, by smallest margin
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 ULPS = 2  # the least rounding assumed, in last places of the largest logit
-DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
+RECOMPUTE_FACTOR = 100  # margins below it times the rounding: again in float64
+CERTAIN_FACTOR = 10  # margins below it times the rounding prove nothing
+PRACTICE_INPUTS = 8  # inputs of each failing context to practice on
 
 
-class Survey(NamedTuple):
-  """A Survey is everything that a certificate has to check of a model.
-
-  Attributes:
-    transducer: the Transducer of the task.
-    views: {ReceptiveField: [RowExample, ...]}, those of the smallest sizes
-      first.
-    contexts: the Contexts of every view, in the same order.
-  """
-
-  transducer: Transducer
-  views: dict[ReceptiveField, list[RowExample]]
-  contexts: list[Contexts]
-
-  @property
-  def cases(self) -> int:
-    """Returns the number of contexts of all views."""
-    return sum(contexts.count for contexts in self.contexts)
-
-  def first_views(self, count: int) -> "Survey":
-    """Returns the survey of the first `count` views alone."""
-    views = dict(list(self.views.items())[:count])
-    return self._replace(views=views, contexts=self.contexts[:count])
+def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
+  """Returns the survey of a model, by the form of its task's outputs."""
+  is_grid = experiment.task.axes > 1
+  return (RunningSumSurvey if is_grid else SequenceSurvey)(experiment, scaffold)
 
 
-def survey(experiment: Experiment, scaffold: dict[str, SiteLines]) -> Survey:
-  """Returns the views of a model's rows, and their contexts."""
-  transducer = Transducer(experiment.task)
-  views = receptive_fields.views(experiment, scaffold, transducer)
-  contexts = [Contexts(transducer, view.steps) for view in views]
-  return Survey(transducer, views, contexts)
+# All cases, and their margins.
 
 
 @dataclasses.dataclass
 class Tally:
-  """A Tally counts the right and wrong contexts of a view, so far.
+  """Counts the right and wrong contexts of a receptive field, so far.
 
   Attributes:
     cases, wrong: how many contexts were checked, and how many of them are
@@ -101,19 +80,24 @@ class Tally:
     thinnest = [[float(margins[k]), contexts[k].tolist()] for k in order]
     self.thin = sorted([*self.thin, *thinnest])[:THINNEST_KEPT]
 
+  def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
+    """Returns the kept contexts [n, columns] with margins below a bound."""
+    contexts = [context for margin, context in self.thin if margin < below]
+    return np.array(contexts, np.uint8)
+
 
 def margins(
-  view: ReceptiveField,
+  field: ReceptiveField,
   contexts: np.ndarray,
   logits: jax.Array | np.ndarray,
-  end: int,
+  end: int | None,
 ) -> np.ndarray:
   """Returns the margin of every context: right logit - best wrong one.
 
   Args:
-    view: the view that the contexts belong to.
+    field: the receptive field of the row.
     contexts: [B, columns].
-    logits: [B, V] of the view's row.
+    logits: [B, V] of the row.
     end: id of the end token.
 
   Returns:
@@ -121,8 +105,8 @@ def margins(
   """
   logits = np.array(logits)
   answers = np.full(len(contexts), end)
-  if view.answer_column is not None:
-    answers = contexts[:, view.answer_column].astype(int)
+  if field.answer_column is not None:
+    answers = contexts[:, field.answer_column].astype(int)
   right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
   np.put_along_axis(logits, answers[:, None], -np.inf, 1)
   with np.errstate(invalid="ignore"):
@@ -130,323 +114,238 @@ def margins(
   return np.where(np.isnan(differences), -np.inf, differences)
 
 
-def enumerate_view(
-  states: States,
-  view: ReceptiveField,
-  contexts: Contexts,
-  tally: Tally,
-  skip: int = 0,
+def count_cases(
+  layerwise: LayerwiseLogits, group: RowGroup, tally: Tally, skip: int = 0
 ) -> Iterator[int]:
-  """Adds every chunk from `skip` on to the tally; yields each one's size."""
-  chunks = itertools.islice(contexts.chunks(states.size), skip, None)
-  end = states.transducer.task.end
-  for chunk, logits in states.of_chunks(view, chunks, contexts.count):
-    tally.add(chunk, margins(view, chunk, logits, end))
+  """Adds every chunk of a group's contexts from `skip` on to the tally; yields
+  each one's size."""
+  field, contexts = group.receptive_field, group.contexts
+  chunks = itertools.islice(contexts.chunks(layerwise.size), skip, None)
+  end = layerwise.transducer.task.end
+  for chunk, logits in layerwise.of_chunks(field, chunks, contexts.count):
+    tally.add(chunk, margins(field, chunk, logits, end))
     yield len(chunk)
 
 
-def input_with_context(
-  survey: Survey,
-  view: ReceptiveField,
-  example: RowExample,
-  context: np.ndarray | list[int],
-  nonzero_places: int,
-  rng: np.random.Generator | None = None,
-) -> np.ndarray | None:
-  """Returns an input whose row has a given context.
-
-  Args:
-    survey: the survey that the view is in.
-    view: the view of the row.
-    example: the row, one that has the view.
-    context: values of the view's columns.
-    nonzero_places: how many places may be other than zero.
-    rng: chooses among such inputs; None takes the first.
-
-  Returns:
-    Digits [operands, W], or None where there is no such input.
-  """
-  constraints = values_by_place(survey.transducer, view, example, context)
-  return survey.transducer.realize(
-    *constraints, example.width, nonzero_places, rng
-  )
-
-
-def thinnest_inputs(
-  survey: Survey,
-  view: ReceptiveField,
-  example: RowExample,
-  tally: Tally,
-  dense: "ForwardPass",
-) -> np.ndarray:
-  """Returns digits [n, operands, W] of inputs that have a tally's thinnest
-  contexts at an example."""
-  nonzero_places = dense.experiment.nonzero_places(example.width)
-  realize = lambda context: input_with_context(
-    survey, view, example, context, nonzero_places
-  )
-  return np.stack([realize(context) for _, context in tally.thin])
-
-
-class ForwardPass:
-  """A ForwardPass runs the whole model on whole inputs, as the rest of the
-  program does; what it computes is called the dense path.
-
-  Attributes:
-    experiment: the experiment that the model belongs to.
-    longest: static bound of widths.
-  """
-
-  def __init__(
-    self,
-    experiment: Experiment,
-    scaffold: dict[str, SiteLines],
-    params: dict,
-    longest: int | tuple[int, int],
-    *,
-    mesh: Mesh = SINGLE_DEVICE,
-  ):
-    """Compiles the forward pass of one seed.
-
-    Args:
-      experiment: the experiment that the model belongs to.
-      scaffold: lines of this seed, by site.
-      params: parameters of this seed.
-      longest: static bound of widths.
-      mesh: the devices that inputs are split over.
-    """
-    self.experiment, self.longest = experiment, longest
-    head = experiment.task.name
-    forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(
-      lambda batch: mesh.replicate(forward(mesh.shard_batch(batch)))
-    )
-
-  def __call__(
-    self, items: np.ndarray, width: int | tuple[int, int]
-  ) -> tuple[packing.Batch, np.ndarray]:
-    """Returns (batch, logits [B, T, V]) of inputs [B, operands, W].
-
-    Inputs are computed a few at a time: one program serves for all, whose
-    arrays fit a CPU's cache.
-    """
-    task, kind, count = self.experiment.task, self.experiment.kind, len(items)
-    nonzero_places = self.experiment.nonzero_places(np.asarray(width))
-    lengths = np.broadcast_to(nonzero_places, task.operands)
-    filled = np.concatenate([items, items[-1:].repeat(-count % PASS, 0)])
-    parsed = [(digits, lengths) for digits in filled]
-    batch = dataset.typed_batch(task, kind, parsed, width, self.longest)
-    select = partial(packing.take, jax.device_get(batch))
-    starts = range(0, count, PASS)
-    logits = [
-      self._apply(select(lambda x, n=n: x[n : n + PASS])) for n in starts
-    ]
-    return select(lambda x: x[:count]), np.concatenate(logits)[:count]
+# Rounding.
 
 
 def rounding(
-  states: States, survey: Survey, dense: ForwardPass, seed: int
+  layerwise: LayerwiseLogits, survey: Survey, dense: DenseLogits, seed: int
 ) -> tuple[float, int]:
-  """Measures how far the layer-wise tables and the dense path are apart.
+  """Measures how far layer-wise logits and the dense path are apart.
 
-  The inputs are random, of every width surveyed.
+  The inputs are random; the task is checked on them, too.
 
   Returns:
     (largest difference of a logit, rows compared).
+
+  Raises:
+    UsageError: the task is not what it says it is.
   """
-  compared = {}
-  by_row = {e[:2]: (v, e) for v, group in survey.views.items() for e in group}
-  count = -(-DENSE_ROWS // len(by_row))
-  generator = np.random.default_rng(seed)
-  for width in sorted({width for width, _ in by_row}):
-    items = _random_inputs(generator, dense.experiment, count, width)
-    batch, logits = dense(items, width)
-    check_task(dense.experiment, survey.transducer, items, batch)
-    for row in (row for group, row in by_row if group == width):
-      view, example = by_row[width, row]
-      contexts = _contexts(survey.transducer, view, example, items, batch)
-      compared.setdefault(view, []).append((contexts, logits[:, row]))
-  largest, rows = 0.0, 0
-  for view, parts in compared.items():
+  rng = np.random.default_rng(seed)
+  rows, count = survey.rows_compared()
+  compared: dict[ReceptiveField, list] = {}
+  for size in sorted({row.size for _, row in rows}):
+    items = survey.random_inputs(rng, count, size)
+    batch, logits = dense(items, size)
+    survey.check_task(items, batch, size)
+    for group, row in rows:
+      if row.size == size:
+        field = group.receptive_field
+        contexts = survey.contexts_of(field, row, items, batch)
+        compared.setdefault(field, []).append((contexts, logits[:, row.index]))
+  largest, num_rows = 0.0, 0
+  for field, parts in compared.items():
     contexts, expected = map(np.concatenate, zip(*parts, strict=True))
-    tables = states.logits(view, contexts)
-    largest = float(np.maximum(largest, gap(tables, expected)))  # NaN stays
-    rows += len(contexts)
-  return largest, rows
+    gap = largest_gap(layerwise(field, contexts), expected)
+    largest = float(np.maximum(largest, gap))  # NaN stays
+    num_rows += len(contexts)
+  return largest, num_rows
 
 
-def gap(tables: np.ndarray, dense: np.ndarray) -> float:
+def rounding_of_thinnest(
+  layerwise: LayerwiseLogits,
+  survey: Survey,
+  dense: DenseLogits,
+  tallies: list[Tally],
+) -> tuple[float, int]:
+  """Measures what `rounding` does, on the thinnest contexts of all groups that
+  have inputs of the group's own sizes."""
+  largest, num_rows = 0.0, 0
+  for group, tally in zip(survey.groups, tallies, strict=False):
+    contexts = tally.thin_contexts()
+    items = survey.inputs_with_contexts(group, contexts) if tally.thin else None
+    if items is not None:
+      row = group.rows[0]
+      _, logits = dense(items, row.size)
+      gap = largest_gap(
+        layerwise(group.receptive_field, contexts), logits[:, row.index]
+      )
+      largest = float(np.maximum(largest, gap))
+      num_rows += len(contexts)
+  return largest, num_rows
+
+
+def largest_gap(layerwise: np.ndarray, dense: np.ndarray) -> float:
   """Returns the largest difference of two computations of the same logits.
 
   It is at least a few units in their last place: that two agree to the bit says
   only that both round alike.
   """
   least = ULPS * np.finfo(dense.dtype).eps * np.abs(dense).max()
-  return float(np.maximum(np.abs(tables - dense).max(), least))
+  return float(np.maximum(np.abs(layerwise - dense).max(), least))
 
 
-def _contexts(
-  transducer: Transducer,
-  view: ReceptiveField,
-  example: RowExample,
-  items: np.ndarray,
-  batch: packing.Batch,
-) -> np.ndarray:
-  """Returns the contexts [B, columns] that inputs have at a row."""
-  outputs, first = np.asarray(batch.target), int(batch.first_scored[0])
-  return gather_contexts(
-    transducer,
-    view,
-    example,
-    len(items),
-    digits=lambda operand, place: items[:, operand, max(place, 0)],
-    outputs=lambda place: outputs[:, first + place],
-  )
+def smallest_in_float64(
+  survey: Survey, tallies: list[Tally], params: dict, below: float
+) -> float:
+  """Returns the smallest margin in float64 of contexts thinner than `below`.
 
-
-def gather_contexts(
-  transducer: Transducer,
-  view: ReceptiveField,
-  example: RowExample,
-  count: int,
-  *,
-  digits: Callable[[int, int], np.ndarray],
-  outputs: Callable[[int], np.ndarray],
-) -> np.ndarray:
-  """Returns the contexts [count, columns] that inputs have at a row.
-
-  Args:
-    transducer: the transducer of the view's rows.
-    view: the view of the row.
-    example: the row.
-    count: the number of inputs.
-    digits: function of (operand, place) to the inputs' digits [count]; the
-      place is -1 for a digit that all places share.
-    outputs: function of a place to the right outputs [count].
+  It is inf if there is no such context, -inf if there are too many to tell.
   """
-  contexts = np.zeros((count, len(view.columns(transducer.shared))), np.uint8)
-  for (kind, operand, number), column in view.columns(
-    transducer.shared
-  ).items():
-    place = example.places[number] if number >= 0 else -1
-    contexts[:, column] = (
-      outputs(place) if kind == "said" else digits(operand, place)
-    )
-  return contexts
+  if all(tally.margin >= below for tally in tallies):
+    return float("inf")
+  smallest = float("inf")
+  with jax.enable_x64(True):
+    experiment, params = in_float64(survey.experiment, params)
+    layerwise = LayerwiseLogits(experiment, params, survey.transducer)
+    for group, tally in zip(survey.groups, tallies, strict=False):
+      contexts, field = tally.thin_contexts(below), group.receptive_field
+      if len(contexts) == THINNEST_KEPT:
+        return -float("inf")
+      if len(contexts):
+        logits = layerwise(field, contexts)
+        exact = margins(field, contexts, logits, experiment.task.end)
+        smallest = min(smallest, float(exact.min()))
+  return smallest
 
 
-def values_by_place(
-  transducer: Transducer,
-  view: ReceptiveField,
-  example: RowExample,
-  context: np.ndarray | list[int],
-) -> tuple[int, dict[tuple[int, int], int], dict[int, int]]:
-  """Returns what a context says of the inputs that have it at a row.
+# Inputs on which the model is wrong.
+
+
+def counterexamples(
+  survey: Survey, tallies: list[Tally], dense: DenseLogits, model
+) -> list[str]:
+  """Returns inputs that fail strict exact match, the shortest first.
+
+  Tallies are those of the survey's first groups, or of all; the model is an
+  evaluation.trained.Model.
+  """
+  texts = set()
+  for group, tally in zip(survey.groups, tallies, strict=False):
+    if tally.wrong:
+      texts.update(survey.counterexamples(group, tally.thin, dense, model))
+  return sorted(texts, key=lambda text: (len(text), text))
+
+
+def practice_inputs(
+  survey: Survey, tallies: list[Tally], seed: int
+) -> dict[str, list[str]]:
+  """Returns {"failing", "thin"}: inputs to practice on, as people type them.
+
+  They are no longer than in training, and have failing contexts (several inputs
+  of each) and thin ones.
+  """
+  rng = np.random.default_rng(seed)
+  texts = {"failing": [], "thin": []}
+  for group, tally in zip(survey.groups, tallies, strict=False):
+    for margin, context in tally.thin:
+      name, count = ("failing", PRACTICE_INPUTS) if margin <= 0 else ("thin", 1)
+      texts[name] += survey.draw_texts(group, context, count, rng)
+  return texts
+
+
+# What a certificate says.
+
+
+def verdict(
+  fixed_width: int | None, counted: dict, exact_margin: float
+) -> dict:
+  """Returns the {"value", "verdict"} of what was counted of a model.
 
   Args:
-    transducer: the transducer of the view's rows.
-    view: the view of the row.
-    example: the row.
-    context: values of the view's columns.
+    fixed_width: W of `width=fixed`, None where longer inputs are wider.
+    counted: what was counted and measured: "cases", "complete", "wrong",
+      "margin", "rounding" and "counterexamples".
+    exact_margin: the smallest margin in float64 (see smallest_in_float64).
 
   Returns:
-    The digit that all places share (0 without one), {(operand, place): digit},
-    and {place: output}; see Transducer.realize.
+    value 1 (right for every length), 0 (wrong) or None (undecided), and the
+    verdict in words.
   """
-  shared, digits, outputs = 0, {}, {}
-  for (kind, operand, number), column in view.columns(
-    transducer.shared
-  ).items():
-    value = int(context[column])
-    if number < 0:
-      shared = value
-    elif kind == "said":
-      outputs[example.places[number]] = value
-    else:
-      digits[operand, example.places[number]] = value
-  return shared, digits, outputs
+  every = (
+    f"operands of up to {fixed_width - 1} places"
+    if fixed_width
+    else "every length"
+  )
+  cases, margin = f"{counted['cases']:,} cases", counted["margin"]
+  noise = f"rounding at most {counted['rounding']:.1g}"
+  certain = CERTAIN_FACTOR * counted["rounding"]
+  if counted["wrong"] and (counted["counterexamples"] or margin < -certain):
+    cases = cases if counted["complete"] else f"the first {cases}"
+    shortest = ", ".join(counted["counterexamples"][:3]) or "none of them typed"
+    return {
+      "value": 0,
+      "verdict": f"wrong on {counted['wrong']:,} of {cases}, the shortest:"
+      f" {shortest}; smallest margin {margin:.3g}, {noise}",
+    }
+  # A margin that is no number, or a case that was not checked, proves nothing.
+  all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
+  all_right = all_right and margin > 0 and np.isfinite(margin)
+  if not (all_right and min(margin, exact_margin) >= certain):
+    return {
+      "value": None,
+      "verdict": f"undecided: {cases}, no input is known to fail, but the"
+      f" smallest margin {margin:.3g} is too close to the {noise}",
+    }
+  return {
+    "value": 1,
+    "verdict": f"right for {every}: {cases}, smallest margin {margin:.3g},"
+    f" {noise}",
+  }
 
 
-def check_task(
-  experiment: Experiment,
-  transducer: Transducer,
-  items: np.ndarray,
-  batch: packing.Batch,
-) -> None:
-  """Checks that a task is what it says it is.
-
-  Its answers must be those of its transducer, and every input of its batches
-  must hold the mark, the digit or the output that it is said to hold.
-
-  Args:
-    experiment: the experiment of the task.
-    transducer: the Transducer of the task.
-    items: [B, operands, W] random digits.
-    batch: the batch of these inputs.
-
-  Raises:
-    UsageError: the task is something else.
-  """
-  task, first = experiment.task, int(np.asarray(batch.first_scored)[0])
-  target = np.asarray(batch.target)
-  state = np.full(len(items), task.initial_state)
-  outputs = []
-  for place in range(items.shape[-1]):
-    read = [
-      0 if k in transducer.shared else place for k in range(task.operands)
-    ]
-    symbols = [items[:, k, p] for k, p in enumerate(read)]
-    state, output = task.step(state, symbols)
-    outputs.append(np.asarray(output))
-    check(
-      np.array_equal(outputs[-1], target[:, first + place]),
-      f"certify: {task.name}'s answers are not its transducer's: at place"
-      f" {place} of {items.shape[-1]}",
-    )
-  ids = {"decoder": batch.inputs, "encoder": batch.source}
-  for stack, tokens in receptive_fields.tokens_by_stack(
-    experiment, batch
-  ).items():
-    for i, token in enumerate(tokens):
-      expected = token.which
-      if token.kind == "said":
-        expected = outputs[token.place]
-      elif token.kind == "given":
-        expected = items[:, token.which, max(token.place, 0)]
-      check(
-        (np.asarray(ids[stack])[:, i] == expected).all(),
-        f"certify: {task.name}'s {stack} input {i} of W={items.shape[-1]} is"
-        f" not always the {token.kind} that the task says it holds",
-      )
+def dependencies_in_words(group: RowGroup) -> str:
+  """Returns what the logits of a group's first row depend on, like "a3, y2"."""
+  names, places = [], group.rows[0].places
+  keys = {
+    token.key
+    for _, tokens in group.receptive_field.tokens
+    for token in tokens
+    if token.kind != "mark"
+  }
+  for kind, operand, number in sorted(keys):
+    name = "y" if kind == "output" else "abs"[operand]
+    names.append(f"{name}{places[number]}" if number >= 0 else name)
+  return ", ".join(names) or "nothing"
 
 
-def _random_inputs(
-  generator: np.random.Generator, experiment: Experiment, count: int, width: int
-) -> np.ndarray:
-  """Returns random digits [count, operands, W].
+def rows_in_words(group: RowGroup) -> str:
+  """Returns in words which rows have a receptive field."""
+  first, last = group.rows[0], group.rows[-1]
+  others = len(group.rows) - 1
+  text = f"row {first.place} at W={first.width}"
+  return text + (f" and {others} more up to W={last.width}" if others else "")
 
-  A third of them is uniform, a third is near the base's ends, and a third has
-  long carries.
-  """
-  task = experiment.task
-  shape = (count, task.operands, width)
-  items = generator.integers(0, task.base, shape)
-  ends = (task.base - generator.integers(0, 2, shape)) % task.base
-  kind = generator.integers(0, 3, (count, 1, 1))
-  carries = np.concatenate(
-    [items[:, :1], (task.base - 1 - items[:, :1])], axis=1
-  )[:, : task.operands]
-  flip = generator.random(shape) < 0.1
-  carries = np.where(flip, items, carries)
-  items = np.choose(kind, [items, ends, carries])
-  items[:, :, experiment.nonzero_places(width) :] = 0
-  for operand in task.shared_operands:
-    items[:, operand, 1:] = 0
-  return items.astype(np.int32)
+
+def lines_in_words(
+  experiment: Experiment, scaffold: Scaffold
+) -> dict[str, list[str]]:
+  """Returns the lines of every site, layer and head of a model in words."""
+  phrases = {}
+  for site, lines in scaffold.items():
+    names = experiment.site_segments[site]
+    for n, h in np.ndindex(*np.shape(lines.valid)[:2]):
+      phrases[f"{site} layer {n} head {h}"] = [
+        lines.lines.take((n, h, k)).describe(names)
+        for k in np.flatnonzero(lines.valid[n, h])
+      ]
+  return phrases
 
 
 def checksum(model) -> str:
-  """Returns a checksum of all that a certificate depends on.
+  """Returns a checksum of all that a certificate of a model depends on.
 
   Parameters and scaffold enter by value, beside what the program computes with
   them, and what it runs on.
@@ -461,13 +360,3 @@ def checksum(model) -> str:
     digest.update(jax.tree_util.keystr(path).encode())
     digest.update(np.ascontiguousarray(leaf).tobytes())
   return digest.hexdigest()[:16]
-
-
-def in_float64(experiment: Experiment, params: dict) -> tuple[Experiment, dict]:
-  """Returns the same model in float64; use it under jax.enable_x64."""
-  config = dataclasses.replace(experiment.model.config, dtype="float64")
-  model = experiment.model.clone(config=config)
-  params = jax.tree.map(
-    lambda x: jnp.asarray(np.asarray(x), jnp.float64), params
-  )
-  return dataclasses.replace(experiment, model=model), params

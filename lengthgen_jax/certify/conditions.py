@@ -1,10 +1,14 @@
-"""This module checks the lemma's conditions: what a model must be for a
-certificate."""
+"""This module checks the lemmas' conditions: what a model must be for a
+certificate.
+
+The lemmas are those of certify.survey (one axis) and certify.running_sums.
+"""
 
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
+from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.task import Task
@@ -27,9 +31,9 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
     f"certify: {task.name} is no transducer, its outputs depend on more than"
     " what comes before them; certified are tasks that state themselves as one",
   )
-  sites = ["cross"] * ("cross" in experiment.model.sites) + ["self"]
-  sites += ["encoder"] * bool(config.num_encoder_layers)
-  for site in sites:
+  for site in ("cross", "self", "encoder"):
+    if site not in experiment.model.sites or not num_layers(experiment, site):
+      continue
     check(
       site in scaffold,
       f"certify: {site}-attention has no lines, every key is open; train with"
@@ -42,8 +46,7 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
       f"certify: {site}-attention has a dense bias, which ends somewhere;"
       " calibrate lines instead",
     )
-    depth = config.num_encoder_layers
-    depth = depth if site == "encoder" else config.num_decoder_layers
+    depth = num_layers(experiment, site)
     check(
       len(lines.transparent) in (1, depth),
       f"certify: {site}-attention has lines of {len(lines.transparent)} layers,"
@@ -54,17 +57,17 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
         f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
         " it sees everything; calibrate with calibration.empty_heads=closed"
       )
-  reasons = (
+  settings = (  # whether one is broken, its field, and a value that is not
     (config.temperature.kind != "none", "temperature.kind", "none"),
     (not config.positions.placeless, "positions.kind", "none"),
     (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
     (experiment.bias.allow_leak, "bias.allow_leak", "False"),
   )
-  for wrong, field, wanted in reasons:
+  for is_broken, field, value in settings:
     check(
-      not wrong,
+      not is_broken,
       f"certify: with this run's {field} a row depends on how long the input"
-      f" is, or on what comes later; train with {field}={wanted}"
+      f" is, or on what comes later; train with {field}={value}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
   check(
@@ -79,8 +82,9 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
   )
   if task.axes > 1:
     _check_grid(experiment, scaffold)
-  for site, lines in scaffold.items() if task.axes == 1 else ():
-    _check_pace(task, site, lines)
+  else:
+    for site, lines in scaffold.items():
+      _check_pace(task, site, lines)
 
 
 def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
@@ -102,18 +106,18 @@ def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
   )
   # How many tokens a row advances in each segment; 0 if its size is fixed.
   paces = dict(enumerate(task.strides)) if site != "encoder" else {}
-  whole = max(1, *task.strides) if site == "cross" else 1
+  paces[WHOLE] = max(1, *task.strides) if site == "cross" else 1
   valid = np.asarray(lines.valid)
   for segment, step in zip(
     np.asarray(lines.segment)[valid],
     np.abs(lines.matrix).max((-2, -1), initial=0)[valid],
     strict=True,
   ):
-    pace = whole if segment == WHOLE else paces.get(int(segment), 1)
+    pace = paces.get(int(segment), 1) or 1
     check(
-      step in (0, pace or 1),
+      step in (0, pace),
       f"certify: a line of {site}-attention moves {step} tokens a row, the"
-      f" digits {pace or 1}; calibrate with other calibration.directions",
+      f" digits {pace}; calibrate with other calibration.directions",
     )
 
 
@@ -126,7 +130,6 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
   Raises:
     UsageError: a line does otherwise.
   """
-  task = experiment.task
   check(
     not experiment.model.config.num_encoder_layers,
     "certify: an encoder over the operands of running sums is not covered by"
@@ -136,7 +139,7 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
     names = experiment.site_segments[site]
     valid = np.asarray(lines.valid)
     for line in map(Lines._make, zip(*lines.lines.take(valid), strict=True)):
-      reason = _off_grid(task, site, experiment.kind, *line)
+      reason = _grid_obstacle(experiment, site, line)
       check(
         not reason,
         f"certify: a line of {site}-attention ({line.describe(names)})"
@@ -145,27 +148,27 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
       )
 
 
-def _off_grid(task, site: str, kind: str, row_segment, segment, anchor, m, c):
+def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
   """Returns in words why the lemma does not cover a line; "" if it does."""
+  task = experiment.task
+  row_segment, segment, anchor, m, c = map(np.asarray, line)
   if segment == WHOLE:
     return "counts along the whole sequence"
-  if (
-    site == "self"
-    and kind == "decoder_only"
-    and row_segment != task.target_segment
-  ):
+  has_prompt_rows = site == "self" and experiment.kind == "decoder_only"
+  if has_prompt_rows and row_segment != task.target_segment:
     return "is of a prompt's rows too"
   if m[0, 1] or m[1, 0]:
     return "follows one axis along the other"
   if abs(m[1, 1]) > 1:
     return f"moves {abs(m[1, 1])} digits a digit"
-  fixed = m[0, 0] == 0 and c[0] == 0
+  follows_row, is_fixed = m[0, 0] == 1, m[0, 0] == 0 and c[0] == 0
   if segment == task.target_segment:
-    follows = m[0, 0] == 1 and anchor == LEFT
-    return "" if follows else "does not follow the row"
-  along = 0 <= segment < task.target_segment and task.segment_axes[segment] == 0
-  if not along:  # the whole segment stands at row 0
-    return "" if fixed else "opens in some rows only"
-  if m[0, 0] == 1 and anchor == RIGHT or fixed and anchor == LEFT:
+    is_covered = follows_row and anchor == LEFT
+    return "" if is_covered else "does not follow the row"
+  is_operand = 0 <= segment < task.target_segment
+  if not (is_operand and task.segment_axes[segment] == 0):
+    # The whole segment stands at row 0.
+    return "" if is_fixed else "opens in some rows only"
+  if follows_row and anchor == RIGHT or is_fixed and anchor == LEFT:
     return ""  # it opens the digit of a row, or the mark before all digits
   return "does not follow the row"

@@ -1,47 +1,18 @@
-"""This module reads off what the logits of a row depend on, at every width.
+"""This module reads off what the logits of a row depend on, at one size.
 
-A *view*, or receptive field, is everything that the logits of one row are a
-function of: which states meet which states in which head of which layer and
-with what bias, and which tokens stand at the bottom of it, up to renaming. It
-is read off the open cells of the model's own biases at one width (a Layout),
-from the row down: a row's state after a layer is a function of its state before
-and of the states (not the tokens) at the keys that it sees. Rows of different
-places and widths have the same view where only the numbers of their places
-differ. Finitely many views are all there are:
+The receptive field of a row is everything that its logits are a function of:
+which states meet which states in which head of which layer and with what bias,
+and which tokens stand at the bottom of it, up to renaming. It is read off the
+open cells of the model's own biases at one size (a Layout), from the row down:
+a row's state after a layer is a function of its state before and of the states
+(not the tokens) at the keys that it sees. Rows of different places and sizes
+have the same receptive field where only the numbers of their places differ.
 
-Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
-which one layer can move a place (see `hops`), C the sum of the hops of all
-self- and encoder-attention and of the longest hop of cross-attention, and D =
-2C + marks + slack + g, where g and p are how long an unseen gap must be to
-forget how long it is, and the period at which it does (certify.transducer). Let
-T be the period of the index, 1 without one. Then every row at every width W > 3
-(D + T·p) has the view, and the reachable contexts, of a row at a smaller width.
-
-Proof. Every input has a place: an output's is that of the token its row must
-say, a digit's its own. Along a line, the place of the key is ± the row's place,
-or 0, or their mirror image W - ..., plus a constant that is at most the hop. A
-path down from row i takes self-attention hops, at most one cross-attention hop,
-then encoder hops; so every place met is within C of 0, i, W - i or W. Call
-these four the anchors. Whether a cell is open, which of two inputs comes first
-and whether a place is padding are comparisons of two places met, or of one with
-an end of its segment, up to marks and slack. While neighboring anchors are more
-than D apart, such comparisons between their neighborhoods do not depend on how
-far, and the unseen places between them are more than g, so contexts do not
-depend on how many they are modulo p. If W > 3 (D + T·p), one of the gaps min(i,
-W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is the first,
-both of its copies): it stays above D, so no comparison changes; indices move by
-multiples of T and keep their phase; unseen gaps by multiples of p, and keep
-their contexts. Repeat until W <= 3 (D + T·p). So the views of all widths up to
-there are the views of all widths. At width=fixed there is one width, and
-nothing to prove.
-
-A context holds the true outputs of earlier places, as in teacher forcing:
-greedy decoding shows the same until its first error, and a first error is an
-error in a context.
+Which sizes have to be read so that none is missing is said by the lemmas of
+certify.survey and certify.running_sums.
 """
 
 import itertools
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -49,135 +20,139 @@ import jax
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
-from lengthgen_jax.certify.transducer import Gap, Position, Transducer
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
+from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset, packing
-from lengthgen_jax.tasks.task import Task
 
-MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
-WIDTH_MULTIPLE = 32  # arrays are padded to it: one program serves many widths
+# What the operands of an input are padded to: W, or (N, M) of a grid.
+Size = int | tuple[int, int]
+Cells = dict[tuple[str, str, int, int], tuple]
 
 
 class Token(NamedTuple):
-  """A Token says what an input of the model holds, without its value.
+  """What an input of the model holds, without its value.
 
   Attributes:
-    kind: "mark" (always the same token), "given" (a digit of an operand) or
-      "said" (an output).
-    which: the mark's id, the operand's number, 0 for an output.
+    kind: "mark" (always the same token), "digit" or "output"; "outside" for a
+      digit that a proof leaves out.
+    id: the token's id of a mark, the operand of a digit, 0 for an output.
     place: the place of the digit or output, -1 for a digit that all places
-      share; in a view, its number among the view's places.
-    phase: the input's index mod T.
+      share; in a receptive field, its number among the row's places.
+    phase: the input's index modulo the period of a cyclic index.
   """
 
   kind: str
-  which: int
+  id: int
   place: int
   phase: int
 
   @property
-  def key(self) -> tuple:
-    """The key (kind, which, place) says whose value the input holds."""
-    return self.kind, self.which, self.place
+  def key(self) -> Key:
+    """The key of the token's value among a context's columns."""
+    return self.kind, self.id, self.place
 
 
 class Layout(NamedTuple):
-  """A Layout is all that views are read off at one width.
+  """All that the receptive fields of one tape are read off.
 
-  A stack is "encoder" or "decoder".
+  A tape is a run of outputs that one transducer writes. A stack is "encoder" or
+  "decoder".
 
   Attributes:
-    width: W.
-    nonzero_places: how many places may be other than zero.
+    transducer: the Transducer of the tape's outputs.
+    tape: number of the tape.
+    size: what the input is padded to.
+    width: how many places the tape has.
+    nonzero_places: how many of them may be other than zero.
+    depth: how many layers each stack has.
     tokens: the Token of every input, by stack.
-    cells: (stack, site, layer, row) -> ((key, bias by head), ...).
-    rows: (row, place) of every output; the end token's place is W.
-    size: what the input is padded to: W, or (N, M) of a grid.
+    places: {row: place of the output that it must say}, the rows of the tape;
+      the end token's place is the width.
+    cells: {(stack, site, layer, row): ((key, bias by head), ...)}, the open
+      cells of every row.
   """
 
+  transducer: Transducer
+  tape: int
+  size: Size
   width: int
   nonzero_places: int
+  depth: dict[str, int]
   tokens: dict[str, list[Token]]
-  cells: dict[tuple[str, str, int, int], tuple]
-  rows: list[tuple[int, int]]
-  size: int | tuple[int, int]
+  places: dict[int, int]
+  cells: Cells = {}
+
+  def open_keys(self, stack: str, layer: int, row: int) -> tuple[tuple, tuple]:
+    """Returns a row's open cells in a layer, of self- and cross-attention."""
+    if stack == "encoder":
+      return self.cells[stack, "encoder", layer, row], ()
+    cross_keys = self.cells.get((stack, "cross", layer, row), ())
+    return self.cells[stack, "self", layer, row], cross_keys
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def batch_and_biases(
-  experiment: Experiment,
-  scaffold: dict[str, SiteLines],
-  width: jax.Array,
-  longest: int | tuple[int, int],
-) -> tuple[packing.Batch, dict[str, jax.Array]]:
-  """Returns a batch of one example at a width, and its dense biases by site."""
-  task = experiment.task
-  batch = dataset.test_batch(
-    task,
-    experiment.kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    np.zeros(1, np.int32),
-    experiment.nonzero_places(width),
-    width,
-    longest,
-    (),
-  )
-  sites = experiment.sites(scaffold, batch)
-  return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
+class Node(NamedTuple):
+  """What a row's state after a layer is computed from.
+
+  States are numbered by the inputs of their stack that the receptive field has.
+
+  Attributes:
+    previous: the row's state before the layer.
+    self_keys: ((state, bias by head), ...) that self-attention sees.
+    cross_keys: ((state, bias by head), ...) that cross-attention sees.
+  """
+
+  previous: int
+  self_keys: tuple
+  cross_keys: tuple
 
 
-def layout(
-  experiment: Experiment,
-  scaffold: dict[str, SiteLines],
-  width: int,
-  longest: int,
-) -> Layout:
-  """Returns tokens and open cells at a width, by the program's own biases."""
-  arrays = batch_and_biases(experiment, scaffold, np.int32(width), longest)
-  batch, biases = jax.tree.map(np.asarray, arrays)
-  tokens = tokens_by_stack(experiment, batch)
-  scored = np.flatnonzero(batch.weight[0] > 0)
-  rows = [(int(row), int(batch.rows.left[0, row, 0])) for row in scored]
-  cells = open_cells(experiment, tokens, biases)
-  return Layout(
-    width, experiment.nonzero_places(width), tokens, cells, rows, width
-  )
+class ReceptiveField(NamedTuple):
+  """Everything that the logits of a row are a function of.
+
+  Attributes:
+    transducer: the Transducer of the outputs.
+    tokens: ((stack, tokens), ...): by stack, the Token of every input.
+    layers: ((stack, layer, nodes), ...) from the bottom up; nodes are pairs of
+      a number among the stack's inputs and its Node; the last one is the row.
+    steps: the neighborhood: the places whose digits or outputs the row depends
+      on, and the gaps between them (certify.transducer).
+    answer_column: the column of the contexts that holds what the row must say;
+      None where that is the end token.
+  """
+
+  transducer: Transducer
+  tokens: tuple
+  layers: tuple
+  steps: tuple[Step, ...]
+  answer_column: int | None
+
+  @property
+  def columns(self) -> dict[Key, int]:
+    """The column of its contexts that holds each value; see Transducer."""
+    return self.transducer.columns(self.steps)
 
 
-def tokens_by_stack(
-  experiment: Experiment, batch: packing.Batch
-) -> dict[str, list[Token]]:
-  """Returns {stack: Token of every input} of a batch of like examples."""
-  tokens = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
-  if batch.source is not None:
-    right = experiment.model.config.positions.source_anchor == "right"
-    source = batch.source, batch.source_keys
-    tokens["encoder"] = _tokens(experiment, *source, right)
-  return tokens
+class Row(NamedTuple):
+  """A row at one size.
 
+  Attributes:
+    size: what the input is padded to.
+    width: how many places its tape has.
+    tape: number of the row's tape.
+    index: index of the row in the decoder.
+    place: the place of the output that it must say; for the end token, the
+      width.
+    places: the places that its receptive field numbers, in order.
+  """
 
-def open_cells(
-  experiment: Experiment,
-  tokens: dict[str, list[Token]],
-  biases: dict[str, np.ndarray],
-) -> dict[tuple[str, str, int, int], tuple]:
-  """Returns the open cells of a Layout from the dense biases by site."""
-  cells = {}
-  for site, values in biases.items():
-    stack = "encoder" if site == "encoder" else "decoder"
-    layers = depths(experiment)[stack]
-    for n in range(layers):
-      bias = values[n if len(values) > 1 else 0]  # [H, T, S]
-      rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
-      by_head = map(tuple, bias[:, rows, keys].T.tolist())
-      seen = list(zip(keys.tolist(), by_head, strict=True))
-      ends = np.searchsorted(rows, np.arange(len(tokens[stack]) + 1)).tolist()
-      for row, (start, end) in enumerate(itertools.pairwise(ends)):
-        cells[stack, site, n, row] = tuple(seen[start:end])
-  return cells
+  size: Size
+  width: int
+  tape: int
+  index: int
+  place: int
+  places: tuple[int, ...]
 
 
 def depths(experiment: Experiment) -> dict[str, int]:
@@ -189,8 +164,80 @@ def depths(experiment: Experiment) -> dict[str, int]:
   }
 
 
-def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
-  """Returns what every input of a stack holds."""
+def num_layers(experiment: Experiment, site: str) -> int:
+  """Returns how many layers have an attention site."""
+  return depths(experiment)["encoder" if site == "encoder" else "decoder"]
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def batch_and_biases(
+  experiment: Experiment,
+  scaffold: dict[str, SiteLines],
+  size: jax.Array | np.ndarray,
+  longest: Size,
+) -> tuple[packing.Batch, dict[str, Array]]:
+  """Returns a batch of one example of a size, and its dense biases by site.
+
+  The biases are those that the program itself adds: [N or 1, H, T, S]. One
+  compiled program serves all sizes up to `longest`.
+  """
+  task = experiment.task
+  batch = dataset.test_batch(
+    task,
+    experiment.kind,
+    next(iter(task.test_sets)),
+    jax.random.key(0),
+    np.zeros(1, np.int32),
+    experiment.nonzero_places(size),
+    size,
+    longest,
+    (),
+  )
+  sites = experiment.sites(scaffold, batch)
+  return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
+
+
+def open_cells(
+  experiment: Experiment,
+  tokens: dict[str, list[Token]],
+  biases: dict[str, np.ndarray],
+) -> Cells:
+  """Returns the open cells of a Layout from the dense biases by site."""
+  cells = {}
+  for site, values in biases.items():
+    stack = "encoder" if site == "encoder" else "decoder"
+    for layer in range(num_layers(experiment, site)):
+      bias = values[layer if len(values) > 1 else 0]  # [H, T, S]
+      rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
+      by_head = map(tuple, bias[:, rows, keys].T.tolist())
+      open_keys = list(zip(keys.tolist(), by_head, strict=True))
+      ends = np.searchsorted(rows, np.arange(len(tokens[stack]) + 1)).tolist()
+      for row, (start, end) in enumerate(itertools.pairwise(ends)):
+        cells[stack, site, layer, row] = tuple(open_keys[start:end])
+  return cells
+
+
+def tokens_by_stack(
+  experiment: Experiment, batch: packing.Batch
+) -> dict[str, list[Token]]:
+  """Returns the Token of every input of a batch of like examples, by stack.
+
+  The task's outputs have one axis.
+  """
+  stacks = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
+  if batch.source is not None:
+    assert batch.source_keys is not None
+    from_right = experiment.model.config.positions.source_anchor == "right"
+    source = batch.source, batch.source_keys
+    stacks["encoder"] = _tokens(experiment, *source, from_right)
+  return stacks
+
+
+def _tokens(
+  experiment: Experiment, ids, keys: Coordinates, from_right: bool
+) -> list[Token]:
+  """Returns the Token of every input of a stack; cyclic indices count from the
+  last input or from the first."""
   task = experiment.task
   period = experiment.model.config.positions.cyclic_period or 1
   index = keys.index_right()[0] if from_right else keys.index
@@ -199,320 +246,94 @@ def _tokens(experiment, ids, keys, from_right: bool) -> list[Token]:
     left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
     phase = int(index[i]) % period
     if segment == task.target_segment and ids[0, i] != task.end:
-      tokens.append(Token("said", 0, left, phase))
+      tokens.append(Token("output", 0, left, phase))
     elif 0 <= segment < task.target_segment and (
-      held := task.operand_place(int(segment), left, right)
+      operand_place := task.operand_place(int(segment), left, right)
     ):
-      operand, place = held
+      operand, place = operand_place
       place = -1 if operand in task.shared_operands else place
-      tokens.append(Token("given", operand, place, phase))
+      tokens.append(Token("digit", operand, place, phase))
     else:
       tokens.append(Token("mark", int(ids[0, i]), -1, phase))
   return tokens
 
 
-class Node(NamedTuple):
-  """A Node is a row's state after a layer, and what it is computed from.
-
-  Attributes:
-    previous: the row's state before the layer, by its number among the stack's
-      inputs that the view has.
-    self_keys: ((state, bias by head), ...) that self-attention sees.
-    cross_keys: ((state, bias by head), ...) that cross-attention sees.
-  """
-
-  previous: int
-  self_keys: tuple
-  cross_keys: tuple
-
-
-class ReceptiveField(NamedTuple):
-  """A view: everything that the logits of a row are a function of.
-
-  Attributes:
-    tokens: ((stack, tokens), ...): by stack ("encoder", "decoder"), the Token
-      of every input met.
-    layers: ((stack, layer, nodes), ...) from the bottom up; nodes are pairs of
-      a number among the stack's inputs and its Node; the last one is the row.
-    steps: the neighborhood: the places whose digits or outputs the row depends
-      on, and the gaps between them (certify.transducer).
-    answer_column: the column of the contexts that holds what the row must say;
-      None where that is the end token.
-    first: on a grid, whether the row is in the grid's first line of outputs,
-      which has no sum before it and so other contexts.
-  """
-
-  tokens: tuple
-  layers: tuple
-  steps: tuple
-  answer_column: int | None
-  first: bool = False
-
-  def columns(self, shared: tuple[int, ...]) -> dict[tuple[str, int, int], int]:
-    """Returns the column of the contexts by a Token's key.
-
-    Args:
-      shared: the operands of one digit, which all places share.
-    """
-    keys = [("given", operand, -1) for operand in shared]
-    places = [step for step in self.steps if isinstance(step, Position)]
-    for number, step in enumerate(places):
-      keys += [("given", operand, number) for operand in step.reads]
-      keys += [("said", 0, number)] * step.has_output
-    return {key: column for column, key in enumerate(keys)}
-
-
-class RowExample(NamedTuple):
-  """A RowExample is a row that has a certain view.
-
-  Attributes:
-    width: W.
-    row: position of the row in the decoder.
-    place: the place of the output that it must say; W is the end token's.
-    places: the places that matter, in order.
-    size: what the input is padded to: W, or (N, M) of a grid.
-  """
-
-  width: int
-  row: int
-  place: int
-  places: tuple[int, ...]
-  size: int | tuple[int, int]
-
-
-def view(
-  experiment: Experiment,
-  transducer: Transducer,
-  row_layout: Layout,
-  row: int,
-  place: int,
-) -> tuple[ReceptiveField, RowExample]:
-  """Returns the (ReceptiveField, Example) of a row.
-
-  Args:
-    experiment: the experiment that the model belongs to.
-    transducer: the Transducer of its task.
-    row_layout: the layout of the row's width.
-    row: position of the row.
-    place: the place of the output that the row must say.
-  """
-  depth = depths(experiment)
-  need = {("decoder", depth["decoder"]): {row}}
-  order = [("decoder", n) for n in range(depth["decoder"], 0, -1)]
-  order += [("encoder", n) for n in range(depth["encoder"], 0, -1)]
-  for stack, n in order:
-    below = need.setdefault((stack, n - 1), set())
-    memory = need.setdefault(("encoder", depth["encoder"]), set())
-    for i in need.get((stack, n), ()):
-      self_keys, cross_keys = _open_keys(row_layout, stack, n, i)
+def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
+  """Returns the receptive field of a row of the decoder, and the Row."""
+  depth, place = layout.depth, layout.places[index]
+  # {(stack, layer): rows whose states after the layer are needed}.
+  needed = {("decoder", depth["decoder"]): {index}}
+  downward = [("decoder", n) for n in range(depth["decoder"], 0, -1)]
+  downward += [("encoder", n) for n in range(depth["encoder"], 0, -1)]
+  for stack, n in downward:
+    below = needed.setdefault((stack, n - 1), set())
+    encoded = needed.setdefault(("encoder", depth["encoder"]), set())
+    for i in needed.get((stack, n), ()):
+      self_keys, cross_keys = layout.open_keys(stack, n - 1, i)
       below |= {i} | {key for key, _ in self_keys}
-      memory |= {key for key, _ in cross_keys}
+      encoded |= {key for key, _ in cross_keys}
   inputs = {
-    stack: sorted(need.get((stack, 0), ())) for stack in ("encoder", "decoder")
+    stack: sorted(needed.get((stack, 0), ()))
+    for stack in ("encoder", "decoder")
   }
-  number = {
-    stack: {i: k for k, i in enumerate(dependencies)}
-    for stack, dependencies in inputs.items()
+  numbers = {
+    stack: {i: number for number, i in enumerate(indices)}
+    for stack, indices in inputs.items()
   }
   layers = []
-  for stack, n in reversed(order):
-    dependencies, below = number["encoder"], number[stack]
+  for stack, n in reversed(downward):
+    number, encoder_number = numbers[stack], numbers["encoder"]
     nodes = []
-    for i in sorted(need.get((stack, n), ())):
-      self_keys, cross_keys = _open_keys(row_layout, stack, n, i)
-      renamed = Node(
-        below[i],
-        tuple((below[key], bias) for key, bias in self_keys),
-        tuple((dependencies[key], bias) for key, bias in cross_keys),
+    for i in sorted(needed.get((stack, n), ())):
+      self_keys, cross_keys = layout.open_keys(stack, n - 1, i)
+      node = Node(
+        number[i],
+        tuple((number[key], bias) for key, bias in self_keys),
+        tuple((encoder_number[key], bias) for key, bias in cross_keys),
       )
-      nodes.append((below[i], renamed))
+      nodes.append((number[i], node))
     if nodes:  # an encoder that no row sees has none
       layers.append((stack, n, tuple(nodes)))
   tokens = {
-    s: [row_layout.tokens[s][i] for i in dependencies]
-    for s, dependencies in inputs.items()
+    stack: [layout.tokens[stack][i] for i in indices]
+    for stack, indices in inputs.items()
   }
-  steps, answer, places = _steps(transducer, row_layout, tokens, place)
-  renamed = tuple(
-    (s, tuple(t._replace(place=places.get(t.place, -1)) for t in dependencies))
-    for s, dependencies in tokens.items()
+  places, steps, answer_column = _neighborhood(layout, tokens, place)
+  number = {current: k for k, current in enumerate(places)}
+  rename = lambda token: token._replace(place=number.get(token.place, -1))
+  renamed = tuple((stack, tuple(map(rename, x))) for stack, x in tokens.items())
+  field = ReceptiveField(
+    layout.transducer, renamed, tuple(layers), steps, answer_column
   )
-  dependencies = ReceptiveField(renamed, tuple(layers), steps, answer)
-  return dependencies, RowExample(
-    row_layout.width, row, place, tuple(places), row_layout.size
-  )
+  size = layout.size, layout.width, layout.tape
+  return field, Row(*size, index, place, places)
 
 
-def _open_keys(row_layout: Layout, stack: str, n: int, i: int):
-  """Returns a row's open cells in a layer, of self- and of cross-attention."""
-  if stack == "encoder":
-    return row_layout.cells[stack, "encoder", n - 1, i], ()
-  cross_keys = row_layout.cells.get((stack, "cross", n - 1, i), ())
-  return row_layout.cells[stack, "self", n - 1, i], cross_keys
-
-
-def _steps(
-  transducer: Transducer, row_layout: Layout, tokens: dict, place: int
-):
-  """Returns the places that matter.
-
-  Returns:
-    The places as steps; the column of what the row must say, None for the end
-    token; and {place: its number}.
-  """
-  width, nonzero_places = row_layout.width, row_layout.nonzero_places
-  reads, outputs = {}, set()
-  for token in (*tokens["encoder"], *tokens["decoder"]):
-    if token.kind == "given" and token.which not in transducer.shared:
-      reads.setdefault(token.place, set()).add(token.which)
-    if token.kind == "said":
+def _neighborhood(
+  layout: Layout, tokens: dict[str, list[Token]], place: int
+) -> tuple[tuple[int, ...], tuple[Step, ...], int | None]:
+  """Returns the places that tokens hold and that a row must say, the steps over
+  them, and the column of what it must say (None for the end token)."""
+  transducer = layout.transducer
+  operands, outputs = {}, {place} if place < layout.width else set()
+  for token in itertools.chain(*tokens.values()):
+    if token.kind == "digit" and token.id not in transducer.shared:
+      operands.setdefault(token.place, set()).add(token.id)
+    if token.kind == "output":
       outputs.add(token.place)
-  places = sorted(set(reads) | outputs | ({place} if place < width else set()))
-  steps, answer, columns, after = [], None, len(transducer.shared), 0
+  places = tuple(sorted(set(operands) | outputs))
+  steps, next_place = [], 0
   for current in places:
-    if current > after:
-      zeros = max(current - max(after, nonzero_places), 0)
-      steps.append(transducer.shorten(Gap(current - after - zeros, zeros)))
-    operands = tuple(sorted(reads.get(current, ())))
-    says = current in outputs or current == place
-    steps.append(Position(operands, says, current >= nonzero_places))
-    columns += len(operands) + says
-    if current == place:
-      answer = columns - 1
-    after = current + 1
-  return tuple(steps), answer, {p: k for k, p in enumerate(places)}
-
-
-def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
-  """Returns how far lines of a site can move a place along the last axis.
-
-  That is the intercept, and what a place is not counted by: in self-attention
-  the key that holds an output is the row that must say the next one; in one
-  sequence a prompt's row, too, says the token after its own; lines over the
-  whole sequence count marks; of interleaved operands a place is two tokens.
-
-  Returns:
-    [N or 1] the most of every layer's lines.
-  """
-  task = experiment.task
-  c = lines.intercept[..., -1]
-  packed = site == "self" and experiment.kind == "decoder_only"
-  whole, outputs = lines.segment == WHOLE, lines.segment == task.target_segment
-  hop = np.abs(c) + packed
-  if site != "self" and 2 in task.strides:
-    hop = (hop + 1) // 2 + 1
-  if site == "self":
-    left = lines.anchor == LEFT
-    hop = np.where(outputs, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
-  if site != "self" or packed:
-    between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
-    hop = np.where(whole, np.abs(c) + between, hop)
-  hop = np.where(lines.valid, hop, 0)
-  return hop.reshape(len(hop), -1).max(axis=1, initial=0)
-
-
-def marks(task: Task) -> int:
-  """Returns how many tokens of a sequence are no places.
-
-  These are the tokens of the prompt whose number does not grow with the width,
-  the start token and the end token.
-  """
-  size = lambda width: task.prompt_size(width)
-  return 2 + 2 * size(1) - size(2)
-
-
-def context_radius(
-  experiment: Experiment, scaffold: dict[str, SiteLines]
-) -> int:
-  """Returns the lemma's C: how far from an anchor a row's view extends."""
-  total = 0
-  for site, lines in scaffold.items():
-    hop = hops(experiment, site, lines)
-    depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
-    if site == "cross":
-      total += int(hop.max(initial=0))
-    else:
-      total += int(hop.sum() if len(hop) > 1 else depth * hop[0])
-  return total
-
-
-def widths(
-  experiment: Experiment, scaffold: dict[str, SiteLines], transducer: Transducer
-) -> range:
-  """Returns the widths whose views are the views of all widths."""
-  if experiment.fixed_width is not None:
-    return range(experiment.fixed_width, experiment.fixed_width + 1)
-  task = experiment.task
-  first, period = transducer.preperiod_and_period
-  period *= experiment.model.config.positions.cyclic_period or 1
-  distance = (
-    2 * context_radius(experiment, scaffold) + marks(task) + task.slack + first
-  )
-  return range(task.natural_width(1), 3 * (distance + period) + 1)
-
-
-def check_size(
-  experiment: Experiment,
-  scaffold: dict[str, SiteLines],
-  longest: int | tuple[int, int],
-) -> None:
-  """Checks, before a survey begins, that the largest size's biases can be held.
-
-  Raises:
-    UsageError: they have too many cells; it names the line that reaches
-      farthest.
-  """
-  cells = 0
-  for site, (rows, keys) in experiment.site_sizes(longest).items():
-    if site in scaffold:
-      depth = depths(experiment)["encoder" if site == "encoder" else "decoder"]
-      cells += depth * experiment.model.config.num_heads * rows * keys
-  if cells <= MAX_CELLS:
-    return
-  farthest = (-1, "")
-  for site, lines in scaffold.items():
-    c = np.where(lines.valid[..., None], lines.intercept, 0)
-    n, h, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
-    description = (
-      f"{site}-attention, layer {n}, head {h}: {c[n, h, k, axis]:+d}"
-    )
-    farthest = max(farthest, (int(abs(c[n, h, k, axis])), description))
-  raise UsageError(
-    f"lines reach so far that sizes up to {longest} would have to be surveyed,"
-    f" {cells:.2g} cells at once, and {MAX_CELLS:.2g} are held; the largest"
-    f" offset is that of {farthest[1]}; nearer lines would help"
-    " (calibration.reach)"
-  )
-
-
-def views(
-  experiment: Experiment, scaffold: dict[str, SiteLines], transducer: Transducer
-) -> dict[ReceptiveField, list[RowExample]]:
-  """Returns every ReceptiveField with the Examples that have it, narrowest
-  first."""
-  examples = {}
-  sizes = widths(experiment, scaffold, transducer)
-  check_size(experiment, scaffold, sizes[-1])
-  for width in sizes:
-    for view, example in views_at(
-      experiment, scaffold, transducer, width, sizes[-1]
-    ):
-      examples.setdefault(view, []).append(example)
-  return examples
-
-
-def views_at(
-  experiment: Experiment,
-  scaffold: dict[str, SiteLines],
-  transducer: Transducer,
-  width: int,
-  longest: int,
-) -> Iterator[tuple[ReceptiveField, RowExample]]:
-  """Yields (ReceptiveField, Example) of every row at a width.
-
-  The width is at most `longest`.
-  """
-  bound = -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
-  width_layout = layout(experiment, scaffold, width, bound)
-  for row, place in width_layout.rows:
-    yield view(experiment, transducer, width_layout, row, place)
+    if current > next_place:
+      first_padding = max(next_place, layout.nonzero_places)
+      padding = max(current - first_padding, 0)
+      gap = Gap(current - next_place - padding, padding)
+      steps.append(transducer.shorten(gap))
+    step_operands = tuple(sorted(operands.get(current, ())))
+    is_padding = current >= layout.nonzero_places
+    steps.append(Place(step_operands, current in outputs, is_padding))
+    next_place = current + 1
+  if place == layout.width:
+    return places, tuple(steps), None
+  answer = "output", 0, places.index(place)
+  return places, tuple(steps), transducer.columns(steps)[answer]

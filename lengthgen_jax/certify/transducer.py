@@ -1,73 +1,99 @@
 """This module finds out which digits and outputs can occur together.
 
 A task states itself as a transducer: an automaton that reads the digits of all
-operands at one place after another, least significant first, and says an output
-at each. The logits of a row depend on the digits and outputs of a few places,
-its neighborhood: a list of steps over consecutive places, which are either
-looked at (Position) or not (Gap). The *contexts* of a neighborhood are all
-values that its digits and outputs can have together; they are found by running
+operands at one place after another, least significant first, and writes an
+output at each. The logits of a row depend on the digits and outputs of a few
+places, its *neighborhood*: a tuple of steps over consecutive places, each of
+which is a Place that the row depends on or a Gap of places that it does not. A
+*context* is one choice of values for the digits and outputs of a neighborhood;
+its contexts are all choices that occur in some input. They are found by running
 the transducer over sets of states (the subset construction).
 """
 
 import itertools
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 
-VALUES = 256  # values of a column: contexts are arrays of bytes
+VALUES = 256  # contexts are arrays of bytes
+
+State = tuple[int, int]  # the shared digit, and the state of the task
+Key = tuple[str, int, int]  # kind, operand and number of the place: see columns
+
+
+class TransducerTask(Protocol):
+  """What a transducer needs of a task; see tasks.task.Task."""
+
+  operands: int
+  base: int
+
+  @property
+  def end(self) -> int | None: ...
+
+  @property
+  def shared_operands(self) -> tuple[int, ...]: ...
+
+  @property
+  def states(self) -> Sequence[int]: ...
+
+  @property
+  def initial_state(self) -> int: ...
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple: ...
 
 
 class Gap(NamedTuple):
-  """A gap is a run of places that the neighborhood does not look at.
+  """A run of places that a neighborhood does not look at.
 
   Attributes:
     nonzero_places: how many of them may hold any digit.
-    zeros: how many places of padding follow them.
+    padding: how many places of padding, which hold zeros, follow them.
   """
 
   nonzero_places: int
-  zeros: int
+  padding: int
 
 
-class Position(NamedTuple):
-  """A position is a place that the neighborhood looks at.
-
-  A context has a value, a *column*, for each digit and output looked at.
+class Place(NamedTuple):
+  """A place that a neighborhood looks at.
 
   Attributes:
-    reads: the operands whose digit is a column of the contexts.
+    operands: the operands whose digit is a column of the contexts.
     has_output: whether the output is a column too.
-    zero: whether the place is padding.
+    is_padding: whether the place is padding, where every digit is zero.
   """
 
-  reads: tuple[int, ...]
+  operands: tuple[int, ...]
   has_output: bool
-  zero: bool
+  is_padding: bool
+
+
+Step = Gap | Place
 
 
 class Transducer:
   """The transducer of a task, over sets of states.
 
-  A state is a pair of the digit that all places share (N×1's digit is drawn
-  once; 0 without one) and the state of the task. Sets are frozensets.
+  A state is a pair: the digit that all places share (N×1's single digit; 0 in
+  other tasks), and the state of the task. Sets are frozensets.
 
   Attributes:
-    task: the task, or anything else with `operands`, `shared`, `base`,
-      `begin`, `states` and `step`.
-    shared: operands of a single digit, which all places share.
+    task: the task.
+    shared: the operands of a single digit, which all places share.
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
     table: {state: [(digits of the long operands, output, next state)]}.
     values: one more than the largest digit or output.
-    preperiod_and_period: (g, p): after g or more unseen places, p more make no
-      difference.
+    preperiod, period: after `preperiod` or more unseen places, `period` more of
+      them lead to the same sets of states.
   """
 
-  def __init__(self, task):
-    """Tabulates the transducer of a task, or of what has the same attributes.
+  def __init__(self, task: TransducerTask):
+    """Tabulates the transducer of a task.
 
     Raises:
       UsageError: it has more digits and outputs than a byte can hold.
@@ -77,242 +103,259 @@ class Transducer:
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(task.base) if self.shared else (0,)
     self.table = self._table()
-    outputs = max(
+    largest = max(
       output for moves in self.table.values() for _, output, _ in moves
     )
-    self.values = 1 + max(outputs, task.base - 1, *self.shared_values)
+    self.values = 1 + max(largest, task.base - 1)
     check(
       self.values <= VALUES,
       f"certify: {type(task).__name__} has {self.values} digits and outputs,"
       f" of which a context tells {VALUES} apart",
     )
-    self.preperiod_and_period = self._find_period()
+    self.preperiod, self.period = self._find_period()
 
-  def possible(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
-    """Returns whether these digits can follow a state."""
+  def possible(self, state: State, digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits of the long operands can follow a state."""
     return True
 
-  def ends(self, state: tuple[int, int], digits: tuple[int, ...]) -> bool:
+  def is_end(self, state: State, digits: tuple[int, ...]) -> bool:
     """Returns whether these digits can be padding after a state."""
     return not any(digits)
 
-  def begin(self, shared: int) -> frozenset:
+  def initial_states(self, shared: int) -> frozenset[State]:
     """Returns the set of states before the first place."""
     return frozenset({(shared, self.task.initial_state)})
 
-  def _table(self) -> dict:
-    """Returns {state: [(digits of the long operands, output, next state)]}."""
+  def _table(self) -> dict[State, list]:
+    """Returns the attribute `table`."""
     states = list(itertools.product(self.shared_values, self.task.states))
-    every = range(self.task.base)
-    digits = list(itertools.product(every, repeat=len(self.long)))
-    # All pairs in one step, of arrays.
+    every_digit = range(self.task.base)
+    digits = list(itertools.product(every_digit, repeat=len(self.long)))
+    # All pairs of a state and digits in one step, of arrays.
     shared, now = np.repeat(np.array(states), len(digits), axis=0).T
     symbols = [shared] * self.task.operands
     for operand, values in zip(self.long, np.array(digits).T, strict=True):
       symbols[operand] = np.tile(values, len(states))
-    stepped = self.task.step(now, symbols)
-    new, outputs = (np.reshape(x, (len(states), -1)).tolist() for x in stepped)
-    pairs = zip(states, new, strict=True)
-    after = [[(shared, x) for x in values] for (shared, _), values in pairs]
+    next_states, outputs = (
+      np.reshape(x, (len(states), len(digits))).tolist()
+      for x in self.task.step(now, symbols)
+    )
     return {
       state: [
-        move
-        for move in zip(digits, *values, strict=True)
-        if self.possible(state, move[0])
+        (read, output, (state[0], next_state))
+        for read, output, next_state in zip(
+          digits, outputs[i], next_states[i], strict=True
+        )
+        if self.possible(state, read)
       ]
-      for state, *values in zip(states, outputs, after, strict=True)
+      for i, state in enumerate(states)
     }
 
+  def columns(self, steps: Sequence[Step]) -> dict[Key, int]:
+    """Returns the column of a neighborhood's contexts for every value in them.
+
+    The keys are ("digit", operand, number of the place) and ("output", 0,
+    number), where only places that are looked at are numbered; the number is -1
+    for a digit that all places share.
+    """
+    keys = [("digit", operand, -1) for operand in self.shared]
+    places = [step for step in steps if isinstance(step, Place)]
+    for number, place in enumerate(places):
+      keys += [("digit", operand, number) for operand in place.operands]
+      keys += [("output", 0, number)] * place.has_output
+    return {key: column for column, key in enumerate(keys)}
+
   def moves(
-    self, states: frozenset, step: Gap | Position
-  ) -> list[tuple[tuple, frozenset]]:
-    """Returns [(column values, states after it)] of a step, in ascending
-    order."""
+    self, states: frozenset[State], step: Step
+  ) -> list[tuple[tuple[int, ...], frozenset[State]]]:
+    """Returns [(values of the step's columns, states after it)], ascending."""
     if isinstance(step, Gap):
-      for i in range(step.nonzero_places + step.zeros):
-        reached = {
-          new
+      for i in range(step.nonzero_places + step.padding):
+        states = frozenset(
+          next_state
           for state in states
-          for digits, _, new in self.table[state]
-          if i < step.nonzero_places or self.ends(state, digits)
-        }
-        states = frozenset(reached)
+          for digits, _, next_state in self.table[state]
+          if i < step.nonzero_places or self.is_end(state, digits)
+        )
       return [((), states)] if states else []
-    reached = {}
+    states_after = {}
     for state in states:
-      for digits, output, new in self.table[state]:
-        if step.zero and not self.ends(state, digits):
+      for digits, output, next_state in self.table[state]:
+        if step.is_padding and not self.is_end(state, digits):
           continue
-        seen = tuple(
+        values = tuple(
           digit
           for operand, digit in zip(self.long, digits, strict=True)
-          if operand in step.reads
+          if operand in step.operands
         )
-        seen += (output,) if step.has_output else ()
-        reached.setdefault(seen, set()).add(new)
-    return [(seen, frozenset(reached[seen])) for seen in sorted(reached)]
+        values += (output,) if step.has_output else ()
+        states_after.setdefault(values, set()).add(next_state)
+    return [
+      (values, frozenset(states_after[values]))
+      for values in sorted(states_after)
+    ]
 
   def _find_period(self) -> tuple[int, int]:
-    """Returns (g, p): after g or more unseen places, p more make no
-    difference."""
+    """Returns the attributes `preperiod` and `period`."""
     current, visited = [frozenset({state}) for state in self.table], []
     while current not in visited:
       visited.append(current)
       current = [self.moves(states, Gap(1, 0))[0][1] for states in current]
-    first = visited.index(current)
-    return first, len(visited) - first
+    preperiod = visited.index(current)
+    return preperiod, len(visited) - preperiod
 
   def shorten(self, gap: Gap) -> Gap:
     """Returns the shortest gap that leads to the same sets of states."""
-    first, period = self.preperiod_and_period
-    nonzero_places = gap.nonzero_places
-    if nonzero_places >= first:
-      nonzero_places = first + (nonzero_places - first) % period
-    return Gap(nonzero_places, gap.zeros)
+    length = gap.nonzero_places
+    if length >= self.preperiod:
+      length = self.preperiod + (length - self.preperiod) % self.period
+    return Gap(length, gap.padding)
 
-  def realize(
+  def find_input(
     self,
     shared: int,
     digits: dict[tuple[int, int], int],
     outputs: dict[int, int],
-    size: int,
+    width: int,
     nonzero_places: int,
     rng: np.random.Generator | None = None,
   ) -> np.ndarray | None:
     """Returns an input that has given digits and outputs, if there is one.
 
     Args:
-      shared: the digit that all places share.
+      shared: the digit that all places share; 0 without one.
       digits: {(operand, place): digit} that the input must have.
       outputs: {place: output} that the input must lead to.
-      size: how many places the input has.
+      width: how many places the input has.
       nonzero_places: how many of them may be other than zero.
       rng: chooses among such inputs; None takes the first.
 
     Returns:
-      Digits [operands, size] in the order of reading, or None.
+      Digits [operands, width] in the order of reading, or None.
     """
-    states, reached = {(shared, self.task.initial_state): None}, []
-    for place in range(size):
-      after = {}
-      given = [digits.get((operand, place)) for operand in self.long]
+    # For every place, {state after it: (state before, digits read)}.
+    states, steps = self.initial_states(shared), []
+    for place in range(width):
+      required = [digits.get((operand, place)) for operand in self.long]
       moves = [
-        (state, symbols, new)
+        (state, symbols, next_state)
         for state in states
-        for symbols, output, new in self.table[state]
+        for symbols, output, next_state in self.table[state]
         if outputs.get(place, output) == output
-        and (place < nonzero_places or self.ends(state, symbols))
-        and all(d in (None, x) for d, x in zip(given, symbols, strict=True))
+        and (place < nonzero_places or self.is_end(state, symbols))
+        and all(d in (None, x) for d, x in zip(required, symbols, strict=True))
       ]
       if rng is not None:
         rng.shuffle(moves)
-      for state, symbols, new in moves:
-        after.setdefault(new, (state, symbols))
-      states = after
-      reached.append(after)
+      step = {}
+      for state, symbols, next_state in moves:
+        step.setdefault(next_state, (state, symbols))
+      states = step
+      steps.append(step)
     if not states:
       return None
     state = next(iter(states))
-    items = np.zeros((self.task.operands, size), np.int32)
+    items = np.zeros((self.task.operands, width), np.int32)
     items[self.shared, 0] = shared
-    for place in reversed(range(size)):
-      state, symbols = reached[place][state]
+    for place in reversed(range(width)):
+      state, symbols = steps[place][state]
       items[self.long, place] = symbols
     return items
 
 
 class Contexts:
-  """All contexts of a neighborhood, in a fixed order, a few at a time.
+  """All contexts of a neighborhood, in ascending order, a chunk at a time.
 
   Attributes:
-    transducer: the Transducer of the task.
-    steps: the neighborhood.
-    columns: how many values a context has: the shared digit if there is one,
-      then those of every step.
-    count: how many contexts there are; none is there twice.
+    transducer: the Transducer of the rows that have the neighborhood.
+    columns: the column of every value in a context; see Transducer.columns.
+    count: how many contexts there are; they are all different.
   """
 
-  def __init__(self, transducer: Transducer, steps: tuple[Gap | Position, ...]):
+  def __init__(self, transducer: Transducer, steps: Sequence[Step]):
     """Runs the transducer over the neighborhood's steps."""
-    self.transducer, self.steps = transducer, steps
-    self.columns = len(transducer.shared) + sum(
-      len(s.reads) + s.has_output for s in steps if isinstance(s, Position)
-    )
-    self._moves = []
-    first = [((b,), transducer.begin(b)) for b in transducer.shared_values]
-    if not transducer.shared:
-      first = [((), transducer.begin(0))]
-    level = self._level([None], lambda _: first)
+    self.transducer, self.columns = transducer, transducer.columns(steps)
+    # Of every step, and each set of states before it: (values that the step
+    # adds [choices, columns], numbers of the sets after it [choices]).
+    self._moves: list[list[tuple[np.ndarray, np.ndarray]]] = []
+    first = [
+      ((value,) if transducer.shared else (), transducer.initial_states(value))
+      for value in transducer.shared_values
+    ]
+    counts = self._add_step({frozenset(): 1}, lambda _: first)
     for step in steps:
-      level = self._level(level, lambda s, step=step: transducer.moves(s, step))
-    self.count = sum(self._counts())
+      counts = self._add_step(
+        counts, lambda states, step=step: transducer.moves(states, step)
+      )
+    self.count = sum(counts.values())
 
-  def _level(self, before, moves):
-    """Numbers the sets of states that a step leads to, and returns them."""
-    after, table = {}, []
-    options = [moves(states) for states in before]  # none if nothing can follow
-    width = max(
-      (len(seen) for reached in options for seen, _ in reached), default=0
-    )
-    for reached in options:
-      values = np.array([seen for seen, _ in reached], np.uint8)
-      new = [after.setdefault(s, len(after)) for _, s in reached]
-      table.append((values.reshape(len(reached), width), np.array(new, int)))
+  def _add_step(
+    self, counts: dict[frozenset, int], moves: Callable
+  ) -> dict[frozenset, int]:
+    """Tabulates the moves of a step from the sets of states before it.
+
+    Args:
+      counts: how many contexts end in each of these sets.
+      moves: function of a set to its moves, as Transducer.moves.
+
+    Returns:
+      How many contexts end in each of the sets after the step.
+    """
+    all_moves = [moves(states) for states in counts]  # [] where none can follow
+    counts_after = {}
+    for count, choices in zip(counts.values(), all_moves, strict=True):
+      for _, states in choices:
+        counts_after[states] = counts_after.get(states, 0) + count
+    numbers = {states: number for number, states in enumerate(counts_after)}
+    lengths = (len(values) for choices in all_moves for values, _ in choices)
+    width = max(lengths, default=0)
+    table = []
+    for choices in all_moves:
+      values = np.array([values for values, _ in choices], np.uint8)
+      after = np.array([numbers[states] for _, states in choices], int)
+      table.append((values.reshape(len(choices), width), after))
     self._moves.append(table)
-    return list(after)
-
-  def _counts(self) -> list[int]:
-    """Returns how many contexts end in each set of states."""
-    counts = [1]
-    for table in self._moves:
-      sets = [int(new.max(initial=-1)) for _, new in table]
-      size = 1 + max(sets, default=-1)
-      after = [0] * size
-      for count, (_, new) in zip(counts, table, strict=True):
-        for target in new:
-          after[target] += count
-      counts = after
-    return counts
+    return counts_after
 
   def chunks(self, size: int) -> Iterator[np.ndarray]:
-    """Yields arrays [size or fewer, columns] uint8 of all contexts, in
-    order."""
-    pending = np.zeros((0, self.columns), np.uint8)
-    start = np.zeros((1, 0), np.uint8), np.zeros(1, int)
-    for expanded in self._expand(0, *start, size):
-      pending = np.concatenate([pending, expanded])
+    """Yields all contexts in order, uint8 [`size` or fewer, columns]."""
+    pending = np.zeros((0, len(self.columns)), np.uint8)
+    first = np.zeros((1, 0), np.uint8), np.zeros(1, int)
+    for contexts in self._extend(0, *first, size):
+      pending = np.concatenate([pending, contexts])
       while len(pending) >= size:
         yield pending[:size]
         pending = pending[size:]
     if len(pending):
       yield pending
 
-  def _expand(self, level: int, values, states, size: int):
-    """Yields all contexts that begin with the given values, a few at a time."""
-    if level == len(self._moves):
-      yield values
+  def _extend(
+    self, step: int, contexts: np.ndarray, sets: np.ndarray, size: int
+  ) -> Iterator[np.ndarray]:
+    """Yields all contexts that begin with the given values, which lead to the
+    sets of states of the given numbers, about `size` at a time."""
+    if step == len(self._moves):
+      yield contexts
       return
-    table = self._moves[level]
-    widest = max((1, *(len(new) for _, new in table)))
-    step = max(size // widest, 1)
-    for start in range(0, len(values), step):
-      part = slice(start, start + step)
-      yield from self._expand(
-        level + 1, *self._after(table, values[part], states[part]), size
-      )
+    table = self._moves[step]
+    most_choices = max((1, *(len(after) for _, after in table)))
+    count = max(size // most_choices, 1)
+    for start in range(0, len(contexts), count):
+      part = slice(start, start + count)
+      extended = _with_choices(table, contexts[part], sets[part])
+      yield from self._extend(step + 1, *extended, size)
 
-  @staticmethod
-  def _after(table, values, states):
-    """Returns every context with every value that the step can add."""
-    extended, ends, parents = [], [], []
-    for state in np.unique(states):
-      rows, (added, new) = np.flatnonzero(states == state), table[state]
-      grown = np.repeat(values[rows], len(new), axis=0)
-      extended.append(
-        np.concatenate([grown, np.tile(added, (len(rows), 1))], axis=1)
-      )
-      ends.append(np.tile(new, len(rows)))
-      parents.append(np.repeat(rows, len(new)))
-    # Ascending, however many come at once.
-    order = np.argsort(np.concatenate(parents), kind="stable")
-    return np.concatenate(extended)[order], np.concatenate(ends)[order]
+
+def _with_choices(table, contexts, sets) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the contexts with every choice that a step has, ascending, and the
+  numbers of the sets of states that they lead to."""
+  extended, ends, parents = [], [], []
+  for number in np.unique(sets):
+    rows, (values, after) = np.flatnonzero(sets == number), table[number]
+    repeated = np.repeat(contexts[rows], len(after), axis=0)
+    added = np.tile(values, (len(rows), 1))
+    extended.append(np.concatenate([repeated, added], axis=1))
+    ends.append(np.tile(after, len(rows)))
+    parents.append(np.repeat(rows, len(after)))
+  order = np.argsort(np.concatenate(parents), kind="stable")
+  return np.concatenate(extended)[order], np.concatenate(ends)[order]

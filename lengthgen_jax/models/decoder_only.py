@@ -21,7 +21,7 @@ class Sites(NamedTuple):
   Attributes:
     biases: by site, of all layers: causality and padding are in them, the model
       adds the bias of its position encoding.
-    sizes: by site, n of the softmax temperature (attention.temperature.sizes).
+    sizes: by site, n of the softmax temperature (attention.temperature).
   """
 
   biases: dict[str, DenseBias | SparseBias]

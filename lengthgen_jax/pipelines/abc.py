@@ -16,8 +16,8 @@ from lengthgen_jax.config import build, fields
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import (
   calibrate,
-  counterexamples,
   evaluate,
+  practice,
   runs,
   workdir,
 )
@@ -49,7 +49,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       model.params for model in models if model.seed in retraining.seeds
     ]
   loop.train(retraining, initial)
-  counterexamples.run(config.practice.rounds, config, folder)
+  practice.run(config, folder)
   return evaluate.run(config, folder)
 
 
@@ -90,7 +90,7 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  counterexamples.check_config(second_config, "retrain.")
+  practice.check_config(second_config, "retrain.")
   try:
     _, lengths = first_experiment.task.parse(
       config.abc.example or first_experiment.task.usage

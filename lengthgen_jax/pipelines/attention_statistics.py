@@ -40,12 +40,7 @@ class Condition(NamedTuple):
 
 
 def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
-  """Returns the conditions to collect attention under.
-
-  Args:
-    section: The section config.calibration.
-    experiment: The experiment of the interpolated models.
-  """
+  """Returns the conditions under which attention is collected."""
   lengths = [experiment.task.units(length) for length in section.lengths]
   if experiment.task.ragged:
     return [Condition(length, length) for length in lengths]
@@ -54,7 +49,7 @@ def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
     return [
       Condition(width, width)
       for width in widths
-      if not lengths or set(width) <= set(lengths)
+      if not lengths or set(np.atleast_1d(width)) <= set(lengths)
     ]
   return [
     Condition(width, length) for width in widths for length in lengths or [None]
@@ -75,12 +70,7 @@ def collect(
 ) -> tuple[dict[str, MeanAttention], float]:
   """Collects the mean attention of a model under one condition.
 
-  Args:
-    section: The section config.calibration.
-    model: An interpolated model.
-    condition: The width and the length of the samples.
-    num_samples: How many samples there are.
-    unsolved: Whether samples that are not solved count too.
+  Samples that are not solved count only if `unsolved`.
 
   Returns:
     The mean attention of the samples that count, for each attention site, and
@@ -106,9 +96,10 @@ def collect(
   example = jax.tree.map(first_example, draw(0, min(PASS, num_samples)))
   used_T = example.rows.segment[0] == task.target_segment
   if section.rows == "length":
-    limit = condition.length or task.units(experiment.train_length)
     if task.axes > 1:  # rows of the grid, of one operand's digits
-      limit = limit[task.segment_axes.index(0)]
+      limit = condition.length[task.segment_axes.index(0)]
+    else:
+      limit = condition.length or task.units(experiment.train_length)
     used_T &= example.rows.left[0, :, 0] < limit
   means = {
     site: MeanAttention(
@@ -131,12 +122,7 @@ def sample_batch(
 ) -> Batch:
   """Returns samples `start` to `start + count` of a condition.
 
-  Args:
-    experiment: The experiment of the model.
-    seed: The seed of the model, from which samples are drawn.
-    condition: The width and the length of the samples.
-    start: The index of the first sample.
-    count: How many samples there are.
+  They are drawn from the seed of the model.
   """
   width, length = condition
   # A width or length is folded into the key as one number, which on a grid has
@@ -205,7 +191,7 @@ def select_lines(
     task: The main task.
     attention: The mean attention of the site under every condition.
     site: "self" or "cross".
-    threshold: What takes the place of the section's κ; None keeps κ.
+    threshold: In the place of the section's κ, if it is given.
   """
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.values.shape[3])
@@ -219,11 +205,12 @@ def select_lines(
     ends=prompt_segments if causal else prompt_segments | {WHOLE},
     end_steps=section.directions,
   )
-  kappa = section.kappa_self if causal else section.kappa
+  if threshold is None:
+    threshold = section.kappa_self if causal else section.kappa
   rule = Rule(
     line=section.line,
     rule=section.rule,
-    threshold=kappa if threshold is None else threshold,
+    threshold=threshold,
     statistics=section.statistics,
     maximum=section.maximum,
     min_cells=section.min_cells,
@@ -254,11 +241,6 @@ def strongest_lines(
   Every line that is long enough may be kept, whatever its score is. A model
   that was trained at one width is also shown two greater ones, because one
   width cannot tell the two ends of an operand apart.
-
-  Args:
-    section: The section config.calibration.
-    model: A trained model.
-    num_samples: How many samples there are of each condition.
 
   Returns:
     The candidates and which are kept, for each attention site.

@@ -114,12 +114,9 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
 def calibrate(
   config: ConfigDict, models: list[Model], folder: pathlib.Path
 ) -> None:
-  """Calibrates every seed and writes `folder`/bias.npz.
+  """Calibrates every seed and writes bias.npz and attention.npz to a folder.
 
-  Args:
-    config: The config of the interpolated models.
-    models: One model of each seed; one whose attention has no line is dropped.
-    folder: Where bias.npz and attention.npz go.
+  A seed whose attention has no line is dropped.
 
   Raises:
     UsageError: No line passes in any head of any seed.

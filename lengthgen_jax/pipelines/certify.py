@@ -18,8 +18,10 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts
-from lengthgen_jax.certify import certificate, conditions, running_sums, verdict
-from lengthgen_jax.certify.states import States
+from lengthgen_jax.certify import certificate, conditions
+from lengthgen_jax.certify.certificate import Tally
+from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
+from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, run_figures, runs, workdir
@@ -57,46 +59,36 @@ def certify(
     UsageError: The rows of a model see more than lines.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
-  models = stage.models()
+  models, section = stage.models(), stage.config.certify
   check_local(models)
   path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
-    start = time.perf_counter()
-    seed_certificate = previous.get(str(model.seed), {})
-    if not _kept(seed_certificate, stage.config.certify, model):
-      seed_certificate = _certificate(stage.config.certify, model, folder)
-    certificates[str(model.seed)] = seed_certificate
+    start, seed = time.perf_counter(), str(model.seed)
+    fields = previous.get(seed, {})
+    if not is_valid(fields, section.exhaustive, model):
+      fields = certify_model(section, model, folder)
+    certificates[seed] = fields
     records.write_text(
       path, json.dumps(previous | certificates, indent=1) + "\n"
     )
     seconds = time.perf_counter() - start
-    print(
-      f"seed {model.seed}: {seed_certificate['verdict']}; {seconds:.0f} s",
-      flush=True,
-    )
+    print(f"seed {seed}: {fields['verdict']}; {seconds:.0f} s", flush=True)
     rows.append(
       evaluate.row_conditions(stage.config, model, stage.name, num_seeds)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-      | {
-        "metric": "certified",
-        "value": seed_certificate["value"],
-        "n": seed_certificate["cases"],
-      }
-      | {
-        "margin": seed_certificate["margin"],
-        "reason": seed_certificate["verdict"],
-      }
+      | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
+      | {"margin": fields["margin"], "reason": fields["verdict"]}
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
   histograms = {
     f"seed {seed}: {fields['verdict']}": np.sum(
-      [view["histogram"] for view in fields["views"]], axis=0
+      [field["histogram"] for field in fields["receptive_fields"]], axis=0
     )
     for seed, fields in certificates.items()
-    if fields["views"]
+    if fields["receptive_fields"]
   }
   if histograms:
     title = f"{stage.config.task}: margins of all cases"
@@ -117,21 +109,19 @@ def check_local(models: list[Model]) -> None:
     conditions.check_local(model.experiment, model.scaffold)
 
 
-def _kept(previous: dict, section: ConfigDict, model: Model) -> bool:
-  """Returns whether an earlier certificate is still valid and says enough."""
-  is_same = previous.get("checksum") == certificate.checksum(model)
-  is_enough = previous.get("complete") or (
-    previous.get("views") and not section.exhaustive
+def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
+  """Returns whether an earlier certificate is of this model and says enough."""
+  return bool(
+    previous.get("checksum") == certificate.checksum(model)
+    and previous.get("receptive_fields")
+    and (previous["complete"] or not exhaustive)
   )
-  return bool(is_same and is_enough)
 
 
-def _certificate(
+def certify_model(
   section: ConfigDict, model: Model, folder: pathlib.Path
 ) -> dict:
   """Returns the certificate of one seed; `section` is config.certify."""
-  is_grid = model.experiment.task.axes > 1
-  make_survey = running_sums.survey if is_grid else certificate.survey
   fields = {
     "value": None,
     "cases": 0,
@@ -139,120 +129,94 @@ def _certificate(
     "margin": None,
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
-    "views": [],
-    "lines": verdict.lines_in_words(model),
+    "receptive_fields": [],
+    "lines": certificate.lines_in_words(model.experiment, model.scaffold),
     "checksum": certificate.checksum(model),
     "step": model.step,
     "version": lengthgen_jax.__version__,
   }
   try:
-    survey = make_survey(model.experiment, model.scaffold)
+    survey = certificate.make_survey(model.experiment, model.scaffold)
+    groups = survey.groups
   except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
-  largest = int(np.argmax([contexts.count for contexts in survey.contexts]))
-  example = list(survey.views.values())[largest][0]
-  neighborhood = verdict.dependencies_in_words(
-    list(survey.views)[largest], example
-  )
-  cost = f"{survey.cases:,} cases in {len(survey.views)} views"
+  largest = max(groups, key=lambda group: group.contexts.count)
+  dependencies = certificate.dependencies_in_words(largest)
+  cost = f"{survey.cases:,} cases in {len(groups)} receptive fields"
   fields["cases"] = survey.cases
   if survey.cases > section.max_cases:
+    row = largest.rows[0]
     reason = (
       f"not tried: {cost}, more than certify.max_cases="
-      f"{section.max_cases:.3g}; most are of row {example.place} at"
-      f" W={example.width}, which depends on {neighborhood}; fewer lines"
+      f"{section.max_cases:.3g}; most are of row {row.place} at"
+      f" W={row.width}, which depends on {dependencies}; fewer lines"
       " would help (calibration.reach)"
     )
     return fields | {"verdict": reason}
   runs.print_note(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
-    f" two cores); a row depends on at most {neighborhood}"
+    f" two cores); a row depends on at most {dependencies}"
   )
-  return fields | _enumerated(section.exhaustive, model, survey, folder)
+  return fields | _results(section.exhaustive, model, survey, folder)
 
 
-def _enumerated(
-  exhaustive: bool,
-  model: Model,
-  survey: certificate.Survey,
-  folder: pathlib.Path,
+def _results(
+  exhaustive: bool, model: Model, survey: Survey, folder: pathlib.Path
 ) -> dict:
   """Goes through the cases of a survey, and returns fields of a certificate.
 
-  If it is not exhaustive, it stops after the narrowest view that fails.
+  If it is not exhaustive, it stops after the narrowest rows that fail.
   """
-  experiment, mesh = model.experiment, model.mesh
-  states = States(experiment, model.params, survey.transducer, mesh=mesh)
-  widths = [
-    example.width
-    for view_examples in survey.views.values()
-    for example in view_examples
-  ]
-  is_grid = experiment.task.axes > 1
-  longest = max(widths)
-  if is_grid:
-    examples = (
-      example
-      for view_examples in survey.views.values()
-      for example in view_examples
-    )
-    longest = tuple(
-      np.max([example.size for example in examples], axis=0).tolist()
-    )
-  args = experiment, model.scaffold, model.params, longest
-  dense = certificate.ForwardPass(*args, mesh=mesh)
-  measure_rounding = (running_sums if is_grid else certificate).rounding
-  rounding, compared_rows = measure_rounding(states, survey, dense, model.seed)
-  tallies = _count(exhaustive, model, survey, states, folder)
-  cases = sum(tally.cases for tally in tallies)
-  complete = cases == survey.cases
-  survey = survey.first_views(len(tallies))
-  thin_rounding, thin_rows = (0.0, 0)
-  if not is_grid:
-    thin_rounding, thin_rows = verdict.rounding_of_thinnest(
-      survey, tallies, states, dense
-    )
+  experiment, params, mesh = model.experiment, model.params, model.mesh
+  layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
+  rows = [row for group in survey.groups for row in group.rows]
+  largest = np.max([row.size for row in rows], axis=0).tolist()
+  longest = tuple(largest) if isinstance(largest, list) else largest
+  dense = DenseLogits(experiment, model.scaffold, params, longest, mesh=mesh)
+  rounding, compared = certificate.rounding(
+    layerwise, survey, dense, model.seed
+  )
+  tallies = count_all(exhaustive, model, survey, layerwise, folder)
+  thin_rounding, thin_compared = certificate.rounding_of_thinnest(
+    layerwise, survey, dense, tallies
+  )
   rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is
+  cases, widths = sum(x.cases for x in tallies), [row.width for row in rows]
   fields = {
     "cases": cases,
-    "complete": complete,
+    "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
     "rounding": rounding,
-    "rounding_rows": compared_rows + thin_rows,
-    "counterexamples": running_sums.counterexamples(survey, tallies, model)
-    if is_grid
-    else verdict.counterexamples(survey, tallies, dense, model),
-    "practice": (running_sums if is_grid else verdict).inputs_to_train_on(
-      survey, tallies, experiment, model.seed
+    "rounding_rows": compared + thin_compared,
+    "counterexamples": certificate.counterexamples(
+      survey, tallies, dense, model
     ),
+    "practice": certificate.practice_inputs(survey, tallies, model.seed),
     "widths": [min(widths), max(widths)],
-    "views": [
-      {
-        "rows": verdict.rows_in_words(view_examples),
-        "cases": view_tally.cases,
-        "wrong": view_tally.wrong,
-      }
-      | {"margin": view_tally.margin, "histogram": view_tally.histogram}
-      for view_examples, view_tally in zip(
-        survey.views.values(), tallies, strict=True
-      )
+    "receptive_fields": [
+      {"rows": certificate.rows_in_words(group), "cases": tally.cases}
+      | {"wrong": tally.wrong, "margin": tally.margin}
+      | {"histogram": tally.histogram}
+      for group, tally in zip(survey.groups, tallies, strict=False)
     ],
   }
-  float64_margin = verdict.smallest_in_float64(
-    survey, tallies, model, verdict.RECOMPUTE_FACTOR * rounding
+  exact_margin = certificate.smallest_in_float64(
+    survey, tallies, params, certificate.RECOMPUTE_FACTOR * rounding
   )
-  return fields | verdict.decide(experiment, fields, float64_margin)
+  fixed_width = experiment.fixed_width
+  return fields | certificate.verdict(fixed_width, fields, exact_margin)
 
 
-def _count(
+def count_all(
   exhaustive: bool,
   model: Model,
-  survey: certificate.Survey,
-  states: States,
+  survey: Survey,
+  layerwise: LayerwiseLogits,
   folder: pathlib.Path,
-) -> list[certificate.Tally]:
-  """Returns a Tally of every view, or of those up to the first that fails.
+) -> list[Tally]:
+  """Returns a Tally of every receptive field, or of those up to the first that
+  fails.
 
   It resumes where an earlier call was interrupted.
 
@@ -260,55 +224,48 @@ def _count(
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
   """
   path = folder / PARTIAL
-  key = [certificate.checksum(model), survey.cases, states.size]
-  previous = json.loads(path.read_text()) if path.exists() else {}
-  if previous.get("key") != key:
-    previous = {"key": key, "tallies": [], "chunks": 0}
-  tallies = [certificate.Tally(**fields) for fields in previous["tallies"]]
-  resumed_view, chunks = len(tallies) - 1, previous["chunks"]
+  key = [certificate.checksum(model), survey.cases, layerwise.size]
+  partial = json.loads(path.read_text()) if path.exists() else {}
+  if partial.get("key") != key:  # of another model
+    partial = {}
+  tallies = [Tally(**fields) for fields in partial.get("tallies", ())]
+  last_tallied, chunks = len(tallies) - 1, partial.get("chunks", 0)
   saved_at, vote = time.monotonic(), AnyHostFlag(model.mesh)
   bar = tqdm(
     total=survey.cases,
-    initial=sum(entry.cases for entry in tallies),
+    initial=sum(tally.cases for tally in tallies),
     unit="case",
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
     disable=not hosts.is_primary(),
     desc=f"seed {model.seed}",
   )
-
-  def save():
-    fields = [dataclasses.asdict(entry) for entry in tallies]
-    record = {"key": key, "tallies": fields, "chunks": chunks}
-    records.write_text(path, json.dumps(record))
-
   with stop_signals() as stops, bar:
-    for k, view in enumerate(survey.views):
-      if k < resumed_view:
+    for k, group in enumerate(survey.groups):
+      if k < last_tallied:
         continue
-      if k > resumed_view:
-        tallies.append(certificate.Tally())
+      if k > last_tallied:
+        tallies.append(Tally())
         chunks = 0
-      tally, contexts = tallies[k], survey.contexts[k]
-      for count in certificate.enumerate_view(
-        states, view, contexts, tally, chunks
+      for count in certificate.count_cases(
+        layerwise, group, tallies[k], chunks
       ):
         chunks += 1
         stop = vote(bool(stops))
         bar.update(count)
-        bar.set_postfix_str(
-          f"smallest margin {min(entry.margin for entry in tallies):.3g}",
-          refresh=False,
-        )
+        margin = min(tally.margin for tally in tallies)
+        bar.set_postfix_str(f"smallest margin {margin:.3g}", refresh=False)
         if stop or time.monotonic() - saved_at > SAVE_SECONDS:
-          save()
+          tally_fields = list(map(dataclasses.asdict, tallies))
+          record = {"key": key, "tallies": tally_fields, "chunks": chunks}
+          records.write_text(path, json.dumps(record))
           saved_at = time.monotonic()
         if stop:
-          done = sum(entry.cases for entry in tallies)
+          done = sum(tally.cases for tally in tallies)
           raise Interrupted(
             f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
-        if tally.wrong and not exhaustive:
+        if tallies[k].wrong and not exhaustive:
           return tallies
   return tallies

@@ -26,7 +26,7 @@ from lengthgen_jax.tasks import mixing
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
-INPUTS = "practice.json"  # the inputs of a round, by seed
+PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
 UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
 
 
@@ -181,7 +181,9 @@ def add_noise(params: dict, seed: int, noise: float) -> dict:
   return unravel(flat + noise * jax.random.normal(key, flat.shape))
 
 
-def practice_run(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
+def practice_run(
+  section: ConfigDict, run: loop.Run, folder: pathlib.Path
+) -> loop.Run:
   """Returns the training of a round of practice.
 
   Args:
@@ -190,7 +192,7 @@ def practice_run(section, run: loop.Run, folder: pathlib.Path) -> loop.Run:
     folder: The folder of the round, with the inputs of every seed that it
       trains.
   """
-  practice = json.loads((folder / INPUTS).read_text())
+  practice = json.loads((folder / PRACTICE_INPUTS).read_text())
   seeds = tuple(map(int, practice))
   task = run.experiment.task
   longest = int(np.max(run.experiment.data[0].bound(0)))

@@ -5,18 +5,18 @@ import pathlib
 from ml_collections import ConfigDict
 
 from lengthgen_jax import memory
-from lengthgen_jax.pipelines import counterexamples, evaluate, runs, workdir
+from lengthgen_jax.pipelines import evaluate, practice, runs, workdir
 from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains and evaluates what a config describes; returns the exit code."""
-  counterexamples.check_config(config)
+  practice.check_config(config)
   training_run = runs.make_run(config, folder, runs.print_note)
   initial = runs.initial_parameters(config, training_run)
   memory.check_training(training_run)
   evaluate.check_memory(config, training_run)
   workdir.open_workdir(config, folder, "train")
   loop.train(training_run, initial)
-  counterexamples.run(config.practice.rounds, config, folder)
+  practice.run(config, folder)
   return evaluate.run(config, folder)

@@ -319,7 +319,7 @@ def draw(
     folder: where the figures are written.
     prefix: what names of files begin with.
   """
-  paths = []
+  paths, rows = [], of_metric(rows, "em") + of_metric(rows, "edit")
   for (task, width), size_rows in by_size(rows).items():
     drawings = dict(DRAW)
     if len({row["method"] for row in size_rows}) > MAX_CURVES:

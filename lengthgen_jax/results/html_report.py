@@ -1,11 +1,10 @@
 """One self-contained HTML page of results, which fetches nothing.
 
-Each task has a table of its main methods and a chart of them. Methods with
-other fields than their preset's, other test sets and edit distances are folded.
+Each task has a table of its main methods and a chart of them. Variations of
+methods, other test sets and edit distances are folded.
 """
 
 import base64
-import collections
 import html
 import math
 import pathlib
@@ -50,7 +49,7 @@ def page(
   parts += [_section(t, of_task(exact, t), of_task(edit, t)) for t in tasks]
   gaps = [f"<li>{_escape(gap)}</li>" for gap in missing]
   if gaps:
-    parts.append(_fold(f"{len(gaps)} missing", f"<ul>{''.join(gaps)}</ul>"))
+    parts.append(_fold(f"Missing ({len(gaps)})", f"<ul>{''.join(gaps)}</ul>"))
   images = []
   for path in figures:
     name = _escape(path.stem)
@@ -60,7 +59,7 @@ def page(
       f"<figcaption>{name}</figcaption></figure>"
     )
   if images:
-    parts.append(_fold(f"{len(images)} figures", "".join(images)))
+    parts.append(_fold(f"Figures ({len(images)})", "".join(images)))
   versions = ", ".join(sorted({row["version"] for row in rows}))
   about = f"{len(rows):,} rows of lengthgen_jax {versions}."
   template = TEMPLATE.read_text().replace("{{title}}", _escape(title))
@@ -77,10 +76,8 @@ def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
     edit: its lines of edit distance.
   """
   # The usual test set is the one that most lines have.
-  sets = collections.Counter(
-    line.rows[0]["test_set"] for line in exact if not line.is_stress
-  )
-  usual = max(sets, key=lambda name: sets[name], default=None)
+  sets = [line.rows[0]["test_set"] for line in exact if not line.is_stress]
+  usual = max(sets, key=sets.count, default=None)
   main, variations, others = [], [], []
   for line in exact:
     row = line.rows[0]
@@ -96,17 +93,15 @@ def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
   note = f"Exact match in % by length in {unit}"
   parts = [f'<section id="{_escape(task)}"><h2>{_escape(task)}</h2>']
   if main:
-    parts.append(
-      f"<p>{note}, test set {_escape(usual)}</p>{_table(main, usual)}"
-    )
+    parts += [f"<p>{note}, test set {_escape(usual)}</p>", _table(main, usual)]
     parts.append(_fold("Chart", _chart(main, unit)))
   for name, lines in (
-    ("with other fields", variations),
-    ("on other and hard inputs", others),
-    ("of edit distance, % of the output", edit),
+    ("Variations of config fields", variations),
+    ("Other and hard inputs", others),
+    ("Edit distance, % of the output", edit),
   ):
     if lines:
-      parts.append(_fold(f"{len(lines)} lines {name}", _table(lines, usual)))
+      parts.append(_fold(f"{name} ({len(lines)})", _table(lines, usual)))
   return "\n".join([*parts, "</section>"])
 
 
@@ -138,7 +133,9 @@ def _table(lines: list[Line], usual: str | None) -> str:
   lengths = sorted({n for line in lines for n in line.cells})
   bits = {r["length"]: r["bits"] for line in lines for r in line.rows}
   has_sets = any(line.rows[0]["test_set"] != usual for line in lines)
-  has_frontier = any(line.frontier or line.proof == " ∀" for line in lines)
+  has_frontier = lines[0].rows[0]["metric"] == "em" and any(
+    line.frontier or line.proof for line in lines
+  )
   heads = [
     "method",
     *["test set"] * has_sets,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.numbers import NumberTask, random_digits
 from lengthgen_jax.tasks.task import (
@@ -242,7 +243,7 @@ class RunningSum:
     self.first, self.end = first, end
 
   def step(
-    self, state: np.ndarray, symbols: Sequence[np.ndarray]
+    self, state: Array, symbols: Sequence[Array]
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns (next state, output digit) of arrays of states and symbols."""
     a, b, s = symbols
@@ -254,11 +255,11 @@ class RunningSum:
     next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
     return next_state, np.where(at_begin, 0, total % 10)
 
-  def possible(self, state: int, digits: tuple[int, int]) -> bool:
+  def possible(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether these digits of (a, s) can follow a state."""
     a, s = digits
     return not (a and state == self.initial_state or s and self.first)
 
-  def ends(self, state: int, digits: tuple[int, int]) -> bool:
+  def ends(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether zeros can follow for ever."""
     return not any(digits) and state % 3 != self.neither

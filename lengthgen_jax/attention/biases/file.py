@@ -26,13 +26,10 @@ SITES = ("self", "cross", "encoder")
 def save(
   path: str | os.PathLike, scaffold: dict[str, SiteLines], meta: dict
 ) -> None:
-  """Writes lines by site: `self_*`, `cross_*` arrays and `meta` as JSON.
+  """Writes lines [R, N or 1, H, K] as `self_*`, `cross_*` arrays and JSON.
 
-  Args:
-    path: of the .npz.
-    scaffold: lines [R, N or 1, H, K] by site.
-    meta: "seeds", the R of them; "sites", the segments' names by site; and
-      whatever else is worth keeping.
+  The JSON is `meta`: "seeds", the R of them; "sites", the segments' names by
+  site; and whatever else is worth keeping.
   """
   arrays: dict[str, Any] = {
     f"{site}_{field}": np.asarray(value)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
-from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
 
@@ -139,13 +139,9 @@ def dense_bias(
 ) -> DenseBias:
   """Sums the causal, padding and scaffold bias of one site, for one seed.
 
-  Args:
-    config: how the scaffold enters.
-    scaffold: lines or matrices of one seed, by site.
-    site: "self" is causal, and always is, unless `config.allow_leak` says
-      otherwise. PAD follows all tokens of a sequence, where causality hides it.
-    rows, keys: Coordinates of the site.
-    decoding: whether later keys do not exist yet: closed, leak or not.
+  "self" is causal, and always is, unless `config.allow_leak` says otherwise.
+  PAD follows all tokens of a sequence, where causality hides it. While
+  decoding, later keys do not exist yet: they are closed, leak or not.
   """
   leaks = config.allow_leak and site in scaffold and not decoding
   is_causal = site == "self" and not leaks
@@ -174,18 +170,11 @@ class SparsePlan:
   @classmethod
   def of_scaffold(cls, scaffold: dict[str, SiteLines]) -> "SparsePlan":
     """Returns the plan for lines of one seed; runs on the host."""
-    return cls(
-      tuple(
-        (
-          site,
-          tuple(
-            tuple(np.flatnonzero(layer).tolist())
-            for layer in np.asarray(lines.transparent)
-          ),
-        )
-        for site, lines in scaffold.items()
-      )
+    dense_heads = lambda lines: tuple(
+      tuple(np.flatnonzero(layer).tolist())
+      for layer in np.asarray(lines.transparent)
     )
+    return cls(tuple((site, dense_heads(x)) for site, x in scaffold.items()))
 
   @property
   def most_dense_heads(self) -> int:
@@ -201,12 +190,8 @@ def sparse_bias(
   keys: Coordinates,
   plan: SparsePlan,
 ) -> SparseBias:
-  """Computes `dense_bias` of lines alone, as the few keys that each row sees.
-
-  Args:
-    config, scaffold, site, rows, keys: as in `dense_bias`.
-    plan: names the heads that see everything.
-  """
+  """Computes `dense_bias` of lines alone, as the few keys that each row
+  sees."""
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
   is_causal = site == "self" and not config.allow_leak
@@ -243,9 +228,4 @@ def sparse_training_plan(
     pairs += rows * keys
   if pairs < cost * looked_up:
     return None
-  return SparsePlan.of_scaffold(
-    {
-      site: lines._replace(transparent=lines.transparent[0])
-      for site, lines in scaffold.items()
-    }
-  )
+  return SparsePlan.of_scaffold(of_seed(scaffold, 0))

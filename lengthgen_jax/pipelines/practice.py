@@ -9,6 +9,8 @@ import json
 import pathlib
 from collections.abc import Callable
 
+from ml_collections import ConfigDict
+
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import certify, runs, workdir
@@ -16,41 +18,36 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 
-def check_config(full_config, stage: str = "") -> None:
+def check_config(config: ConfigDict, stage: str = "") -> None:
   """Checks that a training with this config can have rounds of practice.
 
   Args:
-    full_config: The whole config of the training.
+    config: The whole config of the training.
     stage: What the names of its fields begin with in the user's config, like
       "retrain.".
 
   Raises:
     UsageError: It cannot.
   """
-  buckets = tuple(full_config.data.buckets)
+  buckets = tuple(config.data.buckets)
   check(
-    not full_config.practice.rounds or len(buckets) < 2,
+    not config.practice.rounds or len(buckets) < 2,
     "practice.rounds: trains again on inputs of one bucket, not of"
     f" {stage}data.buckets={buckets}; choose ()",
   )
 
 
-def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
+def run(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains those that are wrong again.
 
   A seed that is wrong is trained on inputs on which it is, and then certified
-  again.
-
-  Args:
-    max_rounds: The greatest number of rounds; with 0, nothing is certified
-      either.
-    full_config: The whole config of the workdir.
-    folder: The workdir.
+  again, for at most config.practice.rounds rounds; with 0 rounds, nothing is
+  certified either.
   """
-  if not max_rounds:
+  if not config.practice.rounds:
     return
   stage_after = lambda rounds=None: workdir.trained_stages(
-    full_config, folder, rounds
+    config, folder, rounds
   )[-1]
   try:
     certify.check_local(stage_after().models())
@@ -59,7 +56,7 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
     return
   path = folder / runs.UNMENDED
   if not path.exists():
-    wrong_seeds = _practice(max_rounds, full_config, folder, stage_after)
+    wrong_seeds = _rounds(config, folder, stage_after)
     if not wrong_seeds:
       return
     records.write_text(path, json.dumps(wrong_seeds))
@@ -68,37 +65,31 @@ def run(max_rounds: int, full_config, folder: pathlib.Path) -> None:
     runs.print_note(
       f"practice has not mended seeds {seed_names}: left as they were"
     )
-  certify.certify(stage_after(), folder, len(full_config.seeds))
+  certify.certify(stage_after(), folder, len(config.seeds))
 
 
-def _practice(
-  max_rounds: int,
-  full_config,
+def _rounds(
+  config: ConfigDict,
   folder: pathlib.Path,
-  stage_after: Callable[..., workdir.Stage],
+  stage_after: Callable[[int], workdir.Stage],
 ) -> list[int]:
   """Runs the rounds; returns the seeds that are wrong after their last one.
 
-  Args:
-    max_rounds: The greatest number of rounds.
-    full_config: The whole config of the workdir.
-    folder: The workdir.
-    stage_after: A function from a number of rounds to the Stage that was
-      trained in them.
+  `stage_after` returns the Stage that was trained in a number of rounds.
   """
-  earlier_inputs = {}  # inputs of all earlier rounds, by seed
-  for number in range(1, max_rounds + 2):
-    round_folder = folder / f"certify_{number}"
-    if not (round_folder / runs.INPUTS).exists():
-      certificates = certify.certify(
-        stage_after(number - 1), folder, len(full_config.seeds)
-      )
+  earlier_inputs, number = {}, 0  # inputs of all earlier rounds, by seed
+  while True:
+    number += 1
+    path = folder / f"certify_{number}" / runs.PRACTICE_INPUTS
+    if not path.exists():
+      stage = stage_after(number - 1)
+      certificates = certify.certify(stage, folder, len(config.seeds))
       inputs = {
         seed: certificate["practice"]
         for seed, certificate in certificates.items()
         if certificate["value"] == 0 and certificate["practice"]["failing"]
       }
-      if not inputs or number > max_rounds:
+      if not inputs or number > config.practice.rounds:
         return [
           int(seed)
           for seed in earlier_inputs
@@ -108,18 +99,17 @@ def _practice(
       # the error.
       for seed in earlier_inputs.keys() & inputs.keys():
         inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
-      records.write_text(
-        round_folder / runs.INPUTS, json.dumps(inputs, indent=1)
-      )
+      records.write_text(path, json.dumps(inputs, indent=1))
     hosts.barrier("certified")
-    earlier_inputs |= json.loads((round_folder / runs.INPUTS).read_text())
+    earlier_inputs |= json.loads(path.read_text())
     stage = stage_after(number - 1)
-    round_run = runs.practice_run(
-      full_config.practice, stage.runs[0], round_folder
+    practice_run = runs.practice_run(
+      config.practice, stage.runs[0], path.parent
     )
     initial = {model.seed: model.params for model in stage.models()}
+    seed_names = ", ".join(map(str, practice_run.seeds))
     runs.print_note(
       f"certification, round {number}: training on what fails, seeds"
-      f" {', '.join(map(str, round_run.seeds))}"
+      f" {seed_names}"
     )
-    loop.train(round_run, [initial[seed] for seed in round_run.seeds])
+    loop.train(practice_run, [initial[seed] for seed in practice_run.seeds])

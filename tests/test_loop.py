@@ -1,6 +1,6 @@
-"""The loop around chunks: attempts, news, checkpoints, stops, going on.
+"""The loop around chunks: attempts, reports, checkpoints, stops, resuming.
 
-On a toy experiment whose seeds fare as they are told.
+It trains a toy experiment, whose seeds fare as their fates say.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def make_run(folder, fates=FATES, experiment=None, save_every=1):
     target_exact_match=2.0,
   )
   folder.mkdir(exist_ok=True)
-  made = loop.Run(
+  run = loop.Run(
     experiment=experiment or toy.Toy(),
     train=train,
     seeds=SEEDS,
@@ -46,7 +46,7 @@ def make_run(folder, fates=FATES, experiment=None, save_every=1):
     config={},
     report=lines.append,
   )
-  return made, lines
+  return run, lines
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,7 @@ def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
   assert states.done.all() and not states.diverged.any()
   assert states.stopped_at.tolist() == [-1] * 3
   assert (states.best_em[:2] > 0.6).all() and states.best_em[2] == 0
-  found = [line.split(" (")[0].split(",")[0] for line in lines]
-  assert found == [
+  assert [line.split(" (")[0].split(",")[0] for line in lines] == [
     "seed 1: loss or parameters are not finite at step 20; back to the last"
     " finite ones",
     "seed 1: best EM 0.0 % at step 20",
@@ -95,9 +94,9 @@ def test_attempts_have_other_parameters_and_the_same_rates(whole):
   rates = {(row["seed"], row["step"]): row["learning_rate"] for row in rows}
   assert rates[3, 20] == rates[1, 40] == rates[4, 80] == rates[4, 20]
   assert 0 < rates[3, 20] < rates[3, 40] == rates[1, 60]  # warmed up
-  own = [row for row in rows if row["seed"] == 4]
-  assert own[0]["loss"] != own[3]["loss"]
-  assert set(own[0]) == {
+  seed_rows = [row for row in rows if row["seed"] == 4]
+  assert seed_rows[0]["loss"] != seed_rows[3]["loss"]
+  assert set(seed_rows[0]) == {
     *("step", "seed", "learning_rate"),
     *("loss", "em", "loss_hint", "em_hint"),
   }
@@ -111,23 +110,23 @@ def test_diverged_seeds_without_restarts_left_stay_so(tmp_path):
   assert states.stopped_at.tolist() == [40, -1, -1]
   assert states.attempt.tolist() == [1, 0, 0]
   assert [line.split(":")[0] for line in lines] == ["seed 3"] * 3
-  again, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
-  assert bits(loop.train(again)) == bits(states)
+  run, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
+  assert bits(loop.train(run)) == bits(states)
   assert lines == ["resumed at step 60"]
 
 
 def test_what_is_saved_does_not_depend_on_what_follows(whole):
   """Buffers are given away to the next chunk while they are written."""
-  _, _, folder = whole
-  run, _ = make_run(folder)
-  seeds = jnp.array(SEEDS)
-  state = train_step.init_seeds(run.spec, seeds)
+  run, _ = make_run(whole[2])
+  states = train_step.init_seeds(run.spec, run.seed_R)
   for step in (20, 40):
-    given = state
-    state, _ = train_step.train_seeds(run.spec, state, seeds, run.scaffold, 10)
-    assert given.params["trunk"].is_deleted()
-    found = one(loop.load(run, str(step)), 0)
-    assert bits(found) == bits(one(state, 0))  # the seed that is fine
+    donated = states
+    states, _ = train_step.train_seeds(
+      run.spec, states, run.seed_R, run.scaffold, 10
+    )
+    assert donated.params["trunk"].is_deleted()
+    saved = one(loop.load(run, str(step)), 0)
+    assert bits(saved) == bits(one(states, 0))  # the seed that is fine
 
 
 @pytest.mark.parametrize("lost", [(120,), (60, 80, 100, 120)])
@@ -143,20 +142,6 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   assert metrics(copy) == metrics(folder)
 
 
-def test_rows_of_steps_that_were_kept_are_kept(whole, tmp_path):
-  """Seeds stand at steps of their own, and lose the rows beyond alone."""
-  path = tmp_path / "metrics.jsonl"
-  shutil.copy(whole[2] / "metrics.jsonl", path)
-  before = records.read(path)
-  records.drop_after(path, {3: 60, 1: 40, 4: 20})
-  kept = records.read(path)
-  left = {3: 60, 1: 40, 4: 20}
-  assert kept == [row for row in before if row["step"] <= left[row["seed"]]]
-  assert [row["step"] for row in kept if row["seed"] == 3] == [20, 40, 60]
-  records.drop_after(path, {3: 60, 1: 40, 4: 20})
-  assert records.read(path) == kept
-
-
 def test_how_often_is_saved_changes_nothing(whole, tmp_path):
   """A chunk is on its way when the one before is read."""
   run, lines = make_run(tmp_path, save_every=100)
@@ -167,23 +152,24 @@ def test_how_often_is_saved_changes_nothing(whole, tmp_path):
   assert metrics(tmp_path) == metrics(whole[2])
 
 
-def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
+def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
   run, lines = make_run(tmp_path, (FINE,) * 3)
-  seeds = jnp.array(SEEDS)
-  state = train_step.init_seeds(run.spec, seeds)
-  state, _ = train_step.train_seeds(run.spec, state, seeds, run.scaffold, 20)
-  done = jnp.array([True, False, True])
-  state = state.replace(
-    step=jnp.where(done, 60, state.step),
-    done=done,
-    # As if at a target below train.restart_below: that is no failure.
-    stopped_at=jnp.where(done, 60, -1),
-    best_em=jnp.where(done, 0.3, state.best_em),
+  states = train_step.init_seeds(run.spec, run.seed_R)
+  states, _ = train_step.train_seeds(
+    run.spec, states, run.seed_R, run.scaffold, 20
   )
-  store = run.open_checkpoints()
-  store.save(60, state, {})
-  store.close()
+  is_done = jnp.array([True, False, True])
+  states = states.replace(
+    step=jnp.where(is_done, 60, states.step),
+    done=is_done,
+    # As if at a target below train.restart_below: that is no failure.
+    stopped_at=jnp.where(is_done, 60, -1),
+    best_em=jnp.where(is_done, 0.3, states.best_em),
+  )
+  checkpoints = run.open_checkpoints()
+  checkpoints.save(60, states, {})
+  checkpoints.close()
   rows = [{"seed": r, "step": n} for n in (20, 40, 60) for r in SEEDS]
   records.append(tmp_path / "metrics.jsonl", rows)
   states = loop.train(run)
@@ -191,11 +177,11 @@ def test_seeds_behind_the_farthest_are_saved_too(whole, tmp_path):
   assert states.attempt.tolist() == [0, 0, 0]
   assert lines == ["resumed at step 60"]
   assert bits(loop.load(run, "60")) == bits(states)
-  # What the log said of the seed's lost past went with it.
-  again = records.read(tmp_path / "metrics.jsonl")
+  # The log's rows of the seed's lost steps went with them, and no others.
   lost = {"seed": 1, "step": 60}
-  assert again[:-1] == [row for row in rows if row != lost]
-  assert lost.items() < again[-1].items()
+  *kept, new = records.read(tmp_path / "metrics.jsonl")
+  assert kept == [row for row in rows if row != lost]
+  assert lost.items() < new.items()
 
 
 def test_seeds_side_by_side_fare_the_same(whole, tmp_path):
@@ -206,8 +192,8 @@ def test_seeds_side_by_side_fare_the_same(whole, tmp_path):
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
   jax.tree.map(close, states, whole[0])
   assert lines == whole[1]
-  for row, wanted in zip(metrics(tmp_path), metrics(whole[2]), strict=True):
-    assert row == pytest.approx(wanted, rel=1e-4)
+  for row, other in zip(metrics(tmp_path), metrics(whole[2]), strict=True):
+    assert row == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -244,15 +230,14 @@ def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_training_can_start_from_given_parameters(whole, tmp_path):
+def test_training_can_start_from_other_parameters(whole, tmp_path):
   run, _ = make_run(tmp_path, (FINE,) * 3)
-  given = one(whole[0].params, 0)
-  initial = [copied(given) for _ in SEEDS]
-  loop.train(run, initial)
+  params = one(whole[0].params, 0)
+  loop.train(run, [copied(params) for _ in SEEDS])
   first = [row for row in metrics(tmp_path) if row["step"] == 20]
-  usual = next(row for row in metrics(whole[2]) if row["seed"] == 3)
-  assert usual["step"] == 20
-  assert max(row["loss"] for row in first) < 0.1 * usual["loss"]
+  fresh = next(row for row in metrics(whole[2]) if row["seed"] == 3)
+  assert fresh["step"] == 20
+  assert max(row["loss"] for row in first) < 0.1 * fresh["loss"]
   assert len({row["loss"] for row in first}) == 3  # data are the seeds' own
 
 
@@ -284,40 +269,37 @@ def test_best_is_of_all_attempts(whole):
   states, _, folder = whole
   rows = metrics(folder)
   for r, seed in enumerate(SEEDS):
-    own = {row["step"]: row["em"] for row in rows if row["seed"] == seed}
-    best = max(own.values())
+    em_by_step = {row["step"]: row["em"] for row in rows if row["seed"] == seed}
+    best = max(em_by_step.values())
     assert np.float32(best) == states.best_em[r]
-    first = min(step for step, em in own.items() if em == best)
-    assert states.best_step[r] == first
+    first_step = min(step for step, em in em_by_step.items() if em == best)
+    assert states.best_step[r] == first_step
 
 
 def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
-  """Also when it was cut off and went on."""
-  see = lambda run, states: [
+  """Also when the run was cut off and went on."""
+  folder = tmp_path / "run"
+  watch = lambda run, states: [
     {"step": int(step), "seed": seed, "value": seed}
     for step, seed in zip(states.step, run.seeds, strict=True)
   ]
-  run, _ = make_run(tmp_path, (FINE, BAD_LOSS, FINE))
-  run = dataclasses.replace(run, watch=see)
-  loop.train(run)
-  steps = lambda: [
-    [
-      row["step"]
-      for row in records.read(tmp_path / log.WATCHED)
-      if row["seed"] == seed
-    ]
-    for seed in SEEDS
-  ]
-  found = steps()
-  assert found == [[20, 40, 60], [20, 40], [20, 40, 60]]
-  shutil.rmtree(tmp_path / "checkpoints" / "60")
-  loop.train(run)
-  assert steps() == found
-  for folder in (tmp_path / "checkpoints", tmp_path / log.WATCHED):
-    shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-  run = dataclasses.replace(run, watch_every=3)
-  loop.train(run)
-  assert steps() == [[60], [40], [60]]
-  shutil.rmtree(tmp_path / "checkpoints" / "60")
-  loop.train(run)  # one chunk, which is the third
-  assert steps() == [[60], [40], [60]]
+  run, _ = make_run(folder, (FINE, BAD_LOSS, FINE))
+
+  def train_and_read(**fields) -> list[list[int]]:
+    """The watched steps of each seed, after training and after training the
+    last chunk again."""
+    loop.train(dataclasses.replace(run, watch=watch, **fields))
+    rows = records.read(folder / log.WATCHED)
+    steps = {seed: [] for seed in SEEDS}
+    for row in rows:
+      steps[row["seed"]].append(row["step"])
+    return list(steps.values())
+
+  for fields, steps in (
+    ({}, [[20, 40, 60], [20, 40], [20, 40, 60]]),
+    ({"watch_every": 3}, [[60], [40], [60]]),
+  ):
+    assert train_and_read(**fields) == steps
+    shutil.rmtree(folder / "checkpoints" / "60")
+    assert train_and_read(**fields) == steps
+    shutil.rmtree(folder)

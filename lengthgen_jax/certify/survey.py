@@ -1,0 +1,538 @@
+"""This module surveys all rows of a model, and proves that none is missing.
+
+A survey of a model has every receptive field that a row can have at any size,
+with the rows that have it at the sizes that are read off and with all its
+contexts. Which sizes suffice is a lemma of the outputs' form. That of outputs
+with one axis is proved here, that of grids in certify.running_sums.
+
+Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
+which one layer can move a place (see `hops`), C the sum of the hops of all
+self- and encoder-attention and of the longest hop of cross-attention, and D =
+2C + marks + slack + g, where g and p are how long an unseen gap must be to
+forget how long it is, and the period at which it does (the transducer's
+preperiod and period). Let T be the period of a cyclic index, 1 without one.
+Then every row at every width W > 3 (D + T·p) has the receptive field, and the
+contexts, of a row at a smaller width.
+
+Proof. Every input has a place: an output's is that of the token its row must
+say, a digit's its own. Along a line, the place of the key is ± the row's place,
+or 0, or their mirror image W - ..., plus a constant that is at most the hop. A
+path down from row i takes self-attention hops, at most one cross-attention hop,
+then encoder hops; so every place met is within C of 0, i, W - i or W. Call
+these four the anchors. Whether a cell is open, which of two inputs comes first
+and whether a place is padding are comparisons of two places met, or of one with
+an end of its segment, up to marks and slack. While neighboring anchors are more
+than D apart, such comparisons between their neighborhoods do not depend on how
+far, and the unseen places between them are more than g, so contexts do not
+depend on how many they are modulo p. If W > 3 (D + T·p), one of the gaps min(i,
+W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is the first,
+both of its copies): it stays above D, so no comparison changes; indices move by
+multiples of T and keep their phase; unseen gaps by multiples of p, and keep
+their contexts. Repeat until W <= 3 (D + T·p). So the receptive fields of all
+widths up to there are those of all widths. At width=fixed there is one width,
+and nothing to prove.
+
+A context holds the true outputs of earlier places, as in teacher forcing:
+greedy decoding shows the same until its first error, and a first error is an
+error in a context.
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
+from lengthgen_jax.certify import receptive_fields
+from lengthgen_jax.certify.logits import DenseLogits
+from lengthgen_jax.certify.receptive_fields import (
+  Layout,
+  ReceptiveField,
+  Row,
+  Size,
+  num_layers,
+)
+from lengthgen_jax.certify.transducer import Contexts, Transducer
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks import packing
+from lengthgen_jax.tasks.task import Task
+
+MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
+WIDTH_MULTIPLE = 32  # arrays are padded to it: one program serves many widths
+DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
+
+Scaffold = dict[str, SiteLines]
+Context = Sequence[int] | np.ndarray  # a value for each column
+# What inputs hold: function of ("digit" or "output", operand, place) to values
+# [B]; the place is -1 for a digit that all places share.
+Values = Callable[[str, int, int], np.ndarray]
+S = TypeVar("S", int, tuple[int, int])  # a Size
+
+
+class RowGroup(NamedTuple):
+  """All surveyed rows that have one receptive field.
+
+  Attributes:
+    receptive_field: what the logits of each of these rows are a function of.
+    rows: the rows, those of the smallest sizes first.
+    contexts: what the places of the receptive field can hold.
+  """
+
+  receptive_field: ReceptiveField
+  rows: list[Row]
+  contexts: Contexts
+
+
+class Survey(abc.ABC, Generic[S]):
+  """Everything that a certificate has to check of one model.
+
+  Outputs of each form have a subclass, with a lemma that says which sizes have
+  all receptive fields that there are. A *tape* is a run of outputs that one
+  transducer writes: a sequence is one tape, a grid has one for each row.
+
+  Attributes:
+    experiment: the experiment that the model belongs to.
+    scaffold: the model's lines, by site.
+    transducer: the Transducer of the task.
+  """
+
+  transducer: Transducer
+
+  def __init__(self, experiment: Experiment, scaffold: Scaffold):
+    """Prepares a survey; nothing is read off before `groups` is asked for."""
+    self.experiment, self.scaffold = experiment, scaffold
+
+  # What a form of outputs defines.
+
+  @property
+  @abc.abstractmethod
+  def largest(self) -> S:
+    """Returns the largest size that is surveyed."""
+
+  @abc.abstractmethod
+  def sizes(self) -> Iterable[S]:
+    """Returns all sizes that are surveyed, the smallest first."""
+
+  @abc.abstractmethod
+  def padded(self, longest: S) -> S:
+    """Returns a static bound of the arrays of all sizes up to `longest`."""
+
+  @abc.abstractmethod
+  def tapes(self, size: S, batch: packing.Batch) -> Iterator[Layout]:
+    """Yields the Layout of every tape of a batch of like examples, but for its
+    open cells."""
+
+  @abc.abstractmethod
+  def random_inputs(
+    self, rng: np.random.Generator, count: int, size: S
+  ) -> np.ndarray:
+    """Returns random digits [count, operands, places] of a size."""
+
+  @abc.abstractmethod
+  def values(
+    self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
+  ) -> Values:
+    """Returns what inputs [B, operands, places] hold, as the rows of a tape see
+    it; `batch` is that of the inputs."""
+
+  @abc.abstractmethod
+  def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
+    """Returns the rows whose logits are compared with the dense path, and on
+    how many random inputs each."""
+
+  @abc.abstractmethod
+  def inputs_with_contexts(
+    self, group: RowGroup, contexts: np.ndarray
+  ) -> np.ndarray | None:
+    """Returns digits [B, operands, places] of inputs that have the B contexts
+    at the group's first row; None where such inputs are of other sizes."""
+
+  @abc.abstractmethod
+  def counterexamples(
+    self, group: RowGroup, thin: list, dense: DenseLogits, model
+  ) -> list[str]:
+    """Returns inputs that an evaluation.trained.Model answers wrong.
+
+    They are made for the failing ones of a group's contexts [[margin, context],
+    ...].
+    """
+
+  @abc.abstractmethod
+  def draw_texts(
+    self,
+    group: RowGroup,
+    context: Context,
+    count: int,
+    rng: np.random.Generator,
+  ) -> list[str]:
+    """Draws at most `count` inputs that have a context, as people type them,
+    and are no longer than in training."""
+
+  # What is the same for all.
+
+  @functools.cached_property
+  def groups(self) -> list[RowGroup]:
+    """Returns all rows by their receptive field, in the order of the sizes.
+
+    Raises:
+      UsageError: the sizes do not fit in memory, or a row depends on something
+        that the lemma leaves out.
+    """
+    check_memory(self.experiment, self.scaffold, self.largest)
+    rows = {}
+    for size in self.sizes():
+      for field, row in self.rows_at(size, self.largest):
+        rows.setdefault(field, []).append(row)
+    return [
+      RowGroup(field, group_rows, Contexts(field.transducer, field.steps))
+      for field, group_rows in rows.items()
+    ]
+
+  @property
+  def cases(self) -> int:
+    """Returns the number of contexts of all receptive fields."""
+    return sum(group.contexts.count for group in self.groups)
+
+  def layouts(self, size: S, longest: S) -> Iterator[Layout]:
+    """Yields the Layout of every tape, by the program's own biases.
+
+    One compiled program serves all sizes up to `longest`.
+    """
+    experiment, cells = self.experiment, None
+    batch, biases = jax.tree.map(
+      np.asarray,
+      receptive_fields.batch_and_biases(
+        experiment,
+        self.scaffold,
+        np.array(size, np.int32),
+        self.padded(longest),
+      ),
+    )
+    for tape in self.tapes(size, batch):
+      cells = cells or receptive_fields.open_cells(
+        experiment, tape.tokens, biases
+      )
+      yield tape._replace(cells=cells)
+
+  def rows_at(
+    self, size: S, longest: S
+  ) -> Iterator[tuple[ReceptiveField, Row]]:
+    """Yields every row of a size and its receptive field.
+
+    Raises:
+      UsageError: a row depends on something that the lemma leaves out.
+    """
+    for layout in self.layouts(size, longest):
+      for index in layout.places:
+        yield receptive_fields.of_row(layout, index)
+
+  def contexts_of(
+    self,
+    field: ReceptiveField,
+    row: Row,
+    items: np.ndarray,
+    batch: packing.Batch,
+  ) -> np.ndarray:
+    """Returns the contexts [B, columns] that B inputs have at a row."""
+    values = self.values(items, batch, row.size, row.tape)
+    columns = field.columns
+    contexts = np.zeros((len(items), len(columns)), np.uint8)
+    for (kind, operand, number), column in columns.items():
+      place = row.places[number] if number >= 0 else -1
+      contexts[:, column] = values(kind, operand, place)
+    return contexts
+
+  def check_task(
+    self, items: np.ndarray, batch: packing.Batch, size: S
+  ) -> None:
+    """Checks on inputs [B, operands, places] and their batch that the task is
+    what it says it is.
+
+    Its outputs must be those of its transducer, and every input of its batches
+    must hold the mark, the digit or the output that it is said to hold.
+
+    Raises:
+      UsageError: the task is something else.
+    """
+    name = self.experiment.task.name
+    ids = {"decoder": batch.inputs, "encoder": batch.source}
+    for layout in self.tapes(size, batch):
+      where = f"tape {layout.tape} of size {size}"
+      values = self.values(items, batch, size, layout.tape)
+      task = layout.transducer.task
+      state = np.full(len(items), task.initial_state)
+      has_outputs = set(layout.places.values()) != {layout.width}
+      for place in range(layout.width) if has_outputs else ():
+        symbols = [
+          values("digit", k, -1 if k in task.shared_operands else place)
+          for k in range(task.operands)
+        ]
+        state, output = task.step(state, symbols)
+        check(
+          np.array_equal(output, values("output", 0, place)),
+          f"certify: {name}'s answers are not its transducer's: place {place},"
+          f" {where}",
+        )
+      for stack, tokens in layout.tokens.items():
+        for i, token in enumerate(tokens):
+          if token.kind == "outside":
+            continue
+          expected = token.id if token.kind == "mark" else values(*token.key)
+          check(
+            bool(np.all(np.asarray(ids[stack])[:, i] == expected)),
+            f"certify: {name}'s {stack} input {i}, {where}, is not always the"
+            f" {token.kind} that the task says it holds",
+          )
+
+
+def find_input(
+  field: ReceptiveField,
+  row: Row,
+  context: Context,
+  nonzero_places: int,
+  rng: np.random.Generator | None = None,
+) -> np.ndarray:
+  """Returns digits [operands, width] of an input that has a context at a row.
+
+  `rng` chooses among such inputs; None takes the first.
+  """
+  shared, digits, outputs = 0, {}, {}
+  for (kind, operand, number), column in field.columns.items():
+    value = int(context[column])
+    if number < 0:
+      shared = value
+    elif kind == "output":
+      outputs[row.places[number]] = value
+    else:
+      digits[operand, row.places[number]] = value
+  items = field.transducer.find_input(
+    shared, digits, outputs, row.width, nonzero_places, rng
+  )
+  assert items is not None  # every context occurs at every such row
+  return items
+
+
+class SequenceSurvey(Survey[int]):
+  """The survey of a model whose outputs have one axis; see the lemma above.
+
+  Attributes:
+    widths: the widths whose receptive fields are those of all widths.
+  """
+
+  def __init__(self, experiment: Experiment, scaffold: Scaffold):
+    super().__init__(experiment, scaffold)
+    self.transducer = _transducer(experiment.task)
+    fixed = experiment.fixed_width
+    self.widths = (
+      lemma_widths(experiment, scaffold, self.transducer)
+      if fixed is None
+      else range(fixed, fixed + 1)
+    )
+
+  @property
+  def largest(self) -> int:
+    return self.widths[-1]
+
+  def sizes(self) -> Iterable[int]:
+    return self.widths
+
+  def padded(self, longest: int) -> int:
+    return -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+  def tapes(self, size: int, batch: packing.Batch) -> Iterator[Layout]:
+    scored = np.flatnonzero(batch.weight[0] > 0).tolist()
+    yield Layout(
+      transducer=self.transducer,
+      tape=0,
+      size=size,
+      width=size,
+      nonzero_places=self.experiment.nonzero_places(size),
+      depth=receptive_fields.depths(self.experiment),
+      tokens=receptive_fields.tokens_by_stack(self.experiment, batch),
+      places={row: int(batch.rows.left[0, row, 0]) for row in scored},
+    )
+
+  def random_inputs(
+    self, rng: np.random.Generator, count: int, size: int
+  ) -> np.ndarray:
+    """Returns random digits [count, operands, W].
+
+    A third of the inputs is uniform, a third is near the base's ends, and a
+    third has long carries.
+    """
+    task = self.transducer.task
+    shape = (count, task.operands, size)
+    items = rng.integers(0, task.base, shape)
+    ends = (task.base - rng.integers(0, 2, shape)) % task.base
+    kind = rng.integers(0, 3, (count, 1, 1))
+    carries = np.concatenate(
+      [items[:, :1], (task.base - 1 - items[:, :1])], axis=1
+    )[:, : task.operands]
+    flip = rng.random(shape) < 0.1
+    carries = np.where(flip, items, carries)
+    items = np.choose(kind, [items, ends, carries])
+    items[:, :, self.experiment.nonzero_places(size) :] = 0
+    for operand in self.transducer.shared:
+      items[:, operand, 1:] = 0
+    return items.astype(np.int32)
+
+  def values(
+    self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
+  ) -> Values:
+    target, first = (
+      np.asarray(batch.target),
+      int(np.asarray(batch.first_scored)[0]),
+    )
+    return lambda kind, operand, place: (
+      target[:, first + place]
+      if kind == "output"
+      else items[:, operand, max(place, 0)]
+    )
+
+  def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
+    rows = [(group, row) for group in self.groups for row in group.rows]
+    return rows, -(-DENSE_ROWS // len(rows))
+
+  def inputs_with_contexts(
+    self, group: RowGroup, contexts: np.ndarray
+  ) -> np.ndarray:
+    row = group.rows[0]
+    places = self.experiment.nonzero_places(row.width)
+    find = lambda x: find_input(group.receptive_field, row, x, places)
+    return np.stack([find(context) for context in contexts])
+
+  def counterexamples(
+    self, group: RowGroup, thin: list, dense: DenseLogits, model
+  ) -> list[str]:
+    width = group.rows[0].width
+    contexts = np.array([context for _, context in thin])
+    items = self.inputs_with_contexts(group, contexts)
+    batch, _ = dense(items, width)
+    exact = np.asarray(model.hits(batch)[1])
+    places = self.experiment.nonzero_places(width)
+    return [
+      self.experiment.task.input_text(digits, places)
+      for digits, is_right, (margin, _) in zip(items, exact, thin, strict=True)
+      if margin <= 0 and not is_right
+    ]
+
+  def draw_texts(
+    self,
+    group: RowGroup,
+    context: Context,
+    count: int,
+    rng: np.random.Generator,
+  ) -> list[str]:
+    texts, nonzero_places = [], self.experiment.nonzero_places
+    longest = self.experiment.task.units(self.experiment.train_length)
+    rows = [row for row in group.rows if nonzero_places(row.width) <= longest]
+    for _ in range(count) if rows else ():
+      row = rows[rng.integers(len(rows))]
+      places = nonzero_places(row.width)
+      items = find_input(group.receptive_field, row, context, places, rng)
+      texts.append(self.experiment.task.input_text(items, places))
+    return texts
+
+
+_transducer = functools.cache(Transducer)
+
+
+# The sizes of the lemma.
+
+
+def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
+  """Returns how far lines of a site can move a place along the last axis.
+
+  That is the intercept, and what a place is not counted by: in self-attention
+  the key that holds an output is the row that must say the next one; in one
+  sequence a prompt's row, too, says the token after its own; lines over the
+  whole sequence count marks; of interleaved operands a place is two tokens.
+
+  Returns:
+    [N or 1] the most of every layer's lines.
+  """
+  task = experiment.task
+  c = lines.intercept[..., -1]
+  packed = site == "self" and experiment.kind == "decoder_only"
+  whole, outputs = lines.segment == WHOLE, lines.segment == task.target_segment
+  hop = np.abs(c) + packed
+  if site != "self" and 2 in task.strides:
+    hop = (hop + 1) // 2 + 1
+  if site == "self":
+    left = lines.anchor == LEFT
+    hop = np.where(outputs, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+  if site != "self" or packed:
+    between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
+    hop = np.where(whole, np.abs(c) + between, hop)
+  hop = np.where(lines.valid, hop, 0)
+  return hop.reshape(len(hop), -1).max(axis=1, initial=0)
+
+
+def marks(task: Task) -> int:
+  """Returns how many tokens of a sequence are no places.
+
+  These are the tokens of the prompt whose number does not grow with the width,
+  the start token and the end token.
+  """
+  return 2 + 2 * task.prompt_size(1) - task.prompt_size(2)
+
+
+def context_radius(experiment: Experiment, scaffold: Scaffold) -> int:
+  """Returns the lemma's C: how far from an anchor a row's places extend."""
+  total = 0
+  for site, lines in scaffold.items():
+    hop = hops(experiment, site, lines)
+    if site == "cross":
+      total += int(hop.max(initial=0))
+    elif len(hop) > 1:
+      total += int(hop.sum())
+    else:
+      total += num_layers(experiment, site) * int(hop[0])
+  return total
+
+
+def lemma_widths(
+  experiment: Experiment, scaffold: Scaffold, transducer: Transducer
+) -> range:
+  """Returns the widths of the lemma, up to 3 (D + T·p)."""
+  task = experiment.task
+  radius = context_radius(experiment, scaffold)
+  distance = 2 * radius + marks(task) + task.slack + transducer.preperiod
+  index_period = experiment.model.config.positions.cyclic_period or 1
+  period = index_period * transducer.period
+  return range(task.natural_width(1), 3 * (distance + period) + 1)
+
+
+def check_memory(
+  experiment: Experiment, scaffold: Scaffold, largest: Size
+) -> None:
+  """Checks, before a survey begins, that the largest size's biases can be held.
+
+  Raises:
+    UsageError: they have too many cells; it names the line that reaches
+      farthest.
+  """
+  cells = 0
+  for site, (rows, keys) in experiment.site_sizes(largest).items():
+    if site in scaffold:
+      heads = experiment.model.config.num_heads
+      cells += num_layers(experiment, site) * heads * rows * keys
+  if cells <= MAX_CELLS:
+    return
+  farthest = (-1, "")
+  for site, lines in scaffold.items():
+    c = np.where(lines.valid[..., None], lines.intercept, 0)
+    layer, head, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
+    offset = int(c[layer, head, k, axis])
+    description = f"{site}-attention, layer {layer}, head {head}: {offset:+d}"
+    farthest = max(farthest, (abs(offset), description))
+  raise UsageError(
+    f"lines reach so far that sizes up to {largest} would have to be surveyed,"
+    f" {cells:.2g} cells at once, and {MAX_CELLS:.2g} are held; the largest"
+    f" offset is that of {farthest[1]}; nearer lines would help"
+    " (calibration.reach)"
+  )
