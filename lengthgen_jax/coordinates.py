@@ -1,8 +1,7 @@
-"""Defines coordinates of rows and keys: offsets from both ends of their
-segments.
+"""Coordinates of rows and keys: offsets from both ends of their segments.
 
-Rows and keys alike have coordinates. A key's are those of the token it holds, a
-row's are those of the token it must say.
+A key's coordinates are those of the token it holds, a row's are those of the
+token it must say.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ PAD = -1  # the segment of a place that holds no token
 
 
 class Coordinates(NamedTuple):
-  """Says where L places stand in their segments.
+  """Coordinates say where L places stand in their segments.
 
   A segment is a run of tokens that belong together (an operand and the token on
   its left, the output, the start token alone). Along each of A axes offsets are
@@ -42,25 +41,22 @@ class Coordinates(NamedTuple):
     """Returns the number A of axes."""
     return self.left.shape[-1]
 
-  def count(self) -> jax.Array:
+  def num_tokens(self) -> jax.Array:
     """Returns how many places hold a token, [B or 1, 1]."""
     return jnp.sum(jnp.asarray(self.segment) != PAD, axis=-1, keepdims=True)
 
   def index_right(self) -> jax.Array:
-    """Returns each place's number counted from the last token, [B or 1, L]."""
-    return self.count() - 1 - self.index
+    """Returns each place's index counted from the last token, [B or 1, L]."""
+    return self.num_tokens() - 1 - self.index
 
-  def rows(self, start: int | jax.Array, size: int) -> "Coordinates":
+  def slice(self, start: int | jax.Array, size: int) -> "Coordinates":
     """Returns the coordinates of `size` places from `start`, which may be
     traced."""
-    window = lambda x, axis: jax.lax.dynamic_slice_in_dim(
-      jnp.asarray(x), start, size, axis
-    )
     return Coordinates(
-      window(self.segment, 1),
-      window(self.left, 1),
-      window(self.right, 1),
-      window(self.index, 0),
+      _slice(self.segment, start, size, 1),
+      _slice(self.left, start, size, 1),
+      _slice(self.right, start, size, 1),
+      _slice(self.index, start, size, 0),
     )
 
 
@@ -82,7 +78,7 @@ def segments(*lengths: int) -> Coordinates:
 
 
 class Places(NamedTuple):
-  """Says where L inputs stand, for a position encoding.
+  """Places say where L inputs stand, for a position encoding.
 
   An input of the output's part (and the start token) has the place of the token
   that its row must say, any other the place of the token it holds: so an output
@@ -106,16 +102,18 @@ class Places(NamedTuple):
   size: Array
   extends: Array | None = None
 
-  def rows(self, start: int | jax.Array, size: int) -> "Places":
+  def slice(self, start: int | jax.Array, size: int) -> "Places":
     """Returns `size` places from `start`, which may be traced; `index` must be
     [L]."""
-    window = lambda x, axis: jax.lax.dynamic_slice_in_dim(
-      jnp.asarray(x), start, size, axis
-    )
+    extends = self.extends
     return Places(
-      window(self.place, 1),
-      window(self.digit, 1),
-      window(self.index, 0),
+      _slice(self.place, start, size, 1),
+      _slice(self.digit, start, size, 1),
+      _slice(self.index, start, size, 0),
       self.size,
-      None if self.extends is None else window(self.extends, 1),
+      None if extends is None else _slice(extends, start, size, 1),
     )
+
+
+def _slice(x: Array, start: int | jax.Array, size: int, axis: int) -> jax.Array:
+  return jax.lax.dynamic_slice_in_dim(jnp.asarray(x), start, size, axis)

@@ -1,5 +1,4 @@
-"""This module joins several hosts to one program: which one this is, where they
-meet.
+"""Several hosts run one program: which process this is, and where they meet.
 
 Every host runs the same program and the same compiled functions in the same
 order, each on its part of the arrays. The first one alone writes files and
@@ -16,6 +15,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from typing import NoReturn
 
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
@@ -25,22 +25,31 @@ LOST = (
   " command on all hosts goes on from the last checkpoint"
 )
 
-_count, _index = 1, 0  # processes, and which one this is
+# Before that, to ask JAX would start its devices.
+_is_connected = False
 
 
 def is_multihost() -> bool:
   """Tells whether the program runs in more than one process."""
-  return _count > 1
+  if not _is_connected:
+    return False
+  import jax
+
+  return jax.process_count() > 1
 
 
 def is_primary() -> bool:
   """Tells whether this is the process that writes and prints."""
-  return _index == 0
+  if not _is_connected:
+    return True
+  import jax
+
+  return jax.process_index() == 0
 
 
 def barrier(name: str) -> None:
-  """Waits until every process is here, so that what the first one wrote is
-  there."""
+  """Waits until every process has come to the barrier of this name, and so to
+  the end of what the first one wrote before it."""
   if is_multihost():
     from jax.experimental import multihost_utils
 
@@ -52,7 +61,7 @@ def multihost_context(
   coordinator: str | None,
   processes: int | None,
   process: int | None,
-  seconds: int,
+  connect_timeout: int,
 ) -> Iterator[None]:
   """Makes this process one of several inside the context.
 
@@ -61,45 +70,46 @@ def multihost_context(
   Args:
     coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
       knows this and the next two.
-    processes: how many there are.
-    process: which one this is.
-    seconds: how long the others are waited for at the start.
+    processes: their number.
+    process: the index of this one.
+    connect_timeout: seconds to wait for the others.
 
   Raises:
-    UsageError: something is missing, or the cluster does not know it.
+    UsageError: a value is missing or impossible, or no cluster knows it.
   """
   _check(coordinator, processes, process)
-  where = f"--coordinator={coordinator}" if coordinator else "the coordinator"
-  end = _End(
-    f"{where} did not answer within {seconds} s, or not all processes came"
-    " (--connect_timeout)"
+  address = f"--coordinator={coordinator}" if coordinator else "the coordinator"
+  ending = _Ending(
+    f"{address} did not answer within {connect_timeout} s, or not all processes"
+    " came (--connect_timeout)"
   )
   try:
-    _connect(coordinator, processes, process, seconds)
-    end.line = LOST
+    _connect(coordinator, processes, process, connect_timeout)
+    ending.message = LOST
+    if is_multihost() and is_primary():
+      ending.prefix = "\n"  # below the progress bar
     yield
     barrier("end")
-  except Interrupted:  # all processes were interrupted, at the same place
+  except Interrupted:  # all processes were interrupted, at the same step
     barrier("end")
     raise
   except BaseException as error:
-    end.of(error)
+    ending.exit_for_error(error)
   finally:
-    os.unlink(end.log)
+    os.unlink(ending.log)
 
 
 def _check(
   coordinator: str | None, processes: int | None, process: int | None
 ) -> None:
-  """Raises UsageError for flags that cannot be."""
-  given = [flag is not None for flag in (coordinator, processes, process)]
-  check(
-    all(given) or not any(given),
-    "--coordinator, --processes and --process go together: name all three, or"
-    " none on a TPU slice or under SLURM",
-  )
-  if coordinator is None:
+  """Raises UsageError for flags that are incomplete or impossible."""
+  if coordinator is None and processes is None and process is None:
     return
+  if coordinator is None or processes is None or process is None:
+    raise UsageError(
+      "--coordinator, --processes and --process go together: name all three, or"
+      " none on a TPU slice or under SLURM"
+    )
   host, _, port = coordinator.rpartition(":")
   check(
     host and port.isdigit() and int(port) < 1 << 16,
@@ -116,10 +126,10 @@ def _connect(
   coordinator: str | None,
   processes: int | None,
   process: int | None,
-  seconds: int,
+  connect_timeout: int,
 ) -> None:
   """Makes this process one of several."""
-  global _count, _index
+  global _is_connected
   import jax
 
   # The preemption service would keep SIGTERM to itself.
@@ -129,7 +139,7 @@ def _connect(
       coordinator,
       processes,
       process,
-      initialization_timeout=seconds,
+      initialization_timeout=connect_timeout,
       heartbeat_timeout_seconds=HEARTBEAT,
     )
   except ValueError as error:
@@ -140,32 +150,40 @@ def _connect(
   except RuntimeError as error:
     reason = str(error).splitlines()[0]
     raise UsageError(f"--coordinator={coordinator}: {reason}") from error
-  _count, _index = jax.process_count(), jax.process_index()
+  _is_connected = True
   if not is_primary():
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
-class _End:
-  """An _End ends this process with `line` if another process ends.
+class _Ending:
+  """An _Ending ends this process with a line if another process ends.
 
   JAX's runtime aborts the process then, after pages on standard error. Those go
   to a file, and the line is printed before the end. (Its callback for this
   takes no Python function: jaxlib 0.10.)
+
+  Attributes:
+    message: of the line.
+    prefix: what is printed before the line.
+    log: path of the file.
   """
 
-  def __init__(self, line: str):
-    self.line = line
-    number, self.log = tempfile.mkstemp(".log", "lengthgen_process_")
+  def __init__(self, message: str):
+    self.message, self.prefix = message, ""
+    log_descriptor, self.log = tempfile.mkstemp(".log", "lengthgen_process_")
     self._standard_error = os.dup(2)
-    sys.stdout.flush(), sys.stderr.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    os.dup2(number, 1), os.dup2(number, 2)
-    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: self.lost())
+    os.dup2(log_descriptor, 1)
+    os.dup2(log_descriptor, 2)
+    abort = lambda signal_number: self.exit_lost()
+    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(abort)
     ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
 
-  def of(self, error: BaseException) -> None:
-    """Ends this process because of an error; the others hear of it."""
+  def exit_for_error(self, error: BaseException) -> NoReturn:
+    """Ends this process because of an error of its own."""
     if isinstance(error, KeyboardInterrupt):
       os._exit(130)
     message = out_of_memory(error) or str(error)
@@ -177,19 +195,16 @@ class _End:
       # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
       if re.match("[A-Z_]+: ", str(error)):
         os.write(2, message.encode())
-        self.lost()
+        self.exit_lost()
     os.unlink(self.log)
-    self._say(message)
+    self._exit(f"lengthgen: {message}\n")
 
-  def lost(self) -> None:
+  def exit_lost(self) -> NoReturn:
     """Ends this process because another one has ended."""
-    bar = "\n" if is_multihost() and is_primary() else ""
-    self._say(f"{self.line} (log: {self.log})", bar)
+    self._exit(f"{self.prefix}lengthgen: {self.message} (log: {self.log})\n")
 
-  def _say(self, line: str, before: str = "") -> None:
-    """Ends this process with a line, without the runtime's shutdown.
-
-    The shutdown would wait for the other processes.
-    """
-    os.write(self._standard_error, f"{before}lengthgen: {line}\n".encode())
+  def _exit(self, text: str) -> NoReturn:
+    """Prints a text and ends this process without the runtime's shutdown, which
+    would wait for the other processes."""
+    os.write(self._standard_error, text.encode())
     os._exit(1)

@@ -10,6 +10,7 @@ Examples:
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import pathlib
@@ -20,7 +21,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from lengthgen_jax import multihost
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
 # Each mode is a file of pipelines/; "bench" is one of benchmark/.
@@ -58,11 +59,34 @@ _MODE = flags.DEFINE_enum(
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
 )
+_MULTIHOST = flags.DEFINE_bool(
+  "multihost",
+  False,
+  "Run as one of several processes, on a TPU slice or under SLURM; elsewhere"
+  " name --coordinator, --processes and --process too.",
+)
+_COORDINATOR = flags.DEFINE_string(
+  "coordinator", None, "multihost: HOST:PORT of the first process."
+)
+_PROCESSES = flags.DEFINE_integer(
+  "processes", None, "multihost: how many there are.", lower_bound=1
+)
+_PROCESS = flags.DEFINE_integer(
+  "process", None, "multihost: which one this is, from 0."
+)
+_CONNECT_TIMEOUT = flags.DEFINE_integer(
+  "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
+)
+FLAGS = (
+  *("config", "workdir", "mode", "input"),
+  *("multihost", "coordinator", "processes", "process", "connect_timeout"),
+)
+MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
 def run() -> None:
   """Runs the program; this is its console script."""
-  for name in ("config", "workdir", "mode", "input", *multihost.FLAGS):
+  for name in FLAGS:
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
   sys.modules["__main__"].__doc__ = __doc__
   app.run(main, flags_parser=parse_flags)
@@ -214,8 +238,31 @@ def dispatch(
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
   extra_arguments = (input_path,) if mode == "predict" else ()
-  with multihost.multihost_context(mode):
+  with multihost_context(mode):
     return run(config, pathlib.Path(workdir), *extra_arguments)
+
+
+def multihost_context(mode: str) -> contextlib.AbstractContextManager:
+  """Returns a context in which this process is one of several, if flags say so.
+
+  Args:
+    mode: One of MODES.
+
+  Raises:
+    UsageError: A flag is missing, is one too many, or has an impossible value.
+  """
+  cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
+  if not _MULTIHOST.value:
+    check(
+      cluster == (None, None, None),
+      "--coordinator, --processes and --process are for --multihost",
+    )
+    return contextlib.nullcontext()
+  check(
+    mode in MULTIHOST_MODES,
+    f"--multihost is for --mode: {', '.join(MULTIHOST_MODES)}",
+  )
+  return hosts.multihost_context(*cluster, _CONNECT_TIMEOUT.value)
 
 
 def keep_programs(folder: str) -> None:

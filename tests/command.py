@@ -13,7 +13,7 @@ import pytest
 from absl import flags
 from tiny import get_config
 
-from lengthgen_jax import main, multihost
+from lengthgen_jax import main
 from lengthgen_jax.errors import UsageError
 
 # A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
@@ -86,7 +86,7 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
     ours = [name for name in flags.FLAGS if name.startswith("config.")]
     for name in ours:  # each command line defines its own
       delattr(flags.FLAGS, name)
-    for name in ("config", "workdir", "mode", "input", *multihost.FLAGS):
+    for name in main.FLAGS:
       flags.FLAGS[name].unparse()
 
 

@@ -1,7 +1,7 @@
 """One of two processes that train a toy together, on different meshes: until a
 stop signal, and then on.
 
-  python one_of_two.py PORT WHICH FOLDER
+  python one_of_two.py PORT INDEX FOLDER
 """
 
 import pathlib
@@ -15,8 +15,8 @@ from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
-  port, which, folder = sys.argv[1:]
-  with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(which), 120):
+  port, index, folder = sys.argv[1:]
+  with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(index), 120):
     for shape in ((2, 1), (1, 2)):
       fine = (toy.FINE,) * len(SEEDS)
       run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fine)

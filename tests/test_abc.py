@@ -145,7 +145,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["addition_natural_em_by_length"]
+  names = ["successor_natural_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
@@ -441,12 +441,6 @@ def test_interpolated_start_cannot_start_again(tmp_path):
   config.retrain.train.restarts = 1
   line = refused("abc", config, tmp_path / "run")
   assert "set retrain.train.restarts=0" in line
-
-
-def test_tasks_without_lines_are_refused(tmp_path):
-  config = changed(preset="sort")
-  line = refused("abc", config, tmp_path / "run")
-  assert "task='sort'" in line and "no lines" in line
 
 
 def test_decoder_only_pipeline_runs_end_to_end(tmp_path):

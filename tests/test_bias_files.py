@@ -97,7 +97,7 @@ def test_a_matrix_of_lines_is_the_same_bias(tmp_path):
   closed = np.where(wide == -INF, -1e6, wide).astype(np.float64)
   np.savez(tmp_path / "dense.npz", cross=closed)
   matrix = one_seed(read(tmp_path / "dense.npz")["cross"])
-  for part in (rows, rows.rows(2, 2)):
+  for part in (rows, rows.slice(2, 2)):
     totals = [
       dense_bias(BiasConfig(), {"cross": x}, "cross", part, keys, False).values
       for x in (lines, matrix)

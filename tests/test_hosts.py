@@ -21,74 +21,73 @@ PATIENCE = 120  # seconds, on a busy machine
 
 
 def free_port() -> int:
-  with socket.socket() as found:
-    found.bind(("127.0.0.1", 0))
-    return found.getsockname()[1]
+  with socket.socket() as server:
+    server.bind(("127.0.0.1", 0))
+    return server.getsockname()[1]
 
 
-class Two:
-  """Two processes of one_of_two.py; what they say goes to files."""
+class TwoProcesses:
+  """Two processes of one_of_two.py, whose output goes to files."""
 
   def __init__(self, run_folder, log_folder):
-    path = [command.REPOSITORY, command.REPOSITORY / "tests"]
-    path = os.pathsep.join(map(str, path))
-    script, port = path.split(os.pathsep)[1] + "/one_of_two.py", free_port()
-    self.logs = [log_folder / f"{which}.log" for which in range(2)]
+    tests = command.REPOSITORY / "tests"
+    path = f"{command.REPOSITORY}{os.pathsep}{tests}"
+    env = os.environ | {"PYTHONPATH": path, "TMPDIR": str(log_folder)}
+    arguments = [sys.executable, tests / "one_of_two.py", str(free_port())]
+    self.logs = [log_folder / f"{index}.log" for index in range(2)]
     self.processes = []
-    env = {"PYTHONPATH": path, "TMPDIR": str(log_folder)}
-    for which, log in enumerate(self.logs):
-      words = [sys.executable, script, str(port), str(which), str(run_folder)]
-      with log.open("w") as out:
-        started = subprocess.Popen(
-          words, env=os.environ | env, stdout=out, stderr=out
+    for index, log in enumerate(self.logs):
+      with log.open("w") as file:
+        process = subprocess.Popen(
+          [*arguments, str(index), run_folder],
+          env=env,
+          stdout=file,
+          stderr=file,
         )
-      self.processes.append(started)
+      self.processes.append(process)
 
-  def said(self, which: int) -> list[str]:
+  def lines(self, index: int) -> list[str]:
     """Lines of a process, but for a progress bar's."""
-    text = self.logs[which].read_text().replace("\r", "\n")
-    return [line for line in text.splitlines() if line and "step/s" not in line]
+    lines = self.logs[index].read_text().replace("\r", "\n").splitlines()
+    return [line for line in lines if line and not line.startswith("run:")]
 
   def wait(self, condition) -> None:
     """Until it holds, while both run."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-      assert time.monotonic() < deadline, [self.said(0), self.said(1)]
-      assert not any(p.poll() for p in self.processes), self.said(0)
+      assert time.monotonic() < deadline, [self.lines(0), self.lines(1)]
+      assert not any(p.poll() for p in self.processes), self.lines(0)
       time.sleep(0.05)
-
-  def end(self) -> None:
-    for process in self.processes:
-      process.kill()
-      process.wait()
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-  """(Two, the step at which a signal stopped them, the run's folder): told to
-  stop by a signal to the second one, both went on, and that one was killed."""
-  place = tmp_path_factory.mktemp("two")
-  folder = place / "run"
-  found = Two(folder, place)
+  """(TwoProcesses, the step at which a signal stopped them, the run's folder):
+  after a signal to the second one both went on, and that one was killed."""
+  logs = tmp_path_factory.mktemp("two")
+  folder = logs / "run"
+  two = TwoProcesses(folder, logs)
   rows = lambda: records.read(folder / "metrics.jsonl")
   try:
-    found.wait(rows)
-    found.processes[1].send_signal(signal.SIGTERM)
-    found.wait(lambda: found.said(0) and found.said(1))
+    two.wait(rows)
+    two.processes[1].send_signal(signal.SIGTERM)
+    two.wait(lambda: two.lines(0) and two.lines(1))
     step = max(map(int, os.listdir(folder / "checkpoints")))
-    found.wait(lambda: rows()[-1]["step"] > step)
-    found.processes[1].kill()
-    for process in found.processes:
+    two.wait(lambda: rows()[-1]["step"] > step)
+    two.processes[1].kill()
+    for process in two.processes:
       process.wait(hosts.HEARTBEAT + PATIENCE)
-    yield found, step, folder
+    yield two, step, folder
   finally:
-    found.end()
+    for process in two.processes:
+      process.kill()
+      process.wait()
 
 
 def test_a_signal_to_one_stops_both_at_the_same_step_saved(two):
-  found, step, _ = two
-  for which in range(2):
-    assert found.said(which)[0].startswith(f"stopped at step {step} of ")
+  processes, step, _ = two
+  for index in range(2):
+    assert processes.lines(index)[0].startswith(f"stopped at step {step} of ")
 
 
 def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
@@ -100,38 +99,38 @@ def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
   parts = {path.name for path in (folder / f"checkpoints/{step}").glob("*/*")}
   assert {"ocdbt.process_0", "ocdbt.process_1"} <= parts
   assert states.step.tolist() == [step] * len(SEEDS)
-  alone = train_step.init_seeds(run.spec, run.seed_R)
+  expected = train_step.init_seeds(run.spec, run.seed_R)
   args = run.seed_R, run.scaffold, step // 2
-  alone, _ = train_step.train_seeds(run.spec, alone, *args)
-  assert far(alone.params, states.params) < 1e-4
+  expected, _ = train_step.train_seeds(run.spec, expected, *args)
+  assert far(expected.params, states.params) < 1e-4
 
 
 def test_the_first_process_alone_writes_and_talks(two):
-  found, step, folder = two
+  processes, step, folder = two
   rows = records.read(folder / "metrics.jsonl")
-  at = [(row["step"], row["seed"]) for row in rows]
-  assert len(at) == len(set(at)) and max(at)[0] > step
+  keys = [(row["step"], row["seed"]) for row in rows]
+  assert len(keys) == len(set(keys)) and max(keys)[0] > step
   assert len(list((folder / "tensorboard").iterdir())) == 2  # before and after
-  assert len(found.said(1)) == 1 and len(found.said(0)) == 2
-  assert "step/s" not in found.logs[1].read_text()
+  assert len(processes.lines(1)) == 1 and len(processes.lines(0)) == 2
+  assert "run:" not in processes.logs[1].read_text()
 
 
 def test_if_one_is_killed_the_other_ends_with_a_line(two):
-  found, _, _ = two
-  assert found.processes[0].returncode == 1
-  assert found.processes[1].returncode == -signal.SIGKILL
-  line = found.said(0)[-1]
+  processes, _, _ = two
+  codes = [process.returncode for process in processes.processes]
+  assert codes == [1, -signal.SIGKILL]
+  line = processes.lines(0)[-1]
   assert line.startswith(f"lengthgen: {hosts.LOST} (log: ")
 
 
-# What cannot be, in a line.
+# What is refused in a line.
 
 
 def test_a_coordinator_that_is_silent_is_named(tmp_path):
   address = f"127.0.0.1:{free_port()}"
-  which = ("--processes=2", "--process=1", "--connect_timeout=1")
   done = command.run(
-    *(command.TINY, "--multihost", f"--coordinator={address}", *which),
+    *(command.TINY, "--multihost", f"--coordinator={address}"),
+    *("--processes=2", "--process=1", "--connect_timeout=1"),
     "--workdir=unused",
     env=os.environ | {"TMPDIR": str(tmp_path)},
   )
@@ -142,22 +141,19 @@ def test_a_coordinator_that_is_silent_is_named(tmp_path):
 @pytest.mark.parametrize(
   ("flags", "words"),
   [
-    (["--process=0"], "--process are for --multihost"),
-    (["--multihost", "--process=0"], "go together: name all three"),
+    ("--process=0", "--process are for --multihost"),
+    ("--multihost --process=0", "go together: name all three"),
+    ("--multihost --mode=predict", "--multihost is for --mode: train, abc"),
     (
-      ["--multihost", "--mode=predict"],
-      "--multihost is for --mode: train, abc",
-    ),
-    (
-      ["--multihost", "--coordinator=here", "--processes=2", "--process=0"],
+      "--multihost --coordinator=here --processes=2 --process=0",
       "--coordinator=here: must be HOST:PORT",
     ),
     (
-      ["--multihost", "--coordinator=here:99", "--processes=2", "--process=2"],
+      "--multihost --coordinator=here:99 --processes=2 --process=2",
       "--process=2: must be from 0 to 1",
     ),
   ],
 )
 def test_flags_that_cannot_be_are_a_line(flags, words):
-  done = command.inside(command.TINY, "--workdir=unused", *flags)
+  done = command.inside(command.TINY, "--workdir=unused", *flags.split())
   assert words in command.refusal(done)

@@ -240,7 +240,7 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
       assert (b.segment[:, size:] == PAD).all()
       assert np.array_equal(a.left[held], b.left[:, :size][held])
       assert np.array_equal(a.right[held], b.right[:, :size][held])
-      assert np.array_equal(a.count(), b.count())
+      assert np.array_equal(a.num_tokens(), b.num_tokens())
   assert np.array_equal(small.prompt_length, large.prompt_length)
   assert np.array_equal(small.first_scored, large.first_scored)
   assert np.array_equal(small.places.size, large.places.size)

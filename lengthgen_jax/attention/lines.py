@@ -302,7 +302,7 @@ def _keys_on_lines(
   in_segment = 0
   for axis in range(rows.axes):
     in_segment = in_segment * size[..., axis] + left[..., axis]
-  last = keys.count()[None, :, None, :, None] - 1
+  last = keys.num_tokens()[None, :, None, :, None] - 1
   index = jnp.where(from_left, offset[..., 0], last - offset[..., 0])
   index = jnp.where(is_whole, index, first[batch, segment] + in_segment)
   index = jnp.clip(index, 0, len(keys.index) - 1)

@@ -114,8 +114,8 @@ def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
-    rows=batch.rows.rows(start, size),
-    places=batch.places.rows(start, size),
+    rows=batch.rows.slice(start, size),
+    places=batch.places.slice(start, size),
   )
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
-from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
 
@@ -170,18 +170,11 @@ class SparsePlan:
   @classmethod
   def of_scaffold(cls, scaffold: dict[str, SiteLines]) -> "SparsePlan":
     """Returns the plan for lines of one seed; runs on the host."""
-    return cls(
-      tuple(
-        (
-          site,
-          tuple(
-            tuple(np.flatnonzero(layer).tolist())
-            for layer in np.asarray(lines.transparent)
-          ),
-        )
-        for site, lines in scaffold.items()
-      )
+    dense_heads = lambda lines: tuple(
+      tuple(np.flatnonzero(layer).tolist())
+      for layer in np.asarray(lines.transparent)
     )
+    return cls(tuple((site, dense_heads(x)) for site, x in scaffold.items()))
 
   @property
   def most_dense_heads(self) -> int:
@@ -235,9 +228,4 @@ def sparse_training_plan(
     pairs += rows * keys
   if pairs < cost * looked_up:
     return None
-  return SparsePlan.of_scaffold(
-    {
-      site: lines._replace(transparent=lines.transparent[0])
-      for site, lines in scaffold.items()
-    }
-  )
+  return SparsePlan.of_scaffold(of_seed(scaffold, 0))

@@ -9,6 +9,7 @@ from lengthgen_jax.attention.lines import (
   RIGHT,
   WHOLE,
   Line,
+  Lines,
   SiteLines,
   shared_lines,
 )
@@ -78,20 +79,17 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   alone, where a key is a token: later it is a state, which has seen its own
   neighborhood.
   """
-  last_axis = spec.axes - 1
+  target, last_axis = spec.target_segment, spec.axes - 1
   identity = np.eye(spec.axes, dtype=int)
   operand_cells = []
   for segment, axis in enumerate(spec.segment_axes):
     places = range(width + 1) if axis == last_axis else range(1)
     step = np.diag(identity[axis])
     operand_cells += [
-      (segment, RIGHT, step, -back * identity[axis]) for back in places
+      (target, segment, RIGHT, step, -back * identity[axis]) for back in places
     ]
-  output_cells = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
-  output_cells = [
-    (spec.target_segment, LEFT, identity, np.array(offset))
-    for offset in output_cells
-  ]
+  offsets = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
+  output_cells = [(target, target, LEFT, identity, x) for x in offsets]
   if "cross" not in spec.sites:
     return {
       "self": _deal(output_cells + operand_cells, spec, len(output_cells))
@@ -102,31 +100,26 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   }
 
 
-def _deal(cells: list, spec: ScaffoldSpec, first: int) -> SiteLines:
+def _deal(
+  cells: list, spec: ScaffoldSpec, num_in_first_layer: int
+) -> SiteLines:
   """Deals cells out to heads in turn, until all have had one, as SiteLines [1,
   N, H, K].
 
-  The `first` cells are in the first layer alone.
+  The first so many cells are in the first layer alone.
   """
   heads, layers = spec.heads, spec.layers
   turn = np.arange(-(-max(len(cells), heads) // heads) * heads)
   order = np.where(turn < max(len(cells), heads), turn % len(cells), -1)
   order = order.reshape(-1, heads).T  # [H, K]
   valid = np.broadcast_to(order >= 0, (layers, *order.shape)).copy()
-  valid[1:] &= order >= first
-
-  def spread(values, dtype=np.int32):
-    values = np.array(values, dtype)[order]
-    return np.broadcast_to(values, (1, layers, *values.shape))
-
-  segment, anchor, matrix, intercept = zip(*cells, strict=True)
+  valid[1:] &= order >= num_in_first_layer
+  columns = zip(*cells, strict=True)
+  lines = Lines(*(np.array(column, np.int32) for column in columns))
+  spread = lambda x: np.broadcast_to(x, (1, layers, *x.shape))
   return SiteLines(
-    row_segment=spread([spec.target_segment] * len(cells)),
-    segment=spread(segment),
-    anchor=spread(anchor),
-    matrix=spread(matrix),
-    intercept=spread(intercept),
-    value=spread(np.zeros(len(cells)), np.float32),
+    *(spread(field) for field in lines.take(order)),
+    value=np.zeros((1, *valid.shape), np.float32),
     valid=valid[None],
     transparent=np.zeros((1, layers, heads), bool),
   )

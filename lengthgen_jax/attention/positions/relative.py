@@ -104,7 +104,7 @@ class Fire(PositionEncoding):
     distance = jnp.maximum(-relative, 0) if causal else jnp.abs(relative)
     longest = rows.index[None]
     if not causal:
-      longest = jnp.maximum(longest, keys.count() - 1 - longest)
+      longest = jnp.maximum(longest, keys.num_tokens() - 1 - longest)
     scale = jnp.abs(self.rate)
     squash = lambda x: jnp.log(scale * x + 1.0)
     longest_squashed = squash(jnp.maximum(longest, jnp.abs(self.threshold)))
