@@ -575,7 +575,9 @@ def end_chunk(
     metrics: of the chunk.
   """
   em = metrics.em[0]
-  is_sound = jnp.isfinite(metrics.loss.sum()) & is_finite(params)
+  # A run of no steps has no loss, and may be sound.
+  is_sound = jnp.isfinite(metrics.loss.sum()) | (step == state.step)
+  is_sound &= is_finite(params)
   params, opt_state = select(
     is_sound, (params, opt_state), (state.params, state.opt_state)
   )
