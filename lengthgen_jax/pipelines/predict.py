@@ -27,6 +27,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     f" (validation EM {100 * model.em:.1f} %)"
   )
   if source is None:
+    assert isinstance(sys.stdin, io.TextIOWrapper)
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
   with file_errors(f"--input={source}:"):

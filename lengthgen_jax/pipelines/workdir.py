@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import fields, files
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
@@ -188,7 +188,8 @@ def open_model(
     UsageError: Nothing was trained there, or no such seed.
   """
   config = files.saved_config(folder)
-  check(config is not None, f"{folder}: nothing was trained there")
+  if config is None:
+    raise UsageError(f"{folder}: nothing was trained there")
   models_by_seed = {
     model.seed: model
     for model in answering_models(config, pathlib.Path(folder))
