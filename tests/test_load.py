@@ -19,8 +19,9 @@ def test_model_that_is_loaded_measures_as_the_command_did(
   for seed, row in exact.items():
     model = lengthgen_jax.load(trained, seed=seed)
     assert model.seed == seed
-    found = model.exact_match(row["length"], row["n"], row["test_set"])
-    assert found == row["value"]
+    assert row["value"] == model.exact_match(
+      row["length"], row["n"], row["test_set"]
+    )
   best = max(trained_models, key=lambda model: model.em)
   assert lengthgen_jax.load(trained).seed == best.seed
   assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
@@ -36,11 +37,11 @@ def test_model_shows_its_attention_and_lines(trained):
     weights = layers[0][site]
     assert weights.shape == (2, rows, keys)
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
-  behind = np.triu(np.ones((rows, rows), bool), 1)
-  assert not layers[0]["self"][:, behind].any()
+  later = np.triu(np.ones((rows, rows), bool), 1)
+  assert not layers[0]["self"][:, later].any()
 
 
-def test_loading_what_is_not_there_is_refused(trained, tmp_path):
+def test_loading_what_does_not_exist_is_refused(trained, tmp_path):
   with pytest.raises(UsageError, match="nothing was trained there"):
     lengthgen_jax.load(tmp_path)
   with pytest.raises(UsageError, match=r"seeds \(0, 1\), none of 7"):
@@ -51,8 +52,8 @@ def test_loading_what_is_not_there_is_refused(trained, tmp_path):
 
 def test_a_text_that_does_not_fit_is_refused():
   fixed = {"data.width": "fixed", "data.fixed_width": 8}
-  built = untrained.experiment(fields=fixed)
-  own = Model(built, {}, untrained.params(built))
-  assert own.typed("1234567+1").source.shape[1] > 8
+  experiment = untrained.experiment(fields=fixed)
+  model = Model(experiment, {}, untrained.params(experiment))
+  assert model.typed("1234567+1").source.shape[1] > 8
   with pytest.raises(UsageError, match="at most 7"):
-    own.attention("12345678+1")
+    model.attention("12345678+1")
