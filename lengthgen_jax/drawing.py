@@ -89,7 +89,7 @@ def scale(
   """
   left, right, bottom, top = margins
   height = 1 - (bottom + top) / size[1]
-  box = [1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], height]
+  box = (1 - (right - 0.1) / size[0], bottom / size[1], 0.09 / size[0], height)
   bar = canvas.colorbar(image, cax=canvas.add_axes(box))
   bar.ax.tick_params(labelsize=5)
   bar.set_label(label, fontsize=6)

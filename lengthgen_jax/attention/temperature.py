@@ -132,7 +132,7 @@ def site_sizes(
 def tau(
   config: TemperatureConfig,
   size_BxT: jax.Array | None,
-  a: jax.Array | None,
+  a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
   """Returns the factor of the scores, [B, H or 1, T, 1] float32, or None.

@@ -188,7 +188,8 @@ def open_model(
     UsageError: Nothing was trained there, or no such seed.
   """
   config = files.saved_config(folder)
-  check(config is not None, f"{folder}: nothing was trained there")
+  if config is None:
+    raise UsageError(f"{folder}: nothing was trained there")
   models_by_seed = {
     model.seed: model
     for model in answering_models(config, pathlib.Path(folder))
