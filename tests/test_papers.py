@@ -193,8 +193,9 @@ def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
   assert provenance.differences_in_origin(other) == (
     f"another machine, another version of jax, {changed}"
   )
-  dirty = head | {"commit": f"{second}-dirty"}
-  assert "code changed since" in provenance.differences_in_origin(dirty)
+  for commit in (f"{second}-dirty", "unknown"):
+    reasons = provenance.differences_in_origin(head | {"commit": commit})
+    assert reasons == f"no commit {commit} in this clone"
 
 
 def test_rows_made_again_are_compared():
