@@ -44,31 +44,36 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
   """Every task in both families (sequences, which differ in a table alone: few
   in one), every choice of the others at least once."""
-  queues = [list(POSITIONS), list(TEMPERATURES), list(NORMS), list(BIASES)]
-  own = [name for name in TASKS if not issubclass(TASKS[name], SequenceTask)]
-  few = zip(SEQUENCES, KINDS, strict=True)
-  pairs = [*itertools.product(own, KINDS), *few]
-  count = max(len(pairs), *map(len, queues))
-  made = []
+  fits_task = {
+    "positions": lambda name, task: (
+      task.of_digits or not POSITIONS[name].of_digits
+    ),
+    "bias": lambda name, task: (
+      name == "none" or task().strides or task.axes > 1
+    ),
+  }
+  queues = {
+    "positions": list(POSITIONS),
+    "temperature": list(TEMPERATURES),
+    "norm": list(NORMS),
+    "bias": list(BIASES),
+  }
+  one_each = [n for n in TASKS if not issubclass(TASKS[n], SequenceTask)]
+  pairs = [
+    *itertools.product(one_each, KINDS),
+    *zip(SEQUENCES, KINDS, strict=True),
+  ]
+  count = max(len(pairs), *map(len, queues.values()))
+  cases = []
   for task, kind in itertools.islice(itertools.cycle(pairs), count):
-    fits = [
-      lambda name, task=task: (
-        TASKS[task].of_digits or not POSITIONS[name].of_digits
-      ),
-      lambda name: True,
-      lambda name: True,
-      lambda name, task=task: (
-        name == "none" or TASKS[task]().strides or TASKS[task].axes > 1
-      ),
-    ]
-    chosen = []
-    for queue, fit in zip(queues, fits, strict=True):
-      found = next(name for name in queue if fit(name))
-      queue.remove(found)
-      queue.append(found)
-      chosen.append(found)
-    made.append(Case(task, kind, *chosen))
-  return made
+    choices = {}
+    for field, queue in queues.items():
+      fits = fits_task.get(field, lambda name, task: True)
+      choices[field] = next(name for name in queue if fits(name, TASKS[task]))
+      queue.remove(choices[field])
+      queue.append(choices[field])
+    cases.append(Case(task, kind, **choices))
+  return cases
 
 
 CASES = cases()
@@ -103,9 +108,10 @@ def make(case: Case) -> Model:
   experiment = build(config)
   scaffold = of_seed(make_scaffold(config, experiment), 0)
   if case.bias == "transparent":
-    some = np.array([[False, True]])
+    transparent = np.array([[False, True]])
     scaffold = {
-      site: own._replace(transparent=some) for site, own in scaffold.items()
+      site: lines._replace(transparent=transparent)
+      for site, lines in scaffold.items()
     }
   return Model(experiment, scaffold, loud_params(experiment))
 
@@ -123,11 +129,11 @@ def examples(case: Case, length: int = 3):
   else:
     items = random.integers(0, task.base, (SAMPLES, task.operands, units))
     items[:, 1:, 1 if task.short_operand else units :] = 0
-  parsed = [(own, [units] * task.operands) for own in items]
+  parsed = [(x, [units] * task.operands) for x in items]
   width = experiment.test_width(length)
   bound = experiment.bound(width, model.scaffold)
-  how = (task, experiment.kind, parsed, width, bound)
-  return jax.jit(lambda: dataset.typed_batch(*how))()
+  args = task, experiment.kind, parsed, width, bound
+  return jax.jit(lambda: dataset.typed_batch(*args))()
 
 
 def outputs(batch, rows_BxT):
@@ -137,14 +143,14 @@ def outputs(batch, rows_BxT):
 
 
 def decoded(model, batch):
-  """What greedy decoding says, [B, outputs]."""
-  told = model.greedy(batch, stop=None)
+  """The tokens of greedy decoding, [B, outputs]."""
+  tokens = model.greedy(batch, stop=None)
   count = outputs(batch, batch.target).shape[1]
-  assert (told[:, count:] == model.experiment.task.pad).all()
-  return told[:, :count]
+  assert (tokens[:, count:] == model.experiment.task.pad).all()
+  return tokens[:, :count]
 
 
-def wanting(batch, answers):
+def with_target(batch, answers):
   """The same prompts with other outputs [B, outputs] as the truth."""
   scored = np.asarray(batch.weight) > 0
   target, inputs = np.array(batch.target), np.array(batch.inputs)
@@ -154,9 +160,9 @@ def wanting(batch, answers):
 
 
 def test_cases_cover_the_registries():
-  lone = {n for n in TASKS if issubclass(TASKS[n], SequenceTask)}
+  sequences = {n for n in TASKS if issubclass(TASKS[n], SequenceTask)}
   for name, choices in (
-    ("task", {*TASKS} - lone | {*SEQUENCES}),
+    ("task", {*TASKS} - sequences | {*SEQUENCES}),
     ("kind", KINDS),
     ("positions", POSITIONS),
     ("temperature", TEMPERATURES),
@@ -168,27 +174,27 @@ def test_cases_cover_the_registries():
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_exact_match_of_one_pass_is_that_of_decoding(case):
-  """Where what was told is the truth, and where one token of it is not."""
+  """Where the decoded tokens are the target, and where one of them is not."""
   model, batch = make(case), examples(case)
   assert (model.sparse_plan is not None) == model.experiment.supports_sparse(
     model.scaffold
   )
-  told = decoded(model, batch)
+  tokens = decoded(model, batch)
   if case.task != "parity_classification":  # one label, which may be the same
-    assert len(set(map(bytes, told))) > 2
+    assert len(set(map(bytes, tokens))) > 2
   odd = np.arange(SAMPLES) % 2 == 1
-  place = np.arange(SAMPLES) // 2 % told.shape[1]
-  truth = told.copy()
+  place = np.arange(SAMPLES) // 2 % tokens.shape[1]
+  target = tokens.copy()
   shifted = (
-    truth[odd, place[odd]] + 1
+    target[odd, place[odd]] + 1
   ) % model.experiment.model.config.vocab_size
-  truth[odd, place[odd]] = shifted
-  again = wanting(batch, truth)
-  token, exact = model.hits(again)
-  token = outputs(again, token)
+  target[odd, place[odd]] = shifted
+  changed = with_target(batch, target)
+  token, exact = model.hits(changed)
+  token = outputs(changed, token)
   assert np.array_equal(exact, ~odd)
-  assert np.array_equal(exact, (decoded(model, again) == truth).all(axis=1))
-  before = np.arange(told.shape[1]) < place[:, None]
+  assert np.array_equal(exact, (decoded(model, changed) == target).all(axis=1))
+  before = np.arange(tokens.shape[1]) < place[:, None]
   assert token[before | ~odd[:, None]].all()
   assert not token[odd, place[odd]].any()
 
@@ -196,9 +202,9 @@ def test_exact_match_of_one_pass_is_that_of_decoding(case):
 def leaking(case: Case) -> tuple[Model, Model]:
   """A model whose scaffold shows the future, and the same without leave."""
   model = make(case)
-  own = model.scaffold["self"]
-  ahead = np.where(own.intercept == -1, 1, own.intercept)
-  scaffold = model.scaffold | {"self": own._replace(intercept=ahead)}
+  lines = model.scaffold["self"]
+  ahead = np.where(lines.intercept == -1, 1, lines.intercept)
+  scaffold = model.scaffold | {"self": lines._replace(intercept=ahead)}
   bias = dataclasses.replace(model.experiment.bias, allow_leak=True)
   experiment = dataclasses.replace(model.experiment, bias=bias)
   causal = dataclasses.replace(model, scaffold=scaffold)
@@ -211,22 +217,22 @@ def test_where_the_future_may_show_outputs_are_decoded(kind):
   case = next(c for c in CASES if c.kind == kind and c.bias == "transparent")
   model, causal = leaking(case)
   batch = examples(case)
-  told = decoded(causal, batch)
-  assert np.array_equal(decoded(model, batch), told)
+  tokens = decoded(causal, batch)
+  assert np.array_equal(decoded(model, batch), tokens)
   sites = model.experiment.sites(model.scaffold, batch)
   values = np.asarray(sites.biases["self"].values)
   behind = np.triu(np.ones(values.shape[-2:], bool), 1)
   assert (values[..., behind] > -1).any()  # a pass at once would see it
-  truth = told.copy()
-  truth[::2, 1] += 1
-  again = wanting(batch, truth)
-  token, exact = model.hits(again)
+  target = tokens.copy()
+  target[::2, 1] += 1
+  changed = with_target(batch, target)
+  token, exact = model.hits(changed)
   assert np.array_equal(exact, np.arange(SAMPLES) % 2 == 1)
-  assert np.array_equal(outputs(again, token), told == truth)
-  assert token[np.asarray(again.weight) == 0].all()
+  assert np.array_equal(outputs(changed, token), tokens == target)
+  assert token[np.asarray(changed.weight) == 0].all()
 
 
-class Shown(NamedTuple):
+class OnOneBatch(NamedTuple):
   """A model that is tested on one batch."""
 
   model: Model
@@ -242,15 +248,15 @@ class Shown(NamedTuple):
 def test_rows_of_a_task_without_an_end_token():
   """Of the examples that count: the last ones of a batch may fill it up."""
   case = next(c for c in CASES if c.task == "sort" and c.kind == KINDS[1])
-  truth = decoded(make(case), examples(case)).copy()
-  truth[::2, 1] = (truth[::2, 1] + 1) % 8  # a token of V = 5 and three more
-  shown = Shown(make(case), wanting(examples(case), truth))
-  found = {
+  target = decoded(make(case), examples(case)).copy()
+  target[::2, 1] = (target[::2, 1] + 1) % 8  # a token of V = 5 and three more
+  model = OnOneBatch(make(case), with_target(examples(case), target))
+  rows = {
     row["metric"]: row
     for measure in measures.MEASURES.values()
-    for row in measure(shown, trained.EvalSpec("uniform", "uniform", (), 3, 20))
+    for row in measure(model, trained.EvalSpec("uniform", "uniform", (), 3, 20))
   }
-  assert set(found) == {"em", "token", "position", "edit"}
-  assert (found["em"]["correct"], found["em"]["n"]) == (10, 20)
-  assert found["position"]["by_position"][:2] == [1.0, 0.5]
-  assert found["edit"]["value"] == 10 / 60
+  assert set(rows) == {"em", "token", "position", "edit"}
+  assert (rows["em"]["correct"], rows["em"]["n"]) == (10, 20)
+  assert rows["position"]["by_position"][:2] == [1.0, 0.5]
+  assert rows["edit"]["value"] == 10 / 60

@@ -24,16 +24,15 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
     del config.increment
   path = tmp_path / "config.json"
   path.write_text(config.to_json_best_effort())
-  found = files.get_config(str(path))
-  assert found.to_json_best_effort() == get_config().to_json_best_effort()
-  config = get_config()
-  assert not files.differences(config, found)
-  found.train.steps = 1
-  assert files.differences(config, found) == ["train.steps=600 but 1 there"]
+  saved, config = files.get_config(str(path)), get_config()
+  assert saved.to_json_best_effort() == config.to_json_best_effort()
+  assert not files.differences(config, saved)
+  saved.train.steps = 1
+  assert files.differences(config, saved) == ["train.steps=600 but 1 there"]
 
 
 @pytest.mark.parametrize(
-  ("there", "words"),
+  ("saved", "words"),
   [
     ('{"sequences": {"size": 1}}', "no field sequences"),
     ('{"train": {"momentum": 1}}', "no field train.momentum"),
@@ -43,15 +42,13 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
     ('{"train": {', "cannot be read"),
   ],
 )
-def test_saved_config_that_is_none_of_this_version_is_refused(
-  there, words, tmp_path
-):
+def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   path = tmp_path / "config.json"
-  path.write_text(there)
+  path.write_text(saved)
   for arguments in (["--mode=predict"], [TINY]):
     line = refusal(inside(f"--workdir={tmp_path}", *arguments))
     assert str(path) in line and words in line
-  assert path.read_text() == there
+  assert path.read_text() == saved
 
 
 def test_workdir_that_cannot_be_written(tmp_path):
@@ -81,13 +78,12 @@ def snapshot(workdir: pathlib.Path) -> dict:
 
 def test_workdir_of_another_config_is_refused(trained):
   before = snapshot(trained)
-  other = "--config.model.mlp_dim=64"
-  here = f"--workdir={trained}"
+  override, workdir = "--config.model.mlp_dim=64", f"--workdir={trained}"
   for mode in ("train", "evaluate", "predict", "calibrate"):
-    line = refusal(inside(TINY, here, other, f"--mode={mode}"))
+    line = refusal(inside(TINY, workdir, override, f"--mode={mode}"))
     assert "model.mlp_dim=64 but 32" in line and str(trained) in line
-  assert "model.mlp_dim=64 but 32" in refusal(inside(here, other))
-  line = refusal(inside(TINY, here, "--config.seeds=(5,)"))
+  assert "model.mlp_dim=64 but 32" in refusal(inside(workdir, override))
+  line = refusal(inside(TINY, workdir, "--config.seeds=(5,)"))
   assert "seeds=[5] but [0, 1]" in line
   assert snapshot(trained) == before
 
@@ -140,21 +136,29 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
   trained_models, tmp_path, capsys
 ):
   """And has its rows in both stages."""
-  one, other = trained_models
-  trained = dataclasses.replace(other, params=one.params, step=other.step + 1)
-  known, found = {}, []
-  for stage, models in ("train", [one, other]), ("certify", [one, trained]):
-    how = get_config(), models, tmp_path, stage, 2
-    found.append(evaluate.evaluate(*how, known=known))
-  told = capsys.readouterr().err
-  assert told.count("seed 0, equal") == 1 and told.count("seed 1, equal") == 2
-  before, after = ([r for r in rows if r["seed"] == 0] for rows in found)
-  assert after == [row | {"stage": "certify"} for row in before]
-  assert [r["step"] for r in found[1] if r["seed"]] == [trained.step] * 3
-  ones, others = (
-    [r["value"] for r in found[1] if r["seed"] == n] for n in (0, 1)
+  first, second = trained_models
+  changed = dataclasses.replace(
+    second, params=first.params, step=second.step + 1
   )
-  assert ones == others
+  known = {}
+  train_rows, certify_rows = (
+    evaluate.evaluate(get_config(), models, tmp_path, stage, 2, known=known)
+    for stage, models in (
+      ("train", [first, second]),
+      ("certify", [first, changed]),
+    )
+  )
+  notes = capsys.readouterr().err
+  assert notes.count("seed 0, equal") == 1
+  assert notes.count("seed 1, equal") == 2
+  of_seed = lambda rows, seed: [row for row in rows if row["seed"] == seed]
+  assert of_seed(certify_rows, 0) == [
+    row | {"stage": "certify"} for row in of_seed(train_rows, 0)
+  ]
+  assert {row["step"] for row in of_seed(certify_rows, 1)} == {changed.step}
+  assert [row["value"] for row in of_seed(certify_rows, 0)] == [
+    row["value"] for row in of_seed(certify_rows, 1)
+  ]
 
 
 def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):

@@ -27,8 +27,9 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     f" (validation EM {100 * model.em:.1f} %)"
   )
   if source is None:
-    stdin = io.TextIOWrapper(sys.stdin.buffer, "utf-8", errors="replace")
-    return answer_all(model, stdin, config.eval.scratchpad)
+    assert isinstance(sys.stdin, io.TextIOWrapper)
+    sys.stdin.reconfigure(errors="replace")
+    return answer_all(model, sys.stdin, config.eval.scratchpad)
   with file_errors(f"--input={source}:"):
     text = pathlib.Path(source).read_text(errors="replace")
   return answer_all(model, io.StringIO(text), config.eval.scratchpad)

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import fields, files
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records

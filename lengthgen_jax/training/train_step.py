@@ -1,8 +1,9 @@
-"""The training step: one seed's training as pure functions, and many seeds'
-beside each other.
+"""The training step as pure functions, of one seed and of many.
 
-A gradient step is `draw_batches`, `loss_fn`, `update_params`; a chunk is many
-of them, then `validate`. Nothing before `over_seeds` knows of another seed.
+A gradient step is `draw_batches`, then `train_step`: `loss_fn`, its gradient,
+and `update_params`. A chunk is many of them and `validate` at its end. Nothing
+above `over_seeds` knows of another seed; below it are the compiled functions
+that the loop calls, of all seeds.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ class Trainable(Protocol):
     heads: names of the output heads, the main task's first.
     step_specs: the gradient steps of a round.
     validation: held-out examples of every head.
-    num_widths: how many widths are validated, in the order of training.
+    num_widths: how many widths take turns in training.
   """
 
   @property
@@ -71,7 +72,8 @@ class Trainable(Protocol):
     count: int,
     width_index: jax.Array | int,
   ) -> Batch:
-    """Returns a batch whose first `count` examples are from a set."""
+    """Returns a batch whose first `count` examples are drawn from `replay`
+    (see `draw_batches`)."""
     ...
 
   def loss_sum(
@@ -115,7 +117,7 @@ class TrainSpec:
 
   Attributes:
     experiment: tasks, data and model.
-    train: how it is trained.
+    train: the optimizer, the schedule, and when a seed stops.
     sparse_plan: of attention along lines; None: every pair (Experiment.sites).
     mesh: the devices.
   """
@@ -267,7 +269,7 @@ def draw_batches(
     # Each head and part has noise of its own.
     head_index = experiment.heads.index(share.head)
     head_key = jax.random.fold_in(noise_key, head_index)
-    batches.append([])
+    parts = []
     for part in share.parts:
       batch = experiment.sample(data_key, share.head, part, width_index)
       if replay is not None and head_index == 0:
@@ -277,7 +279,8 @@ def draw_batches(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)
-      batches[-1].append((spec.mesh.shard_batch(batch), part_key))
+      parts.append((spec.mesh.shard_batch(batch), part_key))
+    batches.append(parts)
   return batches
 
 
@@ -572,7 +575,9 @@ def end_chunk(
     metrics: of the chunk.
   """
   em = metrics.em[0]
-  is_sound = jnp.isfinite(metrics.loss.sum()) & is_finite(params)
+  # A run of no steps has no loss, and may be sound.
+  is_sound = jnp.isfinite(metrics.loss.sum()) | (step == state.step)
+  is_sound &= is_finite(params)
   params, opt_state = select(
     is_sound, (params, opt_state), (state.params, state.opt_state)
   )
