@@ -14,9 +14,9 @@ runs are not made again; the pages are made of these rows. --size=paper is for
 an accelerator.
 
 --check makes archived runs again and compares: rows must be the same to the
-last bit where machine, versions and code are the same; elsewhere they must be
-within the range of the archived seeds, or both at 99 % or more, or both at 1 %
-or less.
+last bit where machine and versions are the same and lengthgen_jax/ and configs/
+have not changed since the rows' commit; elsewhere they must be within the range
+of the archived seeds, or both at 99 % or more, or both at 1 % or less.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
 Every draw is a small random model with random lines that the conditions of a
 certificate may or may not accept. What is accepted must hold at sizes beyond
-those that are surveyed: no row has a view that is not among those surveyed, and
-the layer-wise tables give the logits of the ordinary forward pass. On all
-inputs of a small size, the inputs on which the ordinary program is wrong are
-those that have a wrong context; and a head that is fitted to be right in every
-context, then moved until one fails, is right and then wrong by both.
+those that are surveyed: no row has a receptive field that is not among those
+surveyed, and the layer-wise logits are those of the ordinary forward pass. On
+all inputs of a small size, the inputs on which the ordinary program is wrong
+are those that have a wrong context; and a head that is fitted to be right in
+every context, then moved until one fails, is right and then wrong by both.
 
 A draw is a function of its number:
 

@@ -1,4 +1,4 @@
-"""What a mesh of devices changes, as JSON: for a process of its own.
+"""Reports as JSON what a mesh of devices changes, in a process of its own.
 
   XLA_FLAGS=--xla_force_host_platform_device_count=8 python eight_devices.py F
 
@@ -52,7 +52,7 @@ def toys(folder) -> dict:
   return {
     "compiled": train_step.train_seeds._cache_size() - before,
     "unsplit": unsplit(first, (2, 4)) + unsplit(second, (4, 2)),
-    "apart": far(first, second),
+    "difference": far(first, second),
   }
 
 
@@ -68,61 +68,64 @@ def models() -> dict:
     },
   )
   jax.config.update("jax_enable_x64", True)
-  built, found, ends, losses = build.build(config), {}, [], []
-  scaffold = build.make_scaffold(config, built)
-  spec = TrainSpec(built, optimizer.TrainConfig(**config.train))
-  share = built.step_specs[0][0]
-  batch = built.sample(jax.random.key(0), share.head, share.parts[0])
+  experiment, report, ends, losses = build.build(config), {}, [], []
+  scaffold = build.make_scaffold(config, experiment)
+  spec = TrainSpec(experiment, optimizer.TrainConfig(**config.train))
+  share = experiment.step_specs[0][0]
+  batch = experiment.sample(jax.random.key(0), share.head, share.parts[0])
   train_step.CACHE_BYTES = CACHE
   start = train_step.init_seeds(spec, SEEDS)
   for shape in ((1, 1), (2, 4)):
-    own = mesh.make(shape, SEEDS, config.train.batch_size)
-    spec = dataclasses.replace(spec, mesh=own)
-    placed = own.shard_seeds(jax.tree.map(jnp.copy, start))
-    args = placed, SEEDS, scaffold, jnp.int32(STEPS)
+    device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)
+    spec = dataclasses.replace(spec, mesh=device_mesh)
+    sharded = device_mesh.shard_seeds(jax.tree.map(jnp.copy, start))
+    args = sharded, SEEDS, scaffold, jnp.int32(STEPS)
     compiled = train_step.train_seeds.lower(spec, *args).compile()
     states, status = compiled(*args)
     ends.append(states.params)
     losses.append(status.metrics.loss)
     text = compiled.as_text()
-    found[f"batches {shape}"] = len(re.findall(r"\[(88|44)[,\]]", text))
-    found[f"shares {shape}"] = len(re.findall(r"\[(22|11)[,\]]", text))
+    report[f"batches {shape}"] = len(re.findall(r"\[(88|44)[,\]]", text))
+    report[f"shares {shape}"] = len(re.findall(r"\[(22|11)[,\]]", text))
     count = train_step.num_microbatches(spec, batch, {})
-    found[f"microbatches {shape}"] = count
+    report[f"microbatches {shape}"] = count
   export = jax.jit(lambda *args: train_step.train_seeds(spec, *args))
-  there = jax.export.export(export, platforms=["cuda", "tpu"])(*args)
-  one = Model(built, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0]))
-  return found | {
+  exported = jax.export.export(export, platforms=["cuda", "tpu"])(*args)
+  model = Model(
+    experiment, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0])
+  )
+  flat_mesh = device_mesh.for_one_seed()
+  return report | {
     "dtypes": sorted({str(x.dtype) for x in jax.tree.leaves(ends)}),
-    "lowered": [*there.platforms, there.nr_devices],
+    "lowered": [*exported.platforms, exported.nr_devices],
     "unsplit": unsplit(states, (2, 4)),
     "params": far(*ends),
     "losses": far(*losses),
-    "asked": asked(one, dataclasses.replace(one, mesh=own.for_one_seed())),
+    "tests": tests(model, dataclasses.replace(model, mesh=flat_mesh)),
   }
 
 
-def asked(one: Model, all_devices: Model) -> dict:
-  """What a model says in tests and calibration, on one device and on all."""
-  built = one.experiment
-  batch = built.test_batch("equal", 0, np.arange(13), 3, {})
-  hits = [own.hits(batch) for own in (one, all_devices)]
-  right = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
-  solved = batch._replace(weight=jnp.where(right, 0.0, batch.weight))
-  args = built, "weights", one.params, {}, solved, False
+def tests(on_one: Model, on_all: Model) -> dict:
+  """Compares a model's tests and calibration on one device and on all."""
+  experiment = on_one.experiment
+  batch = experiment.test_batch("equal", 0, np.arange(13), 3, {})
+  hits = [model.hits(batch) for model in (on_one, on_all)]
+  correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
+  solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))
+  args = experiment, "weights", on_one.params, {}, solved, False
   sums = [
-    attention_statistics._sums(own.mesh, *args) for own in (one, all_devices)
+    attention_statistics._sums(model.mesh, *args) for model in (on_one, on_all)
   ]
   return {
     "hits": far(*hits),
-    "right": float(hits[0][0].mean()),
+    "correct": float(hits[0][0].mean()),
     "sums": far(*sums),
     "solved": float(sums[0]["solved"]),
     "devices": len(sums[1]["solved"].devices()),
-    "whole": all(x.is_fully_replicated for x in jax.tree.leaves(sums[1])),
+    "replicated": all(x.is_fully_replicated for x in jax.tree.leaves(sums[1])),
   }
 
 
 if __name__ == "__main__":
-  found = {"toys": toys(pathlib.Path(sys.argv[1])), "models": models()}
-  print(json.dumps(found))
+  report = {"toys": toys(pathlib.Path(sys.argv[1])), "models": models()}
+  print(json.dumps(report))

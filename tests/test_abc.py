@@ -145,7 +145,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   }
   assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
-  names = ["addition_natural_em_by_length"]
+  names = ["successor_natural_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")

@@ -39,13 +39,10 @@ def test_every_test_set_has_rows_and_figures(sorting):
   assert {row["metric"] for row in rows} == {"em", "token", "position", "edit"}
   assert {row["family"] for row in rows} == {"decoder_only"}
   assert {row["seed"] for row in rows} == {3}
-  found = {(row["test_set"], row["length"]) for row in rows}
-  wanted = {
-    (name, length)
-    for name in ("uniform", "repeats_3x1", "repeats_3x2")
-    for length in (4, 8)
+  assert {(row["test_set"], row["length"]) for row in rows} == {
+    *(("uniform", 4), ("uniform", 8)),
+    *(("repeats_3x1", 4), ("repeats_3x1", 8), ("repeats_3x2", 8)),
   }
-  assert found == wanted - {("repeats_3x2", 4)}
   names = {
     f"sort_natural_{metric}_by_{what}.png"
     for metric in ("em", "edit")
@@ -99,12 +96,11 @@ def test_probes_of_sorting(sorting):
 
 def test_every_line_of_items_is_answered(sorting):
   workdir, _ = sorting
-  asked = inside(
-    "--mode=predict", f"--workdir={workdir}", text="5 3\n9\n2 1 1 4 4 2 1 5 3\n"
-  )
-  first, second, third = asked.stdout.splitlines()
-  for answer, items in ((first, 2), (third, 9)):
-    wrong = answer.startswith("error: the model wrote token ")
-    assert wrong or len(list(map(int, answer.split()))) == items
+  lines = "5 3\n9\n2 1 1 4 4 2 1 5 3\n"
+  predicted = inside("--mode=predict", f"--workdir={workdir}", text=lines)
+  first, second, third = predicted.stdout.splitlines()
+  for answer, num_items in ((first, 2), (third, 9)):
+    is_error = answer.startswith("error: the model wrote token ")
+    assert is_error or len(list(map(int, answer.split()))) == num_items
   assert second.startswith("error: ") and "1 to 5" in second
-  assert asked.returncode == 1
+  assert predicted.returncode == 1

@@ -38,13 +38,14 @@ def run_on_eight(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def eight(run_on_eight):
-  """What eight_devices.py found."""
+  """The report of eight_devices.py."""
   flag = f"--xla_force_host_platform_device_count={DEVICES}"
-  path = [str(REPOSITORY), str(REPOSITORY / "tests")]
-  own = {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}"}
-  env = os.environ | own | {"PYTHONPATH": os.pathsep.join(path)}
-  script = str(REPOSITORY / "tests" / "eight_devices.py")
-  command = [sys.executable, script, str(run_on_eight)]
+  tests = REPOSITORY / "tests"
+  env = os.environ | {
+    "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}",
+    "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tests}",
+  }
+  command = [sys.executable, tests / "eight_devices.py", run_on_eight]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
@@ -56,11 +57,11 @@ def eight(run_on_eight):
 def test_a_model_trained_on_eight_devices_has_the_parameters_of_one(eight):
   """50 steps in float64, with dropout, validation and seeds in turn; and could
   be on accelerators."""
-  found = eight["models"]
-  assert found["dtypes"] == ["float64"]
-  assert found["params"] < 1e-8
-  assert found["losses"] < 1e-10
-  assert found["lowered"] == ["cuda", "tpu", DEVICES]
+  models = eight["models"]
+  assert models["dtypes"] == ["float64"]
+  assert models["params"] < 1e-8
+  assert models["losses"] < 1e-10
+  assert models["lowered"] == ["cuda", "tpu", DEVICES]
 
 
 def test_every_leaf_of_the_states_is_split_over_seeds(eight):
@@ -69,25 +70,25 @@ def test_every_leaf_of_the_states_is_split_over_seeds(eight):
 
 def test_every_device_has_its_share_of_the_batch_alone(eight):
   """In the compiled program, as microbatches that fit its cache."""
-  found = eight["models"]
-  assert found["microbatches (1, 1)"] == 8
-  assert found["microbatches (2, 4)"] == 2
-  assert found["batches (1, 1)"] > 300
-  assert found["batches (2, 4)"] < 20 and found["shares (2, 4)"] > 1000
+  models = eight["models"]
+  assert models["microbatches (1, 1)"] == 8
+  assert models["microbatches (2, 4)"] == 2
+  assert models["batches (1, 1)"] > 300
+  assert models["batches (2, 4)"] < 20 and models["shares (2, 4)"] > 1000
 
 
 def test_tests_and_calibration_are_the_same_on_eight_devices(eight):
   """Of 13 examples, which eight devices do not divide."""
-  found = eight["models"]["asked"]
-  assert found["devices"] == DEVICES and found["whole"]
-  assert found["hits"] == 0 and 0 < found["right"] < 1
-  assert found["sums"] < 1e-10 and found["solved"] == 6
+  tests = eight["models"]["tests"]
+  assert tests["devices"] == DEVICES and tests["replicated"]
+  assert tests["hits"] == 0 and 0 < tests["correct"] < 1
+  assert tests["sums"] < 1e-10 and tests["solved"] == 6
 
 
 def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(eight):
   """Two runs with attempts and checkpoints, seeds in turn and side by side."""
   assert eight["toys"]["compiled"] == 2
-  assert eight["toys"]["apart"] < 1e-4
+  assert eight["toys"]["difference"] < 1e-4
 
 
 def test_a_run_goes_on_on_another_number_of_devices(
@@ -108,7 +109,7 @@ def test_a_run_goes_on_on_another_number_of_devices(
 
 
 @pytest.mark.parametrize(
-  ("devices", "seeds", "batch", "wanted"),
+  ("devices", "seeds", "batch", "shape"),
   [
     (1, 5, 128, (1, 1)),
     (8, 1, 128, (1, 8)),
@@ -120,9 +121,9 @@ def test_a_run_goes_on_on_another_number_of_devices(
   ],
 )
 def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
-  devices, seeds, batch, wanted
+  devices, seeds, batch, shape
 ):
-  assert mesh.default_shape(devices, seeds, batch) == wanted
+  assert mesh.default_shape(devices, seeds, batch) == shape
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_training_goes_through_squares_and_rectangles():
       count = int(batch.prompt_length[i])
       source = np.asarray(batch.source)[i, :count].tolist()
       said = np.asarray(batch.target)[i, : m * (n + 1) + 1].tolist()
-      assert plain.words(TASK, said) == plain.plain_answer(TASK, source)
+      assert TASK.symbols(said) == plain.plain_answer(TASK, source)
       a, b = plain.operand_texts(TASK.vocabulary.decode(source))
       assert (len(a), len(b)) == (n, m)
   found = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)

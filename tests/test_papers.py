@@ -17,7 +17,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
 from lengthgen_jax.papers.experiments import SIZES, Row, Table
 from lengthgen_jax.pipelines import abc
-from lengthgen_jax.probes import comparison
+from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import figures, reach, records, summary
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -193,8 +193,9 @@ def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
   assert provenance.differences_in_origin(other) == (
     f"another machine, another version of jax, {changed}"
   )
-  dirty = head | {"commit": f"{second}-dirty"}
-  assert "code changed since" in provenance.differences_in_origin(dirty)
+  for commit in (f"{second}-dirty", "unknown"):
+    reasons = provenance.differences_in_origin(head | {"commit": commit})
+    assert reasons == f"no commit {commit} in this clone"
 
 
 def test_rows_made_again_are_compared():
@@ -346,7 +347,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
   monkeypatch.setattr(figures, "draw_table", lambda *_: [])
   monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
-  monkeypatch.setattr(comparison, "figure", lambda *_: None)
+  monkeypatch.setattr(row_figures, "comparison", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"
@@ -543,7 +544,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert archived.head == head
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  cell = comparison.table({"ours": intact})[1][2]
+  cell = row_tables.comparison({"ours": intact})[1][2]
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()

@@ -10,19 +10,19 @@ import untrained
 from command import TINY, changed, inside, refused
 
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import line_ablation, runs, training_probes
+from lengthgen_jax.pipelines import probe, runs, training_probes
 from lengthgen_jax.probes import interventions
-from lengthgen_jax.probes.figures import FIGURES, Page
-from lengthgen_jax.probes.registry import PROBES
-from lengthgen_jax.probes.sheets import shelved
+from lengthgen_jax.probes.pages import Page, shelves
+from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.training import loop
 
 FEW = "--config.probe.samples=12"
 # Of an adder with lines; of the strongest line see what is watched, below.
-LINED = [n for n, p in PROBES.items() if not p.need.words.endswith("sort")]
-LINED.remove("strongest_line")
+METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
+METRICS.remove("strongest_line")
+ACTIVATIONS = ("decoder.blocks.0.before_mlp", "encoder.embeddings")
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,13 @@ def probed(trained, tmp_path_factory):
   """A copy of the trained workdir, and what probing it said."""
   workdir = tmp_path_factory.mktemp("probed") / "run"
   shutil.copytree(trained, workdir)
-  more = "'decoder.blocks.0.before_mlp','encoder.embeddings'"
   done = inside(
     "--mode=probe",
     f"--workdir={workdir}",
     FEW,
     "--config.probe.inputs=('12+34',)",
-    f"--config.probe.activations=({more})",
-    f"--config.probe.only={tuple(LINED)}",
+    f"--config.probe.activations={ACTIVATIONS}",
+    f"--config.probe.only={tuple(METRICS)}",
   )
   assert done.returncode == 0, done.stderr
   return workdir, done
@@ -46,18 +45,17 @@ def probed(trained, tmp_path_factory):
 def test_every_probe_that_applies_has_rows_of_every_seed(probed):
   workdir, done = probed
   rows = records.read_results(workdir / "probes.jsonl")
-  assert {row["metric"] for row in rows} == set(LINED)
+  assert {row["metric"] for row in rows} == set(METRICS)
   assert {row["seed"] for row in rows} == {0, 1}
   assert {row["stage"] for row in rows} == {"train"}
   for row in rows:
-    assert row["length"] == 2 and row["n"] in (1, 12)
-    assert ("by_position" in row) == PROBES[row["metric"]].title.startswith(
-      "EM"
-    )
-  keep = {row["seed"]: row for row in rows if row["metric"] == "intact"}
-  for seed, row in keep.items():
-    assert row["correct"] == round(12 * row["value"])
-    assert f"seed {seed}, 2 digits: " in done.stderr
+    is_exact_match = PROBES[row["metric"]].title.startswith("EM")
+    assert row["length"] == 2 and row["n"] == 12
+    assert ("by_position" in row) == is_exact_match
+    if is_exact_match:
+      assert row["correct"] == round(12 * row["value"])
+  assert "seed 0, 2 digits: " in done.stderr
+  assert "seed 1, 2 digits: " in done.stderr
   assert "rows: " in done.stdout and "lines that are enough" in done.stdout
 
 
@@ -89,53 +87,45 @@ def test_figures_are_drawn_of_what_applies(probed):
 
 def test_activations_are_had_by_asking_for_them(probed, trained_models):
   workdir, _ = probed
-  found = np.load(workdir / "activations.npz")
-  assert set(found) == {
-    "0.decoder.blocks.0.before_mlp",
-    "0.encoder.embeddings",
-  }
+  arrays = np.load(workdir / "activations.npz")
+  assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
   best = max(trained_models, key=lambda model: model.em)
   acts = best.observe(best.typed("12+34"))[1]
-  wanted = acts["decoder"]["blocks"][0]["before_mlp"]
-  np.testing.assert_allclose(
-    found["0.decoder.blocks.0.before_mlp"], wanted, atol=1e-5
-  )
+  expected = acts["decoder"]["blocks"][0]["before_mlp"]
+  np.testing.assert_allclose(arrays[f"0.{ACTIVATIONS[0]}"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_inputs_are_made_for_every_task(task):
-  built = untrained.experiment(task, "encoder_decoder")
-  model = Model(built, {}, {})
-  length = built.train_length
-  (seen,) = training_probes.passes(model, length, 3, exact=False)
-  assert seen.count == len(seen.batch.inputs) == 3
-  assert seen.length == built.task.units(length)
+  experiment = untrained.experiment(task, "encoder_decoder")
+  length = experiment.train_length
+  (observation,) = training_probes.observations(
+    Model(experiment, {}, {}), length, 3, exact=False
+  )
+  assert observation.count == len(observation.batch.inputs) == 3
+  assert observation.length == experiment.task.units(length)
 
 
 # While training.
 
 
-def test_what_is_watched_is_the_strongest_line_of_every_head(
+def test_the_strongest_line_of_every_head_is_watched(
   trained_run, trained_states
 ):
   config = changed(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
-  see = training_probes.make_watcher(
+  watch = training_probes.make_watcher(
     config.probe, config.calibration, trained_run.experiment
   )
-  rows = see(trained_run, trained_states)
+  rows = watch(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
-  assert {row["seed"] for row in rows} == {0, 1}
   assert {row["step"] for row in rows} == set(trained_states.step.tolist())
-  places = [(r["seed"], r["part"], r["layer"], r["head"]) for r in rows]
-  assert len(set(places)) == len(places) == 2 * 2 * 1 * 2
-  cross = [row for row in rows if row["part"] == "cross"]
-  assert all(row["line"].startswith("pairs: ") for row in cross)
-
-
-def test_nobody_watches_unless_asked(trained_run):
-  assert trained_run.watch is None
+  heads = [(r["seed"], r["part"], r["layer"], r["head"]) for r in rows]
+  assert len(set(heads)) == len(heads) == 2 * 2 * 1 * 2
+  lines = [row["line"] for row in rows if row["part"] == "cross"]
+  assert all(line.startswith("pairs: ") for line in lines)
+  assert trained_run.watch is None  # where probe.every is 0
 
 
 # Trained again.
@@ -146,31 +136,36 @@ def test_a_model_is_trained_again_without_each_line(
 ):
   """Of the second seed; the line is closed in every head, and nothing else."""
   model = trained_models[1]
-  found = interventions.lines(model)
-  everywhere = [at for at in found if at[1] is None and at[2] is None]
-  few = {at: found[at] for at in (everywhere[0], everywhere[-1])}
-  other = next(at for at in found if at[2] is not None)
+  lines = interventions.bias_lines(model)
+  everywhere = [x for x in lines if x.layer is None and x.head is None]
+  of_a_head = next(line for line in lines if line.head is not None)
+  few = {line: lines[line] for line in (everywhere[0], everywhere[-1])}
   monkeypatch.setattr(
-    interventions, "lines", lambda _: few | {other: found[other]}
+    interventions,
+    "bias_lines",
+    lambda _: few | {of_a_head: lines[of_a_head]},
   )
   train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
-  run, runs = dataclasses.replace(trained_run, train=train), []
+  run = dataclasses.replace(trained_run, train=train)
+  train_run, line_runs = loop.train, []
   monkeypatch.setattr(
-    loop, "train", lambda own, go=loop.train: runs.append(own) or go(own)
+    loop, "train", lambda run: line_runs.append(run) or train_run(run)
   )
-  see = {"length": 2, "samples": 8}
-  means = list(line_ablation.retrained(run, tmp_path, model, see))
-  assert [(m.part, m.line, m.count) for m in means] == [
-    (site, words, 8) for site, _, _, words in few
+  config = changed("probe.causal_length=2", "probe.samples=8")
+  means = list(probe.retrained(run, tmp_path, model, config))
+  assert [(mean.part, mean.line, mean.count) for mean in means] == [
+    (line.part, line.line, 8) for line in few
   ]
-  for own, (site, *_), cells in zip(runs, few, few.values(), strict=True):
-    assert own.seeds == (1,) and own.folder.parent == tmp_path / "without"
-    for name, lines in own.scaffold.items():
-      was = np.asarray(model.scaffold[name].valid)
-      lost = np.argwhere(was & ~np.asarray(lines.valid)[0]).tolist()
-      wanted = sorted(map(list, cells)) if name == site else []
-      assert lost == wanted and not (np.asarray(lines.valid)[0] & ~was).any()
-  assert len({own.folder for own in runs}) == 2
+  assert len({line_run.folder for line_run in line_runs}) == len(line_runs) == 2
+  for line_run, (line, entries) in zip(line_runs, few.items(), strict=True):
+    assert line_run.seeds == (1,)
+    assert line_run.folder.parent == tmp_path / "without"
+    for site, bias in line_run.scaffold.items():
+      was_valid = np.asarray(model.scaffold[site].valid)
+      is_valid = np.asarray(bias.valid)[0]
+      closed = np.argwhere(was_valid & ~is_valid).tolist()
+      expected = sorted(map(list, entries)) if site == line.part else []
+      assert closed == expected and not (is_valid & ~was_valid).any()
 
 
 # Mistakes.
@@ -207,19 +202,12 @@ def test_watching_what_nothing_is_for_is_refused(tmp_path):
   assert "nothing was trained there" in done.stderr
 
 
-# Pages.
-
-
 def test_shelves_hold_every_page_once_and_are_not_too_wide():
   sizes = ((9, 2), (3, 3), (5, 4), (6, 1), (2, 4))
-  pages = [Page(str(i), size, None) for i, size in enumerate(sizes)]
-  found = shelved(pages, 10)
-  assert sorted(p.name for own in found for p in own) == list("01234")
-  assert all(sum(p.size[0] for p in own) <= 10 for own in found)
-  assert found[0][0].name == "0"
-  assert len(found) == 3
-
-
-def test_every_figure_says_whom_it_is_for():
-  assert list(FIGURES)[0] == "overview"
-  assert all(own.need.words for own in FIGURES.values())
+  pages = [
+    Page(str(i), size, lambda canvas: None) for i, size in enumerate(sizes)
+  ]
+  rows = shelves(pages, 10)
+  assert sorted(page.name for row in rows for page in row) == list("01234")
+  assert all(sum(page.size[0] for page in row) <= 10 for row in rows)
+  assert rows[0][0].name == "0" and len(rows) == 3

@@ -21,12 +21,16 @@ MAIN = {form: task for form, task in plain.MAIN.items() if task.axes == 1}
 SAMPLES, NEAR, FAR = 100, 10, 1000
 LENGTHS = (1, 2, 6, NEAR, 60, FAR)  # as people count them
 
+every_form = pytest.mark.parametrize("form", MAIN)
+every_length = pytest.mark.parametrize("length", LENGTHS)
+
 
 def variants(task, test_set, length):
   """Further arguments of a test set at a length."""
   section = default_config(task.name).eval
   section.update(repetitions=(1, 2), multiplicities=(3,), chains=(2,))
-  return [how for _, how in task.variants(test_set, section, length)]
+  names = task.variants(test_set, section, length)
+  return [arguments for _, arguments in names]
 
 
 @functools.cache
@@ -38,23 +42,25 @@ def sampler(form: str):
   """
   task, traces = MAIN[form], []
   cells = [
-    (name, how) for name in task.test_sets for how in variants(task, name, NEAR)
+    (name, arguments)
+    for name in task.test_sets
+    for arguments in variants(task, name, NEAR)
   ]
   bounds = [task.natural_width(task.units(n)) for n in (NEAR, FAR)]
 
-  def draw(keys, size):
-    drawn = [
-      jax.vmap(lambda k, n=n, h=how: task.test_sets[n](task, k, size, *h))(keys)
-      for n, how in cells
-    ]
-    return jnp.stack(drawn)
+  def draw_set(name, arguments, keys, size):
+    test_set = task.test_sets[name]
+    return jax.vmap(lambda key: test_set(task, key, size, *arguments))(keys)
 
   def sample(key, length):
     traces.append(length)
     keys = jax.random.split(key, SAMPLES)
     lengths, width = jnp.full(task.operands, length), task.natural_width(length)
-    near, far = (draw(keys, Size(lengths, width, bound)) for bound in bounds)
-    size = Size(lengths, width, bounds[1])
+    near_size, size = (Size(lengths, width, bound) for bound in bounds)
+    near, far = (
+      jnp.stack([draw_set(*cell, keys, x) for cell in cells])
+      for x in (near_size, size)
+    )
     answer = jax.vmap(jax.vmap(lambda items: task.from_items(items, size)))
     return answer(far), near, far
 
@@ -62,23 +68,24 @@ def sampler(form: str):
 
 
 @functools.cache
-def drawn(form: str, length: int, seed: int = 0):
+def draw_sets(form: str, length: int, seed: int = 0):
   """(Example of arrays [cells, SAMPLES, ...], items by near and far bound)."""
   sample, *_ = sampler(form)
   units = MAIN[form].units(length)
   return jax.tree.map(np.asarray, sample(jax.random.key(seed), units))
 
 
-def prompts(form: str, length: int):
+def examples_by_set(form: str, length: int):
   """By test set and arguments: [SAMPLES] of (prompt, output) ids."""
-  task, cells = MAIN[form], sampler(form)[1]
-  everything = drawn(form, length)[0]
-  found = {}
-  for number, cell in enumerate(cells):
-    if cell[1] in variants(task, cell[0], length):
-      own = jax.tree.map(lambda x, n=number: x[n], everything)
-      found[cell] = [plain.split_example(own, i)[::2] for i in range(SAMPLES)]
-  return found
+  task, examples = MAIN[form], {}
+  arrays, *_ = draw_sets(form, length)
+  for i, (name, arguments) in enumerate(sampler(form)[1]):
+    if arguments in variants(task, name, length):
+      of_cell = jax.tree.map(lambda x, i=i: x[i], arrays)
+      examples[name, arguments] = [
+        plain.split_example(of_cell, j)[::2] for j in range(SAMPLES)
+      ]
+  return examples
 
 
 # Of arithmetic: what the operands' texts are.
@@ -124,16 +131,16 @@ def check_carry(task, operands, length):
   else:
     one = 1 if task.operands == 1 else 0
     assert {sum(value) + one for value in values} == {10**length}
-    assert len({own[0] for own in values}) > 3 or one
+    assert len({a for a, *_ in values}) > 3 or one
 
 
 def check_one(digits):
   """The one input: every operand's text by the length."""
 
   def check_texts(task, operands, length):
-    (found,) = set(map(tuple, operands))
-    wanted = [digits(task, i, length) for i in range(task.operands)]
-    assert [text.lstrip("0") for text in found] == wanted
+    (texts,) = set(map(tuple, operands))
+    expected = [digits(task, i, length) for i in range(task.operands)]
+    assert [text.lstrip("0") for text in texts] == expected
 
   return check_texts
 
@@ -151,15 +158,15 @@ def check_repeated(task, operands, length):
 
 def check_short(task, operands, length):
   most = max(length // 10, 1)
-  found = [len(a.lstrip("0")) for a, *_ in operands]
-  assert max(found) <= most and min(found) > 0
-  assert max(found) > most / 2 and (len(set(found)) > 3 or most < 6)
+  sizes = [len(a.lstrip("0")) for a, *_ in operands]
+  assert max(sizes) <= most and min(sizes) > 0
+  assert max(sizes) > most / 2 and (len(set(sizes)) > 3 or most < 6)
 
 
 def carries_of(task, texts):
   """What each place hands on, by plain Python."""
   a, *others = (list(map(int, reversed(text))) for text in texts)
-  state, found = int(task.operands == 1 and task.base == 10), []
+  state, carries = int(task.operands == 1 and task.base == 10), []
   for i, digit in enumerate(a):
     if task.base == 2:
       state ^= digit
@@ -167,19 +174,19 @@ def carries_of(task, texts):
       state = (digit * others[0][0] + state) // 10
     else:
       state = (digit + sum(b[i] for b in others) + state) // 10
-    found.append(state > 0)
-  return found
+    carries.append(state > 0)
+  return carries
 
 
 def check_chain(task, operands, length, carries):
   starts = set()
   for texts in operands:
-    found = "".join("01"[one] for one in carries_of(task, texts))
+    handed_on = "".join("01"[carry] for carry in carries_of(task, texts))
     if task.base == 2:  # the state of the last bit goes on in the padding
-      found = found[:length]
-    assert found.strip("0") == "1" * carries
+      handed_on = handed_on[:length]
+    assert handed_on.strip("0") == "1" * carries
     assert task.base == 2 or is_long(task, texts, length)
-    starts.add(found.index("1"))
+    starts.add(handed_on.index("1"))
   first = task.operands == 1 and task.base == 10
   assert len(starts) == 1 if first or length == carries else len(starts) > 1
 
@@ -194,38 +201,47 @@ def check_uniform(task, lists, length):
     assert set(itertools.chain(*(items[1:] for items in lists))) == digits
 
 
-def check_repeats(task, lists, length, items, times):
-  for own in lists:
-    counts = collections.Counter(own).values()
-    assert sum(count >= times for count in counts) >= items
-  if length > items * times:
-    assert len({own.index(max(own)) for own in lists}) > 3  # shuffled
+def check_shuffled(lists):
+  assert len({items.index(max(items)) for items in lists}) > 3
+
+
+def check_repeats(task, lists, length, num_values, times):
+  for items in lists:
+    counts = collections.Counter(items).values()
+    assert sum(count >= times for count in counts) >= num_values
+  if length > num_values * times:
+    check_shuffled(lists)
 
 
 def check_nines(task, lists, length):
-  text = ["".join(map(str, own)) for own in lists]
-  runs = {len(own) - len(own.rstrip("9")) for own in text}
+  texts = ["".join(map(str, items)) for items in lists]
+  runs = {len(text) - len(text.rstrip("9")) for text in texts}
   assert min(runs) >= 1 and max(runs) > length / 2
   if length < NEAR:
     assert runs == set(range(1, length + 1))
   if length <= NEAR:  # every run is as frequent
-    assert text.count("9" * length) > 0.4 * SAMPLES / length
-  before = {own.rstrip("9")[:1] for own in text}
-  assert before >= set("12345678") or length == 1
+    assert texts.count("9" * length) > 0.4 * SAMPLES / length
+  first_digits = {text.rstrip("9")[:1] for text in texts}
+  assert first_digits >= set("12345678") or length == 1
+
+
+def check_repeated_digit(task, lists, length):
+  in_order(lambda items: items[:1] * len(items))(task, lists, length)
+  check_uniform(task, [items[:1] for items in lists], 1)
 
 
 def check_multiplicity(task, lists, length, times):
-  for own in lists:
-    counts = sorted(collections.Counter(own).values())
+  for items in lists:
+    counts = sorted(collections.Counter(items).values())
     assert counts[0] == (length % times or times)
     assert set(counts[1:]) <= {times}
   if length > 2 * times:
-    assert len({own.index(max(own)) for own in lists}) > 3  # shuffled
+    check_shuffled(lists)
 
 
 def check_mean(task, lists, length, times):
   most = -(-length // times)
-  distinct = [len(set(own)) for own in lists]
+  distinct = [len(set(items)) for items in lists]
   share = 1 - (1 - 1 / most) ** length  # of `most` values, those that are drawn
   assert max(distinct) <= most
   assert abs(np.mean(distinct) - share * most) < 0.1 * most
@@ -236,34 +252,35 @@ def check_mean(task, lists, length, times):
 
 
 def check_any(task, texts, length):
-  met = set(itertools.chain(*texts))
-  assert met <= set(task.token_names[: task.base])
-  assert len(met) > 0.5 * min(task.base, length * SAMPLES)
+  words = set(itertools.chain(*texts))
+  assert words <= set(task.token_names[: task.base])
+  assert len(words) > 0.5 * min(task.base, length * SAMPLES)
 
 
 def check_same(task, texts, length):
-  assert all(len(set(own)) == 1 for own in texts)
-  check_any(task, [own[:1] for own in texts], 1)
+  assert all(len(set(words)) == 1 for words in texts)
+  check_any(task, [words[:1] for words in texts], 1)
 
 
 def check_lone(task, texts, length):
-  others = [
-    np.flatnonzero(np.array(own) != task.token_names[0]) for own in texts
-  ]
+  first = task.token_names[0]
+  others = [np.flatnonzero(np.array(words) != first) for words in texts]
   assert max(map(len, others)) == 1
   places = np.concatenate(others)
   assert length == 1 or places.max() >= length / 2 > places.min()
 
 
 def check_nested(task, texts, length):
-  met = set(itertools.chain(*(plain.depths(own, task.bound) for own in texts)))
-  assert "invalid" not in met
+  depths = set(
+    itertools.chain(*(plain.depths(words, task.bound) for words in texts))
+  )
+  assert "invalid" not in depths
   if length > 4 * task.bound:
-    assert met == set(map(str, range(task.bound + 1)))
+    assert depths == set(map(str, range(task.bound + 1)))
 
 
 def check_broken(task, texts, length):
-  ends = [plain.depths(own, task.bound)[-1] for own in texts]
+  ends = [plain.depths(words, task.bound)[-1] for words in texts]
   assert "invalid" in ends
   assert length == 1 or len(set(ends)) > 1
 
@@ -317,75 +334,66 @@ SEQUENCES = {
   "deep": check_nested,
   "broken": check_broken,
 }
-# Of tasks by name, where a name means something else.
-OWN = {
-  "increment": {
-    "nines": check_nines,
-    "repeated": lambda task, lists, length: (
-      in_order(lambda items: items[:1] * len(items))(task, lists, length),
-      check_uniform(task, [items[:1] for items in lists], 1),
-    ),
-  }
-}
+INCREMENT = {"nines": check_nines, "repeated": check_repeated_digit}
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("form", MAIN)
+@every_length
+@every_form
 def test_sets_are_what_they_say(form, length):
   task = MAIN[form]
   units = task.units(length)
-  for (name, how), examples in prompts(form, length).items():
+  promises = PROMISES | (INCREMENT if task.name == "increment" else {})
+  for (name, arguments), examples in examples_by_set(form, length).items():
     texts = [task.symbols(prompt) for prompt, _ in examples]
-    if texts[0][0] == "$":
-      found = [plain.operand_texts("".join(text)) for text in texts]
-      width = task.natural_width(units)
-      assert {len(own[0]) for own in found} == {width}
-    else:
-      found = list(map(plain.numbers, texts))
-      assert {len(items) for items in found} == {units}
-    promises = PROMISES | OWN.get(task.name, {})
     if isinstance(task, SequenceTask):
+      assert {len(text) for text in texts} == {units}
       SEQUENCES[name](task, texts, units)
-    elif name in promises:
-      promises[name](task, found, units, *how)
+      continue
+    if texts[0][0] == "$":
+      inputs = [plain.operand_texts("".join(text)) for text in texts]
+      assert {len(a) for a, *_ in inputs} == {task.natural_width(units)}
+    else:
+      inputs = list(map(plain.numbers, texts))
+      assert {len(items) for items in inputs} == {units}
+    if name in promises:
+      promises[name](task, inputs, units, *arguments)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@every_length
 @pytest.mark.parametrize(
   "form", [form for form in MAIN if MAIN[form].name in plain.ANSWERS]
 )
 def test_answers_equal_plain_python(form, length):
   task = MAIN[form]
-  for examples in prompts(form, length).values():
+  for examples in examples_by_set(form, length).values():
     for prompt, output in examples[:: 1 if length <= 60 else 20]:
-      wanted = plain.plain_answer(task, prompt)
-      assert task.symbols(output) == list(wanted), prompt
+      assert task.symbols(output) == plain.plain_answer(task, prompt)
 
 
-@pytest.mark.parametrize("form", MAIN)
+@every_form
 def test_one_compilation_serves_all_lengths_and_bounds_change_nothing(form):
   task = MAIN[form]
   for length in (1, 2, 6, NEAR):
-    _, near, far = drawn(form, length)
+    _, near, far = draw_sets(form, length)
     units = task.units(length)
     assert np.array_equal(near[..., :units], far[..., :units])
     assert near.dtype == np.int32
   assert len(sampler(form)[2]) == 1
 
 
-@pytest.mark.parametrize("form", MAIN)
-def test_draws_are_a_function_of_the_key(form):
-  first, again, other = (drawn(form, NEAR, seed)[2] for seed in (0, 0, 1))
+@every_form
+def test_items_are_a_function_of_the_key(form):
+  first, again, other = (draw_sets(form, NEAR, seed)[2] for seed in (0, 0, 1))
   assert np.array_equal(first, again)
-  for name, a, b in zip(sampler(form)[1], first, other, strict=True):
-    if name[0] not in MAIN[form].single_input_sets:
+  for (name, _), a, b in zip(sampler(form)[1], first, other, strict=True):
+    if name not in MAIN[form].single_input_sets:
       assert not np.array_equal(a, b)
-      assert len({own.tobytes() for own in a}) > 5
+      assert len({items.tobytes() for items in a}) > 5
 
 
 def test_unequal_is_equal_where_there_is_one_long_operand():
   for form in ("multiply", "successor", "parity"):
-    equal, unequal, *_ = drawn(form, 6)[2]
+    equal, unequal, *_ = draw_sets(form, 6)[2]
     assert np.array_equal(equal, unequal)
 
 
@@ -394,11 +402,9 @@ def test_as_many_repetitions_as_there_is_room_for():
   section.update(repeated_items=3, repetitions=(1, 2, 4))
   sort = TASKS["sort"](alphabet=5)
   names = lambda n: [name for name, _ in sort.variants("repeats", section, n)]
-  assert [names(n) for n in (2, 3, 11)] == [
-    [],
-    ["repeats_3x1"],
-    ["repeats_3x1", "repeats_3x2"],
-  ]
+  assert names(2) == []
+  assert names(3) == ["repeats_3x1"]
+  assert names(11) == ["repeats_3x1", "repeats_3x2"]
   assert names(12)[-1] == "repeats_3x4"
   section.repeated_items = 6  # more than there are
   assert names(12) == []

@@ -36,7 +36,7 @@ EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 ULPS = 2  # the least rounding assumed, in last places of the largest logit
 RECOMPUTE_FACTOR = 100  # margins below it times the rounding: again in float64
 CERTAIN_FACTOR = 10  # margins below it times the rounding prove nothing
-PRACTICE_INPUTS = 8  # inputs of each failing context to practice on
+INPUTS_PER_FAILURE = 8  # inputs of each failing context to practice on
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
@@ -251,7 +251,8 @@ def practice_inputs(
   texts = {"failing": [], "thin": []}
   for group, tally in zip(survey.groups, tallies, strict=False):
     for margin, context in tally.thin:
-      name, count = ("failing", PRACTICE_INPUTS) if margin <= 0 else ("thin", 1)
+      count = INPUTS_PER_FAILURE if margin <= 0 else 1
+      name = "failing" if margin <= 0 else "thin"
       texts[name] += survey.draw_texts(group, context, count, rng)
   return texts
 

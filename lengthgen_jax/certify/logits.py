@@ -365,7 +365,7 @@ class DenseLogits:
 
   Attributes:
     experiment: the experiment that the model belongs to.
-    longest: static bound of sizes.
+    bound: static bound of sizes.
   """
 
   def __init__(
@@ -373,12 +373,12 @@ class DenseLogits:
     experiment: Experiment,
     scaffold: dict[str, SiteLines],
     params: dict,
-    longest: Size,
+    bound: Size,
     *,
     mesh: Mesh = SINGLE_DEVICE,
   ):
     """Compiles the forward pass of one seed, with its lines and parameters."""
-    self.experiment, self.longest = experiment, longest
+    self.experiment, self.bound = experiment, bound
     head = experiment.task.name
     forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
     self._apply = jax.jit(
@@ -399,7 +399,7 @@ class DenseLogits:
     repeats = -count % DENSE_INPUTS
     filled = np.concatenate([items, items[-1:].repeat(repeats, 0)])
     parsed = [(digits, lengths) for digits in filled]
-    batch = dataset.typed_batch(task, kind, parsed, size, self.longest)
+    batch = dataset.typed_batch(task, kind, parsed, size, self.bound)
     select = partial(packing.take, jax.device_get(batch))
     logits = [
       self._apply(select(lambda x, n=n: x[n : n + DENSE_INPUTS]))

@@ -174,12 +174,12 @@ def batch_and_biases(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
   size: jax.Array | np.ndarray,
-  longest: Size,
+  bound: Size,
 ) -> tuple[packing.Batch, dict[str, Array]]:
   """Returns a batch of one example of a size, and its dense biases by site.
 
   The biases are those that the program itself adds: [N or 1, H, T, S]. One
-  compiled program serves all sizes up to `longest`.
+  compiled program serves all sizes up to `bound`.
   """
   task = experiment.task
   batch = dataset.test_batch(
@@ -190,7 +190,7 @@ def batch_and_biases(
     np.zeros(1, np.int32),
     experiment.nonzero_places(size),
     size,
-    longest,
+    bound,
     (),
   )
   sites = experiment.sites(scaffold, batch)

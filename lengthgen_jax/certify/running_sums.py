@@ -112,8 +112,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def sizes(self) -> Iterator[tuple[int, int]]:
     return itertools.product(self.columns, self.rows)
 
-  def padded(self, longest: tuple[int, int]) -> tuple[int, int]:
-    return -(-longest[0] // SIZE_MULTIPLE) * SIZE_MULTIPLE, longest[1]
+  def bound(self, largest: tuple[int, int]) -> tuple[int, int]:
+    return -(-largest[0] // SIZE_MULTIPLE) * SIZE_MULTIPLE, largest[1]
 
   def tapes(
     self, size: tuple[int, int], batch: packing.Batch
@@ -163,9 +163,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     return tokens
 
   def rows_at(
-    self, size: tuple[int, int], longest: tuple[int, int]
+    self, size: tuple[int, int], largest: tuple[int, int]
   ) -> Iterator[tuple[ReceptiveField, Row]]:
-    for field, row in super().rows_at(size, longest):
+    for field, row in super().rows_at(size, largest):
       kinds = {t.kind for _, tokens in field.tokens for t in tokens}
       check(
         "outside" not in kinds,

@@ -70,7 +70,7 @@ Context = Sequence[int] | np.ndarray  # a value for each column
 # What inputs hold: function of ("digit" or "output", operand, place) to values
 # [B]; the place is -1 for a digit that all places share.
 Values = Callable[[str, int, int], np.ndarray]
-S = TypeVar("S", int, tuple[int, int])  # a Size
+SizeT = TypeVar("SizeT", int, tuple[int, int])  # a Size
 
 
 class RowGroup(NamedTuple):
@@ -87,7 +87,7 @@ class RowGroup(NamedTuple):
   contexts: Contexts
 
 
-class Survey(abc.ABC, Generic[S]):
+class Survey(abc.ABC, Generic[SizeT]):
   """Everything that a certificate has to check of one model.
 
   Outputs of each form have a subclass, with a lemma that says which sizes have
@@ -110,25 +110,25 @@ class Survey(abc.ABC, Generic[S]):
 
   @property
   @abc.abstractmethod
-  def largest(self) -> S:
+  def largest(self) -> SizeT:
     """Returns the largest size that is surveyed."""
 
   @abc.abstractmethod
-  def sizes(self) -> Iterable[S]:
+  def sizes(self) -> Iterable[SizeT]:
     """Returns all sizes that are surveyed, the smallest first."""
 
   @abc.abstractmethod
-  def padded(self, longest: S) -> S:
-    """Returns a static bound of the arrays of all sizes up to `longest`."""
+  def bound(self, largest: SizeT) -> SizeT:
+    """Returns a static bound of the arrays of all sizes up to `largest`."""
 
   @abc.abstractmethod
-  def tapes(self, size: S, batch: packing.Batch) -> Iterator[Layout]:
+  def tapes(self, size: SizeT, batch: packing.Batch) -> Iterator[Layout]:
     """Yields the Layout of every tape of a batch of like examples, but for its
     open cells."""
 
   @abc.abstractmethod
   def random_inputs(
-    self, rng: np.random.Generator, count: int, size: S
+    self, rng: np.random.Generator, count: int, size: SizeT
   ) -> np.ndarray:
     """Returns random digits [count, operands, places] of a size."""
 
@@ -197,10 +197,10 @@ class Survey(abc.ABC, Generic[S]):
     """Returns the number of contexts of all receptive fields."""
     return sum(group.contexts.count for group in self.groups)
 
-  def layouts(self, size: S, longest: S) -> Iterator[Layout]:
+  def layouts(self, size: SizeT, largest: SizeT) -> Iterator[Layout]:
     """Yields the Layout of every tape, by the program's own biases.
 
-    One compiled program serves all sizes up to `longest`.
+    One compiled program serves all sizes up to `largest`.
     """
     experiment, cells = self.experiment, None
     batch, biases = jax.tree.map(
@@ -209,7 +209,7 @@ class Survey(abc.ABC, Generic[S]):
         experiment,
         self.scaffold,
         np.array(size, np.int32),
-        self.padded(longest),
+        self.bound(largest),
       ),
     )
     for tape in self.tapes(size, batch):
@@ -219,14 +219,14 @@ class Survey(abc.ABC, Generic[S]):
       yield tape._replace(cells=cells)
 
   def rows_at(
-    self, size: S, longest: S
+    self, size: SizeT, largest: SizeT
   ) -> Iterator[tuple[ReceptiveField, Row]]:
     """Yields every row of a size and its receptive field.
 
     Raises:
       UsageError: a row depends on something that the lemma leaves out.
     """
-    for layout in self.layouts(size, longest):
+    for layout in self.layouts(size, largest):
       for index in layout.places:
         yield receptive_fields.of_row(layout, index)
 
@@ -247,7 +247,7 @@ class Survey(abc.ABC, Generic[S]):
     return contexts
 
   def check_task(
-    self, items: np.ndarray, batch: packing.Batch, size: S
+    self, items: np.ndarray, batch: packing.Batch, size: SizeT
   ) -> None:
     """Checks on inputs [B, operands, places] and their batch that the task is
     what it says it is.
@@ -340,8 +340,8 @@ class SequenceSurvey(Survey[int]):
   def sizes(self) -> Iterable[int]:
     return self.widths
 
-  def padded(self, longest: int) -> int:
-    return -(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+  def bound(self, largest: int) -> int:
+    return -(-largest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
   def tapes(self, size: int, batch: packing.Batch) -> Iterator[Layout]:
     scored = np.flatnonzero(batch.weight[0] > 0).tolist()

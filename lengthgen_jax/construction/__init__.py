@@ -1,1 +1,1 @@
-"""This package holds the construction of Theorem 5.1, and what it needs."""
+"""Theorem 5.1 as weights that sort, and what they need."""

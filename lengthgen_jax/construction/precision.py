@@ -1,8 +1,5 @@
-"""This module finds out how many bits Theorem 5.1 takes.
-
-It searches the longest lists that the construction sorts with numbers of so
-many significant bits.
-"""
+"""How many bits Theorem 5.1 takes: the longest lists that its construction
+sorts with numbers of so many significant bits."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from lengthgen_jax.construction import limits, weights
+from lengthgen_jax.construction import weights
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
@@ -21,7 +18,7 @@ LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
 LEAVE = Block.leave.__name__  # returns the residual stream
 
 
-def rows(
+def longest_lists(
   experiment: Experiment, precisions: Sequence[int], most: int
 ) -> list[dict]:
   """Returns the longest list for every way to tell copies and every precision.
@@ -34,14 +31,14 @@ def rows(
   Returns:
     Dictionaries of "copies", "bits", "longest" and "tried".
   """
-  results, dtype = [], experiment.model.config.dtype
+  rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
-    tried = min(most, limits.most_items(dtype, copies))
+    tried = min(most, weights.most_items(dtype, copies))
     for bits in precisions:
       last = longest(partial(sorts, experiment, copies, bits), tried)
       row = {"copies": copies, "bits": bits, "longest": last, "tried": tried}
-      results.append(row)
-  return results
+      rows.append(row)
+  return rows
 
 
 def longest(holds: Callable[[int], bool], most: int) -> int:
@@ -69,12 +66,14 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   It is the construction for lists of up to `length` items, with numbers of so
   many significant bits.
   """
+  task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
-  task, bound = experiment.task, max(1 << (length - 1).bit_length(), 64)
-  for items in hardest(task.alphabet, length):  # one at a time: attention is
-    parsed = [(items, [length])]  # as large as the square of the bound
+  bound = max(1 << (length - 1).bit_length(), 64)
+  # One list at a time: attention is as large as the square of the bound.
+  for items in hardest(task.alphabet, length):
+    parsed = [(items, [length])]
     batch = dataset.typed_batch(task, experiment.kind, parsed, length, bound)
-    if not _hits(experiment, params, batch, jnp.int32(bits))[0]:
+    if not _exact_match(experiment, params, batch, jnp.int32(bits))[0]:
       return False
   return True
 
@@ -93,7 +92,7 @@ def hardest(alphabet: int, length: int) -> list[list[int]]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _hits(
+def _exact_match(
   experiment: Experiment, params: dict, batch: packing.Batch, bits: jax.Array
 ) -> jax.Array:
   """Returns the exact match [B] with rounded parameters and activations."""

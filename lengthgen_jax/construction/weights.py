@@ -1,11 +1,11 @@
-"""This module writes down weights that sort, as Theorem 5.1 says they exist.
+"""Weights that sort, as Theorem 5.1 of the task hinting paper says they exist.
 
-The source is appendix A of the task hinting paper. The parameters are those of
-a decoder-only model of two layers and two heads; they are written down and not
+The source is appendix A of that paper. The parameters are those of a
+decoder-only model of two layers and two heads; they are written down and not
 trained, and sort every list of up to N items (`longest`) of an alphabet of q.
 Which head does what is the paper's; its text lost most formulas, so numbers
 follow from what they must achieve, below. The residual stream has 3q + 2
-coordinates, which are zero or about one unless stated otherwise:
+dimensions, which are zero or about one unless stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands behind `⊥`       (1)
@@ -48,11 +48,21 @@ So the identity is at most 1/8 or at least 2 - 1/8, and the successor between
 0.8 and 1.2; the greatest item has none, but says no more than that of others.
 Weights, but for a, are integers of at most max(4q, 8N): O(log q + log N) bits.
 
-Layer normalization ("block_end"): coordinates are doubled with their negatives,
+Layer normalization ("block_end"): dimensions are doubled with their negatives,
 so that their mean is 0. Behind layer 1 every row holds two ones (its token, and
 what it says; that is why `after` is cleared), so its variance is 4/D, which the
 scale parameter multiplies back. Behind layer 2 rows are scaled as they come,
 which changes no argmax.
+
+Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
+apart above 1/2, and attention sums weights in float32 whatever the others are.
+"share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
+Beyond, it is for roundings to decide (against 65). Adding N weights up to 1/2
+one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
+N = 2 896. "difference" needs no p: equal weights are added and then taken away,
+so that roundings cancel but for those where the sum crosses a power of two,
+some 2^-25 < 1/(16N) up to N = 2^20. Scores 4(q - t) of neighbours, rounded
+twice, must not meet: q <= 2^(p-1).
 """
 
 from typing import NamedTuple
@@ -62,149 +72,150 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from lengthgen_jax.construction import limits
+from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.tasks.sorting import Sort
 
-STEP = 4
 COPIES = ("difference", "share")
-LOGIT = (
-  8.0  # logit of one unit of `said`; any would do, 8 is easy to train from
-)
+STEP = 4
+LOGIT = 8.0  # of one unit of `said`; any would do, 8 is easy to train from
 
 
-class Places(NamedTuple):
-  """The places are coordinates of the residual stream (of its first half, if
+class Dimensions(NamedTuple):
+  """Indices of the residual stream's dimensions (of its first half, if
   doubled).
 
   Attributes:
     item: those of item s.
-    end: the one of `⊥`.
+    end: the one of `⊥`, which is q as well.
     after: the one that says that the token stands behind `⊥`.
     output: those of output s.
     said: those of how much s is to be said next.
-    size: how many coordinates there are.
+    size: how many dimensions there are.
   """
 
   item: np.ndarray
-  end: int  # of `⊥`
+  end: int
   after: int
   output: np.ndarray
   said: np.ndarray
   size: int
 
 
-def places(alphabet: int) -> Places:
-  """Returns the coordinates for an alphabet of so many items."""
+def dimensions(alphabet: int) -> Dimensions:
+  """Returns the dimensions for an alphabet of so many items."""
   q, s = alphabet, np.arange(alphabet)
-  return Places(s, q, q + 1, q + 2 + s, 2 * q + 2 + s, 3 * q + 2)
+  return Dimensions(s, q, q + 1, q + 2 + s, 2 * q + 2 + s, 3 * q + 2)
 
 
 def parameters(
   experiment: Experiment, longest: int, copies: str = "difference"
 ) -> dict:
-  """Returns parameters of the experiment's model that sort; hints' heads are
-  zero.
+  """Returns parameters of the experiment's model that sort.
+
+  The heads of hints are zero.
 
   Args:
     experiment: one whose task is sort and whose model has the construction's
       shape.
     longest: N, the most items that are sorted.
-    copies: how it is told whether copies are left, difference or share.
+    copies: how it is told whether copies are left, one of COPIES.
 
   Raises:
     UsageError: the model has another shape, or its numbers are too coarse.
   """
-  config, task = experiment.model.config, experiment.task
-  limits.check_shape(experiment, places(task.alphabet).size)
-  limits.check_precision(config, task.alphabet, longest, copies)
+  task, config = check_shape(experiment), experiment.model.config
+  q = task.alphabet
+  check_precision(config, q, longest, copies)
   shapes = jax.eval_shape(lambda: experiment.init(0))
   params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-  at, q = places(task.alphabet), task.alphabet
-  share = copies == "share"
-  gain = (4.0 if share else 2.0) * (2 * longest - 1)
+  dims, is_share = dimensions(q), copies == "share"
+  gain = (4.0 if is_share else 2.0) * (2 * longest - 1)
   gap = np.ceil(np.log(gain) / np.log(3)) + 6
   embedding = params["token_embedder"]["embedding"]
-  embedding[1 : q + 1, at.item] = np.eye(q)
-  embedding[task.delimiter, at.end] = 1.0
+  embedding[1 : q + 1, dims.item] = np.eye(q)
+  embedding[task.delimiter, dims.end] = 1.0
   logits = params[f"logits_dense_{task.name}"]["kernel"]
-  logits[at.said, 1 : q + 1] = LOGIT * np.eye(q)
+  logits[dims.said, 1 : q + 1] = LOGIT * np.eye(q)
   first, second = params["decoder_0"], params["decoder_1"]
   for block in (first, second):
     block["self_attention"]["temperature"] += np.sqrt(config.head_dim)
-  _copy_and_minimum(first["self_attention"], at, gap)
-  _mark(first["mlp"], at)
-  _count_and_successor(second["self_attention"], at, gap, (gain, share))
-  _remove(second["mlp"], at, 1.0 + share * gain / 2)
+  _copy_and_minimum(first["self_attention"], dims, gap)
+  _mark(first["mlp"], dims)
+  copy_value = 0.0 if is_share else -1.0
+  _count_and_successor(second["self_attention"], dims, gap, gain, copy_value)
+  _remove(second["mlp"], dims, 1.0 + is_share * gain / 2)
   if config.norm == "block_end":
-    _double(params, at.size)
+    _double(params, dims.size)
   return jax.tree.map(jnp.asarray, params)
 
 
 # Kernels are [D, H, K] for query, key and value, and [H, K, D] for out; heads
-# hold symbols in their first coordinates, and `⊥` in the next one.
+# hold items in their first dimensions, and `⊥` in the next one.
 
 
-def _copy_and_minimum(attention: dict, at: Places, gap: float) -> None:
+def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   """Writes layer 1's heads: the one finds `after`, the other says copies and
   the minimum."""
   query, key, value, out = _kernels(attention)
-  q, eye = at.end, np.eye(at.end)
-  key[at.item, :, :q] = eye[:, None]
-  query[at.item, :, :q] = gap * eye[:, None]
-  key[at.end, 0, q] = 1.0
-  query[at.item, 0, q] = 2 * gap
-  query[at.end, 0, q] = gap
-  value[at.end, 0, q] = out[0, q, at.after] = 1.0
-  query[at.end, 1, :q] = STEP * (q - np.arange(q))
-  value[at.item, 1, :q] = eye
-  out[1, :q, at.said] = eye
+  q, eye = dims.end, np.eye(dims.end)
+  key[dims.item, :, :q] = eye[:, None]
+  query[dims.item, :, :q] = gap * eye[:, None]
+  key[dims.end, 0, q] = 1.0
+  query[dims.item, 0, q] = 2 * gap
+  query[dims.end, 0, q] = gap
+  value[dims.end, 0, q] = out[0, q, dims.after] = 1.0
+  query[dims.end, 1, :q] = STEP * (q - np.arange(q))
+  value[dims.item, 1, :q] = eye
+  out[1, :q, dims.said] = eye
 
 
-def _mark(mlp: dict, at: Places) -> None:
+def _mark(mlp: dict, dims: Dimensions) -> None:
   """Writes layer 1's MLP, which moves item s to output s behind `⊥`."""
-  wi, wo, q = mlp["wi"]["kernel"], mlp["wo"]["kernel"], at.end
-  wi[at.item, :q] = np.eye(q)
-  wi[at.after] = 1.0
+  wi, wo, q = mlp["wi"]["kernel"], mlp["wo"]["kernel"], dims.end
+  wi[dims.item, :q] = np.eye(q)
+  wi[dims.after] = 1.0
   mlp["wi"]["bias"][:q] = -1.0
-  wo[:q, at.item] = -np.eye(q)
-  wo[:q, at.output] = np.eye(q)
-  wo[q, at.after] = -1.0
+  wo[:q, dims.item] = -np.eye(q)
+  wo[:q, dims.output] = np.eye(q)
+  wo[q, dims.after] = -1.0
 
 
 def _count_and_successor(
-  attention: dict, at: Places, gap: float, gain_and_share: tuple[float, bool]
+  attention: dict, dims: Dimensions, gap: float, gain: float, copy_value: float
 ) -> None:
   """Writes layer 2's heads: the one compares copies, the other says the
   successor."""
   query, key, value, out = _kernels(attention)
-  q, eye, (gain, share) = at.end, np.eye(at.end), gain_and_share
-  key[at.item, :, :q] = eye[:, None]
-  key[at.end, :, q] = 1.0
-  query[at.end, :, q] = gap
-  key[at.output, 0, :q] = eye
-  query[at.output, 0, :q] = gap * eye
-  value[at.output, 0, :q] = 0.0 if share else -eye
+  q, eye = dims.end, np.eye(dims.end)
+  key[dims.item, :, :q] = eye[:, None]
+  key[dims.end, :, q] = 1.0
+  query[dims.end, :, q] = gap
+  key[dims.output, 0, :q] = eye
+  query[dims.output, 0, :q] = gap * eye
+  value[dims.output, 0, :q] = copy_value * eye
   order = np.tile(STEP * (q - np.arange(q)), (q, 1))
-  query[at.output, 1, :q] = np.triu(order, 1)  # of greater items
-  value[at.item, :, :q] = eye[:, None]
-  out[0, :q, at.said] = gain * eye
-  out[1, :q, at.said] = eye
+  query[dims.output, 1, :q] = np.triu(order, 1)  # of greater items
+  value[dims.item, :, :q] = eye[:, None]
+  out[0, :q, dims.said] = gain * eye
+  out[1, :q, dims.said] = eye
 
 
-def _remove(mlp: dict, at: Places, amount: float) -> None:
+def _remove(mlp: dict, dims: Dimensions, amount: float) -> None:
   """Writes layer 2's MLP, which takes `amount` from said s where output s is
   one."""
-  q = at.end
-  mlp["wi"]["kernel"][at.output, :q] = np.eye(q)
-  mlp["wo"]["kernel"][:q, at.said] = -amount * np.eye(q)
+  q = dims.end
+  mlp["wi"]["kernel"][dims.output, :q] = np.eye(q)
+  mlp["wo"]["kernel"][:q, dims.said] = -amount * np.eye(q)
 
 
-def _kernels(attention):
+def _kernels(attention: dict) -> list[np.ndarray]:
   """Returns the kernels of query, key, value and out."""
-  return (attention[n]["kernel"] for n in ("query", "key", "value", "out"))
+  return [attention[n]["kernel"] for n in ("query", "key", "value", "out")]
 
 
-def _double(params, size: int):
+def _double(params: dict, size: int) -> None:
   """Writes everything once more, negative; what is read is the first half."""
   written = [params["token_embedder"]["embedding"]]
   for block in (params["decoder_0"], params["decoder_1"]):
@@ -214,3 +225,72 @@ def _double(params, size: int):
     scale[:] = np.sqrt(4 / len(scale) + nn.LayerNorm.epsilon)
   for kernel in written:
     kernel[..., size:] = -kernel[..., :size]
+
+
+# What the construction needs.
+
+
+def check_shape(experiment: Experiment) -> Sort:
+  """Returns the task if the experiment's model has the construction's shape.
+
+  Raises:
+    UsageError: the model has another shape; the message says which is needed.
+  """
+  config, task = experiment.model.config, experiment.task
+  what = "initial.kind='construction'"
+  message = f"{what}: it sorts; set task='sort' and model.kind='decoder_only'"
+  check(isinstance(task, Sort) and experiment.kind == "decoder_only", message)
+  assert isinstance(task, Sort)
+  check_choice(f"{what}: model.norm", config.norm, ("none", "block_end"))
+  size, doubled = dimensions(task.alphabet).size, config.norm == "block_end"
+  required = {
+    "model.num_decoder_layers": (config.num_decoder_layers, 2),
+    "model.num_heads": (config.num_heads, 2),
+    "model.emb_dim": (config.emb_dim, size + (size if doubled else size % 2)),
+    "model.mlp_dim": (config.mlp_dim, task.alphabet + 1),
+    "model.activation": (config.activation, "relu"),
+    "model.norm_kind": (config.norm_kind, "layer"),
+    "model.dense_bias": (config.dense_bias, True),
+    "bias.learned_scale": (config.learned_bias_scale, False),
+    "positions.kind": (config.positions.kind, "none"),
+    "temperature.kind": (config.temperature.kind, "log_items"),
+    "temperature.stretch": (config.temperature.stretch, 1.0),
+  }
+  for name, (value, right) in required.items():
+    dimension = f" of sort.alphabet={task.alphabet}" if "_dim" in name else ""
+    check(
+      value == right,
+      f"{what}: {name}={value!r}, but that{dimension} has {right!r}",
+    )
+  return task
+
+
+def most_items(dtype: str, copies: str) -> int:
+  """Returns the most items that numbers of a type can sort."""
+  bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
+  return min(int(2**bits + 2) // 4, 2896) if copies == "share" else 1 << 20
+
+
+def check_precision(
+  config: ModelConfig, alphabet: int, longest: int, copies: str
+) -> None:
+  """Checks that a model's numbers can hold q items and lists of N.
+
+  Raises:
+    UsageError: they cannot; the message says what they hold.
+  """
+  # Accelerators round the factors of a product unless its precision is highest.
+  dtype = config.dtype if config.precision == "highest" else "bfloat16"
+  most, size = most_items(dtype, copies), int(1 / jnp.finfo(dtype).eps)
+  check(
+    alphabet <= size,
+    f"sort.alphabet={alphabet}: scores of {dtype} tell at most"
+    f" {size} items of the construction apart; choose"
+    " fewer, or model.dtype='float32' and model.precision='highest'",
+  )
+  check(
+    longest <= most,
+    f"initial.longest={longest}: {dtype} holds at most {most} items with"
+    f" initial.copies={copies!r}; choose fewer, initial.copies='difference', or"
+    " model.dtype='float32' and model.precision='highest'",
+  )

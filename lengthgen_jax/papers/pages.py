@@ -8,7 +8,7 @@ from lengthgen_jax.papers import overview, provenance
 from lengthgen_jax.papers.experiments import SIZES, Row, Run, run_of
 from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
-from lengthgen_jax.probes import comparison
+from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import (
   figures,
   html_report,
@@ -189,12 +189,12 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   probes = {model: rows for model, rows in probes.items() if rows}
   if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
-    comparison.figure(probes, path, "what models do inside")
+    row_figures.comparison(probes, path, "what models do inside")
     drawn.insert(0, ("probes against length", path))
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(comparison.table(probes)),
+      tables.to_markdown(row_tables.comparison(probes)),
     ]
   if drawn:
     parts.append("## Figures")

@@ -103,9 +103,11 @@ def differences_in_origin(head: dict[str, Any]) -> str:
   names = [name for name in old | new if old.get(name) != new.get(name)]
   if names:
     reasons.append(f"another version of {', '.join(names)}")
-  # Of a commit that it does not know, like one that is -dirty, git says so too.
-  if _git("diff", "--quiet", head["commit"], "--", *CODE).returncode:
+  code = _git("diff", "--quiet", head["commit"], "--", *CODE).returncode
+  if code == 1:
     reasons.append(f"code changed since commit {head['commit'][:12]}")
+  elif code:  # it ends in -dirty, or is of another history
+    reasons.append(f"no commit {head['commit']} in this clone")
   return ", ".join(reasons)
 
 

@@ -171,8 +171,8 @@ def _results(
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
   rows = [row for group in survey.groups for row in group.rows]
   largest = np.max([row.size for row in rows], axis=0).tolist()
-  longest = tuple(largest) if isinstance(largest, list) else largest
-  dense = DenseLogits(experiment, model.scaffold, params, longest, mesh=mesh)
+  bound = tuple(largest) if isinstance(largest, list) else largest
+  dense = DenseLogits(experiment, model.scaffold, params, bound, mesh=mesh)
   rounding, compared = certificate.rounding(
     layerwise, survey, dense, model.seed
   )

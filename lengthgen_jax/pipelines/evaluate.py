@@ -69,7 +69,7 @@ def precisions(
   Returns:
     The path of a figure of them.
   """
-  rows = precision.rows(
+  rows = precision.longest_lists(
     experiment, config.eval.precisions, config.initial.longest
   )
   text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -7,11 +7,14 @@ figures, which show single inputs and heads of the best seed.
 
 import dataclasses
 import pathlib
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
+import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
@@ -19,106 +22,82 @@ from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import (
   attention_statistics,
   evaluate,
-  line_ablation,
   run_figures,
   runs,
   workdir,
 )
-from lengthgen_jax.pipelines.training_probes import passes
-from lengthgen_jax.probes import figures
-from lengthgen_jax.probes.activations import Mean, Seen, activation
-from lengthgen_jax.probes.attention_maps import Input, check_size
-from lengthgen_jax.probes.registry import (
-  LINES,
-  PROBES,
-  Probe,
-  chosen,
-  measured,
-)
-from lengthgen_jax.probes.summary import summary
+from lengthgen_jax.pipelines.training_probes import observations
+from lengthgen_jax.probes import figures, interventions
+from lengthgen_jax.probes.activations import Mean, Observation, activation
+from lengthgen_jax.probes.input_figures import FigureInput
+from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
+from lengthgen_jax.probes.row_tables import summary
 from lengthgen_jax.results import records
+from lengthgen_jax.training import loop
 from lengthgen_jax.training.log import WATCHED
 
 LONGEST = 100  # by default, greater lengths of config.eval are not probed
 
 
-@dataclasses.dataclass(frozen=True)
-class ProbeConfig:
-  """A ProbeConfig has the fields of config.probe, see config/fields.py."""
-
-  inputs: tuple
-  random_inputs: int
-  stage: str
-  only: tuple[str, ...]
-  figures: tuple[str, ...]
-  lengths: tuple[int, ...]
-  samples: int
-  causal_length: int
-  retrain: bool
-  activations: tuple[str, ...]
-  every: int
-
-
-def run(full_config, folder: pathlib.Path) -> int:
+def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Probes the models of a workdir; returns the exit code.
 
   Args:
-    full_config: The whole config of the workdir.
+    config: The whole config of the workdir.
     folder: The workdir.
   """
   stages = {
-    trained_stage.name: trained_stage
-    for trained_stage in workdir.trained_stages(full_config, folder)
+    stage.name: stage for stage in workdir.trained_stages(config, folder)
   }
-  stage_name = full_config.probe.stage or list(stages)[-1]
+  stage_name = config.probe.stage or list(stages)[-1]
   check_choice("probe.stage", stage_name, stages)
-  stage, figure_folder = stages[stage_name], folder / "figures" / "probes"
-  probe_config = ProbeConfig(**stage.config.probe)
-  models = stage.models()
-  drawn_model = best(models)
-  probes = chosen(probe_config.only, drawn_model, "probe.only", PROBES)
-  wanted_figures = chosen(
-    probe_config.figures, drawn_model, "probe.figures", figures.FIGURES
-  )
-  inputs = _inputs(probe_config, drawn_model, stage.config.eval.seed)
-  _keep(probe_config.activations, inputs, folder / "activations.npz")
-  rows = []
-  for model in models:
-    rows += _rows(stage, model, probe_config, probes, len(full_config.seeds))
-  if probe_config.retrain:
-    check(LINES.holds(drawn_model), f"probe.retrain is for {LINES.words}")
-    rows += _retrained(
-      stage, folder, drawn_model, probe_config, len(full_config.seeds)
+  stage, num_seeds = stages[stage_name], len(config.seeds)
+  section, models = stage.config.probe, stage.models()
+  model = best(models)
+  probes = select(section.only, model, "probe.only", PROBES)
+  drawn = select(section.figures, model, "probe.figures", figures.FIGURES)
+  inputs = _inputs(stage.config, model)
+  _save_activations(section.activations, inputs, folder / "activations.npz")
+  if section.retrain:
+    check(LINES.holds(model), f"probe.retrain is for {LINES.text}")
+  rows = [
+    row
+    for seed_model in models
+    for row in _rows(stage, seed_model, probes, num_seeds)
+  ]
+  if section.retrain:
+    conditions = _conditions(
+      stage, model, num_seeds, _causal_length(section, model)
     )
+    for mean in retrained(stage.runs[0], folder, model, stage.config):
+      rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
-  summary_lines = summary(rows, drawn_model.seed)
-  print("\n".join(summary_lines))
-  runs.print_note(f"drawing {', '.join(wanted_figures)}")
-  shown = figures.Shown(
-    f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
-    f" {drawn_model.seed}, step {drawn_model.step}",
-    inputs,
-    rows,
-    drawn_model.seed,
-    _names(probe_config, drawn_model),
-    summary_lines,
-    _logs(stages.values()),
-  )
+  text = summary(rows, model.seed)
+  print("\n".join(text))
+  runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
-  pipeline = workdir.is_pipeline(folder)
-  figure_paths = figures.draw(
-    wanted_figures,
-    shown,
-    figure_folder / stage_name if pipeline else figure_folder,
+  data = figures.FigureData(
+    title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
+    f" {model.seed}, step {model.step}",
+    inputs=inputs,
+    rows=rows,
+    seed=model.seed,
+    labels=_labels(section, model),
+    summary=text,
+    logs=_logs(stages.values()),
   )
+  figure_folder = folder / "figures" / "probes"
+  if workdir.is_pipeline(folder):
+    figure_folder /= stage_name
+  paths = figures.draw(drawn, data, figure_folder)
   seconds = time.perf_counter() - start
-  runs.print_note(f"{len(figure_paths)} figures; {seconds:.0f} s")
+  runs.print_note(f"{len(paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
-  print(f"figures: {', '.join(map(str, figure_paths))}")
+  print(f"figures: {', '.join(map(str, paths))}")
   return 0
 
 
-def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
+def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   """Returns the inputs to draw: those of probe.inputs, and random ones.
 
   If config.probe names neither, the one that the papers show is drawn.
@@ -128,127 +107,111 @@ def _inputs(probe_config: ProbeConfig, model: Model, seed: int) -> list[Input]:
       figure.
   """
   experiment, task, inputs = model.experiment, model.experiment.task, []
-  for text in map(
-    str,
-    probe_config.inputs
-    or (task.figure_input,) * (not probe_config.random_inputs),
-  ):
+  num_random = config.probe.random_inputs
+  texts = config.probe.inputs
+  if not texts and not num_random:
+    texts = (task.figure_input,)
+  for text in map(str, texts):
     try:
-      lengths = task.parse(text)[1]
+      _, lengths = task.parse(text)
     except ValueError as error:
       raise UsageError(f"probe.inputs: {error}") from error
     longest = max(lengths)
     subject = f"probe.inputs: {longest} {task.unit}"
     width = experiment.width(lengths, subject, "this model takes at most {}")
     experiment.check_scaffold(width, model.scaffold)
-    inputs.append(Input(text, Seen(model, model.typed(text), 1, longest)))
-  for number in range(probe_config.random_inputs):
-    length = experiment.train_length
-    (seen,) = passes(model, length, 1, seed=seed, first=number)
-    example = seen.at
-    tokens = (
-      example.inputs[0, : example.prompt_length[0]]
-      if example.source is None
-      else example.source[0]
-    )
-    separator = "" if task.of_digits else " "
-    inputs.append(Input(separator.join(task.symbols(tokens)), seen))
-  for example in inputs:
-    check_size(example)
+    batch = jax.device_get(model.typed(text))
+    inputs.append(FigureInput(text, Observation(model, batch, 1, longest)))
+  for number in range(num_random):
+    length, seed = experiment.train_length, config.eval.seed
+    (observation,) = observations(model, length, 1, seed=seed, first=number)
+    batch, separator = observation.batch, "" if task.of_digits else " "
+    ids = batch.inputs if batch.source is None else batch.source
+    if batch.source is None:
+      ids = ids[:, : batch.prompt_length[0]]
+    text = separator.join(task.symbols(np.asarray(ids[0])))
+    inputs.append(FigureInput(text, observation))
+  for figure_input in inputs:
+    figure_input.check_length()
   return inputs
 
 
-def _keep(
-  names: tuple[str, ...], inputs: list[Input], path: pathlib.Path
+def _save_activations(
+  names: tuple[str, ...], inputs: list[FigureInput], path: pathlib.Path
 ) -> None:
   """Writes the named activations of the inputs to draw, if there are names."""
   arrays = {
-    f"{i}.{name}": activation(example.seen.acts, name)
+    f"{i}.{name}": np.asarray(activation(figure_input.observation.acts, name))
     for name in names
-    for i, example in enumerate(inputs)
+    for i, figure_input in enumerate(inputs)
   }
   if arrays:
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
     print(f"activations: {path}")
 
 
+def _causal_length(section: ConfigDict, model: Model) -> int:
+  """Returns the length of the inputs of interventions."""
+  return section.causal_length or model.experiment.train_length
+
+
+def _conditions(
+  stage: workdir.Stage, model: Model, num_seeds: int, length: int
+) -> dict:
+  """Returns the fields of rows that are the same for all probes."""
+  task = model.experiment.task
+  return evaluate.row_conditions(stage.config, model, stage.name, num_seeds) | {
+    "length": length,
+    "bits": task.bits(length),
+    "test_set": next(iter(task.test_sets)),
+  }
+
+
 def _rows(
-  stage: workdir.Stage,
-  model: Model,
-  probe_config: ProbeConfig,
-  probes: dict[str, Probe],
-  num_seeds: int,
-) -> list[dict]:
-  """Returns the rows of all probes of one seed."""
-  config, task = stage.config, model.experiment.task
-  train_length = model.experiment.train_length
-  usual_lengths = [n for n in config.eval.lengths if n <= LONGEST] or [
-    train_length
+  stage: workdir.Stage, model: Model, probes: dict[str, Probe], num_seeds: int
+) -> Iterator[dict]:
+  """Yields the rows of all probes of one seed."""
+  config, unit = stage.config, model.experiment.task.unit
+  samples, seed = config.probe.samples, config.eval.seed
+  lengths = config.probe.lengths or [
+    length for length in config.eval.lengths if length <= LONGEST
   ]
-  base = evaluate.row_conditions(config, model, stage.name, num_seeds)
-  run_passes = partial(
-    passes, model, samples=probe_config.samples, seed=config.eval.seed
+  lengths = lengths or [model.experiment.train_length]
+  plan = [(length, True) for length in lengths]
+  plan.append((_causal_length(config.probe, model), False))
+  scored_lines = partial(
+    attention_statistics.strongest_lines, config.calibration, model, samples
   )
-  lines = partial(
-    attention_statistics.strongest_lines,
-    config.calibration,
-    model,
-    probe_config.samples,
-  )
-  causal_length = probe_config.causal_length or train_length
-  plan = [
-    (n, True, {"exact": False}) for n in probe_config.lengths or usual_lengths
-  ]
-  plan.append((causal_length, False, {"lines": lines}))
-  rows, start = [], time.perf_counter()
-  for length, by_length, pass_options in plan:
+  start = time.perf_counter()
+  for length, by_length in plan:
     selected = {
-      n: probe for n, probe in probes.items() if probe.by_length == by_length
+      name: probe
+      for name, probe in probes.items()
+      if probe.by_length == by_length
     }
     if not selected:
       continue
-    means_by_probe = measured(
-      selected, run_passes(length=length, **pass_options)
+    batches = observations(
+      model,
+      length,
+      samples,
+      seed=seed,
+      exact=not by_length,
+      scored_lines=scored_lines,
     )
-    conditions = {"length": length, "bits": task.bits(length)}
-    conditions["test_set"] = next(iter(task.test_sets))
-    rows += [
-      base | conditions | _row(name, mean)
-      for name, means in means_by_probe.items()
-      for mean in means.values()
-    ]
+    conditions = _conditions(stage, model, num_seeds, length)
+    for name, means in measure(selected, batches).items():
+      for mean in means.values():
+        yield conditions | _row(name, mean)
     seconds = time.perf_counter() - start
     runs.print_note(
-      f"seed {model.seed}, {length} {task.unit}: {', '.join(selected)};"
+      f"seed {model.seed}, {length} {unit}: {', '.join(selected)};"
       f" {seconds:.0f} s so far"
     )
-  return rows
-
-
-def _retrained(
-  stage: workdir.Stage,
-  folder: pathlib.Path,
-  model: Model,
-  probe_config: ProbeConfig,
-  num_seeds: int,
-) -> list[dict]:
-  """Trains a model again without each line; returns the rows of the models."""
-  config, task = stage.config, model.experiment.task
-  length = probe_config.causal_length or model.experiment.train_length
-  base = evaluate.row_conditions(config, model, stage.name, num_seeds)
-  base |= {"length": length, "bits": task.bits(length)}
-  base["test_set"] = next(iter(task.test_sets))
-  pass_options = {
-    "length": length,
-    "samples": probe_config.samples,
-    "seed": config.eval.seed,
-  }
-  means = line_ablation.retrained(stage.runs[0], folder, model, pass_options)
-  return [base | _row("retrained_without_line", mean) for mean in means]
 
 
 def _row(metric: str, mean: Mean) -> dict:
-  """Returns the row of a mean, without the fields of `evaluate.row_base`."""
+  """Returns the row of a mean, without the fields of `_conditions`."""
   row = measures.measured(metric, mean.value, int(mean.count), True)
   names = "part", "layer", "head", "line", "position"
   row |= {name: getattr(mean, name) for name in names}
@@ -260,36 +223,27 @@ def _row(metric: str, mean: Mean) -> dict:
   return row
 
 
-def _names(
-  probe_config: ProbeConfig, model: Model
-) -> dict[str | None, list[str]]:
-  """Returns the labels of the patched rows, of their sources and the outputs.
-
-  The keys are those that ablation_charts.patches looks up: None for the
-  decoder's inputs, "source" and "outputs".
-  """
-  length = probe_config.causal_length or model.experiment.train_length
-  batch = next(passes(model, length, probe_config.samples)).at
-  make_labels = partial(run_figures.position_labels, model.experiment)
-  names = {None: make_labels("self", batch.keys)}
-  if batch.source is not None:
-    names["source"] = make_labels("cross", batch.source_keys)
-  scored_T = batch.weight[0] > 0
-  outputs = run_figures.position_labels(model.experiment, "self", batch.rows)
-  names["outputs"] = [
-    name for name, is_scored in zip(outputs, scored_T, strict=True) if is_scored
-  ]
-  return names
+def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
+  """Returns the labels of the decoder's inputs, the source and the outputs."""
+  experiment = model.experiment
+  length = _causal_length(section, model)
+  batch = next(observations(model, length, section.samples)).batch
+  label = partial(run_figures.position_labels, experiment)
+  outputs, is_scored = label("self", batch.rows), batch.weight[0] > 0
+  labels = {
+    "inputs": label("self", batch.keys),
+    "outputs": [outputs[row] for row in np.flatnonzero(is_scored)],
+  }
+  if batch.source_keys is not None:
+    labels["source"] = label("cross", batch.source_keys)
+  return labels
 
 
 def _logs(
   stages: Iterable[workdir.Stage],
 ) -> dict[str, tuple[list[dict], list[dict]]]:
-  """Returns the logs of the stages whose training was watched by probes.
-
-  Returns:
-    By stage, the rows of metrics.jsonl and the rows of the probes.
-  """
+  """Returns (rows of metrics.jsonl, rows of probes) of the stages whose
+  training was watched, by stage."""
   logs = {}
   for stage in stages:
     folder = stage.runs[-1].folder
@@ -297,3 +251,58 @@ def _logs(
     if rows:
       logs[stage.name] = records.read(folder / "metrics.jsonl"), rows
   return logs
+
+
+# Trained again without a line.
+
+
+def retrained(
+  run: loop.Run, folder: pathlib.Path, model: Model, config: ConfigDict
+) -> Iterator[Mean]:
+  """Trains a model again without each line, and measures its exact match.
+
+  A trained model may fail when a line is taken from it, and yet have learned to
+  do without that line if it had been trained so. The line is left out of every
+  head. W/without has a training for each line.
+
+  Args:
+    run: The training of `model`, which is done again for its seed.
+    folder: The workdir.
+    model: A trained model whose bias is lines.
+    config: The whole config of the model.
+
+  Yields:
+    Means, of which `part` and `line` say what was left out.
+  """
+  length = _causal_length(config.probe, model)
+  index = run.seeds.index(model.seed)
+  of_seed = lambda x: np.asarray(x)[index : index + 1] if len(x) > 1 else x
+  scaffold = jax.tree.map(of_seed, run.scaffold)
+  entries_by_line = {
+    line: entries
+    for line, entries in interventions.bias_lines(model).items()
+    if line.layer is None and line.head is None
+  }
+  for number, (line, entries) in enumerate(entries_by_line.items(), 1):
+    runs.print_note(
+      f"{number} of {len(entries_by_line)}: training without {line.part},"
+      f" {line.line}"
+    )
+    closed = interventions.close(scaffold, line.part, entries)
+    name = re.sub(r"\W+", "_", f"{line.part}_{line.line}")
+    line_run = dataclasses.replace(
+      run,
+      seeds=(model.seed,),
+      scaffold=closed,
+      folder=folder / "without" / name,
+      keep=1,
+      sparse_plan=run.experiment.sparse_training_plan(closed),
+      watch=None,
+      mesh=run.mesh.for_seeds(1, run.train.batch_size),
+    )
+    loop.train(line_run)
+    (line_model,) = runs.load(line_run, "last")
+    samples, seed = config.probe.samples, config.eval.seed
+    batches = observations(line_model, length, samples, seed=seed)
+    (mean,) = measure({"intact": PROBES["intact"]}, batches)["intact"].values()
+    yield dataclasses.replace(mean, part=line.part, line=line.line)

@@ -309,7 +309,7 @@ def draw_precision(
   ones of its parameters and activations.
 
   Args:
-    rows: Those of `precision.rows`.
+    rows: Those of `precision.longest_lists`.
     path: Where the PNG goes.
     title: Stands above the axes.
 

@@ -1,4 +1,4 @@
-"""Activations of a model on a batch, and their projections on its two bases.
+"""A model observed on a batch: activations, and projections on its two bases.
 
 The encoder basis is the rows of the token embedding, the decoder basis is the
 columns of the main head's output layer (task hinting paper, section 4.2). A
@@ -9,31 +9,58 @@ neither the last normalization nor the bias of the output layer is in it.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Protocol
 
 import jax
 import numpy as np
 
+from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
-PLACES = ("before_mlp", "after_mlp")  # in a block, where the stream is read
+# Activations of a block that are its residual stream.
+RESIDUALS = ("before_mlp", "after_mlp")
 
 
-class Mean(NamedTuple):
-  """A mean that a probe measures, kept as a sum so that passes can be added.
+class TrainedModel(Protocol):
+  """What probes ask of a model; evaluation.trained.Model has it.
+
+  Attributes:
+    experiment: the experiment that the model was trained in.
+    scaffold: lines or matrices by attention site.
+    params: parameters of the flax module.
+    sparse_plan: the plan for attention along lines, None where it is dense.
+  """
+
+  @property
+  def experiment(self) -> Experiment: ...
+  @property
+  def scaffold(self) -> dict: ...
+  @property
+  def params(self) -> dict: ...
+  @property
+  def sparse_plan(self) -> SparsePlan | None: ...
+
+  def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
+    """Returns teacher-forced logits [B, T, V] and activations."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+  """A mean that a probe measures, kept as a sum so that batches can be added.
 
   Attributes:
     total: sum over what was counted.
     count: how many values the sum is of.
-    part: where in a layer: an attention site, or a place in the residual
-      stream.
+    part: an attention site, or an activation such as those of RESIDUALS.
     layer, head: of the decoder (for part "encoder" of the encoder); None for
       all or none.
     line: a line of the bias, in words.
-    position: the row that was changed.
+    position: the row that was patched.
     by_position: sums for every output token, [T], over `count` inputs.
     success: whether each counted value is right (1) or wrong (0), so that the
       mean is a rate of success.
@@ -50,19 +77,20 @@ class Mean(NamedTuple):
   success: bool = False
 
   @property
-  def where(self) -> tuple:
-    """Everything that says of what part of the model the mean is."""
+  def location(self) -> tuple:
+    """Everything that says which part of the model the mean is of."""
     return self.part, self.layer, self.head, self.line, self.position
 
   def __add__(self, other: "Mean") -> "Mean":
-    """Returns the mean over the inputs of both, which are of one place."""
+    """Returns the mean over the inputs of both, which are of one location."""
     by_position = self.by_position
-    return self._replace(
+    if by_position is not None and other.by_position is not None:
+      by_position = by_position + other.by_position
+    return dataclasses.replace(
+      self,
       total=self.total + other.total,
       count=self.count + other.count,
-      by_position=None
-      if by_position is None
-      else by_position + other.by_position,
+      by_position=by_position,
     )
 
   @property
@@ -72,24 +100,23 @@ class Mean(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Seen:
+class Observation:
   """A model on a batch of its main task, which is all that a probe is given.
 
   Attributes:
-    model: a trained.Model, or anything that has its experiment, scaffold,
-      params, sparse_plan and observe.
-    batch: examples of the main task.
+    model: the model.
+    batch: examples of the main task, on the host.
     count: how many examples count, the first ones; the others fill the batch.
     length: units of every operand or list.
-    lines: a function that returns {site: (Lines, Selection)} of the lines
-      that the model attends to; only probes of lines call it.
+    scored_lines: a function that returns {site: (Lines, Selection)} of all
+      lines in the model's attention; only probes of lines call it.
   """
 
-  model: Any
+  model: TrainedModel
   batch: Batch
   count: int
   length: int
-  lines: Callable[[], dict] = dict
+  scored_lines: Callable[[], dict] = dict
 
   @property
   def experiment(self) -> Experiment:
@@ -102,42 +129,43 @@ class Seen:
     return self.model.experiment.task
 
   @functools.cached_property
-  def _observed(self) -> tuple[np.ndarray, dict]:
-    """Logits and activations of one teacher-forced pass, host-side."""
+  def _outputs(self) -> tuple[np.ndarray, dict]:
+    """Logits and activations of one teacher-forced pass, on the host."""
     return jax.device_get(self.model.observe(self.batch))
 
   @property
   def logits(self) -> np.ndarray:
     """Logits [B, T, V] of the main task's head, under teacher forcing."""
-    return self._observed[0]
+    return self._outputs[0]
 
   @property
   def acts(self) -> dict:
-    """All activations by stack and block, host-side; see models."""
-    return self._observed[1]
+    """All activations by stack and block, on the host; see models."""
+    return self._outputs[1]
 
-  @functools.cached_property
-  def at(self) -> Batch:
-    """The batch, copied to the host."""
-    return jax.device_get(self.batch)
+  def keys(self, site: str) -> Coordinates:
+    """Returns the coordinates of an attention site's keys."""
+    if site == "self":
+      return self.batch.keys
+    assert self.batch.source_keys is not None
+    return self.batch.source_keys
 
   @property
-  def layers(self) -> int:
+  def num_layers(self) -> int:
     """The number of the decoder's blocks."""
     return len(self.acts["decoder"]["blocks"])
 
-  def residual(self, layer: int, place: str) -> np.ndarray:
-    """Returns the decoder's residual stream at one of PLACES.
-
-    Args:
-      layer: number of the decoder's block.
-      place: one of PLACES.
-
-    Returns:
-      Residuals [count, T, D] float32.
-    """
-    residual_BxTxD = activation(self.acts, f"decoder.blocks.{layer}.{place}")
+  def residual(self, layer: int, name: str) -> np.ndarray:
+    """Returns the residual stream [count, T, D] float32 of a decoder's block,
+    at one of RESIDUALS."""
+    residual_BxTxD = self.acts["decoder"]["blocks"][layer][name]
     return np.asarray(residual_BxTxD[: self.count], np.float32)
+
+  def residuals(self) -> Iterator[tuple[int, str, np.ndarray]]:
+    """Yields (layer, name, residual stream) from the first layer up."""
+    for layer in range(self.num_layers):
+      for name in RESIDUALS:
+        yield layer, name, self.residual(layer, name)
 
   def attention(self) -> Iterator[tuple[str, int, np.ndarray]]:
     """Yields the softmax weights of the decoder's rows, by site and layer.
@@ -153,41 +181,24 @@ class Seen:
   @functools.cached_property
   def bases(self) -> dict[str, np.ndarray]:
     """The bases "encoder" and "decoder", [V, D] float32 each."""
-    return bases(self.model.params, self.task.name)
+    params = self.model.params
+    vectors_by_basis = {
+      "encoder": params["token_embedder"]["embedding"],
+      "decoder": params[f"logits_dense_{self.task.name}"]["kernel"].T,
+    }
+    return {
+      basis: np.asarray(vectors, np.float32)
+      for basis, vectors in vectors_by_basis.items()
+    }
 
   def project(self, x: np.ndarray, basis: str) -> np.ndarray:
     """Returns inner products [..., V] of vectors [..., D] with a basis."""
     return x @ self.bases[basis].T
 
 
-def bases(params: dict, head: str) -> dict[str, np.ndarray]:
-  """Returns the vectors of every token in both bases, [V, D] float32 each.
-
-  Args:
-    params: of the model.
-    head: whose output layer's columns are the decoder basis; the rows of the
-      embedding are the encoder basis.
-  """
-  by_basis = {
-    "encoder": params["token_embedder"]["embedding"],
-    "decoder": params[f"logits_dense_{head}"]["kernel"].T,
-  }
-  return {
-    name: np.asarray(vectors, np.float32) for name, vectors in by_basis.items()
-  }
-
-
-def angles(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-  """Returns the cosines [V, W] between the vectors of two bases."""
-  unit = lambda x: x / np.maximum(np.linalg.norm(x, axis=1), 1e-9)[:, None]
-  return unit(first) @ unit(second).T
-
-
-def names(acts: dict) -> list[str]:
+def activation_names(acts: dict) -> list[str]:
   """Returns names like "decoder.blocks.0.self.weights" of all activations."""
-  dotted = lambda path: ".".join(
-    str(getattr(p, "key", None) or p.idx) for p in path
-  )
+  dotted = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
   return [dotted(path) for path, _ in jax.tree_util.tree_leaves_with_path(acts)]
 
 
@@ -197,21 +208,9 @@ def activation(acts: dict, name: str) -> jax.Array | np.ndarray:
   Raises:
     UsageError: there is none of this name; the message lists all names.
   """
-  node = acts
-  try:
-    for key in name.split("."):
-      node = node[int(key) if isinstance(node, list) else key]
-    is_leaf = not isinstance(node, dict | list)
-  except (KeyError, ValueError, IndexError):
-    is_leaf = False
+  names = activation_names(acts)
   check(
-    is_leaf,
-    f"no activation {name!r} in this model: choose one of"
-    f" {', '.join(names(acts))}",
+    name in names,
+    f"no activation {name!r} in this model: choose one of {', '.join(names)}",
   )
-  return node
-
-
-def tokens(task: Task, vocab_size: int) -> list[int]:
-  """Returns the ids that inputs and outputs may hold, which are all but PAD."""
-  return [token for token in range(vocab_size) if token != task.pad]
+  return jax.tree.leaves(acts)[names.index(name)]

@@ -9,104 +9,106 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from lengthgen_jax.probes.activations import Mean, Seen
+from lengthgen_jax.probes.activations import Mean, Observation
 
 
-def own_digits(seen: Seen) -> Iterator[Mean]:
-  """Yields the share of attention on the row's own digits of the operands.
+def same_place(observation: Observation) -> Iterator[Mean]:
+  """Yields the share of attention on the operands' digits at the row's place.
 
-  A digit that all places share counts as every row's own.
+  A digit that all places share counts for every row.
   """
-  yield from _shares(seen, lambda place, row: place == row)
+  return _shares(
+    observation, lambda key, row: key == row, shared_digits_count=True
+  )
 
 
-def carry_source(seen: Seen) -> Iterator[Mean]:
+def carry(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on what the carry follows from.
 
-  These are the digits of the place before the row's own, and the output before.
+  These are the operands' digits and the output at the place before the row's.
   The first row has none, and does not count.
   """
-  yield from _shares(seen, lambda place, row: place == row - 1, first=1)
+  return _shares(observation, lambda key, row: key == row - 1, first=1)
 
 
-def entropy(seen: Seen) -> Iterator[Mean]:
+def entropy(observation: Observation) -> Iterator[Mean]:
   """Yields the mean entropy of a row's attention, in nats.
 
   It is 0 where a row attends to a single key.
   """
-  rows, _ = _rows(seen, 0)
-  for site, layer, weights in seen.attention():
-    row_weights = weights[:, :, rows]
-    entropies = -np.where(
-      row_weights > 0, row_weights * np.log(np.maximum(row_weights, 1e-30)), 0.0
-    ).sum(-1)
-    yield from _by_head(entropies, row_weights, site, layer)
+  rows, _ = _answer_rows(observation)
+  for site, layer, weights in observation.attention():
+    weights = weights[:, :, rows]
+    logs = np.log(np.maximum(weights, 1e-30))
+    yield from _by_head(-(weights * logs).sum(-1), weights, site, layer)
 
 
-def strongest_line(seen: Seen) -> Iterator[Mean]:
+def strongest_line(observation: Observation) -> Iterator[Mean]:
   """Yields the z-score of each head's strongest line.
 
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa.
   """
-  for site, (lines, selection) in seen.lines().items():
-    names = seen.experiment.site_segments[site]
-    score = np.where(selection.keep, selection.score, -np.inf)
+  for site, (lines, selection) in observation.scored_lines().items():
+    segments = observation.experiment.site_segments[site]
+    scores = np.where(selection.keep, selection.score, -np.inf)
     for layer, head in np.argwhere(selection.keep.any(axis=-1)):
-      best = int(score[layer, head].argmax())
-      words = lines.take(best).describe(names)
-      yield Mean(
-        score[layer, head, best], 1, site, int(layer), int(head), words
-      )
+      best = int(scores[layer, head].argmax())
+      line = lines.take(best).describe(segments)
+      score = scores[layer, head, best]
+      yield Mean(score, 1, site, int(layer), int(head), line)
 
 
-def copies_given(seen: Seen) -> Iterator[Mean]:
+def prompt_copies(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the prompt.
 
-  The rows are those that hold outputs. Together with `copies_said` it tells
-  where sorting reads how many copies of an item are left.
+  The rows are those whose inputs are outputs. Together with `output_copies` it
+  tells where sorting reads how many copies of an item are left.
   """
-  yield from _copies(seen, slice(seen.length))
+  return _copies(observation, slice(observation.length))
 
 
-def copies_said(seen: Seen) -> Iterator[Mean]:
+def output_copies(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the outputs.
 
-  The rows are those that hold outputs; a row itself is among the copies.
+  The rows are those whose inputs are outputs; a row itself is among the copies.
   """
-  yield from _copies(seen, slice(seen.length + 1, 2 * seen.length))
+  n = observation.length
+  return _copies(observation, slice(n + 1, 2 * n))
 
 
-def _copies(seen: Seen, keys: slice) -> Iterator[Mean]:
-  """Yields the share of attention on `keys` that hold what the row holds."""
-  rows = slice(seen.length + 1, 2 * seen.length)
-  held = np.asarray(seen.at.inputs[: seen.count])
-  is_copy = held[:, None, rows, None] == held[:, None, None, keys]
-  for site, layer, weights in seen.attention():
-    row_weights = weights[:, :, rows]
-    yield from _by_head(
-      (row_weights[..., keys] * is_copy).sum(axis=-1), row_weights, site, layer
-    )
+def _copies(observation: Observation, keys: slice) -> Iterator[Mean]:
+  """Yields the share of attention on `keys` with the same token as the row."""
+  rows = slice(observation.length + 1, 2 * observation.length)
+  inputs = observation.batch.inputs[: observation.count]
+  is_copy = inputs[:, None, rows, None] == inputs[:, None, None, keys]
+  for site, layer, weights in observation.attention():
+    weights = weights[:, :, rows]
+    shares = (weights[..., keys] * is_copy).sum(axis=-1)
+    yield from _by_head(shares, weights, site, layer)
 
 
-def _shares(seen: Seen, is_wanted: Callable, first: int = 0) -> Iterator[Mean]:
-  """Yields the share of attention on the keys whose place is wanted.
+def _shares(
+  observation: Observation,
+  is_counted: Callable[[np.ndarray, np.ndarray], np.ndarray],
+  first: int = 0,
+  shared_digits_count: bool = False,
+) -> Iterator[Mean]:
+  """Yields the share of attention on the keys whose place counts.
 
   Args:
-    seen: a model on a batch of numbers.
-    is_wanted: a function of (key's place, row's place); for digits that all
-      places share it is called with (0, 0).
+    observation: a model on a batch of numbers.
+    is_counted: a function of the places of keys [S] and of rows [T, 1].
     first: the least place of a row that counts.
+    shared_digits_count: whether digits that all places share count.
   """
-  rows, row = _rows(seen, first)
-  for site, layer, weights in seen.attention():
-    place, shared = _places(seen, site)
-    mask = is_wanted(place, row[:, None])
-    mask = np.where(shared, is_wanted(0, 0), mask)
-    row_weights = weights[:, :, rows]
-    yield from _by_head(
-      (row_weights * mask).sum(axis=-1), row_weights, site, layer
-    )
+  rows, row_places = _answer_rows(observation, first)
+  for site, layer, weights in observation.attention():
+    key_places, is_shared = _key_places(observation, site)
+    mask = is_counted(key_places, row_places[:, None])
+    mask = np.where(is_shared, shared_digits_count, mask)
+    weights = weights[:, :, rows]
+    yield from _by_head((weights * mask).sum(axis=-1), weights, site, layer)
 
 
 def _by_head(
@@ -119,32 +121,32 @@ def _by_head(
       yield Mean(example_means.sum(), len(example_means), site, layer, head)
 
 
-def _rows(seen: Seen, first: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the numbers of the rows that count, and the place of each."""
-  rows = seen.at.rows
-  left = rows.left[0, :, 0]
-  is_counted = (rows.segment[0] == seen.task.target_segment) & (
-    left < seen.length
-  )
-  numbers = np.flatnonzero(is_counted & (left >= first))
-  return numbers, left[numbers]
+def _answer_rows(
+  observation: Observation, first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the indices of the rows that count, and the place of each."""
+  rows, task = observation.batch.rows, observation.task
+  places = np.asarray(rows.left[0, :, 0])
+  is_counted = rows.segment[0] == task.target_segment
+  is_counted &= (first <= places) & (places < observation.length)
+  return np.flatnonzero(is_counted), places[is_counted]
 
 
-def _places(seen: Seen, site: str) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the place [S] of the digit that each key holds (-9 for a mark).
-
-  The second array [S] says whether all places share that digit.
-  """
-  task = seen.task
-  keys = seen.at.keys if site == "self" else seen.at.source_keys
-  place = np.full(len(keys.index), -9)
-  shared = np.zeros(len(keys.index), bool)
-  for key, segment in enumerate(keys.segment[0]):
+def _key_places(
+  observation: Observation, site: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the place [S] of the digit that each key holds (-9 for a mark), and
+  whether all places share that digit, [S]."""
+  task, keys = observation.task, observation.keys(site)
+  places = np.full(len(keys.index), -9)
+  is_shared = np.zeros(len(keys.index), bool)
+  for key, segment in enumerate(keys.segment[0].tolist()):
     left, right = int(keys.left[0, key, 0]), int(keys.right[0, key, 0])
     if segment == task.target_segment:
-      place[key] = left
+      places[key] = left
     elif 0 <= segment < task.target_segment:
-      held = task.operand_place(int(segment), left, right)
-      if held is not None:
-        place[key], shared[key] = held[1], held[0] in task.shared_operands
-  return place, shared
+      digit = task.operand_place(segment, left, right)
+      if digit is not None:
+        operand, places[key] = digit
+        is_shared[key] = operand in task.shared_operands
+  return places, is_shared

@@ -10,141 +10,146 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lengthgen_jax.probes.activations import PLACES, Mean, Seen
+from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
+from lengthgen_jax.tasks.sorting import Sort
 
-NONE = np.iinfo(np.int32).max  # greater than every item
+NO_SUCCESSOR = np.iinfo(np.int32).max  # greater than every item
 
 
-def minimum(seen: Seen) -> Iterator[Mean]:
-  """Yields how often `⊥` shows the minimum, by layer and place.
+def minimum(observation: Observation) -> Iterator[Mean]:
+  """Yields how often `⊥` shows the minimum, by layer and residual.
 
   The basis is the decoder's, over the alphabet. The paper looks after the first
   attention layer.
   """
-  items, _ = lists(seen)
-  for layer, place, residuals in places(seen):
-    shown_items = shown(seen, residuals[:, seen.length])
-    yield rate(shown_items == items.min(axis=1), place, layer)
+  minima_B = _lists(observation).min(axis=1)
+  for layer, name, residual in observation.residuals():
+    shown_B = _shown_items(observation, residual[:, observation.length])
+    yield _rate(shown_B == minima_B, name, layer)
 
 
-def identity_successor(seen: Seen) -> Iterator[Mean]:
+def identity_successor(observation: Observation) -> Iterator[Mean]:
   """Yields how often outputs show identity and successor.
 
   After the last attention layer, the two greatest of the alphabet in the
   decoder basis are the token and the next distinct greater item. Outputs that
   are the maximum have no successor, and do not count.
   """
-  held, successor, has_successor = outputs(seen)
-  layer = seen.layers - 1
-  products = on_alphabet(seen, after_delimiter(seen, layer, "before_mlp"))
+  items, successors, has_successor = output_items(observation)
+  layer = observation.num_layers - 1
+  products = _item_products(
+    observation, _output_rows(observation, layer, "before_mlp")
+  )
   top_two = np.sort(np.argsort(products, axis=-1)[..., -2:] + 1, axis=-1)
-  is_right = (top_two == np.stack([held, successor], axis=-1)).all(axis=-1)
-  yield rate(is_right[has_successor], "before_mlp", layer)
+  is_right = (top_two == np.stack([items, successors], axis=-1)).all(axis=-1)
+  yield _rate(is_right[has_successor], "before_mlp", layer)
 
 
-def copy(seen: Seen) -> Iterator[Mean]:
-  """Yields how often tokens show themselves, by layer and place.
+def copy(observation: Observation) -> Iterator[Mean]:
+  """Yields how often tokens show themselves, by layer and residual.
 
   The basis is the encoder's, over all tokens that an input may hold. Theorem
   5.1 claims it for the first attention layer, the paper for all layers.
   """
-  alphabet = np.append(
-    np.arange(1, seen.task.alphabet + 1), seen.task.delimiter
-  )
-  held = np.asarray(seen.at.inputs[: seen.count, : 2 * seen.length])
-  is_item = held != seen.task.delimiter
-  for layer, place, residuals in places(seen):
-    products = seen.project(residuals[:, : 2 * seen.length], "encoder")[
-      ..., alphabet
-    ]
-    shown_tokens = alphabet[products.argmax(axis=-1)]
-    yield rate((shown_tokens == held)[is_item], place, layer)
+  task = _task(observation)
+  tokens = np.append(np.arange(1, task.alphabet + 1), task.delimiter)
+  inputs = observation.batch.inputs[: observation.count]
+  inputs = np.asarray(inputs[:, : 2 * observation.length])
+  is_item = inputs != task.delimiter
+  for layer, name, residual in observation.residuals():
+    residual = residual[:, : 2 * observation.length]
+    products = observation.project(residual, "encoder")[..., tokens]
+    shown = tokens[products.argmax(axis=-1)]
+    yield _rate((shown == inputs)[is_item], name, layer)
 
 
-def identity_removed(seen: Seen) -> Iterator[Mean]:
+def identity_removed(observation: Observation) -> Iterator[Mean]:
   """Yields how often the last MLP leaves the successor alone.
 
   Of the outputs whose copies have all been said, the successor is the greatest
   of the alphabet in the decoder basis. It is measured before and after the
   MLP.
   """
-  held, successor, is_counted = outputs(seen)
-  _, ordered = lists(seen)
-  is_counted &= ordered[:, 1:] == successor
-  layer = seen.layers - 1
-  for place in PLACES:
-    shown_items = shown(seen, after_delimiter(seen, layer, place))
-    yield rate((shown_items == successor)[is_counted], place, layer)
+  _, successors, is_counted = output_items(observation)
+  next_outputs = np.sort(_lists(observation), axis=1)[:, 1:]
+  is_counted &= next_outputs == successors
+  layer = observation.num_layers - 1
+  for name in RESIDUALS:
+    shown = _shown_items(observation, _output_rows(observation, layer, name))
+    yield _rate((shown == successors)[is_counted], name, layer)
 
 
-def identity_lowered(seen: Seen) -> Iterator[Mean]:
+def identity_lowered(observation: Observation) -> Iterator[Mean]:
   """Yields how often the last MLP lowers the identity.
 
   The inner product of the token itself, less that of the successor, falls in
   the decoder basis, whether copies are left or not.
   """
-  held, successor, has_successor = outputs(seen)
-  layer, gaps = seen.layers - 1, []
-  for place in PLACES:
-    products = on_alphabet(seen, after_delimiter(seen, layer, place))
-    pick = lambda token, products=products: np.take_along_axis(
-      products,
-      np.clip(token - 1, 0, seen.task.alphabet - 1)[..., None],
-      axis=-1,
+  items, successors, has_successor = output_items(observation)
+  layer, gaps = observation.num_layers - 1, []
+  for name in RESIDUALS:
+    residual = _output_rows(observation, layer, name)
+    products = _item_products(observation, residual)[has_successor]
+    of_item, of_successor = (
+      np.take_along_axis(products, tokens[has_successor, None] - 1, axis=-1)
+      for tokens in (items, successors)
     )
-    gaps.append((pick(held) - pick(successor))[..., 0])
-  yield rate((gaps[1] < gaps[0])[has_successor], "after_mlp", layer)
+    gaps.append(of_item - of_successor)
+  before, after = gaps
+  yield _rate(after < before, "after_mlp", layer)
 
 
 # Shared by the probes.
 
 
-def lists(seen: Seen) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the items [B, n] as they are given, and in order."""
-  items = np.asarray(seen.at.inputs[: seen.count, : seen.length])
-  return items, np.sort(items, axis=1)
-
-
-def outputs(seen: Seen) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns what the rows after `⊥` hold and what comes next, [B, n - 1] each.
+def output_items(
+  observation: Observation,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns the items that are inputs after `⊥`, and what comes next.
 
   Returns:
-    The token that each row holds, the next distinct greater item, and whether
-    there is one.
+    Three arrays [B, n - 1]: the items, the next distinct greater item of the
+    list, and whether there is one.
   """
-  items, ordered = lists(seen)
-  held = ordered[:, :-1]
-  greater = np.where(items[:, None] > held[..., None], items[:, None], NONE)
-  successor = greater.min(axis=-1)
-  return held, successor, successor < NONE
+  lists = _lists(observation)
+  items = np.sort(lists, axis=1)[:, :-1]
+  is_greater = lists[:, None] > items[..., None]
+  successors = np.where(is_greater, lists[:, None], NO_SUCCESSOR).min(axis=-1)
+  return items, successors, successors < NO_SUCCESSOR
 
 
-def after_delimiter(seen: Seen, layer: int, place: str) -> np.ndarray:
-  """Returns the residuals [B, n - 1, D] of the rows that hold outputs."""
-  first = seen.length + 1
-  return seen.residual(layer, place)[:, first : 2 * seen.length]
+def _lists(observation: Observation) -> np.ndarray:
+  """Returns the items [B, n] of the prompts."""
+  return np.asarray(
+    observation.batch.inputs[: observation.count, : observation.length]
+  )
 
 
-def places(seen: Seen) -> Iterator[tuple[int, str, np.ndarray]]:
-  """Yields (layer, place, residuals [B, T, D]) from the first layer up."""
-  for layer in range(seen.layers):
-    for place in PLACES:
-      yield layer, place, seen.residual(layer, place)
+def _output_rows(observation: Observation, layer: int, name: str) -> np.ndarray:
+  """Returns residuals [B, n - 1, D] of the rows whose inputs are outputs."""
+  n = observation.length
+  return observation.residual(layer, name)[:, n + 1 : 2 * n]
 
 
-def on_alphabet(seen: Seen, residuals: np.ndarray) -> np.ndarray:
-  """Returns inner products [..., V] of residuals with the decoder basis.
-
-  V is the number of items, without marks.
-  """
-  return seen.project(residuals, "decoder")[..., 1 : seen.task.alphabet + 1]
+def _task(observation: Observation) -> Sort:
+  """Returns the task, which sorts."""
+  assert isinstance(observation.task, Sort)
+  return observation.task
 
 
-def shown(seen: Seen, residuals: np.ndarray) -> np.ndarray:
+def _item_products(
+  observation: Observation, residual: np.ndarray
+) -> np.ndarray:
+  """Returns inner products [..., alphabet] with items in the decoder basis."""
+  alphabet = _task(observation).alphabet
+  return observation.project(residual, "decoder")[..., 1 : alphabet + 1]
+
+
+def _shown_items(observation: Observation, residual: np.ndarray) -> np.ndarray:
   """Returns the items [...] that residuals show in the decoder basis."""
-  return on_alphabet(seen, residuals).argmax(axis=-1) + 1
+  return _item_products(observation, residual).argmax(axis=-1) + 1
 
 
-def rate(right: np.ndarray, part: str, layer: int) -> Mean:
-  """Returns the rate of success of a probe that is `right` or not."""
-  return Mean(right.sum(), right.size, part, layer, success=True)
+def _rate(is_right: np.ndarray, name: str, layer: int) -> Mean:
+  """Returns the rate of success of a probe that is right or wrong."""
+  return Mean(is_right.sum(), is_right.size, name, layer, success=True)

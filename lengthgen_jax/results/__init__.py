@@ -1,1 +1,1 @@
-"""Result rows: schema and files; tables, figures and reports made of them."""
+"""Result rows: their fields and files; tables, figures and pages of them."""

@@ -133,7 +133,9 @@ def _table(lines: list[Line], usual: str | None) -> str:
   lengths = sorted({n for line in lines for n in line.cells})
   bits = {r["length"]: r["bits"] for line in lines for r in line.rows}
   has_sets = any(line.rows[0]["test_set"] != usual for line in lines)
-  has_frontier = any(line.frontier or line.proof == " ∀" for line in lines)
+  has_frontier = lines[0].rows[0]["metric"] == "em" and any(
+    line.frontier or line.proof for line in lines
+  )
   heads = [
     "method",
     *["test set"] * has_sets,

@@ -313,7 +313,7 @@ class Permutations(StateTask):
 
 def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
   """Returns brackets that are nested correctly so far at every place."""
-  return task.walk(jax.random.uniform(key, (size.max_length,)))
+  return task.nested(jax.random.uniform(key, (size.max_length,)))
 
 
 def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
@@ -321,7 +321,7 @@ def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
   place."""
   walk_key, break_key = jax.random.split(key)
   numbers = jax.random.uniform(break_key, (2,))
-  return task.broken(walks(task, walk_key, size), numbers, size)
+  return task.break_one(walks(task, walk_key, size), numbers, size)
 
 
 def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
@@ -330,7 +330,7 @@ def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
   phase = jax.random.randint(key, (), 0, 2 * task.bound)
   place = (phase + jnp.arange(size.max_length)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
-  return task.walk(jnp.where(place < task.bound, numbers, 1 - numbers))
+  return task.nested(jnp.where(place < task.bound, numbers, 1 - numbers))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,13 +423,12 @@ class Dyck(StateTask):
     pushed = self.kinds * state + 1 + kind
     parent, top = (state - 1) // self.kinds, (state - 1) % self.kinds
     fits = jnp.where(closes, (state > 0) & (top == kind), pushed < self.stacks)
-    next_state = jnp.where(closes, parent, pushed)
-    next_state = jnp.where(
-      fits & (state < self.stacks), next_state, self.stacks
-    )
+    fits &= state < self.stacks
+    stack = jnp.where(closes, parent, pushed)
+    next_state = jnp.where(fits, stack, self.stacks)
     return next_state, self.base + next_state
 
-  def walk(self, numbers: jax.Array) -> jax.Array:
+  def nested(self, numbers: jax.Array) -> jax.Array:
     """Returns correctly nested items [1, n], made of numbers [n] in [0, 1): a
     number below a half opens a bracket, any other closes one, where that is
     possible."""
@@ -444,7 +443,7 @@ class Dyck(StateTask):
 
     return jax.lax.scan(choose_bracket, jnp.int32(0), numbers)[1][None]
 
-  def broken(
+  def break_one(
     self, items: jax.Array, numbers: jax.Array, size: Size
   ) -> jax.Array:
     """Returns items [1, n] with another bracket at one place; two random
@@ -458,8 +457,8 @@ class Dyck(StateTask):
     return 3 + max_length
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    items = self.walk(numbers[3:])
-    broken = self.broken(items, numbers[1:3], size)
+    items = self.nested(numbers[3:])
+    broken = self.break_one(items, numbers[1:3], size)
     breaks = numbers[0] < self.broken_share
     return self.from_items(jnp.where(breaks, broken, items), size)
 

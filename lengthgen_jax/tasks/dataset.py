@@ -27,7 +27,7 @@ from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 NUMBERS = ("lengths", "permutation")
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS
-TRAIN_SHARE = POPULATION * 7 // 8  # the papers' 7:1 split
+NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +207,8 @@ class Dataset:
   def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
     """Returns integers of the papers' set, made of uniform numbers [O]."""
     ranges = {
-      "examples": (0, TRAIN_SHARE),
-      "held_out": (TRAIN_SHARE, POPULATION),
+      "examples": (0, NUM_TRAIN),
+      "held_out": (NUM_TRAIN, POPULATION),
     }
     low, high = ranges[stream]
     index = low + (number_O * (high - low)).astype(jnp.int32)

@@ -539,7 +539,9 @@ def end_chunk(
   If loss or parameters are not finite, the seed gets those of before again.
   """
   em = metrics.em[0]
-  is_sound = jnp.isfinite(metrics.loss.sum()) & is_finite(params)
+  # A run of no steps has no loss, and may be sound.
+  is_sound = jnp.isfinite(metrics.loss.sum()) | (step == state.step)
+  is_sound &= is_finite(params)
   params, opt_state = select(
     is_sound, (params, opt_state), (state.params, state.opt_state)
   )

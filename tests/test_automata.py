@@ -20,26 +20,26 @@ BRACKETS = ("()", "()[]", "()[]{}")
 
 def tracked(transducer, items):
   """Names of the outputs for items [n], by a task's table."""
-  state, told = (0, transducer.task.initial_state), []
+  state, names = (0, transducer.task.initial_state), []
   for item in items:
-    (own,), output, state = transducer.table[state][item]
-    assert own == item
-    told.append(transducer.task.token_names[output])
-  return told
+    (symbol,), output, state = transducer.table[state][item]
+    assert symbol == item
+    names.append(transducer.task.token_names[output])
+  return names
 
 
 def nested(brackets: str, bound: int, text: str) -> list[str]:
   """What Dyck should say, by a stack."""
   pairs = dict(zip(brackets[1::2], brackets[::2], strict=True))
-  stack, told = [], []
+  stack, states = [], []
   for bracket in text:
     if stack is not None and bracket in pairs:
       stack = stack[:-1] if stack[-1:] == [pairs[bracket]] else None
     elif stack is not None:
       stack = [*stack, bracket] if len(stack) < bound else None
     kinds = "" if len(brackets) == 2 else "".join(stack or "")
-    told.append("invalid" if stack is None else f"{len(stack)}{kinds}")
-  return told
+    states.append("invalid" if stack is None else f"{len(stack)}{kinds}")
+  return states
 
 
 @pytest.mark.parametrize("brackets", BRACKETS)
@@ -57,10 +57,10 @@ def test_products_are_those_of_a_group(group, order):
   table, transducer = np.empty((order, order), int), Transducer(task)
   for (_, state), moves in transducer.table.items():
     table[state] = [new for _, _, (_, new) in moves]
-  everything = np.arange(order)
-  assert (table[0] == everything).all() and (table[:, 0] == everything).all()
-  for own in (*table, *table.T):  # each element once in every row and column
-    assert sorted(own) == list(everything)
+  elements = np.arange(order)
+  assert (table[0] == elements).all() and (table[:, 0] == elements).all()
+  for row in (*table, *table.T):  # each element once in every row and column
+    assert sorted(row) == list(elements)
   a, b, c = np.random.default_rng(0).integers(0, order, (3, 500))
   assert (table[table[a, b], c] == table[a, table[b, c]]).all()
   assert (table != table.T).any()
@@ -83,8 +83,8 @@ def test_the_final_answer_is_the_last_state(name):
 
 def test_modulo_two_is_the_running_parity_of_bits():
   bits = [1, 0, 0, 1, 1, 1, 0]
-  wanted = plain.running_parity("".join(map(str, bits[::-1])))
-  assert "".join(tracked(Transducer(TASKS["modular"](p=2)), bits)) == wanted
+  parity = plain.running_parity("".join(map(str, bits[::-1])))
+  assert "".join(tracked(Transducer(TASKS["modular"](p=2)), bits)) == parity
 
 
 BAD = {
@@ -120,13 +120,16 @@ def test_bad_automata_are_refused_in_one_line(field, value):
 
 
 @pytest.mark.parametrize(
-  "fields",
-  [{"brackets": "()[]", "bound": 200}, {"p": 10**9}, {"alphabet": 10**9}],
+  "name, fields",
+  [
+    ("dyck", {"brackets": "()[]", "bound": 200}),
+    ("modular", {"p": 10**9}),
+    ("copy", {"alphabet": 10**9}),
+  ],
 )
-def test_too_many_tokens_are_refused_before_any_is_made(fields):
-  task = "dyck" if "bound" in fields else "modular" if "p" in fields else "copy"
+def test_too_many_tokens_are_refused_before_any_is_made(name, fields):
   with pytest.raises(UsageError, match="at most 250 are told apart"):
-    TASKS[task](**fields)
+    TASKS[name](**fields)
 
 
 def test_practice_is_for_one_bucket():
@@ -164,6 +167,6 @@ def test_places_of_a_task_count_from_the_end_that_is_read_first():
   for name, first in (("copy", "5"), ("reverse", "7")):
     built = untrained.experiment(name)
     batch = untrained.typed(built, "5 2 7")
-    (own,) = np.flatnonzero(np.asarray(batch.source_places.place[0, :, 0]) == 0)
-    said = built.task.symbols(np.asarray(batch.target)[0])[0]
-    assert built.task.symbols(np.asarray(batch.source)[0])[own] == said == first
+    (index,) = np.flatnonzero(batch.source_places.place[0, :, 0] == 0)
+    assert built.task.symbols(batch.source[0])[index] == first
+    assert built.task.symbols(batch.target[0])[0] == first

@@ -1,0 +1,370 @@
+"""Figures of the rows of probes: curves, and what a model loses without a part.
+
+Every function yields Pages; `comparison` alone writes a figure of its own.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from lengthgen_jax.drawing import Canvas, plt, save
+from lengthgen_jax.probes import row_tables
+from lengthgen_jax.probes.pages import (
+  Margins,
+  Page,
+  add_color_bar,
+  add_texts,
+  grid,
+  set_labels,
+)
+from lengthgen_jax.probes.registry import PROBES
+from lengthgen_jax.probes.row_tables import grouped, location, panels, rows_of
+
+LINE_STYLES = ("-", "--", ":", "-.")
+COMPARISON_COLUMNS = 4  # panels side by side
+# Of more rows or outputs than these, only those that patching changes are
+# drawn.
+MAX_PATCHED = 40
+
+
+# Curves.
+
+
+def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
+  """Yields a page of probes against length, a panel per metric, if any.
+
+  A probe of heads has a thin curve for each head of one seed; any other has the
+  median of all seeds, with their range.
+
+  Args:
+    rows: of probes, of all seeds.
+    seed: whose heads are drawn.
+  """
+  metrics = {row["metric"] for row in rows}
+  metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
+  styles = _styles([row for row in rows if row["metric"] in metrics])
+
+  def draw(canvas: Canvas) -> None:
+    margins = Margins(0.4, 1.4, 0.45, 0.55, 0.4)
+    axes = grid(canvas, 1, len(metrics), margins)[0]
+    for axis, metric in zip(axes, metrics, strict=True):
+      series, title = rows_of(rows, metric), PROBES[metric].title
+      if series[0]["head"] is not None:
+        series, title = (
+          rows_of(series, metric, seed=seed),
+          f"{title}, seed {seed}",
+        )
+      for (place, head), curve in grouped(series, "head").items():
+        linewidth = 1.4 if head is None else 0.9
+        values = row_tables.by_length(curve)
+        style = {"linewidth": linewidth, "clip_on": False} | styles[place]
+        _draw_curve(axis, values, label=place, **style)
+      _set_lengths(axis, series)
+      axis.set_title(title, fontsize=8)
+      if max(row["value"] for row in series) <= 1:
+        axis.set_ylim(-0.03, 1.03)
+      axis.set_xlabel(f"length ({series[0]['unit']})", fontsize=7)
+    _add_legend(axes, styles)
+    add_texts(canvas, "probes against length (dotted: trained up to)")
+
+  if metrics:
+    yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)
+
+
+def by_step(
+  logs: dict[str, tuple[list[dict], list[dict]]],
+) -> Iterator[Page]:
+  """Yields a page of loss and exact match against step for every training.
+
+  Probes that ran while the model trained are below; each has a panel, with a
+  thin curve per seed and head.
+
+  Args:
+    logs: by name of the training, rows of its metrics.jsonl and of the probes.
+  """
+  for name, (metrics, rows) in logs.items():
+    yield _training_page(name, metrics, rows)
+
+
+def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
+  """Returns the page of one training, see `by_step`."""
+  probed = list(dict.fromkeys(row["metric"] for row in rows))
+  styles = _styles(rows)
+
+  def draw(canvas: Canvas) -> None:
+    margins = Margins(0.6, 1.5, 0.45, 0.5, between_rows=0.25)
+    axes = grid(canvas, 1 + len(probed), 1, margins)[:, 0]
+    em_axis = axes[0].twinx()
+    for seed in sorted({row["seed"] for row in metrics}):
+      series = [row for row in metrics if row["seed"] == seed]
+      steps, losses, em = _columns(series, "step", "loss", "em")
+      axes[0].plot(steps, losses, "C3", linewidth=1)
+      em_axis.plot(steps, 100 * np.array(em), "C0--", linewidth=1)
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel("loss (nats, red)", fontsize=7)
+    em_axis.set_ylabel("validation EM (%, blue)", fontsize=7)
+    for axis, metric in zip(axes[1:], probed, strict=True):
+      series = rows_of(rows, metric)
+      for (place, *_), curve in grouped(series, "seed", "head").items():
+        color = styles[place]["color"]
+        steps, values = _columns(curve, "step", "value")
+        axis.plot(steps, values, color=color, linewidth=0.9, label=place)
+      axis.set_ylabel(PROBES[metric].title, fontsize=7)
+    for axis in (*axes, em_axis):
+      axis.tick_params(labelsize=6)
+      axis.set_xlim(0, max(row["step"] for row in metrics))
+    _add_legend(axes, styles)
+    axes[-1].set_xlabel("step", fontsize=7)
+    add_texts(canvas, f"what forms while it trains ({name})")
+
+  return Page(f"training_{name}", (7.5, 2.6 + 2.3 * len(probed)), draw)
+
+
+def comparison(
+  models: dict[str, list[dict]], path: pathlib.Path | str, title: str
+) -> pathlib.Path:
+  """Draws rates of several models against length, a panel per probe and place.
+
+  A curve is the median of seeds, and the area around it is their range.
+
+  Args:
+    models: rows of probes that are of no single head, by name of the model.
+    path: where the PNG goes.
+    title: of the figure.
+
+  Returns:
+    The path of the PNG.
+  """
+  all_rows = [row for rows in models.values() for row in rows]
+  panel_titles, columns = panels(all_rows), COMPARISON_COLUMNS
+  panel_rows = -(-len(panel_titles) // columns)
+  canvas = plt.figure(figsize=(0.4 + 2.6 * columns, 1.3 + 2.0 * panel_rows))
+  margins = Margins(0.35, 0.1, 0.75, 0.55, 0.3, 0.6)
+  axes = grid(canvas, panel_rows, columns, margins).ravel()
+  for axis, (panel, name) in zip(axes, panel_titles.items(), strict=False):
+    for model, rows in models.items():
+      values = row_tables.by_length(grouped(rows, "metric").get(panel, []))
+      _draw_curve(axis, values, label=model, linewidth=1.2)
+    _set_lengths(axis, all_rows)
+    axis.set_ylim(-0.03, 1.03)
+    axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
+    axis.set_title(name.replace(", ", ",\n", 1), fontsize=7)
+  for axis in axes[len(panel_titles) :]:
+    axis.set_axis_off()
+  canvas.legend(
+    *axes[0].get_legend_handles_labels(),
+    ncols=min(len(models), 4),
+    fontsize=7,
+    frameon=False,
+    loc="lower center",
+  )
+  add_texts(canvas, f"{title} (% against items; dotted: trained up to)")
+  return save(canvas, path)
+
+
+def _draw_curve(
+  axis: plt.Axes, values: dict[int, list[float]], **style
+) -> None:
+  """Draws the median of values by length, and the area of their range."""
+  medians, lows, highs = (
+    [reduce(series) for series in values.values()]
+    for reduce in (np.median, min, max)
+  )
+  lengths = list(values)
+  (line,) = axis.plot(lengths, medians, marker="o", markersize=2.5, **style)
+  area = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
+  axis.fill_between(lengths, lows, highs, **area)
+
+
+def _set_lengths(axis: plt.Axes, rows: list[dict]) -> None:
+  """Sets a tick at each length, and a dotted line at the training length."""
+  lengths = sorted({row["length"] for row in rows})
+  axis.set_xscale("log")
+  axis.set_xticks(lengths, list(map(str, lengths)))
+  axis.minorticks_off()
+  axis.axvline(rows[0]["train_length"], color="0.6", linestyle=":", linewidth=1)
+  axis.tick_params(labelsize=6)
+
+
+def _styles(rows: list[dict]) -> dict[str, dict]:
+  """Returns the color and line style of each location."""
+  return {
+    place: {
+      "color": f"C{index % 10}",
+      "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
+    }
+    for index, place in enumerate(dict.fromkeys(map(location, rows)))
+  }
+
+
+def _columns(rows: list[dict], *fields: str) -> list[list]:
+  """Returns the values of each field in all rows."""
+  return [[row[field] for row in rows] for field in fields]
+
+
+def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
+  """Draws one legend of locations for all axes, right of the last."""
+  lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+  places = [place for place in styles if place in lines]
+  axes[-1].legend(
+    [lines[place] for place in places],
+    places,
+    bbox_to_anchor=(1.02, 0.5),
+    fontsize=6.5,
+    frameon=False,
+    loc="center left",
+  )
+
+
+# What a model loses without a part.
+
+
+def without_head(rows: list[dict], seed: int) -> Iterator[Page]:
+  """Yields a table of exact match without each head, locations by heads.
+
+  Args:
+    rows: of all probes and seeds.
+    seed: whose model is drawn.
+  """
+  yield from _tables(rows, seed, "without_head", location, 1.2)
+
+
+def without_line(rows: list[dict], seed: int) -> Iterator[Page]:
+  """Yields a table of exact match without each line of the bias.
+
+  A line is closed in each head, in all heads of its layer and everywhere. A
+  frame stands around the lines that are enough together.
+
+  Args:
+    rows: of all probes and seeds.
+    seed: whose model is drawn.
+  """
+
+  def label(row: dict) -> str:
+    layers = "all layers " if row["layer"] is None else ""
+    return f"{layers}{location(row)}: {row['line']}"
+
+  yield from _tables(rows, seed, "without_line", label, 2.8)
+
+
+def _tables(
+  rows: list[dict],
+  seed: int,
+  metric: str,
+  label: Callable[[dict], str],
+  left: float,
+) -> Iterator[Page]:
+  """Yields a table of exact match without each part, if it was measured.
+
+  Args:
+    rows: of all probes and seeds.
+    seed: whose model is drawn.
+    metric: of an intervention.
+    label: a function of a row, the label of its row in the table.
+    left: inches of the labels.
+  """
+  intact = rows_of(rows, "intact", seed=seed)
+  without = rows_of(rows, metric, seed=seed)
+  if not (intact and without):
+    return
+  enough = rows_of(rows, "enough_lines", seed=seed)
+  enough = enough if metric == "without_line" else []
+  labels = list(dict.fromkeys(map(label, without)))
+  labels.sort(key=lambda text: not text.startswith("layer"))
+  numbers = sorted({row["head"] for row in without} - {None})
+  heads = numbers + [None] * any(row["head"] is None for row in without)
+  cell = lambda row: (labels.index(label(row)), heads.index(row["head"]))
+  values = np.full((len(labels), len(heads)), np.nan)
+  for row in without:
+    values[cell(row)] = row["value"]
+
+  def draw(canvas: Canvas) -> None:
+    ((axis,),) = grid(canvas, 1, 1, Margins(left, 0.2, 0.5, 0.5))
+    colors = {"cmap": "RdYlGn", "vmin": 0, "vmax": 1, "alpha": 0.75}
+    axis.imshow(values, aspect="auto", **colors)
+    for (line, column), value in np.ndenumerate(values):
+      if np.isfinite(value):
+        style = {"fontsize": 6, "ha": "center", "va": "center"}
+        axis.text(column, line, f"{100 * value:.0f}", **style)
+    columns = ["all" if head is None else str(head) for head in heads]
+    set_labels(axis, columns, labels, fontsize=6)
+    for line, column in map(cell, enough):
+      frame = {"fill": False, "edgecolor": "black", "linewidth": 1.3}
+      corner = column - 0.47, line - 0.45
+      axis.add_patch(plt.Rectangle(corner, 0.94, 0.9, **frame))
+    text = f" (framed: {len(enough)} lines that are enough together)"
+    axis.set_xlabel("head" + text * bool(enough), fontsize=7)
+    title = f"EM (%) {metric.replace('_', ' each ')}{_intact_text(*intact)}"
+    add_texts(canvas, title)
+
+  width = left + 0.3 + 0.42 * max(len(heads), 6)
+  yield Page(metric, (width, 1.1 + 0.22 * len(labels)), draw)
+
+
+def _intact_text(intact: dict) -> str:
+  """Returns the words for the intact model that a figure compares with."""
+  return (
+    f", {intact['length']} {intact['unit']}"
+    f" (intact {100 * intact['value']:.1f}), seed {intact['seed']}"
+  )
+
+
+def patched(
+  rows: list[dict], seed: int, labels: dict[str, list[str]]
+) -> Iterator[Page]:
+  """Yields a page of the outputs that each residual matters for.
+
+  Args:
+    rows: of all probes and seeds.
+    seed: whose model is drawn.
+    labels: of the rows of "source" and of "inputs", and of "outputs".
+  """
+  intact = rows_of(rows, "intact", seed=seed)
+  patched_rows = rows_of(rows, "patched", seed=seed)
+  if not (intact and patched_rows):
+    return
+  maps = {
+    key: np.array([row["by_position"] for row in location_rows])
+    for key, location_rows in grouped(patched_rows, "part").items()
+  }
+  is_lowered = {
+    key: values < np.array(intact[0]["by_position"])
+    for key, values in maps.items()
+  }
+  outputs = _drawn(np.concatenate(list(is_lowered.values())))
+  positions = {key: _drawn(lowered.T) for key, lowered in is_lowered.items()}
+
+  def draw(canvas: Canvas) -> None:
+    margins = Margins(0.4, 0.65, 0.45, 0.65, 0.5)
+    axes = grid(canvas, 1, len(maps), margins)[0]
+    for axis, (key, values) in zip(axes, maps.items(), strict=True):
+      place, part = key
+      values = values[positions[key]][:, outputs]
+      image = axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1, aspect="auto")
+      axis.set_title(place, fontsize=7, pad=3)
+      row_labels = labels["source" if part == "source" else "inputs"]
+      set_labels(
+        axis,
+        [labels["outputs"][output] for output in outputs],
+        [row_labels[position] for position in positions[key]],
+        fontsize=4.5,
+        rotation=90,
+      )
+    add_color_bar(canvas, image, margins, "share still right")
+    text = "how often outputs are right with one residual of another input"
+    title = text + _intact_text(*intact)
+    add_texts(canvas, title, "output", "row that is another input's")
+
+  width = max(0.1 * len(outputs), 1.2)
+  height = max(1.4, *(0.1 * len(rows) for rows in positions.values()))
+  yield Page("patched", (0.9 + len(maps) * (width + 0.5), 0.95 + height), draw)
+
+
+def _drawn(is_lowered: np.ndarray) -> np.ndarray:
+  """Returns the columns that are drawn: of more than MAX_PATCHED, those where
+  something is lowered."""
+  columns = np.arange(is_lowered.shape[1])
+  if len(columns) <= MAX_PATCHED:
+    return columns
+  return columns[is_lowered.any(axis=0)]

@@ -1,0 +1,176 @@
+"""What probes measured, as text: of one run, or of several models."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from lengthgen_jax.probes.registry import PROBES
+
+LABEL_WIDTH = 58  # characters
+
+
+# Rows.
+
+
+def rows_of(rows: list[dict], metric: str, **values) -> list[dict]:
+  """Returns the rows of a metric whose fields have the given values."""
+  values["metric"] = metric
+  return [row for row in rows if values.items() <= row.items()]
+
+
+def location(row: dict) -> str:
+  """Returns the words for a row's layer and part: "layer 0 before MLP"."""
+  layer = "" if row["layer"] is None else f"layer {row['layer']} "
+  return layer + (row["part"] or "").replace("_", " ").replace("mlp", "MLP")
+
+
+def grouped(rows: list[dict], *fields: str) -> dict[tuple, list[dict]]:
+  """Returns rows by (location, *values of the fields)."""
+  groups = {}
+  for row in rows:
+    key = location(row), *(row[field] for field in fields)
+    groups.setdefault(key, []).append(row)
+  return groups
+
+
+def by_length(rows: list[dict]) -> dict[int, list[float]]:
+  """Returns the values of all rows by length, from the shortest on."""
+  values = {}
+  for row in sorted(rows, key=lambda row: row["length"]):
+    values.setdefault(row["length"], []).append(row["value"])
+  return values
+
+
+def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
+  """Returns {(location, metric): title} of all rows, in the order of PROBES."""
+  order = list(PROBES)
+  pairs = sorted(grouped(rows, "metric"), key=lambda pair: order.index(pair[1]))
+  return {
+    (place, metric): f"{PROBES[metric].title}, {place}"
+    for place, metric in pairs
+  }
+
+
+# Text.
+
+
+def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
+  """Returns a table: a header row, and a row for each panel and model.
+
+  A cell is the median of seeds in %, with the lowest seed in brackets where it
+  differs.
+
+  Args:
+    models: rows of probes that are of no single head, by name of the model.
+  """
+  all_rows = [row for rows in models.values() for row in rows]
+  lengths = sorted({row["length"] for row in all_rows})
+  table = [["probe", "model", *map(str, lengths)]]
+  for panel, title in panels(all_rows).items():
+    for model, rows in models.items():
+      values = by_length(grouped(rows, "metric").get(panel, []))
+      if values:
+        cells = [_cell(values.get(length, [])) for length in lengths]
+        table.append([title, model, *cells])
+  return table
+
+
+def _cell(values: list[float]) -> str:
+  """Returns the text of a cell; "" where there is no value."""
+  if not values:
+    return ""
+  percent = 100 * np.array(values)
+  median, lowest = f"{np.median(percent):.1f}", f"{percent.min():.1f}"
+  return median if median == lowest else f"{median} ({lowest})"
+
+
+def summary(rows: list[dict], seed: int) -> list[str]:
+  """Returns lines of text: rates by length, what matters, how strong lines are.
+
+  Args:
+    rows: of all probes and seeds of a stage.
+    seed: whose heads the text is about.
+  """
+  seed_rows = [row for row in rows if row["seed"] == seed]
+  return [
+    *_rates(rows),
+    *_knocked_out_heads(seed_rows),
+    *_closed_lines(rows),
+    *_strongest_lines(seed_rows),
+  ]
+
+
+def _table_row(label: str, cells: Iterable[str | int]) -> str:
+  """Returns a line of text with right-aligned cells."""
+  return f"{label:<{LABEL_WIDTH}}" + "".join(f"{cell:>7}" for cell in cells)
+
+
+def _rates(rows: list[dict]) -> Iterator[str]:
+  """Yields a table of the rates that are of no single head, by length."""
+  rows = [
+    row
+    for row in rows
+    if row["head"] is None and row["metric"] in PROBES
+    if PROBES[row["metric"]].by_length
+  ]
+  lengths = sorted({row["length"] for row in rows})
+  if lengths:
+    yield _table_row("rates in %, median of seeds", lengths)
+  for panel, title in panels(rows).items():
+    values = by_length(grouped(rows, "metric")[panel])
+    medians = {n: np.median(100 * np.array(x)) for n, x in values.items()}
+    cells = [f"{medians[n]:.1f}" if n in medians else "-" for n in lengths]
+    yield _table_row(title, cells)
+
+
+def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
+  """Yields exact match, how many heads it takes, and the five worst to lose."""
+  for intact in rows_of(rows, "intact"):
+    yield (
+      f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"
+      f" {100 * intact['value']:.1f} % of {intact['n']}"
+    )
+    heads = rows_of(rows, "without_head")
+    harmful = [row for row in heads if row["value"] < intact["value"]]
+    if heads:
+      ending = ", most:" if harmful else ""
+      yield f"without head: {len(harmful)} of {len(heads)} lower it{ending}"
+    for row in sorted(harmful, key=lambda row: row["value"])[:5]:
+      percent = f"{100 * row['value']:5.1f}"
+      yield f"  {percent} % without {location(row)} head {row['head']}"
+
+
+def _closed_lines(rows: list[dict]) -> Iterator[str]:
+  """Yields a table of exact match without a line anywhere, by seed.
+
+  Its last line is how many lines are enough together.
+  """
+  closed = rows_of(rows, "without_line")
+  everywhere = rows_of(closed, "without_line", layer=None, head=None)
+  seeds = sorted({row["seed"] for row in closed})
+  if everywhere:
+    yield _table_row("EM in % without a line anywhere, by seed", seeds)
+  for (part, line), line_rows in grouped(everywhere, "line").items():
+    values = {row["seed"]: f"{100 * row['value']:.1f}" for row in line_rows}
+    retrained = "".join(
+      f"; seed {row['seed']} trained without it: {100 * row['value']:.1f}"
+      for row in rows_of(rows, "retrained_without_line", part=part, line=line)
+    )
+    cells = [values.get(seed, "-") for seed in seeds]
+    yield _table_row(f"  {part}, {line}", cells) + retrained
+  enough = rows_of(rows, "enough_lines")
+  if closed and enough:
+    counts = [
+      [len(rows_of(some, some[0]["metric"], seed=seed)) for seed in seeds]
+      for some in (enough, [row for row in closed if row["head"] is not None])
+    ]
+    cells = [f"{few}/{total}" for few, total in zip(*counts, strict=True)]
+    yield _table_row("lines that are enough together", cells)
+
+
+def _strongest_lines(rows: list[dict]) -> Iterator[str]:
+  """Yields the strongest line of each site and layer, and its z-score."""
+  for (place,), heads in grouped(rows_of(rows, "strongest_line")).items():
+    best = max(heads, key=lambda row: row["value"])
+    values = ", ".join(f"{row['value']:.1f}" for row in heads)
+    yield f"z of the strongest lines, {place}: {values}; {best['line']}"

@@ -1,0 +1,376 @@
+"""Lengths, data sets and test batches: which examples there are."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain_tasks as plain
+import pytest
+from presets import sorting
+
+from lengthgen_jax.config import default_config
+from lengthgen_jax.config.build import build
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks.dataset import Dataset, Lengths, split
+from lengthgen_jax.tasks.mixing import Part
+from lengthgen_jax.tasks.packing import KINDS
+from lengthgen_jax.tasks.task import Size
+
+# Lengths.
+
+SKEWED = Lengths(2, 5, 20, 0.8, (5, 20))
+EVEN = Lengths(1, 5, 20, 0.5, (3, 10, 20))
+UNIFORM = Lengths(1, 3, 3, 0.8, (3,))  # nothing beyond the short ones
+
+
+def test_short_lengths_have_their_share_of_the_mass():
+  np.testing.assert_allclose(SKEWED.probability[:2], 0)
+  np.testing.assert_allclose(SKEWED.probability[2:6], 0.2)
+  np.testing.assert_allclose(SKEWED.probability[6:], 0.2 / 15)
+  np.testing.assert_allclose(UNIFORM.probability, [0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_buckets_divide_lengths_and_have_their_exact_share():
+  assert [SKEWED.bucket_range(bucket) for bucket in (0, 1)] == [(2, 5), (6, 20)]
+  assert SKEWED.bucket_counts(256) == [205, 51]
+  assert SKEWED.bucket_counts(20) == [16, 4]
+  assert EVEN.bucket_counts(300) == [90, 110, 100]
+  assert UNIFORM.bucket_counts(7) == [7]
+
+
+def test_lengths_are_drawn_by_their_probability():
+  numbers = (np.arange(20000) + 0.5) / 20000
+  for lengths in (SKEWED, EVEN):
+    for bucket in range(len(lengths.buckets)):
+      first, last = lengths.bucket_range(bucket)
+      drawn = lengths.draw(jnp.asarray(numbers), bucket)
+      probability = np.zeros(21)
+      probability[first : last + 1] = lengths.probability[first : last + 1]
+      np.testing.assert_allclose(
+        np.bincount(drawn, minlength=21) / 20000,
+        probability / probability.sum(),
+        atol=1e-3,
+      )
+
+
+@pytest.mark.parametrize("total", (0, 1, 7, 100, 12345))
+def test_split_is_whole_and_in_proportion(total):
+  for mass in ([0.5, 0.3, 0.2], [5, 3, 2], [1.0] * 7):
+    counts = split(total, mass)
+    assert sum(counts) == total and all(isinstance(n, int) for n in counts)
+    assert (abs(counts - np.array(mass) / np.sum(mass) * total) < 1.0).all()
+
+
+# Data sets. Equal sets, counts and buckets share a compilation.
+
+COUNT, INDEX = 500, jnp.arange(500)
+KEY = jax.random.key(0)
+
+
+def sorting_set(name="sort", size=0, seed=0, lengths=SKEWED):
+  hint = plain.HINT_KINDS.get(name, (None,))[0]
+  task = plain.make_task(hint or TASKS[name], repeat_share=0.0)
+  return Dataset(task, "decoder_only", lengths, (), "lengths", size, seed)
+
+
+def number_set(
+  name="addition", numbers="lengths", size=0, seed=0, widths=(22,), last=5
+):
+  task, lengths = (
+    plain.make_task(TASKS[name]),
+    Lengths(1, last, last, 0.8, (last,)),
+  )
+  return Dataset(task, "encoder_decoder", lengths, widths, numbers, size, seed)
+
+
+def same(a, b) -> bool:
+  return all(map(np.array_equal, jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+def prompts(batch) -> set[bytes]:
+  return set(map(bytes, np.asarray(batch.inputs)))
+
+
+def values(task, batch) -> list[tuple[int, ...]]:
+  """Python integers that the sources spell."""
+  texts = map(task.vocabulary.decode, np.asarray(batch.source))
+  operands = (plain.operand_texts(text.rstrip("@")) for text in texts)
+  return [tuple(int(text, task.base) for text in texts) for texts in operands]
+
+
+def test_an_example_has_an_address_whatever_the_batch_is():
+  index = [63, 3, 0]
+  for data, bucket in ((sorting_set(), 1), (number_set(), 0)):
+    whole = data.examples(INDEX, bucket)
+    part = data.examples(jnp.array(index), bucket)
+    for name in ("inputs", "target", "weight", "prompt_length", "first_scored"):
+      assert np.array_equal(
+        getattr(part, name), np.asarray(getattr(whole, name))[index]
+      )
+    if whole.source is not None:
+      assert np.array_equal(part.source, np.asarray(whole.source)[index])
+  assert len(prompts(sorting_set().examples(INDEX, 1))) > 0.9 * COUNT
+
+
+def test_an_address_names_seed_task_bucket_and_stream():
+  first = sorting_set().examples(INDEX, 1)
+  assert same(first, sorting_set().examples(INDEX, 1))
+  assert not same(first, sorting_set(seed=1).examples(INDEX, 1))
+  held_out = sorting_set().examples(INDEX, 1, 0, "held_out")
+  assert not prompts(first) & prompts(held_out)
+  # Two hints that draw alike, two buckets of one length: others.
+  hints = [sorting_set(f"sort_{n}") for n in ("successor", "predecessor")]
+  halves = sorting_set(lengths=Lengths(2, 5, 5, 0.8, (3, 5)))
+  for pair in (
+    [hint.examples(INDEX, 0) for hint in hints],
+    [halves.examples(INDEX, bucket) for bucket in (0, 1)],
+  ):
+    a, b = (np.asarray(batch.inputs)[:, :2] for batch in pair)
+    assert not np.array_equal(a, b)
+
+
+def test_examples_of_a_bucket_have_its_lengths():
+  for bucket, (first, last) in enumerate([(2, 5), (6, 20)]):
+    batch = sorting_set().examples(INDEX, bucket)
+    assert set(batch.prompt_length.tolist()) == set(range(first, last + 1))
+    assert batch.inputs.shape == (COUNT, 2 * last)  # padded to the bucket
+
+
+def test_a_finite_set_has_no_more_examples_than_its_share():
+  data = sorting_set(size=20)
+  batch = data.sample(KEY, COUNT, 1)
+  assert prompts(batch) == prompts(data.examples(jnp.arange(4), 1))
+  times = np.unique(np.asarray(batch.inputs), axis=0, return_counts=True)[1]
+  assert len(times) == 4 and times.min() > 0.18 * COUNT  # uniform
+
+
+@pytest.mark.parametrize("size", (0, 20))
+def test_samples_are_a_function_of_the_key_and_streams_are_endless(size):
+  data = sorting_set(size=size)
+  first, again, other = (
+    data.sample(jax.random.key(seed), COUNT, 1) for seed in (1, 1, 2)
+  )
+  assert same(first, again) and not same(first, other)
+  held_out = prompts(data.sample(jax.random.key(1), COUNT, 1, held_out=True))
+  assert len(held_out) > COUNT - 10 and not held_out & prompts(first)
+  assert size or len(prompts(first)) > COUNT - 10
+
+
+def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
+  data = number_set(size=1000, widths=(7, 9))
+  sizes = data.task.prompt_size, data.task.output_size
+  before = Dataset.examples._cache_size()
+  numbers = []
+  for width_index, width in enumerate((7, 9, 7, 9)):
+    batch = data.examples(jnp.arange(16), 0, jnp.int32(width_index))
+    assert batch.source.shape == (16, sizes[0](9))
+    assert batch.target.shape == (16, sizes[1](9))
+    assert (batch.prompt_length == sizes[0](width)).all()
+    assert (batch.weight.sum(axis=1) == sizes[1](width)).all()
+    numbers.append(values(data.task, batch))
+  # One program for all widths.
+  assert Dataset.examples._cache_size() == before + 1
+  assert numbers[0] == numbers[1]  # an example is the same at every width
+  sampled = data.sample(KEY, 4, 0, jnp.int32(1))
+  assert (sampled.prompt_length == sizes[0](9)).all()
+
+
+# The papers' numbers.
+
+
+@pytest.mark.parametrize("seed", (0, 7))
+def test_permutation_is_a_bijection(seed):
+  index = jnp.arange(dataset.POPULATION)
+  image = np.asarray(dataset.permuted(index, seed))
+  assert image.dtype == np.int32
+  assert np.array_equal(np.sort(image), index)
+  assert np.mean(image == index) < 1e-4
+  other = np.asarray(dataset.permuted(index[:1000], seed + 1))
+  assert np.mean(other == image[:1000]) < 0.01
+
+
+@pytest.mark.parametrize("name", ("addition", "parity"))
+def test_training_and_validation_numbers_are_disjoint(name):
+  assert dataset.NUM_TRAIN * 8 == dataset.POPULATION * 7
+  train_index = jnp.arange(dataset.NUM_TRAIN)
+  train = set(np.asarray(dataset.permuted(train_index, 3)).tolist())
+  data = number_set(name, "permutation", seed=3)
+  for held_out in (False, True):
+    batch = data.sample(jax.random.key(1), COUNT, 0, held_out=held_out)
+    numbers = np.array(values(data.task, batch))
+    assert {x in train for x in numbers.ravel().tolist()} == {not held_out}
+    # Numbers of all sizes below 2^20, not a corner of them.
+    first = numbers[:, 0]
+    assert first.max() > 0.9 * 2**20 and first.min() < 0.1 * 2**20
+    assert abs(first.mean() / 2**19 - 1) < 0.1
+    for source, target in zip(batch.source, batch.target, strict=True):
+      expected = plain.plain_answer(data.task, source)
+      assert data.task.symbols(target) == expected
+
+
+def test_the_single_digit_of_a_product_is_no_number_of_the_set():
+  task = TASKS["multiply"]()
+  size = Size(jnp.array([0, 0]), jnp.int32(8), 9)
+  make_example = lambda value, number: task.from_values(
+    value[None].repeat(2), number[None], size, dataset.POPULATION
+  )
+  number = jnp.arange(20)
+  examples = jax.jit(jax.vmap(make_example))(
+    number * 50_000, (number + 0.5) / 20
+  )
+  for i in range(20):
+    prompt, _, output = plain.split_example(examples, i)
+    assert task.vocabulary.decode(prompt) == f"${i * 50_000:08}*{i // 2}"
+    assert task.symbols(output) == plain.plain_answer(task, prompt)
+
+
+# Uniform.
+
+
+def check_counts(counts, expected):
+  """Counts are within four standard deviations of what is expected."""
+  counts, expected = np.asarray(counts), np.asarray(expected)
+  assert (abs(counts - expected) < 4 * np.sqrt(expected) + 1).all()
+
+
+def test_items_and_lengths_are_uniform():
+  batches = [
+    sorting_set().sample(jax.random.key(i), COUNT, 1) for i in range(8)
+  ]
+  lengths = np.concatenate([batch.prompt_length for batch in batches])
+  items = np.concatenate([batch.inputs for batch in batches])
+  check_counts(np.bincount(lengths)[6:], np.full(15, len(items) / 15))
+  for place in (0, 5):
+    counts = np.bincount(items[:, place])[1:]
+    check_counts(counts, np.full(9, len(items) / 9))
+
+
+def test_digits_and_lengths_of_operands_are_uniform_and_independent():
+  data, count = number_set(last=3), 6000
+  drawn = np.array(values(data.task, data.sample(KEY, count, 0)))
+  # A number drawn with n digits may have a leading 0.
+  probability = [
+    sum((10**n - 10 ** (n - 1) + (n == 1)) / 10**m for m in range(n, 4)) / 3
+    for n in (1, 2, 3)
+  ]
+  for operand in (0, 1):
+    last_digits = np.bincount(drawn[:, operand] % 10, minlength=10)
+    check_counts(last_digits, np.full(10, count / 10))
+    sizes = np.bincount([len(str(x)) for x in drawn[:, operand]])[1:]
+    check_counts(sizes, count * np.array(probability))
+  assert abs(np.corrcoef(drawn.T)[0, 1]) < 4 / np.sqrt(count)
+  assert abs(np.corrcoef(np.log(drawn.T + 1))[0, 1]) < 4 / np.sqrt(count)
+
+
+# Tests.
+
+
+@functools.cache
+def experiment() -> Experiment:
+  """Never trained."""
+  config = sorting.get_config("all")
+  config.hints = ("successor", "fill")
+  config.train.batch_size = 32
+  return build(config)
+
+
+def test_a_test_example_is_a_function_of_seed_length_and_index():
+  make_batch = lambda seed, index, length: experiment().test_batch(
+    "uniform", seed, index, length, {}
+  )
+  whole = make_batch(0, np.arange(16), 9)
+  part = make_batch(0, [7, 0, 7], 9)
+  for name in ("inputs", "target", "weight", "prompt_length"):
+    expected = np.asarray(getattr(whole, name))[[7, 0, 7]]
+    assert np.array_equal(getattr(part, name), expected)
+  assert len(prompts(whole)) == 16
+  assert not prompts(make_batch(1, np.arange(16), 9)) & prompts(whole)
+  items = np.asarray(whole.inputs)[:, :9]
+  shorter = np.asarray(make_batch(0, np.arange(16), 8).inputs)[:, :8]
+  assert not np.array_equal(items[:, :8], shorter)
+  assert (np.sort(items) == np.asarray(whole.target)[:, 9:18]).all()
+
+
+def test_a_test_batch_serves_all_lengths_below_a_bound():
+  before = dataset.test_batch._cache_size()
+  for length in (2, 30, 64):
+    experiment().test_batch("uniform", 0, np.arange(16), length, {})
+  assert dataset.test_batch._cache_size() <= before + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+  "name, texts",
+  [
+    ("addition", ["1+2", "110+20", "7+99"]),
+    ("sort", ["3 1 2", "5", "9 8 9 8"]),
+  ],
+)
+def test_typed_texts_of_different_lengths_share_a_batch(name, texts, kind):
+  task = plain.make_task(TASKS[name])
+  batch = dataset.typed_batch(task, kind, list(map(task.parse, texts)), 4, 6)
+  inputs = batch.source if kind == "encoder_decoder" else batch.inputs
+  for i, text in enumerate(texts):
+    output = np.asarray(batch.target)[i][np.asarray(batch.weight[i]) > 0]
+    prompt = np.asarray(inputs)[i][: int(batch.prompt_length[i])].tolist()
+    assert task.symbols(output) == plain.plain_answer(task, prompt)
+    spelled = plain.input_text(task, prompt)
+    if name == "addition":
+      spelled = "+".join(str(int(x)) for x in spelled.split("+"))
+    assert spelled == text
+
+
+# Streams of a run.
+
+
+class Recorder:
+  """A data set that notes the keys it is asked with."""
+
+  def __init__(self, name, calls):
+    self.task = type("Task", (), {"name": name})
+    self.calls = calls
+
+  def sample(self, key, count, bucket, width_index, held_out):
+    key_data = tuple(jax.random.key_data(key).tolist())
+    self.calls.append((key_data, count, bucket))
+    return width_index, held_out
+
+
+def test_heads_and_buckets_have_streams_of_their_own():
+  calls = []
+  recorders = tuple(Recorder(name, calls) for name in "abc")
+  recorded = dataclasses.replace(experiment(), data=recorders)
+  for head in "abc":
+    for bucket in (0, 1):
+      part = Part(bucket, 8)
+      assert recorded.sample(KEY, head, part, 5, True) == (5, True)
+  assert len({key for key, _, _ in calls}) == 6
+  assert [rest for _, *rest in calls] == [[8, 0], [8, 1]] * 3
+
+
+def test_an_experiment_samples_the_heads_own_task():
+  assert experiment().heads == ("sort", "sort_successor", "sort_fill")
+  assert experiment().task.name == "sort"
+  batch = experiment().sample(KEY, "sort_fill", Part(0, 8))
+  prompt = np.asarray(batch.inputs)[:, :2]
+  assert (prompt[:, 0] == prompt[:, 1]).all()
+
+
+def test_data_fields_of_a_config_reach_the_data():
+  config = default_config("addition")
+  config.data.update(size=1000, seed=5, train_length=4, widths=(6, 8))
+  config.eval.lengths = (4,)
+  (data,) = build(config).data
+  assert (data.size, data.seed, data.widths) == (1000, 5, (6, 8))
+  assert data.lengths == Lengths(1, 4, 4, 0.8, (4,))
+  assert build(config).num_widths == 2 and data.bound(0) == 8
+  config.positions.cyclic_period = 3
+  config.data.widths = ()
+  assert build(config).data[0].widths == (6, 7, 8)  # every phase of the index
+  config.data.width = "fixed"
+  config.data.fixed_width = 30
+  assert build(config).data[0].widths == (30,)
+  assert build(config).fixed_width == 30

@@ -1,0 +1,237 @@
+"""Packed batches of every task, in both families, against plain Python."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain_tasks as plain
+import pytest
+from plain_tasks import COUNT, FORMS, MAIN
+
+from lengthgen_jax.coordinates import PAD
+from lengthgen_jax.tasks.arithmetic import ArithmeticTask
+from lengthgen_jax.tasks.dataset import test_batch as make_test_batch
+from lengthgen_jax.tasks.items import ItemTask
+from lengthgen_jax.tasks.packing import KINDS
+
+every_form = pytest.mark.parametrize("form", FORMS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+CHOSEN = [*range(7), 8, 20, 37, 77, COUNT - 1]  # of the examples
+
+
+# What a batch should be, from the text alone.
+
+
+class Cell(NamedTuple):
+  """A token, where it stands, and whether it is a mark between segments."""
+
+  token: int
+  segment: int
+  left: int | None = None
+  right: int | None = None
+  is_mark: bool = False
+
+
+def with_ends(tokens, segments, marks) -> list[Cell]:
+  """Cells of a run of tokens: offsets from both ends of their segments."""
+  cells = []
+  for i, (token, segment) in enumerate(zip(tokens, segments, strict=True)):
+    first = segments.index(segment)
+    last = len(segments) - 1 - segments[::-1].index(segment)
+    cells.append(Cell(token, segment, i - first, last - i, marks[i]))
+  return cells
+
+
+def prompt_cells(form, i, prompt) -> list[Cell]:
+  task = FORMS[form]
+  if isinstance(task, ItemTask):
+    segments, marks = [0] * len(prompt), [False] * len(prompt)
+  elif isinstance(task, ArithmeticTask):
+    text = task.vocabulary.decode(prompt)
+    marks = [not symbol.isdigit() for symbol in text]
+    segments = [sum(marks[: j + 1]) - 1 for j in range(len(marks))]
+    if plain.is_aligned(text):
+      segments = [0] * len(prompt)
+  else:  # any other task states its own
+    tokens = plain.draw_examples(form).example.prompt
+    segments = tokens.segment[i, : len(prompt)].tolist()
+    marks = (~tokens.digit[i, : len(prompt)]).tolist()
+  return with_ends(prompt, segments, marks)
+
+
+def expected_batch(form, kind, i) -> dict:
+  """Cells of inputs, targets and source, and the other fields, of example i."""
+  task, example = FORMS[form], plain.draw_examples(form).example
+  prompt, given, scored = plain.split_example(example, i)
+  source_size, size = (len(tokens.ids[i]) for tokens in example[:2])
+  target = len(task.segments)
+  n = len(given + scored)
+  output = with_ends(given + scored, [target] * n, [False] * n)
+  source = prompt_cells(form, i, prompt)
+  pad = Cell(task.pad, PAD)
+  place = lambda cell, end: (getattr(cell, end), not cell.is_mark)
+  source_places = [place(cell, task.anchor) for cell in source]
+  output_places = [place(cell, "left") for cell in output]
+  if kind == "encoder_decoder":
+    start = Cell(task.start, target + 1, 0, 0, True)
+    first, total = len(given), size
+    inputs = [start, *output] + [pad] * (size - n)
+    expected = {
+      "inputs": inputs[:size],
+      "target": output + [pad] * (size - n),
+      "places": (output_places, n),
+      "source": source + [pad] * (source_size - len(prompt)),
+      "source_places": (source_places, len(prompt)),
+    }
+  else:  # row p says token p + 1
+    delimiter = Cell(task.delimiter, target + 1, 0, 0, True)
+    whole = [*source, delimiter, *output]
+    first, total = len(prompt + given), source_size + size
+    whole_padded = whole + [pad] * (total + 1 - len(whole))
+    expected = {
+      "inputs": whole_padded[:-1],
+      "target": whole_padded[1:],
+      # Of what is given, the token held; of what is said, the token to say.
+      "places": (source_places + output_places, len(whole)),
+    }
+  is_scored = lambda row: first <= row < first + len(scored)
+  return expected | {
+    "weight": [float(is_scored(row)) for row in range(total)],
+    "prompt_length": len(prompt),
+    "first_scored": first,
+  }
+
+
+def check_coordinates(coordinates, i, cells):
+  """Of example i (or of all), where it holds a token."""
+  i = min(i, len(coordinates.segment) - 1)
+  assert coordinates.segment[i].tolist() == [cell.segment for cell in cells]
+  assert np.array_equal(coordinates.index, np.arange(len(cells)))
+  for j, cell in enumerate(cells):
+    if cell.segment != PAD and coordinates.axes == 1:
+      assert coordinates.left[i, j].tolist() == [cell.left]
+      assert coordinates.right[i, j].tolist() == [cell.right]
+
+
+def check_places(places, i, expected, size):
+  i = min(i, len(places.place) - 1)
+  assert np.array_equal(places.index, np.arange(places.place.shape[1]))
+  assert places.size[i].tolist() == [size]
+  for j, (place, digit) in enumerate(expected):
+    assert places.digit[i, j] == digit
+    if places.place.shape[-1] == 1:
+      assert places.place[i, j].tolist() == [place]
+
+
+@every_kind
+@every_form
+def test_a_batch_is_what_its_text_says(form, kind):
+  batch = plain.draw_examples(form).batch[kind]
+  for i in CHOSEN:
+    expected = expected_batch(form, kind, i)
+    for name in ("inputs", "target", "source"):
+      if name in expected:
+        tokens = [cell.token for cell in expected[name]]
+        assert getattr(batch, name)[i].tolist() == tokens
+    for name in ("weight", "prompt_length", "first_scored"):
+      assert getattr(batch, name)[i].tolist() == expected[name]
+    check_coordinates(batch.keys, i, expected["inputs"])
+    check_coordinates(batch.rows, i, expected["target"])
+    check_places(batch.places, i, *expected["places"])
+    if kind == "encoder_decoder":
+      check_coordinates(batch.source_keys, i, expected["source"])
+      check_places(batch.source_places, i, *expected["source_places"])
+    else:
+      assert batch[-3:] == (None, None, None)
+
+
+@every_kind
+@every_form
+def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
+  task, batch = FORMS[form], plain.draw_examples(form).batch[kind]
+  count = COUNT if task.ragged else 1
+  for coordinates in (batch.rows, batch.keys, batch.source_keys):
+    if coordinates is not None:
+      assert {len(x) for x in coordinates[:3]} == {count}
+  for places in (batch.places, batch.source_places):
+    if places is not None:
+      assert len(places.place) == len(places.digit) == len(places.size) == count
+  if task.ragged:  # and every row behind an example is PAD
+    assert len(set(batch.prompt_length.tolist())) > 3
+    assert ((batch.rows.segment == PAD) == (batch.target == task.pad)).all()
+    assert ((batch.keys.segment == PAD) == (batch.inputs == task.pad)).all()
+    assert not batch.weight[batch.rows.segment == PAD].any()
+
+
+def test_hints_are_given_some_outputs_and_main_tasks_none():
+  examples = {form: plain.draw_examples(form).example for form in FORMS}
+  most = {form: np.max(x.num_given) for form, x in examples.items()}
+  assert not any(most[form] for form in MAIN)
+  assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
+
+
+@every_kind
+@pytest.mark.parametrize("form", ("successor", "sort"))
+def test_a_prompt_in_more_room_is_the_same(form, kind):
+  task = MAIN[form]
+  make_batch = lambda bound: make_test_batch(
+    task,
+    kind,
+    next(iter(task.test_sets)),
+    jax.random.key(0),
+    jnp.arange(2),
+    3,
+    5,
+    bound,
+    (),
+  )
+  small, large = (jax.tree.map(np.asarray, make_batch(n)) for n in (6, 11))
+  for name in ("inputs", "target", "weight", "source"):
+    a, b = getattr(small, name), getattr(large, name)
+    if a is not None:
+      size = a.shape[1]
+      assert size < b.shape[1] and np.array_equal(a, b[:, :size])
+      assert (b[:, size:] == (0 if name == "weight" else task.pad)).all()
+  for name in ("rows", "keys", "source_keys"):
+    a, b = getattr(small, name), getattr(large, name)
+    if a is not None:
+      size, held = a.segment.shape[1], a.segment != PAD
+      assert np.array_equal(a.segment, b.segment[:, :size])
+      assert (b.segment[:, size:] == PAD).all()
+      assert np.array_equal(a.left[held], b.left[:, :size][held])
+      assert np.array_equal(a.right[held], b.right[:, :size][held])
+      assert np.array_equal(a.num_tokens(), b.num_tokens())
+  for batch in (small, large):
+    assert batch.prompt_length.tolist() == small.prompt_length.tolist()
+    assert batch.first_scored.tolist() == small.first_scored.tolist()
+    assert batch.places.size.tolist() == small.places.size.tolist()
+
+
+# What lines need of the coordinates.
+
+ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
+
+
+@pytest.mark.parametrize("form", ARITHMETIC)
+def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
+  """And the row that says `&` the token on the operand's left."""
+  task = MAIN[form]
+  batch = plain.draw_examples(form).batch["encoder_decoder"]
+  keys, width = batch.source_keys, plain.WIDTH
+  text = task.vocabulary.decode(batch.source[-1]).rstrip("@")
+  operands, marks = plain.operand_texts(text), "$" + task.operator
+  if task.interleaved:  # the second operand is the right one of each pair
+    operands, marks = operands[1:], marks[1:]
+  for segment, stride in enumerate(task.strides):
+    digits = operands[segment][::-1]
+    digits *= width if len(digits) < width else 1
+    symbols = ""
+    for row in range(width + 1):
+      offset = keys.right[0, :, 0]
+      (key,) = np.flatnonzero(
+        (keys.segment[0] == segment) & (offset == stride * row)
+      )
+      symbols += text[key]
+    assert symbols == digits + (marks[segment] if stride else digits[0])
