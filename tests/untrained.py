@@ -11,17 +11,17 @@ from lengthgen_jax.tasks import dataset
 
 def config(task="addition", kind="encoder_decoder", fields=()):
   """tests/tiny.py with some fields changed: {"positions.kind": "rope"}."""
-  tiny_config = tiny.of_kind(task, kind)
-  with tiny_config.unlocked():
-    tiny_config.update_from_flattened_dict(dict(fields))
-  return tiny_config
+  config = tiny.of_kind(task, kind)
+  with config.unlocked():
+    config.update_from_flattened_dict(dict(fields))
+  return config
 
 
 def experiment(task="addition", kind="encoder_decoder", fields=()):
   return build(config(task, kind, fields))
 
 
-def params(experiment, seed=0):
+def params(built, seed=0):
   """Every parameter drawn at random, so that none hides behind a zero."""
   rng = np.random.default_rng(seed)
 
@@ -29,16 +29,16 @@ def params(experiment, seed=0):
     scale = 0.3 if x.ndim > 1 else 1.0
     return jnp.array(scale * rng.normal(size=x.shape), x.dtype)
 
-  return jax.tree.map(draw, jax.eval_shape(lambda: experiment.init(0)))
+  return jax.tree.map(draw, jax.eval_shape(lambda: built.init(0)))
 
 
-def typed(experiment, *texts, width=4, longest=None):
+def typed(built, *texts, width=4, longest=None):
   """A batch of what a person types, padded to `longest`."""
-  parsed = [experiment.task.parse(text) for text in texts]
-  if experiment.task.ragged:
+  parsed = [built.task.parse(text) for text in texts]
+  if built.task.ragged:
     width = max(max(lengths) for _, lengths in parsed)
   bound = longest or width
   make = lambda: dataset.typed_batch(
-    experiment.task, experiment.kind, parsed, width, bound
+    built.task, built.kind, parsed, width, bound
   )
   return jax.jit(make)()
