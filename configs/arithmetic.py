@@ -242,9 +242,9 @@ def get_config(preset: str = "addition"):
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for word in sizes:
     changes |= PAPER | PAPERS[word]
-    place = changes.get("positions.kind", config.positions.kind)
-    changes["retrain.positions.kind"] = place
+    positions = changes.get("positions.kind", config.positions.kind)
+    changes |= {"retrain.positions.kind": positions}
     if (method, task) == ("rope", "addition"):
-      changes["model.emb_dim"] = 512
+      changes |= {"model.emb_dim": 512}
   config.update_from_flattened_dict(changes)
   return config

@@ -77,7 +77,8 @@ def parsed(preset: str) -> tuple[int, int, list[str]]:
   Raises:
     ValueError: a number or a name is invalid.
   """
-  *numbers, words = (*preset.split(",")[:2], preset.split(",")[2:])
+  parts = preset.split(",")
+  numbers, words = parts[:2], parts[2:]
   if len(numbers) < 2 or not all(n.isdigit() and int(n) for n in numbers):
     raise ValueError(
       f"preset {preset!r}: name two positive numbers, ALPHABET,LONGEST, like"
@@ -87,4 +88,4 @@ def parsed(preset: str) -> tuple[int, int, list[str]]:
     raise ValueError(
       f"preset {preset!r}: after the numbers, name options of {OPTIONS}"
     )
-  return *map(int, numbers), words
+  return int(numbers[0]), int(numbers[1]), words

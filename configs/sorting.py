@@ -24,7 +24,7 @@ paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
 
 from lengthgen_jax.config import default_config
 
-HINTS = {
+HINTS: dict[str, tuple[str, ...]] = {
   "none": (),
   "successor": ("successor",),
   "count": ("count",),

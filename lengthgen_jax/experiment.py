@@ -20,6 +20,8 @@ from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import dataset, mixing, packing
 from lengthgen_jax.tasks.task import Task
 
+Width = int | tuple[int, ...]  # of all operands, or of each
+
 MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
 
 
@@ -74,9 +76,7 @@ class Experiment:
 
   # Sizes.
 
-  def width(
-    self, lengths: Sequence[int], what: str, advice: str
-  ) -> int | tuple[int, ...]:
+  def width(self, lengths: Sequence[int], what: str, advice: str) -> Width:
     """Returns the width that operands of these lengths are padded to.
 
     Args:
@@ -95,33 +95,27 @@ class Experiment:
     self.check_positions(width, what)
     return width
 
-  def test_width(
-    self, length: int, arguments: tuple = ()
-  ) -> int | tuple[int, ...]:
-    """Returns what `width` does, for a test length as people count it.
-
-    Args:
-      length: the test length.
-      arguments: further arguments of the test set.
-    """
+  def test_width(self, length: int, arguments: tuple = ()) -> Width:
+    """Returns what `width` does, for a test length as people count it and
+    further arguments of the test set."""
     lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
 
-  def nonzero_places(self, width):
+  def nonzero_places(self, width: np.ndarray) -> np.ndarray:
     """Returns how many places of a padded number may be other than zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
     return width - (1 if self.fixed_width else slack)
 
-  def bound(self, width, scaffold: dict):
+  def bound(self, width: Width, scaffold: dict) -> Width:
     """Returns a static size for tests of a width: one program serves many
     widths."""
     has_lines = all(bias.supports_sparse for bias in scaffold.values())
     if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
       return width  # a matrix has an end, a grid grows with the square
-    return max(1 << (width - 1).bit_length(), 64)
+    return max(1 << (int(np.max(width)) - 1).bit_length(), 64)
 
-  def site_sizes(self, width) -> dict[str, tuple[int, int]]:
+  def site_sizes(self, width: Width) -> dict[str, tuple[int, int]]:
     """Returns the rows and keys of every attention site at a width."""
     source = self.task.prompt_size(width)
     rows = self.task.output_size(width)
@@ -133,13 +127,13 @@ class Experiment:
       "encoder": (source, source),
     }
 
-  def check_scaffold(self, width, scaffold: dict) -> None:
+  def check_scaffold(self, width: Width, scaffold: dict) -> None:
     """Raises UsageError if matrices are too small for a width."""
     sizes = self.site_sizes(width)
     for site, bias in scaffold.items():
       bias.check_size(site, *sizes[site])
 
-  def check_positions(self, width, what: str, start: int = 0) -> None:
+  def check_positions(self, width: Width, what: str, start: int = 0) -> None:
     """Raises UsageError if a table of positions has too few rows for a
     width."""
     config = self.model.config.positions
@@ -188,10 +182,8 @@ class Experiment:
     scaffold: dict,
     arguments: tuple = (),
   ) -> packing.Batch:
-    """Makes the examples `index_B` of a test set at a length.
-
-    Each example is a function of its index and the seed.
-    """
+    """Returns the examples `index_B` of a test set at a length, each a function
+    of its index and the seed."""
     width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
     return dataset.test_batch(

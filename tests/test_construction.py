@@ -386,9 +386,11 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
   assert (folder / "checkpoints" / "0").is_dir()
   assert (folder / "figures" / "longest_by_bits.png").is_file()
   assert (folder / "precision.jsonl").read_text().count("longest") == 2
-  asked = inside("--mode=predict", f"--workdir={folder}", text="3 1 4 1\n2\n")
-  assert asked.stdout == "1 1 3 4\n2\n"
-  assert "step 0 (validation EM 100.0 %)" in asked.stderr
+  predicted = inside(
+    "--mode=predict", f"--workdir={folder}", text="3 1 4 1\n2\n"
+  )
+  assert predicted.stdout == "1 1 3 4\n2\n"
+  assert "step 0 (validation EM 100.0 %)" in predicted.stderr
 
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):

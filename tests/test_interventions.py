@@ -114,11 +114,11 @@ def test_lines_that_are_enough_are_enough():
   observation = lined()
   enough = list(interventions.enough_lines(observation))
   lines = interventions.bias_lines(observation.model)
-  kept = {BiasLine(*mean.location[:4]) for mean in enough}
+  needed = {BiasLine(*mean.location[:4]) for mean in enough}
   of_heads = {line for line in lines if line.head is not None}
-  assert kept and kept <= of_heads
+  assert needed and needed <= of_heads
   scaffold = observation.model.scaffold
-  for line in of_heads - kept:
+  for line in of_heads - needed:
     scaffold = interventions.close(scaffold, line.part, lines[line])
   logits = np.asarray(edited_logits(observation, scaffold=scaffold))
   scored = np.asarray(observation.batch.weight) > 0

@@ -217,8 +217,8 @@ def test_marked_seeds_begin_another_attempt():
   assert unchanged(states, restarted) == [True, False, False, True]
   assert unchanged(start.opt_state, restarted.opt_state)[1:3] == [True] * 2
   assert unchanged(start.params, restarted.params)[1:3] == [False] * 2
-  kept = lambda states: (states.step, states.best_em, states.best_params)
-  assert bits(kept(restarted)) == bits(kept(states))
+  progress = lambda states: (states.step, states.best_em, states.best_params)
+  assert bits(progress(restarted)) == bits(progress(states))
   assert restarted.attempt.tolist() == [0, 1, 1, 0]
   assert restarted.attempt_start.tolist() == [0, 6, 6, 0]
   assert not restarted.done.any() and not restarted.diverged.any()

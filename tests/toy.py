@@ -1,7 +1,6 @@
 """An experiment that compiles in a second: four numbers to find, two heads.
 
-Training asks no more of an experiment than this. What becomes of a seed is
-data: its scaffold {"fate": []}.
+What becomes of a seed is data: its scaffold {"fate": []}.
 """
 
 import dataclasses
@@ -43,7 +42,7 @@ spoiled.defvjp(
 
 @dataclasses.dataclass(frozen=True)
 class Toy:
-  """The part of Experiment that training asks for.
+  """A Trainable: the part of Experiment that training asks for.
 
   Attributes:
     heads: the main task's first.

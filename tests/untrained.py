@@ -11,10 +11,10 @@ from lengthgen_jax.tasks import dataset
 
 def config(task="addition", kind="encoder_decoder", fields=()):
   """tests/tiny.py with some fields changed: {"positions.kind": "rope"}."""
-  made = tiny.of_kind(task, kind)
-  with made.unlocked():
-    made.update_from_flattened_dict(dict(fields))
-  return made
+  config = tiny.of_kind(task, kind)
+  with config.unlocked():
+    config.update_from_flattened_dict(dict(fields))
+  return config
 
 
 def experiment(task="addition", kind="encoder_decoder", fields=()):

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, config_dict
@@ -80,7 +80,7 @@ ENOUGH_SAMPLES = number(
 class OneOf(NamedTuple):
   """OneOf is a check that a value is one of the choices."""
 
-  choices: Iterable
+  choices: Collection
 
   def __call__(self, name: str, value: Any) -> None:
     """Raises UsageError, which names the choices."""

@@ -41,19 +41,18 @@ def make_run(
   folder: pathlib.Path,
   on_note: Callable[[str], None] = lambda note: None,
 ) -> loop.Run:
-  """Returns the training that a config describes.
+  """Returns the run that a config describes, of which nothing is done yet.
 
   Args:
     config: A whole config.
-    folder: Where the checkpoints and logs of the training go.
-    on_note: A function of one line of text, called for everything that is odd
-      about the scaffold.
+    folder: Where the checkpoints and logs go.
+    on_note: Called with a line for everything that is odd about the scaffold.
   """
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
-  for note in check_scaffold(experiment, scaffold, config.eval.lengths):
+  for note in inspect_scaffold(experiment, scaffold, config.eval.lengths):
     on_note(note)
   return loop.Run(
     experiment=experiment,
@@ -72,22 +71,19 @@ def make_run(
   )
 
 
-def check_scaffold(
+def inspect_scaffold(
   experiment: Experiment, scaffold: dict, lengths: Sequence[int]
 ) -> list[str]:
-  """Refuses a scaffold that does not fit the model or shows the future.
+  """Returns a line for each site where rows have nothing open.
 
   Args:
-    experiment: The experiment that the scaffold is meant for.
+    experiment: The experiment that the scaffold is for.
     scaffold: Lines or matrices by site, with a leading axis R or 1.
     lengths: The test lengths that it must cover.
 
-  Returns:
-    Notes on rows that have no open cell, one line of text each.
-
   Raises:
-    UsageError: The scaffold is refused; the message names the site, layer, head
-      and cell.
+    UsageError: It does not fit the model, or shows the future: site, layer,
+      head and cell are named.
   """
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].leak()
@@ -110,12 +106,10 @@ def check_scaffold(
     key, head = jax.random.key(0), experiment.task.name
     batch = experiment.sample(key, head, widest, width_index)
     scored_T = np.asarray(batch.weight[0]) > 0
-    closed_masks = [
-      _closed_rows(experiment, tree, batch) for tree in seed_scaffolds
-    ]
+    closed_masks = [_closed_rows(experiment, x, batch) for x in seed_scaffolds]
     for site in sorted(closed_masks[0]):
       closed_count = sum(
-        int(tree[site][..., scored_T].sum()) for tree in closed_masks
+        int(x[site][..., scored_T].sum()) for x in closed_masks
       )
       if closed_count:
         notes.append(

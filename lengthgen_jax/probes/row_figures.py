@@ -51,10 +51,8 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
     for axis, metric in zip(axes, metrics, strict=True):
       series, title = rows_of(rows, metric), PROBES[metric].title
       if series[0]["head"] is not None:
-        series, title = (
-          rows_of(series, metric, seed=seed),
-          f"{title}, seed {seed}",
-        )
+        series = rows_of(series, metric, seed=seed)
+        title += f", seed {seed}"
       for (place, head), curve in grouped(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
         values = row_tables.by_length(curve)

@@ -51,7 +51,6 @@ class Trainable(Protocol):
 
   def init(self, seed: jax.Array | int, attempt: jax.Array | int) -> dict:
     """Returns fresh parameters of a seed for its n-th attempt."""
-    ...
 
   def sample(
     self,
@@ -62,7 +61,6 @@ class Trainable(Protocol):
     held_out: bool = False,
   ) -> Batch:
     """Draws a batch of one part of a head's share."""
-    ...
 
   def with_replay(
     self,
@@ -74,7 +72,6 @@ class Trainable(Protocol):
   ) -> Batch:
     """Returns a batch whose first `count` examples are drawn from `replay`
     (see `draw_batches`)."""
-    ...
 
   def loss_sum(
     self,
@@ -86,13 +83,11 @@ class Trainable(Protocol):
     sparse_plan: SparsePlan | None,
   ) -> jax.Array:
     """Returns the loss summed over the scored tokens of a batch."""
-    ...
 
   def activation_bytes(
     self, batch: Batch, scaffold: dict, sparse_plan: SparsePlan | None
   ) -> int:
     """Returns the size of the widest activations of one example."""
-    ...
 
   def hits(
     self,
@@ -104,11 +99,9 @@ class Trainable(Protocol):
     sparse_plan: SparsePlan | None,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns correct tokens [B, T] and exact match [B] of a batch."""
-    ...
 
   def idle_params(self, step_spec: StepSpec) -> set[str]:
     """Returns the parameters that a step leaves alone."""
-    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,18 +240,15 @@ def draw_batches(
   step: jax.Array,
   replay: dict | None = None,
 ) -> list[list[tuple[Batch, jax.Array]]]:
-  """Draws the examples of a gradient step, a function of seed, step and replay.
+  """Draws the examples of a gradient step: for each share of the step, a batch
+  and the key of its noise (dropout, random sizes) for each part.
 
   Args:
-    spec, step_spec: static.
-    seed, step: traced.
-    replay: of this seed, inputs that a share of the main task's examples is
-      drawn from: "items" [n, operands, longest] and "lengths" [n, operands], of
-      which the first "count" are there; or None.
-
-  Returns:
-    For each share of the step, a batch and the key of its noise (dropout,
-    random sizes) for each part.
+    spec, step_spec: static; all else is traced.
+    seed, step: all that the examples depend on.
+    replay: inputs that a share of the main task's examples is drawn from:
+      "items" [n, operands, longest] and "lengths" [n, operands], of which the
+      first "count" are there; or None.
   """
   experiment = spec.experiment
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
@@ -291,17 +281,9 @@ def loss_fn(
   batches: list[list[tuple[Batch, jax.Array]]],
   scaffold: dict,
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns the loss of a gradient step, and each share's own.
+  """Returns the loss of a gradient step, and each share's mean loss [shares].
 
-  Args:
-    params: of one seed.
-    spec, step_spec: static.
-    batches: of each share, with the keys of their noise (`draw_batches`).
-    scaffold: of this seed.
-
-  Returns:
-    The shares' mean losses (nats per scored token) summed by weight, and those
-    mean losses [shares].
+  The loss is the weighted sum of the shares' means (nats per scored token).
   """
   weighted_loss, losses = 0.0, []
   for share, parts in zip(step_spec, batches, strict=True):
@@ -417,13 +399,7 @@ def train_step(
   batches: list[list[tuple[Batch, jax.Array]]],
   scaffold: dict,
 ) -> tuple[dict, optax.OptState, jax.Array]:
-  """Takes one gradient step; pure.
-
-  Args:
-    spec, step_spec: static.
-    params, opt_state: of one seed.
-    batches: as `draw_batches` returns them.
-    scaffold: of this seed.
+  """Takes one gradient step of one seed on batches of `draw_batches`.
 
   Returns:
     params, opt_state, and each share's mean loss [shares].
@@ -468,9 +444,8 @@ def validate(
       [jnp.concatenate(parts).mean(dtype=jnp.float32) for parts in matches]
     )
 
-  return jax.lax.map(
-    exact_match_by_head, jnp.arange(experiment.num_widths)
-  ).mean(axis=0)
+  widths = jnp.arange(experiment.num_widths)
+  return jax.lax.map(exact_match_by_head, widths).mean(axis=0)
 
 
 # A chunk of gradient steps.
@@ -486,13 +461,8 @@ def train_chunk(
 ) -> tuple[TrainState, ChunkMetrics]:
   """Trains a seed for `rounds` rounds, or what its attempt has left.
 
-  Args:
-    spec: static.
-    state: of the seed; one that is done stays as it is.
-    seed: traced.
-    scaffold: of this seed.
-    rounds: traced; each is all the experiment's steps once.
-    replay: as in `draw_batches`.
+  A round is all the experiment's steps once. A seed that is done stays as it
+  is.
   """
   attempt_end = state.attempt_start + spec.attempt_steps
   rounds = jnp.minimum(
@@ -563,16 +533,10 @@ def end_chunk(
   opt_state: optax.OptState,
   metrics: ChunkMetrics,
 ) -> TrainState:
-  """Returns the state after a chunk: whether the seed is done, and its best.
+  """Returns the state after a chunk, made of the one before it and of what the
+  chunk resulted in.
 
-  If its loss or parameters are not finite, it gets those from before the chunk
-  again.
-
-  Args:
-    spec: static.
-    state: before the chunk.
-    step, params, opt_state: after it.
-    metrics: of the chunk.
+  If loss or parameters are not finite, the seed gets those of before again.
   """
   em = metrics.em[0]
   # A run of no steps has no loss, and may be sound.
@@ -635,15 +599,10 @@ def train_seeds(
   """Trains every seed that is not done for up to `rounds` rounds.
 
   Args:
-    spec: static.
+    spec: static; all else is traced.
     states: [R, ...], whose buffers are donated to the result.
-    seed_R: the seeds.
     scaffold: with a leading axis R or 1.
-    rounds: traced.
     replay: with a leading axis R, see `draw_batches`.
-
-  Returns:
-    states, and their status.
   """
   spread = lambda x: jnp.broadcast_to(x, (len(seed_R), *jnp.shape(x)[1:]))
   train_seed = lambda state, seed, seed_scaffold, seed_replay: train_chunk(
@@ -697,14 +656,8 @@ def train_unfinished_seeds(
 
   Side by side, seeds that are done cost as much as those that are not. When
   half of them are done, they leave the mapped axis (a compilation for each
-  halving), unless they are split over devices.
-
-  Args:
-    spec, states, seed_R, scaffold, rounds, replay: as in `train_seeds`.
-    done_R: which seeds are done, on the host.
-
-  Returns:
-    states, and the status of all seeds.
+  halving), unless they are split over devices. The arguments are those of
+  `train_seeds`, and `done_R`, which seeds are done, on the host.
   """
   count = len(seed_R)
   size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
