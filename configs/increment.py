@@ -13,6 +13,8 @@ paper    the paper's size: depth 4, model size 1024, 16 heads, 100 000 steps
 
 import pathlib
 
+from ml_collections import ConfigDict
+
 from lengthgen_jax.config import load_presets
 
 FOLDER = pathlib.Path(__file__).parent
@@ -40,7 +42,7 @@ ABC = arithmetic.DECODER_ONLY | {
 }
 
 
-def get_config(preset: str = "none"):
+def get_config(preset: str = "none") -> ConfigDict:
   """Returns the config of a preset.
 
   Args:

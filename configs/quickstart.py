@@ -9,12 +9,14 @@ a fresh model is trained with that bias and certified, and both are tested.
 
 import pathlib
 
+from ml_collections import ConfigDict
+
 from lengthgen_jax.config import load_presets
 
 FOLDER = pathlib.Path(__file__).parent
 arithmetic = load_presets(FOLDER / "arithmetic.py")
 
 
-def get_config():
+def get_config() -> ConfigDict:
   """Returns the config of the main job."""
   return arithmetic.get_config("addition,abc")
