@@ -15,7 +15,7 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
-LEAVE = Block.leave.__name__  # returns the residual stream
+LEAVE = Block.add_to_residual.__name__  # returns the residual stream
 
 
 def longest_lists(
