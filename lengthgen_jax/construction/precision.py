@@ -15,7 +15,7 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
-LEAVE = Block.add_to_residual.__name__  # returns the residual stream
+RESIDUAL_METHOD = Block.add_to_residual.__name__
 
 
 def longest_lists(
@@ -100,7 +100,10 @@ def _exact_match(
   def intercept(method, args, kwargs, context):
     if isinstance(context.module, LAYERS) and context.method_name == "__call__":
       args = tuple(rounded(x, bits) for x in args)
-    elif not isinstance(context.module, Block) or context.method_name != LEAVE:
+    elif (
+      not isinstance(context.module, Block)
+      or context.method_name != RESIDUAL_METHOD
+    ):
       return method(*args, **kwargs)
     return rounded(method(*args, **kwargs), bits)
 
