@@ -54,9 +54,7 @@ def build(config: ConfigDict) -> Experiment:
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(
-      mixing.Share(head, 1.0, validation_parts) for head in heads
-    ),
+    validation=tuple(mixing.Share(head, 1.0, validation) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
