@@ -311,7 +311,7 @@ def joined_values(rows: list[dict], field: str) -> str:
 
 
 def _model(row: dict) -> tuple:
-  """Returns the conditions of the models and the test set, not of the metric."""
+  """Returns the conditions that do not depend on the metric of a row."""
   others = ("metric", "length", "bits", "bound")
   return _values(row, [name for name in CONDITIONS if name not in others])
 
