@@ -112,10 +112,10 @@ def test_a_tally_in_pieces_is_that_of_all_at_once():
     tally = Tally(**json.loads(json.dumps(dataclasses.asdict(tally))))
   assert (tally.cases, tally.wrong) == (500, (margins <= 0).sum())
   assert tally.margin == margins.min()
-  edges = np.array(certificate.EDGES)
+  edges = np.array(certificate.HISTOGRAM_EDGES)
   inside = (margins[:, None] >= edges[:-1]) & (margins[:, None] < edges[1:])
   assert tally.histogram == inside.sum(axis=0).tolist()
-  order = np.argsort(margins)[: certificate.THINNEST_KEPT]
+  order = np.argsort(margins)[: certificate.MAX_THIN]
   assert len(order) == 32 and margins[order].max() < 0
   assert [margin for margin, _ in tally.thin] == margins[order].tolist()
   np.testing.assert_array_equal(tally.thin_contexts(), contexts[order])
@@ -297,11 +297,11 @@ def test_rounding_is_what_the_whole_model_says_otherwise(monkeypatch):
   rows = sum(len(group.rows) for group in surveyed.groups)
   monkeypatch.setattr(survey, "DENSE_ROWS", 20 * rows)
   measures = {
-    20 * rows: lambda layerwise: certificate.rounding(
+    20 * rows: lambda layerwise: certificate.measure_rounding(
       layerwise, surveyed, dense, 0
     ),
     sum(len(tally.thin) for tally in tallies): lambda layerwise: (
-      certificate.rounding_of_thinnest(layerwise, surveyed, dense, tallies)
+      certificate.rounding_of_thin_contexts(layerwise, surveyed, dense, tallies)
     ),
   }
   head = "logits_dense_successor"

@@ -231,19 +231,24 @@ def test_leak_check_finds_the_first_future_cell(segment, rows):
       future = [(i, m * i + shift) for i in range(20) if m * i + shift > i]
       # Others are ahead of the first rows alone: the causal term's business.
       expected = (0, 0, 0, *future[0]) if m >= 1 and future else None
-      assert site_line(rows, segment, LEFT, m, c).leak() == expected
+      assert site_line(rows, segment, LEFT, m, c).first_leak() == expected
   ahead = site_line(rows, segment, LEFT, 1, 1)
   safe = site_line(rows, segment, LEFT, 1, -1)
   join = lambda *x: np.concatenate(x, axis=3) if x[0].ndim > 3 else x[0]
-  assert jax.tree.map(join, safe, ahead).leak() == ahead.leak() is not None
-  assert ahead._replace(valid=np.zeros((1, 1, 1, 1), bool)).leak() is None
+  assert (
+    jax.tree.map(join, safe, ahead).first_leak()
+    == ahead.first_leak()
+    is not None
+  )
+  padding = ahead._replace(valid=np.zeros((1, 1, 1, 1), bool))
+  assert padding.first_leak() is None
 
 
 def test_a_line_on_the_prompt_is_no_leak_to_the_output():
-  assert site_line(TARGET, A, LEFT, 1, 1).leak() is None
-  assert site_line(TARGET, A, RIGHT, 1, 1).leak() is None
-  assert site_line(A, A, LEFT, 1, 1).leak() is not None
-  assert site_line(ANY, A, LEFT, 1, 1).leak() is not None
+  assert site_line(TARGET, A, LEFT, 1, 1).first_leak() is None
+  assert site_line(TARGET, A, RIGHT, 1, 1).first_leak() is None
+  assert site_line(A, A, LEFT, 1, 1).first_leak() is not None
+  assert site_line(ANY, A, LEFT, 1, 1).first_leak() is not None
 
 
 @pytest.mark.parametrize("m", [(1, 1), (2, 1), (1, 2), (1, 0), (0, 1)])
@@ -253,7 +258,7 @@ def test_on_a_grid_later_rows_and_later_digits_leak(m):
     c = np.array(c) - 2
     row = np.array((30, 30))
     ahead = tuple(m * row + c) >= tuple(row)
-    leak = site_line(TARGET, TARGET, LEFT, np.diag(m), c).leak()
+    leak = site_line(TARGET, TARGET, LEFT, np.diag(m), c).first_leak()
     assert (leak is not None) == ahead, c
     if leak:
       assert leak[:3] == (0, 0, 0)
@@ -263,6 +268,6 @@ def test_leaks_of_matrices():
   values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
   values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
   matrix = SiteMatrix(values)
-  assert matrix.leak() is None and not matrix.supports_sparse
+  assert matrix.first_leak() is None and not matrix.supports_sparse
   values[1, 0, 2, 1, 3] = -7.0
-  assert matrix.leak() == (1, 0, 2, 1, 3)
+  assert matrix.first_leak() == (1, 0, 2, 1, 3)

@@ -256,7 +256,7 @@ def test_no_bias_of_the_registry_leaks(name):
     config = untrained.config("addition", kind, {"bias.kind": name})
     lines = make_scaffold(config, untrained.experiment("addition", kind))
     assert set(lines) <= sites and bool(lines) == (name != "none")
-    assert all(site_lines.leak() is None for site_lines in lines.values())
+    assert all(site_lines.first_leak() is None for site_lines in lines.values())
 
 
 # Training along lines.

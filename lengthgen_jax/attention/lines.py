@@ -1,12 +1,15 @@
-"""This module holds biases as lines: few numbers that mean the same at every
-size.
+"""This module stores attention biases as lines, which fit inputs of every size.
 
-A line is (row segment, key segment, anchor, M, c). It is open where, on every
-axis of the key, `key's offset from its anchor = M · row's left offset + c`.
-With one axis M is the papers' column step per row (ABC paper, section 5: 1
-diagonal, -1 anti-diagonal, 0 vertical) for anchor LEFT, and its negative for
-anchor RIGHT. Key segment WHOLE stands for all keys as one segment and for the
-row's own place in its sequence: the papers' absolute lines.
+A line is (row segment, key segment, anchor, M, c). A cell (row, key) lies on it
+if, on every axis, the key's offset from one end of its segment (the anchor) is
+M times the row's offset from the left end of its own segment, plus c. With one
+axis, M is the step in columns per row of the ABC paper (section 5: 1 is a
+diagonal, -1 an anti-diagonal, 0 a vertical) for anchor LEFT, and its negative
+for anchor RIGHT. A line whose key segment is WHOLE takes the index of row and
+key in the whole sequence in place of their offsets: these are the absolute
+lines of the paper.
+
+A cell is open where its bias is not -inf.
 """
 
 from collections.abc import Sequence
@@ -19,19 +22,20 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 
-LEFT, RIGHT = 0, 1
-WHOLE = -2  # key segment: all keys as one
-ANY = -1  # row segment: every row
-SEGMENTS = 8  # more than any sequence has
+LEFT, RIGHT = 0, 1  # anchors
+WHOLE = -2  # as a key segment: the whole sequence of keys
+ANY = -1  # as a row segment: the line holds in every row
+MAX_SEGMENTS = 8  # no sequence has as many segments
 
 
 class Lines(NamedTuple):
-  """Lines say where lines lie, and not what the bias is on them.
+  """Lines are the positions of lines in a matrix of scores, without the bias.
 
-  All fields are int32 and have the same leading axes.
+  All fields are int32 and have the same leading axes. A is the number of axes.
 
   Attributes:
-    row_segment, segment, anchor: [...].
+    row_segment, segment, anchor: [...], of the rows, of the keys, and the end
+      of the keys' segment from which offsets count.
     matrix: [..., A, A], M by key axis and row axis.
     intercept: [..., A], c by key axis.
   """
@@ -79,7 +83,7 @@ class SiteLines(NamedTuple):
     value: [..., K] float32, the bias on the line.
     valid: [..., K] bool, False where an entry is padding.
     transparent: [...] bool; such a head's bias is 0 everywhere.
-    supports_sparse: whether there is `gather`.
+    supports_sparse: True, because the bias can be computed by `gather`.
   """
 
   row_segment: Array
@@ -99,15 +103,14 @@ class SiteLines(NamedTuple):
 
   @property
   def lines(self) -> Lines:
-    """Returns where the lines lie."""
+    """Returns the lines without the bias on them."""
     return Lines(*self[:5])
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
-    """Returns the bias of one seed at any size, [N or 1, B or 1, H, T, S]
-    float32.
+    """Returns the bias of one seed, [N or 1, B or 1, H, T, S] float32.
 
-    Where lines cross, the larger value counts (ABC paper, section 5); -inf
-    where nothing is open. PAD keys are closed, also for transparent heads.
+    Where lines cross, the larger value counts (ABC paper, section 5). The bias
+    is -inf where no line lies, and at PAD keys also for transparent heads.
     """
     lines = Lines(*map(jnp.asarray, self.lines))
     value, valid = jnp.asarray(self.value), jnp.asarray(self.valid)
@@ -118,37 +121,40 @@ class SiteLines(NamedTuple):
     def add_line(k, bias):
       take = lambda x: jax.lax.dynamic_slice_in_dim(x, k, 1, axis=2)
       is_open = open_cells(Lines(*map(take, lines)), rows, keys)
-      is_open &= _of_lines(take(valid))
-      line_bias = jnp.where(is_open, _of_lines(take(value)), CLOSED)
+      is_open &= _expand_lines(take(valid))
+      line_bias = jnp.where(is_open, _expand_lines(take(value)), CLOSED)
       return jnp.maximum(bias, line_bias)
 
     closed = jnp.full(shape, CLOSED, jnp.float32)
     bias = jax.lax.fori_loop(0, value.shape[-1], add_line, closed)
     exists = (jnp.asarray(keys.segment) != PAD)[None, :, None, None]
-    transparent = _of_lines(jnp.asarray(self.transparent)[..., None])
+    transparent = _expand_lines(jnp.asarray(self.transparent)[..., None])
     return jnp.where(transparent & exists, 0.0, bias)
 
   def gather(
     self, rows: Coordinates, keys: Coordinates
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the same bias as the few keys that each row sees.
+    """Returns the bias of one seed in sparse form: each row's keys on lines.
 
-    Every line has at most one key in a row. Of a transparent head only the keys
-    on its lines are returned: the caller must open its other keys.
+    A line has at most one key in a row. A transparent head attends to all keys,
+    but only those on its lines are returned.
 
     Args:
-      rows, keys: Coordinates; the keys of a segment are consecutive, those of a
-        grid row by row.
+      rows: coordinates of the rows.
+      keys: coordinates of the keys; those of a segment are consecutive, and
+        those of a grid are in row-major order.
 
     Returns:
-      values and index [N or 1, B or 1, H, T, K]; no key is open twice.
+      The bias and the index of the key that each line has in each row, both
+      [N or 1, B or 1, H, T, K]. The bias is -inf where there is no such key, or
+      where another line has the same key in the row.
     """
     index, is_open = _keys_on_lines(
       Lines(*map(jnp.asarray, self.lines)), rows, keys
     )
-    is_open &= _of_lines(jnp.asarray(self.valid))
-    value = jnp.where(is_open, _of_lines(jnp.asarray(self.value)), CLOSED)
-    # Where lines cross, the larger value counts, once.
+    is_open &= _expand_lines(jnp.asarray(self.valid))
+    value = jnp.where(is_open, _expand_lines(jnp.asarray(self.value)), CLOSED)
+    # Where lines cross, only the one with the larger value counts.
     order = jnp.arange(value.shape[-1])
     other_value, line_value = value[..., None, :], value[..., :, None]
     beaten = (other_value > line_value) | (
@@ -159,14 +165,14 @@ class SiteLines(NamedTuple):
     return jnp.where(duplicate, CLOSED, value), index
 
   def cache_window(self, target: int, rows: Coordinates) -> tuple[int, int]:
-    """Returns (first, recent), the keys that decoding must keep in its cache.
+    """Returns (first, recent): how many keys decoding must keep in its cache.
 
-    These are how many of the first keys, and how many keys before a row, its
-    own included, self-attention can see. Runs on the host.
+    Self-attention sees no keys but the `first` ones of the sequence, and the
+    `recent` ones that end at the row's own. Runs on the host.
 
     Args:
-      target: the output's segment, whose first place the second key holds.
-      rows: Coordinates of all rows there are.
+      target: the segment of the output, which begins at the second key.
+      rows: coordinates of all rows of the output.
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
     to_target = np.asarray(self.segment) == target
@@ -174,32 +180,35 @@ class SiteLines(NamedTuple):
     on_grid = to_target & (rows.axes > 1)
     key = np.where(on_grid, row_size * c[..., 0] + c[..., -1], c[..., 0])
     key += to_target
-    # A line in a grid whose M is no identity may reach either end of its rows.
-    turns = on_grid & (step != np.eye(rows.axes)).any((-1, -2))
-    moves = (step[..., 0, 0] == 1) & (np.where(turns, c[..., 0], key) <= 0)
-    first = np.where(self.valid & ~moves, key + row_size * turns, 0)
-    back = np.where(self.valid & moves, row_size * turns - key, 0)
-    return int(first.max(initial=0)) + 1, int(back.max(initial=0)) + 1
+    # Within a row of the grid, the key of such a line may be anywhere.
+    not_identity = on_grid & (step != np.eye(rows.axes)).any((-1, -2))
+    shift = np.where(not_identity, c[..., 0], key)
+    is_diagonal = (step[..., 0, 0] == 1) & (shift <= 0)
+    reach = row_size * not_identity
+    first = np.where(self.valid & ~is_diagonal, key + reach, 0)
+    recent = np.where(self.valid & is_diagonal, reach - key, 0)
+    return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
   def check_size(self, site: str, rows: int, keys: int) -> None:
-    """Does nothing, because lines fit every size."""
+    """Raises nothing, because lines fit every size (a SiteMatrix does not)."""
 
-  def leak(self) -> tuple[int, int, int, int, int] | None:
-    """Finds the first self-attention line that shows the future, on the host.
+  def first_leak(self) -> tuple[int, int, int, int, int] | None:
+    """Returns the first open cell of self-attention whose key is in the future.
 
-    A line over the whole sequence at index = M·row + c leaks if it stays or
-    gets ahead of its row (M 1 with a positive c, or a greater M); one over the
-    output itself, whose key is the row before at c = -1, from c = 0 on.
-    Verticals and anti-diagonals are ahead of the first rows only, which the
-    causal term closes. Over a grid a key is ahead if it is later row by row.
+    A line of the whole sequence, index = M·row + c, leads to the future in all
+    but finitely many rows if M is 1 and c positive, or if M is greater than 1.
+    A line of the output does so from c = 0 on, since the inputs are the outputs
+    shifted by one: c = -1 is the row's own input. Verticals and anti-diagonals
+    do so in the first rows only, where the causal mask closes them. In a grid,
+    the future is what comes later in row-major order. Runs on the host.
 
     Returns:
-      None, or (seed, layer, head, row, column) of the first such cell.
+      (seed, layer, head, row, column) of the cell, or None.
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = step.shape[-1]
     is_whole = np.asarray(self.segment) == WHOLE
-    # Row by row, the first axis along which key and row differ decides.
+    # In row-major order the first axis on which key and row differ decides.
     same = (step * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
     ahead = np.zeros(is_whole.shape, bool)
     for axis in range(axes):
@@ -222,7 +231,7 @@ class SiteLines(NamedTuple):
 
 
 class Line(NamedTuple):
-  """A Line is one line with one axis, as a person writes it."""
+  """A Line is one line with one axis and the bias on it, as scalars."""
 
   segment: int
   anchor: int
@@ -260,43 +269,43 @@ def of_seed(scaffold: dict, r: int) -> dict:
   return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], scaffold)
 
 
-# Shapes below: N layers, B batch, H heads, T rows, S keys, K lines, A axes.
+# Axes: N layers, B batch, H heads, T rows, S keys, K lines, A axes of a grid.
 
 
 def open_cells(lines: Lines, rows: Coordinates, keys: Coordinates) -> jax.Array:
-  """Marks the cells that lie on lines, [N, B or 1, H, T, S] bool.
+  """Returns whether each cell lies on a line, [N, B or 1, H, T, S] bool.
 
   Args:
-    lines: fields [N, H, 1]; one line of each head.
-    rows, keys: Coordinates; PAD ones lie on no line.
+    lines: one line of each head, fields [N, H, 1].
+    rows: coordinates of the rows; no line crosses a PAD row.
+    keys: coordinates of the keys; no line crosses a PAD key.
   """
-  of_keys = lambda x: jnp.asarray(x)[None, :, None, None]
-  spread_keys = Coordinates(
-    of_keys(keys.segment),
-    of_keys(keys.left),
-    of_keys(keys.right),
-    of_keys(keys.index[None]),
+  expand_keys = lambda x: jnp.asarray(x)[None, :, None, None]
+  expanded_keys = Coordinates(
+    expand_keys(keys.segment),
+    expand_keys(keys.left),
+    expand_keys(keys.right),
+    expand_keys(keys.index[None]),
   )
-  return _meet(lines, rows, spread_keys, of_keys(keys.index_right()))
+  index_right = expand_keys(keys.index_right())
+  return _are_on_lines(lines, rows, expanded_keys, index_right)
 
 
 def _keys_on_lines(
   lines: Lines, rows: Coordinates, keys: Coordinates
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns the key that each line meets in each row, and whether there is one.
-
-  Both have the shape [N or 1, B or 1, H, T, K].
-  """
-  is_whole = _of_lines(lines.segment == WHOLE)
-  from_left = _of_lines(lines.anchor == LEFT)
+  """Returns the index of the key that each line has in each row, and whether
+  there is such a key, both [N or 1, B or 1, H, T, K]."""
+  is_whole = _expand_lines(lines.segment == WHOLE)
+  from_left = _expand_lines(lines.anchor == LEFT)
   offset = _key_offsets(lines, rows)
-  # The place where each segment begins, and its extent along each axis.
-  segments = jnp.arange(SEGMENTS)[None, :, None]
+  # The index of the first key of each segment, and its size along each axis.
+  segments = jnp.arange(MAX_SEGMENTS)[None, :, None]
   first = jnp.argmax(jnp.asarray(keys.segment)[:, None] == segments, axis=-1)
   extent = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
   extent = jnp.take_along_axis(extent, first[..., None], axis=1)
   batch = jnp.arange(len(first))[None, :, None, None, None]
-  segment = jnp.clip(_of_lines(lines.segment), 0, SEGMENTS - 1)
+  segment = jnp.clip(_expand_lines(lines.segment), 0, MAX_SEGMENTS - 1)
   size = extent[batch, segment]
   left = jnp.where(from_left[..., None], offset, size - 1 - offset)
   in_segment = 0
@@ -307,26 +316,33 @@ def _keys_on_lines(
   index = jnp.where(is_whole, index, first[batch, segment] + in_segment)
   index = jnp.clip(index, 0, len(keys.index) - 1)
   look_up = lambda x: jnp.asarray(x)[batch, index]
-  met_keys = Coordinates(
+  line_keys = Coordinates(
     look_up(keys.segment), look_up(keys.left), look_up(keys.right), index
   )
-  return index, _meet(lines, rows, met_keys, last - index)
+  return index, _are_on_lines(lines, rows, line_keys, last - index)
 
 
-def _meet(
+def _are_on_lines(
   lines: Lines, rows: Coordinates, keys: Coordinates, index_right: jax.Array
 ) -> jax.Array:
-  """Marks where lines lead from rows to keys, [N, B or 1, H, T, S or K].
+  """Returns whether cells (row, key) lie on lines, [N, B or 1, H, T, S or K].
 
-  The lines' fields are [N, H, 1 or K]; those of the keys, and their index from
-  the last one, broadcast to the shape of the result.
+  Args:
+    lines: fields [N, H, 1] for all keys, or [N, H, K] for one key per line.
+    rows: fields [B or 1, T].
+    keys: fields that broadcast to the shape of the result.
+    index_right: index of the keys from the right, 0 for the last one; it
+      broadcasts in the same way.
   """
-  is_whole = _of_lines(lines.segment == WHOLE)
-  from_left = _of_lines(lines.anchor == LEFT)
-  segment, row_segment = _of_rows(rows.segment), _of_lines(lines.row_segment)
+  is_whole = _expand_lines(lines.segment == WHOLE)
+  from_left = _expand_lines(lines.anchor == LEFT)
+  segment, row_segment = (
+    _expand_rows(rows.segment),
+    _expand_lines(lines.row_segment),
+  )
   is_open = (segment == row_segment) | (row_segment == ANY)
   is_open &= (segment != PAD) & (keys.segment != PAD)
-  is_open &= (keys.segment == _of_lines(lines.segment)) | is_whole
+  is_open &= (keys.segment == _expand_lines(lines.segment)) | is_whole
   line_offset = _key_offsets(lines, rows)
   offset = jnp.where(from_left[..., None], keys.left, keys.right)
   index = jnp.where(from_left, keys.index, index_right)
@@ -336,24 +352,23 @@ def _meet(
 
 
 def _key_offsets(lines: Lines, rows: Coordinates) -> jax.Array:
-  """Returns the key offsets M · row + c, [N, B or 1, H, T, K, A].
+  """Returns the offsets M · (offset of the row) + c, [N, B or 1, H, T, K, A].
 
-  For lines to all keys as one segment, a row's offset is its place in its
-  sequence.
+  For lines of the whole sequence, the offset of a row is its index.
   """
   left = jnp.asarray(rows.left)
-  places = left.at[..., 0].set(rows.index)
-  is_whole = _of_lines(lines.segment == WHOLE)[..., None]
-  row_offsets = jnp.where(is_whole, _of_rows(places), _of_rows(left))
-  step = (_of_lines(lines.matrix) * row_offsets[..., None, :]).sum(axis=-1)
-  return _of_lines(lines.intercept) + step
+  indices = left.at[..., 0].set(rows.index)
+  is_whole = _expand_lines(lines.segment == WHOLE)[..., None]
+  row_offsets = jnp.where(is_whole, _expand_rows(indices), _expand_rows(left))
+  step = (_expand_lines(lines.matrix) * row_offsets[..., None, :]).sum(axis=-1)
+  return _expand_lines(lines.intercept) + step
 
 
-def _of_lines(x: Array) -> jax.Array:
+def _expand_lines(x: Array) -> jax.Array:
   """Reshapes a field of lines [N, H, K, ...] to [N, 1, H, 1, K, ...]."""
   return jnp.asarray(x)[:, None, :, None]
 
 
-def _of_rows(x: Array) -> jax.Array:
+def _expand_rows(x: Array) -> jax.Array:
   """Reshapes a field of rows [B or 1, T, ...] to [1, B or 1, 1, T, 1, ...]."""
   return jnp.asarray(x)[None, :, None, :, None]

@@ -1,10 +1,11 @@
-"""This module decides by all cases whether a model is right at every length.
+"""This module decides whether a model is right at every length, by trying all
+of its contexts.
 
-See certify.survey for why finitely many cases suffice. Three things remain to
-be believed: that the few cells which the program's own biases open at the sizes
-surveyed are those that it opens (the program reads them off), that floating
-point rounds no more than was measured here on other batch sizes and on the
-dense path, and the lemma.
+The lemma of certify.survey says why finitely many contexts suffice. A
+certificate rests on three things that are not proved here: the lemma; that the
+attention bias of the model is finite on the cells where the survey found it so,
+and -inf on all others; and that floating-point rounding is never larger than
+what `measure_rounding` and `rounding_of_thin_contexts` measured.
 """
 
 import dataclasses
@@ -31,12 +32,16 @@ from lengthgen_jax.certify.survey import (
 from lengthgen_jax.experiment import Experiment
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
-THINNEST_KEPT = 32  # contexts of each receptive field kept, by smallest margin
-EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-ULPS = 2  # the least rounding assumed, in last places of the largest logit
-RECOMPUTE_FACTOR = 100  # margins below it times the rounding: again in float64
-CERTAIN_FACTOR = 10  # margins below it times the rounding prove nothing
-INPUTS_PER_FAILURE = 8  # inputs of each failing context to practice on
+# A thin context is one of those with the smallest margins of a receptive field;
+# a tally lists so many of them.
+MAX_THIN = 32
+HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
+ULPS = 2  # the least rounding assumed, in units of a logit's last binary digit
+# Margins below this many times the rounding are computed again in float64.
+RECOMPUTE_FACTOR = 100
+# Margins below this many times the rounding prove nothing.
+CERTAIN_FACTOR = 10
+INPUTS_PER_FAILURE = 8  # training inputs made of each failing context
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
@@ -50,22 +55,22 @@ def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
 
 @dataclasses.dataclass
 class Tally:
-  """Counts the right and wrong contexts of a receptive field, so far.
+  """A Tally counts the right and the wrong contexts of a receptive field.
 
   Attributes:
-    cases, wrong: how many contexts were checked, and how many of them are
-      wrong.
-    margin: the smallest margin: right logit - best wrong one.
-    histogram: the number of margins in each interval of EDGES.
-    thin: [[margin, context]] of the contexts with the smallest margins,
-      smallest first.
+    cases: how many contexts were checked.
+    wrong: how many of them have a margin that is not positive.
+    margin: the smallest margin of any context.
+    histogram: the number of margins in each interval of HISTOGRAM_EDGES.
+    thin: [[margin, context]] of the MAX_THIN contexts with the smallest
+      margins, smallest first.
   """
 
   cases: int = 0
   wrong: int = 0
   margin: float = float("inf")
   histogram: list = dataclasses.field(
-    default_factory=lambda: [0] * (len(EDGES) - 1)
+    default_factory=lambda: [0] * (len(HISTOGRAM_EDGES) - 1)
   )
   thin: list = dataclasses.field(default_factory=list)
 
@@ -74,14 +79,14 @@ class Tally:
     self.cases += len(contexts)
     self.wrong += int((margins <= 0).sum())
     self.margin = min(self.margin, float(margins.min()))
-    counts = np.histogram(margins, EDGES)[0]
+    counts = np.histogram(margins, HISTOGRAM_EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
-    order = np.argsort(margins, kind="stable")[:THINNEST_KEPT]
-    thinnest = [[float(margins[k]), contexts[k].tolist()] for k in order]
-    self.thin = sorted([*self.thin, *thinnest])[:THINNEST_KEPT]
+    order = np.argsort(margins, kind="stable")[:MAX_THIN]
+    thin = [[float(margins[k]), contexts[k].tolist()] for k in order]
+    self.thin = sorted([*self.thin, *thin])[:MAX_THIN]
 
   def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
-    """Returns the kept contexts [n, columns] with margins below a bound."""
+    """Returns the thin contexts [n, columns] below a margin."""
     contexts = [context for margin, context in self.thin if margin < below]
     return np.array(contexts, np.uint8)
 
@@ -115,12 +120,21 @@ def margins(
 
 
 def count_cases(
-  layerwise: LayerwiseLogits, group: RowGroup, tally: Tally, skip: int = 0
+  layerwise: LayerwiseLogits, group: RowGroup, tally: Tally, num_done: int = 0
 ) -> Iterator[int]:
-  """Adds every chunk of a group's contexts from `skip` on to the tally; yields
-  each one's size."""
+  """Checks the contexts of a group in chunks and adds them to a tally.
+
+  Args:
+    layerwise: computes the logits of contexts.
+    group: the rows of one receptive field, with its contexts.
+    tally: the tally of this receptive field.
+    num_done: chunks at the beginning that the tally already counts.
+
+  Yields:
+    The number of contexts of each chunk, once it has been added.
+  """
   field, contexts = group.receptive_field, group.contexts
-  chunks = itertools.islice(contexts.chunks(layerwise.size), skip, None)
+  chunks = itertools.islice(contexts.chunks(layerwise.size), num_done, None)
   end = layerwise.transducer.task.end
   for chunk, logits in layerwise.of_chunks(field, chunks, contexts.count):
     tally.add(chunk, margins(field, chunk, logits, end))
@@ -130,18 +144,20 @@ def count_cases(
 # Rounding.
 
 
-def rounding(
+def measure_rounding(
   layerwise: LayerwiseLogits, survey: Survey, dense: DenseLogits, seed: int
 ) -> tuple[float, int]:
-  """Measures how far layer-wise logits and the dense path are apart.
+  """Measures how much two computations of the same logits differ.
 
-  The inputs are random; the task is checked on them, too.
+  One is the layer-by-layer computation with which all contexts are checked, the
+  other the model itself with dense attention. The inputs are random. They also
+  serve to compare the task with its transducer.
 
   Returns:
-    (largest difference of a logit, rows compared).
+    (the largest difference of a logit, how many rows were compared).
 
   Raises:
-    UsageError: the task is not what it says it is.
+    UsageError: the outputs of the task are not those of its transducer.
   """
   rng = np.random.default_rng(seed)
   rows, count = survey.rows_compared()
@@ -164,14 +180,27 @@ def rounding(
   return largest, num_rows
 
 
-def rounding_of_thinnest(
+def rounding_of_thin_contexts(
   layerwise: LayerwiseLogits,
   survey: Survey,
   dense: DenseLogits,
   tallies: list[Tally],
 ) -> tuple[float, int]:
-  """Measures what `rounding` does, on the thinnest contexts of all groups that
-  have inputs of the group's own sizes."""
+  """Measures how much the layer-by-layer and the dense logits differ on the
+  contexts with the smallest margins.
+
+  A group is left out if no input of the size of its first row has its thin
+  contexts.
+
+  Args:
+    layerwise: computes the logits of contexts layer by layer.
+    survey: the survey of the model.
+    dense: computes the logits of whole inputs with dense attention.
+    tallies: a tally of each group, or of the first groups.
+
+  Returns:
+    (the largest difference of a logit, how many rows were compared).
+  """
   largest, num_rows = 0.0, 0
   for group, tally in zip(survey.groups, tallies, strict=False):
     contexts = tally.thin_contexts()
@@ -190,8 +219,8 @@ def rounding_of_thinnest(
 def largest_gap(layerwise: np.ndarray, dense: np.ndarray) -> float:
   """Returns the largest difference of two computations of the same logits.
 
-  It is at least a few units in their last place: that two agree to the bit says
-  only that both round alike.
+  The result is at least ULPS units in the last binary digit of the largest
+  logit, because two computations that agree exactly may still both be rounded.
   """
   least = ULPS * np.finfo(dense.dtype).eps * np.abs(dense).max()
   return float(np.maximum(np.abs(layerwise - dense).max(), least))
@@ -200,9 +229,11 @@ def largest_gap(layerwise: np.ndarray, dense: np.ndarray) -> float:
 def smallest_in_float64(
   survey: Survey, tallies: list[Tally], params: dict, below: float
 ) -> float:
-  """Returns the smallest margin in float64 of contexts thinner than `below`.
+  """Returns the smallest float64 margin of the contexts whose float32 margin is
+  less than `below`.
 
-  It is inf if there is no such context, -inf if there are too many to tell.
+  It is inf if there is no such context, and -inf if a receptive field has
+  MAX_THIN or more of them, because a tally does not list more.
   """
   if all(tally.margin >= below for tally in tallies):
     return float("inf")
@@ -212,7 +243,7 @@ def smallest_in_float64(
     layerwise = LayerwiseLogits(experiment, params, survey.transducer)
     for group, tally in zip(survey.groups, tallies, strict=False):
       contexts, field = tally.thin_contexts(below), group.receptive_field
-      if len(contexts) == THINNEST_KEPT:
+      if len(contexts) == MAX_THIN:
         return -float("inf")
       if len(contexts):
         logits = layerwise(field, contexts)
@@ -227,10 +258,13 @@ def smallest_in_float64(
 def counterexamples(
   survey: Survey, tallies: list[Tally], dense: DenseLogits, model
 ) -> list[str]:
-  """Returns inputs that fail strict exact match, the shortest first.
+  """Returns inputs that the model answers wrongly, the shortest first.
 
-  Tallies are those of the survey's first groups, or of all; the model is an
-  evaluation.trained.Model.
+  Args:
+    survey: the survey of the model.
+    tallies: a tally of each group, or of the first groups.
+    dense: computes the logits of whole inputs with dense attention.
+    model: the evaluation.trained.Model that was surveyed.
   """
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
@@ -242,10 +276,13 @@ def counterexamples(
 def practice_inputs(
   survey: Survey, tallies: list[Tally], seed: int
 ) -> dict[str, list[str]]:
-  """Returns {"failing", "thin"}: inputs to practice on, as people type them.
+  """Returns inputs to train the model on again, as people type them.
 
-  They are no longer than in training, and have failing contexts (several inputs
-  of each) and thin ones.
+  They are no longer than in training.
+
+  Returns:
+    {"failing": inputs with contexts on which the model is wrong, "thin": inputs
+    with contexts on which it is right with a small margin}.
   """
   rng = np.random.default_rng(seed)
   texts = {"failing": [], "thin": []}
@@ -291,7 +328,7 @@ def verdict(
       "verdict": f"wrong on {counted['wrong']:,} of {cases}, the shortest:"
       f" {shortest}; smallest margin {margin:.3g}, {noise}",
     }
-  # A margin that is no number, or a case that was not checked, proves nothing.
+  # NaN as a margin, or a case that was not checked, proves nothing.
   all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
   all_right = all_right and margin > 0 and np.isfinite(margin)
   if not (all_right and min(margin, exact_margin) >= certain):
@@ -323,7 +360,7 @@ def dependencies_in_words(group: RowGroup) -> str:
 
 
 def rows_in_words(group: RowGroup) -> str:
-  """Returns in words which rows have a receptive field."""
+  """Returns in words which rows a group has, like "row 2 at W=5"."""
   first, last = group.rows[0], group.rows[-1]
   others = len(group.rows) - 1
   text = f"row {first.place} at W={first.width}"
@@ -348,8 +385,8 @@ def lines_in_words(
 def checksum(model) -> str:
   """Returns a checksum of all that a certificate of a model depends on.
 
-  Parameters and scaffold enter by value, beside what the program computes with
-  them, and what it runs on.
+  It covers the parameters and the scaffold by value, the settings of the model
+  and of its task, the platform and the version of jax.
   """
   digest, trees = hashlib.sha256(), (model.params, model.scaffold)
   experiment = model.experiment

@@ -93,7 +93,10 @@ def certify(
   if histograms:
     title = f"{stage.config.task}: margins of all cases"
     figure = run_figures.draw_margins(
-      histograms, certificate.EDGES, folder / "figures" / "margins.png", title
+      histograms,
+      certificate.HISTOGRAM_EDGES,
+      folder / "figures" / "margins.png",
+      title,
     )
     print(f"figure: {figure}")
   return certificates
@@ -173,11 +176,11 @@ def _results(
   largest = np.max([row.size for row in rows], axis=0).tolist()
   bound = tuple(largest) if isinstance(largest, list) else largest
   dense = DenseLogits(experiment, model.scaffold, params, bound, mesh=mesh)
-  rounding, compared = certificate.rounding(
+  rounding, compared = certificate.measure_rounding(
     layerwise, survey, dense, model.seed
   )
   tallies = count_all(exhaustive, model, survey, layerwise, folder)
-  thin_rounding, thin_compared = certificate.rounding_of_thinnest(
+  thin_rounding, thin_compared = certificate.rounding_of_thin_contexts(
     layerwise, survey, dense, tallies
   )
   rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is

@@ -86,7 +86,7 @@ def inspect_scaffold(
       head and cell are named.
   """
   if "self" in scaffold and not experiment.bias.allow_leak:
-    leak = scaffold["self"].leak()
+    leak = scaffold["self"].first_leak()
     if leak is not None:
       seed, layer, head, row, column = leak
       raise UsageError(

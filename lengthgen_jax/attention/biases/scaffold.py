@@ -72,10 +72,9 @@ class ScaffoldSpec:
 
 
 class SiteMatrix(NamedTuple):
-  """SiteMatrix holds the bias of one attention site, row by row of its
-  sequence.
+  """SiteMatrix holds the bias of one attention site as a matrix over indices.
 
-  It was made elsewhere, and serves in the place of SiteLines.
+  It is read from a file, and has the methods of SiteLines.
 
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
@@ -105,8 +104,9 @@ class SiteMatrix(NamedTuple):
       " needed",
     )
 
-  def leak(self) -> tuple[int, ...] | None:
-    """Finds the first open cell behind its row, like SiteLines.leak."""
+  def first_leak(self) -> tuple[int, ...] | None:
+    """Returns the first open cell whose key is in the future, or None; it is
+    (seed, layer, head, row, column)."""
     height, width = self.values.shape[-2:]
     future = np.arange(width) > np.arange(height)[:, None]
     leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
