@@ -23,8 +23,6 @@ released the hyper-parameters and the calibration of the released ABC program
   lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W2
 """
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = (
@@ -222,7 +220,7 @@ DECODER_ONLY = {
 }
 
 
-def get_config(preset: str = "addition") -> ConfigDict:
+def get_config(preset: str = "addition"):
   """Returns the config of a preset.
 
   Args:

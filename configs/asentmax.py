@@ -23,8 +23,6 @@ the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, and an end token.
 
 import pathlib
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config, load_presets, parse_preset
 
 FOLDER = pathlib.Path(__file__).parent
@@ -106,7 +104,7 @@ METHODS = {
 OPTIONS = ("paper",)
 
 
-def get_config(preset: str = "sort") -> ConfigDict:
+def get_config(preset: str = "sort"):
   """Returns the config of a preset.
 
   Args:

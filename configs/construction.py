@@ -19,8 +19,6 @@ Training starts from these weights, with other lengths and with noise:
 
 import pathlib
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config, load_presets
 
 FOLDER = pathlib.Path(__file__).parent
@@ -29,7 +27,7 @@ sorting = load_presets(FOLDER / "sorting.py")
 OPTIONS = ("norm", "share")
 
 
-def get_config(preset: str = "10,1000") -> ConfigDict:
+def get_config(preset: str = "10,1000"):
   """Returns the config of a preset.
 
   Args:

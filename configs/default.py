@@ -5,11 +5,9 @@ lengthgen_jax/config/fields.py has all fields, with defaults and meanings.
   lengthgen --config=configs/default.py:copy --workdir=W
 """
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config
 
 
-def get_config(task: str = "addition") -> ConfigDict:
+def get_config(task: str = "addition"):
   """Returns the default config of a task."""
   return default_config(task)

@@ -13,8 +13,6 @@ paper    the paper's size: depth 4, model size 1024, 16 heads, 100 000 steps
 
 import pathlib
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import load_presets
 
 FOLDER = pathlib.Path(__file__).parent
@@ -42,7 +40,7 @@ ABC = arithmetic.DECODER_ONLY | {
 }
 
 
-def get_config(preset: str = "none") -> ConfigDict:
+def get_config(preset: str = "none"):
   """Returns the config of a preset.
 
   Args:

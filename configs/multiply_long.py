@@ -15,8 +15,6 @@ For each seed, training on one CPU core takes about 3 minutes for the vanilla
 model and 20 for a model with a bias.
 """
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config
 
 SHARED = {
@@ -78,7 +76,7 @@ DECODER_ONLY = {
 OPTIONS = ("decoder_only",)
 
 
-def get_config(preset: str = "abc") -> ConfigDict:
+def get_config(preset: str = "abc"):
   """Returns the config of a preset.
 
   Args:

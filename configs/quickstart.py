@@ -9,14 +9,12 @@ a fresh model is trained with that bias and certified, and both are tested.
 
 import pathlib
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import load_presets
 
 FOLDER = pathlib.Path(__file__).parent
 arithmetic = load_presets(FOLDER / "arithmetic.py")
 
 
-def get_config() -> ConfigDict:
+def get_config():
   """Returns the config of the main job."""
   return arithmetic.get_config("addition,abc")

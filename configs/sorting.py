@@ -22,8 +22,6 @@ paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 """
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config
 
 HINTS: dict[str, tuple[str, ...]] = {
@@ -83,7 +81,7 @@ BEST = {
 }
 
 
-def get_config(preset: str = "none") -> ConfigDict:
+def get_config(preset: str = "none"):
   """Returns the config of a preset.
 
   Args:

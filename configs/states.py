@@ -14,8 +14,6 @@ final    the last state alone instead of every prefix's; no lines to find
   echo 21345 13245 | lengthgen --mode=predict --workdir=W2
 """
 
-from ml_collections import ConfigDict
-
 from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = ("modular", "permutations", "dyck")
@@ -71,7 +69,7 @@ DECODER_ONLY = {
 OPTIONS = ("decoder_only", "final")
 
 
-def get_config(preset: str = "modular") -> ConfigDict:
+def get_config(preset: str = "modular"):
   """Returns the config of a preset.
 
   Args:
