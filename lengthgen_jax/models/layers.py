@@ -204,13 +204,14 @@ class Block(nn.Module):
     elif self.config.norm == "block_end":
       self.block_end_layer_norm = normalization(self.config)
 
-  def enter(self, sublayer: str, x: jax.Array) -> jax.Array:
-    """Returns the inputs of a sublayer, made of the residual stream."""
+  def sublayer_input(self, sublayer: str, x: jax.Array) -> jax.Array:
+    """Returns the input of a sublayer: the residual stream, normalized if
+    config.norm is "pre"."""
     if self.config.norm != "pre":
       return x
     return self.pre[f"{sublayer}_layer_norm"](x)
 
-  def leave(
+  def add_to_residual(
     self, sublayer: str, x: jax.Array, update: jax.Array, noise: Noise | None
   ) -> jax.Array:
     """Returns the residual stream with a sublayer's output added to it."""
@@ -220,9 +221,9 @@ class Block(nn.Module):
     return self.post[f"{sublayer}_layer_norm"](x)
 
   def residual(self, name: str, x: jax.Array) -> jax.Array:
-    """Returns the residual stream at a place named as in the activations.
+    """Returns the residual stream as it is; `name` is its key in activations.
 
-    To put another stream in its place, intercept this method.
+    To replace the stream at that point, intercept this method.
     """
     return x
 
@@ -230,7 +231,7 @@ class Block(nn.Module):
     self, x: jax.Array, rotate: Callable
   ) -> tuple[jax.Array, jax.Array]:
     """Returns keys and values of this block's self-attention."""
-    inputs = self.enter("self_attention", x)
+    inputs = self.sublayer_input("self_attention", x)
     return self.self_attention.key_value(inputs, rotate)
 
   def cross_key_value(
@@ -267,15 +268,16 @@ class Block(nn.Module):
     for site, attention in attentions.items():
       sublayer = f"{site}_attention"
       out, acts[site] = attention(
-        self.enter(sublayer, x),
+        self.sublayer_input(sublayer, x),
         rotate,
         key_values[site],
         biases[site],
         sizes[site],
       )
-      x = self.leave(sublayer, x, out, noise)
+      x = self.add_to_residual(sublayer, x, out, noise)
     x = acts["before_mlp"] = self.residual("before_mlp", x)
-    x = self.leave("mlp", x, self.mlp(self.enter("mlp", x)), noise)
+    out = self.mlp(self.sublayer_input("mlp", x))
+    x = self.add_to_residual("mlp", x, out, noise)
     if self.config.norm == "block_end":
       x = self.block_end_layer_norm(x)
     x = acts["after_mlp"] = self.residual("after_mlp", x)
