@@ -59,7 +59,7 @@ def whole(tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.answering_models(files.saved_config(workdir), workdir)
+  models = workdirs.final_models(files.saved_config(workdir), workdir)
   return {model.seed: model.params for model in models}
 
 

@@ -395,9 +395,7 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
-  model = workdir.answering_models(workdir.files.saved_config(folder), folder)[
-    0
-  ]
+  model = workdir.final_models(workdir.files.saved_config(folder), folder)[0]
   params = weights.parameters(built("4,12"), N)
   same = jax.tree.map(np.array_equal, model.params, params)
   assert all(jax.tree.leaves(same))

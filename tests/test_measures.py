@@ -106,7 +106,7 @@ def test_rows_of_all_measures(model):
 
 
 def test_end_blind_forgives_the_end_and_leading_zeros_only():
-  number = lambda *tokens: measures._number(np.array(tokens), end=13)
+  number = lambda *tokens: measures._digits(np.array(tokens), end=13)
   target = number(3, 2, 1, 0, 13)
   assert number(3, 2, 1, 0, 0) == target == number(3, 2, 1, 13, 13)
   assert number(3, 13, 2, 1, 0) == target

@@ -15,7 +15,7 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
-ADD_TO_RESIDUAL = Block.add_to_residual.__name__
+RESIDUAL_METHOD = Block.add_to_residual.__name__
 
 
 def longest_lists(
@@ -112,7 +112,7 @@ def _exact_match(
   def intercept(method, args, kwargs, context):
     module, name = context.module, context.method_name
     is_layer = isinstance(module, LAYERS) and name == "__call__"
-    is_residual = isinstance(module, Block) and name == ADD_TO_RESIDUAL
+    is_residual = isinstance(module, Block) and name == RESIDUAL_METHOD
     if is_layer:
       args = tuple(rounded(x, bits) for x in args)
     out = method(*args, **kwargs)

@@ -148,7 +148,7 @@ class DecoderOnly(nn.Module):
     for n, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
-        self_key_value = layers.write_rows(
+        self_key_value = layers.update_cache(
           cache[n], self_key_value, batch.rows.index[0]
         )
         new_cache.append(self_key_value)

@@ -21,7 +21,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     source: The path of a file with an input on each line; None stands for
       standard input.
   """
-  model = best(workdir.answering_models(config, folder))
+  model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (validation EM {100 * model.em:.1f} %)"
