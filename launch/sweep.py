@@ -5,23 +5,23 @@
     --grid=bias.window=1,2 --grid=positions.cyclic_period=3,5 \\
     -- '--config.seeds=(0,1,2)'
 
-Several values of --config are an axis of the grid too, so that one command runs
-the whole ABS table:
+Several --config values are an axis of the grid too, so the ABS table is one
+line:
 
   python launch/sweep.py --root=runs/abs \\
     --config=configs/arithmetic.py:{successor,addition}\\
 ,{vanilla,window_cpi} -- '--config.seeds=(0,1,2)'
 
-Every point of the grid has a workdir below --root. When the same command is
-given again, points that have succeeded are skipped and an interrupted one
-resumes. Points run one after the other, or in parallel:
+Every point has a workdir below --root. A point that succeeded is not run again,
+and an interrupted one resumes, so the same command continues after a stop.
+Points run one after the other, or several at the same time:
 
   --devices=cuda:0,cuda:1  one on each device; cpu:N is a core, tpu:N a chip
-  --hosts=first,second     one on each host, by ssh; this folder must have the
-                           same path on all hosts; with --devices, one on each
-                           device of each host
+  --hosts=first,second     one on each host by ssh; the hosts must see this
+                           folder under the same name; with --devices, one on
+                           each device of each host
 
-Points that run in parallel write to log.txt in their workdirs.
+Points that run at the same time write to log.txt in their workdirs.
 """
 
 import argparse
@@ -38,20 +38,22 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-DONE = "sweep.json"  # in a workdir: the arguments of the job that succeeded
+# A file in the workdir of a job that succeeded: the arguments of the job.
+DONE = "sweep.json"
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
-# Prefixes of commands that bind a process to one device.
-BIND = {
+# What a command begins with if its process may use only one device.
+BIND_COMMANDS = {
   "cuda": "env CUDA_VISIBLE_DEVICES={}",
   "cpu": "env JAX_PLATFORMS=cpu taskset -c {}",
   "tpu": "env TPU_VISIBLE_CHIPS={} TPU_CHIPS_PER_PROCESS_BOUNDS=1,1,1"
   " TPU_PROCESS_BOUNDS=1,1,1",
 }
 Job = tuple[pathlib.Path, list[str]]  # a workdir, the arguments of `lengthgen`
+Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 
 def main() -> None:
-  """Runs the jobs of a command line; exits with a message if one failed."""
+  """Runs a command line; exits with a message if a job failed."""
   args = parse(sys.argv[1:])
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   pending, failures = {}, []
@@ -60,8 +62,7 @@ def main() -> None:
       print(f"== {workdir} is done", flush=True)
     else:
       pending[workdir] = arguments
-  # One (host, device) for each job that may run in parallel; host "" is this
-  # machine, device "" is all of its devices.
+  # One job at a time runs on each slot.
   slots = list(itertools.product(args.hosts, args.devices))
   if args.dry_run:
     for arguments, slot in zip(pending.values(), itertools.cycle(slots)):
@@ -77,8 +78,9 @@ def main() -> None:
     sys.exit(f"failed: {', '.join(failures)}")
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-  """Parses the command line; the process exits with code 2 if it is wrong."""
+def parse(words: list[str]) -> argparse.Namespace:
+  """Returns the parsed flags of a command line; a wrong one ends the process
+  with exit code 2."""
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -97,26 +99,26 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--hosts", type=split, default=[""], metavar="HOST,...")
   add("--dry-run", action="store_true", help="print what would be run")
   add("rest", nargs="*", help="flags for every run, after --")
-  args = parser.parse_args(argv)
+  args = parser.parse_args(words)
   for device in filter(None, args.devices):
     kind, _, number = device.partition(":")
-    if kind not in BIND or not number.isdigit():
-      parser.error(f"--devices: {device!r} is no KIND:N of {', '.join(BIND)}")
+    if kind not in BIND_COMMANDS or not number.isdigit():
+      parser.error(
+        f"--devices: {device!r} is no KIND:N of {', '.join(BIND_COMMANDS)}"
+      )
   return args
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:
   """Yields the job of every point of the grid."""
-  has_several_files = (
-    len({config.partition(":")[0] for config in args.config}) > 1
-  )
+  several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
     field, _, values = axis.partition("=")
     axes.append([(field, value) for value in values.split(",")])
   for config in args.config:
     for values in itertools.product(*axes):
-      workdir = args.root / workdir_name(config, values, has_several_files)
+      workdir = args.root / workdir_name(config, values, several_files)
       arguments = [f"--config={config}", f"--workdir={workdir}"]
       arguments += [f"--mode={args.mode}"]
       arguments += [f"--config.{field}={value}" for field, value in values]
@@ -124,67 +126,67 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
 
 
 def workdir_name(
-  config: str, values: Iterable[tuple[str, str]], has_several_files: bool
+  config: str, values: Iterable[tuple[str, str]], several_files: bool
 ) -> str:
   """Returns the name of a point's workdir.
 
   Args:
     config: FILE or FILE:PRESET.
     values: (field, value) of each axis of the grid.
-    has_several_files: whether the points differ in config file, so that the
-      name must include it.
+    several_files: whether the points have several config files; then the name
+      begins with that of the file.
   """
   path, _, preset = config.partition(":")
-  parts = [pathlib.Path(path).stem] if has_several_files or not preset else []
-  parts += [preset.replace(",", "-")] if preset else []
-  parts += [f"{field.rpartition('.')[2]}={value}" for field, value in values]
-  return "-".join(parts)
+  words = [pathlib.Path(path).stem] if several_files or not preset else []
+  words += [preset.replace(",", "-")] if preset else []
+  words += [f"{field.rpartition('.')[2]}={value}" for field, value in values]
+  return "-".join(words)
 
 
 def is_done(workdir: pathlib.Path, arguments: list[str]) -> bool:
-  """Returns whether a job with these arguments has succeeded in the workdir."""
+  """Returns whether a job with the same arguments succeeded in this workdir."""
   path = workdir / DONE
   return path.exists() and json.loads(path.read_text()) == arguments
 
 
-def command(arguments: list[str], slot: tuple[str, str]) -> list[str]:
-  """Returns the command that runs a job on a device of a host.
+def command(arguments: list[str], slot: Slot) -> list[str]:
+  """Returns the command line that runs a job on a slot, as a list of words.
 
   Args:
     arguments: the arguments of `lengthgen`.
-    slot: (host, device); host "" is this machine, device "" is all of its
-      devices.
+    slot: the (host, device) to run on. Another host is reached by ssh. Host ""
+      is this machine, and device "" is all devices of the host.
   """
   host, device = slot
   local = [*LENGTHGEN, *arguments]
   if device:
     kind, _, number = device.partition(":")
-    local = [*BIND[kind].format(number).split(), *local]
+    local = [*BIND_COMMANDS[kind].format(number).split(), *local]
   if not host:
     return local
-  # With -tt the command has a terminal, so it ends with the connection.
+  # ssh -tt gives the command a terminal, so it ends with the connection.
   remote = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(local)}"
   return ["ssh", "-tt", "-o", "BatchMode=yes", host, remote]
 
 
 def run_jobs(
-  jobs: Iterable[Job], slots: Sequence[tuple[str, str]] = (("", ""),)
+  jobs: Iterable[Job], slots: Sequence[Slot] = (("", ""),)
 ) -> Iterator[tuple[pathlib.Path, int]]:
-  """Runs jobs, at most one at a time in each slot.
+  """Runs jobs, one at a time on each slot.
 
-  If the generator is interrupted, no more jobs begin. The running ones are
-  terminated (Ctrl-C has reached them already), so that they save a checkpoint,
-  and are waited for.
+  If this process is stopped, no more jobs begin. Those that run are terminated
+  (Ctrl-C has reached them already); they save a checkpoint and are waited for.
 
   Args:
     jobs: the jobs.
-    slots: (host, device) of each slot, see `command`. In the default slot, jobs
-      write to the terminal; otherwise they write to log.txt in their workdirs.
+    slots: the (host, device) pairs to run jobs on, as in `command`. On the
+      default slot a job writes to the terminal, on others to log.txt in its
+      workdir.
 
   Yields:
     The (workdir, exit code) of each job when it ends.
   """
-  has_log = len(slots) > 1 or any(slots[0])
+  to_log = len(slots) > 1 or any(slots[0])
   free_slots, processes = queue.SimpleQueue(), set()
   for slot in slots:
     free_slots.put(slot)
@@ -199,7 +201,7 @@ def run_jobs(
         if stopped.is_set():
           return workdir, 1
         print(f"== {workdir} {' '.join(slot)}".rstrip(), flush=True)
-        process = start(command(arguments, slot), workdir if has_log else None)
+        process = start(command(arguments, slot), workdir if to_log else None)
         processes.add(process)
       return workdir, process.wait()
     except OSError as error:  # ssh or taskset is not installed
@@ -222,16 +224,21 @@ def run_jobs(
       raise
 
 
-def start(
-  arguments: list[str], log_folder: pathlib.Path | None
-) -> subprocess.Popen:
-  """Starts a command, which writes to log.txt in the folder if there is one."""
-  if log_folder is None:
-    return subprocess.Popen(arguments)
-  log_folder.mkdir(parents=True, exist_ok=True)
-  with open(log_folder / "log.txt", "a") as log:
-    streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-    return subprocess.Popen(arguments, **streams)
+def start(words: list[str], workdir: pathlib.Path | None) -> subprocess.Popen:
+  """Starts the process of a command line.
+
+  Args:
+    words: the command line.
+    workdir: the folder to whose log.txt the output is appended; with None it
+      goes to the terminal.
+  """
+  if workdir is None:
+    return subprocess.Popen(words)
+  workdir.mkdir(parents=True, exist_ok=True)
+  with open(workdir / "log.txt", "a") as log:
+    return subprocess.Popen(
+      words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
 
 
 if __name__ == "__main__":

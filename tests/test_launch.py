@@ -272,8 +272,8 @@ def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
     for path in paths
   ]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
-  places = [("", core), ("first", core), ("second", core)]
-  codes = dict(sweep.run_jobs(jobs, places))
+  slots = [("", core), ("first", core), ("second", core)]
+  codes = dict(sweep.run_jobs(jobs, slots))
   assert codes == {workdir: workdir.name == "run_bad" for workdir, _ in jobs}
   logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
   assert {log[0] for log in logs} == {"cpu"}

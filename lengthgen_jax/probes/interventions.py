@@ -2,8 +2,8 @@
 
 A head is knocked out by zeroing its output projection. A line is closed by
 removing it from the bias. A residual is patched by replacing it, in one row, by
-that of another example of the batch. Exact match is measured in a pass with
-teacher forcing, where it is the same as in greedy decoding except under a patch.
+that of another example of the batch. Exact match is measured with teacher
+forcing, where it is the same as in greedy decoding except under a patch.
 """
 
 import dataclasses
