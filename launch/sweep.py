@@ -12,16 +12,16 @@ line:
     --config=configs/arithmetic.py:{successor,addition}\\
 ,{vanilla,window_cpi} -- '--config.seeds=(0,1,2)'
 
-Every point has a workdir below --root. A point that has ended well is not run
-again, and an interrupted one resumes, so the same command continues after a
-stop. Points run one after the other, or at once:
+Every point has a workdir below --root. A point that succeeded is not run again,
+and an interrupted one resumes, so the same command continues after a stop.
+Points run one after the other, or several at the same time:
 
   --devices=cuda:0,cuda:1  one on each device; cpu:N is a core, tpu:N a chip
   --hosts=first,second     one on each host by ssh; the hosts must see this
                            folder under the same name; with --devices, one on
                            each device of each host
 
-Points that run at once write to log.txt in their workdirs.
+Points that run at the same time write to log.txt in their workdirs.
 """
 
 import argparse
@@ -38,40 +38,41 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-DONE = "sweep.json"  # in a workdir: the arguments of the job that ended well
+# A file in the workdir of a job that succeeded: the arguments of the job.
+DONE = "sweep.json"
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
-# The beginnings of commands that bind a process to one device.
-BIND = {
+# What a command begins with if its process may use only one device.
+BIND_COMMANDS = {
   "cuda": "env CUDA_VISIBLE_DEVICES={}",
   "cpu": "env JAX_PLATFORMS=cpu taskset -c {}",
   "tpu": "env TPU_VISIBLE_CHIPS={} TPU_CHIPS_PER_PROCESS_BOUNDS=1,1,1"
   " TPU_PROCESS_BOUNDS=1,1,1",
 }
 Job = tuple[pathlib.Path, list[str]]  # a workdir, the arguments of `lengthgen`
+Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 
 def main() -> None:
   """Runs a command line; exits with a message if a job failed."""
   args = parse(sys.argv[1:])
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-  todo, failures = {}, []
-  for workdir, words in jobs(args):
-    if is_done(workdir, words):
+  pending, failures = {}, []
+  for workdir, arguments in jobs(args):
+    if is_done(workdir, arguments):
       print(f"== {workdir} is done", flush=True)
     else:
-      todo[workdir] = words
-  # The (host, device) of each job that may run at once; host "" is this
-  # machine, device "" is all of its devices.
-  places = list(itertools.product(args.hosts, args.devices))
+      pending[workdir] = arguments
+  # One job at a time runs on each slot.
+  slots = list(itertools.product(args.hosts, args.devices))
   if args.dry_run:
-    for words, place in zip(todo.values(), itertools.cycle(places)):
-      print(shlex.join(command(words, place)), flush=True)
+    for arguments, slot in zip(pending.values(), itertools.cycle(slots)):
+      print(shlex.join(command(arguments, slot)), flush=True)
     return
-  for workdir, code in run(todo.items(), places):
+  for workdir, code in run_jobs(pending.items(), slots):
     if code:
       failures.append(str(workdir))
     else:
-      (workdir / DONE).write_text(json.dumps(todo[workdir]) + "\n")
+      (workdir / DONE).write_text(json.dumps(pending[workdir]) + "\n")
   subprocess.run([*LENGTHGEN, "--mode=report", f"--workdir={args.root}"])
   if failures:
     sys.exit(f"failed: {', '.join(failures)}")
@@ -101,63 +102,66 @@ def parse(words: list[str]) -> argparse.Namespace:
   args = parser.parse_args(words)
   for device in filter(None, args.devices):
     kind, _, number = device.partition(":")
-    if kind not in BIND or not number.isdigit():
-      parser.error(f"--devices: {device!r} is no KIND:N of {', '.join(BIND)}")
+    if kind not in BIND_COMMANDS or not number.isdigit():
+      parser.error(
+        f"--devices: {device!r} is no KIND:N of {', '.join(BIND_COMMANDS)}"
+      )
   return args
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:
   """Yields the job of every point of the grid."""
-  several = len({config.partition(":")[0] for config in args.config}) > 1
+  several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
     field, _, values = axis.partition("=")
     axes.append([(field, value) for value in values.split(",")])
   for config in args.config:
     for values in itertools.product(*axes):
-      workdir = args.root / workdir_name(config, values, several)
-      words = [f"--config={config}", f"--workdir={workdir}"]
-      words += [f"--mode={args.mode}"]
-      words += [f"--config.{field}={value}" for field, value in values]
-      yield workdir, words + args.rest
+      workdir = args.root / workdir_name(config, values, several_files)
+      arguments = [f"--config={config}", f"--workdir={workdir}"]
+      arguments += [f"--mode={args.mode}"]
+      arguments += [f"--config.{field}={value}" for field, value in values]
+      yield workdir, arguments + args.rest
 
 
 def workdir_name(
-  config: str, values: Iterable[tuple[str, str]], several: bool
+  config: str, values: Iterable[tuple[str, str]], several_files: bool
 ) -> str:
   """Returns the name of a point's workdir.
 
   Args:
     config: FILE or FILE:PRESET.
     values: (field, value) of each axis of the grid.
-    several: whether the points have several config files; then the name says
-      which.
+    several_files: whether the points have several config files; then the name
+      begins with that of the file.
   """
   path, _, preset = config.partition(":")
-  words = [pathlib.Path(path).stem] if several or not preset else []
+  words = [pathlib.Path(path).stem] if several_files or not preset else []
   words += [preset.replace(",", "-")] if preset else []
   words += [f"{field.rpartition('.')[2]}={value}" for field, value in values]
   return "-".join(words)
 
 
-def is_done(workdir: pathlib.Path, words: list[str]) -> bool:
-  """Returns whether a job with the same arguments has ended well here."""
+def is_done(workdir: pathlib.Path, arguments: list[str]) -> bool:
+  """Returns whether a job with the same arguments succeeded in this workdir."""
   path = workdir / DONE
-  return path.exists() and json.loads(path.read_text()) == words
+  return path.exists() and json.loads(path.read_text()) == arguments
 
 
-def command(words: list[str], place: tuple[str, str]) -> list[str]:
-  """Returns the command of a job on a (host, device).
+def command(arguments: list[str], slot: Slot) -> list[str]:
+  """Returns the command line that runs a job on a slot, as a list of words.
 
   Args:
-    words: the arguments of `lengthgen`.
-    place: host "" is this machine, device "" is all of its devices.
+    arguments: the arguments of `lengthgen`.
+    slot: the (host, device) to run on. Another host is reached by ssh. Host ""
+      is this machine, and device "" is all devices of the host.
   """
-  host, device = place
-  local = [*LENGTHGEN, *words]
+  host, device = slot
+  local = [*LENGTHGEN, *arguments]
   if device:
     kind, _, number = device.partition(":")
-    local = [*BIND[kind].format(number).split(), *local]
+    local = [*BIND_COMMANDS[kind].format(number).split(), *local]
   if not host:
     return local
   # ssh -tt gives the command a terminal, so it ends with the connection.
@@ -165,46 +169,49 @@ def command(words: list[str], place: tuple[str, str]) -> list[str]:
   return ["ssh", "-tt", "-o", "BatchMode=yes", host, remote]
 
 
-def run(
-  jobs: Iterable[Job], places: Sequence[tuple[str, str]] = (("", ""),)
+def run_jobs(
+  jobs: Iterable[Job], slots: Sequence[Slot] = (("", ""),)
 ) -> Iterator[tuple[pathlib.Path, int]]:
-  """Runs jobs, one at a time at each place.
+  """Runs jobs, one at a time on each slot.
 
-  Where it is stopped, no more jobs begin; those that run are terminated (Ctrl-C
-  has reached them already), save a checkpoint and are waited for.
+  If this process is stopped, no more jobs begin. Those that run are terminated
+  (Ctrl-C has reached them already); they save a checkpoint and are waited for.
 
   Args:
     jobs: the jobs.
-    places: (host, device) of each, see `command`. At the default one a job
-      writes to the terminal, else to log.txt in its workdir.
+    slots: the (host, device) pairs to run jobs on, as in `command`. On the
+      default slot a job writes to the terminal, on others to log.txt in its
+      workdir.
 
   Yields:
     The (workdir, exit code) of each job when it ends.
   """
-  quiet = len(places) > 1 or any(places[0])
-  free_places, processes = queue.SimpleQueue(), set()
-  for place in places:
-    free_places.put(place)
+  to_log = len(slots) > 1 or any(slots[0])
+  free_slots, processes = queue.SimpleQueue(), set()
+  for slot in slots:
+    free_slots.put(slot)
   lock, stopped = threading.Lock(), threading.Event()
 
-  def work(workdir: pathlib.Path, words: list[str]) -> tuple[pathlib.Path, int]:
-    place = free_places.get()
+  def run_job(
+    workdir: pathlib.Path, arguments: list[str]
+  ) -> tuple[pathlib.Path, int]:
+    slot = free_slots.get()
     try:
       with lock:
         if stopped.is_set():
           return workdir, 1
-        print(f"== {workdir} {' '.join(place)}".rstrip(), flush=True)
-        process = start(command(words, place), workdir if quiet else None)
+        print(f"== {workdir} {' '.join(slot)}".rstrip(), flush=True)
+        process = start(command(arguments, slot), workdir if to_log else None)
         processes.add(process)
       return workdir, process.wait()
     except OSError as error:  # ssh or taskset is not installed
       print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
       return workdir, 127
     finally:
-      free_places.put(place)
+      free_slots.put(slot)
 
-  with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
-    futures = [pool.submit(work, *job) for job in jobs]
+  with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
+    futures = [pool.submit(run_job, *job) for job in jobs]
     try:
       for future in concurrent.futures.as_completed(futures):
         yield future.result()
@@ -217,14 +224,21 @@ def run(
       raise
 
 
-def start(words: list[str], logged: pathlib.Path | None) -> subprocess.Popen:
-  """Starts a command, with its output in the log.txt of a workdir if given."""
-  if logged is None:
+def start(words: list[str], workdir: pathlib.Path | None) -> subprocess.Popen:
+  """Starts the process of a command line.
+
+  Args:
+    words: the command line.
+    workdir: the folder to whose log.txt the output is appended; with None it
+      goes to the terminal.
+  """
+  if workdir is None:
     return subprocess.Popen(words)
-  logged.mkdir(parents=True, exist_ok=True)
-  with open(logged / "log.txt", "a") as log:
-    streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-    return subprocess.Popen(words, **streams)
+  workdir.mkdir(parents=True, exist_ok=True)
+  with open(workdir / "log.txt", "a") as log:
+    return subprocess.Popen(
+      words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fills the papers' tables and those beyond them; each is called by its name.
+"""Makes the runs of the tables, the papers' and our own, given by their names.
 
   python launch/tables.py abs
   python launch/tables.py sorting hints --size=paper
@@ -7,16 +7,17 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A single run is called by its name too. Each has a workdir below --root; a run
-that was cut off resumes, so the same command continues after a stop. The rows
-of runs that are done are archived in --results, a file for each run, and these
-runs are not made again; the pages are made of these rows. --size=paper is for
-an accelerator.
+The name of a single run may stand in place of a table's. Each run has a workdir
+below --root. A run that was interrupted resumes when the same command is given
+again. The rows of finished runs are archived in --results, one file for each
+run; archived runs are not repeated, and --pages writes the result pages from
+them. --size=paper is for an accelerator.
 
---check makes archived runs again and compares: rows must be the same to the
-last bit where machine and versions are the same and lengthgen_jax/ and configs/
-have not changed since the rows' commit; elsewhere they must be within the range
-of the archived seeds, or both at 99 % or more, or both at 1 % or less.
+--check repeats archived runs and compares their rows. Rows must be equal to the
+last bit if the machine and the versions of libraries are the same and
+lengthgen_jax/ and configs/ have not changed since the archived commit.
+Otherwise they must be within the range of the archived seeds, or both must be
+at 99 % or more, or both at 1 % or less.
 """
 
 import argparse
@@ -35,18 +36,18 @@ from lengthgen_jax.papers.experiments import SIZES  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
-  """A Parser reports a wrong command line in one line."""
+  """An argument parser that reports a wrong command line in one line."""
 
   def error(self, message: str) -> NoReturn:
     """Raises UsageError instead of printing the usage."""
     raise UsageError(message)
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-  """Returns the parsed command line.
+def parse(argv: list[str]) -> argparse.Namespace:
+  """Parses and validates the arguments of the command line.
 
   Raises:
-    UsageError: a flag is wrong, or a name is neither a table's nor a run's.
+    UsageError: A flag is wrong, or a name is neither a table's nor a run's.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -57,23 +58,23 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--size", choices=SIZES, default="cpu")
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=RESULTS)
-  add("--plan", action="store_true", help="say what there is to do, no more")
-  add("--pages", action="store_true", help="write pages of the archived rows")
-  add("--check", nargs="+", metavar="ROW", help="make archived runs again")
-  args = parser.parse_args(words)
+  add("--plan", action="store_true", help="only list the runs to make")
+  add("--pages", action="store_true", help="only write the result pages")
+  add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
+  args = parser.parse_args(argv)
   check(args.tables or args.pages or args.check, f"name a table: {names}")
   check(
     not (args.check and (args.tables or args.plan or args.pages)),
     "--check takes no tables, --plan or --pages",
   )
-  runs.select(args.tables, args.size)
+  runs.select(args.tables, args.size)  # raises if a name is unknown
   return args
 
 
-def main(words: list[str] | None = None) -> int:
-  """Runs a command line, sys.argv's by default, and returns the exit code."""
+def main(argv: list[str] | None = None) -> int:
+  """Runs a command line, by default that of sys.argv; returns the exit code."""
   try:
-    args = parse(sys.argv[1:] if words is None else words)
+    args = parse(sys.argv[1:] if argv is None else argv)
     if args.check:
       agree = runs.check_runs(args.check, args.root / "check", args.results)
       return int(not agree)
@@ -97,15 +98,15 @@ def main(words: list[str] | None = None) -> int:
 
 
 def plan(jobs: list[runs.Job]) -> str:
-  """Returns a line for each run that is to be made: why, and how long it took
-  where the rows of this repository were made."""
+  """Returns a line of text for each run to make: the reason, and how long the
+  archived run took on its machine."""
   archive, lines = provenance.read_archive(RESULTS / "rows"), []
   for job in jobs:
-    run, took = archive.get(job.run.name), "never timed"
-    if run and run.head["seconds"]:
-      time = datetime.timedelta(seconds=run.head["seconds"])
-      took = f"took {time} on {run.head['machine']}"
-    lines.append(f"{job.run.name}: {job.reason} ({took})")
+    archived, duration = archive.get(job.run.name), "never timed"
+    if archived and archived.head["seconds"]:
+      time = datetime.timedelta(seconds=archived.head["seconds"])
+      duration = f"took {time} on {archived.head['machine']}"
+    lines.append(f"{job.run.name}: {job.reason} ({duration})")
   return "\n".join([*lines, f"runs to make: {len(jobs)}"])
 
 

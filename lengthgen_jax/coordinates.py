@@ -1,7 +1,7 @@
 """Coordinates of rows and keys: offsets from both ends of their segments.
 
-A key's coordinates are those of the token it holds, a row's are those of the
-token it must say.
+Rows are the queries of attention. A key has the coordinates of the token at its
+position; a row has those of the token that it must predict.
 """
 
 from typing import NamedTuple
@@ -12,23 +12,24 @@ import numpy as np
 
 Array = jax.Array | np.ndarray
 
-PAD = -1  # the segment of a place that holds no token
+PAD = -1  # the segment of a position without a token
 
 
 class Coordinates(NamedTuple):
-  """Coordinates say where L places stand in their segments.
+  """The coordinates of L positions within their segments.
 
-  A segment is a run of tokens that belong together (an operand and the token on
-  its left, the output, the start token alone). Along each of A axes offsets are
-  counted from both of its ends, so that a place relative to an operand means
-  the same at every width. Sequences have one axis; a grid (row j, digit k) two.
-  An axis along which a segment does not extend has offset 0.
+  A segment is a run of tokens that belong together: an operand with the token
+  on its left, the output, or the start token alone. Offsets are counted from
+  both ends of the segment along each of A axes, so that they mean the same at
+  every width. Sequences have one axis; a grid has two, its rows j and digits k.
+  The offset along an axis on which a segment does not extend is 0.
 
   Attributes:
-    segment: [B or 1, L] int32; PAD where there is no token.
-    left: [B or 1, L, A] int32, offsets from the segment's first token.
-    right: [B or 1, L, A] int32, offsets from its last token.
-    index: [L] int32, place in the whole sequence; PAD stands behind the rest.
+    segment: [B or 1, L] int32, the number of the segment; PAD where there is no
+      token.
+    left: [B or 1, L, A] int32, the offset from the segment's first token.
+    right: [B or 1, L, A] int32, the offset from its last token.
+    index: [L] int32, the position in the whole sequence; padding comes last.
   """
 
   segment: Array
@@ -42,15 +43,15 @@ class Coordinates(NamedTuple):
     return self.left.shape[-1]
 
   def num_tokens(self) -> jax.Array:
-    """Returns how many places hold a token, [B or 1, 1]."""
+    """Returns the number of tokens without padding, [B or 1, 1]."""
     return jnp.sum(jnp.asarray(self.segment) != PAD, axis=-1, keepdims=True)
 
   def index_right(self) -> jax.Array:
-    """Returns each place's index counted from the last token, [B or 1, L]."""
+    """Returns each position counted from the last token, [B or 1, L]."""
     return self.num_tokens() - 1 - self.index
 
   def slice(self, start: int | jax.Array, size: int) -> "Coordinates":
-    """Returns the coordinates of `size` places from `start`, which may be
+    """Returns the coordinates of `size` positions from `start`, which may be
     traced."""
     return Coordinates(
       _slice(self.segment, start, size, 1),
@@ -60,10 +61,12 @@ class Coordinates(NamedTuple):
     )
 
 
-def segments(*lengths: int) -> Coordinates:
-  """Returns coordinates [1, L] of consecutive segments with one axis.
+def segment_coordinates(*lengths: int) -> Coordinates:
+  """Returns the coordinates of consecutive segments of these lengths.
 
-  >>> segments(3, 2).right[0, :, 0]
+  They are for a single sequence (B = 1) with one axis (A = 1).
+
+  >>> segment_coordinates(3, 2).right[0, :, 0]
   array([2, 1, 0, 1, 0])
   """
   left = np.concatenate([np.arange(n) for n in lengths])
@@ -78,22 +81,23 @@ def segments(*lengths: int) -> Coordinates:
 
 
 class Places(NamedTuple):
-  """Places say where L inputs stand, for a position encoding.
+  """The places of L input tokens, which position encodings are computed from.
 
-  An input of the output's part (and the start token) has the place of the token
-  that its row must say, any other the place of the token it holds: so an output
-  and the digits it is made of have the same place.
+  The place of a digit is its offset from the least significant digit. A prompt
+  token has its own place. The start token and the previous outputs, which the
+  decoder reads, have the place of the token that it must predict next. So an
+  output has the same place as the digits that it is computed from.
 
   Attributes:
-    place: [B or 1, L, A] int32, the offset along each axis: of operands from
-      the right end (least significant digit), of the output from the left.
-    digit: [B or 1, L] bool, whether that token is more than a mark between
-      segments.
-    index: [L] int32, place in the whole sequence ([1, L] if counted from the
-      right).
-    size: [B or 1, 1] int32, tokens of the whole sequence.
+    place: [B or 1, L, A] int32, the offset along each axis, from the right end
+      of operands and from the left end of the output, whose least significant
+      digit comes first.
+    digit: [B or 1, L] bool, False for separators between segments.
+    index: [L] int32, the position in the whole sequence ([1, L] if counted from
+      the right).
+    size: [B or 1, 1] int32, the number of tokens of the whole sequence.
     extends: [B or 1, L, A] bool, along which axes the token's segment extends;
-      None where there is one axis.
+      None if there is one axis.
   """
 
   place: Array
@@ -103,8 +107,10 @@ class Places(NamedTuple):
   extends: Array | None = None
 
   def slice(self, start: int | jax.Array, size: int) -> "Places":
-    """Returns `size` places from `start`, which may be traced; `index` must be
-    [L]."""
+    """Returns `size` places from `start`, which may be traced.
+
+    The field `index` must have the shape [L].
+    """
     extends = self.extends
     return Places(
       _slice(self.place, start, size, 1),

@@ -1,4 +1,4 @@
-"""Train, evaluate and ask transformers that generalize to longer inputs.
+"""Trains, evaluates and queries transformers that generalize to longer inputs.
 
 Examples:
 
@@ -54,7 +54,7 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   list(MODES),
-  "; ".join(f"{mode}: {what}" for mode, what in MODES.items()) + ".",
+  "; ".join(f"{mode}: {text}" for mode, text in MODES.items()) + ".",
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
@@ -93,13 +93,13 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; returns the arguments that are no flags.
+  """Parses the command line; returns what is left of it, the program's name.
 
-  On any mistake it prints one line and exits with code 2.
+  If it is wrong, one line is printed and the program exits with code 2.
   """
   try:
-    # config_flags looks for overrides in sys.argv, not in what it is given.
-    sys.argv = fill_config(argv)
+    # config_flags looks for overrides in sys.argv, not in its argument.
+    sys.argv = move_config_first(argv)
     arguments = flags.FLAGS(sys.argv)
     check(
       len(arguments) == 1, f"what is {' '.join(arguments[1:])!r}? see --help"
@@ -123,11 +123,11 @@ def fail(message: str, code: int) -> NoReturn:
   sys.exit(code)
 
 
-def fill_config(argv: list[str]) -> list[str]:
-  """Puts --config first, so that its overrides may be in any order.
+def move_config_first(argv: list[str]) -> list[str]:
+  """Moves --config to the front, where config_flags must see it before any
+  override.
 
-  If --config was left out, the config that the workdir was trained with takes
-  its place.
+  Without --config, the config that is saved in the workdir is used.
 
   Args:
     argv: The command line.
@@ -136,7 +136,8 @@ def fill_config(argv: list[str]) -> list[str]:
     The command line with --config first.
 
   Raises:
-    UsageError: There is no such file, or an override names no field.
+    UsageError: The config file does not exist, or an override is of an unknown
+      field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   for name in ("config", "workdir"):
@@ -190,12 +191,12 @@ def main(argv: list[str]) -> None:
 
 
 def chosen_config() -> ConfigDict | None:
-  """Returns the config of the command line, None if it names none.
+  """Returns the config that --config gives, or None without that flag.
 
-  Its field `overrides` holds what the command line changed.
+  Its field `overrides` lists the fields that the command line changed.
 
   Raises:
-    UsageError: A field was set that changes nothing.
+    UsageError: A field was changed that has no effect under the others.
   """
   config = _CONFIG.value
   if config is not None:
@@ -234,7 +235,7 @@ def dispatch(
     input_path is None or mode == "predict", "--input is for --mode=predict"
   )
   if config is not None:
-    keep_programs(config.compile_cache)
+    set_compile_cache(config.compile_cache)
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
   extra_arguments = (input_path,) if mode == "predict" else ()
@@ -243,13 +244,13 @@ def dispatch(
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:
-  """Returns a context in which this process is one of several, if flags say so.
+  """Returns a context that connects this process to others under --multihost.
 
   Args:
     mode: One of MODES.
 
   Raises:
-    UsageError: A flag is missing, is one too many, or has an impossible value.
+    UsageError: A flag is missing, must not be set, or has an invalid value.
   """
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
@@ -265,13 +266,14 @@ def multihost_context(mode: str) -> contextlib.AbstractContextManager:
   return hosts.multihost_context(*cluster, _CONNECT_TIMEOUT.value)
 
 
-def keep_programs(folder: str) -> None:
-  """Lets JAX keep compiled programs in a folder, apart for each kind of CPU.
+def set_compile_cache(folder: str) -> None:
+  """Sets the folder of JAX's compilation cache.
 
-  If JAX_COMPILATION_CACHE_DIR is set, it stays as it is.
+  Each kind of CPU has a subfolder, because its programs may not run on others.
+  If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
 
   Args:
-    folder: The folder; "" keeps nothing.
+    folder: The folder; "" for no cache.
   """
   import jax
 

@@ -1,4 +1,5 @@
-"""The bytes that attention and training take, and that a device has."""
+"""Estimates the memory that attention and training take, and reads how much a
+device has."""
 
 import os
 import pathlib
@@ -13,19 +14,19 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.mixing import Part
 from lengthgen_jax.training.loop import Run
 
-SPARSE_KEYS = 8  # keys of a row in an estimate of attention along lines
+SPARSE_KEYS = 8  # keys per row that estimates assume for attention along lines
 
 
 def device_bytes() -> int:
-  """Returns a device's memory; if one CPU holds several devices, each one's
-  share."""
+  """Returns the memory of a device; several CPU devices share that of the
+  machine."""
   statistics = jax.local_devices()[0].memory_stats() or {}
   pages = os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
   return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def free_bytes() -> float:
-  """Returns the memory that arrays may still take; infinity if unknown."""
+  """Returns the memory of the first device that is free, inf if unknown."""
   if statistics := jax.local_devices()[0].memory_stats():
     return statistics["bytes_limit"] - statistics["bytes_in_use"]
   file = pathlib.Path("/proc/meminfo")
@@ -37,15 +38,16 @@ def free_bytes() -> float:
 def attention_bytes(
   experiment: Experiment, width: Any, sparse_plan: SparsePlan | None
 ) -> int:
-  """Returns the size of one layer's scores, logits and weights, of one example.
+  """Returns the bytes that attention in one layer takes for one example.
 
-  They are in float32. Along lines, the size is that of the arrays on a few
-  keys.
+  These are three float32 arrays over heads and cells: scores, logits (scores
+  plus bias) and weights. Attention along lines has them only for the heads that
+  stay dense, and gathers a few keys per row for the others.
 
   Args:
-    experiment: whose model it is.
-    width: what the operands are padded to.
-    sparse_plan: of attention along lines, or None.
+    experiment: the experiment of the model.
+    width: the width that the operands are padded to.
+    sparse_plan: the plan of attention along lines, None for dense attention.
   """
   task, config = experiment.task, experiment.model.config
   sources, rows = task.prompt_size(width), task.output_size(width)
@@ -62,14 +64,17 @@ def attention_bytes(
 
 
 def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
-  """Raises UsageError if a test cannot fit a device, whatever the batch.
+  """Checks that one example of a test can fit in the memory of a device.
 
-  One of the three arrays of `attention_bytes` must fit.
+  The least that it takes is one of the three arrays of `attention_bytes`.
 
   Args:
-    example_bytes: from attention_bytes.
-    memory_mb: config.eval.memory_mb.
+    example_bytes: the bytes of one example, from `attention_bytes`.
+    memory_mb: config.eval.memory_mb, which must be no more than a device has.
     size_text: the size of an example in words, like "60 digits".
+
+  Raises:
+    UsageError: the example or `memory_mb` is larger than a device.
   """
   limit = device_bytes()
   check(
@@ -85,8 +90,14 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
 
 
 def check_training(run: Run) -> None:
-  """Raises UsageError if training cannot fit a device, by the least that it
-  takes: the states, a batch, and the backward pass of a gradient step."""
+  """Checks that training can fit in the memory of a device.
+
+  The least that it takes is the train states, a batch, and the arrays that the
+  backward pass of a gradient step needs.
+
+  Raises:
+    UsageError: that is more than a device has.
+  """
   along_seed, along_data = run.mesh.shape
   seeds_per_device = len(run.seeds) // along_seed
   state_bytes = _tree_bytes(run.abstract_states) // along_seed
@@ -110,11 +121,10 @@ def check_training(run: Run) -> None:
 
 
 def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
-  """Returns what one seed's gradient step needs.
+  """Returns the least bytes that a gradient step of one seed takes.
 
-  That is a batch and, of what the backward pass of a microbatch takes, the
-  inputs of dense layers and, where attention visits every key, its weights
-  in float32.
+  Counted are a batch and, of a microbatch, what the backward pass needs: the
+  inputs of all dense layers, and the float32 weights of dense attention.
   """
   config, data_sets = experiment.model.config, experiment.data
   depth = {"encoder": config.num_encoder_layers}

@@ -30,7 +30,7 @@ CONDITIONS = {
 
 def row(correct=100, **fields) -> dict:
   """Exact match in % of 100 samples."""
-  measured = measures.counted("em", correct, 100)
+  measured = measures.success_row("em", correct, 100)
   return CONDITIONS | measured | {"seeds_asked": 3} | fields
 
 

@@ -59,7 +59,7 @@ def whole(tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.answering_models(files.saved_config(workdir), workdir)
+  models = workdirs.final_models(files.saved_config(workdir), workdir)
   return {model.seed: model.params for model in models}
 
 
@@ -195,7 +195,7 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
 def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   workdir = tmp_path / "copy"
   shutil.copytree(whole[0], workdir)
-  assert "practice has not mended seeds 0, 1" in whole[1].stderr
+  assert "seeds 0, 1 are still wrong after all rounds" in whole[1].stderr
   path = workdir / "unmended.json"
   assert json.loads(path.read_text()) == [0, 1]
   stages = workdirs.trained_stages(files.saved_config(workdir), workdir)

@@ -294,12 +294,12 @@ def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
   least = jax.config.jax_persistent_cache_min_compile_time_secs
   try:
     jax.config.update(name, None)
-    main.keep_programs("")
+    main.set_compile_cache("")
     assert jax.config.jax_compilation_cache_dir is None
-    main.keep_programs(str(tmp_path))
+    main.set_compile_cache(str(tmp_path))
     kept = jax.config.jax_compilation_cache_dir
     assert kept.startswith(f"{tmp_path}/")  # one of each kind of CPU
-    main.keep_programs(str(tmp_path / "other"))
+    main.set_compile_cache(str(tmp_path / "other"))
     assert jax.config.jax_compilation_cache_dir == kept
   finally:
     jax.config.update(name, before)

@@ -194,7 +194,7 @@ def test_probes_notice_a_broken_construction(name, construction):
 def test_shares_hold_as_many_items_as_bits_can_tell_apart():
   """64 in bfloat16, as derived, and not one more; differences hold more."""
   experiment = built("2,65", "bfloat16")
-  most = weights.most_items("bfloat16", "share")
+  most = weights.max_items("bfloat16", "share")
   assert most == 64
 
   def sorts(params, n: int) -> bool:
@@ -235,7 +235,7 @@ def test_the_longest_is_found_by_bisection(most):
 def test_sums_of_a_million_weights_cancel():
   """What differences are limited by."""
   n = 1_000_003
-  assert n < weights.most_items("bfloat16", "difference") < 2 * n
+  assert n < weights.max_items("bfloat16", "difference") < 2 * n
   value = np.ones((1, 1, 2 * n, 1), np.float32)
   value[:, :, n:] = -1
 
@@ -395,9 +395,7 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
-  model = workdir.answering_models(workdir.files.saved_config(folder), folder)[
-    0
-  ]
+  model = workdir.final_models(workdir.files.saved_config(folder), folder)[0]
   params = weights.parameters(built("4,12"), N)
   same = jax.tree.map(np.array_equal, model.params, params)
   assert all(jax.tree.leaves(same))

@@ -272,8 +272,8 @@ def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
     for path in paths
   ]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
-  places = [("", core), ("first", core), ("second", core)]
-  codes = dict(sweep.run(jobs, places))
+  slots = [("", core), ("first", core), ("second", core)]
+  codes = dict(sweep.run_jobs(jobs, slots))
   assert codes == {workdir: workdir.name == "run_bad" for workdir, _ in jobs}
   logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
   assert {log[0] for log in logs} == {"cpu"}
@@ -285,7 +285,7 @@ def test_a_place_without_its_tool_fails_and_does_not_hang(
   sweep, tmp_path, monkeypatch
 ):
   monkeypatch.setenv("PATH", str(tmp_path))
-  ((_, code),) = sweep.run([(tmp_path / "a", [])], [("host", "")])
+  ((_, code),) = sweep.run_jobs([(tmp_path / "a", [])], [("host", "")])
   assert code == 127
 
 
@@ -300,7 +300,7 @@ run = "import os, time; open({str(child)!r}, 'w').write(str(os.getpid()))"
 sweep.LENGTHGEN = (sys.executable, "-c", run + "; time.sleep(60)")
 jobs = [(pathlib.Path({str(tmp_path)!r}, str(n)), []) for n in range(3)]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-list(sweep.run(jobs))
+list(sweep.run_jobs(jobs))
 """
   process = subprocess.Popen(
     [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True

@@ -106,7 +106,7 @@ def test_rows_of_all_measures(model):
 
 
 def test_end_blind_forgives_the_end_and_leading_zeros_only():
-  number = lambda *tokens: measures._number(np.array(tokens), end=13)
+  number = lambda *tokens: measures._digits(np.array(tokens), end=13)
   target = number(3, 2, 1, 0, 13)
   assert number(3, 2, 1, 0, 0) == target == number(3, 2, 1, 13, 13)
   assert number(3, 13, 2, 1, 0) == target
@@ -287,19 +287,19 @@ def batch_sizes(monkeypatch):
 
 def test_as_many_as_fit_are_answered_together(sorter, batch_sizes, monkeypatch):
   texts = ["5 3 1 3", "1 2 4 4", "2 1 1 1", "5 5 5 1"]
-  monkeypatch.setattr(trained, "ANSWER_BATCH", 2)
+  monkeypatch.setattr(trained, "MAX_ANSWER_BATCH", 2)
   answers = sorter.answers(texts)
   assert batch_sizes == [2, 2]
-  monkeypatch.setattr(trained, "ANSWER_BATCH", 64)
+  monkeypatch.setattr(trained, "MAX_ANSWER_BATCH", 64)
   # Three fit; their number is a power of two.
-  monkeypatch.setattr(trained, "ANSWER_BYTES", 3 * SCORES)
+  monkeypatch.setattr(trained, "MAX_ANSWER_BYTES", 3 * SCORES)
   batch_sizes.clear()
   assert sorter.answers(texts) == answers
   assert batch_sizes == [2, 2]
 
 
 def test_what_is_beyond_memory_is_refused_alone(sorter, monkeypatch):
-  monkeypatch.setattr(trained, "ANSWER_BYTES", 3 * SCORES)
+  monkeypatch.setattr(trained, "MAX_ANSWER_BYTES", 3 * SCORES)
   first, second, third = sorter.answers(
     ["5 3 1 3", " ".join(["1"] * 65), "2 4 1 1"]
   )

@@ -61,7 +61,7 @@ def test_running_sums_and_product_are_those_of_python(n, m):
   batch = typed([f"{x}*{y}" for x, y in zip(a, b, strict=True)])
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
     assert TASK.vocabulary.decode(ids) == plain.running_sums(x, y) + "&"
-    assert TASK.render_sized(ids, (n, m)) == str(int(x) * int(y))
+    assert TASK.render_with_lengths(ids, (n, m)) == str(int(x) * int(y))
 
 
 def test_digits_beyond_the_width_are_left_out():
@@ -76,9 +76,9 @@ def test_digits_beyond_the_width_are_left_out():
 
 def test_the_way_to_a_product_is_shown_if_asked():
   (ids,) = np.asarray(typed(["123*456"]).target)
-  assert TASK.render_sized(ids, (3, 3), True) == "738 688 560 -> 56088"
+  assert TASK.render_with_lengths(ids, (3, 3), True) == "738 688 560 -> 56088"
   with pytest.raises(ValueError, match="wrote 12 digits .* not 10"):
-    TASK.render_sized(ids, (4, 2))
+    TASK.render_with_lengths(ids, (4, 2))
 
 
 def test_rows_of_a_grid_meet_their_digits():

@@ -25,7 +25,7 @@ from lengthgen_jax.certify.logits import LayerwiseLogits
 from lengthgen_jax.certify.survey import SequenceSurvey
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.coordinates import segments
+from lengthgen_jax.coordinates import segment_coordinates
 from lengthgen_jax.tasks import TASKS
 
 WIDTHS = 4, 11
@@ -241,7 +241,7 @@ def near(name: str, reach: int, sizes, lines, **fields):
   rows = np.full(len(lines), ANY)
   tested = Lines(rows, segment, anchor, matrix[:, None, None], c[:, None])
   task = TASKS[name](**fields)
-  is_near = within_reach(tested, segments(*sizes), task, reach)
+  is_near = within_reach(tested, segment_coordinates(*sizes), task, reach)
   assert is_near.shape == (2, len(lines))
   return [tuple(layers) for layers in is_near.T.tolist()]
 

@@ -295,11 +295,11 @@ def test_lower_bound_is_clopper_pearson():
 
 def test_rows_of_measurements():
   is_right = np.array([[1, 1, 0], [1, 0, 0]], bool)
-  position = CONDITIONS | measures.by_position(is_right)
+  position = CONDITIONS | measures.position_row(is_right)
   assert position["by_position"] == [1.0, 0.5, 0.0] and position["value"] == 0.0
   assert position["n"] == 2 and position["teacher_forced"]
-  token = CONDITIONS | measures.counted("token", 3, 6, teacher_forced=True)
+  token = CONDITIONS | measures.success_row("token", 3, 6, teacher_forced=True)
   assert token["value"] == 0.5 and token["lower_bound"] is None
-  edit = CONDITIONS | measures.measured("edit", 0.25, 9)
+  edit = CONDITIONS | measures.value_row("edit", 0.25, 9)
   assert edit["value"] == 0.25 and edit["correct"] is None
   assert not any(map(records.flaw, (position, token, edit)))

@@ -15,7 +15,7 @@ from lengthgen_jax.attention.lines import (
   shared_lines,
 )
 from lengthgen_jax.evaluation import decode
-from lengthgen_jax.evaluation.trained import LONG, Model
+from lengthgen_jax.evaluation.trained import MAX_TEACHER_FORCED, Model
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]
@@ -119,7 +119,7 @@ def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   lined = model(NEAR["start"])
   batch = untrained.typed(lined.experiment, "4711+815", "12+7", width=8)
   token, exact = map(np.asarray, lined.hits(batch))
-  monkeypatch.setattr("lengthgen_jax.evaluation.trained.LONG", 4)
+  monkeypatch.setattr("lengthgen_jax.evaluation.trained.MAX_TEACHER_FORCED", 4)
   outputs = lined.greedy(batch, stop=None)
   decoded_token, decoded_exact = lined.hits(batch)
   assert (decoded_token == (outputs == batch.target)).all()
@@ -127,4 +127,4 @@ def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   for row, error in enumerate(token.argmin(axis=1)):  # until the first error
     same = decoded_token[row, : error + 1] == token[row, : error + 1]
     assert same.all()
-  assert LONG > 10**4
+  assert MAX_TEACHER_FORCED > 10**4

@@ -1,11 +1,12 @@
-"""The training step at the papers' shape in PyTorch is compared with ours.
+"""Training steps in PyTorch, which the benchmark compares with ours.
 
-It is written from PyTorch's documentation alone. `stock` is built like the
-released ABC program: torch.nn's decoder layers, the sequence axis first, masks
-of floats as arguments. `fast` uses PyTorch's fastest operations: the batch axis
-first, one product for query, key and value, scaled_dot_product_attention, a
-fused Adam, and dropout where our model has it (torch.nn's layers drop attention
-weights and the MLP's hidden activations too).
+The model is written after PyTorch's documentation, in two forms. `stock` is
+built like the released ABC program: torch.nn's decoder layers, the sequence
+axis first, and float masks as arguments. `fast` uses PyTorch's fastest
+operations: the batch axis first, one product for query, key and value,
+scaled_dot_product_attention and a fused Adam. It has dropout only where our
+model has it, while torch.nn's layers also drop attention weights and the MLP's
+hidden activations.
 
 PyTorch is an optional extra, so it is imported inside the functions.
 """
@@ -21,14 +22,14 @@ from lengthgen_jax.training.optimizer import TrainConfig
 
 # Roughly the bytes that a step of 512 examples needs.
 MEMORY = {"stock": 10 << 30, "fast": 5 << 30}
-LONGEST = 512  # most positions of a sequence
+MAX_LENGTH = 512  # positions of a sequence
 
 
-def stock(shape: ModelConfig) -> tuple[Any, Callable]:
+def stock(config: ModelConfig) -> tuple[Any, Callable]:
   """Builds the model of torch.nn's decoder layers.
 
   Args:
-    shape: sizes of the model.
+    config: The hyper-parameters of the model.
 
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [S, B] and
@@ -38,11 +39,11 @@ def stock(shape: ModelConfig) -> tuple[Any, Callable]:
   from torch import nn
 
   layer = nn.TransformerDecoderLayer(
-    shape.emb_dim, shape.num_heads, shape.mlp_dim, shape.dropout_rate
+    config.emb_dim, config.num_heads, config.mlp_dim, config.dropout_rate
   )
-  decoder = nn.TransformerDecoder(layer, shape.num_decoder_layers)
-  shared, embed = embedding(shape)
-  logits = nn.Linear(shape.emb_dim, shape.vocab_size)
+  decoder = nn.TransformerDecoder(layer, config.num_decoder_layers)
+  shared, embed = embedding(config)
+  logits = nn.Linear(config.emb_dim, config.vocab_size)
 
   def forward(source, inputs):
     rows, keys = len(inputs), len(source)
@@ -56,11 +57,11 @@ def stock(shape: ModelConfig) -> tuple[Any, Callable]:
   return nn.ModuleList([*shared, decoder, logits]), forward
 
 
-def fast(shape: ModelConfig) -> tuple[Any, Callable]:
+def fast(config: ModelConfig) -> tuple[Any, Callable]:
   """Builds the model of PyTorch's fastest operations.
 
   Args:
-    shape: sizes of the model.
+    config: The hyper-parameters of the model.
 
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [B, S] and
@@ -68,9 +69,9 @@ def fast(shape: ModelConfig) -> tuple[Any, Callable]:
   """
   from torch import nn
 
-  shared, embed = embedding(shape)
-  blocks = [block(shape) for _ in range(shape.num_decoder_layers)]
-  logits = nn.Linear(shape.emb_dim, shape.vocab_size)
+  shared, embed = embedding(config)
+  blocks = [block(config) for _ in range(config.num_decoder_layers)]
+  logits = nn.Linear(config.emb_dim, config.vocab_size)
 
   def forward(source, inputs):
     memory, x = embed(source), embed(inputs)
@@ -82,11 +83,11 @@ def fast(shape: ModelConfig) -> tuple[Any, Callable]:
   return nn.ModuleList([*shared, *layers, logits]), forward
 
 
-def embedding(shape: ModelConfig) -> tuple[list, Callable]:
+def embedding(config: ModelConfig) -> tuple[list, Callable]:
   """Builds the token embedding with sinusoidal positions and dropout.
 
   Args:
-    shape: sizes of the model.
+    config: The hyper-parameters of the model.
 
   Returns:
     The modules, and a function of tokens [B, L] that returns vectors
@@ -95,21 +96,20 @@ def embedding(shape: ModelConfig) -> tuple[list, Callable]:
   import torch
   from torch import nn
 
-  table = nn.Embedding(shape.vocab_size, shape.emb_dim)
-  dropout = nn.Dropout(shape.dropout_rate)
-  rate = torch.arange(0, shape.emb_dim, 2) / shape.emb_dim
-  angle = torch.arange(LONGEST)[:, None] * 10000.0**-rate
+  table = nn.Embedding(config.vocab_size, config.emb_dim)
+  dropout = nn.Dropout(config.dropout_rate)
+  rate = torch.arange(0, config.emb_dim, 2) / config.emb_dim
+  angle = torch.arange(MAX_LENGTH)[:, None] * 10000.0**-rate
   waves = torch.cat([angle.sin(), angle.cos()], -1)
-  embed = lambda tokens: dropout(table(tokens) + waves[: tokens.shape[1]])
+  embed = lambda tokens: dropout(table(tokens) + waves[: tokens.config[1]])
   return [table, dropout], embed
 
 
-def block(shape: ModelConfig) -> tuple[list, Callable]:
-  """Builds a decoder block of self-attention, cross-attention and MLP, with
-  layer norm after each residual sum.
+def block(config: ModelConfig) -> tuple[list, Callable]:
+  """Builds a post-norm decoder block: self-attention, cross-attention and MLP.
 
   Args:
-    shape: sizes of the model.
+    config: The hyper-parameters of the model.
 
   Returns:
     The modules, and a function of decoder states [B, T, D] and source vectors
@@ -118,18 +118,23 @@ def block(shape: ModelConfig) -> tuple[list, Callable]:
   from torch import nn
   from torch.nn import functional
 
-  size, hidden = shape.emb_dim, shape.mlp_dim
-  self_qkv, self_out = nn.Linear(size, 3 * size), nn.Linear(size, size)
-  query, cross_kv = nn.Linear(size, size), nn.Linear(size, 2 * size)
-  cross_out = nn.Linear(size, size)
-  wi, wo = nn.Linear(size, hidden), nn.Linear(hidden, size)
-  norms = [nn.LayerNorm(size) for _ in range(3)]
-  dropout = nn.Dropout(shape.dropout_rate)
+  emb_dim, mlp_dim = config.emb_dim, config.mlp_dim
+  self_qkv, self_out = (
+    nn.Linear(emb_dim, 3 * emb_dim),
+    nn.Linear(emb_dim, emb_dim),
+  )
+  query, cross_kv = nn.Linear(emb_dim, emb_dim), nn.Linear(emb_dim, 2 * emb_dim)
+  cross_out = nn.Linear(emb_dim, emb_dim)
+  wi, wo = nn.Linear(emb_dim, mlp_dim), nn.Linear(mlp_dim, emb_dim)
+  norms = [nn.LayerNorm(emb_dim) for _ in range(3)]
+  dropout = nn.Dropout(config.dropout_rate)
 
   def attend(query, key, value, causal):
-    split = lambda x: x.unflatten(-1, (shape.num_heads, -1)).transpose(1, 2)
+    heads_first = lambda x: x.unflatten(-1, (config.num_heads, -1)).transpose(
+      1, 2
+    )
     out = functional.scaled_dot_product_attention(
-      *map(split, (query, key, value)), is_causal=causal
+      *map(heads_first, (query, key, value)), is_causal=causal
     )
     return out.transpose(1, 2).flatten(2)
 
@@ -158,7 +163,7 @@ MODELS = {"stock": stock, "fast": fast}
 
 def make_step(
   kind: str,
-  shape: ModelConfig,
+  config: ModelConfig,
   train: TrainConfig,
   batch: Sequence[np.ndarray],
   threads: int,
@@ -167,7 +172,7 @@ def make_step(
 
   Args:
     kind: key of MODELS.
-    shape: sizes of the model.
+    config: The hyper-parameters of the model.
     train: its learning_rate, adam_b1, adam_b2 and adam_eps are used.
     batch: source, inputs and target [B, L], integers.
     threads: number of CPU threads that PyTorch may use.
@@ -179,7 +184,7 @@ def make_step(
   from torch.nn import functional
 
   torch.manual_seed(0)
-  modules, forward = MODELS[kind](shape)
+  modules, forward = MODELS[kind](config)
   optimizer = torch.optim.Adam(
     modules.parameters(),
     train.learning_rate,

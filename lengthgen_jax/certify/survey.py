@@ -361,20 +361,21 @@ class SequenceSurvey(Survey[int]):
   ) -> np.ndarray:
     """Returns random digits [count, operands, W].
 
-    A third of the inputs is uniform, a third is near the base's ends, and a
-    third has long carries.
+    A third of the inputs has uniform digits, a third only the digits 0 and
+    base - 1, and a third has pairs of digits whose sum is mostly base - 1, so
+    that carries run far.
     """
     task = self.transducer.task
     shape = (count, task.operands, size)
-    items = rng.integers(0, task.base, shape)
-    ends = (task.base - rng.integers(0, 2, shape)) % task.base
+    uniform = rng.integers(0, task.base, shape)
+    extreme = (task.base - rng.integers(0, 2, shape)) % task.base
     kind = rng.integers(0, 3, (count, 1, 1))
-    carries = np.concatenate(
-      [items[:, :1], (task.base - 1 - items[:, :1])], axis=1
+    carrying = np.concatenate(
+      [uniform[:, :1], (task.base - 1 - uniform[:, :1])], axis=1
     )[:, : task.operands]
-    flip = rng.random(shape) < 0.1
-    carries = np.where(flip, items, carries)
-    items = np.choose(kind, [items, ends, carries])
+    is_uniform = rng.random(shape) < 0.1
+    carrying = np.where(is_uniform, uniform, carrying)
+    items = np.choose(kind, [uniform, extreme, carrying])
     items[:, :, self.experiment.nonzero_places(size) :] = 0
     for operand in self.transducer.shared:
       items[:, operand, 1:] = 0

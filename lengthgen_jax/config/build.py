@@ -1,4 +1,4 @@
-"""This module builds an experiment and its scaffold from a config."""
+"""Builds an experiment and its scaffold from a config, which is validated."""
 
 import itertools
 
@@ -30,10 +30,10 @@ def build(config: ConfigDict) -> Experiment:
   _check_heads(config)
   tasks = _tasks(config)
   main, kind = tasks[0], config.model.kind
-  _check_places(config, main)
+  _check_positions(config, main)
   lengths, widths = _lengths(config, main), _widths(config, main)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
-  sets = tuple(
+  datasets = tuple(
     dataset.Dataset(
       task, kind, lengths, widths, config.data.numbers, size, config.data.seed
     )
@@ -41,9 +41,9 @@ def build(config: ConfigDict) -> Experiment:
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  held_out = mixing.bucket_parts(lengths, config.train.validation_samples)
+  validation = mixing.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
-    data=sets,
+    data=datasets,
     kind=kind,
     model=MODELS[kind](_model_config(config, main), heads),
     bias=_bias_config(config),
@@ -54,7 +54,7 @@ def build(config: ConfigDict) -> Experiment:
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(mixing.Share(head, 1.0, held_out) for head in heads),
+    validation=tuple(mixing.Share(head, 1.0, validation) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
@@ -105,11 +105,11 @@ def _tasks(config: ConfigDict) -> list[Task]:
 def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets."""
   section, longest = config.data, task.units(config.data.train_length)
-  short = section.short_longest or longest
+  short_longest = section.short_longest or longest
   check(
-    section.shortest <= short <= longest,
+    section.shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
-    f" {section.shortest}, {short}, {longest}",
+    f" {section.shortest}, {short_longest}, {longest}",
   )
   buckets = tuple(section.buckets) or (longest,)
   check(
@@ -124,7 +124,7 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     f"{section.shortest} to data.train_length={longest}",
   )
   lengths = dataset.Lengths(
-    section.shortest, short, longest, section.short_share, buckets
+    section.shortest, short_longest, longest, section.short_share, buckets
   )
   for bucket, upper in enumerate(buckets):
     lower = lengths.bucket_range(bucket)[0]
@@ -136,29 +136,30 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
 
 
 def _widths(config: ConfigDict, task: Task) -> tuple:
-  """Returns what operands are padded to, in turn; () where nothing is
-  padded."""
+  """Returns the widths that operands are padded to in training, which batches
+  take in turn; () if the task is not padded."""
   section = config.data
   if task.axes > 1:
-    return _grids(section, task)
+    return _grid_sizes(section, task)
   if task.ragged:
-    for name, wanted in (
+    for name, required in (
       ("width", "natural"),
       ("widths", ()),
       ("numbers", "lengths"),
     ):
       check(
-        section[name] == wanted,
+        section[name] == required,
         f"data.{name}={section[name]!r}: {task.name} is not padded: choose"
-        f" {wanted!r}",
+        f" {required!r}",
       )
     return ()
   longest = task.units(section.train_length)
   if section.width == "fixed":
     widths = (task.units(section.fixed_width - 1) + 1,)
   else:
-    # Trained at W = 8 alone with T = 3, some seeds learn that `&` comes at row
-    # 2 mod 3 and fail at W = 22: every phase of the last row must be seen.
+    # With a cyclic period T, the last row must occur in training at every phase
+    # mod T. Of models trained at width 8 alone with T = 3, some learn that the
+    # end token `&` comes at a row 2 mod 3, and fail at width 22.
     phases = range(max(config.positions.cyclic_period, 1))
     widths = tuple(section.widths) or tuple(
       task.natural_width(longest) + phase for phase in phases
@@ -179,16 +180,25 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
   return widths
 
 
-def _grids(section, task: Task) -> tuple:
-  """Returns the sizes of the grids of training, in turn."""
-  wanted_values = {"width": "natural", "numbers": "lengths", "short_longest": 0}
-  for name, wanted in wanted_values.items():
-    reason = f"data.{name}={section[name]!r}: {task.name} fills its widths"
-    check(section[name] == wanted, f"{reason}; choose {wanted!r}")
-  last = section.train_length
-  widths = sorted(section.widths) or [*range(section.shortest, last + 1)]
-  reason = f"data.widths: {widths[-1]} is not data.train_length={last}"
-  check(widths[-1] == last, reason)
+def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
+  """Returns the sizes of the grids, which training batches take in turn."""
+  required_values = {
+    "width": "natural",
+    "numbers": "lengths",
+    "short_longest": 0,
+  }
+  for name, required in required_values.items():
+    check(
+      section[name] == required,
+      f"data.{name}={section[name]!r}: {task.name} fills its widths; choose"
+      f" {required!r}",
+    )
+  longest = section.train_length
+  widths = sorted(section.widths) or [*range(section.shortest, longest + 1)]
+  check(
+    widths[-1] == longest,
+    f"data.widths: {widths[-1]} is not data.train_length={longest}",
+  )
   return task.training_widths(tuple(widths))
 
 
@@ -209,7 +219,7 @@ def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
 
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
-  """Returns how the scaffold enters the scores."""
+  """Returns how the scaffold is added to the attention scores."""
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(
@@ -222,8 +232,7 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
 def _check_size(
   config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
 ) -> None:
-  """Raises UsageError if there are too few examples for the tasks or the
-  buckets."""
+  """Raises UsageError if a task or a bucket would get no examples."""
   size, batch = config.data.size, config.train.batch_size
   check(
     size == 0 or min(sizes) >= batch,
@@ -242,7 +251,7 @@ def _check_size(
     )
 
 
-def _check_tests(experiment: Experiment, section) -> None:
+def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
   """Raises UsageError if a length or a test set cannot be tested."""
   task, fields = experiment.task, {section.frontier or 1: "frontier"}
   fields |= dict.fromkeys(section.lengths, "lengths")
@@ -260,7 +269,7 @@ def _check_tests(experiment: Experiment, section) -> None:
 
 
 def _check_seeds(config: ConfigDict) -> None:
-  """Raises UsageError if a seed is named twice, or the mesh has other axes."""
+  """Raises UsageError if a seed occurs twice, or the mesh has not two axes."""
   check(
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",
@@ -286,23 +295,24 @@ def _check_initial(config: ConfigDict) -> None:
       f"initial.noise={initial.noise}: initial.kind='random' is noise already",
     )
     return
-  what = f"initial.kind={initial.kind!r}"
+  kind = f"initial.kind={initial.kind!r}"
   check(
     config.bias.kind == "none",
-    f"bias.kind={config.bias.kind!r}: {what} sees everything; choose 'none'",
+    f"bias.kind={config.bias.kind!r}: {kind} sees everything; choose 'none'",
   )
   check(
     train.restarts == 0,
-    f"train.restarts={train.restarts}: {what} is one start; choose 0",
+    f"train.restarts={train.restarts}: {kind} is one start; choose 0",
   )
 
 
 def _check_eval(config: ConfigDict) -> None:
-  """Raises UsageError if test sets, checkpoint or samples are not valid."""
-  valid = TASKS[config.task].test_sets
-  check(valid, f"task={config.task!r} names no test set: give it one")
+  """Raises UsageError if eval.test_sets, eval.checkpoint or eval.samples are
+  not valid."""
+  test_sets = TASKS[config.task].test_sets
+  check(test_sets, f"task={config.task!r} has no test set: its class needs one")
   for name in config.eval.test_sets:
-    check_choice("eval.test_sets", name, valid)
+    check_choice("eval.test_sets", name, test_sets)
   checkpoint = str(config.eval.checkpoint)
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),
@@ -316,15 +326,15 @@ def _check_eval(config: ConfigDict) -> None:
   )
 
 
-def _check_places(config: ConfigDict, task: Task) -> None:
-  """Raises UsageError if positions or bias need what the model or task
-  lacks."""
+def _check_positions(config: ConfigDict, task: Task) -> None:
+  """Raises UsageError if the positions need numbers that the task lacks, or
+  the bias an encoder that the model lacks."""
   kind = config.positions.kind
-  digits = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  other_kinds = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
-    task.of_digits or kind in digits,
+    task.of_digits or kind in other_kinds,
     f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
-    f" has none: choose one of {', '.join(digits)}",
+    f" has none: choose one of {', '.join(other_kinds)}",
   )
   decoder_only = config.model.kind == "decoder_only"
   check(
@@ -334,7 +344,7 @@ def _check_places(config: ConfigDict, task: Task) -> None:
 
 
 def _check_heads(config: ConfigDict) -> None:
-  """Raises UsageError if the heads do not divide the model's features."""
+  """Raises UsageError if the number of heads does not fit emb_dim."""
   model, positions = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,

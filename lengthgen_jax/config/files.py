@@ -1,7 +1,8 @@
-"""This module reads config files: presets, and the configs of workdirs.
+"""This module reads config files: files of presets, and the saved config.json
+of a workdir.
 
-It is a config file too: `--config=files.py:W/config.json` is what main fills in
-when --config is left out.
+It is itself a config file, whose presets are paths of saved configs. If
+--config is left out, main sets it to this file with W/config.json as preset.
 """
 
 import hashlib
@@ -24,7 +25,8 @@ from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.registry import run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 
-# Sections that may change between training a workdir and reading it again.
+# Sections and fields that may differ from those of the training when a trained
+# workdir is used.
 CHANGEABLE = (
   "eval",
   "certify",
@@ -34,8 +36,9 @@ CHANGEABLE = (
   "mesh",
   "registered_by",
 )
-# Fields and sections beside these that do not change the method of a run.
-UNNAMED = (
+# Sections and fields whose overrides are not part of the name of a run's method
+# in results, because they do not change the method.
+NOT_IN_METHOD = (
   *CHANGEABLE,
   "seeds",
   "checkpoint",
@@ -44,8 +47,8 @@ UNNAMED = (
   "train.chunk",
   "train.seed_axis",
 )
-# Fields that name a registered thing.
-REGISTERED = {
+# The registry of each field whose value is a registered name.
+REGISTRIES = {
   "task": TASKS,
   "positions.kind": POSITIONS,
   "temperature.kind": TEMPERATURES,
@@ -71,42 +74,42 @@ def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
 
 
 def check_overrides(spec: str, names: list[str]) -> None:
-  """Checks that the command line changes fields that there are.
-
-  Whatever a config file raises about its preset passes through.
+  """Checks that all config fields set on the command line exist.
 
   Args:
-    spec: the config, FILE[:PRESET].
-    names: of the fields that are changed, like "train.steps".
+    spec: FILE[:PRESET], the config whose fields are set.
+    names: full names of the fields that are set, like "train.steps".
 
   Raises:
-    UsageError: a field is not there; the message says which ones are.
+    UsageError: a field does not exist; the message lists those of its section.
+    Exception: whatever the config file raises if its preset is wrong.
   """
   config = load_config(spec)
   for name in names:
-    node, node_name = config, "config"
+    value, path = config, "config"
     for part in name.split("."):
-      fields = list(node) if isinstance(node, ConfigDict) else []
+      fields = list(value) if isinstance(value, ConfigDict) else []
       check(
         part in fields,
-        f"--config.{name}: no field {part!r}; {node_name} has"
+        f"--config.{name}: no field {part!r}; {path} has"
         f" {', '.join(fields) or 'no fields of its own'}",
       )
-      node, node_name = node[part], f"{node_name}.{part}"
+      value, path = value[part], f"{path}.{part}"
 
 
 def name_overrides(config: ConfigDict, spec: str) -> None:
-  """Puts what the command line changed, and who registered what, into a config.
+  """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
-  By `overrides`, results tell a run from others of its preset.
+  `overrides` lists the fields that differ from the preset; with them the method
+  of a run is told from other runs of its preset in results. `registered_by` is
+  that of `registering_files`.
 
   Args:
-    config: as it was parsed; its fields `overrides` and `registered_by` are
-      filled in.
-    spec: the config that it began as, FILE[:PRESET].
+    config: the config after the command line was parsed.
+    spec: FILE[:PRESET], the config before that.
 
   Raises:
-    UsageError: a field was set that changes nothing.
+    UsageError: a field was set that has no effect with the other fields.
   """
   preset = dict(leaves(load_config(spec)))
   overrides = dict(text.split("=", 1) for text in config.overrides)
@@ -114,7 +117,10 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
     if value == preset[field]:
       continue
     check_matters(config, field)
-    if field not in UNNAMED and field.partition(".")[0] not in UNNAMED:
+    if (
+      field not in NOT_IN_METHOD
+      and field.partition(".")[0] not in NOT_IN_METHOD
+    ):
       overrides[field] = str(value).replace(" ", "")
   config.overrides = tuple(
     f"{name}={overrides[name]}" for name in sorted(overrides)
@@ -124,17 +130,20 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
 
 def registering_files() -> tuple[str, ...]:
   """Returns the files outside of the package that registered something."""
-  registries = [*REGISTERED.values(), *HINTS.values()]
-  files = {file for known in registries for file in known.origins.values()}
+  registries = [*REGISTRIES.values(), *HINTS.values()]
+  files = {
+    file for registry in registries for file in registry.origins.values()
+  }
   return tuple(sorted(files))
 
 
 def get_config(path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config at `path`, with defaults for fields that its version
-  lacked.
+  """Returns the config that was saved at `path`.
+
+  Fields that it lacks, because an older version saved it, get their defaults.
 
   Raises:
-    UsageError: it has fields that this version lacks, or is no config.
+    UsageError: the file is no config, or has fields that this version lacks.
   """
   with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
@@ -155,28 +164,32 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 
 def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
-  """Registers again what a saved config was made with.
+  """Runs the files of users that registered the names in a saved config.
+
+  They are not run if all the names are registered already.
 
   Raises:
-    UsageError: it cannot be, and is not registered now.
+    UsageError: a name is not registered, and its file is missing or does not
+      register it.
   """
   fields = dict(leaves(saved))
-  kinds = [
-    (name, fields.get(name), known) for name, known in REGISTERED.items()
+  names = [
+    (field, fields.get(field), registry)
+    for field, registry in REGISTRIES.items()
   ]
   hints = HINTS.get(str(saved.get("task")), {})
-  kinds += [("hints", hint, hints) for hint in saved.get("hints", ())]
-  files = [file for file in saved.get("registered_by", ())]
+  names += [("hints", hint, hints) for hint in saved.get("hints", ())]
+  files = list(saved.get("registered_by", ()))
   for file in files:
-    is_known = all(
-      kind in known for _, kind, known in kinds if kind is not None
+    are_registered = all(
+      name in registry for _, name, registry in names if name is not None
     )
-    if pathlib.Path(file).is_file() and not is_known:
+    if pathlib.Path(file).is_file() and not are_registered:
       run_file(file, f"{path}: what it was trained with is registered by")
-  for name, kind, known in kinds:
+  for field, name, registry in names:
     check(
-      kind is None or kind in known or not files,
-      f"{path}: {name}={kind!r} is not registered; it was by"
+      name is None or name in registry or not files,
+      f"{path}: {field}={name!r} is not registered; it was by"
       f" {', '.join(files)}, which is not there: name the file that registers"
       " it by --config=FILE",
     )
@@ -189,26 +202,26 @@ def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """Describes every field that differs, except fields of CHANGEABLE."""
-  ours, theirs = (
+  """Describes each field in which two configs differ, except CHANGEABLE."""
+  fields, saved_fields = (
     dict(leaves(json.loads(version.to_json_best_effort())))
     for version in (config, saved)
   )
   return [
-    f"{name}={ours.get(name)!r} but {theirs.get(name)!r} there"
-    for name in ours | theirs
+    f"{name}={fields.get(name)!r} but {saved_fields.get(name)!r} there"
+    for name in fields | saved_fields
     if name.partition(".")[0] not in CHANGEABLE
-    and ours.get(name) != theirs.get(name)
+    and fields.get(name) != saved_fields.get(name)
   ]
 
 
 def config_hash(config: ConfigDict) -> str:
-  """Returns eight hex digits that hash everything but the evaluation fields."""
+  """Returns a hash of a config without CHANGEABLE, as eight hex digits."""
   fields = json.loads(config.to_json_best_effort())
   fields = {
     name: value for name, value in fields.items() if name not in CHANGEABLE
   }
-  # A pipeline's file is in its workdir, whose name must not matter.
+  # The bias file of --mode=abc is in the workdir, whose path must not matter.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]

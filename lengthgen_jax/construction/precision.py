@@ -1,5 +1,5 @@
-"""How many bits Theorem 5.1 takes: the longest lists that its construction
-sorts with numbers of so many significant bits."""
+"""Measures how long lists the construction of Theorem 5.1 sorts if all its
+numbers are rounded to a few significant bits."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,56 +15,68 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
-LEAVE = Block.leave.__name__  # returns the residual stream
+RESIDUAL_METHOD = Block.add_to_residual.__name__
 
 
 def longest_lists(
-  experiment: Experiment, precisions: Sequence[int], most: int
+  experiment: Experiment, precisions: Sequence[int], max_length: int
 ) -> list[dict]:
-  """Returns the longest list for every way to tell copies and every precision.
+  """Returns the longest lists that the construction sorts at each precision.
 
   Args:
-    experiment: one that the construction fits.
-    precisions: significant bits of parameters and activations.
-    most: longest list to try, unless the model's own numbers hold less.
+    experiment: one whose model the construction fits.
+    precisions: numbers of significant bits, of parameters and activations.
+    max_length: the length of the longest list to try; a shorter one is tried if
+      the dtype of the model does not suffice for it without rounding.
 
   Returns:
-    Dictionaries of "copies", "bits", "longest" and "tried".
+    Rows {"copies", "bits", "longest", "tried"}: the variant of the construction
+    (see weights.COPIES), the precision, the greatest length that it sorts, and
+    the greatest length that was tried.
   """
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
-    tried = min(most, weights.most_items(dtype, copies))
+    tried = min(max_length, weights.max_items(dtype, copies))
     for bits in precisions:
-      last = longest(partial(sorts, experiment, copies, bits), tried)
-      row = {"copies": copies, "bits": bits, "longest": last, "tried": tried}
+      is_sorted = partial(sorts, experiment, copies, bits)
+      length = longest(is_sorted, tried)
+      row = {"copies": copies, "bits": bits, "longest": length, "tried": tried}
       rows.append(row)
   return rows
 
 
-def longest(holds: Callable[[int], bool], most: int) -> int:
-  """Returns the last n up to `most` before holds(n) fails, 0 if it never holds.
+def longest(is_sorted: Callable[[int], bool], max_length: int) -> int:
+  """Returns the greatest length before the first one that is not sorted.
 
-  Two numbers an octave are tried, then bisection. Numbers beyond may hold
-  again, where roundings happen to help.
+  Powers of the square root of 2 are tried until one fails, then bisection finds
+  the first failure. A greater length may be sorted again, if errors of rounding
+  happen to cancel.
+
+  Args:
+    is_sorted: returns whether lists of a length are sorted.
+    max_length: the greatest length to try.
+
+  Returns:
+    A length from 0 (no list is sorted) to `max_length`.
   """
-  octaves = np.arange(0, np.log2(most) + 0.5, 0.5)
-  good, bad = 0, most + 1
-  for n in sorted({*np.rint(2**octaves).astype(int).tolist(), most}):
-    if n <= most and not holds(n):
+  exponents = np.arange(0, np.log2(max_length) + 0.5, 0.5)
+  good, bad = 0, max_length + 1
+  for n in sorted({*np.rint(2**exponents).astype(int).tolist(), max_length}):
+    if n <= max_length and not is_sorted(n):
       bad = n
       break
-    good = min(n, most)
+    good = min(n, max_length)
   while bad - good > 1:
     middle = (good + bad) // 2
-    good, bad = (middle, bad) if holds(middle) else (good, middle)
+    good, bad = (middle, bad) if is_sorted(middle) else (good, middle)
   return good
 
 
 def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   """Returns whether the construction sorts the hardest lists of a length.
 
-  It is the construction for lists of up to `length` items, with numbers of so
-  many significant bits.
+  The construction is the one for lists of up to `length` items, with numbers of
+  `bits` significant bits.
   """
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
@@ -81,28 +93,30 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
 def hardest(alphabet: int, length: int) -> list[list[int]]:
   """Returns the lists of a length that are hardest to sort.
 
-  These are lists of 1 and 2 with few to many copies of 1; and lists with every
-  value once and copies of the next one.
+  These are lists of 1 and 2 with few to many copies of 1; and, for every value,
+  the list of it once and then copies of the next value.
   """
-  place = np.arange(length)
+  index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
-  pairs = [(place >= count) + 1 for count in counts]
-  steps = [(place >= 1) + value for value in range(1, alphabet)]
-  return [items.tolist() for items in (*pairs, *steps)]
+  ones_and_twos = [(index >= count) + 1 for count in counts]
+  one_smaller = [(index >= 1) + value for value in range(1, alphabet)]
+  return [items.tolist() for items in (*ones_and_twos, *one_smaller)]
 
 
 @partial(jax.jit, static_argnums=0)
 def _exact_match(
   experiment: Experiment, params: dict, batch: packing.Batch, bits: jax.Array
 ) -> jax.Array:
-  """Returns the exact match [B] with rounded parameters and activations."""
+  """Returns exact match [B] with parameters and activations rounded."""
 
   def intercept(method, args, kwargs, context):
-    if isinstance(context.module, LAYERS) and context.method_name == "__call__":
+    module, name = context.module, context.method_name
+    is_layer = isinstance(module, LAYERS) and name == "__call__"
+    is_residual = isinstance(module, Block) and name == RESIDUAL_METHOD
+    if is_layer:
       args = tuple(rounded(x, bits) for x in args)
-    elif not isinstance(context.module, Block) or context.method_name != LEAVE:
-      return method(*args, **kwargs)
-    return rounded(method(*args, **kwargs), bits)
+    out = method(*args, **kwargs)
+    return rounded(out, bits) if is_layer or is_residual else out
 
   params = jax.tree.map(lambda x: rounded(x, bits), params)
   with nn.intercept_methods(intercept):
@@ -110,7 +124,8 @@ def _exact_match(
 
 
 def rounded(x: jax.Array, bits: jax.Array | int) -> jax.Array:
-  """Rounds floating-point numbers to so many significant bits; others stay."""
+  """Rounds floating-point arrays to some significant bits; returns integers as
+  they are."""
   if not jnp.issubdtype(x.dtype, jnp.floating):  # tokens
     return x
   fraction, exponent = jnp.frexp(x)  # 0.5 <= |fraction| < 1

@@ -265,8 +265,8 @@ def check_shape(experiment: Experiment) -> Sort:
   return task
 
 
-def most_items(dtype: str, copies: str) -> int:
-  """Returns the most items that numbers of a type can sort."""
+def max_items(dtype: str, copies: str) -> int:
+  """Returns the length of the longest list that numbers of a dtype can sort."""
   bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
   return min(int(2**bits + 2) // 4, 2896) if copies == "share" else 1 << 20
 
@@ -281,7 +281,7 @@ def check_precision(
   """
   # Accelerators round the factors of a product unless its precision is highest.
   dtype = config.dtype if config.precision == "highest" else "bfloat16"
-  most, size = most_items(dtype, copies), int(1 / jnp.finfo(dtype).eps)
+  most, size = max_items(dtype, copies), int(1 / jnp.finfo(dtype).eps)
   check(
     alphabet <= size,
     f"sort.alphabet={alphabet}: scores of {dtype} tell at most"

@@ -1,4 +1,8 @@
-"""Measures of a model on a test, as result rows without their conditions."""
+"""Measures of a model on a test set.
+
+They are returned as result rows without `records.Conditions`, which the caller
+adds: the task, the method, the length and so on.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,55 +16,56 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """Measures exact match, and token accuracy under teacher forcing.
 
   Args:
-    model: only its `batches` and `hits` are used.
-    spec: of the test.
+    model: Only its `batches` and `hits` are used.
+    spec: The test set, its length and number of samples.
 
   Returns:
-    Rows without their conditions.
+    Rows of exact match, of token accuracy, and of accuracy by position.
   """
   token, exact = [], []
   for batch, count in model.batches(spec):
-    right, exact_rows = model.hits(batch)
-    scored = np.asarray(batch.weight) > 0
-    right = np.asarray(right)[scored].reshape(len(scored), -1)
-    token.append(right[:count])
-    exact.append(np.asarray(exact_rows)[:count])
+    token_right, exact_right = model.hits(batch)
+    is_output = np.asarray(batch.weight) > 0
+    token_right = np.asarray(token_right)[is_output].reshape(len(is_output), -1)
+    token.append(token_right[:count])
+    exact.append(np.asarray(exact_right)[:count])
   token, exact = np.concatenate(token), np.concatenate(exact)
   return [
-    counted("em", exact.sum(), len(exact)),
-    counted("token", token.sum(), token.size, teacher_forced=True),
-    by_position(token),
+    success_row("em", exact.sum(), len(exact)),
+    success_row("token", token.sum(), token.size, teacher_forced=True),
+    position_row(token),
   ]
 
 
 def free_running(model: Model, spec: EvalSpec) -> list[dict]:
-  """Measures edit distance and end-blind exact match of decoded outputs.
+  """Measures edit distance and end-blind exact match of greedy decoding.
 
-  Edit distance is per token of the target. End-blind exact match, measured
-  where the task has an end token, is the metric of the released ABC program:
-  outputs are decoded to the length of the target, every end token is deleted,
-  and leading zeros of the number do not count.
+  Nothing is teacher-forced: each token follows the model's own outputs.
+  Edit distance is per token of the target. End-blind exact match is the metric
+  of the released ABC program: outputs are decoded to the length of the target,
+  and end tokens and leading zeros are removed before the two are compared.
 
   Returns:
-    Rows without their conditions.
+    A row of edit distance and, if the task has an end token, one of end-blind
+    exact match.
   """
-  end, pairs = model.experiment.task.end, []
+  end, pairs = model.experiment.task.end, []  # pairs of (output, target)
   for batch, count in model.batches(spec):
-    scored = np.asarray(batch.weight) > 0
-    truth = np.asarray(batch.target)[scored].reshape(len(scored), -1)
-    outputs = model.greedy(batch, stop=None)[:, : truth.shape[1]]
-    pairs += zip(outputs[:count], truth[:count], strict=True)
-  texts = [
+    is_output = np.asarray(batch.weight) > 0
+    targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
+    outputs = model.greedy(batch, stop=None)[:, : targets.shape[1]]
+    pairs += zip(outputs[:count], targets[:count], strict=True)
+  ended_pairs = [
     (until_end(output, end), until_end(target, end)) for output, target in pairs
   ]
-  distance = sum(edit_distance(output, target) for output, target in texts)
-  length = sum(len(target) for _, target in texts)
-  rows = [measured("edit", distance / length, len(pairs))]
+  distance = sum(edit_distance(*pair) for pair in ended_pairs)
+  length = sum(len(target) for _, target in ended_pairs)
+  rows = [value_row("edit", distance / length, len(pairs))]
   if end is not None:
     correct = sum(
-      _number(tokens, end) == _number(target, end) for tokens, target in pairs
+      _digits(output, end) == _digits(target, end) for output, target in pairs
     )
-    rows.append(counted("em_end_blind", correct, len(pairs)))
+    rows.append(success_row("em_end_blind", correct, len(pairs)))
   return rows
 
 
@@ -71,19 +76,20 @@ MEASURES = {"accuracy": accuracy, "free_running": free_running}
 def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   """Measures the longest length up to which a model is right.
 
-  At that length and at every shorter one that was tried the lower bound of
+  At that length and at every shorter one that was tried, the lower bound of
   exact match is at least COMPLETE. Lengths are doubled from the training length
-  on until one fails, then the interval is halved. Where exact match is not
-  monotone, the first failure that was seen counts.
+  on until one fails, then the interval is bisected. If exact match is not
+  monotone, the shortest length that failed counts.
 
   Args:
-    model: as in `accuracy`.
-    spec: its length is the greatest one to try, its samples those per length.
-    rows: rows measured before: exact match of the same samples, or of more of
-      them, is taken from there and not measured again.
+    model: The model.
+    spec: The test set; its length is the greatest one to try, and its samples
+      are those of each length.
+    rows: Earlier rows of the model: exact match on at least as many samples is
+      taken from them instead of being measured again.
 
   Returns:
-    A row without its conditions; the value is a length, 0 if there is none.
+    A row whose value is a length, or 0 if the model is right at none.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])
@@ -95,7 +101,7 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
-    """Returns whether the model is right at a length, and remembers it."""
+    """Returns whether the model is right at a length, and caches its counts."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE
@@ -103,8 +109,8 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   longest = longest_before(
     holds, model.experiment.train_length, spec.length, list(tried)
   )
-  row = measured("frontier", longest, spec.samples)
-  counts = [[n, *map(int, tried[n])] for n in sorted(tried)]
+  row = value_row("frontier", longest, spec.samples)
+  counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
 
 
@@ -114,8 +120,8 @@ COMPLETE = 0.99  # exact match of complete generalization (ABS paper, section 2)
 def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   """Returns (correct, n) of a test.
 
-  The test ends with the first batch after which so many samples are wrong that
-  COMPLETE is out of reach.
+  The test is cut short once so many samples are wrong that the lower bound of
+  exact match cannot reach COMPLETE.
   """
   correct = n = 0
   for batch, count in model.batches(spec):
@@ -127,26 +133,26 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
 
 
 def longest_before(
-  holds: Callable[[int], bool], first: int, bound: int, known: Iterable[int]
+  holds: Callable[[int], bool], first: int, maximum: int, known: Iterable[int]
 ) -> int:
-  """Returns the last length before the first one at which a condition fails.
+  """Returns the length before the first one at which a condition fails.
 
   Args:
-    holds: returns whether the condition holds at a length.
-    first: the length at which the search begins.
-    bound: the greatest length that is tried.
-    known: lengths at which `holds` costs nothing.
+    holds: Returns whether the condition holds at a length.
+    first: The length at which the search begins.
+    maximum: The greatest length that is tried.
+    known: Lengths whose result is cached, so that all of them are used.
 
   Returns:
-    A length, 0 if the condition fails at the least one that was tried.
+    A length; 0 if the condition fails at the shortest one that was tried.
   """
-  results, lengths = {n: holds(n) for n in known}, [min(first, bound)]
-  while lengths[-1] < bound:
-    lengths.append(min(2 * lengths[-1], bound))
+  results, lengths = {n: holds(n) for n in known}, [min(first, maximum)]
+  while lengths[-1] < maximum:
+    lengths.append(min(2 * lengths[-1], maximum))
   for length in lengths:
     if all(results[n] for n in results if n < length):
       results[length] = holds(length)
-  high = min([n for n in results if not results[n]], default=bound + 1)
+  high = min([n for n in results if not results[n]], default=maximum + 1)
   low = max([n for n in results if n < high], default=0)
   while high - low > 1:
     middle = (low + high) // 2
@@ -154,32 +160,33 @@ def longest_before(
   return low
 
 
-def _number(tokens: Iterable[int], end: int) -> list[int]:
-  """Returns a reversed number's digits without end tokens and leading zeros."""
+def _digits(tokens: Iterable[int], end: int) -> list[int]:
+  """Returns a number's digits without end tokens and leading zeros, which
+  come last because the least significant digit is first."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")
 
 
-# Rows of measured values.
+# Result rows.
 
 
-def counted(
+def success_row(
   metric: str, correct: int, n: int, teacher_forced: bool = False
 ) -> dict:
-  """Returns a row of `correct` out of n.
+  """Returns the row of a success rate, `correct` out of n.
 
-  The row has a lower bound unless it is teacher-forced: tokens of one output
-  are no independent samples.
+  It has a lower bound unless it is teacher-forced, because the tokens of one
+  output are not independent samples.
   """
   correct, n = int(correct), int(n)
   bound = None if teacher_forced else lower_bound(correct, n)
-  row = measured(metric, correct / n, n, teacher_forced)
+  row = value_row(metric, correct / n, n, teacher_forced)
   return row | {"correct": correct, "lower_bound": bound}
 
 
-def measured(
+def value_row(
   metric: str, value: float, n: int, teacher_forced: bool = False
 ) -> dict:
-  """Returns a row of a value over n samples that is no rate of success."""
+  """Returns the row of a value over n samples, without a lower bound."""
   return {
     "metric": metric,
     "teacher_forced": teacher_forced,
@@ -190,14 +197,14 @@ def measured(
   }
 
 
-def by_position(token_BxT: np.ndarray) -> dict:
-  """Returns a row of the accuracy at the worst output position and at each.
+def position_row(token_BxT: np.ndarray) -> dict:
+  """Returns the row of accuracy by output position, whose value is the lowest.
 
   Args:
-    token_BxT: whether each output token is right.
+    token_BxT: Whether each output token is right.
   """
   rates = np.asarray(token_BxT).mean(axis=0)
-  row = measured("position", rates.min(), len(token_BxT), True)
+  row = value_row("position", rates.min(), len(token_BxT), True)
   return row | {"by_position": [round(float(x), 6) for x in rates]}
 
 

@@ -1,4 +1,4 @@
-"""A trained model of one seed: what it answers, in tests and to people."""
+"""A trained model of one seed: its answers to test sets and to typed inputs."""
 
 import dataclasses
 import math
@@ -23,23 +23,23 @@ from lengthgen_jax.training.loop import Run
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 from lengthgen_jax.training.train_step import TrainState
 
-# Output rows beyond which outputs are decoded where that keeps few keys, as one
-# teacher-forced pass would not fit memory.
-LONG = 1 << 16
-ANSWER_BATCH = 64  # the most typed inputs that are decoded together
-ANSWER_BYTES = 4 << 30  # that attention to typed inputs may take at once
+# Outputs of more tokens are tested by decoding if its cache needs few keys,
+# because one teacher-forced pass would not fit in memory.
+MAX_TEACHER_FORCED = 1 << 16
+MAX_ANSWER_BATCH = 64  # typed inputs that are decoded together
+MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
 
 
 class EvalSpec(NamedTuple):
   """An EvalSpec is a test set at one length.
 
   Attributes:
-    name: of the test set in result rows.
-    test_set: key in the task's test_sets.
-    arguments: further arguments of the test set's function.
-    length: as people count it.
-    samples: how many there are.
-    seed: of the samples.
+    name: the name of the test set in result rows.
+    test_set: the key of its function in the task's test_sets.
+    arguments: further arguments of that function.
+    length: the length of the inputs, in the unit of the task.
+    samples: the number of samples.
+    seed: the seed of the samples.
     memory_mb: MiB that attention may take at once, 0 for the default.
     count: how many of the samples are tested, None for all.
   """
@@ -126,9 +126,9 @@ class Model:
       yield batch, min(size, count - start)
 
   def pass_size(self, spec: EvalSpec) -> int:
-    """Returns the number of examples per pass.
+    """Returns the number of examples in a batch of a test.
 
-    With so many, attention stays within spec.memory_mb on each device.
+    With that many, attention stays within spec.memory_mb on each device.
 
     Raises:
       UsageError: attention to one example takes more.
@@ -147,13 +147,15 @@ class Model:
   def hits(self, batch: Batch) -> tuple[Array, Array]:
     """Returns right tokens [B, T] and exact match [B] of a batch.
 
-    The batch is of the main task. One teacher-forced pass gives both. Outputs
-    are decoded instead where the scaffold shows the future, since teacher
-    forcing proves nothing there, and where they are so long that their rows
-    would not fit memory together.
+    The batch is one of the main task. One teacher-forced pass gives both. Two
+    kinds of outputs are decoded instead: those of a scaffold that shows future
+    outputs, which teacher forcing would give away, and those so long that one
+    pass would not fit in memory.
     """
-    long = batch.inputs.shape[1] > LONG and self.cache_window(batch)
-    if not self.experiment.bias.allow_leak and not long:
+    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED and self.cache_window(
+      batch
+    )
+    if not self.experiment.bias.allow_leak and not is_long:
       args = self.params, self.scaffold, batch
       return _hits(self.mesh, self.experiment, self.sparse_plan, *args)
     scored = np.asarray(batch.weight) > 0
@@ -177,12 +179,15 @@ class Model:
     """Returns the scaffold by attention site: lines, matrices, or {}."""
     return self.scaffold
 
-  def answers(self, texts: Iterable[str], work: bool = False) -> list[str]:
+  def answers(
+    self, texts: Iterable[str], scratchpad: bool = False
+  ) -> list[str]:
     """Returns one line for each text: the answer, or `error: ...`.
 
-    With `work`, answers show the intermediate steps too.
+    With `scratchpad`, the intermediate results precede an answer, in tasks that
+    write them.
     """
-    return answer_texts(self, list(texts), work)
+    return _answer_texts(self, list(texts), scratchpad)
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
@@ -286,8 +291,11 @@ def _greedy(
 # Answers to people.
 
 
-def answer_texts(model: Model, texts: list[str], work: bool) -> list[str]:
-  """Returns what `Model.answers` does."""
+def _answer_texts(
+  model: Model, texts: list[str], scratchpad: bool
+) -> list[str]:
+  """Returns the answers of `Model.answers`; inputs of one width are decoded
+  together."""
   task = model.experiment.task
   answers = [""] * len(texts)
   by_width: dict[int | tuple[int, ...], list] = {}
@@ -305,7 +313,7 @@ def answer_texts(model: Model, texts: list[str], work: bool) -> list[str]:
       outputs = _decode_parsed(model, parsed, width)
       for i, (_, lengths), ids in zip(index, parsed, outputs, strict=True):
         try:
-          answers[i] = task.render_sized(ids, lengths, work)
+          answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
         except ValueError as error:
           answers[i] = f"error: {error}"
   return answers
@@ -321,14 +329,19 @@ def _answer_width(model: Model, lengths: list[int]) -> int | tuple[int, ...]:
   check(
     _answer_batch_size(model, width),
     f"{max(lengths)} {model.experiment.task.unit} are too many: attention to"
-    f" them would take more than {ANSWER_BYTES >> 30} GiB at once",
+    f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
   )
   model.experiment.check_scaffold(width, model.scaffold)
   return width
 
 
 def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
-  """Returns how many inputs are decoded together: a power of two, or 0."""
+  """Returns how many typed inputs of a width are decoded together.
+
+  It is the largest power of two with which the scores, logits and weights of
+  one layer, in float32, fit in MAX_ANSWER_BYTES, but at most MAX_ANSWER_BATCH;
+  0 if one input does not fit.
+  """
   experiment, task = model.experiment, model.experiment.task
   bound = experiment.bound(width, model.scaffold)
   config = experiment.model.config
@@ -337,8 +350,10 @@ def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
     cells = (cells + task.output_size(bound)) ** 2
   elif config.num_encoder_layers:
     cells = cells**2
-  count = ANSWER_BYTES // (3 * 4 * config.num_heads * cells)
-  return min(1 << count.bit_length() >> 1, ANSWER_BATCH)
+  input_bytes = 3 * 4 * config.num_heads * cells
+  count = MAX_ANSWER_BYTES // input_bytes
+  power_of_two = 1 << count.bit_length() >> 1
+  return min(power_of_two, MAX_ANSWER_BATCH)
 
 
 def _decode_parsed(
@@ -346,8 +361,8 @@ def _decode_parsed(
 ) -> list[list[int]]:
   """Returns the tokens of each output, for parsed inputs of one width.
 
-  Their number is padded to a power of two, which bounds how often decoding is
-  compiled.
+  The batch is padded to a power of two, so that decoding is compiled for few
+  batch sizes.
   """
   experiment, task = model.experiment, model.experiment.task
   size = 1 << (len(parsed) - 1).bit_length()
@@ -390,6 +405,9 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
 
 
 def best(models: list[Model]) -> Model:
-  """Returns the best model by validation, a diverged one if all diverged."""
-  sound = [model for model in models if not model.diverged]
-  return max(sound or models, key=lambda model: model.em)
+  """Returns the model with the best validation exact match.
+
+  Models that diverged count only if all did.
+  """
+  not_diverged = [model for model in models if not model.diverged]
+  return max(not_diverged or models, key=lambda model: model.em)

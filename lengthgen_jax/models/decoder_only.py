@@ -16,12 +16,13 @@ from lengthgen_jax.tasks.packing import Batch
 
 
 class Sites(NamedTuple):
-  """Sites holds the inputs of the attention sites ("self", "cross", "encoder").
+  """The inputs of the attention sites "self", "cross" and "encoder".
 
   Attributes:
-    biases: by site, of all layers: causality and padding are in them, the model
-      adds the bias of its position encoding.
-    sizes: by site, n of the softmax temperature (attention.temperature).
+    biases: By site, the biases of all layers. They mask the future and padding;
+      the model adds the bias of its position encoding to them.
+    sizes: By site, the length n that the softmax temperature depends on
+      (`attention.temperature`); None without a temperature.
   """
 
   biases: dict[str, DenseBias | SparseBias]
@@ -29,11 +30,11 @@ class Sites(NamedTuple):
 
 
 class Memory(NamedTuple):
-  """A Memory is what an encoder leaves for the decoder; empty if there is none.
+  """The encoder's output, as the keys and values of cross-attention.
 
   Attributes:
-    key_values: keys and values by layer, None in a decoder-only model.
-    keys: Coordinates of the keys of cross-attention.
+    key_values: Keys and values by layer; each is None in a decoder-only model.
+    keys: The coordinates of the keys; None in a decoder-only model.
   """
 
   key_values: list
@@ -41,13 +42,15 @@ class Memory(NamedTuple):
 
 
 class DecoderOnly(nn.Module):
-  """A decoder, with an output head for each task (hard parameter sharing).
+  """A decoder-only transformer with an output head for each task.
 
-  Its layers are named as in Flaxformer's T5 decoder.
+  The tasks share all other parameters. Layers are named as in Flaxformer's T5
+  decoder. The encoder-decoder is a subclass.
 
   Attributes:
-    config: shape; its encoder layers are not used.
-    heads: a name for each task.
+    config: The hyper-parameters; num_encoder_layers is not used.
+    heads: The names of the tasks, one for each output head.
+    sites: The attention sites of the model.
   """
 
   config: ModelConfig
@@ -75,16 +78,17 @@ class DecoderOnly(nn.Module):
   ) -> jax.Array:
     """Returns token embeddings with positions, after dropout."""
     x = self.token_embedder(tokens)
-    # Both sides of an encoder-decoder get the same noise.
+    # The noise of positions is the same in the encoder and the decoder.
     position_noise = None if noise is None else noise.fold_in("positions")
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
   def every_token(self, site: str) -> jax.Array:
     """Returns the embeddings [1, period·V, D] of every token at every phase of
-    a cyclic index.
+    the cyclic index.
 
-    Where positions are no more than that, there are no other inputs.
+    They are all inputs that a model can have whose only positions are a cyclic
+    index, or none.
     """
     vocab_size = self.config.vocab_size
     count = vocab_size * (self.config.positions.cyclic_period or 1)
@@ -96,15 +100,14 @@ class DecoderOnly(nn.Module):
   def bias(
     self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
   ) -> DenseBias | SparseBias:
-    """Returns a site's bias with the bias of the position encoding added to
-    it."""
+    """Returns a site's bias plus that of the position encoding."""
     bias = sites.biases[site]
     encoding = self.positions[site]
     if not encoding.additive:
       return bias
-    added = encoding.bias(rows, keys, site == "self")
-    assert added is not None
-    return DenseBias(bias.values + added[None])
+    position_bias = encoding.bias(rows, keys, site == "self")
+    assert position_bias is not None
+    return DenseBias(bias.values + position_bias[None])
 
   def encode(
     self, batch: Batch, sites: Sites, noise: Noise | None = None
@@ -126,17 +129,18 @@ class DecoderOnly(nn.Module):
     """Computes the logits [B, T, V] of one head for the rows of a batch.
 
     Args:
-      batch: inputs, rows and places of the T rows (a Batch, or some rows of
-        one); keys of all rows that there are.
-      memory: from `encode`.
-      sites: biases and sizes of these rows.
-      head: the task whose output layer is applied.
-      noise: rng.Noise of these examples in training, else None.
-      cache: per layer keys and values [B, H, L, K] of self-attention, into
-        which the given rows are written; None means that they are all.
+      batch: The inputs, coordinates and places of T rows, which may be a slice
+        of a whole Batch, and the coordinates of all keys.
+      memory: The result of `encode`.
+      sites: The biases and sizes of the T rows.
+      head: The task whose output head is applied.
+      noise: The random bits of dropout in training; else None.
+      cache: For each layer, keys and values [B, H, L, K] of self-attention, in
+        which those of the T rows are written. None if the T rows are the whole
+        sequence.
 
     Returns:
-      logits, the new cache (None without one), activations.
+      (logits, updated cache or None, activations).
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, at=batch.places)
@@ -148,7 +152,7 @@ class DecoderOnly(nn.Module):
     for n, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
-        self_key_value = layers.write_rows(
+        self_key_value = layers.update_cache(
           cache[n], self_key_value, batch.rows.index[0]
         )
         new_cache.append(self_key_value)
@@ -180,8 +184,7 @@ class DecoderOnly(nn.Module):
 
 
 def empty_cache(config: ModelConfig, batch: int, rows: int) -> list:
-  """Returns keys and values [B, H, rows, K] of every decoder layer, all
-  zero."""
+  """Returns a cache of zeros: keys and values [B, H, rows, K] by layer."""
   shape = (batch, config.num_heads, rows, config.head_dim)
-  empty = jnp.zeros(shape, config.dtype)
-  return [(empty, empty)] * config.num_decoder_layers
+  zeros = jnp.zeros(shape, config.dtype)
+  return [(zeros, zeros)] * config.num_decoder_layers

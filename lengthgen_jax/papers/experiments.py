@@ -40,7 +40,7 @@ class Table(NamedTuple):
     about: a paragraph that says what the paper does and what we do.
     rows: in the order of the paper.
     seeds: of every run on two cores; at the paper's size there is one.
-    along: the numeric config field that a figure is drawn against, "" for none.
+    x_field: the numeric config field on the x axis of a figure, "" for none.
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
       rows are archived too; {} if there is none.
@@ -52,7 +52,7 @@ class Table(NamedTuple):
   about: str
   rows: list[Row]
   seeds: tuple[int, ...] = (0, 1, 2)
-  along: str = ""
+  x_field: str = ""
   figures: tuple[tuple[str, str, str], ...] = ()
   probes: dict[str, Any] = {}
   source: str = "paper"

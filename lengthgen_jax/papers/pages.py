@@ -175,12 +175,12 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   folder, figure_rows = results / "figures", []
   for entry in entries:
     labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
-    if table.along and entry.run in archive:
-      section, _, field = table.along.partition(".")
+    if table.x_field and entry.run in archive:
+      section, _, field = table.x_field.partition(".")
       value = archive[entry.run].head["config"][section][field]
-      labels |= {table.along: value} if value else {}
+      labels |= {table.x_field: value} if value else {}
     figure_rows += [row | labels for row in entry.result_rows]
-  drawn = figures.draw_table(prefix, figure_rows, folder, table.along)
+  drawn = figures.draw_table(prefix, figure_rows, folder, table.x_field)
   for caption, run, path in table.figures:
     file = folder / run / pathlib.Path(path).name
     if file.exists():

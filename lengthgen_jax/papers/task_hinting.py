@@ -1,6 +1,7 @@
 """The tables of the task hinting paper.
 
-Tables are data: the runs that fill them, and published numbers beside ours.
+Each table lists the runs that give its numbers, and the paper's numbers where
+they are known.
 """
 
 from collections.abc import Sequence
@@ -8,40 +9,53 @@ from typing import Any
 
 from lengthgen_jax.papers.experiments import SIZES, Row, Table
 
-CPU = ("cpu",)
+CPU_ONLY = ("cpu",)
 
 
-def sorting(
+def sorting_row(
   model: str,
   preset: str,
   fields: dict[str, Any] | None = None,
   paper: dict[int, float | str] | None = None,
   sizes: tuple[str, ...] = SIZES,
 ) -> Row:
-  """Returns a row of a model of the presets of configs/sorting.py."""
+  """Returns the row of one model that sorts.
+
+  Args:
+    model: the name of the model in tables.
+    preset: its preset in configs/sorting.py.
+    fields: {field: value} of the config fields that differ from the preset.
+    paper: the paper's exact match in %, by length; text where it is no number.
+    sizes: as in Row.
+  """
   config = f"configs/sorting.py:{preset}"
   return Row("sorting", model, config, paper or {}, fields or {}, sizes=sizes)
 
 
-# With twice the steps there are as many on sorting as without a hint.
-TWICE = {"train.steps": 32_000}
-STANDARD = sorting("standard", "none", paper={100: "< 1"})
-TEMPERED = sorting("tempered", "none,tempered")
-SUCCESSOR = sorting("successor hint", "successor")
-LONGER = sorting("successor hint, twice the steps", "successor", TWICE)
+# A hint takes half of the steps: with twice as many in all, a model with a hint
+# has as many on sorting as one without.
+TWICE_THE_STEPS = {"train.steps": 32_000}
+STANDARD = sorting_row("standard", "none", paper={100: "< 1"})
+TEMPERED = sorting_row("tempered", "none,tempered")
+SUCCESSOR = sorting_row("successor hint", "successor")
+LONG_SUCCESSOR = sorting_row(
+  "successor hint, twice the steps", "successor", TWICE_THE_STEPS
+)
 BEST = [
-  sorting("ours: best", "none,best", sizes=CPU),
-  sorting(
-    *("ours: best, twice the steps", "none,best", {"train.steps": 96_000}),
-    sizes=CPU,
+  sorting_row("ours: best", "none,best", sizes=CPU_ONLY),
+  sorting_row(
+    "ours: best, twice the steps",
+    "none,best",
+    {"train.steps": 96_000},
+    sizes=CPU_ONLY,
   ),
 ]
 SORT = [
   STANDARD,
   TEMPERED,
   SUCCESSOR,
-  sorting("successor hint, tempered", "successor,tempered"),
-  sorting(
+  sorting_row("successor hint, tempered", "successor,tempered"),
+  sorting_row(
     "successor hint, repetition data", "successor,repeats", paper={100: 92.6}
   ),
   *BEST,
@@ -49,11 +63,11 @@ SORT = [
 HINTS = [
   STANDARD,
   SUCCESSOR,
-  sorting("count hint", "count"),
-  sorting("fill hint", "fill"),
-  sorting("all three", "all"),
-  sorting("predecessor hint (ours)", "predecessor"),
-  sorting("minimum hint (ours)", "minimum"),
+  sorting_row("count hint", "count"),
+  sorting_row("fill hint", "fill"),
+  sorting_row("all three", "all"),
+  sorting_row("predecessor hint (ours)", "predecessor"),
+  sorting_row("minimum hint (ours)", "minimum"),
 ]
 
 
@@ -61,22 +75,24 @@ def varied(
   rows: Sequence[Row],
   field: str,
   values: Sequence[int | str],
-  usual: int | str,
+  default: int | str,
   sizes: tuple[str, ...] = SIZES,
 ) -> list[Row]:
   """Returns a copy of each row for each value of a config field.
 
+  The value is added to the name of the model.
+
   Args:
-    rows: the rows; the names of their models get the value too.
-    field: full name of the config field.
-    values: the values.
-    usual: the value that the presets have, which needs no override.
+    rows: the rows to copy.
+    field: the full name of the config field.
+    values: the values of the field.
+    default: the value that the presets have, which needs no override.
     sizes: as in Row.
   """
   return [
     row._replace(
       model=f"{row.model}, {field.rpartition('.')[2]}={value}",
-      fields=({field: value} if value != usual else {}) | row.fields,
+      fields=({field: value} if value != default else {}) | row.fields,
       sizes=sizes,
       paper={},
     )
@@ -87,27 +103,35 @@ def varied(
 
 DATA = [
   *varied(
-    *([STANDARD, LONGER, TEMPERED], "data.size"),
-    *((10**4, 10**5, 10**6, 0), 0, CPU),
+    [STANDARD, LONG_SUCCESSOR, TEMPERED],
+    field="data.size",
+    values=(10**4, 10**5, 10**6, 0),
+    default=0,
+    sizes=CPU_ONLY,
   ),
   *varied(
-    *([STANDARD, SUCCESSOR, TEMPERED], "data.size"),
-    *((10**6, 10**7, 160 * 10**6), 160 * 10**6, ("paper",)),
+    [STANDARD, SUCCESSOR, TEMPERED],
+    field="data.size",
+    values=(10**6, 10**7, 160 * 10**6),
+    default=160 * 10**6,
+    sizes=("paper",),
   ),
 ]
 LAYERS = "model.num_decoder_layers"
 DEPTH = [
-  *varied([STANDARD, TEMPERED], LAYERS, (1, 2, 4), 2, CPU),
+  *varied([STANDARD, TEMPERED], LAYERS, (1, 2, 4), 2, CPU_ONLY),
   *varied([STANDARD, TEMPERED], LAYERS, (2, 4, 6, 8, 12), 2, ("paper",)),
 ]
 TEMPERATURE = [
   *SORT[:4],
   *varied(
-    *([STANDARD, SUCCESSOR], "temperature.kind"),
-    *(("log_visible", "one_plus_log", "scalable", "fixed"), "none"),
+    [STANDARD, SUCCESSOR],
+    field="temperature.kind",
+    values=("log_visible", "one_plus_log", "scalable", "fixed"),
+    default="none",
   ),
   *BEST,
-  *(  # the factor a of the temperature is 0.5 and not learned
+  *(  # here the factor a of the temperature is not learned but 0.5
     row._replace(
       model=f"{row.model}, fixed temperature",
       fields={"temperature.kind": "fixed"} | row.fields,
@@ -116,43 +140,52 @@ TEMPERATURE = [
   ),
 ]
 POSITIONS = varied(
-  *([STANDARD], "positions.kind"),
-  *(("none", "sinusoidal", "learned", "rope"), "none"),
+  [STANDARD],
+  field="positions.kind",
+  values=("none", "sinusoidal", "learned", "rope"),
+  default="none",
 )
 REPEATS = [
   STANDARD,
-  sorting("standard, repetition data", "none,repeats"),
+  sorting_row("standard, repetition data", "none,repeats"),
   TEMPERED,
-  sorting("tempered, repetition data", "none,tempered,repeats"),
+  sorting_row("tempered, repetition data", "none,tempered,repeats"),
 ]
 ROBUSTNESS = [REPEATS[1], SORT[4], REPEATS[3]]
-# Why, at this size, a hint is no better than none, as it is in the paper.
-PLACE = [
+# The runs that tell why, at this size, a hint helps less than in the paper.
+HINT_CONTROLS = [
   row._replace(paper={})
   for row in (
     STANDARD,
     SUCCESSOR,
-    sorting("standard, twice the steps", "none", TWICE),
-    LONGER,
-    sorting(
+    sorting_row("standard, twice the steps", "none", TWICE_THE_STEPS),
+    LONG_SUCCESSOR,
+    sorting_row(
       "successor hint of single items, twice the steps",
-      *("successor", TWICE | {"sort.asks_single": True}),
+      "successor",
+      TWICE_THE_STEPS | {"sort.asks_single": True},
     ),
-    sorting(
+    sorting_row(
       "successor hint, a tenth of every batch",
-      *("successor", {"mixing.kind": "weighted", "mixing.weights": (9, 1)}),
+      "successor",
+      {"mixing.kind": "weighted", "mixing.weights": (9, 1)},
     ),
-    *varied([STANDARD, LONGER], "data.size", (10**4, 10**5, 10**6), 0),
+    *varied(
+      [STANDARD, LONG_SUCCESSOR],
+      "data.size",
+      (10**4, 10**5, 10**6),
+      0,
+    ),
   )
 ]
 INCREMENT = "configs/increment.py:"
-CARRY = [
+INCREMENT_ROWS = [
   Row("increment", "standard", f"{INCREMENT}none"),
   Row("increment", "carry hint", f"{INCREMENT}carry"),
   Row("increment", "tempered", f"{INCREMENT}none,tempered"),
   Row("increment", "carry hint, tempered", f"{INCREMENT}carry,tempered"),
   *(
-    Row("increment", model, f"{INCREMENT}none,abc", stage=stage, sizes=CPU)
+    Row("increment", model, f"{INCREMENT}none,abc", stage=stage, sizes=CPU_ONLY)
     for model, stage in (
       ("sinusoids of places", "interpolate"),
       ("calibrated (ours)", "retrain"),
@@ -162,7 +195,7 @@ CARRY = [
 NOISE = {"initial.noise": 0.001}
 TRAINED = {"train.steps": 2000, "train.learning_rate": 1e-4}
 SCRATCH = {"initial.kind": "random", "train.steps": 16_000}
-THEOREM = [
+CONSTRUCTION = [
   *(
     Row("sorting", model, "configs/construction.py:10,100", fields=fields)
     for model, fields in (
@@ -173,15 +206,16 @@ THEOREM = [
       ("from scratch", SCRATCH),
     )
   ),
-  sorting(
+  sorting_row(
     "from scratch, the presets' model",
-    *("none,tempered", {"sort.alphabet": 10}),
+    "none,tempered",
+    {"sort.alphabet": 10},
   ),
 ]
 
-# Probes of the paper's claims about the inside of a model (section 4.2), each
-# against length.
-CLAIMS = {
+# Config fields of the probes that test, at several lengths, what the paper
+# claims of the activations of a model (section 4.2).
+PROBES = {
   "probe.only": (
     "minimum",
     "identity_successor",
@@ -224,7 +258,7 @@ TABLES = {
     " the minimum in layer 0 before MLP, the rest as named.",
     [STANDARD, SUCCESSOR, TEMPERED, BEST[0]],
     figures=PROJECTIONS,
-    probes=CLAIMS,
+    probes=PROBES,
   ),
   "theorem": Table(
     "Theorem 5.1 as a point to start from (task hinting paper, appendix A)",
@@ -232,9 +266,9 @@ TABLES = {
     " on its parameters; trained on, with and without noise, on up to 20 items;"
     " and the same tempered model from random parameters. Does training find"
     " the construction's mechanism, and does it stay there?",
-    THEOREM,
-    probes=CLAIMS,
-    sizes=CPU,
+    CONSTRUCTION,
+    probes=PROBES,
+    sizes=CPU_ONLY,
   ),
   "hints": Table(
     "Sorting: which hint (task hinting paper, figure 3.11)",
@@ -249,21 +283,21 @@ TABLES = {
     " asked only of items that occur once, where sorting has the same next"
     " token, the hint as a tenth of every batch, and finite sets of which the"
     " hint has its own half.",
-    PLACE,
-    sizes=CPU,
+    HINT_CONTROLS,
+    sizes=CPU_ONLY,
   ),
   "data": Table(
     "Sorting: how much data (task hinting paper, figures 3.3 and 3.5)",
     "Sizes of the finite set (0: never the same example again); with a hint,"
     " half of it is the hint's, and on two cores twice the steps.",
     DATA,
-    along="data.size",
+    x_field="data.size",
   ),
   "depth": Table(
     "Sorting: how many layers (task hinting paper, figure 3.3)",
     "The paper: up to a point, more layers help at 50 items, and never at 100.",
     DEPTH,
-    along="model.num_decoder_layers",
+    x_field="model.num_decoder_layers",
   ),
   "temperature": Table(
     "Sorting: which temperature (task hinting paper, section 5.1)",
@@ -291,6 +325,6 @@ TABLES = {
     "Increment (task hinting paper, table 3)",
     "Trained on up to 10 digits. The paper: standard < hint < tempered; its"
     " numbers are lost in the text that we have.",
-    CARRY,
+    INCREMENT_ROWS,
   ),
 }

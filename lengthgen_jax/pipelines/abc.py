@@ -49,7 +49,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       model.params for model in models if model.seed in retraining.seeds
     ]
   loop.train(retraining, initial)
-  practice.run(config, folder)
+  practice.certify_and_practice(config, folder)
   return evaluate.run(config, folder)
 
 

@@ -1,8 +1,10 @@
-"""Rounds of practice train a model on inputs that its certificate found wrong.
+"""Rounds of practice: a model is trained again on inputs on which certification
+found it wrong.
 
-W/certify_1 and so on are the rounds of a workdir of --mode=train or abc, each
-with the inputs that it trains on. W/unmended.json has the seeds that are wrong
-after the last round; they answer with the parameters from before the first.
+W/certify_1, W/certify_2 and so on are the rounds of a workdir W of --mode=train
+or abc, each with the inputs that it trains on. W/unmended.json lists the seeds
+that are still wrong after the last round; of these seeds, the parameters from
+before the first round are used.
 """
 
 import json
@@ -19,15 +21,15 @@ from lengthgen_jax.training import loop
 
 
 def check_config(config: ConfigDict, stage: str = "") -> None:
-  """Checks that a training with this config can have rounds of practice.
+  """Checks that rounds of practice can follow a training.
 
   Args:
-    config: The whole config of the training.
-    stage: What the names of its fields begin with in the user's config, like
-      "retrain.".
+    config: The config of the training.
+    stage: The prefix of its fields in the user's config, like "retrain."; the
+      error message names a field with it.
 
   Raises:
-    UsageError: It cannot.
+    UsageError: The config has rounds of practice and more than one bucket.
   """
   buckets = tuple(config.data.buckets)
   check(
@@ -37,47 +39,55 @@ def check_config(config: ConfigDict, stage: str = "") -> None:
   )
 
 
-def run(config: ConfigDict, folder: pathlib.Path) -> None:
-  """Certifies the models of a workdir, and trains those that are wrong again.
+def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
+  """Certifies the models of a workdir, and trains again those that are wrong.
 
-  A seed that is wrong is trained on inputs on which it is, and then certified
-  again, for at most config.practice.rounds rounds; with 0 rounds, nothing is
-  certified either.
+  In each of at most config.practice.rounds rounds, every seed whose certificate
+  says wrong is trained on inputs on which it is wrong, and certified again.
+  With 0 rounds nothing is done. If the models cannot be certified, a note says
+  why.
+
+  Args:
+    config: The config of the workdir.
+    folder: The workdir; all results are files in it.
   """
   if not config.practice.rounds:
     return
-  stage_after = lambda rounds=None: workdir.trained_stages(
-    config, folder, rounds
-  )[-1]
+
+  def stage_after(rounds: int | None = None) -> workdir.Stage:
+    """Returns what was trained in so many rounds, None for all of them."""
+    return workdir.trained_stages(config, folder, rounds)[-1]
+
   try:
     certify.check_local(stage_after().models())
-  except UsageError as reason:  # the trained models can be evaluated anyway
+  except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return
   path = folder / runs.UNMENDED
   if not path.exists():
-    wrong_seeds = _rounds(config, folder, stage_after)
+    wrong_seeds = _run_rounds(config, folder, stage_after)
     if not wrong_seeds:
       return
     records.write_text(path, json.dumps(wrong_seeds))
     hosts.barrier("practiced")
     seed_names = ", ".join(map(str, wrong_seeds))
     runs.print_note(
-      f"practice has not mended seeds {seed_names}: left as they were"
+      f"seeds {seed_names} are still wrong after all rounds of practice: their"
+      " parameters from before practice are used"
     )
   certify.certify(stage_after(), folder, len(config.seeds))
 
 
-def _rounds(
+def _run_rounds(
   config: ConfigDict,
   folder: pathlib.Path,
   stage_after: Callable[[int], workdir.Stage],
 ) -> list[int]:
-  """Runs the rounds; returns the seeds that are wrong after their last one.
+  """Runs the rounds; returns the trained seeds that are wrong after the last.
 
   `stage_after` returns the Stage that was trained in a number of rounds.
   """
-  earlier_inputs, number = {}, 0  # inputs of all earlier rounds, by seed
+  earlier_inputs, number = {}, 0  # the inputs of each seed so far; the round
   while True:
     number += 1
     path = folder / f"certify_{number}" / runs.PRACTICE_INPUTS
@@ -95,8 +105,8 @@ def _rounds(
           for seed in earlier_inputs
           if certificates[seed]["value"] == 0
         ]
-      # Inputs that failed before are trained on again, lest a round only move
-      # the error.
+      # Inputs that failed in earlier rounds are trained on too; otherwise the
+      # model might become wrong on them again.
       for seed in earlier_inputs.keys() & inputs.keys():
         inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
       records.write_text(path, json.dumps(inputs, indent=1))
@@ -109,7 +119,7 @@ def _rounds(
     initial = {model.seed: model.params for model in stage.models()}
     seed_names = ", ".join(map(str, practice_run.seeds))
     runs.print_note(
-      f"certification, round {number}: training on what fails, seeds"
+      f"certification, round {number}: training on inputs that fail, seeds"
       f" {seed_names}"
     )
     loop.train(practice_run, [initial[seed] for seed in practice_run.seeds])

@@ -21,7 +21,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     source: The path of a file with an input on each line; None stands for
       standard input.
   """
-  model = best(workdir.answering_models(config, folder))
+  model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (validation EM {100 * model.em:.1f} %)"
@@ -35,7 +35,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
   return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 
 
-def answer_all(model: Model, source: TextIO, show_work: bool = False) -> int:
+def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
 
   A terminal is answered line by line, anything else as a whole.
@@ -43,13 +43,13 @@ def answer_all(model: Model, source: TextIO, show_work: bool = False) -> int:
   Args:
     model: A trained model.
     source: A stream with an input on each line.
-    show_work: Whether each answer shows the scratchpad before it.
+    scratchpad: Whether intermediate results precede each answer.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
     lines = [line.rstrip("\n") for line in group]
-    for answer in model.answers(lines, show_work):
+    for answer in model.answers(lines, scratchpad):
       failed |= answer.startswith("error:")
       print(answer, flush=True)
   return int(failed)

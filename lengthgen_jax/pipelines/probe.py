@@ -212,7 +212,7 @@ def _rows(
 
 def _row(metric: str, mean: Mean) -> dict:
   """Returns the row of a mean, without the fields of `_conditions`."""
-  row = measures.measured(metric, mean.value, int(mean.count), True)
+  row = measures.value_row(metric, mean.value, int(mean.count), True)
   names = "part", "layer", "head", "line", "position"
   row |= {name: getattr(mean, name) for name in names}
   if mean.success:

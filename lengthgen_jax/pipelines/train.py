@@ -18,5 +18,5 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   evaluate.check_memory(config, training_run)
   workdir.open_workdir(config, folder, "train")
   loop.train(training_run, initial)
-  practice.run(config, folder)
+  practice.certify_and_practice(config, folder)
   return evaluate.run(config, folder)

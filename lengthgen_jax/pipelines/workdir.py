@@ -1,4 +1,4 @@
-"""Workdirs: which config one belongs to, and the models that it holds."""
+"""Workdirs: the config that a workdir belongs to, and its trained models."""
 
 import copy
 import dataclasses
@@ -23,12 +23,13 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   Raises:
     UsageError: It cannot be written, or belongs to another config or mode.
   """
-  if has_this_config(config, workdir):
+  if has_config(config, workdir):
     pipeline = is_pipeline(workdir)
-    holds = "abc" if pipeline else "train"
+    saved_mode = "abc" if pipeline else "train"
     check(
-      mode == holds or not (pipeline or (workdir / "checkpoints").is_dir()),
-      f"--workdir={workdir} holds a run of --mode={holds}: choose another"
+      mode == saved_mode
+      or not (pipeline or (workdir / "checkpoints").is_dir()),
+      f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
       " workdir",
     )
   with file_errors(f"--workdir={workdir}: cannot write there"):
@@ -37,22 +38,22 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
-  """Checks that the workdir was trained with this config.
+  """Checks that models were trained in the workdir, with this config.
 
   Raises:
-    UsageError: It was not.
+    UsageError: The workdir has no config, or another one.
   """
   check(
-    has_this_config(config, workdir),
+    has_config(config, workdir),
     f"--workdir={workdir}: nothing was trained there; run --mode=train first",
   )
 
 
-def has_this_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Returns whether there is a config in the workdir.
+def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
+  """Returns whether a config is saved in the workdir; it must equal `config`.
 
   Raises:
-    UsageError: There is, and it is another one.
+    UsageError: Another config is saved there.
   """
   previous = files.saved_config(workdir)
   if previous is None:
@@ -67,7 +68,7 @@ def has_this_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
 
 
 def is_pipeline(workdir: pathlib.Path) -> bool:
-  """Returns whether the workdir is one of --mode=abc."""
+  """Returns whether the workdir was made by --mode=abc."""
   return (workdir / "interpolate").is_dir()
 
 
@@ -79,10 +80,10 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
 def retraining_stage(
   config: ConfigDict, workdir: pathlib.Path
 ) -> tuple[ConfigDict, loop.Run]:
-  """Returns the config and the training of a pipeline's second stage.
+  """Returns the config and the training run of the "retrain" stage.
 
   Raises:
-    UsageError: The calibration was not run yet.
+    UsageError: Its bias was not calibrated yet.
   """
   path = bias_path(workdir)
   check(
@@ -95,15 +96,16 @@ def retraining_stage(
 
 
 class Stage(NamedTuple):
-  """A Stage is what was trained in one of the stages of a workdir.
+  """One stage of a workdir: its config and its training runs.
 
   Attributes:
-    name: "train", or "interpolate" and "retrain"; then "certify".
+    name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
+      one of --mode=abc; "certify" for the rounds of practice after either.
     config: The whole config of the stage.
-    runs: The trainings of the stage, in order. Of "certify", the first is the
-      one before all rounds of practice; each round has the seeds that were
-      trained again.
-    unmended: The seeds of which the first run alone counts.
+    runs: The training runs in order. Those of "certify" are the run before
+      practice, then one for each round, of the seeds that were wrong.
+    unmended: The seeds that are still wrong after practice; their models are
+      those of the first run.
   """
 
   name: str
@@ -112,29 +114,30 @@ class Stage(NamedTuple):
   unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
-    """Loads one model of each seed; its step counts all runs that it had."""
+    """Loads one model of each seed, whose step is summed over its runs."""
     first, *rounds = self.runs
     checkpoint = self.config.eval.checkpoint
     models_by_seed = {
       model.seed: model for model in runs.load(first, checkpoint)
     }
-    for model in (x for run in rounds for x in runs.load(run, checkpoint)):
-      if model.seed not in self.unmended:
-        step = models_by_seed[model.seed].step + model.step
-        models_by_seed[model.seed] = dataclasses.replace(model, step=step)
+    for practice_run in rounds:
+      for model in runs.load(practice_run, checkpoint):
+        if model.seed not in self.unmended:
+          step = models_by_seed[model.seed].step + model.step
+          models_by_seed[model.seed] = dataclasses.replace(model, step=step)
     return list(models_by_seed.values())
 
 
 def trained_stages(
   config: ConfigDict, workdir: pathlib.Path, rounds: int | None = None
 ) -> list[Stage]:
-  """Returns the stages that were trained in a workdir; the last one answers.
+  """Returns the stages of a workdir; the last one has its final models.
 
   Args:
     config: The config of the workdir.
     workdir: The workdir.
-    rounds: How many rounds of practice count; None stands for all rounds, of
-      the seeds that they mended.
+    rounds: How many rounds of practice to include. None includes all, except
+      for seeds that are still wrong after them (see `Stage.unmended`).
 
   Raises:
     UsageError: The workdir was not trained with this config.
@@ -168,10 +171,10 @@ def trained_stages(
   return stage_list
 
 
-def answering_models(
+def final_models(
   config: ConfigDict, workdir: pathlib.Path
 ) -> list[trained.Model]:
-  """Loads the models that answer, one of each seed."""
+  """Loads the models of the last stage, one of each seed."""
   return trained_stages(config, workdir)[-1].models()
 
 
@@ -182,17 +185,16 @@ def open_model(
 
   Args:
     folder: The workdir.
-    seed: The seed of the model; None stands for the best one by validation.
+    seed: The seed of the model; None chooses the best one by validation.
 
   Raises:
-    UsageError: Nothing was trained there, or no such seed.
+    UsageError: Nothing was trained there, or not with this seed.
   """
   config = files.saved_config(folder)
   if config is None:
     raise UsageError(f"{folder}: nothing was trained there")
   models_by_seed = {
-    model.seed: model
-    for model in answering_models(config, pathlib.Path(folder))
+    model.seed: model for model in final_models(config, pathlib.Path(folder))
   }
   if seed is None:
     return trained.best(list(models_by_seed.values()))

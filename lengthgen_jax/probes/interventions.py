@@ -1,9 +1,9 @@
-"""Interventions, which knock out or patch something inside a model.
+"""Interventions: ablation of heads and lines, and activation patching.
 
-A head that is knocked out adds nothing to the residual stream; a line that is
-closed is not in the bias; a residual that is patched is, at one row, that of
-the next example of the batch. Answers are those of a teacher-forced pass, whose
-exact match is that of decoding unless a row is patched.
+A head is knocked out by zeroing its output projection. A line is closed by
+removing it from the bias. A residual is patched by replacing it, in one row, by
+that of another example of the batch. Exact match is measured with teacher
+forcing, where it is the same as in greedy decoding except under a patch.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ class BiasLine(NamedTuple):
 
   Attributes:
     part: the attention site.
-    layer: None for all layers, and where one set of lines serves them all.
-    head: None for all heads.
-    line: the line in words.
+    layer: The layer; None for all layers, also if they share one set of lines.
+    head: The head; None for all heads.
+    line: A description of the line, like "b: right-1·row = 0".
   """
 
   part: str
@@ -47,11 +47,11 @@ class BiasLine(NamedTuple):
 
 
 class Patch(NamedTuple):
-  """A row whose residual is that of the next example.
+  """Which residual is replaced by that of another example.
 
   Attributes:
-    point: index in `patch_points`, -1 for no patch.
-    row: index of the row.
+    point: The index of the residual in `patch_points`; -1 for no patch.
+    row: The index of the row.
   """
 
   point: int
@@ -65,7 +65,7 @@ NO_PATCH = Patch(-1, 0)
 
 
 def intact(observation: Observation) -> Iterator[Mean]:
-  """Yields exact match with nothing changed."""
+  """Yields exact match without an intervention."""
   yield _exact_match(observation, edited_logits(observation))
 
 
@@ -97,10 +97,12 @@ def without_line(observation: Observation) -> Iterator[Mean]:
 
 
 def enough_lines(observation: Observation) -> Iterator[Mean]:
-  """Yields lines that are enough together, each with their common exact match.
+  """Yields a small set of lines that suffices for the intact exact match.
 
-  Each line is closed in turn, those that matter least alone first, and stays
-  closed if no answer is lost by that. The lines that are left are yielded.
+  The search is greedy: each line of each head is closed in turn, beginning with
+  those whose ablation alone costs the least exact match, and stays closed if
+  exact match is still that of the intact model. Each line that stays open is
+  yielded, with the exact match of all of them together.
   """
   scaffold, needed = observation.model.scaffold, []
   all_lines = bias_lines(observation.model)
@@ -131,10 +133,10 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
 
 
 def patched(observation: Observation) -> Iterator[Mean]:
-  """Yields exact match with one residual of the next example.
+  """Yields exact match with one residual patched from another example.
 
-  There is a mean for each row at each of `patch_points`. Together they are a
-  map of what every output depends on.
+  There is a mean for each row of each residual in `patch_points`. Together they
+  show which residuals each output depends on.
   """
   batch = observation.batch
   num_rows = int((batch.rows.segment[0] >= 0).sum())
@@ -150,12 +152,12 @@ def patched(observation: Observation) -> Iterator[Mean]:
 def _exact_match(
   observation: Observation, logits: jax.Array, **location: Any
 ) -> Mean:
-  """Returns exact match of logits [B, T, V], and how often each output is
-  right."""
+  """Returns exact match of logits [B, T, V], and the number of examples with
+  each output right."""
   batch, count = observation.batch, observation.count
   is_right = np.asarray(logits.argmax(-1) == batch.target)[:count]
-  is_scored = np.asarray(batch.weight)[:count] > 0
-  is_right = is_right[is_scored].reshape(count, -1)
+  is_output = np.asarray(batch.weight)[:count] > 0
+  is_right = is_right[is_output].reshape(count, -1)
   return Mean(
     int(is_right.all(axis=1).sum()),
     count,
@@ -169,9 +171,9 @@ def _exact_match(
 
 
 def without_head_params(params: dict, site: str, layer: int, head: int) -> dict:
-  """Returns parameters with which a head's context enters no output."""
+  """Returns parameters in which a head's output projection is zero."""
   stack, name = ("encoder", "self") if site == "encoder" else ("decoder", site)
-  params = jax.tree.map(lambda x: x, params)  # a copy of its dictionaries
+  params = jax.tree.map(lambda x: x, params)  # copies its dictionaries
   out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
   out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
   return params
@@ -204,10 +206,10 @@ def close(scaffold: dict, site: str, entries: list[Entry]) -> dict:
 
 
 def patch_points(experiment: Experiment) -> list[Point]:
-  """Returns the residuals that can be patched.
+  """Returns the residuals that can be patched, as (part, layer).
 
-  They are the embedded source, the decoder's embedded inputs, and RESIDUALS of
-  the decoder's blocks.
+  They are the embeddings of the source, the embeddings of the decoder's inputs,
+  and the RESIDUALS of each decoder block.
   """
   points: list[Point] = [("inputs", None)]
   if "cross" in experiment.model.sites:
@@ -222,8 +224,8 @@ def edited_logits(
   scaffold: dict | None = None,
   patch: Patch = NO_PATCH,
 ) -> jax.Array:
-  """Returns the logits [B, T, V] of a pass with other parameters, with another
-  scaffold or under a patch."""
+  """Returns the logits [B, T, V] of a pass with other parameters, another
+  scaffold or a patch; by default those of the intact model."""
   model = observation.model
   return patched_logits(
     model.experiment,
@@ -244,7 +246,7 @@ def patched_logits(
   batch: Batch,
   patch: Patch,
 ) -> jax.Array:
-  """Returns logits under a patch; one compiled program serves all edits."""
+  """Returns logits under a patch, compiled once for all interventions."""
   points = patch_points(experiment)
 
   def intercept(
@@ -254,14 +256,14 @@ def patched_logits(
     context: nn.module.InterceptorContext,
   ) -> Any:
     output = method(*args, **kwargs)
-    point = _point(context.module.path, context.method_name, args)
+    point = _residual_point(context.module.path, context.method_name, args)
     if point not in points:
       return output
-    # Of one patch alone, so that this is still the residual of each example.
-    next_example = jnp.roll(output, 1, axis=0)
+    # There is only one patch, so no earlier one has changed `output`.
+    other_example = jnp.roll(output, 1, axis=0)
     is_patched = jnp.arange(output.shape[1]) == patch.row
     is_patched &= patch.point == points.index(point)
-    return jnp.where(is_patched[:, None], next_example, output)
+    return jnp.where(is_patched[:, None], other_example, output)
 
   with nn.intercept_methods(intercept):
     return experiment.apply(
@@ -269,10 +271,10 @@ def patched_logits(
     )[0]
 
 
-def _point(
+def _residual_point(
   path: tuple[str, ...], method_name: str, args: tuple
 ) -> Point | None:
-  """Returns the residual that a method of a module returns, or None."""
+  """Returns which residual a call of a module's method returns, if any."""
   if method_name == "embed" and not path:
     return {"self": "inputs", "cross": "source"}[args[2]], None
   if method_name == "residual" and path[0].startswith("decoder_"):

@@ -1,6 +1,6 @@
-"""Figures of the rows of probes: curves, and what a model loses without a part.
+"""Figures of probe rows: curves, tables of ablations and maps of patching.
 
-Every function yields Pages; `comparison` alone writes a figure of its own.
+The public functions yield Pages, except `comparison`, which saves a PNG.
 """
 
 import pathlib
@@ -19,12 +19,17 @@ from lengthgen_jax.probes.pages import (
   set_labels,
 )
 from lengthgen_jax.probes.registry import PROBES
-from lengthgen_jax.probes.row_tables import grouped, location, panels, rows_of
+from lengthgen_jax.probes.row_tables import (
+  group_by_location,
+  location_name,
+  panels,
+  rows_of,
+)
 
 LINE_STYLES = ("-", "--", ":", "-.")
 COMPARISON_COLUMNS = 4  # panels side by side
-# Of more rows or outputs than these, only those that patching changes are
-# drawn.
+# If there are more rows or outputs than this, only those that patching changes
+# are drawn.
 MAX_PATCHED = 40
 
 
@@ -32,14 +37,15 @@ MAX_PATCHED = 40
 
 
 def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
-  """Yields a page of probes against length, a panel per metric, if any.
+  """Yields a page of probes against length, with a panel for each metric.
 
-  A probe of heads has a thin curve for each head of one seed; any other has the
-  median of all seeds, with their range.
+  A probe of single heads has a thin curve for each head of one seed; any other
+  probe has the median over all seeds and their range. No page is yielded if no
+  probe was measured against length.
 
   Args:
-    rows: of probes, of all seeds.
-    seed: whose heads are drawn.
+    rows: Probe rows of all seeds.
+    seed: The seed whose heads are drawn.
   """
   metrics = {row["metric"] for row in rows}
   metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
@@ -53,11 +59,11 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
       if series[0]["head"] is not None:
         series = rows_of(series, metric, seed=seed)
         title += f", seed {seed}"
-      for (place, head), curve in grouped(series, "head").items():
+      for (location, head), curve in group_by_location(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
         values = row_tables.by_length(curve)
-        style = {"linewidth": linewidth, "clip_on": False} | styles[place]
-        _draw_curve(axis, values, label=place, **style)
+        style = {"linewidth": linewidth, "clip_on": False} | styles[location]
+        _draw_curve(axis, values, label=location, **style)
       _set_lengths(axis, series)
       axis.set_title(title, fontsize=8)
       if max(row["value"] for row in series) <= 1:
@@ -75,11 +81,12 @@ def by_step(
 ) -> Iterator[Page]:
   """Yields a page of loss and exact match against step for every training.
 
-  Probes that ran while the model trained are below; each has a panel, with a
-  thin curve per seed and head.
+  Below them, each probe that ran during training has a panel with a thin curve
+  for each seed and head.
 
   Args:
-    logs: by name of the training, rows of its metrics.jsonl and of the probes.
+    logs: For each training, by name, the rows of its metrics.jsonl and its
+      probe rows.
   """
   for name, (metrics, rows) in logs.items():
     yield _training_page(name, metrics, rows)
@@ -104,10 +111,12 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
     em_axis.set_ylabel("validation EM (%, blue)", fontsize=7)
     for axis, metric in zip(axes[1:], probed, strict=True):
       series = rows_of(rows, metric)
-      for (place, *_), curve in grouped(series, "seed", "head").items():
-        color = styles[place]["color"]
+      for (location, *_), curve in group_by_location(
+        series, "seed", "head"
+      ).items():
+        color = styles[location]["color"]
         steps, values = _columns(curve, "step", "value")
-        axis.plot(steps, values, color=color, linewidth=0.9, label=place)
+        axis.plot(steps, values, color=color, linewidth=0.9, label=location)
       axis.set_ylabel(PROBES[metric].title, fontsize=7)
     for axis in (*axes, em_axis):
       axis.tick_params(labelsize=6)
@@ -122,14 +131,15 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
 def comparison(
   models: dict[str, list[dict]], path: pathlib.Path | str, title: str
 ) -> pathlib.Path:
-  """Draws rates of several models against length, a panel per probe and place.
+  """Draws rates of several models against length.
 
-  A curve is the median of seeds, and the area around it is their range.
+  There is a panel for each probe and location. A curve is the median over
+  seeds, and the area around it is their range.
 
   Args:
-    models: rows of probes that are of no single head, by name of the model.
-    path: where the PNG goes.
-    title: of the figure.
+    models: Probe rows by the model's name, without those of single heads.
+    path: The path of the PNG to write.
+    title: The title of the figure.
 
   Returns:
     The path of the PNG.
@@ -142,7 +152,9 @@ def comparison(
   axes = grid(canvas, panel_rows, columns, margins).ravel()
   for axis, (panel, name) in zip(axes, panel_titles.items(), strict=False):
     for model, rows in models.items():
-      values = row_tables.by_length(grouped(rows, "metric").get(panel, []))
+      values = row_tables.by_length(
+        group_by_location(rows, "metric").get(panel, [])
+      )
       _draw_curve(axis, values, label=model, linewidth=1.2)
     _set_lengths(axis, all_rows)
     axis.set_ylim(-0.03, 1.03)
@@ -188,11 +200,11 @@ def _set_lengths(axis: plt.Axes, rows: list[dict]) -> None:
 def _styles(rows: list[dict]) -> dict[str, dict]:
   """Returns the color and line style of each location."""
   return {
-    place: {
+    location: {
       "color": f"C{index % 10}",
       "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
     }
-    for index, place in enumerate(dict.fromkeys(map(location, rows)))
+    for index, location in enumerate(dict.fromkeys(map(location_name, rows)))
   }
 
 
@@ -204,10 +216,10 @@ def _columns(rows: list[dict], *fields: str) -> list[list]:
 def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
   """Draws one legend of locations for all axes, right of the last."""
   lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
-  places = [place for place in styles if place in lines]
+  locations = [location for location in styles if location in lines]
   axes[-1].legend(
-    [lines[place] for place in places],
-    places,
+    [lines[location] for location in locations],
+    locations,
     bbox_to_anchor=(1.02, 0.5),
     fontsize=6.5,
     frameon=False,
@@ -215,93 +227,96 @@ def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
   )
 
 
-# What a model loses without a part.
+# Ablations: exact match without a head or a line.
 
 
 def without_head(rows: list[dict], seed: int) -> Iterator[Page]:
-  """Yields a table of exact match without each head, locations by heads.
+  """Yields a table of exact match without each head: a row for each location,
+  a column for each head.
 
   Args:
-    rows: of all probes and seeds.
-    seed: whose model is drawn.
+    rows: Rows of all probes and seeds.
+    seed: The seed of the model that is drawn.
   """
-  yield from _tables(rows, seed, "without_head", location, 1.2)
+  yield from _ablation_page(rows, seed, "without_head", location_name, 1.2)
 
 
 def without_line(rows: list[dict], seed: int) -> Iterator[Page]:
   """Yields a table of exact match without each line of the bias.
 
-  A line is closed in each head, in all heads of its layer and everywhere. A
-  frame stands around the lines that are enough together.
+  A line is closed in one head, in all heads of its layer, or in the whole
+  model. A small set of lines that suffices for exact match is framed.
 
   Args:
-    rows: of all probes and seeds.
-    seed: whose model is drawn.
+    rows: Rows of all probes and seeds.
+    seed: The seed of the model that is drawn.
   """
 
   def label(row: dict) -> str:
     layers = "all layers " if row["layer"] is None else ""
-    return f"{layers}{location(row)}: {row['line']}"
+    return f"{layers}{location_name(row)}: {row['line']}"
 
-  yield from _tables(rows, seed, "without_line", label, 2.8)
+  yield from _ablation_page(rows, seed, "without_line", label, 2.8)
 
 
-def _tables(
+def _ablation_page(
   rows: list[dict],
   seed: int,
   metric: str,
-  label: Callable[[dict], str],
-  left: float,
+  label_of: Callable[[dict], str],
+  label_width: float,
 ) -> Iterator[Page]:
-  """Yields a table of exact match without each part, if it was measured.
+  """Yields a table of exact match by ablated part (row) and head (column).
 
   Args:
-    rows: of all probes and seeds.
-    seed: whose model is drawn.
-    metric: of an intervention.
-    label: a function of a row, the label of its row in the table.
-    left: inches of the labels.
+    rows: Rows of all probes and seeds.
+    seed: The seed of the model that is drawn.
+    metric: "without_head" or "without_line"; nothing is yielded if it was not
+      measured.
+    label_of: Returns the label of the table row that a probe row belongs to.
+    label_width: The inches that are left for the labels.
   """
   intact = rows_of(rows, "intact", seed=seed)
-  without = rows_of(rows, metric, seed=seed)
-  if not (intact and without):
+  ablated = rows_of(rows, metric, seed=seed)
+  if not (intact and ablated):
     return
-  enough = rows_of(rows, "enough_lines", seed=seed)
-  enough = enough if metric == "without_line" else []
-  labels = list(dict.fromkeys(map(label, without)))
-  labels.sort(key=lambda text: not text.startswith("layer"))
-  numbers = sorted({row["head"] for row in without} - {None})
-  heads = numbers + [None] * any(row["head"] is None for row in without)
-  cell = lambda row: (labels.index(label(row)), heads.index(row["head"]))
+  framed = rows_of(rows, "enough_lines", seed=seed)
+  framed = framed if metric == "without_line" else []
+  labels = list(dict.fromkeys(map(label_of, ablated)))
+  labels.sort(key=lambda label: not label.startswith("layer"))
+  heads = sorted({row["head"] for row in ablated} - {None})
+  if any(row["head"] is None for row in ablated):
+    heads.append(None)  # the column of all heads at once
+  cell_of = lambda row: (labels.index(label_of(row)), heads.index(row["head"]))
   values = np.full((len(labels), len(heads)), np.nan)
-  for row in without:
-    values[cell(row)] = row["value"]
+  for row in ablated:
+    values[cell_of(row)] = row["value"]
 
   def draw(canvas: Canvas) -> None:
-    ((axis,),) = grid(canvas, 1, 1, Margins(left, 0.2, 0.5, 0.5))
+    ((axis,),) = grid(canvas, 1, 1, Margins(label_width, 0.2, 0.5, 0.5))
     colors = {"cmap": "RdYlGn", "vmin": 0, "vmax": 1, "alpha": 0.75}
     axis.imshow(values, aspect="auto", **colors)
-    for (line, column), value in np.ndenumerate(values):
+    for (row_index, column), value in np.ndenumerate(values):
       if np.isfinite(value):
         style = {"fontsize": 6, "ha": "center", "va": "center"}
-        axis.text(column, line, f"{100 * value:.0f}", **style)
-    columns = ["all" if head is None else str(head) for head in heads]
-    set_labels(axis, columns, labels, fontsize=6)
-    for line, column in map(cell, enough):
-      frame = {"fill": False, "edgecolor": "black", "linewidth": 1.3}
-      corner = column - 0.47, line - 0.45
-      axis.add_patch(plt.Rectangle(corner, 0.94, 0.9, **frame))
-    text = f" (framed: {len(enough)} lines that are enough together)"
-    axis.set_xlabel("head" + text * bool(enough), fontsize=7)
-    title = f"EM (%) {metric.replace('_', ' each ')}{_intact_text(*intact)}"
+        axis.text(column, row_index, f"{100 * value:.0f}", **style)
+    head_labels = ["all" if head is None else str(head) for head in heads]
+    set_labels(axis, head_labels, labels, fontsize=6)
+    for row_index, column in map(cell_of, framed):
+      style = {"fill": False, "edgecolor": "black", "linewidth": 1.3}
+      corner = column - 0.47, row_index - 0.45
+      axis.add_patch(plt.Rectangle(corner, 0.94, 0.9, **style))
+    legend = f" (framed: {len(framed)} lines that are enough together)"
+    axis.set_xlabel("head" + (legend if framed else ""), fontsize=7)
+    title = f"EM (%) {metric.replace('_', ' each ')}{_intact_text(intact[0])}"
     add_texts(canvas, title)
 
-  width = left + 0.3 + 0.42 * max(len(heads), 6)
+  width = label_width + 0.3 + 0.42 * max(len(heads), 6)
   yield Page(metric, (width, 1.1 + 0.22 * len(labels)), draw)
 
 
 def _intact_text(intact: dict) -> str:
-  """Returns the words for the intact model that a figure compares with."""
+  """Returns the part of a title that names the intact model and its EM."""
   return (
     f", {intact['length']} {intact['unit']}"
     f" (intact {100 * intact['value']:.1f}), seed {intact['seed']}"
@@ -311,36 +326,38 @@ def _intact_text(intact: dict) -> str:
 def patched(
   rows: list[dict], seed: int, labels: dict[str, list[str]]
 ) -> Iterator[Page]:
-  """Yields a page of the outputs that each residual matters for.
+  """Yields a page of how patching each residual lowers accuracy by output.
 
   Args:
-    rows: of all probes and seeds.
-    seed: whose model is drawn.
-    labels: of the rows of "source" and of "inputs", and of "outputs".
+    rows: Rows of all probes and seeds.
+    seed: The seed of the model that is drawn.
+    labels: The labels of the positions of "source", "inputs" and "outputs".
   """
   intact = rows_of(rows, "intact", seed=seed)
   patched_rows = rows_of(rows, "patched", seed=seed)
   if not (intact and patched_rows):
     return
   maps = {
-    key: np.array([row["by_position"] for row in location_rows])
-    for key, location_rows in grouped(patched_rows, "part").items()
+    key: np.array([row["by_position"] for row in residual_rows])
+    for key, residual_rows in group_by_location(patched_rows, "part").items()
   }
   is_lowered = {
     key: values < np.array(intact[0]["by_position"])
     for key, values in maps.items()
   }
-  outputs = _drawn(np.concatenate(list(is_lowered.values())))
-  positions = {key: _drawn(lowered.T) for key, lowered in is_lowered.items()}
+  outputs = _drawn_columns(np.concatenate(list(is_lowered.values())))
+  positions = {
+    key: _drawn_columns(lowered.T) for key, lowered in is_lowered.items()
+  }
 
   def draw(canvas: Canvas) -> None:
     margins = Margins(0.4, 0.65, 0.45, 0.65, 0.5)
     axes = grid(canvas, 1, len(maps), margins)[0]
     for axis, (key, values) in zip(axes, maps.items(), strict=True):
-      place, part = key
+      location, part = key
       values = values[positions[key]][:, outputs]
       image = axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1, aspect="auto")
-      axis.set_title(place, fontsize=7, pad=3)
+      axis.set_title(location, fontsize=7, pad=3)
       row_labels = labels["source" if part == "source" else "inputs"]
       set_labels(
         axis,
@@ -351,7 +368,7 @@ def patched(
       )
     add_color_bar(canvas, image, margins, "share still right")
     text = "how often outputs are right with one residual of another input"
-    title = text + _intact_text(*intact)
+    title = text + _intact_text(intact[0])
     add_texts(canvas, title, "output", "row that is another input's")
 
   width = max(0.1 * len(outputs), 1.2)
@@ -359,9 +376,9 @@ def patched(
   yield Page("patched", (0.9 + len(maps) * (width + 0.5), 0.95 + height), draw)
 
 
-def _drawn(is_lowered: np.ndarray) -> np.ndarray:
-  """Returns the columns that are drawn: of more than MAX_PATCHED, those where
-  something is lowered."""
+def _drawn_columns(is_lowered: np.ndarray) -> np.ndarray:
+  """Returns the indices of all columns or, if there are more than MAX_PATCHED,
+  of those with a lowered value."""
   columns = np.arange(is_lowered.shape[1])
   if len(columns) <= MAX_PATCHED:
     return columns

@@ -18,17 +18,19 @@ def rows_of(rows: list[dict], metric: str, **values) -> list[dict]:
   return [row for row in rows if values.items() <= row.items()]
 
 
-def location(row: dict) -> str:
-  """Returns the words for a row's layer and part: "layer 0 before MLP"."""
+def location_name(row: dict) -> str:
+  """Returns the name of a row's layer and part: "layer 0 before MLP"."""
   layer = "" if row["layer"] is None else f"layer {row['layer']} "
   return layer + (row["part"] or "").replace("_", " ").replace("mlp", "MLP")
 
 
-def grouped(rows: list[dict], *fields: str) -> dict[tuple, list[dict]]:
-  """Returns rows by (location, *values of the fields)."""
+def group_by_location(
+  rows: list[dict], *fields: str
+) -> dict[tuple, list[dict]]:
+  """Groups rows by (location name, *values of the fields)."""
   groups = {}
   for row in rows:
-    key = location(row), *(row[field] for field in fields)
+    key = location_name(row), *(row[field] for field in fields)
     groups.setdefault(key, []).append(row)
   return groups
 
@@ -44,10 +46,12 @@ def by_length(rows: list[dict]) -> dict[int, list[float]]:
 def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
   """Returns {(location, metric): title} of all rows, in the order of PROBES."""
   order = list(PROBES)
-  pairs = sorted(grouped(rows, "metric"), key=lambda pair: order.index(pair[1]))
+  pairs = sorted(
+    group_by_location(rows, "metric"), key=lambda pair: order.index(pair[1])
+  )
   return {
-    (place, metric): f"{PROBES[metric].title}, {place}"
-    for place, metric in pairs
+    (location, metric): f"{PROBES[metric].title}, {location}"
+    for location, metric in pairs
   }
 
 
@@ -68,7 +72,7 @@ def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
   table = [["probe", "model", *map(str, lengths)]]
   for panel, title in panels(all_rows).items():
     for model, rows in models.items():
-      values = by_length(grouped(rows, "metric").get(panel, []))
+      values = by_length(group_by_location(rows, "metric").get(panel, []))
       if values:
         cells = [_cell(values.get(length, [])) for length in lengths]
         table.append([title, model, *cells])
@@ -117,7 +121,7 @@ def _rates(rows: list[dict]) -> Iterator[str]:
   if lengths:
     yield _table_row("rates in %, median of seeds", lengths)
   for panel, title in panels(rows).items():
-    values = by_length(grouped(rows, "metric")[panel])
+    values = by_length(group_by_location(rows, "metric")[panel])
     medians = {n: np.median(100 * np.array(x)) for n, x in values.items()}
     cells = [f"{medians[n]:.1f}" if n in medians else "-" for n in lengths]
     yield _table_row(title, cells)
@@ -137,7 +141,7 @@ def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
       yield f"without head: {len(harmful)} of {len(heads)} lower it{ending}"
     for row in sorted(harmful, key=lambda row: row["value"])[:5]:
       percent = f"{100 * row['value']:5.1f}"
-      yield f"  {percent} % without {location(row)} head {row['head']}"
+      yield f"  {percent} % without {location_name(row)} head {row['head']}"
 
 
 def _closed_lines(rows: list[dict]) -> Iterator[str]:
@@ -150,7 +154,7 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
   seeds = sorted({row["seed"] for row in closed})
   if everywhere:
     yield _table_row("EM in % without a line anywhere, by seed", seeds)
-  for (part, line), line_rows in grouped(everywhere, "line").items():
+  for (part, line), line_rows in group_by_location(everywhere, "line").items():
     values = {row["seed"]: f"{100 * row['value']:.1f}" for row in line_rows}
     retrained = "".join(
       f"; seed {row['seed']} trained without it: {100 * row['value']:.1f}"
@@ -170,7 +174,9 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
 
 def _strongest_lines(rows: list[dict]) -> Iterator[str]:
   """Yields the strongest line of each site and layer, and its z-score."""
-  for (place,), heads in grouped(rows_of(rows, "strongest_line")).items():
+  for (location,), heads in group_by_location(
+    rows_of(rows, "strongest_line")
+  ).items():
     best = max(heads, key=lambda row: row["value"])
     values = ", ".join(f"{row['value']:.1f}" for row in heads)
-    yield f"z of the strongest lines, {place}: {values}; {best['line']}"
+    yield f"z of the strongest lines, {location}: {values}; {best['line']}"

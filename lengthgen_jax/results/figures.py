@@ -39,7 +39,7 @@ def by_test_set(
   conditions.
   """
   rows = of_metric(rows, metric)
-  lines = pool(rows, along=("test_set", "length"))
+  lines = pool(rows, cell_fields=("test_set", "length"))
   return _draw_squares(lines, path, title, "test_set")
 
 
@@ -49,8 +49,8 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   Squares show the median of the seeds; there is a panel per test set and
   conditions. It is for more methods than curves could tell apart.
   """
-  free = ("bits", *BY_CONFIG)
-  lines = pool(of_metric(rows, "em"), ("method", "length"), free)
+  dependent = ("bits", *BY_CONFIG)
+  lines = pool(of_metric(rows, "em"), ("method", "length"), dependent)
   lines = [line._replace(name=line.rows[0]["test_set"]) for line in lines]
   return _draw_squares(lines, path, title, "method")
 
@@ -106,7 +106,7 @@ def by_length(
   median of the seeds, with a band from the worst seed (its lower bound, where
   there is one) to the best.
   """
-  lines = pool(of_metric(rows, metric), along=("test_set", "length"))
+  lines = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))
   for axis, test_set, panel in _draw_curves(lines, "length", "test_set"):
     for train_length in {row["train_length"] for row in panel}:
       axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
@@ -152,7 +152,7 @@ def by_times(
     method = f"{row['method']}, {row['length']} {row['unit']}"
     fields = {"test_set": test_set, "times": int(times), "method": method}
     split_rows.append(row | fields)
-  lines = pool(split_rows, along=("times",))
+  lines = pool(split_rows, cell_fields=("times",))
   for axis, _, panel in _draw_curves(lines, "times", "metric"):
     _label_x(axis, [row["times"] for row in panel], TIMES[what][1])
   return _finish(axis.figure, title, path, metric)

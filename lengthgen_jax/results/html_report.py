@@ -1,7 +1,7 @@
-"""One self-contained HTML page of results, which fetches nothing.
+"""A self-contained HTML page of results.
 
-Each task has a table of its main methods and a chart of them. Variations of
-methods, other test sets and edit distances are folded.
+Each task has a table and a chart of its main methods. Variations of methods,
+other test sets and edit distances are in sections that open by a click.
 """
 
 import base64
@@ -19,7 +19,7 @@ COLORS = (
   *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
   *("#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"),
 )
-DASHES = ("", "6 3", "2 3")  # the next one after every ten colors
+DASHES = ("", "6 3", "2 3")  # the next one when all colors are used
 WIDTH, HEIGHT = 560, 260  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 10, 44  # margins of a chart
 
@@ -33,23 +33,23 @@ def page(
   """Returns a page with tables that sort and filter, and charts.
 
   Args:
-    title: title of the page.
-    rows: rows of any runs.
-    missing: a line of text for each result that is missing.
-    figures: paths of PNGs.
+    title: The title of the page.
+    rows: Rows of any runs.
+    missing: A line of text for each missing result.
+    figures: The paths of PNGs, which are embedded.
   """
   exact, edit = (
     summary.sort(summary.lines(rows, metric, ("task", "test_set")))
     for metric in ("em", "edit")
   )
-  of_task = lambda lines, task: [x for x in lines if x.rows[0]["task"] == task]
+  lines_of = lambda lines, task: [x for x in lines if x.rows[0]["task"] == task]
   tasks = dict.fromkeys(line.rows[0]["task"] for line in exact)
   links = [f'<a href="#{_escape(task)}">{_escape(task)}</a>' for task in tasks]
   parts = [f"<nav>{' '.join(links)}</nav>"]
-  parts += [_section(t, of_task(exact, t), of_task(edit, t)) for t in tasks]
-  gaps = [f"<li>{_escape(gap)}</li>" for gap in missing]
-  if gaps:
-    parts.append(_fold(f"Missing ({len(gaps)})", f"<ul>{''.join(gaps)}</ul>"))
+  parts += [_section(t, lines_of(exact, t), lines_of(edit, t)) for t in tasks]
+  items = [f"<li>{_escape(text)}</li>" for text in missing]
+  if items:
+    parts.append(_fold(f"Missing ({len(items)})", f"<ul>{''.join(items)}</ul>"))
   images = []
   for path in figures:
     name = _escape(path.stem)
@@ -68,20 +68,20 @@ def page(
 
 
 def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
-  """Returns the part of a page on one task.
+  """Returns the section of one task.
 
   Args:
-    task: the task.
-    exact: its lines of exact match.
-    edit: its lines of edit distance.
+    task: The task.
+    exact: Its lines of exact match.
+    edit: Its lines of edit distance.
   """
-  # The usual test set is the one that most lines have.
-  sets = [line.rows[0]["test_set"] for line in exact if not line.is_stress]
-  usual = max(sets, key=sets.count, default=None)
+  # The main test set is the one of most lines.
+  test_sets = [line.rows[0]["test_set"] for line in exact if not line.is_stress]
+  main_test_set = max(test_sets, key=test_sets.count, default=None)
   main, variations, others = [], [], []
   for line in exact:
     row = line.rows[0]
-    if line.is_stress or row["test_set"] != usual:
+    if line.is_stress or row["test_set"] != main_test_set:
       others.append(line)
     elif " " in row["method"]:
       variations.append(line)
@@ -93,7 +93,8 @@ def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
   note = f"Exact match in % by length in {unit}"
   parts = [f'<section id="{_escape(task)}"><h2>{_escape(task)}</h2>']
   if main:
-    parts += [f"<p>{note}, test set {_escape(usual)}</p>", _table(main, usual)]
+    parts += [f"<p>{note}, test set {_escape(main_test_set)}</p>"]
+    parts.append(_table(main, main_test_set))
     parts.append(_fold("Chart", _chart(main, unit)))
   for name, lines in (
     ("Variations of config fields", variations),
@@ -101,12 +102,14 @@ def _section(task: str, exact: list[Line], edit: list[Line]) -> str:
     ("Edit distance, % of the output", edit),
   ):
     if lines:
-      parts.append(_fold(f"{name} ({len(lines)})", _table(lines, usual)))
+      parts.append(
+        _fold(f"{name} ({len(lines)})", _table(lines, main_test_set))
+      )
   return "\n".join([*parts, "</section>"])
 
 
 def _fold(name: str, text: str) -> str:
-  """Returns a part of the page that opens by a click on its name."""
+  """Returns a section that opens by a click on its name."""
   return f"<details><summary>{name}</summary>{text}</details>"
 
 
@@ -116,7 +119,8 @@ def _escape(text: str | None) -> str:
 
 
 def _names(line: Line) -> tuple[str, str]:
-  """Returns the method of a line, and in what else it differs from others."""
+  """Returns the method of a line, and the other conditions that it is named
+  after."""
   row = line.rows[0]
   method, _, fields = row["method"].partition(" ")
   name = summary.model_name(row)
@@ -125,39 +129,45 @@ def _names(line: Line) -> tuple[str, str]:
   return name, ", ".join(text for text in (fields, conditions) if text)
 
 
-def _table(lines: list[Line], usual: str | None) -> str:
-  """Returns a table with a row for each line and a column for each length.
+def _table(lines: list[Line], main_test_set: str | None) -> str:
+  """Returns an HTML table with a row for each line, a column for each length.
 
-  There is a column of test sets unless all are the usual one.
+  It has a column of test sets unless all are the main one.
   """
-  lengths = sorted({n for line in lines for n in line.cells})
+  lengths = sorted({length for line in lines for length in line.cells})
   bits = {r["length"]: r["bits"] for line in lines for r in line.rows}
-  has_sets = any(line.rows[0]["test_set"] != usual for line in lines)
+  has_test_sets = any(
+    line.rows[0]["test_set"] != main_test_set for line in lines
+  )
   has_frontier = lines[0].rows[0]["metric"] == "em" and any(
     line.frontier or line.proof for line in lines
   )
-  heads = [
+  headings = [
     "method",
-    *["test set"] * has_sets,
+    *["test set"] * has_test_sets,
     *(f"{n}<small>{bits[n]} bits</small>" if bits[n] else n for n in lengths),
     *["frontier"] * has_frontier,
     *("seeds", "run"),
   ]
-  text = "".join(f'<th tabindex="0">{head}</th>' for head in heads)
-  parts = [f'<div class="wide"><table><thead><tr>{text}</tr></thead><tbody>']
+  header = "".join(f'<th tabindex="0">{text}</th>' for text in headings)
+  parts = [f'<div class="wide"><table><thead><tr>{header}</tr></thead><tbody>']
   for line in lines:
     row, cells = line.rows[0], line.cells
     name, differences = map(_escape, _names(line))
     differences = re.sub("([.=_])", r"\1<wbr>", differences)
     parts.append(f"\n<tr><th>{name}<small>{differences}</small></th>")
-    if has_sets:
+    if has_test_sets:
       parts.append(f"<td>{_escape(row['test_set'])}</td>")
-    for n in lengths:
-      median, _, rest = tables.cell_text(line, n, "").partition(" ")
-      shares = [
-        tables.percent(row["value"]) for row in line.rows if row["length"] == n
+    for length in lengths:
+      median, _, rest = tables.cell_text(line, length, "").partition(" ")
+      percents = [
+        tables.percent(row["value"])
+        for row in line.rows
+        if row["length"] == length
       ]
-      title = f' title="{" ".join(shares)}; n={cells[n].n}"' if shares else ""
+      title = ""
+      if percents:
+        title = f' title="{" ".join(percents)}; n={cells[length].n}"'
       parts.append(f"<td{title}>{median}<small>{rest}</small></td>")
     if has_frontier:
       frontier = tables.frontier_text(line).replace("(worst ", "(")

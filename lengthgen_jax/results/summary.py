@@ -1,11 +1,11 @@
-"""Lines of tables and figures: rows pooled over seeds, and their statistics.
+"""Lines of tables and figures: result rows pooled over seeds, with statistics.
 
-Only seeds are pooled. The rows of a line agree in every condition (those of
-`records.Conditions`) and hold each seed once at each length; of a seed that was
-evaluated several times the last evaluation counts. The step of a checkpoint is
-a condition, so two evaluations of a run that was trained further in between
-never share a line. With checkpoint "best" the step differs between seeds, as
-`stopped_at` always does, and is no condition.
+Rows are pooled only over seeds. The rows of a line agree in all conditions
+(the fields of `records.Conditions`) and have each seed once at each length; if
+a seed was evaluated several times, the last evaluation counts. The step of a
+checkpoint is a condition: if a run is evaluated, trained further and evaluated
+again, the two evaluations are different lines. For checkpoint "best" the step
+is not a condition, because it differs between seeds.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from lengthgen_jax.errors import check
 from lengthgen_jax.results.records import CONDITIONS, of_metric, parameters
 
-# What a condition is called in the name of a line, if not by its field's name.
+# The words for a condition in the name of a line; by default its field's name.
 HEADINGS = {
   **dict.fromkeys(("task", "family", "metric", "run"), ""),
   "test_set": "test set",
@@ -31,7 +31,7 @@ HEADINGS = {
 BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
 GREATER_IS_WORSE = {"edit"}
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a line's name
-# Stages from the last to the first: the last one that a run has counts.
+# Stages from the last to the first; a run is summarized by its last one.
 STAGES = ("certify", "retrain", "train")
 
 
@@ -39,11 +39,12 @@ class Cell(NamedTuple):
   """Statistics over the seeds of a line at one length.
 
   Attributes:
-    median, worst, best: of the seeds; shares, or lengths (of a frontier).
-    bound: the worst seed's one-sided 95 % lower bound; None if it has none.
-    n: the least number of samples of a seed.
-    seeds: how many seeds there are.
-    limit: of a frontier, the length up to which it was looked for; else None.
+    median, worst, best: Values of the metric over the seeds: fractions, or
+      lengths for the metric "frontier".
+    bound: The worst seed's one-sided 95 % lower bound; None if it has none.
+    n: The smallest number of samples of a seed.
+    seeds: The number of seeds.
+    limit: The longest length that was tried, for "frontier"; else None.
   """
 
   median: float
@@ -56,7 +57,7 @@ class Cell(NamedTuple):
 
 
 def statistics(rows: Sequence[dict]) -> Cell:
-  """Returns the statistics of rows at one place, one row for each seed."""
+  """Returns the statistics of one cell, given one row for each seed."""
   values = [row["value"] for row in rows]
   low, high = min, max
   if rows[0]["metric"] in GREATER_IS_WORSE:
@@ -77,10 +78,10 @@ class Line(NamedTuple):
   """Rows of one metric under the same conditions, a line of a table or figure.
 
   Attributes:
-    name: the method, and the conditions in which it differs from other lines.
-    rows: one row for each seed and length.
-    frontier_rows: rows of the same models' frontier.
-    proved: `parameters` of the models that are proved right.
+    name: The method, and the conditions in which it differs from other lines.
+    rows: One row for each seed and length.
+    frontier_rows: Rows of the frontier of the same models.
+    proved: The `parameters` keys of all models that are proved right.
   """
 
   name: str
@@ -90,7 +91,7 @@ class Line(NamedTuple):
 
   @property
   def labels(self) -> dict[str, Any]:
-    """Returns what a reader sees beside the numbers."""
+    """Returns the columns that a table shows beside the numbers."""
     names = (*SHOWN, "unit", "train_length")
     labels = {name: self.rows[0].get(name, "") for name in names}
     return labels | {"method": self.name, "seeds": self.seed_count}
@@ -102,17 +103,23 @@ class Line(NamedTuple):
 
   @property
   def seed_count(self) -> str:
-    """Returns how many seeds there are: "5", or "3 of 5" if two are missing.
+    """Returns the number of seeds: "5", or "3 of 5" if two are missing.
 
-    Of several runs it is the run that lacks the most.
+    If the line has rows of several runs, the numbers are those of the run with
+    the most seeds missing.
     """
     seeds_by_run = {}
     for row in self.rows:
       run = row.get("run"), row["config_hash"], row["seeds_asked"]
       seeds_by_run.setdefault(run, set()).add(row["seed"])
-    counts = [(len(seeds), run[-1]) for run, seeds in seeds_by_run.items()]
-    evaluated, asked = min(counts, key=lambda count: count[0] - count[1])
-    return f"{evaluated} of {asked}" if evaluated < asked else str(evaluated)
+    counts = [
+      (len(seeds), num_configured)
+      for (_, _, num_configured), seeds in seeds_by_run.items()
+    ]
+    evaluated, configured = min(counts, key=lambda pair: pair[0] - pair[1])
+    if evaluated < configured:
+      return f"{evaluated} of {configured}"
+    return str(evaluated)
 
   @property
   def is_stress(self) -> bool:
@@ -166,11 +173,11 @@ def lines(
   """Returns the lines of a metric, with their frontiers and proofs.
 
   Args:
-    rows: rows of any metrics, in whose order the lines are.
-    metric: the metric of the lines.
-    shown: as in `pool`.
+    rows: Rows of any metrics; the lines are in their order.
+    metric: The metric of the lines.
+    shown: As in `pool`.
   """
-  # Of frontiers with different bounds the one of the greatest counts.
+  # If the frontier was searched up to several bounds, the greatest counts.
   frontier_lines = sorted(
     pool(of_metric(rows, "frontier")), key=lambda line: line.rows[0]["bound"]
   )
@@ -199,12 +206,12 @@ def sort(unsorted: list[Line]) -> list[Line]:
 def final_line(
   rows: list[dict], stage: str = "", test_set: str = ""
 ) -> Line | None:
-  """Returns the line of exact match that stands for a run, None without any.
+  """Returns the line of exact match that summarizes a run, None if it has none.
 
   Args:
-    rows: rows of one run.
-    stage: the stage, "" for the last one that has exact match.
-    test_set: the test set, "" for the one that comes first.
+    rows: Rows of one run.
+    stage: The stage; "" for the last one with rows of exact match.
+    test_set: The test set; "" for the first one in the rows.
   """
   exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]
   for name in (stage,) if stage else STAGES:
@@ -217,49 +224,52 @@ def final_line(
   return None
 
 
-def single_line(rows: list[dict], what: str) -> Line:
-  """Returns rows that all belong to one line as that line.
+def single_line(rows: list[dict], source: str) -> Line:
+  """Pools rows that must all belong to one line, and returns it.
 
   Args:
-    rows: rows of one metric.
-    what: the beginning of the error's message.
+    rows: Rows of one metric.
+    source: Where the rows come from, with which an error message begins.
 
   Raises:
-    UsageError: they are of different conditions, which the message names.
+    UsageError: The rows differ in conditions, which the message names.
   """
   pooled = pool(rows)
   names = "; ".join(line.name for line in pooled)
-  check(len(pooled) == 1, f"{what}: rows of different conditions: {names}")
+  check(len(pooled) == 1, f"{source}: rows of different conditions: {names}")
   return pooled[0]
 
 
 def pool(
   rows: list[dict],
-  along: Sequence[str] = ("length",),
-  free: Sequence[str] = ("bits",),
+  cell_fields: Sequence[str] = ("length",),
+  dependent: Sequence[str] = ("bits",),
   shown: Sequence[str] = (),
 ) -> list[Line]:
   """Groups rows into the lines of a table or a figure, in the order of rows.
 
   Args:
-    rows: rows of one or more runs.
-    along: fields that differ along a line: columns, or an axis and panels.
-    free: conditions that may differ along it too, because they follow from
-      those (such as the run, on an axis of a config field); at one place the
-      last row's count.
-    shown: fields that a reader sees beside the name. Names of lines differ
-      wherever these do not.
+    rows: Rows of one or more runs.
+    cell_fields: Fields that differ between the cells of a line: those of the
+      columns of a table, or of the x-axis and panels of a figure.
+    dependent: Conditions that may also differ within a line because they follow
+      from `cell_fields`, like the run if the x-axis is a config field. A cell
+      has only rows that agree in them with its last row.
+    shown: Fields that are shown beside the name. Lines that agree in them get
+      different names.
   """
-  conditions = [name for name in CONDITIONS if name not in (*along, *free)]
-  pooled, labels, last_free = {}, {}, {}
+  conditions = [
+    name for name in CONDITIONS if name not in (*cell_fields, *dependent)
+  ]
+  pooled, labels, last_dependent = {}, {}, {}
   for row in rows:
     condition = _values(row, conditions)
-    place = tuple(row[field] for field in along)
-    pooled.setdefault(condition, {})[place, row["seed"]] = row
-    last_free[condition, place] = _values(row, free)
+    cell = tuple(row[field] for field in cell_fields)
+    pooled.setdefault(condition, {})[cell, row["seed"]] = row
+    last_dependent[condition, cell] = _values(row, dependent)
     labels[condition] = model_name(row), *(row.get(field) for field in shown)
   results = []
-  for condition, rows_at in pooled.items():
+  for condition, rows_by_cell in pooled.items():
     name = labels[condition][0]
     namesakes = [x for x in pooled if labels[x] == labels[condition]]
     for i, field in enumerate(conditions):
@@ -269,29 +279,29 @@ def pool(
         namesakes = [other for other in namesakes if other[i] == condition[i]]
     line_rows = [
       row
-      for (place, _), row in rows_at.items()
-      if _values(row, free) == last_free[condition, place]
+      for (cell, _), row in rows_by_cell.items()
+      if _values(row, dependent) == last_dependent[condition, cell]
     ]
     results.append(Line(name, line_rows))
   return results
 
 
 def proved(rows: list[dict]) -> frozenset[tuple]:
-  """Returns `parameters` of the models whose last certificate says right."""
+  """Returns the `parameters` keys of models whose last certificate holds."""
   last = {parameters(row): row for row in of_metric(rows, "certified")}
   return frozenset(key for key, row in last.items() if row["value"] == 1)
 
 
 def model_name(row: dict) -> str:
-  """Returns a row's method and what is unusual: "abc (retrain) LEAK"."""
-  marks = []
+  """Returns a row's method and its unusual settings: "abc (retrain) LEAK"."""
+  settings = []
   if row["stage"] != "train":
-    marks.append(row["stage"])
+    settings.append(row["stage"])
   if row["checkpoint"] != "last":
-    marks.append(f"checkpoint {row['checkpoint']}")
+    settings.append(f"checkpoint {row['checkpoint']}")
   if row["eval_seed"]:
-    marks.append(f"eval.seed {row['eval_seed']}")
-  text = f" ({', '.join(marks)})" if marks else ""
+    settings.append(f"eval.seed {row['eval_seed']}")
+  text = f" ({', '.join(settings)})" if settings else ""
   return row["method"] + text + (" LEAK" if row["leak"] else "")
 
 
@@ -301,14 +311,15 @@ def joined_values(rows: list[dict], field: str) -> str:
 
 
 def _model(row: dict) -> tuple:
-  """Returns which models on which test set a row is about, for any metric."""
+  """Returns the conditions that do not depend on the metric of a row."""
   others = ("metric", "length", "bits", "bound")
   return _values(row, [name for name in CONDITIONS if name not in others])
 
 
 def _values(row: dict, fields: Sequence[str]) -> tuple:
-  """Returns the values of conditions; of a best checkpoint no step."""
-  no_condition = ("step",) if row["checkpoint"] == "best" else ()
+  """Returns the values of conditions, where the step of a "best" checkpoint is
+  None."""
+  is_best = row["checkpoint"] == "best"
   return tuple(
-    None if field in no_condition else row.get(field) for field in fields
+    None if is_best and field == "step" else row.get(field) for field in fields
   )

@@ -23,7 +23,8 @@ from lengthgen_jax.tasks.task import (
 
 MAX_TOKENS = 1 << 25  # the most tokens of an output that fit in memory
 
-# Test sets: each returns the digits of both operands [2, max_length].
+# Each test set is a function that returns the digits of both operands, least
+# significant first, [2, max_length].
 
 
 def equal(
@@ -60,8 +61,8 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   the first and the last one."""
   operands, last = equal(task, key, size), size.lengths[:, None] - 1
   place = jnp.arange(operands.shape[1])
-  keep = jax.random.bernoulli(key, 0.25, operands.shape)
-  return jnp.where(keep | (place == 0) | (place == last), operands, 0)
+  is_random = jax.random.bernoulli(key, 0.25, operands.shape)
+  return jnp.where(is_random | (place == 0) | (place == last), operands, 0)
 
 
 class MultiplyLong(NumberTask):
@@ -146,8 +147,8 @@ class MultiplyLong(NumberTask):
     return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of the operands' digits [2, max_length]; those beyond
-    the width are left out."""
+    """Returns the example of the operands' digits [2, max_length], of which
+    those beyond the width are ignored."""
     bound, width = size.bound, jnp.broadcast_to(jnp.asarray(size.width), 2)
     max_n, max_m = bound if isinstance(bound, tuple) else (bound, bound)
     inside = jnp.arange(items.shape[1]) < width[:, None]
@@ -190,23 +191,31 @@ class MultiplyLong(NumberTask):
   # Text.
 
   def render(self, ids: Ids) -> str:
-    """Returns the product of two numbers that are equally long."""
+    """Returns the product that the tokens spell, if N = M."""
     count = max(len(ids) - 1, 0)
     n = int((count + 0.25) ** 0.5)
-    return self.render_sized(ids, (n, count // (n + 1)))
+    return self.render_with_lengths(ids, (n, count // (n + 1)))
 
-  def render_sized(
+  def render_with_lengths(
     self,
     ids: Ids,
     lengths: Sequence[int],
-    work: bool = False,
+    scratchpad: bool = False,
   ) -> str:
-    """Returns the product as text.
+    """Returns the product that the tokens of an output spell.
 
-    With `work` the running sums precede it: `738 688 560 -> 56088`.
+    The rows of the grid are split by the lengths, and nothing is multiplied
+    here: the tokens may be wrong.
+
+    Args:
+      ids: the tokens of an output.
+      lengths: the lengths (N, M) of the two operands.
+      scratchpad: whether the running sums precede the product, as in
+        `738 688 560 -> 56088`.
 
     Raises:
-      ValueError: the tokens are no running sums of operands of these lengths.
+      ValueError: their number is not that of the running sums of operands of
+        these lengths.
     """
     n, m = lengths
     body = self.output_digits(ids)
@@ -214,10 +223,11 @@ class MultiplyLong(NumberTask):
       len(body) == m * (n + 1),
       f"the model wrote {len(body)} digits of running sums, not {m * (n + 1)}",
     )
+    # All numbers are least significant digit first.
     sums = [body[i : i + n + 1] for i in range(0, len(body), n + 1)]
     product = "".join(number[0] for number in sums) + sums[-1][1:]
     texts = [number[::-1].lstrip("0") or "0" for number in (*sums, product)]
-    return " ".join([*texts[:-1], "->", texts[-1]]) if work else texts[-1]
+    return " ".join([*texts[:-1], "->", texts[-1]]) if scratchpad else texts[-1]
 
 
 class RunningSum:

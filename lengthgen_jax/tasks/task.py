@@ -338,14 +338,16 @@ class Task:
     """
     raise NotImplementedError
 
-  def render_sized(
+  def render_with_lengths(
     self,
     ids: Ids,
     lengths: Sequence[int],
-    work: bool = False,
+    scratchpad: bool = False,
   ) -> str:
-    """Returns what `render` does, given the operands' lengths; with `work`,
-    intermediate results precede it."""
+    """Returns what `render` does, for operands of these lengths.
+
+    With `scratchpad`, tasks that write intermediate results put them first.
+    """
     return self.render(ids)
 
   def symbols(self, ids: Ids) -> list[str]:

@@ -1,4 +1,4 @@
-"""The log of a run, which a person watches, and the signals that stop it."""
+"""The log of a training run, and the signals that stop it."""
 
 import contextlib
 import pathlib
@@ -15,14 +15,14 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.train_step import Status, TrainSpec
 
-WATCHED = "watched.jsonl"  # rows that a run logs of its states
+WATCHED = "watched.jsonl"  # rows of the probes that run during training
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-  """Remembers SIGTERM and SIGINT in the list that it yields.
+  """Appends SIGTERM and SIGINT to the list that it yields, instead of stopping.
 
-  Loops look there, save and leave.
+  The training loop reads the list after each chunk, saves and returns.
   """
   received = []
 
@@ -31,15 +31,18 @@ def stop_signals() -> Iterator[list[int]]:
       raise KeyboardInterrupt  # a second Ctrl-C does not wait
     received.append(number)
 
-  with contextlib.ExitStack() as after:
+  with contextlib.ExitStack() as stack:
     for number in (signal.SIGTERM, signal.SIGINT):
-      after.callback(signal.signal, number, signal.signal(number, remember))
+      stack.callback(signal.signal, number, signal.signal(number, remember))
     yield received
 
 
 class Log:
-  """A Log writes metrics.jsonl, TensorBoard, a progress bar and what a run
-  watches, on the first host."""
+  """The log of a training run, written by the first host.
+
+  It writes metrics.jsonl, watched.jsonl (rows of the probes that run during
+  training), TensorBoard summaries and a progress bar.
+  """
 
   def __init__(
     self,
@@ -51,11 +54,11 @@ class Log:
     """Opens the log of a run.
 
     Args:
-      spec: what is trained.
-      seeds: [R].
-      folder: of the run.
-      steps: [R], where each seed is; logged rows beyond are dropped, because
-        the states that they are of were lost.
+      spec: The training.
+      seeds: The R seeds.
+      folder: The folder of the run.
+      steps: The step of each seed in the checkpoint that training resumes from.
+        Rows of later steps are dropped, because those steps are trained again.
     """
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
@@ -66,32 +69,36 @@ class Log:
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
     self.watched_path = folder / WATCHED
-    # By seed, the step of its last rows.
+    # The step of each seed's last rows in watched.jsonl.
     self.watched_steps = dict(zip(self.seeds, steps, strict=True))
     for path in (self.path, self.watched_path):
       records.drop_after(path, self.watched_steps)
     step = max(steps)
-    board, writes = str(folder / "tensorboard"), hosts.is_primary()
-    self.board = SummaryWriter(board, purge_step=step, write_to_disk=writes)
-    self.bar = tqdm(
+    is_primary = hosts.is_primary()
+    self.summary_writer = SummaryWriter(
+      str(folder / "tensorboard"), purge_step=step, write_to_disk=is_primary
+    )
+    self.progress_bar = tqdm(
       total=self.attempt_steps,
       initial=step,
       unit="step",
       desc=folder.name,
       file=sys.stderr,
       dynamic_ncols=True,
-      disable=not writes,
+      disable=not is_primary,
     )
-    # All rates are computed here: later the device would first finish the chunk
-    # on its way.
-    rate = jax.jit(jax.vmap(optimizer.schedule(spec.train)))
-    self.rates = np.asarray(rate(np.arange(self.attempt_steps + 1)))
-    self.clock = time.perf_counter()
+    # All learning rates are computed here, because during training the device
+    # would first have to finish the running chunk.
+    schedule = jax.jit(jax.vmap(optimizer.schedule(spec.train)))
+    self.learning_rates = np.asarray(
+      schedule(np.arange(self.attempt_steps + 1))
+    )
+    self.last_time = time.perf_counter()
 
   def write(self, status: Status) -> None:
-    """Logs one chunk: a row per seed that trained in it."""
-    seconds = time.perf_counter() - self.clock
-    self.clock += seconds
+    """Logs one chunk of steps: a row for each seed that trained in it."""
+    seconds = time.perf_counter() - self.last_time
+    self.last_time += seconds
     state, metrics = status
     rows = []
     for r, seed in enumerate(self.seeds):
@@ -99,27 +106,30 @@ class Log:
       row = {
         "step": step,
         "seed": seed,
-        "learning_rate": float(self.rates[step - attempt_start]),
+        "learning_rate": float(self.learning_rates[step - attempt_start]),
         "seconds": seconds,
       }
       for i, suffix in enumerate(self.suffixes):
         row[f"loss{suffix}"] = float(metrics.loss[r, i])
         row[f"em{suffix}"] = float(metrics.em[r, i])
-      if np.isfinite(row["loss"]):
+      if np.isfinite(row["loss"]):  # NaN if the seed had finished before
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):
-          self.board.add_scalar(f"seed{seed}/{name}", row[name], step)
+          self.summary_writer.add_scalar(f"seed{seed}/{name}", row[name], step)
     records.append(self.path, rows)
     if rows:
       loss = np.median([row["loss"] for row in rows])
       em = np.median([row["em"] for row in rows])
-      self.bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
+      self.progress_bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
     last = int(np.argmax(state.step))
-    self.bar.total = int(state.attempt_start[last]) + self.attempt_steps
-    self.bar.update(int(state.step[last]) - self.bar.n)
+    self.progress_bar.total = (
+      int(state.attempt_start[last]) + self.attempt_steps
+    )
+    self.progress_bar.update(int(state.step[last]) - self.progress_bar.n)
 
   def write_watched(self, rows: list[dict]) -> None:
-    """Appends those of the rows whose seeds moved since their last ones."""
+    """Appends rows of probes, except those of seeds that have not trained since
+    their last rows."""
     rows = [
       row for row in rows if row["step"] > self.watched_steps[row["seed"]]
     ]
@@ -128,5 +138,5 @@ class Log:
 
   def close(self) -> None:
     """Closes the bar and TensorBoard."""
-    self.bar.close()
-    self.board.close()
+    self.progress_bar.close()
+    self.summary_writer.close()

@@ -1,5 +1,9 @@
-"""This module reads and writes scaffolds: our lines, and dense matrices from
-elsewhere."""
+"""Reads and writes bias files: calibrated lines, or dense matrices.
+
+Calibrated lines are written by `save`; matrices are files of other programs.
+Shapes: R seeds, N layers, H heads, K lines of a head, T decoder rows and S keys
+of the encoder.
+"""
 
 import json
 import os
@@ -26,10 +30,13 @@ SITES = ("self", "cross", "encoder")
 def save(
   path: str | os.PathLike, scaffold: dict[str, SiteLines], meta: dict
 ) -> None:
-  """Writes lines [R, N or 1, H, K] as `self_*`, `cross_*` arrays and JSON.
+  """Writes lines [R, N or 1, H, K] and their metadata to an .npz file.
 
-  The JSON is `meta`: "seeds", the R of them; "sites", the segments' names by
-  site; and whatever else is worth keeping.
+  Args:
+    path: The path of the file.
+    scaffold: The lines by site; each field is an array such as `self_segment`.
+    meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
+      the names of the segments by site.
   """
   arrays: dict[str, Any] = {
     f"{site}_{field}": np.asarray(value)
@@ -46,10 +53,10 @@ def save(
 
 
 def read(path: str | os.PathLike) -> tuple[dict, dict]:
-  """Returns (arrays, meta) of a file; meta is empty if it is from elsewhere.
+  """Returns (arrays, meta) of a file; meta is empty unless `save` wrote it.
 
   Raises:
-    UsageError: the file is missing, of another schema, or holds NaN.
+    UsageError: The file is missing, has another schema, or holds NaN.
   """
   with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
     arrays = dict(file)
@@ -67,15 +74,20 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
 
 
 def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
-  """Reads the scaffold of `section.file`.
+  """Reads the scaffold from the file that the config names.
 
-  It has lines [R or 1, N or 1, H, K], or matrices from elsewhere (`self` [1 or
-  N, H, T, T], `cross` [1 or N, H, T, S], values <= -1e5 closed). A file names
-  its seeds, and those of the run find their lines by name; a file of one seed,
-  and matrices, serve all.
+  A file has either lines [R or 1, N or 1, H, K] or the matrices of another
+  program: `self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], in which values
+  <= -1e5 are closed. A file of lines lists its seeds, and each seed of the run
+  takes its own lines. Lines of a single seed, and matrices, are used for all
+  seeds of the run.
+
+  Args:
+    section: The config section `bias`, of which `file` is read.
+    spec: What the model and the task require of a scaffold.
 
   Raises:
-    UsageError: one line that names what does not fit.
+    UsageError: The file does not fit the model, the task or the seeds.
   """
   path = section.file
   arrays, meta = read(path)
@@ -102,7 +114,7 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
 def _site_lines(
   path: str, arrays: dict, meta: dict, spec: ScaffoldSpec
 ) -> Scaffold:
-  """Returns the lines by site in the order of the run's seeds."""
+  """Returns the lines by site, with the run's seeds along the first axis."""
   saved_seeds = meta["seeds"]
   seeds = saved_seeds if len(saved_seeds) == 1 else spec.seeds
   missing = [seed for seed in seeds if seed not in saved_seeds]
@@ -134,12 +146,12 @@ def _site_lines(
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
       f" {list(segments or ())}",
     )
-    on_output = (lines.segment == spec.target_segment) | (
+    covers_output = (lines.segment == spec.target_segment) | (
       lines.segment == WHOLE
     )
     check(
       site != "self"
-      or not (lines.valid & on_output & (lines.anchor != LEFT)).any(),
+      or not (lines.valid & covers_output & (lines.anchor != LEFT)).any(),
       f"bias.file={path}: self has lines anchored right, but the output has no"
       " right end while decoding",
     )
@@ -148,7 +160,7 @@ def _site_lines(
 
 
 def _site_matrices(path: str, arrays: dict) -> Scaffold:
-  """Returns the matrices by site, with -inf where they are closed."""
+  """Returns the matrices by site, with CLOSED for values <= DENSE_CLOSED."""
   sites = [site for site in ("self", "cross") if site in arrays]
   check(
     sites,
