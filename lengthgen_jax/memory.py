@@ -58,7 +58,7 @@ def attention_bytes(
   )
   size = 3 * 4 * config.num_heads * cells
   if sparse_plan is not None:
-    size = size * sparse_plan.most_dense_heads // config.num_heads
+    size = size * sparse_plan.max_dense_heads // config.num_heads
     size += 4 * config.emb_dim * rows * SPARSE_KEYS
   return size
 
