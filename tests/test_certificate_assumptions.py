@@ -336,7 +336,7 @@ def test_a_large_vocabulary_has_vectors_of_every_phase():
 def test_tasks_of_more_values_than_a_byte_are_refused():
   @dataclasses.dataclass(frozen=True)
   class Large(Modular):
-    def check_tokens(self, field, count):
+    def check_num_tokens(self, field, count):
       pass
 
   with pytest.raises(UsageError, match="257 digits and outputs"):
@@ -455,7 +455,7 @@ def test_a_head_that_is_no_number_is_wrong():
     survey = certificate.make_survey(small_model.experiment, bad_scaffold)
     args = small_model.experiment, bad_params, survey.transducer
     layerwise = LayerwiseLogits(*args)
-    for group in survey.groups:
+    for group in survey.groups[:3]:
       tally = certificate.Tally()
       list(certificate.count_cases(layerwise, group, tally))
       assert tally.wrong == tally.cases > 0

@@ -125,7 +125,7 @@ def examples(case: Case, length: int = 3):
   if isinstance(task, SequenceTask):
     items = random.integers(0, task.base, (SAMPLES, 1, units))
   elif task.ragged:
-    items = random.integers(1, task.alphabet + 1, (SAMPLES, units))
+    items = random.integers(1, task.base + 1, (SAMPLES, 1, units))
   else:
     items = random.integers(0, task.base, (SAMPLES, task.operands, units))
     items[:, 1:, 1 if task.short_operand else units :] = 0

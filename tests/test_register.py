@@ -136,7 +136,7 @@ def test_calibration_of_the_page_finds_its_line(capsys):
   names = {}
   exec(compile(script, "page", "exec"), names)
   assert capsys.readouterr().out.strip()
-  coordinates = names["there"]
+  coordinates = names["long"]
   dense = np.asarray(names["bias"].dense(coordinates, coordinates))
   back = dense[0, 0, 1]  # the head that looks one back, at 40 rows
   assert (back[np.arange(1, 40), np.arange(39)] > -1).all()
