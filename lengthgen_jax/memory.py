@@ -58,7 +58,7 @@ def attention_bytes(
   encoder_cells = source_keys**2 if config.num_encoder_layers else 0
   num_bytes = 3 * 4 * config.num_heads * max(decoder_cells, encoder_cells)
   if sparse_plan is not None:
-    num_bytes = num_bytes * sparse_plan.most_dense_heads // config.num_heads
+    num_bytes = num_bytes * sparse_plan.max_dense_heads // config.num_heads
     num_bytes += 4 * config.emb_dim * rows * SPARSE_KEYS
   return num_bytes
 

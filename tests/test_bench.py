@@ -133,7 +133,7 @@ def test_cases_take_turns_and_medians_count(clock):
 
 def test_compilation_is_timed_apart_from_runs():
   x = jnp.ones((64, 64))
-  case = Case("b", "", lambda x: (x @ x).sum(), (x,), samples=3, trips=2)
+  case = Case("b", "", lambda x: (x @ x).sum(), (x,), samples=3, trip_count=2)
   program = timing.compile_case(case)
   timing.time_in_turns([program], 2, np.inf)
   row = timing.make_row(program)
@@ -177,7 +177,7 @@ def test_what_fails_does_not_fit_or_is_late_is_left_out_by_name(
 
 def test_a_run_keeps_to_its_cpus():
   before = os.sched_getaffinity(0)
-  with timing.on_threads(1):
+  with timing.limit_cpus(1):
     assert len(os.sched_getaffinity(0)) == 1
   assert os.sched_getaffinity(0) == before
 

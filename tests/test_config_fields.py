@@ -155,15 +155,15 @@ def test_field_that_changes_nothing_is_refused(name):
   in_any_bias = {f"bias.{x}" for x in ("scale", "learned_scale", "closed")}
   if name not in in_any_bias | {"bias.allow_leak"}:  # the second stage has one
     with pytest.raises(UsageError, match=f"{name}=.* changes nothing here"):
-      fields.check_matters(after(config, NOTHING.get(name, {})), name)
+      fields.check_has_effect(after(config, NOTHING.get(name, {})), name)
   changes = SOMETHING.get(name, SOMETHING.get(section, {}))
-  fields.check_matters(after(config, changes), name)
+  fields.check_has_effect(after(config, changes), name)
 
 
 def test_field_of_another_task_is_refused():
   with pytest.raises(UsageError, match="sort.alphabet.*it is for task=sort"):
-    fields.check_matters(default_config(), "sort.alphabet")
-  fields.check_matters(default_config("sort"), "sort.alphabet")
+    fields.check_has_effect(default_config(), "sort.alphabet")
+  fields.check_has_effect(default_config("sort"), "sort.alphabet")
 
 
 def test_every_field_of_the_second_stage_reaches_it():

@@ -313,7 +313,7 @@ def test_a_decoded_row_has_its_randomized_position():
   hooks = Hooks("randomized", table=HIGHEST)
   whole = drawn_positions(hooks, at_places())
   for row in (0, 4, 8):
-    part = jax.tree.map(jnp.asarray, at_places()).rows(row, 1)
+    part = jax.tree.map(jnp.asarray, at_places()).slice(row, 1)
     assert drawn_positions(hooks, part) == whole[row : row + 1]
 
 

@@ -278,8 +278,8 @@ def test_edit_distance_is_levenshtein():
 
 
 def test_until_end():
-  assert measures.until_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
-  assert measures.until_end(np.array([1, 2]), 9) == [1, 2]
+  assert measures.tokens_before_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
+  assert measures.tokens_before_end(np.array([1, 2]), 9) == [1, 2]
 
 
 def test_lower_bound_is_clopper_pearson():

@@ -242,7 +242,7 @@ def test_matrices_are_cut_to_size_and_causal():
     bias[:, TRIANGLE], matrix["self"].values[0, :, :6, :6][:, TRIANGLE]
   )
   # Some rows of a sequence have their own rows of the matrix.
-  part = OUTPUTS.rows(2, 3)
+  part = OUTPUTS.slice(2, 3)
   rows_bias = total(BiasConfig(), matrix, "self", part, OUTPUTS)[0, 0]
   np.testing.assert_array_equal(rows_bias, bias[:, 2:5])
 

@@ -216,7 +216,7 @@ def training_steps(
     steps=rounds * spec.steps_per_round,
     samples=rounds * sum(len(x) for x in inputs),
     tokens=rounds * sum(math.prod(x.shape) for x in inputs),
-    trips=rounds,
+    trip_count=rounds,
   )
 
 
@@ -272,7 +272,7 @@ def evaluation(
     length=length,
     samples=len(batch.inputs),
     tokens=math.prod(batch.inputs.shape),
-    trips=1,
+    trip_count=1,
   )
 
 

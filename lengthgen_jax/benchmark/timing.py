@@ -1,5 +1,8 @@
-"""Cases are compiled, and timed in turns, so that other load on the machine
-slows all of them alike."""
+"""Compiles and times the programs of a benchmark.
+
+They are timed in turns, so that other load on the machine slows all of them
+alike.
+"""
 
 import contextlib
 import math
@@ -25,16 +28,17 @@ class Case(NamedTuple):
   """A Case is a program to time.
 
   Attributes:
-    benchmark: its name in rows.
-    variant: what differs between the cases that are compared.
+    benchmark: the name of the benchmark, which has several cases.
+    variant: what distinguishes the case from others of its benchmark.
     function: a function that jax.jit can compile; or, where `arguments` is
-      empty, a function without arguments that returns when its work is done.
-    arguments: of the function.
-    length: of the inputs in digits or items, where the benchmark varies it.
-    steps, samples, tokens: numbers of these in one run.
-    trips: how often the program's loop of traced length runs, or 1 without one;
-      0 where FLOPs are not counted.
-    threads: number of CPUs that the run may use, 0 for all.
+      empty, a function without arguments that returns when it is done.
+    arguments: the arguments of the function.
+    length: the length of the inputs in digits or items, None if the benchmark
+      does not vary it.
+    steps, samples, tokens: how many of these one run processes, for rates.
+    trip_count: how often the program's while loop runs, 1 if it has none; 0 if
+      FLOPs are not counted.
+    threads: the number of CPUs that the run may use, 0 for all.
     memory: bytes that a function without arguments needs.
   """
 
@@ -46,7 +50,7 @@ class Case(NamedTuple):
   steps: int = 0
   samples: int = 0
   tokens: int = 0
-  trips: int = 0
+  trip_count: int = 0
   threads: int = 0
   memory: int = 0
 
@@ -58,15 +62,17 @@ class Case(NamedTuple):
 
 
 class Program(NamedTuple):
-  """A Program is a case that is compiled and ran once.
+  """A Program is a case that was compiled and has run once.
 
   Attributes:
     case: the case.
-    run: runs the program once, to the end.
-    compile_seconds: of tracing and compilation; 0 without arguments.
-    flops: of the matrix products of a run; 0 where they are not counted.
-    memory: bytes that the program needs at once.
-    wall_seconds, cpu_seconds: of every timed run; CPU time is of all threads.
+    run: runs the program once and waits for its results.
+    compile_seconds: the time of tracing and compilation, 0 for a function
+      without arguments.
+    flops: the FLOPs of the matrix products of a run, 0 if not counted.
+    memory: the peak memory in bytes.
+    wall_seconds: the wall time of every timed run.
+    cpu_seconds: the CPU time of every timed run, of all threads together.
   """
 
   case: Case
@@ -84,14 +90,14 @@ def compile_case(case: Case) -> Program:
   Raises:
     MemoryError: the program needs more memory than is free.
   """
-  with on_threads(case.threads):
+  with limit_cpus(case.threads):
     seconds, flops, needed, run = 0.0, 0.0, case.memory, case.function
     if case.arguments:
       start = time.perf_counter()
       traced = jax.jit(case.function).trace(*case.arguments)
       compiled = traced.lower().compile()
       seconds = time.perf_counter() - start
-      flops = case.trips * matmul_flops(traced.jaxpr.jaxpr)
+      flops = case.trip_count * matmul_flops(traced.jaxpr.jaxpr)
       if usage := compiled.memory_analysis():
         needed = usage.temp_size_in_bytes + usage.argument_size_in_bytes
         needed += usage.output_size_in_bytes - usage.alias_size_in_bytes
@@ -104,30 +110,32 @@ def compile_case(case: Case) -> Program:
 
 
 def matmul_flops(jaxpr: core.Jaxpr) -> float:
-  """Returns the additions and multiplications of a jaxpr's matrix products.
+  """Returns the FLOPs of all matrix products in a jaxpr.
 
-  A while loop's body counts once, a scan's as often as it runs. XLA's own
-  analysis of costs counts that once too, and a batch is a scan of microbatches.
+  The body of a scan counts as often as it runs, that of a while loop once,
+  because its number of iterations is not known; of a `cond` the costliest
+  branch counts. XLA's cost analysis is not used, because it counts the body of
+  a scan once, and a training batch is a scan over microbatches.
   """
   flops = 0.0
   for equation in jaxpr.eqns:
-    inner = [
-      matmul_flops(getattr(part, "jaxpr", part))
-      for part in core.jaxprs_in_params(equation.params)
+    inner_flops = [
+      matmul_flops(getattr(inner, "jaxpr", inner))
+      for inner in core.jaxprs_in_params(equation.params)
     ]
     match equation.primitive.name:
       case "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
+        (contracting_dims, _), _ = equation.params["dimension_numbers"]
         left, result = equation.invars[0].aval, equation.outvars[0].aval
         assert isinstance(left, ShapedArray) and isinstance(result, ShapedArray)
-        summed = math.prod(left.shape[axis] for axis in contracted)
-        flops += 2.0 * summed * math.prod(result.shape)
+        num_terms = math.prod(left.shape[axis] for axis in contracting_dims)
+        flops += 2.0 * num_terms * math.prod(result.shape)
       case "cond":
-        flops += max(inner)
+        flops += max(inner_flops)
       case "scan":
-        flops += equation.params["length"] * sum(inner)
+        flops += equation.params["length"] * sum(inner_flops)
       case _:
-        flops += sum(inner)
+        flops += sum(inner_flops)
   return flops
 
 
@@ -136,14 +144,14 @@ def time_in_turns(
 ) -> None:
   """Runs every program once in each of `repeats` rounds.
 
-  After the first one, no round begins when time.perf_counter() is beyond the
+  After the first round, none begins once time.perf_counter() is past the
   deadline.
   """
   for repeat in range(repeats):
     if repeat and time.perf_counter() > deadline:
       return
     for program in programs:
-      with on_threads(program.case.threads):
+      with limit_cpus(program.case.threads):
         wall, cpu = time.perf_counter(), time.process_time()
         program.run()
         program.wall_seconds.append(time.perf_counter() - wall)
@@ -173,7 +181,7 @@ def make_row(program: Program) -> dict:
 
 
 @contextlib.contextmanager
-def on_threads(count: int) -> Iterator[None]:
+def limit_cpus(count: int) -> Iterator[None]:
   """Binds all threads of this process to `count` CPUs inside a `with` block; 0
   leaves them as they are."""
   if not count:
@@ -229,7 +237,9 @@ def peak_flops(dtype: str) -> float:
   rates = []
   for size in SQUARE_SIZES:
     x = jnp.ones((size, size), dtype)
-    product = compile_case(Case("peak", "", lambda x: x @ x, (x,), trips=1))
+    product = compile_case(
+      Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
+    )
     time_in_turns([product], 5, math.inf)
     rates.append(product.flops / min(product.wall_seconds))
   return max(rates)

@@ -636,23 +636,27 @@ def check_fields(config: ConfigDict) -> None:
     field.check_value(name, values[name])
 
 
-def check_matters(config: ConfigDict, name: str) -> None:
-  """Checks that a field which was set changes something.
+def check_has_effect(config: ConfigDict, name: str) -> None:
+  """Checks that a field which was set has an effect.
 
-  A field of a section that ABC's second stage has too may matter there alone.
+  Many fields have one only if another field has a certain value. It is enough
+  if the field has an effect in one stage of --mode=abc, the first or the
+  retraining.
 
   Args:
     config: the whole config.
-    name: of the field, as in "data.fixed_width" or "retrain.data.fixed_width".
+    name: the full name of the field, like "data.fixed_width" or
+      "retrain.data.fixed_width".
 
   Raises:
-    UsageError: it changes nothing under the kinds that are chosen.
+    UsageError: the field has no effect; the message says what would give it
+      one.
   """
   section = name.partition(".")[0]
-  owners = [task for task in TASKS if TASKS[task].section == section]
+  tasks = [task for task in TASKS if TASKS[task].section == section]
   check(
-    not owners or config.task not in TASKS or config.task in owners,
-    f"{name} changes nothing here: it is for task={' or '.join(owners)}",
+    not tasks or config.task not in TASKS or config.task in tasks,
+    f"{name} changes nothing here: it is for task={' or '.join(tasks)}",
   )
   field = FIELDS.get(name.removeprefix("retrain."))
   if field is None or field.when is None:

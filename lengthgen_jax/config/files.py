@@ -17,7 +17,7 @@ from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.fields import (
-  check_matters,
+  check_has_effect,
   default_config,
   leaves,
 )
@@ -116,7 +116,7 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
   for field, value in leaves(config):
     if value == preset[field]:
       continue
-    check_matters(config, field)
+    check_has_effect(config, field)
     if (
       field not in NOT_IN_METHOD
       and field.partition(".")[0] not in NOT_IN_METHOD

@@ -56,7 +56,8 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
     outputs = model.greedy(batch, stop=None)[:, : targets.shape[1]]
     pairs += zip(outputs[:count], targets[:count], strict=True)
   ended_pairs = [
-    (until_end(output, end), until_end(target, end)) for output, target in pairs
+    (tokens_before_end(output, end), tokens_before_end(target, end))
+    for output, target in pairs
   ]
   distance = sum(edit_distance(*pair) for pair in ended_pairs)
   length = sum(len(target) for _, target in ended_pairs)
@@ -69,16 +70,16 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   return rows
 
 
-# Measures by name; the config section `eval` chooses some of them.
+# Each measure by its name; which ones run depends on the config section `eval`.
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
 def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
-  """Measures the longest length up to which a model is right.
+  """Measures the greatest length up to which a model is right.
 
   At that length and at every shorter one that was tried, the lower bound of
-  exact match is at least COMPLETE. Lengths are doubled from the training length
-  on until one fails, then the interval is bisected. If exact match is not
+  exact match is at least COMPLETE_EM. From the training length on, lengths are
+  doubled until one fails, then the interval is bisected. If exact match is not
   monotone, the shortest length that failed counts.
 
   Args:
@@ -104,7 +105,7 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
     """Returns whether the model is right at a length, and caches its counts."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
-    return lower_bound(*tried[length]) >= COMPLETE
+    return lower_bound(*tried[length]) >= COMPLETE_EM
 
   longest = longest_before(
     holds, model.experiment.train_length, spec.length, list(tried)
@@ -114,20 +115,21 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   return row | {"bound": spec.length, "tried": counts}
 
 
-COMPLETE = 0.99  # exact match of complete generalization (ABS paper, section 2)
+# The exact match that counts as complete generalization (ABS paper, section 2).
+COMPLETE_EM = 0.99
 
 
 def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   """Returns (correct, n) of a test.
 
   The test is cut short once so many samples are wrong that the lower bound of
-  exact match cannot reach COMPLETE.
+  exact match cannot reach COMPLETE_EM.
   """
   correct = n = 0
   for batch, count in model.batches(spec):
     correct += int(np.asarray(model.matches(batch)[1])[:count].sum())
     n += count
-    if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE:
+    if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE_EM:
       break
   return correct, n
 
@@ -141,7 +143,8 @@ def longest_before(
     holds: Returns whether the condition holds at a length.
     first: The length at which the search begins.
     maximum: The greatest length that is tried.
-    known: Lengths whose result is cached, so that all of them are used.
+    known: Lengths at which the result is known already; `holds` must return it
+      without further cost.
 
   Returns:
     A length; 0 if the condition fails at the shortest one that was tried.
@@ -218,7 +221,7 @@ def lower_bound(correct: int, n: int, confidence: float = 0.95) -> float:
   return float(special.betaincinv(correct, n - correct + 1, 1.0 - confidence))
 
 
-def until_end(tokens: Iterable[int], end: int | None) -> list[int]:
+def tokens_before_end(tokens: Iterable[int], end: int | None) -> list[int]:
   """Returns the tokens before the first end token, all if there is none."""
   tokens = list(map(int, tokens))
   return tokens[: tokens.index(end)] if end in tokens else tokens
@@ -226,11 +229,13 @@ def until_end(tokens: Iterable[int], end: int | None) -> list[int]:
 
 def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
   """Returns the Levenshtein distance of two sequences."""
-  row = np.arange(len(second) + 1)
+  # After i items of `first`, distances[j] is the distance to second[:j].
+  distances = columns = np.arange(len(second) + 1)
   for i, item in enumerate(first):
-    best = np.minimum(row[1:] + 1, row[:-1] + (np.asarray(second) != item))
-    best = np.concatenate([[i + 1], best])
-    # Insertions run along the row: min over k <= j of best[k] + (j - k).
-    steps = np.arange(len(best))
-    row = np.minimum.accumulate(best - steps) + steps
-  return int(row[-1])
+    deleted = distances[1:] + 1
+    substituted = distances[:-1] + (np.asarray(second) != item)
+    # The best without an insertion as last edit.
+    best = np.concatenate([[i + 1], np.minimum(deleted, substituted)])
+    # With j - k insertions at the end: min over k <= j of best[k] + j - k.
+    distances = np.minimum.accumulate(best - columns) + columns
+  return int(distances[-1])

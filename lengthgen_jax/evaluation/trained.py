@@ -95,7 +95,7 @@ class Model:
     config = experiment.model.config
     needs_few_keys = (
       plan is not None
-      and not plan.most_dense_heads
+      and not plan.max_dense_heads
       and experiment.kind == "encoder_decoder"
       and not experiment.bias.allow_leak
       and config.positions.placeless

@@ -232,7 +232,7 @@ def frontiers(
     )
     runs.print_note(
       f"seed {model.seed}, {spec.name}: exact match of at least"
-      f" {100 * measures.COMPLETE:.0f} % up to {row['value']:.0f}"
+      f" {100 * measures.COMPLETE_EM:.0f} % up to {row['value']:.0f}"
       f" {model.experiment.task.unit} (looked up to {bound})"
     )
   return frontier_rows

@@ -1,8 +1,9 @@
-"""Checkpoints are written in the background, and every file is checked before
-it is read.
+"""Checkpoints that are written in the background, with a checksum of every file
+that is checked before it is read.
 
-Orbax writes and reads the arrays. Its manager keeps no checksums, so steps are
-managed here.
+Orbax writes and reads the arrays. Its CheckpointManager keeps no checksums, so
+the steps are managed here. A checkpoint is sound if every file in it is there
+and has its checksum.
 """
 
 import concurrent.futures
@@ -23,30 +24,31 @@ from lengthgen_jax.errors import check
 
 
 class Checkpoints:
-  """The checkpoints of one run: folder/{step}, the newest `keep`.
+  """The newest checkpoints of one run, each in a folder {folder}/{step}.
 
-  A step holds `arrays` (Orbax), `meta.json` (config, seeds, shape and dtype of
-  every leaf) and `checksums.json` (of all these files). It is written as
-  `.{step}.writing` and renamed when whole: a step that shows is whole. Of
-  several hosts each writes its shards of the arrays, the first one the other
-  files.
+  The folder of a step has `arrays` (Orbax), `meta.json` (config, seeds, shape
+  and dtype of every leaf) and `checksums.json` (of all these files). It is
+  written as `.{step}.writing` and renamed when it is complete, so a folder
+  named {step} is always complete. Of several hosts each writes its shards of
+  the arrays, and the first one writes the other files.
   """
 
   def __init__(
     self, folder: str | pathlib.Path, keep: int = 2, seeds: Iterable[int] = ()
   ):
-    """Opens the checkpoints below a folder; nothing is written yet.
+    """Opens the checkpoints in a folder; nothing is written yet.
 
     Args:
-      folder: of the steps.
-      keep: how many of the newest checkpoints stay.
-      seeds: those whose states are saved; () to read those of any seeds.
+      folder: the folder of the run's checkpoints.
+      keep: how many of the newest checkpoints are kept.
+      seeds: the seeds whose states are saved; with () checkpoints can be read
+        only, those of any seeds.
     """
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
     self.seeds = list(map(int, seeds))
     self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-    self._write: concurrent.futures.Future | None = None  # in flight
+    self._write: concurrent.futures.Future | None = None
 
   def steps(self) -> list[int]:
     """Returns the steps that have a finished checkpoint, oldest first."""
@@ -54,10 +56,17 @@ class Checkpoints:
     return sorted(int(path.name) for path in entries if path.name.isdigit())
 
   def save(self, step: int, state: Any, config: dict) -> None:
-    """Copies a pytree of jax arrays (none empty), to be written in the
-    background.
+    """Copies a pytree of jax arrays and begins to write it in the background.
 
-    It returns at once, and raises the error that stopped the write before.
+    Before, it waits for the write of the previous step.
+
+    Args:
+      step: the step, which becomes the name of the folder.
+      state: the arrays, none of them empty.
+      config: the config of the run, for meta.json.
+
+    Raises:
+      Exception: whatever stopped the write of the previous step.
     """
     self._finish_write()
     # These are copies, because the caller's next step reuses the buffers.
@@ -80,19 +89,20 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     repair: bool = False,
   ) -> tuple[int | None, Any]:
-    """Returns (step, state) of the newest sound checkpoint, (None, None)
-    without one.
+    """Returns (step, state) of the newest sound checkpoint.
+
+    It is (None, None) if there is none.
 
     Args:
       abstract: a pytree of shapes and dtypes (and shardings) like the state.
-      step: this step and no other.
-      report: receives one line for every damaged checkpoint passed over.
-      repair: for training: moves those to {folder}_damaged, and removes what a
-        killed run left half written.
+      step: the step to read, None for the newest sound one.
+      report: is called with one line for every damaged checkpoint.
+      repair: whether damaged checkpoints are moved to {folder}_damaged, and
+        incomplete ones, which a killed run left, are removed.
 
     Raises:
-      UsageError: a named step is missing or damaged, or seeds or structure
-        differ.
+      UsageError: `step` is missing or damaged, or the checkpoint has other
+        seeds or another structure.
     """
     if self._write is not None:  # save() or close() raises its error
       concurrent.futures.wait([self._write])
@@ -109,7 +119,7 @@ class Checkpoints:
   def _find_sound(
     self, step: int | None, report: Callable[[str], None], repair: bool
   ) -> int | None:
-    """Returns the newest step (or the given one) whose files are sound."""
+    """Returns the newest sound step, or `step` if that is sound."""
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -132,24 +142,24 @@ class Checkpoints:
     return None
 
   def close(self) -> None:
-    """Waits for the write in flight, and raises its error."""
+    """Waits for the write in the background, and raises its error."""
     self._thread.shutdown()
     self._finish_write()
 
   def _finish_write(self) -> None:
-    """Waits for the write in flight, and raises its error once."""
+    """Waits for the write in the background, and raises its error once."""
     write, self._write = self._write, None
     if write is not None:
       write.result()
 
   def _write_step(self, step: int, arrays: dict, meta: str) -> None:
-    """Writes a step to a hidden folder and publishes it when it is whole."""
+    """Writes a step to a hidden folder, and renames it when it is complete."""
     folder = self.folder / f".{step}.writing"
     if hosts.is_primary():
       self._remove_leftovers()
       folder.mkdir(parents=True)
-    # Orbax lets processes that are named wait for each other beside the work of
-    # the devices.
+    # With the processes named, Orbax makes them wait for each other without a
+    # computation on the devices, which would interfere with training.
     processes = (
       set(range(jax.process_count())) if hosts.is_multihost() else None
     )
@@ -163,10 +173,12 @@ class Checkpoints:
       self._publish(step, folder, meta)
 
   def _publish(self, step: int, folder: pathlib.Path, meta: str) -> None:
-    """Makes a step of what all hosts have written, and removes the oldest
-    steps."""
+    """Adds meta.json and checksums.json to a step, renames its folder, and
+    removes the oldest steps."""
     (folder / "meta.json").write_text(meta)
-    checksums = {name: checksum(path) for name, path in files(folder).items()}
+    checksums = {
+      name: checksum(path) for name, path in files_in(folder).items()
+    }
     (folder / "checksums.json").write_text(json.dumps(checksums))
     if step in self.steps():
       self._remove(step)
@@ -175,19 +187,20 @@ class Checkpoints:
       self._remove(old_step)
 
   def _remove(self, step: int) -> None:
-    """Removes a step; it is renamed first, so that a removal cut off does no
-    damage."""
+    """Removes a step; it is renamed first, so that an interrupted removal does
+    not leave a damaged checkpoint."""
     removed = self.folder / f".{step}.removed"
     shutil.rmtree((self.folder / str(step)).rename(removed))
 
   def _remove_leftovers(self) -> None:
-    """Removes what was left half written or half removed."""
+    """Removes steps whose writing or removal was interrupted."""
     half_written = self.folder.glob(".[0-9]*.writing")
-    for folder in [*half_written, *self.folder.glob(".[0-9]*.removed")]:
+    half_removed = self.folder.glob(".[0-9]*.removed")
+    for folder in [*half_written, *half_removed]:
       shutil.rmtree(folder)
 
   def _load(self, step: int, abstract: Any) -> Any:
-    """Returns the state of a step whose files are sound."""
+    """Returns the state of a sound step, a pytree like `abstract`."""
     folder = self.folder / str(step)
     leaves = leaves_by_path(abstract)
     saved = json.loads((folder / "meta.json").read_text())
@@ -197,7 +210,7 @@ class Checkpoints:
       f"checkpoint {step} in {self.folder} is of seeds {seeds} and not of"
       f" {self.seeds}",
     )
-    changes = differences(leaf_types(leaves), saved["leaves"])
+    changes = leaf_differences(leaf_types(leaves), saved["leaves"])
     words = "; ".join(changes[:5]) + ("; ..." if len(changes) > 5 else "")
     check(
       not changes,
@@ -243,22 +256,29 @@ def leaf_types(leaves: dict[str, Any]) -> dict[str, list]:
   return {name: [list(x.shape), str(x.dtype)] for name, x in leaves.items()}
 
 
-def differences(expected: dict, saved: dict) -> list[str]:
-  """Returns in words how the leaves of two results of `leaf_types` differ."""
-  changed = "{0} is {2}{1} and not {4}{3}".format
-  return [
-    *(f"{name} is missing" for name in expected if name not in saved),
-    *(f"{name} is unexpected" for name in saved if name not in expected),
-    *(
-      changed(name, *saved[name], *expected[name])
-      for name in expected
-      if saved.get(name, expected[name]) != expected[name]
-    ),
-  ]
+def leaf_differences(expected: dict, saved: dict) -> list[str]:
+  """Returns in words how the leaves of a checkpoint differ from expected ones.
+
+  Args:
+    expected: {path: [shape, dtype]} of the leaves of a state.
+    saved: the same of the leaves in the checkpoint.
+
+  Returns:
+    Lines like "params/dense/kernel is missing".
+  """
+  lines = [f"{name} is missing" for name in expected if name not in saved]
+  lines += [f"{name} is unexpected" for name in saved if name not in expected]
+  for name, (shape, dtype) in saved.items():
+    if expected.get(name, [shape, dtype]) != [shape, dtype]:
+      expected_shape, expected_dtype = expected[name]
+      lines.append(
+        f"{name} is {dtype}{shape} and not {expected_dtype}{expected_shape}"
+      )
+  return lines
 
 
-def files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-  """Returns all files below a folder, by their path relative to it."""
+def files_in(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+  """Returns all files in a folder and its subfolders, by relative path."""
   return {
     path.relative_to(folder).as_posix(): path
     for path in sorted(folder.rglob("*"))
@@ -273,11 +293,11 @@ def checksum(path: pathlib.Path) -> list[int]:
 
 
 def find_damage(folder: pathlib.Path) -> str:
-  """Returns in words which file is missing or changed, "" if none is.
+  """Returns in words which file of a checkpoint is missing or changed.
 
-  Errors of reading are raised.
+  It is "" for a sound checkpoint. An OSError of reading is raised.
   """
-  paths = files(folder)
+  paths = files_in(folder)
   try:
     checksums = dict(json.loads(paths["checksums.json"].read_bytes()))
   except KeyError:

@@ -1,10 +1,12 @@
-"""This module turns a scaffold into the bias of a site.
+"""This module computes the attention bias of a site from a scaffold.
 
-A scaffold is a dict from sites to lines or matrices. The causal and padding
-terms are always added to it, never replaced by it.
+A scaffold is a dict from attention sites to lines or matrices. The causal and
+padding masks are added to it. A cell (row, key) is closed if its bias is -inf,
+and open otherwise.
 
-Causal bias of four rows (`.` open, `x` closed) and the window w=1 of
-self-attention, and of cross-attention on `$0123`:
+From left to right: the causal mask of four rows (`.` open, `x` closed), the
+same with a window of width 1 in self-attention, and such a window in
+cross-attention to the five tokens `$0123`:
 
     .xxx      .xxx      xxx..
     ..xx      ..xx      xx...
@@ -24,18 +26,20 @@ from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
 
-DENSE_CLOSED = -1e5  # values at or below this mean closed
+# In matrices from files, values at or below this one stand for -inf.
+DENSE_CLOSED = -1e5
 
 
 @dataclasses.dataclass(frozen=True)
 class BiasConfig:
-  """This class says how a scaffold enters the scores.
+  """A BiasConfig says how a scaffold is added to attention scores.
 
   Attributes:
-    scale: factor on the scaffold's open values.
-    closed: what the scaffold's closed cells get ("soft" ABC if finite).
-    allow_leak: leaves the causal term out where there is a scaffold for
-      self-attention, as the released ABC program does: the future shows.
+    scale: factor on the scaffold's values in open cells.
+    closed: the bias in cells that the scaffold closes; it is -inf, or finite
+      for "soft" ABC.
+    allow_leak: whether a scaffold for self-attention replaces the causal mask,
+      as in the released ABC program, so that rows may see future outputs.
   """
 
   scale: float = 1.0
@@ -45,18 +49,21 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec holds what a scaffold must know of its model and task.
+  """A ScaffoldSpec is what the makers of scaffolds need of a model and a task.
 
   Attributes:
-    sites: those with a decoder's rows, and their segments' names.
-    layers, encoder_layers, heads: N, and H.
-    strides: tokens that one output row advances in each segment of the input
-      (0: stays); () if outputs stand at no fixed place.
-    target_segment: number of the output's segment.
-    axes: number of axes of the coordinates.
-    seeds: seeds of the run.
-    segment_axes: of a grid, the axis of each of the input's segments.
-    anchor: the end of the input's segments that the first row reads.
+    sites: the names of the keys' segments, by attention site of the decoder.
+    layers: the number of decoder layers.
+    encoder_layers: the number of encoder layers.
+    heads: the number of heads of a layer.
+    strides: for each segment of the input, how many tokens further on the next
+      output reads it (0 if it reads the same token); () if an output depends on
+      tokens at no fixed offset.
+    target_segment: the number of the output's segment.
+    axes: the number of axes of the coordinates.
+    seeds: the seeds of the run.
+    segment_axes: for a grid, the axis of each segment of the input.
+    anchor: the end of the input's segments that the first output reads.
   """
 
   sites: dict[str, tuple[str, ...]]
@@ -117,14 +124,14 @@ Scaffold = dict[str, SiteLines | SiteMatrix]
 
 
 def causal_bias(rows: Coordinates, keys: Coordinates) -> jax.Array:
-  """Returns [1, 1, T, S]: 0 for keys at or before the row, -inf for later
-  ones."""
+  """Returns the causal mask [1, 1, T, S]: -inf for keys after the row, else
+  0."""
   is_later = keys.index > jnp.asarray(rows.index)[:, None]
   return jnp.where(is_later, CLOSED, 0.0)[None, None]
 
 
 def padding_bias(keys: Coordinates) -> jax.Array:
-  """Returns [B or 1, 1, 1, S]: -inf on PAD keys, 0 elsewhere."""
+  """Returns the padding mask [B or 1, 1, 1, S]: -inf for PAD keys, else 0."""
   exists = jnp.asarray(keys.segment) != PAD
   return jnp.where(exists, 0.0, CLOSED)[:, None, None]
 
@@ -137,32 +144,42 @@ def dense_bias(
   keys: Coordinates,
   decoding: bool,
 ) -> DenseBias:
-  """Sums the causal, padding and scaffold bias of one site, for one seed.
+  """Returns the sum of mask and scaffold bias of one site, for one seed.
 
-  "self" is causal, and always is, unless `config.allow_leak` says otherwise.
-  PAD follows all tokens of a sequence, where causality hides it. While
-  decoding, later keys do not exist yet: they are closed, leak or not.
+  The mask of self-attention is causal. It closes PAD keys too, because they
+  come after all tokens. Other sites have the padding mask, and so has
+  self-attention with a scaffold if config.allow_leak is set.
+
+  Args:
+    config: the factor on the scaffold and the bias of its closed cells.
+    scaffold: lines or matrices by site; sites may be missing.
+    site: the attention site.
+    rows: coordinates of the rows.
+    keys: coordinates of the keys.
+    decoding: whether outputs are decoded; then the mask is causal in spite of
+      config.allow_leak, because future outputs do not exist yet.
   """
-  leaks = config.allow_leak and site in scaffold and not decoding
-  is_causal = site == "self" and not leaks
-  hidden = causal_bias(rows, keys) if is_causal else padding_bias(keys)
+  is_leaky = config.allow_leak and site in scaffold and not decoding
+  is_causal = site == "self" and not is_leaky
+  mask = causal_bias(rows, keys) if is_causal else padding_bias(keys)
   if site not in scaffold:
-    return DenseBias(hidden[None])
+    return DenseBias(mask[None])
   value = scaffold[site].dense(rows, keys)
-  # Not value * scale alone: -inf times a traced zero would be NaN.
+  # In closed cells the product is not used: -inf times a scale of 0 is NaN.
   value = jnp.where(value != CLOSED, config.scale * value, config.closed)
-  return DenseBias(value + hidden)
+  return DenseBias(value + mask)
 
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlan:
-  """A SparsePlan has attention visit the keys on lines alone.
+  """A SparsePlan says that attention visits only the keys on lines.
 
-  Transparent heads are left out: they see everything, densely. A plan is
-  hashable, and so a static argument of jit.
+  Transparent heads are excepted: their attention stays dense. A plan is
+  hashable, so that it can be a static argument of jit.
 
   Attributes:
-    dense_heads: (site, transparent heads of every layer, or once for all).
+    dense_heads: (site, (transparent heads of each layer)) for every site; one
+      entry stands for all layers if these share their lines.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
@@ -177,7 +194,7 @@ class SparsePlan:
     return cls(tuple((site, dense_heads(x)) for site, x in scaffold.items()))
 
   @property
-  def most_dense_heads(self) -> int:
+  def max_dense_heads(self) -> int:
     """Returns the greatest number of dense heads of any layer."""
     return max(len(heads) for _, layers in self.dense_heads for heads in layers)
 
@@ -190,8 +207,11 @@ def sparse_bias(
   keys: Coordinates,
   plan: SparsePlan,
 ) -> SparseBias:
-  """Computes `dense_bias` of lines alone, as the few keys that each row
-  sees."""
+  """Returns the bias of `dense_bias` in sparse form, for a scaffold of lines.
+
+  Instead of a value for every key, it holds the index and the value of the few
+  keys on lines of each row. Heads that stay dense have the mask as their bias.
+  """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
   is_causal = site == "self" and not config.allow_leak
@@ -208,24 +228,27 @@ def sparse_bias(
 def sparse_training_plan(
   scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
 ) -> SparsePlan | None:
-  """Returns the plan for training along lines, None where that is slower.
+  """Returns the plan for sparse attention in training.
 
   Args:
-    scaffold: lines [R, N or 1, H, K] by site; their transparent heads must be
-      the same in all seeds.
-    sizes: rows and keys by site.
+    scaffold: lines [R, N or 1, H, K] by site.
+    sizes: (number of rows, number of keys) by site.
+
+  Returns:
+    The plan, or None if dense attention is faster, or if seeds differ in which
+    heads are transparent.
   """
-  # With its gradient, a key looked up costs as much as a few keys of a dense
-  # product. On an accelerator, whose products are cheap, it costs more (the
-  # factor is a guess: none was at hand).
+  # A gathered key, with its gradient, takes the time of a few keys of a dense
+  # product, and of more on an accelerator, where products are cheap (32 is an
+  # estimate).
   cost = 4 if jax.default_backend() == "cpu" else 32
-  looked_up = pairs = 0
+  gathered = dense = 0
   for site, lines in scaffold.items():
     if (lines.transparent != lines.transparent[:1]).any():
       return None
     rows, keys = sizes[site]
-    looked_up += rows * lines.value.shape[-1]
-    pairs += rows * keys
-  if pairs < cost * looked_up:
+    gathered += rows * lines.value.shape[-1]
+    dense += rows * keys
+  if dense < cost * gathered:
     return None
   return SparsePlan.of_scaffold(of_seed(scaffold, 0))
