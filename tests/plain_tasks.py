@@ -109,7 +109,9 @@ def split_example(example: Example, i: int):
   prompt, output = (
     tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
   )
-  prefix = int(np.broadcast_to(example.num_given, len(example.prompt.ids))[i])
+  prefix = int(
+    np.broadcast_to(example.prefix_length, len(example.prompt.ids))[i]
+  )
   return prompt, output[:prefix], output[prefix:]
 
 

@@ -398,8 +398,8 @@ def test_room_behind_a_grid_changes_no_exact_match(kind):
   own = model(kind)
   texts = ["12*345", "99*999", "10*100"]
   tight, roomy = (typed(texts, kind, bound) for bound in (None, (4, 5)))
-  right, exact = map(np.asarray, own.hits(tight))
-  again, exact_again = map(np.asarray, own.hits(roomy))
+  right, exact = map(np.asarray, own.matches(tight))
+  again, exact_again = map(np.asarray, own.matches(roomy))
   assert roomy.target.shape > tight.target.shape
   assert np.array_equal(exact, exact_again)
   assert np.array_equal(right, again[:, : right.shape[1]])
