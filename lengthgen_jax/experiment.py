@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
 from lengthgen_jax.models.encoder_decoder import EncoderDecoder
 from lengthgen_jax.tasks import dataset, mixing, packing
 from lengthgen_jax.tasks.task import Task
+
+Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
+
 
 Width = int | tuple[int, ...]  # of all operands, or of each
 
@@ -102,7 +105,7 @@ class Experiment:
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
 
-  def nonzero_places(self, width: np.ndarray) -> np.ndarray:
+  def nonzero_places(self, width: Widths) -> Widths:
     """Returns how many places of a padded number may be other than zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
     return width - (1 if self.fixed_width else slack)

@@ -2,6 +2,8 @@
 
 import itertools
 
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention import biases, temperature
@@ -99,7 +101,33 @@ def _tasks(config: ConfigDict) -> list[Task]:
     f"hints={tuple(config.hints)}: name every hint once",
   )
   kinds = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
-  return [kind(**config[kind.section]) for kind in kinds]
+  tasks = [kind(**config[kind.section]) for kind in kinds]
+  if config.task in TASKS.origins and tasks[0].states:
+    _check_transducer(tasks[0])
+  return tasks
+
+
+def _check_transducer(task: Task) -> None:
+  """Raises UsageError if a user's transducer fails in a state, or leaves
+  them."""
+  symbols = [np.arange(task.base)] * task.operands
+  state, *columns = np.meshgrid(np.array(task.states), *symbols)
+  reason = f"task={task.name!r}: step(state, symbols)"
+  try:
+    next_state, _ = task.step(
+      jnp.asarray(state), list(map(jnp.asarray, columns))
+    )
+  except Exception as error:
+    line = (str(error).splitlines() or [""])[0]
+    raise UsageError(
+      f"{reason} fails with {type(error).__name__}: {line}"
+    ) from error
+  others = sorted(set(np.unique(next_state)) - set(task.states))
+  check(
+    not others,
+    f"{reason} goes to {', '.join(map(str, others))}, which states ="
+    f" {task.states} does not have",
+  )
 
 
 def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:

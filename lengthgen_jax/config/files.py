@@ -64,7 +64,9 @@ def load_config(spec: str) -> ConfigDict:
   """
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
-  get_preset = runpy.run_path(path)["get_config"]
+  names = runpy.run_path(path)
+  check("get_config" in names, f"--config={spec}: {path} has no get_config()")
+  get_preset = names["get_config"]
   return get_preset(preset) if preset else get_preset()
 
 
@@ -186,12 +188,13 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
     )
     if pathlib.Path(file).is_file() and not are_registered:
       run_file(file, f"{path}: what it was trained with is registered by")
+  absent = [file for file in files if not pathlib.Path(file).is_file()]
   for field, name, registry in names:
     check(
       name is None or name in registry or not files,
       f"{path}: {field}={name!r} is not registered; it was by"
-      f" {', '.join(files)}, which is not there: name the file that registers"
-      " it by --config=FILE",
+      f" {' or '.join(absent or files)}, which is not there: name the file that"
+      " registers it by --config=FILE",
     )
 
 

@@ -17,21 +17,41 @@ from lengthgen_jax.tasks import (
 )
 from lengthgen_jax.tasks.task import Task
 
-REQUIRED = (
-  *("name", "section", "segments", "test_sets", "vocab_size"),
-  *("num_random", "example", "from_items"),
-)
+OPERATORS = ("+", "*")  # what may stand between two operands
 
 
 def check_task(name: str, task: Any) -> None:
   """Raises UsageError if a class lacks a part of the contract of tasks."""
   is_task = isinstance(task, type) and issubclass(task, Task)
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
-  inherited = lambda part: (
-    getattr(task, part, None) is getattr(Task, part, None)
+  absent = sorted(task.__abstractmethods__)
+  absent += [
+    part for part in ("section", "test_sets") if not hasattr(task, part)
+  ]
+  if issubclass(task, arithmetic.ArithmeticTask | automata.SequenceTask):
+    absent += [
+      part
+      for part in ("states", "step")
+      if getattr(task, part) is getattr(Task, part)
+    ]
+  check(not absent, f"register: task {name!r} has no {', '.join(absent)}")
+  fields = [
+    field
+    for field, kind in vars(task).get("__annotations__", {}).items()
+    if "ClassVar" not in str(kind)
+  ]
+  check(
+    "__dataclass_fields__" in vars(task) or not fields,
+    f"register: task {name!r} has fields ({', '.join(fields)}): decorate it"
+    " with @dataclasses.dataclass(frozen=True)",
   )
-  missing = ", ".join(filter(inherited, REQUIRED))
-  check(not missing, f"register: task {name!r} has no {missing}")
+  if issubclass(task, arithmetic.ArithmeticTask):
+    check(
+      task.operator in (OPERATORS if task.operands == 2 else ("",)),
+      f"register: task {name!r} of {task.operands} operands has operator"
+      f" {task.operator!r}: choose '' for one operand,"
+      f" {' or '.join(OPERATORS)} for two",
+    )
 
 
 TASKS = Registry(

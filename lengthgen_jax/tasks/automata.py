@@ -1,6 +1,7 @@
 """Defines tasks whose outputs an automaton writes, one for each item that it
 reads: copying, and the tracking of a state."""
 
+import abc
 import dataclasses
 import functools
 import itertools
@@ -35,6 +36,7 @@ class SequenceTask(ItemTask):
   anchor: ClassVar[str] = "left"
 
   @property
+  @abc.abstractmethod
   def output_names(self) -> tuple[str, ...]:
     """Returns every token but the marks, as people write it; the items come
     first."""

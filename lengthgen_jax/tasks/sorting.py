@@ -1,6 +1,7 @@
 """Defines the task of sorting and its hints, auxiliary tasks over the same
 items (task hinting paper, sections 3 and 4)."""
 
+import abc
 import dataclasses
 from typing import Any, ClassVar
 
@@ -241,6 +242,7 @@ class OneTokenHint(Sort):
     """Returns an item, chosen by a uniform random number."""
     return items[uniform_int(number, inside.sum())]
 
+  @abc.abstractmethod
   def answer(
     self, items: jax.Array, inside: jax.Array, query: jax.Array
   ) -> jax.Array:

@@ -1,5 +1,6 @@
 """The base class of tasks, which make examples independently of the model."""
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ def max_width(width: Width) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Task(abc.ABC):
   """The base class of tasks, whose dataclass fields are a config section.
 
   Items are integers [operands, max_length]: digits of numbers, least
@@ -117,26 +118,31 @@ class Task:
   # place of those that are not implemented here.
 
   @property
+  @abc.abstractmethod
   def segments(self) -> tuple[str, ...]:
     """Returns the names of the prompt's segments."""
     raise NotImplementedError
 
   @property
+  @abc.abstractmethod
   def vocab_size(self) -> int:
     """Returns the number of tokens of all models."""
     raise NotImplementedError
 
   @property
+  @abc.abstractmethod
   def pad(self) -> int:
     """Returns the id that fills up sequences."""
     raise NotImplementedError
 
   @property
+  @abc.abstractmethod
   def start(self) -> int:
     """Returns the first input of an encoder-decoder's decoder."""
     raise NotImplementedError
 
   @property
+  @abc.abstractmethod
   def delimiter(self) -> int:
     """Returns the id that follows the prompt in a decoder-only model."""
     raise NotImplementedError
@@ -182,15 +188,18 @@ class Task:
 
   # Examples.
 
+  @abc.abstractmethod
   def num_random(self, max_length: int) -> int:
     """Returns the number of random numbers that an example is made from."""
     raise NotImplementedError
 
+  @abc.abstractmethod
   def example(self, numbers: jax.Array, size: Size) -> Example:
     """Returns a training example, made of uniform numbers [num_random] in
     [0, 1)."""
     raise NotImplementedError
 
+  @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of given items [operands, max_length]."""
     raise NotImplementedError
@@ -199,6 +208,7 @@ class Task:
   # operand at every place and writes one token.
 
   @property
+  @abc.abstractmethod
   def base(self) -> int:
     """Returns how many different digits or items there are."""
     raise NotImplementedError
@@ -304,6 +314,7 @@ class Task:
   # Text. Hints need none, because people type inputs of main tasks only.
 
   @property
+  @abc.abstractmethod
   def usage(self) -> str:
     """Returns an example of what a person types."""
     raise NotImplementedError
@@ -313,6 +324,7 @@ class Task:
     """Returns the input that the papers draw, or another example."""
     return self.usage
 
+  @abc.abstractmethod
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     """Returns the items [operands, n] of a typed line, and the lengths of its
     operands.
@@ -322,11 +334,13 @@ class Task:
     """
     raise NotImplementedError
 
+  @abc.abstractmethod
   def input_text(self, items: np.ndarray, length: int) -> str:
     """Returns the line that a person types for the first `length` items
     [operands, n] of every operand."""
     raise NotImplementedError
 
+  @abc.abstractmethod
   def render(self, ids: Ids) -> str:
     """Returns an output as people write it.
 
@@ -347,6 +361,7 @@ class Task:
     """
     return self.render(ids)
 
+  @abc.abstractmethod
   def symbols(self, ids: Ids) -> list[str]:
     """Returns each token as people write it."""
     raise NotImplementedError
