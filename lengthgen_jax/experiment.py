@@ -328,7 +328,7 @@ class Experiment:
       columns = num_lines * (1 + 4 * config.head_dim)
     return 4 * rows * (config.num_heads * columns + config.mlp_dim)
 
-  def hits(
+  def matches(
     self,
     params: dict,
     scaffold: dict,
@@ -336,16 +336,16 @@ class Experiment:
     head: str,
     **options,
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns correct tokens [B, T] (True where nothing is scored) and exact
-    match [B].
+    """Returns which tokens [B, T] and examples [B] of a batch are right.
 
-    Exact match is strict: every scored token counts, the end token included.
-    From teacher-forced argmaxes it equals the exact match of greedy decoding,
-    by induction on the first error, where no row sees a later input.
+    Tokens that are not scored are right. An example is right if all scored
+    tokens are, the end token included: this is exact match. With teacher
+    forcing it equals that of greedy decoding, by induction on the first error,
+    unless a row sees later inputs.
     """
     logits, _ = self.apply(params, scaffold, batch, head, **options)
-    correct = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-    return correct, jnp.all(correct, axis=1)
+    is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
+    return is_right, jnp.all(is_right, axis=1)
 
   def idle_params(self, step_spec: mixing.StepSpec) -> set[str]:
     """Returns the parameters that a step leaves alone: other tasks' heads."""

@@ -1,5 +1,5 @@
-"""Estimates the memory that attention and training take, and reads how much a
-device has."""
+"""Estimates of the memory that attention and training take, and the memory of
+devices."""
 
 import os
 import pathlib
@@ -40,9 +40,10 @@ def attention_bytes(
 ) -> int:
   """Returns the bytes that attention in one layer takes for one example.
 
-  These are three float32 arrays over heads and cells: scores, logits (scores
-  plus bias) and weights. Attention along lines has them only for the heads that
-  stay dense, and gathers a few keys per row for the others.
+  Dense attention has three float32 arrays [heads, rows, keys]: the scores, the
+  scores plus bias, and the weights. Attention along lines has them only for the
+  heads that are dense nevertheless, and gathers a few keys per row for the
+  others.
 
   Args:
     experiment: the experiment of the model.
@@ -50,23 +51,22 @@ def attention_bytes(
     sparse_plan: the plan of attention along lines, None for dense attention.
   """
   task, config = experiment.task, experiment.model.config
-  sources, rows = task.prompt_size(width), task.output_size(width)
+  source_keys, rows = task.prompt_size(width), task.output_size(width)
   if experiment.kind == "decoder_only":
-    sources, rows = 0, sources + rows
-  cells = max(
-    rows * (rows + sources), sources**2 * bool(config.num_encoder_layers)
-  )
-  size = 3 * 4 * config.num_heads * cells
+    source_keys, rows = 0, source_keys + rows
+  decoder_cells = rows * (rows + source_keys)
+  encoder_cells = source_keys**2 if config.num_encoder_layers else 0
+  num_bytes = 3 * 4 * config.num_heads * max(decoder_cells, encoder_cells)
   if sparse_plan is not None:
-    size = size * sparse_plan.max_dense_heads // config.num_heads
-    size += 4 * config.emb_dim * rows * SPARSE_KEYS
-  return size
+    num_bytes = num_bytes * sparse_plan.max_dense_heads // config.num_heads
+    num_bytes += 4 * config.emb_dim * rows * SPARSE_KEYS
+  return num_bytes
 
 
 def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
   """Checks that one example of a test can fit in the memory of a device.
 
-  The least that it takes is one of the three arrays of `attention_bytes`.
+  At least one of the three arrays of `attention_bytes` must fit.
 
   Args:
     example_bytes: the bytes of one example, from `attention_bytes`.
@@ -92,8 +92,8 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
 def check_training(run: Run) -> None:
   """Checks that training can fit in the memory of a device.
 
-  The least that it takes is the train states, a batch, and the arrays that the
-  backward pass of a gradient step needs.
+  At least the train states, a batch, and the arrays that the backward pass of a
+  gradient step needs must fit.
 
   Raises:
     UsageError: that is more than a device has.
@@ -121,10 +121,11 @@ def check_training(run: Run) -> None:
 
 
 def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
-  """Returns the least bytes that a gradient step of one seed takes.
+  """Returns a lower bound of the bytes of a gradient step of one seed.
 
-  Counted are a batch and, of a microbatch, what the backward pass needs: the
-  inputs of all dense layers, and the float32 weights of dense attention.
+  It is the size of a batch and of the arrays that the backward pass of a
+  microbatch needs: the inputs of all dense layers, and the float32 weights of
+  dense attention.
   """
   config, data_sets = experiment.model.config, experiment.data
   depth = {"encoder": config.num_encoder_layers}

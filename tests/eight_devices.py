@@ -109,7 +109,7 @@ def tests(on_one: Model, on_all: Model) -> dict:
   """Compares a model's tests and calibration on one device and on all."""
   experiment = on_one.experiment
   batch = experiment.test_batch("equal", 0, np.arange(13), 3, {})
-  hits = [model.hits(batch) for model in (on_one, on_all)]
+  hits = [model.matches(batch) for model in (on_one, on_all)]
   correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))
   args = experiment, "weights", on_one.params, {}, solved, False

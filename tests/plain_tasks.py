@@ -109,8 +109,10 @@ def split_example(example: Example, i: int):
   prompt, output = (
     tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
   )
-  given = int(np.broadcast_to(example.num_given, len(example.prompt.ids))[i])
-  return prompt, output[:given], output[given:]
+  prefix = int(
+    np.broadcast_to(example.prefix_length, len(example.prompt.ids))[i]
+  )
+  return prompt, output[:prefix], output[prefix:]
 
 
 # Text.
@@ -188,13 +190,13 @@ def with_carries(digits):
   return out
 
 
-def successor(items, asked):
-  greater = [x for x in items if x > asked]
+def successor(items, item):
+  greater = [x for x in items if x > item]
   return [str(min(greater))] if greater else ["⊥"]
 
 
-def predecessor(items, asked):
-  smaller = [x for x in items if x < asked]
+def predecessor(items, item):
+  smaller = [x for x in items if x < item]
   return [str(max(smaller))] if smaller else ["⊥"]
 
 
@@ -243,23 +245,23 @@ ANSWERS = {
   "multiply_long": running_sums,
   "parity": running_parity,
   "parity_classification": lambda a: str(a.count("1") % 2),
-  "sort": lambda items, given: [str(x) for x in sorted(items)],
-  "sort_successor": lambda items, given: successor(items, int(given[0])),
-  "sort_predecessor": lambda items, given: predecessor(items, int(given[0])),
-  "sort_minimum": lambda items, given: [str(min(items))],
-  "sort_count": lambda items, given: rarer(items),
-  "sort_fill": lambda items, given: (
-    [str(items[0])] * (len(items) - len(given)) + ["⊥"]
+  "sort": lambda items, prefix: [str(x) for x in sorted(items)],
+  "sort_successor": lambda items, prefix: successor(items, int(prefix[0])),
+  "sort_predecessor": lambda items, prefix: predecessor(items, int(prefix[0])),
+  "sort_minimum": lambda items, prefix: [str(min(items))],
+  "sort_count": lambda items, prefix: rarer(items),
+  "sort_fill": lambda items, prefix: (
+    [str(items[0])] * (len(items) - len(prefix)) + ["⊥"]
   ),
-  "increment": lambda items, given: plus_one(items),
-  "increment_carry": lambda items, given: with_carries(items),
-  "modular": lambda items, given: [
+  "increment": lambda items, prefix: plus_one(items),
+  "increment_carry": lambda items, prefix: with_carries(items),
+  "modular": lambda items, prefix: [
     str(sum(items[: i + 1]) % 7) for i in range(len(items))
   ],
-  "permutations": lambda items, given: composed(list(map(str, items))),
-  "dyck": lambda items, given: depths(items),
-  "copy": lambda items, given: list(map(str, items)),
-  "reverse": lambda items, given: list(map(str, items[::-1])),
+  "permutations": lambda items, prefix: composed(list(map(str, items))),
+  "dyck": lambda items, prefix: depths(items),
+  "copy": lambda items, prefix: list(map(str, items)),
+  "reverse": lambda items, prefix: list(map(str, items[::-1])),
 }
 
 # What a person reads, of the same.
@@ -285,12 +287,12 @@ def numbers(words):
   return [int(word) if word.isdecimal() else word for word in words]
 
 
-def plain_answer(task, prompt, given=()) -> list[str]:
+def plain_answer(task, prompt, prefix=()) -> list[str]:
   """The words to say after a prompt, by plain Python."""
   symbols = task.symbols(prompt)
   if symbols[0] == "$":
     return [*ANSWERS[task.name](*operand_texts("".join(symbols))), "&"]
-  return list(ANSWERS[task.name](numbers(symbols), task.symbols(given)))
+  return list(ANSWERS[task.name](numbers(symbols), task.symbols(prefix)))
 
 
 def plain_line(task, prompt) -> str:

@@ -140,8 +140,8 @@ BAD = {
     {},
     "cross holds NaN",
   ),
-  "no site": (matrix_of(other=np.zeros(3)), {}, "has other; wanted `self`"),
-  "rank": (matrix_of(cross=np.zeros((3, 4))), {}, r"shape \(3, 4\); wanted"),
+  "no site": (matrix_of(other=np.zeros(3)), {}, "has other; expected `self`"),
+  "rank": (matrix_of(cross=np.zeros((3, 4))), {}, r"shape \(3, 4\); expected"),
   "heads": (matrix_of(self=np.zeros((1, 3, 4, 4))), {}, "3 heads; this run"),
   "layers": (lambda path: save(path, (0,), layers=3), {}, "has 3 layers"),
   "axes": (

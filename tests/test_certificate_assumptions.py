@@ -7,7 +7,6 @@ lists the assumptions.
 import copy
 import dataclasses
 
-import certificate_hunt
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -460,29 +459,3 @@ def test_a_head_that_is_no_number_is_wrong():
       tally = certificate.Tally()
       list(certificate.count_cases(layerwise, group, tally))
       assert tally.wrong == tally.cases > 0
-
-
-# The hunt for models that are accepted and do not hold.
-
-
-# Two draws that did not hold while a line over a prompt without marks was taken
-# to move a place by less than its intercept; and a decoder-only model of fixed
-# width.
-@pytest.mark.parametrize("number", (894, 1105, 25))
-def test_what_is_accepted_holds(number):
-  fate = certificate_hunt.hunt(number)
-  assert fate == "held" or fate.startswith(("refused: ", "left out: "))
-
-
-def test_draws_are_of_every_kind():
-  """Every task, both families, encoders, cyclic indices and fixed widths."""
-  forms = set(map(certificate_hunt.draw_form, range(600)))
-  assert forms == set(certificate_hunt.FORMS)
-  fields = {name for form in forms for name, _ in form.fields}
-  assert fields >= {
-    "positions.cyclic_period",
-    "data.fixed_width",
-    "arithmetic.aligned",
-    "model.num_encoder_layers",
-    "dyck.brackets",
-  }

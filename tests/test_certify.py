@@ -260,7 +260,7 @@ def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
   for text in (texts[0], texts[-1]):
     items = np.pad(model.experiment.task.parse(text)[0], [(0, 0), (0, 2)])
     batch, _ = dense(np.repeat(items[None], 32, 0), len(text) + 2)
-    assert not model.hits(batch)[1].any()
+    assert not model.matches(batch)[1].any()
   practice, again = (
     certificate.practice_inputs(surveyed, tallies, 0) for _ in range(2)
   )

@@ -189,7 +189,7 @@ BIASES = {
   "self is 9 x 9": {"self": np.triu(np.full((9, 9), -1e9), 1)[None, None]},
   "shape (2, 9, 9)": {"cross": np.zeros((2, 9, 9))},
   "holds NaN": {"cross": np.full((1, 2, 9, 9), np.nan)},
-  "wanted `self`": {"slef": np.zeros((1, 2, 9, 9))},
+  "expected `self`": {"slef": np.zeros((1, 2, 9, 9))},
   "schema 1": {"schema": 1, "meta": "{}", "cross": np.zeros((1, 2, 9, 9))},
 }
 

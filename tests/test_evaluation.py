@@ -190,7 +190,7 @@ def test_exact_match_of_one_pass_is_that_of_decoding(case):
   ) % model.experiment.model.config.vocab_size
   target[odd, place[odd]] = shifted
   changed = with_target(batch, target)
-  token, exact = model.hits(changed)
+  token, exact = model.matches(changed)
   token = outputs(changed, token)
   assert np.array_equal(exact, ~odd)
   assert np.array_equal(exact, (decoded(model, changed) == target).all(axis=1))
@@ -226,7 +226,7 @@ def test_where_the_future_may_show_outputs_are_decoded(kind):
   target = tokens.copy()
   target[::2, 1] += 1
   changed = with_target(batch, target)
-  token, exact = model.hits(changed)
+  token, exact = model.matches(changed)
   assert np.array_equal(exact, np.arange(SAMPLES) % 2 == 1)
   assert np.array_equal(outputs(changed, token), tokens == target)
   assert token[np.asarray(changed.weight) == 0].all()

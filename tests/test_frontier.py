@@ -33,7 +33,7 @@ class Planted:
       batch = hits[start : start + 100]
       yield batch, len(batch)
 
-  def hits(self, batch):
+  def matches(self, batch):
     return None, batch
 
 

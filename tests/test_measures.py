@@ -49,7 +49,7 @@ def rows_by_metric(model, spec) -> dict:
 def test_one_pass_proves_what_half_trained_models_decode(model):
   (batch, count), *others = model.batches(SPEC)
   assert count == 64 and not others
-  token, exact = map(np.asarray, model.hits(batch))
+  token, exact = map(np.asarray, model.matches(batch))
   outputs, target = model.greedy(batch, stop=None), np.asarray(batch.target)
   scored = np.asarray(batch.weight) > 0
   assert scored[:, :5].all() and not scored[:, 5:].any()  # W = 4, and `&`
@@ -63,8 +63,8 @@ def test_one_pass_proves_what_half_trained_models_decode(model):
 
 def test_wrong_end_token_alone_is_a_mistake(model):
   (batch, _), *_ = model.batches(SPEC)
-  token, exact = map(np.asarray, model.hits(batch))
-  silent_token, silent_exact = map(np.asarray, silenced(model).hits(batch))
+  token, exact = map(np.asarray, model.matches(batch))
+  silent_token, silent_exact = map(np.asarray, silenced(model).matches(batch))
   assert exact.any() and not silent_exact.any()
   assert silent_token[exact, :4].all() and not silent_token[:, 4].any()
   assert rows_by_metric(silenced(model), SPEC)["em"]["correct"] == 0
@@ -158,7 +158,7 @@ def test_small_lengths_have_fewer_numbers(model):
 
 def test_lengths_up_to_62_share_one_compile(model):
   counts = lambda: (
-    trained._hits._cache_size(),
+    trained._matches._cache_size(),
     dataset.test_batch._cache_size(),
   )
   measures.accuracy(model, SPEC)

@@ -247,7 +247,9 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   kept = model.cache_window(batch())
   assert model.sparse_plan and kept
   for heads in (None, model.sparse_plan):
-    assert lowers(partial(trained._hits, SINGLE_DEVICE, built, heads), *asked)
+    assert lowers(
+      partial(trained._matches, SINGLE_DEVICE, built, heads), *asked
+    )
   for ring in (None, kept):
     told = partial(trained._greedy, SINGLE_DEVICE, built, built.task.end, ring)
     assert lowers(told, *asked, rounds)

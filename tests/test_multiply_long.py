@@ -68,10 +68,10 @@ def test_digits_beyond_the_width_are_left_out():
   """Longer inputs that are practiced on at a smaller size."""
   items = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
   size = Size(jnp.array([2, 2]), jnp.array([2, 2]), (4, 4))
-  told = TASK.from_items(items, size)
+  example = TASK.from_items(items, size)
   short = TASK.from_items(items.at[:, 2:].set(0), size)
-  assert jax.tree.all(jax.tree.map(jnp.array_equal, told, short))
-  assert int(told.output.length) == 7
+  assert jax.tree.all(jax.tree.map(jnp.array_equal, example, short))
+  assert int(example.output.length) == 7
 
 
 def test_the_way_to_a_product_is_shown_if_asked():
@@ -87,26 +87,26 @@ def test_rows_of_a_grid_meet_their_digits():
   batch = typed(["1234*56"])
   rows, keys = batch.rows, batch.source_keys
   source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
-  own = [divmod(i, n + 1) for i in range(m * (n + 1) + 1)]
-  assert np.array_equal(rows.left[0], own)
-  assert np.array_equal(rows.right[0], [(m - j, n - k) for j, k in own])
+  places = [divmod(i, n + 1) for i in range(m * (n + 1) + 1)]
+  assert np.array_equal(rows.left[0], places)
+  assert np.array_equal(rows.right[0], [(m - j, n - k) for j, k in places])
   # A key's coordinates are those of the token it holds.
-  assert np.array_equal(batch.keys.left[0, 1:], own[:-1])
-  for (j, k), row in zip(own, range(len(own)), strict=True):
-    for segment, wanted in ((A, "4321$"[k]), (B, "65*"[j])):
+  assert np.array_equal(batch.keys.left[0, 1:], places[:-1])
+  for (j, k), row in zip(places, range(len(places)), strict=True):
+    for segment, symbol in ((A, "4321$"[k]), (B, "65*"[j])):
       place = np.where(segment == A, [0, k], [j, 0])
       at = (keys.segment[0] == segment) & (keys.right[0] == place).all(-1)
       (key,) = np.flatnonzero(at)
-      assert source[key] == wanted, (row, segment)
+      assert source[key] == symbol, (row, segment)
 
 
 def test_training_goes_through_squares_and_rectangles():
   config = multiply_long.get_config("window")
   sizes = ((2, 2), (3, 3), (4, 4), (4, 3), (3, 4))
-  own = build.build(config).data[0]
-  assert own.widths == sizes
+  dataset = build.build(config).data[0]
+  assert dataset.widths == sizes
   for turn, (n, m) in enumerate(sizes):
-    batch = own.sample(jax.random.key(0), 64, 0, turn)
+    batch = dataset.sample(jax.random.key(0), 64, 0, turn)
     assert (batch.weight.sum(axis=1) == m * (n + 1) + 1).all()
     for i in (0, 63):
       count = int(batch.prompt_length[i])
@@ -115,8 +115,8 @@ def test_training_goes_through_squares_and_rectangles():
       assert TASK.symbols(said) == plain.plain_answer(TASK, source)
       a, b = plain.operand_texts(TASK.vocabulary.decode(source))
       assert (len(a), len(b)) == (n, m)
-  found = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
-  assert found[0] > 0  # leading zeros are among them
+  counts = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
+  assert counts[0] > 0  # leading zeros are among them
 
 
 @pytest.mark.parametrize("words", ("", ",decoder_only"))
@@ -141,7 +141,7 @@ def drawn(name: str, n: int, m: int) -> list:
   size = Size(np.array([n, m]), np.array([n, m]), (n, m))
   draw = lambda key: TASK.test_sets[name](TASK, key, size)
   items = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 50))
-  text = lambda own, size: "".join(map(str, own[:size][::-1]))
+  text = lambda digits, size: "".join(map(str, digits[:size][::-1]))
   return [(text(a, n), text(b, m)) for a, b in np.asarray(items).tolist()]
 
 
@@ -164,8 +164,8 @@ def test_test_sets_are_what_they_say():
 def test_unequal_numbers_are_named_by_their_digits():
   section = default_config("multiply_long").eval
   section.multipliers = (3, 61)
-  found = TASK.variants("unequal", section, 61)
-  assert found == [("unequal_x3", (3,))]
+  variants = TASK.variants("unequal", section, 61)
+  assert variants == [("unequal_x3", (3,))]
   assert TASK.operand_lengths(37, (61,)) == (37, 61)
   assert TASK.operand_lengths(37, ()) == (37, 37)
 
@@ -242,12 +242,12 @@ def model(kind="encoder_decoder"):
 
 def test_the_scaffold_sees_what_a_digit_hangs_on():
   """By gradient of nothing: by its open cells."""
-  own, batch = model(), typed(["1234*567"])
+  grid_model, batch = model(), typed(["1234*567"])
   bias = {
     site: np.asarray(lines.dense(rows, keys))[:, 0]
     for site, lines, rows, keys in (
-      ("self", own.scaffold["self"], batch.rows, batch.keys),
-      ("cross", own.scaffold["cross"], batch.rows, batch.source_keys),
+      ("self", grid_model.scaffold["self"], batch.rows, batch.keys),
+      ("cross", grid_model.scaffold["cross"], batch.rows, batch.source_keys),
     )
   }
   source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
@@ -256,8 +256,8 @@ def test_the_scaffold_sees_what_a_digit_hangs_on():
     seen = {
       source[i] for i in np.flatnonzero((bias["cross"][0, :, row] == 0).any(0))
     }
-    wanted = {"4321$"[k], "765*"[j]} | ({"4321$"[k - 1]} if k else set())
-    assert seen == wanted
+    expected = {"4321$"[k], "765*"[j]} | ({"4321$"[k - 1]} if k else set())
+    assert seen == expected
     cells = [(j, k - 1), (j - 1, k + 1), (j - 1, k)]
     keys = {said[cell] for cell in cells if cell in said}
     own_row = bias["self"][:, :, row] == 0
@@ -297,11 +297,11 @@ def one_line(segment, anchor, matrix, c) -> Lines:
 
 def attention(lines, rows, keys, noise):
   """[1, H, T, S]: a head for each line, and noise."""
-  found = [
+  weights_by_head = [
     np.asarray(open_cells(one_line(*line), rows, keys))[0, 0, 0]
     for line in lines
   ]
-  weights = np.stack(found) + 0.02 * noise.random((len(lines), 1, 1))
+  weights = np.stack(weights_by_head) + 0.02 * noise.random((len(lines), 1, 1))
   weights = weights + 0.05 * noise.random(weights.shape)
   return (weights / weights.sum(-1, keepdims=True))[None].astype(np.float32)
 
@@ -310,27 +310,26 @@ def attention(lines, rows, keys, noise):
 def test_planted_lines_of_two_axes_are_recovered(site):
   """At every size, and no other; fixed live digits are left out."""
   section = multiply_long.get_config("abc").calibration
-  noise, found = np.random.default_rng(0), []
+  noise, means = np.random.default_rng(0), []
   lines = [*PLANTED[site], STRAY[site]]
   for n, m in ((3, 3), (4, 3), (3, 4), (4, 4)):
     batch = typed([f"{'1' * n}*{'1' * m}"])
     keys = batch.keys if site == "self" else batch.source_keys
     rows = jax.tree.map(np.asarray, batch.rows)
     weights = attention(lines, rows, keys, noise)
-    found.append(MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys))
+    means.append(MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys))
   tested, verdict = attention_statistics.select_lines(
-    section, TASK, found, site
+    section, TASK, means, site
   )
-  for head, wanted in enumerate(lines):
-    (kept,) = np.nonzero(verdict.keep[0, head])
-    told = [
-      (int(tested.segment[c]), int(tested.anchor[c]))
-      + (tested.matrix[c].tolist(), tuple(tested.intercept[c].tolist()))
-      for c in kept
+  for head, (segment, anchor, matrix, c) in enumerate(lines):
+    (kept_lines,) = np.nonzero(verdict.keep[0, head])
+    found_lines = [
+      (int(tested.segment[i]), int(tested.anchor[i]))
+      + (tested.matrix[i].tolist(), tuple(tested.intercept[i].tolist()))
+      for i in kept_lines
     ]
-    segment, anchor, matrix, c = wanted
     planted = (segment, anchor, matrix.tolist(), c)
-    assert told == ([planted] if head < 3 else []), (site, head)
+    assert found_lines == ([planted] if head < 3 else []), (site, head)
 
 
 def test_what_a_row_may_depend_on_is_near():
@@ -399,8 +398,8 @@ def test_room_behind_a_grid_changes_no_exact_match(kind):
   own = model(kind)
   texts = ["12*345", "99*999", "10*100"]
   tight, roomy = (typed(texts, kind, bound) for bound in (None, (4, 5)))
-  right, exact = map(np.asarray, own.hits(tight))
-  again, exact_again = map(np.asarray, own.hits(roomy))
+  right, exact = map(np.asarray, own.matches(tight))
+  again, exact_again = map(np.asarray, own.matches(roomy))
   assert roomy.target.shape > tight.target.shape
   assert np.array_equal(exact, exact_again)
   assert np.array_equal(right, again[:, : right.shape[1]])

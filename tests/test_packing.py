@@ -167,7 +167,7 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
 
 def test_hints_are_given_some_outputs_and_main_tasks_none():
   examples = {form: plain.draw_examples(form).example for form in FORMS}
-  most = {form: np.max(x.num_given) for form, x in examples.items()}
+  most = {form: np.max(x.prefix_length) for form, x in examples.items()}
   assert not any(most[form] for form in MAIN)
   assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
 

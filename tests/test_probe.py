@@ -12,7 +12,7 @@ from command import TINY, changed, inside, refused
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import probe, runs, training_probes
 from lengthgen_jax.probes import interventions
-from lengthgen_jax.probes.pages import Page, shelves
+from lengthgen_jax.probes.pages import Page, pack_rows
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
@@ -207,7 +207,7 @@ def test_shelves_hold_every_page_once_and_are_not_too_wide():
   pages = [
     Page(str(i), size, lambda canvas: None) for i, size in enumerate(sizes)
   ]
-  rows = shelves(pages, 10)
+  rows = pack_rows(pages, 10)
   assert sorted(page.name for row in rows for page in row) == list("01234")
   assert all(sum(page.size[0] for page in row) <= 10 for row in rows)
   assert rows[0][0].name == "0" and len(rows) == 3

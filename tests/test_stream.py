@@ -118,10 +118,10 @@ def test_models_that_see_more_decode_with_the_whole_cache(fields):
 def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   lined = model(NEAR["start"])
   batch = untrained.typed(lined.experiment, "4711+815", "12+7", width=8)
-  token, exact = map(np.asarray, lined.hits(batch))
+  token, exact = map(np.asarray, lined.matches(batch))
   monkeypatch.setattr("lengthgen_jax.evaluation.trained.MAX_TEACHER_FORCED", 4)
   outputs = lined.greedy(batch, stop=None)
-  decoded_token, decoded_exact = lined.hits(batch)
+  decoded_token, decoded_exact = lined.matches(batch)
   assert (decoded_token == (outputs == batch.target)).all()
   assert (exact == decoded_exact).all() and not exact.any()
   for row, error in enumerate(token.argmin(axis=1)):  # until the first error

@@ -85,48 +85,50 @@ ONLY = {
 
 def rooms_imported(path: pathlib.Path) -> dict[str, set[str]]:
   """Full names of what a file imports of ours, by room, but for its own."""
-  found = {}
+  names_by_room = {}
   for name in imported(TREES[path]):
     parts = name.split(".")
     ours = parts[0] == "lengthgen_jax" and parts[1:] not in (
       [],
       ["__version__"],
     )
-    there = parts[1] if ours else parts[0] if parts[0] == "configs" else ""
-    if there and there != room(path):
-      found.setdefault(there, set()).add(name)
-  return found
+    imported_room = (
+      parts[1] if ours else parts[0] if parts[0] == "configs" else ""
+    )
+    if imported_room and imported_room != room(path):
+      names_by_room.setdefault(imported_room, set()).add(name)
+  return names_by_room
 
 
 def test_every_room_has_a_rule():
   assert {room(path) for path in FILES} == set(RULES)
 
 
-@pytest.mark.parametrize("here", sorted(RULES))
-def test_imports_run_one_way(here):
+@pytest.mark.parametrize("importer", sorted(RULES))
+def test_imports_run_one_way(importer):
   for path in FILES:
-    if room(path) != here:
+    if room(path) != importer:
       continue
-    for there, names in rooms_imported(path).items():
-      assert there in RULES[here], f"{path} imports {names}"
-      allowed = ONLY.get((here, there), names)
+    for imported_room, names in rooms_imported(path).items():
+      assert imported_room in RULES[importer], f"{path} imports {names}"
+      allowed = ONLY.get((importer, imported_room), names)
       assert names <= allowed, f"{path} imports {names - allowed}"
 
 
 def test_rules_have_no_cycle():
   done, open_rooms = set(), []
 
-  def visit(here):
-    assert here not in open_rooms, open_rooms[open_rooms.index(here) :]
-    if here not in done:
-      open_rooms.append(here)
-      for there in RULES[here]:
-        visit(there)
+  def visit(importer):
+    assert importer not in open_rooms, open_rooms[open_rooms.index(importer) :]
+    if importer not in done:
+      open_rooms.append(importer)
+      for imported_room in RULES[importer]:
+        visit(imported_room)
       open_rooms.pop()
-      done.add(here)
+      done.add(importer)
 
-  for here in RULES:
-    visit(here)
+  for importer in RULES:
+    visit(importer)
 
 
 def test_files_of_a_room_have_no_cycle():
@@ -142,10 +144,14 @@ def test_files_of_a_room_have_no_cycle():
     if name in done:
       return
     on_way.append(name)
-    for found in imported(TREES[modules[name]], lazily=True):
-      there = found if found in modules else found.rpartition(".")[0]
-      if there in modules and there != name:
-        visit(there)
+    for imported_name in imported(TREES[modules[name]], lazily=True):
+      imported_module = (
+        imported_name
+        if imported_name in modules
+        else imported_name.rpartition(".")[0]
+      )
+      if imported_module in modules and imported_module != name:
+        visit(imported_module)
     on_way.pop()
     done.add(name)
 

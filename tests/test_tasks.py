@@ -121,7 +121,7 @@ def test_docstring_examples_of_hints_are_drawn_like_that(name):
     examples = sampler(task, max_length)(0, len(prompt), 1 << 18)
     outputs = examples.output
     same = (examples.prompt.ids[:, : len(prompt)] == prompt).all(axis=1)
-    same &= np.broadcast_to(examples.num_given, same.shape) == len(given)
+    same &= np.broadcast_to(examples.prefix_length, same.shape) == len(given)
     same &= (outputs.ids[:, : len(given)] == given).all(axis=1)
     assert same.any(), f"{line}: never drawn; choose a shorter example"
     for i in np.flatnonzero(same):
@@ -326,5 +326,5 @@ def test_hints_ask_about_any_item_and_give_any_part():
   shares = np.bincount(place[distinct], minlength=4) / distinct.sum()
   assert (abs(shares - 0.25) < 0.04).all()
   task = plain.make_task(CLASSES["sort_fill"])
-  num_given = sampler(task, 3)(0, 3, 4000).num_given
-  assert (abs(np.bincount(num_given) / 4000 - 0.25) < 0.04).all()
+  prefix_length = sampler(task, 3)(0, 3, 4000).prefix_length
+  assert (abs(np.bincount(prefix_length) / 4000 - 0.25) < 0.04).all()

@@ -99,7 +99,7 @@ class Toy:
     error = self.wrong_by(params, scaffold, batch, head) + small
     return (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
 
-  def hits(self, params, scaffold, batch, head, sparse_plan=None):
+  def matches(self, params, scaffold, batch, head, sparse_plan=None):
     """Right within 0.5; of the second width, within 5."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)

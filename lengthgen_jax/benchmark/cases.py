@@ -262,7 +262,7 @@ def evaluation(
 
   def run(params, scaffold, batch):
     args = params, scaffold, batch, experiment.heads[0]
-    return experiment.hits(*args, sparse_plan=sparse_plan)
+    return experiment.matches(*args, sparse_plan=sparse_plan)
 
   return Case(
     benchmark,

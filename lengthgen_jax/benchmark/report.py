@@ -1,4 +1,4 @@
-"""The results of --mode=bench are shown as a table and a figure."""
+"""The table and the figure of the results of --mode=bench."""
 
 import pathlib
 
@@ -23,21 +23,24 @@ could use if the machine was busy."""
 
 
 def table(results: dict) -> str:
-  """Returns the contents of bench.json as text: a line for each row, the ratios
-  of the cases that are compared, and what was left out."""
+  """Returns the contents of bench.json as a table in text.
+
+  Below the rows are the ratios of times between cases, and the cases that were
+  skipped.
+  """
   peak = results["peak_flops"]
-  cells = [["benchmark", "", "length", *COLUMNS]]
+  table_rows = [["benchmark", "", "length", *COLUMNS]]
   for row in results["rows"]:
     length = "" if row["length"] is None else str(row["length"])
     values = [_number(value(row, peak)) for value in COLUMNS.values()]
-    cells.append([row["benchmark"], row["variant"], length, *values])
-  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    table_rows.append([row["benchmark"], row["variant"], length, *values])
+  widths = [max(map(len, column)) for column in zip(*table_rows, strict=True)]
   lines = [
     "  ".join(
-      word.ljust(width) if i < 2 else word.rjust(width)
-      for i, (word, width) in enumerate(zip(line, widths, strict=True))
+      cell.ljust(width) if i < 2 else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ).rstrip()
-    for line in cells
+    for cells in table_rows
   ]
   device = (
     f"{results['device']}, {results['cpus']} CPUs (load {results['load']:.1f}),"
@@ -51,7 +54,7 @@ def table(results: dict) -> str:
 
 
 def _number(value: float) -> str:
-  """Returns a number in three digits, "-" for zero."""
+  """Returns a number with three significant digits, "-" for zero."""
   if not value:
     return "-"
   return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
@@ -86,10 +89,10 @@ def by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
 
   Args:
     results: the contents of bench.json.
-    path: of the PNG.
+    path: The path of the PNG.
 
   Returns:
-    The path, or None where no case has two lengths.
+    The path, or None if no case has two lengths.
   """
   curves: dict[str, list[tuple[int, float]]] = {}
   for row in results["rows"]:

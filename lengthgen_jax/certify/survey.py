@@ -413,7 +413,7 @@ class SequenceSurvey(Survey[int]):
     contexts = np.array([context for _, context in thin])
     items = self.inputs_with_contexts(group, contexts)
     batch, _ = dense(items, width)
-    exact = np.asarray(model.hits(batch)[1])
+    exact = np.asarray(model.matches(batch)[1])
     places = self.experiment.nonzero_places(width)
     return [
       self.experiment.task.input_text(digits, places)

@@ -120,7 +120,7 @@ def _exact_match(
 
   params = jax.tree.map(lambda x: rounded(x, bits), params)
   with nn.intercept_methods(intercept):
-    return experiment.hits(params, {}, batch, experiment.task.name)[1]
+    return experiment.matches(params, {}, batch, experiment.task.name)[1]
 
 
 def rounded(x: jax.Array, bits: jax.Array | int) -> jax.Array:

@@ -16,7 +16,7 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """Measures exact match, and token accuracy under teacher forcing.
 
   Args:
-    model: Only its `batches` and `hits` are used.
+    model: Only its `batches` and `matches` are used.
     spec: The test set, its length and number of samples.
 
   Returns:
@@ -24,7 +24,7 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """
   token, exact = [], []
   for batch, count in model.batches(spec):
-    token_right, exact_right = model.hits(batch)
+    token_right, exact_right = model.matches(batch)
     is_output = np.asarray(batch.weight) > 0
     token_right = np.asarray(token_right)[is_output].reshape(len(is_output), -1)
     token.append(token_right[:count])
@@ -127,7 +127,7 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   """
   correct = n = 0
   for batch, count in model.batches(spec):
-    correct += int(np.asarray(model.hits(batch)[1])[:count].sum())
+    correct += int(np.asarray(model.matches(batch)[1])[:count].sum())
     n += count
     if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE_EM:
       break

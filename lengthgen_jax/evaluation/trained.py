@@ -31,7 +31,7 @@ MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
 
 
 class EvalSpec(NamedTuple):
-  """An EvalSpec is a test set at one length.
+  """A test set at one length, and how it is sampled.
 
   Attributes:
     name: the name of the test set in result rows.
@@ -40,8 +40,8 @@ class EvalSpec(NamedTuple):
     length: the length of the inputs, in the unit of the task.
     samples: the number of samples.
     seed: the seed of the samples.
-    memory_mb: MiB that attention may take at once, 0 for the default.
-    count: how many of the samples are tested, None for all.
+    memory_mb: the MiB that attention may take, 0 for the default.
+    count: the number of samples that are tested; None for all.
   """
 
   name: str
@@ -56,7 +56,7 @@ class EvalSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-  """One seed's parameters and scaffold, and where they come from.
+  """The trained model of one seed: its parameters, scaffold and experiment.
 
   Attributes:
     experiment: the experiment in which they were trained.
@@ -86,13 +86,14 @@ class Model:
     return self.experiment.sparse_plan(self.scaffold)
 
   def cache_window(self, batch: Batch) -> tuple[int, int] | None:
-    """Returns how many first and recent keys decoding keeps, None for all.
+    """Returns the numbers of first and of recent keys that decoding caches.
 
-    The two numbers are those of `decode.stream`.
+    They are the arguments of `decode.stream`. None means that all keys are
+    cached.
     """
     experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
-    streams = (
+    needs_few_keys = (
       plan is not None
       and not plan.max_dense_heads
       and experiment.kind == "encoder_decoder"
@@ -100,19 +101,20 @@ class Model:
       and config.positions.placeless
       and config.temperature.kind == "none"
     )
-    if not streams:
+    if not needs_few_keys:
       return None
     lines = self.scaffold["self"]
     return lines.cache_window(experiment.task.target_segment, batch.rows)
 
   def batches(self, spec: EvalSpec) -> Iterator[tuple[Batch, int]]:
-    """Yields the batches of a test, and how many examples of each count.
+    """Yields the batches of a test, and the number of examples in each.
 
-    The last batch is padded with copies of its last example.
+    The last batch is padded with copies of its last example, which are not
+    included in that number.
     """
     count = spec.samples if spec.count is None else spec.count
-    passes = math.ceil(spec.samples / self.pass_size(spec))
-    size = math.ceil(spec.samples / passes)
+    num_batches = math.ceil(spec.samples / self.pass_size(spec))
+    size = math.ceil(spec.samples / num_batches)
     for start in range(0, count, size):
       index = np.minimum(np.arange(start, start + size), count - 1)
       batch = self.experiment.test_batch(
@@ -144,26 +146,26 @@ class Model:
     examples = ((spec.memory_mb or usual_mb) << 20) // example_bytes
     return max(examples, 1) * self.mesh.size
 
-  def hits(self, batch: Batch) -> tuple[Array, Array]:
-    """Returns right tokens [B, T] and exact match [B] of a batch.
+  def matches(self, batch: Batch) -> tuple[Array, Array]:
+    """Returns which tokens [B, T] and examples [B] of a batch are right.
 
-    The batch is one of the main task. One teacher-forced pass gives both. Two
-    kinds of outputs are decoded instead: those of a scaffold that shows future
-    outputs, which teacher forcing would give away, and those so long that one
-    pass would not fit in memory.
+    The batch is one of the main task. Both are computed by a teacher-forced
+    pass, with two exceptions, in which outputs are decoded. If the scaffold
+    lets rows attend to future outputs, teacher forcing would show them the
+    answer. If outputs are very long, one pass would not fit in memory.
     """
     is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED and self.cache_window(
       batch
     )
     if not self.experiment.bias.allow_leak and not is_long:
       args = self.params, self.scaffold, batch
-      return _hits(self.mesh, self.experiment, self.sparse_plan, *args)
-    scored = np.asarray(batch.weight) > 0
-    target = np.asarray(batch.target)[scored].reshape(len(scored), -1)
-    outputs = self.greedy(batch, stop=None)[:, : target.shape[1]]
-    right = np.ones(batch.target.shape, bool)
-    right[scored] = (outputs == target).reshape(-1)
-    return right, np.asarray(right.all(axis=1))
+      return _matches(self.mesh, self.experiment, self.sparse_plan, *args)
+    is_output = np.asarray(batch.weight) > 0
+    targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
+    outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
+    is_right = np.ones(batch.target.shape, bool)
+    is_right[is_output] = (outputs == targets).reshape(-1)
+    return is_right, np.asarray(is_right.all(axis=1))
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
@@ -182,28 +184,28 @@ class Model:
   def answers(
     self, texts: Iterable[str], scratchpad: bool = False
   ) -> list[str]:
-    """Returns one line for each text: the answer, or `error: ...`.
+    """Answers typed inputs; each answer is a line of text or `error: ...`.
 
-    With `scratchpad`, the intermediate results precede an answer, in tasks that
-    write them.
+    With `scratchpad`, an answer begins with the intermediate results, in tasks
+    whose outputs have them.
     """
     return _answer_texts(self, list(texts), scratchpad)
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
   ) -> float:
-    """Returns the share of random inputs of a length that are answered exactly.
+    """Returns the exact match, as a fraction, on random inputs of a length.
 
     Args:
-      length: the length as people count it.
-      samples: how many inputs are tested.
+      length: the length, in the unit of the task.
+      samples: the number of inputs.
       test_set: a test set of the task, the first one by default.
       seed: seed of the inputs.
     """
     name = test_set or next(iter(self.experiment.task.test_sets))
     spec = EvalSpec(name, name, (), length, samples, seed)
     matches = [
-      self.hits(batch)[1][:count] for batch, count in self.batches(spec)
+      self.matches(batch)[1][:count] for batch, count in self.batches(spec)
     ]
     return float(np.concatenate(matches).mean())
 
@@ -256,7 +258,7 @@ def _observe(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _hits(
+def _matches(
   mesh: Mesh,
   experiment: Experiment,
   sparse_plan: SparsePlan | None,
@@ -264,9 +266,9 @@ def _hits(
   scaffold: dict,
   batch: Batch,
 ):
-  """Returns right tokens and exact match of a teacher-forced pass, compiled."""
+  """Compiles the teacher-forced pass of `Model.matches`."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
-  return mesh.replicate(experiment.hits(*args, sparse_plan=sparse_plan))
+  return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -280,7 +282,7 @@ def _greedy(
   batch: Batch,
   count: jax.Array,
 ):
-  """Returns greedily decoded outputs, compiled."""
+  """Compiles greedy decoding, see `Model.greedy`."""
   args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
   outputs = (
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
@@ -288,30 +290,32 @@ def _greedy(
   return mesh.replicate(outputs)
 
 
-# Answers to people.
+# Answers to typed inputs.
 
 
 def _answer_texts(
   model: Model, texts: list[str], scratchpad: bool
 ) -> list[str]:
-  """Returns the answers of `Model.answers`; inputs of one width are decoded
-  together."""
+  """Returns an answer or error message for each text, see `Model.answers`.
+
+  Inputs of the same width are decoded in batches.
+  """
   task = model.experiment.task
   answers = [""] * len(texts)
   by_width: dict[int | tuple[int, ...], list] = {}
   for i, text in enumerate(texts):
     try:
-      parsed = task.parse(text.strip())
-      width = _answer_width(model, parsed[1])
-      by_width.setdefault(width, []).append((i, parsed))
+      items, lengths = task.parse(text.strip())
+      width = _answer_width(model, lengths)
+      by_width.setdefault(width, []).append((i, (items, lengths)))
     except (ValueError, UsageError) as error:
       answers[i] = f"error: {error}"
-  for width, pending in by_width.items():
+  for width, inputs in by_width.items():
     size = _answer_batch_size(model, width)
-    for start in range(0, len(pending), size):
-      index, parsed = zip(*pending[start : start + size], strict=True)
+    for start in range(0, len(inputs), size):
+      indices, parsed = zip(*inputs[start : start + size], strict=True)
       outputs = _decode_parsed(model, parsed, width)
-      for i, (_, lengths), ids in zip(index, parsed, outputs, strict=True):
+      for i, (_, lengths), ids in zip(indices, parsed, outputs, strict=True):
         try:
           answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
         except ValueError as error:
@@ -336,7 +340,7 @@ def _answer_width(model: Model, lengths: list[int]) -> int | tuple[int, ...]:
 
 
 def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
-  """Returns how many typed inputs of a width are decoded together.
+  """Returns the number of typed inputs of a width in a batch.
 
   It is the largest power of two with which the scores, logits and weights of
   one layer, in float32, fit in MAX_ANSWER_BYTES, but at most MAX_ANSWER_BATCH;
@@ -381,9 +385,10 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
   """Returns a Model for every seed of a run, on all devices of the run.
 
   Args:
-    run: a training.
-    states: of its seeds, [R, ...].
-    checkpoint: "best" takes the parameters that were best in validation.
+    run: the training run.
+    states: the train states of its seeds, [R, ...].
+    checkpoint: "best" for the parameters that were best in validation; any
+      other value for those of `states`.
   """
   best = checkpoint == "best"
   params = states.best_params if best else states.params

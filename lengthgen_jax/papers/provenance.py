@@ -1,13 +1,13 @@
-"""The archive of result rows in docs/results/rows, and where they come from.
+"""The archive of result rows in docs/results/rows, with their provenance.
 
-A file holds one run. Its first line, the head, has all that a stranger needs to
-make the rows again. Each further line holds the rows of a stage, seed and
-metric: the fields that they share once, the others as a table.
+Each file holds one run. Its first line, the head, has all that is needed to
+reproduce the rows. Each further line holds the rows of one stage, seed and
+metric: the fields that they share, and a table of the others.
 
-Rows that are made again must be the archived ones to the bit where the machine
-and the versions are the same and no code has changed since the head's commit,
-as `git diff --quiet COMMIT -- lengthgen_jax configs` says; elsewhere they must
-lie in the range of the archived seeds.
+Reproduced rows must equal the archived ones to the last bit if the machine and
+the versions are the same and no code has changed since the head's commit, by
+`git diff --quiet COMMIT -- lengthgen_jax configs`. Otherwise they must be in
+the range of the archived seeds.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CODE = ("lengthgen_jax", "configs")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 METRICS = ("em", "edit", "frontier", "certified")
-# The fields of a head, and what they say.
+# The fields of a head, and their meanings.
 HEAD = {
   "machine": "processor, cores and device",
   "versions": "of lengthgen_jax and of what it runs on",
@@ -58,7 +58,7 @@ Archive = dict[str, ArchivedRun]  # by run
 
 def origin() -> dict[str, Any]:
   """Returns the machine, the versions and the commit of this process."""
-  # Another process asks: this one must not take the accelerator.
+  # JAX runs in another process, so that this one does not occupy the device.
   device = "import jax; print(jax.devices()[0].device_kind)"
   kind = subprocess.run(
     [sys.executable, "-c", device], capture_output=True, text=True
@@ -94,8 +94,8 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def differences_in_origin(head: dict[str, Any]) -> str:
-  """Returns why rows made here need not be those of a head to the bit, "" if
-  they must."""
+  """Returns why rows made here may differ from those of a head, "" if they must
+  be equal to the last bit."""
   now, reasons = origin(), []
   if head["machine"] != now["machine"]:
     reasons.append("another machine")
@@ -149,16 +149,16 @@ def is_probe(row: dict) -> bool:
 
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
-  """Returns the run of a file; its rows name it.
+  """Reads the run of a file; its name is added to each row as field "run".
 
   Raises:
-    UsageError: the file is not of this version's format.
+    UsageError: The file is not in the format of this version.
   """
   head, *groups = records.read(path) or [{}]
-  absent = set(HEAD) - set(head if isinstance(head, dict) else ())
+  missing = set(HEAD) - set(head if isinstance(head, dict) else ())
   hint = "another version wrote it"
   check(
-    not absent, f"{path}: its head lacks {', '.join(sorted(absent))}; {hint}"
+    not missing, f"{path}: its head lacks {', '.join(sorted(missing))}; {hint}"
   )
   run_rows = []
   for number, group in enumerate(groups, 2):
@@ -194,11 +194,11 @@ CERTAIN, NEVER = 0.99, 0.01
 
 
 def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
-  """Returns what differs between archived rows and those of the run made again.
+  """Returns the differences between archived rows and reproduced ones.
 
   Args:
     old: the archived rows of all seeds.
-    new: the other rows.
+    new: the reproduced rows.
     exact: whether every row must have the same value. Otherwise exact match
       must lie within the range of the archived seeds, or both be at least 99 %,
       or both at most 1 %.
@@ -208,14 +208,14 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   """
   if not exact:
     old, new = (records.of_metric(rows, "em") for rows in (old, new))
-  new_rows, ranges, messages = {_place(row): row for row in new}, {}, []
+  new_rows, ranges, messages = {_key(row): row for row in new}, {}, []
   for row in old:
-    ranges.setdefault(_place(row)[1:], []).append(row["value"])
+    ranges.setdefault(_key(row)[1:], []).append(row["value"])
   for row in old:
     if row["metric"] not in METRICS:
       continue
-    place, new_row = _place(row), new_rows.get(_place(row))
-    text = ", ".join(str(x) for x in place[1:] if x not in ("em", "", None))
+    key, new_row = _key(row), new_rows.get(_key(row))
+    text = ", ".join(str(x) for x in key[1:] if x not in ("em", "", None))
     text = f"seed {row['seed']}, {text}"
     if new_row is None:
       messages.append(f"{text} is missing")
@@ -225,7 +225,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
         f" {new_row['value']} (n={new_row['n']}) now"
       )
     elif not exact:
-      low, high = min(ranges[place[1:]]), max(ranges[place[1:]])
+      low, high = min(ranges[key[1:]]), max(ranges[key[1:]])
       if not agrees(new_row["value"], low, high):
         messages.append(
           f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
@@ -234,16 +234,17 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   return messages
 
 
-def _place(row: dict) -> tuple:
-  """Returns what a row measures: its seed, stage, metric, test set, length."""
+def _key(row: dict) -> tuple:
+  """Returns the seed, stage, metric, test set and length of a row."""
   names = "seed", "stage", "metric", "test_set", "length"
   return tuple(row[name] for name in names)
 
 
 def agrees(value: float, low: float, high: float) -> bool:
-  """Returns whether a value agrees with seeds from `low` to `high`.
+  """Returns whether a value agrees with archived seeds from `low` to `high`.
 
-  It does within that range, and where both are CERTAIN or both NEVER right.
+  It agrees within that range, if it and `low` are at least CERTAIN, or if it
+  and `high` are at most NEVER.
   """
   both_extreme = min(value, low) >= CERTAIN or max(value, high) <= NEVER
   return low <= value <= high or both_extreme

@@ -1,7 +1,7 @@
 """Statistics of a trained model's attention, from which lines are calibrated.
 
-The mean attention is collected under conditions of width and length, and lines
-are selected by it.
+The mean attention is collected for each condition, a width and a length of
+operands, and the lines with much attention are selected.
 """
 
 from functools import partial, reduce
@@ -23,16 +23,16 @@ from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
 
-PASS = 250  # samples in a batch
+BATCH_SIZE = 250
 
 
 class Condition(NamedTuple):
-  """A condition is what samples have in common; see `conditions`.
+  """The width and length of the samples whose attention is averaged.
 
   Attributes:
-    width: The width of the operands, on a grid a pair.
-    length: The units of every operand, on a grid a pair; None draws examples as
-      in training.
+    width: The width that operands are padded to; a pair for grids.
+    length: The length of every operand, in the units of the task; a pair for
+      grids. None draws lengths as in training.
   """
 
   width: Any
@@ -40,7 +40,11 @@ class Condition(NamedTuple):
 
 
 def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
-  """Returns the conditions under which attention is collected."""
+  """Returns the conditions for which attention is collected.
+
+  They are those of config.calibration.lengths at all training widths. Tasks
+  that are not padded have no other width than the length.
+  """
   lengths = [experiment.task.units(length) for length in section.lengths]
   if experiment.task.ragged:
     return [Condition(length, length) for length in lengths]
@@ -80,20 +84,22 @@ def collect(
   draw = partial(sample_batch, experiment, model.seed, condition)
 
   def sums(start: int) -> dict:
-    batch = draw(start, min(PASS, num_samples - start))
+    batch = draw(start, min(BATCH_SIZE, num_samples - start))
     args = model.params, model.scaffold, batch, unsolved
     return _sums(model.mesh, experiment, section.quantity, *args)
 
   # The sums are added by numpy: there are arrays of many shapes, and to compile
   # an addition for each would take longer.
-  parts = jax.device_get([sums(start) for start in range(0, num_samples, PASS)])
+  parts = jax.device_get(
+    [sums(start) for start in range(0, num_samples, BATCH_SIZE)]
+  )
   total = reduce(partial(jax.tree.map, np.add), parts)
   solved = float(total["solved"])
   scale = experiment.model.config.head_dim**0.5
   scale = 1.0 if section.scaled or section.quantity == "weights" else scale
   # All samples of a condition have the same coordinates.
   first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
-  example = jax.tree.map(first_example, draw(0, min(PASS, num_samples)))
+  example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
   used_T = example.rows.segment[0] == task.target_segment
   if section.rows == "length":
     if task.axes > 1:  # rows of the grid, of one operand's digits
@@ -125,8 +131,8 @@ def sample_batch(
   They are drawn from the seed of the model.
   """
   width, length = condition
-  # A width or length is folded into the key as one number, which on a grid has
-  # the digits of both.
+  # A width or length is folded into the key as one number; the pair (n, m) of a
+  # grid is 1000 n + m.
   fold = lambda key, x: jax.random.fold_in(
     key, int(np.polyval(np.atleast_1d(x), 1000))
   )
@@ -166,13 +172,13 @@ def _sums(
   batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  counted_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
-  sums = {"solved": counted_B.sum()}
+  used_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
+  sums = {"solved": used_B.sum()}
   for site in sites(experiment):
     blocks = acts["decoder"]["blocks"]
     values = jnp.stack([block[site][quantity] for block in blocks])
     sums[site] = jnp.einsum(
-      "nbhts,b->nhts", values, counted_B, precision="highest"
+      "nbhts,b->nhts", values, used_B, precision="highest"
     )
   return mesh.replicate(sums)
 
@@ -246,16 +252,16 @@ def strongest_lines(
     The candidates and which are kept, for each attention site.
   """
   experiment = model.experiment
-  shown = conditions(section, experiment)
-  if experiment.fixed_width is None and len({c.width for c in shown}) == 1:
-    shown = [
+  sampled = conditions(section, experiment)
+  if experiment.fixed_width is None and len({c.width for c in sampled}) == 1:
+    sampled = [
       Condition(width + extra, length)
-      for width, length in shown
+      for width, length in sampled
       for extra in range(1 + 2 * (length is not None))
     ]
   means = [
     collect(section, model, condition, num_samples, unsolved=True)[0]
-    for condition in shown
+    for condition in sampled
   ]
   return {
     site: select_lines(

@@ -1,4 +1,4 @@
-"""Pages of figures, their layout in inches, and many pages on a single one."""
+"""Layout of figures in inches, and the packing of many on one page."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Page(NamedTuple):
 
 
 class Margins(NamedTuple):
-  """Inches around axes and between them."""
+  """The margins around a grid of axes and the gaps between them, in inches."""
 
   left: float
   right: float
@@ -43,7 +43,7 @@ def size_of(canvas: Canvas) -> tuple[float, float]:
 def grid(
   canvas: Canvas, rows: int, columns: int, margins: Margins
 ) -> np.ndarray:
-  """Returns new axes [rows, columns] on a canvas."""
+  """Creates axes [rows, columns] on a canvas, with these margins."""
   width, height = size_of(canvas)
   left, right, bottom, top, column_gap, row_gap = margins
   axes_width = (width - left - right - column_gap * (columns - 1)) / columns
@@ -62,7 +62,7 @@ def grid(
 def add_texts(
   canvas: Canvas, title: str, x_text: str = "", y_text: str = ""
 ) -> None:
-  """Writes a title above all axes, and what is below and left of them."""
+  """Writes a title above all axes, a text below and a text left of them."""
   width, height = size_of(canvas)
   canvas.suptitle(title, fontsize=9, y=1 - 0.06 / height, va="top")
   canvas.supxlabel(x_text, fontsize=7, y=0.05 / height, va="bottom")
@@ -104,8 +104,8 @@ def set_labels(
 
 
 def combined(name: str, pages: list[Page]) -> Page:
-  """Returns one page that holds many, each in its own size; see `shelves`."""
-  page_rows = shelves(pages, max(WIDTH, *(page.size[0] for page in pages)))
+  """Returns a page with all pages in their own sizes, placed by `pack_rows`."""
+  page_rows = pack_rows(pages, max(WIDTH, *(page.size[0] for page in pages)))
   total_width = max(sum(page.size[0] for page in row) for row in page_rows)
   heights = [max(page.size[1] for page in row) for row in page_rows]
 
@@ -121,11 +121,11 @@ def combined(name: str, pages: list[Page]) -> Page:
   return Page(name, (total_width, sum(heights)), draw)
 
 
-def shelves(pages: list[Page], width: float) -> list[list[Page]]:
-  """Returns pages in rows that are no wider than `width` inches.
+def pack_rows(pages: list[Page], width: float) -> list[list[Page]]:
+  """Packs pages into rows that are no wider than `width` inches.
 
-  The first page comes first, then the others from the highest on, each in the
-  first row that has room.
+  The first page stays first. The others follow in the order of their heights,
+  the highest first, each in the first row that has room.
   """
   rows = []
   for page in pages[:1] + sorted(pages[1:], key=lambda page: -page.size[1]):

@@ -102,23 +102,23 @@ def by_length(
 ) -> pathlib.Path:
   """Draws EM or edit distance against test length; returns the figure's path.
 
-  There is a panel per test set. A curve per method and conditions shows the
-  median of the seeds, with a band from the worst seed (its lower bound, where
-  there is one) to the best.
+  There is a panel for each test set, and in it a curve for each method under
+  the same conditions. A curve is the median over seeds; its band reaches from
+  the worst seed, or its lower bound if it has one, to the best seed.
   """
   lines = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))
-  for axis, test_set, panel in _draw_curves(lines, "length", "test_set"):
-    for train_length in {row["train_length"] for row in panel}:
+  for axis, test_set, panel_rows in _draw_curves(lines, "length", "test_set"):
+    for train_length in {row["train_length"] for row in panel_rows}:
       axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
-    lengths = [row["length"] for row in panel]
-    unit = joined_values(panel, "unit")
+    lengths = [row["length"] for row in panel_rows]
+    unit = joined_values(panel_rows, "unit")
     label = f"test length ({unit}; dotted: longest trained)"
     _label_x(axis, lengths, label, f"test set: {test_set}")
   return _finish(axis.figure, title, path, metric)
 
 
-# Test sets that are drawn against the number R at the end of their names: the
-# beginning of those names, and the label of the x axis.
+# Kinds of test sets that are drawn against the number R at the end of their
+# names: how those names begin, and the label of the x-axis.
 TIMES = {
   "repetition": ("repeats_", "how often each of the repeated items occurs"),
   "multiplicity": ("multiplicity_x", "how often every value occurs"),
@@ -130,7 +130,7 @@ def by_times(
   path: pathlib.Path,
   title: str,
   metric: str = "em",
-  what: str = "repetition",
+  kind: str = "repetition",
 ) -> pathlib.Path:
   """Draws EM or edit distance against how often items occur.
 
@@ -141,7 +141,7 @@ def by_times(
     path: where the figure is written.
     title: title of the figure.
     metric: "em" or "edit".
-    what: a key of TIMES, which says what R counts.
+    kind: a key of TIMES, which says what R counts.
 
   Returns:
     The path of the figure.
@@ -153,8 +153,8 @@ def by_times(
     fields = {"test_set": test_set, "times": int(times), "method": method}
     split_rows.append(row | fields)
   lines = pool(split_rows, cell_fields=("times",))
-  for axis, _, panel in _draw_curves(lines, "times", "metric"):
-    _label_x(axis, [row["times"] for row in panel], TIMES[what][1])
+  for axis, _, panel_rows in _draw_curves(lines, "times", "metric"):
+    _label_x(axis, [row["times"] for row in panel_rows], TIMES[kind][1])
   return _finish(axis.figure, title, path, metric)
 
 
@@ -170,8 +170,8 @@ def by_field(
   rows = of_metric(rows, "em")
   lines = pool(rows, (field, "length"), ("bits", *BY_CONFIG))
   values = [row[field] for row in rows]
-  for axis, length, panel in _draw_curves(lines, field, "length"):
-    heading = f"test length: {length} {joined_values(panel, 'unit')}"
+  for axis, length, panel_rows in _draw_curves(lines, field, "length"):
+    heading = f"test length: {length} {joined_values(panel_rows, 'unit')}"
     is_log = 0 < 10 * min(values) < max(values)
     _label_x(axis, values, field, heading, is_log)
   return _finish(axis.figure, title, path, "em")
@@ -273,15 +273,15 @@ def _finish(
 # How a metric is drawn against what test sets vary.
 DRAW = {
   ("em", "length"): by_length,
-  ("em", "repetition"): functools.partial(by_times, what="repetition"),
-  ("em", "multiplicity"): functools.partial(by_times, what="multiplicity"),
+  ("em", "repetition"): functools.partial(by_times, kind="repetition"),
+  ("em", "multiplicity"): functools.partial(by_times, kind="multiplicity"),
   ("em", "test_set"): by_test_set,
   ("edit", "length"): functools.partial(by_length, metric="edit"),
   ("edit", "repetition"): functools.partial(
-    by_times, metric="edit", what="repetition"
+    by_times, metric="edit", kind="repetition"
   ),
   ("edit", "multiplicity"): functools.partial(
-    by_times, metric="edit", what="multiplicity"
+    by_times, metric="edit", kind="multiplicity"
   ),
 }
 
@@ -310,9 +310,8 @@ def draw(
 ) -> list[pathlib.Path]:
   """Draws the figures of each task and width, and returns their paths.
 
-  They are those of DRAW for which there are rows. Where there are more methods
-  than curves could tell apart, `by_method` stands in place of the curves by
-  length.
+  They are those of DRAW for which there are rows. If there are more methods
+  than MAX_CURVES, `by_method` replaces the curves by length.
 
   Args:
     rows: rows of any runs.
@@ -336,30 +335,30 @@ def draw(
 
 
 def draw_table(
-  name: str, rows: list[dict], folder: pathlib.Path, along: str = ""
+  name: str, rows: list[dict], folder: pathlib.Path, field: str = ""
 ) -> list[tuple[str, pathlib.Path]]:
-  """Draws the figures of a table: those of `draw`, and against a field.
+  """Draws the figures of a table: those of `draw` and those of `by_field`.
 
   Args:
     name: name of the table, with which the names of the files begin.
     rows: rows of any runs, under the table's names of the methods.
     folder: where the figures are written.
-    along: the config field that `by_field` draws; rows hold its value under its
+    field: the config field that `by_field` draws; rows hold its value under its
       name. "" if there is none.
 
   Returns:
     (caption, path of the PNG) of each figure.
   """
   paths = draw(rows, folder, f"{name}_")
-  field = along.rpartition(".")[2]
+  short_name = field.rpartition(".")[2]
   field_rows = [
-    row | {"method": row["method"].partition(f", {field}=")[0]}
+    row | {"method": row["method"].partition(f", {short_name}=")[0]}
     for row in of_metric(rows, "em")
-    if along in row and varied_by(row) == "length"
+    if field in row and varied_by(row) == "length"
   ]
   for (task, width), size_rows in by_size(field_rows).items():
-    if len({row[along] for row in size_rows}) > 1:
-      path = folder / f"{name}_{task}_{width}_by_{along}.png"
+    if len({row[field] for row in size_rows}) > 1:
+      path = folder / f"{name}_{task}_{width}_by_{field}.png"
       title = f"{task}, width={width}"
-      paths.append(by_field(size_rows, path, title, along))
+      paths.append(by_field(size_rows, path, title, field))
   return [(path.stem.replace("_", " "), path) for path in paths]

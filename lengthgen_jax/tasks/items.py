@@ -58,14 +58,17 @@ class ItemTask(Task):
     length: int | Array,
     output: jax.Array,
     output_length: int | Array,
-    num_given: int | Array = 0,
+    prefix_length: int | Array = 0,
   ) -> Example:
     """Returns the example of the first `length` of the items [L] and the first
-    `output_length` tokens of output, `num_given` of which are not scored."""
+    `output_length` tokens of output.
+
+    The first `prefix_length` tokens of the output are not scored.
+    """
     return Example(
       self.segment_tokens(items, length, 0),
       self.segment_tokens(output, output_length, self.target_segment),
-      num_given,
+      prefix_length,
     )
 
   # Text: names of items with spaces between them.

@@ -127,7 +127,7 @@ def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
     keys=_coordinates(inputs, slice(None, -1)),
     places=_places(target, target.left, output.length),
     prompt_length=prompt.length,
-    first_scored=jnp.asarray(example.num_given, jnp.int32),
+    first_scored=jnp.asarray(example.prefix_length, jnp.int32),
     source=source.ids,
     source_keys=_coordinates(source),
     source_places=_places(source, source_place, prompt.length),
@@ -165,7 +165,7 @@ def _pack_decoder_only(task: Task, example: Example) -> Batch:
     keys=_coordinates(whole, input_part),
     places=_places(tokens, place, whole.length),
     prompt_length=prompt.length,
-    first_scored=jnp.asarray(prompt.length + example.num_given, jnp.int32),
+    first_scored=jnp.asarray(prompt.length + example.prefix_length, jnp.int32),
   )
 
 
@@ -186,7 +186,7 @@ def _places(tokens: Tokens, place: Array, length: Array) -> Places:
 def _weight(place: jax.Array, example: Example) -> jax.Array:
   """Returns 1.0 at the places of the output that are neither given nor behind
   its end, 0.0 elsewhere."""
-  scored = (place >= example.num_given) & (place < example.output.length)
+  scored = (place >= example.prefix_length) & (place < example.output.length)
   return scored.astype(jnp.float32)
 
 

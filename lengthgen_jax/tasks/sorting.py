@@ -233,7 +233,7 @@ class OneTokenHint(Sort):
   """This is the base class of hints with one scored token, about all items or
   about one of them."""
 
-  num_given = 0  # 1 if the output begins with the queried item
+  prefix_length = 0  # 1 if the output begins with the queried item
 
   def choose_query(
     self, items: jax.Array, inside: jax.Array, number: jax.Array
@@ -257,10 +257,10 @@ class OneTokenHint(Sort):
     inside = jnp.arange(size.max_length) < length
     query = self.choose_query(items, inside, numbers[0])
     answer = self.answer(items, inside, query)
-    output = jnp.stack([query, answer][1 - self.num_given :])
-    output_length = 1 + self.num_given
+    output = jnp.stack([query, answer][1 - self.prefix_length :])
+    output_length = 1 + self.prefix_length
     return self.make_example(
-      items, length, output, output_length, self.num_given
+      items, length, output, output_length, self.prefix_length
     )
 
 
@@ -272,7 +272,7 @@ class SuccessorHint(OneTokenHint):
   """
 
   name = "sort_successor"
-  num_given = 1
+  prefix_length = 1
 
   def choose_query(
     self, items: jax.Array, inside: jax.Array, number: jax.Array
@@ -300,7 +300,7 @@ class PredecessorHint(OneTokenHint):
   """
 
   name = "sort_predecessor"
-  num_given = 1
+  prefix_length = 1
 
   def answer(
     self, items: jax.Array, inside: jax.Array, query: jax.Array
@@ -376,8 +376,8 @@ class FillHint(Sort):
   def example(self, numbers: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
     value = uniform_int(numbers[0], self.alphabet) + 1
-    num_given = uniform_int(numbers[1], length + 1)
+    prefix_length = uniform_int(numbers[1], length + 1)
     items = jnp.full(size.max_length, value)
     output = jnp.full(size.max_length + 1, value)
     output = output.at[length].set(self.delimiter)
-    return self.make_example(items, length, output, length + 1, num_given)
+    return self.make_example(items, length, output, length + 1, prefix_length)

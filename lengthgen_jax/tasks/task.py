@@ -1,5 +1,4 @@
-"""Defines the contract of tasks: a task makes examples, and knows nothing of
-model families."""
+"""The base class of tasks, which make examples independently of the model."""
 
 import dataclasses
 import functools
@@ -13,20 +12,19 @@ import numpy as np
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
 
-Width = int | tuple[int, ...]  # of all operands, or of each
-Ids = Sequence[int] | Array  # of tokens
+Width = int | tuple[int, ...]  # one width of all operands, or one of each
+Ids = Sequence[int] | Array  # token ids
 
 
 class Tokens(NamedTuple):
-  """Holds a run of tokens and where they stand; what lies behind `length` is
-  junk.
+  """Consecutive tokens and their coordinates.
 
   Attributes:
-    ids: [n] int32.
-    length: traced, how many of the n tokens count.
-    segment: [n] int32, which part of the sequence each token belongs to.
-    left, right: [n, A] int32, offsets from the segment's ends.
-    digit: [n] bool, whether a token is more than a mark between segments.
+    ids: [n] int32, of which those from `length` on are padding of any value.
+    length: traced, the number of tokens.
+    segment: [n] int32, the number of the segment that each token belongs to.
+    left, right: [n, A] int32, the offsets from both ends of the segment.
+    digit: [n] bool, False for separators between segments.
   """
 
   ids: Array
@@ -38,28 +36,27 @@ class Tokens(NamedTuple):
 
 
 class Example(NamedTuple):
-  """Holds one example, before it is packed for a model.
+  """One example, before it is packed for a model.
 
   Attributes:
-    prompt: the tokens that the model reads.
-    output: the tokens that it is to write, the given ones first.
-    num_given: how many tokens of the output the model gets; they are not
-      scored.
+    prompt: The tokens that the model reads.
+    output: A prefix that the model is given, then the tokens it must predict.
+    prefix_length: The number of tokens of the prefix, which are not scored.
   """
 
   prompt: Tokens
   output: Tokens
-  num_given: int | Array
+  prefix_length: int | Array
 
 
 class Size(NamedTuple):
-  """Says how large an example is to be.
+  """The size of an example.
 
   Attributes:
-    lengths: [O] traced, digits or items of each operand.
-    width: traced, what operands are padded to (tasks with a width): one for
-      all, or [O].
-    bound: static, the greatest width or length of all operands, or of each.
+    lengths: [O] traced, the number of digits or items of each of O operands.
+    width: Traced, the width that operands are padded to, or [O] widths, in
+      tasks that are padded.
+    bound: Static, the greatest width or length of all operands, or of each.
   """
 
   lengths: jax.Array
@@ -68,7 +65,7 @@ class Size(NamedTuple):
 
   @property
   def max_length(self) -> int:
-    """Returns the static number of places in an array of items."""
+    """Returns the static size of the last axis of items."""
     return max_width(self.bound)
 
 
@@ -79,28 +76,28 @@ def max_width(width: Width) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """This is the base class of tasks; its dataclass fields are its section of
-  the config.
+  """The base class of tasks, whose dataclass fields are a config section.
 
   Items are integers [operands, max_length]: digits of numbers, least
-  significant first, or what a list consists of, in the order in which it is
-  read. What stands behind the length of an operand is junk.
+  significant first, or the elements of a list in the order of reading. Those
+  beyond the length of an operand may have any value.
 
   Attributes:
-    name: in results and on the command line.
-    section: name of the task's section of the config.
-    test_sets: dict by name of functions (task, key, size, *arguments) -> items.
-    unit: what lengths count.
-    operands: how many numbers or lists an example has.
-    axes: number of the coordinates' axes, 2 for grids.
-    segment_axes: of a grid, the axis of each of the prompt's segments.
-    ragged: whether examples of a batch differ in length, or have one width.
-    of_digits: whether segments are numbers, least significant digit last.
-    anchor: the end of each segment that the first output row reads, "right"
-      (numbers, from the least significant digit on) or "left".
-    shared_operands: numbers of the operands of one digit, which every place
-      reads.
-    initial_state: of the transducer, if the task has one.
+    name: The name in results and on the command line.
+    section: The name of the task's config section.
+    test_sets: By name, functions (task, key, size, *arguments) -> items.
+    unit: The unit of lengths.
+    operands: The number of numbers or lists in an example.
+    axes: The number of axes of coordinates, 2 for grids.
+    segment_axes: In a grid, the axis of each segment of the prompt.
+    ragged: Whether the examples of a batch differ in length. If False, they are
+      padded to one width.
+    of_digits: Whether segments are numbers, least significant digit last.
+    anchor: The end of each segment that the first output depends on: "right"
+      (the least significant digits) or "left".
+    shared_operands: The indices of operands of one digit, which all outputs
+      depend on.
+    initial_state: The initial state of the transducer, if the task has one.
   """
 
   name: ClassVar[str]
@@ -186,7 +183,7 @@ class Task:
   # Examples.
 
   def num_random(self, max_length: int) -> int:
-    """Returns how many random numbers an example takes."""
+    """Returns the number of random numbers that an example is made from."""
     raise NotImplementedError
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -357,7 +354,7 @@ class Task:
 
 @functools.cache
 def _shapes(task: Task, bound: Width) -> Example:
-  """Returns the shapes of an example, of which nothing is computed."""
+  """Returns the shapes of an example, without computing it."""
   count = task.num_random(max_width(bound))
   return jax.eval_shape(
     lambda numbers, lengths: task.example(numbers, Size(lengths, 0, bound)),
@@ -367,8 +364,10 @@ def _shapes(task: Task, bound: Width) -> Example:
 
 
 def join(*parts: Tokens, spare: int = 0) -> Tokens:
-  """Concatenates runs of tokens; `spare` of the places that they could fill are
-  left out."""
+  """Concatenates tokens without the padding between them.
+
+  The result has room for all parts at full size, less `spare` tokens.
+  """
   place = jnp.arange(sum(len(part.ids) for part in parts) - spare)
   source, first, start = place, 0, 0
   for part in parts:
@@ -396,21 +395,29 @@ def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
 
 
 def expect(condition: Any, message: str) -> None:
-  """Raises ValueError(message) unless the condition holds: for what people type
-  and models write."""
+  """Raises ValueError(message) unless the condition holds.
+
+  It is for typed inputs and outputs of models, not for configs.
+  """
   if not condition:
     raise ValueError(message)
 
 
 def typed_characters(text: str, allowed: str, expected: str) -> str:
-  """Returns what a person typed, without spaces.
+  """Removes spaces from a typed line and checks its characters.
+
+  Args:
+    text: The typed line.
+    allowed: All characters that may occur in it, besides spaces.
+    expected: The end of an error message, which says what to type.
 
   Raises:
-    ValueError: there is nothing, or a character that is not allowed; the
-      message is one line that ends with `expected`.
+    ValueError: The line is empty or has a character that is not allowed.
   """
   content = "".join(text.split())
   expect(content, f"empty line; {expected}")
-  bad = next((symbol for symbol in content if symbol not in allowed), None)
-  expect(bad is None, f"{quoted(text)} has the character {bad!r}; {expected}")
+  wrong = next((symbol for symbol in content if symbol not in allowed), None)
+  expect(
+    wrong is None, f"{quoted(text)} has the character {wrong!r}; {expected}"
+  )
   return content

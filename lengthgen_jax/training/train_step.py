@@ -31,13 +31,15 @@ CACHE_BYTES = 3 << 20  # of the activations of a microbatch
 
 
 class Trainable(Protocol):
-  """A Trainable is what training asks of an Experiment; hashable.
+  """The attributes and methods of an Experiment that training uses.
+
+  It is hashable.
 
   Attributes:
-    heads: names of the output heads, the main task's first.
-    step_specs: the gradient steps of a round.
-    validation: held-out examples of every head.
-    num_widths: how many widths take turns in training.
+    heads: The names of the output heads, the main task's first.
+    step_specs: The gradient steps of a round.
+    validation: The held-out examples of every head.
+    num_widths: The number of widths, which rounds of training take in turn.
   """
 
   @property
@@ -89,7 +91,7 @@ class Trainable(Protocol):
   ) -> int:
     """Returns the size of the widest activations of one example."""
 
-  def hits(
+  def matches(
     self,
     params: dict,
     scaffold: dict,
@@ -98,21 +100,21 @@ class Trainable(Protocol):
     *,
     sparse_plan: SparsePlan | None,
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns correct tokens [B, T] and exact match [B] of a batch."""
+    """Returns which tokens [B, T] and examples [B] of a batch are right."""
 
   def idle_params(self, step_spec: StepSpec) -> set[str]:
-    """Returns the parameters that a step leaves alone."""
+    """Returns the names of parameters that a step does not update."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec:
-  """A TrainSpec is all that a compiled training step depends on; hashable.
+  """The static argument of compiled training steps; it is hashable.
 
   Attributes:
-    experiment: tasks, data and model.
-    train: the optimizer, the schedule, and when a seed stops.
-    sparse_plan: of attention along lines; None: every pair (Experiment.sites).
-    mesh: the devices.
+    experiment: The tasks, data and model.
+    train: The optimizer, its schedule, and the conditions to stop.
+    sparse_plan: The plan of attention along lines; None for dense attention.
+    mesh: The devices.
   """
 
   experiment: Trainable
@@ -142,22 +144,22 @@ class TrainSpec:
 
 
 class TrainState(struct.PyTreeNode):
-  """A TrainState is what a checkpoint holds of one seed: arrays only.
+  """The state of training of one seed, as it is saved in checkpoints.
 
   Attributes:
-    step: int32, gradient steps done, of all attempts.
-    attempt: int32, how often it started again.
-    attempt_start: int32, step at which this attempt began.
-    params, opt_state: of this attempt.
-    done: bool, whether it trains no more: at its target, not finite, or at the
-      end of its steps.
-    diverged: bool, whether its loss or parameters became non-finite; they are
-      the last finite ones then.
-    stopped_at: int32, step at which it was frozen before its steps were used
-      up, -1 if it was not.
-    best_em: float32, best validation exact match, in range.
-    best_step: int32, step at which that was.
-    best_params: the parameters of that step.
+    step: int32, the number of gradient steps, summed over all attempts.
+    attempt: int32, the number of restarts with other initial parameters.
+    attempt_start: int32, the step at which this attempt began.
+    params, opt_state: The parameters and the optimizer's state.
+    done: bool, whether training has ended: at the target exact match, after the
+      last step, or because the seed diverged.
+    diverged: bool, whether the loss or the parameters became non-finite; the
+      parameters are the last finite ones then.
+    stopped_at: int32, the step at which training ended before the last step, -1
+      if it did not.
+    best_em: float32, the best exact match in validation.
+    best_step: int32, the step of that validation.
+    best_params: The parameters at that step.
   """
 
   step: jax.Array
@@ -174,11 +176,12 @@ class TrainState(struct.PyTreeNode):
 
 
 class ChunkMetrics(NamedTuple):
-  """What is measured in a chunk of a seed, NaN if the seed was done before.
+  """The metrics of one seed in a chunk; NaN if the seed was done before.
 
   Attributes:
-    loss: [heads], mean training loss (nats per scored token).
-    em: [heads], in-range exact match on held-out examples at the end.
+    loss: [heads], the mean training loss (nats per scored token).
+    em: [heads], the exact match on held-out examples of training lengths, at
+      the end of the chunk.
   """
 
   loss: jax.Array
@@ -186,11 +189,11 @@ class ChunkMetrics(NamedTuple):
 
 
 class Status(NamedTuple):
-  """A Status is what the host reads of all seeds after a chunk.
+  """What the host reads from the devices after each chunk.
 
   Attributes:
-    state: the states [R] without parameters, which stay on the devices.
-    metrics: of the chunk, [R, heads].
+    state: The states [R] of all seeds, without the parameters.
+    metrics: The metrics [R, heads] of the chunk.
   """
 
   state: TrainState
@@ -244,11 +247,11 @@ def draw_batches(
   and the key of its noise (dropout, random sizes) for each part.
 
   Args:
-    spec, step_spec: static; all else is traced.
-    seed, step: all that the examples depend on.
-    replay: inputs that a share of the main task's examples is drawn from:
-      "items" [n, operands, longest] and "lengths" [n, operands], of which the
-      first "count" are there; or None.
+    spec, step_spec: Static arguments; the others are traced.
+    seed, step: The examples are a function of these two.
+    replay: Inputs that a fraction of the main task's examples is drawn from:
+      "items" [n, operands, longest] and "lengths" [n, operands], of which only
+      the first "count" are valid; or None.
   """
   experiment = spec.experiment
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
@@ -349,10 +352,10 @@ def batch_loss(
 
 
 def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
-  """Returns in how many microbatches of equal size a batch is best taken.
+  """Returns the number of equal microbatches that a batch is split into.
 
-  What a step on many examples writes does not fit a CPU's cache, so that the
-  step would wait for memory. Accelerators take a batch whole.
+  On a CPU the activations of a microbatch should fit in the cache, because the
+  step would wait for memory otherwise. Accelerators do not split batches.
   """
   if jax.default_backend() != "cpu":
     return 1
@@ -380,8 +383,8 @@ def update_params(
 ) -> tuple[dict, optax.OptState]:
   """Returns parameters and optimizer state after an update by gradients.
 
-  Those of idle heads stay as they are, but for Adam's count of steps, which is
-  one for all.
+  The parameters and moments of heads that the step does not train are left
+  unchanged. Adam's step count is shared by all parameters.
   """
   updates, new_opt_state = optimizer.make(spec.train).update(
     grads, opt_state, params
@@ -425,7 +428,7 @@ def validate(
     """Returns the exact match [B] of one head's examples of one width."""
     width_key = jax.random.fold_in(key, width_index)
     batch = experiment.sample(width_key, head, part, width_index, held_out=True)
-    _, exact_B = experiment.hits(
+    _, exact_B = experiment.matches(
       params,
       scaffold,
       spec.mesh.shard_batch(batch),
@@ -459,10 +462,10 @@ def train_chunk(
   rounds: jax.Array | int,
   replay: dict | None = None,
 ) -> tuple[TrainState, ChunkMetrics]:
-  """Trains a seed for `rounds` rounds, or what its attempt has left.
+  """Trains a seed for `rounds` rounds, or to the end of its attempt.
 
-  A round is all the experiment's steps once. A seed that is done stays as it
-  is.
+  A round is each of the experiment's steps once. A seed that is done is not
+  changed.
   """
   attempt_end = state.attempt_start + spec.attempt_steps
   rounds = jnp.minimum(
@@ -533,10 +536,10 @@ def end_chunk(
   opt_state: optax.OptState,
   metrics: ChunkMetrics,
 ) -> TrainState:
-  """Returns the state after a chunk, made of the one before it and of what the
-  chunk resulted in.
+  """Returns the state after a chunk, from the state before it and the results.
 
-  If loss or parameters are not finite, the seed gets those of before again.
+  If the loss or the parameters are not finite, the parameters and the
+  optimizer's state of before the chunk are restored, and the seed is done.
   """
   em = metrics.em[0]
   # A run of no steps has no loss, and may be sound.
@@ -652,12 +655,12 @@ def train_unfinished_seeds(
   rounds: jax.Array | int,
   replay: dict | None = None,
 ) -> tuple[TrainState, Status]:
-  """Trains a chunk of all seeds, at the cost of those that are not done.
+  """Trains a chunk of all seeds, without the cost of those that are done.
 
-  Side by side, seeds that are done cost as much as those that are not. When
-  half of them are done, they leave the mapped axis (a compilation for each
-  halving), unless they are split over devices. The arguments are those of
-  `train_seeds`, and `done_R`, which seeds are done, on the host.
+  Under vmap a seed that is done costs as much as any other. So when half of the
+  seeds are done, they are removed from the mapped axis, which compiles anew for
+  each halving. This is not done if seeds are split over devices. The arguments
+  are those of `train_seeds`, and `done_R`, a mask on the host.
   """
   count = len(seed_R)
   size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()

@@ -164,7 +164,7 @@ def _site_matrices(path: str, arrays: dict) -> Scaffold:
   sites = [site for site in ("self", "cross") if site in arrays]
   check(
     sites,
-    f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; wanted `self`"
+    f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; expected `self`"
     " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
   )
   scaffold: Scaffold = {}
@@ -172,7 +172,7 @@ def _site_matrices(path: str, arrays: dict) -> Scaffold:
     values = arrays[site]
     check(
       values.ndim == 4,
-      f"bias.file={path}: {site} has shape {values.shape}; wanted [1 or N, H,"
+      f"bias.file={path}: {site} has shape {values.shape}; expected [1 or N, H,"
       f" T, {'T' if site == 'self' else 'S'}]",
     )
     values = np.where(values <= DENSE_CLOSED, CLOSED, values)
