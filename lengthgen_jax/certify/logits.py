@@ -38,8 +38,8 @@ ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
 KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
 DENSE_BATCH = 32  # inputs that the whole model computes at once
 
-# (stack, layer, index of the token); a stack is "encoder" or "decoder", and layer
-# 0 is its input.
+# (stack, layer, index of the token); a stack is "encoder" or "decoder", and its
+# layer 0 is the input.
 StateKey = tuple[str, int, int]
 Columns = dict[StateKey, list[int]]  # the columns that a state depends on
 
@@ -336,9 +336,8 @@ def _inputs(model, params, site: str):
   return model.apply({"params": params}, site, method=method)[0]
 
 
-_unrotated = lambda x: (
-  x
-)  # the rotation by positions: certified models have none
+# Position encodings of certified models do not rotate queries and keys.
+_unrotated = lambda x: x
 
 
 @partial(jax.jit, static_argnums=(0, 4))
