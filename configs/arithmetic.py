@@ -1,5 +1,7 @@
-"""Presets of the arithmetic tasks are called as follows:
-configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed][,paper|...]
+"""Presets of the arithmetic tasks.
+
+A preset is chosen by
+--config=configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed][,paper|...]
 
 TASK     successor, addition, multiply, parity, parity_classification
 METHOD   vanilla         sinusoidal positions, natural operand order (default)
@@ -227,21 +229,21 @@ def get_config(preset: str = "addition"):
     preset: TASK[,METHOD][,OPTION...], as in this file's docstring.
 
   Raises:
-    ValueError: a name is unknown, or names exclude each other.
+    ValueError: A name is unknown, or two options exclude each other.
   """
-  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  sizes = [word for word in words if word in PAPERS]
-  if len(sizes) > 1:
-    raise ValueError(f"preset {preset!r}: name at most one of {(*PAPERS,)}")
+  task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
+  paper_options = [option for option in options if option in PAPERS]
+  if len(paper_options) > 1:
+    raise ValueError(f"preset {preset!r}: name at most one of {tuple(PAPERS)}")
   fields, by_task = METHODS[method]
   changes = {"method": method} | fields | by_task.get(task, {})
   config = default_config(task)
-  if "decoder_only" in words:
+  if "decoder_only" in options:
     changes |= DECODER_ONLY
-  if "fixed" in words or sizes:
+  if "fixed" in options or paper_options:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
-  for word in sizes:
-    changes |= PAPER | PAPERS[word]
+  for option in paper_options:
+    changes |= PAPER | PAPERS[option]
     positions = changes.get("positions.kind", config.positions.kind)
     changes |= {"retrain.positions.kind": positions}
     if (method, task) == ("rope", "addition"):

@@ -49,13 +49,15 @@ def get_config(preset: str = "none"):
   Raises:
     ValueError: a name is unknown.
   """
-  config, words = sorting.hinted("increment", preset, HINTS, OPTIONS)
+  config, chosen = sorting.parse_hint_preset(
+    "increment", preset, HINTS, OPTIONS
+  )
   config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4
   config.train.steps = 8000
   config.eval.update(test_sets=("uniform", "nines"), lengths=(10, 20, 50, 100))
-  if "abc" in words:
+  if "abc" in chosen:
     config.update_from_flattened_dict(ABC)
-  if "paper" in words:
+  if "paper" in chosen:
     config.update_from_flattened_dict(sorting.PAPER)
   return config

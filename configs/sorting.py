@@ -1,4 +1,4 @@
-"""Presets of sorting with task hints are called as follows:
+"""Presets of sorting with task hints:
 configs/sorting.py:HINT[,tempered][,repeats][,best][,grows][,paper]
 
 HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
@@ -6,7 +6,7 @@ HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
 tempered softmax temperature a·log(n+1), one learned a per layer
 repeats  60 % of the examples draw from few distinct values, instead of 10 %
          (at the paper's size: 10 % instead of none, our reading)
-best     what goes furthest on two cores: temperature on the keys that a row
+best     what is right furthest on two cores: temperature on the keys that a row
          sees, stretched at random, repeats, half of the lengths beyond 5
          (else 20 %) and 48 000 steps. The median of three seeds is right at 50
          items in 99 % or more and at 100 items in 88 %, after ten minutes of
@@ -42,7 +42,7 @@ DECODER_ONLY = {
   "model.num_heads": 4,
   "model.activation": "gelu",
   "positions.kind": "none",
-  "train.steps": 16_000,  # many small ones go further than few large ones
+  "train.steps": 16_000,  # many small batches do better than few large ones
   "train.batch_size": 32,
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 500,
@@ -71,7 +71,7 @@ GROWS = {
   "eval.multiplicities": (3,),
   "eval.lengths": (20, 50, 100, 200),
 }
-# What goes furthest on two cores.
+# The settings that generalize to the longest lists on two cores.
 BEST = {
   "temperature.kind": "log_visible",
   "temperature.stretch": 6.0,
@@ -90,53 +90,55 @@ def get_config(preset: str = "none"):
   Raises:
     ValueError: a name is unknown.
   """
-  config, words = hinted("sort", preset, HINTS, OPTIONS)
+  config, chosen = parse_hint_preset("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
   )
   config.eval.update(test_sets=("uniform",), lengths=(20, 30, 50, 100))
-  if {"repeats", "best"} & set(words):
+  if {"repeats", "best"} & set(chosen):
     config.sort.repeat_share = 0.6
-  if "best" in words:
+  if "best" in chosen:
     config.update_from_flattened_dict(BEST)
-  if "grows" in words:
+  if "grows" in chosen:
     config.update_from_flattened_dict(GROWS)
-  if "paper" in words:
+  if "paper" in chosen:
     config.update_from_flattened_dict(PAPER)
-    config.sort.repeat_share = 0.1 if "repeats" in words else 0.0
+    config.sort.repeat_share = 0.1 if "repeats" in chosen else 0.0
   return config
 
 
-def hinted(
+def parse_hint_preset(
   task: str,
   preset: str,
   hints: dict[str, tuple[str, ...]],
   options: tuple[str, ...],
 ):
-  """Returns (config, options) of a decoder-only model of a task and its hints.
+  """Returns (config, chosen options) of a decoder-only model with task hints.
+
+  Only the option "tempered" is applied here; the caller applies the others.
 
   Args:
     task: the main task.
     preset: HINT[,OPTION...].
-    hints: the valid names of HINT, and the auxiliary tasks of each.
+    hints: the auxiliary tasks of each valid name of HINT.
     options: the valid names of OPTION.
 
   Raises:
     ValueError: a name is unknown.
   """
-  hint, *words = preset.split(",")
+  hint, *chosen = preset.split(",")
   if hint not in hints:
     raise ValueError(f"preset {preset!r}: hint {hint!r} is none of {[*hints]}")
-  if set(words) - set(options):
+  if set(chosen) - set(options):
     raise ValueError(
       f"preset {preset!r}: after the hint, name options of {options}"
     )
   config = default_config(task)
   config.hints = hints[hint]
   config.method = "+".join(
-    [hint, *(w for w in words if w not in ("abc", "paper"))]
+    [hint, *(option for option in chosen if option not in ("abc", "paper"))]
   )
   config.update_from_flattened_dict(DECODER_ONLY)
-  if "tempered" in words:
+  if "tempered" in chosen:
     config.temperature.kind = "log_items"
-  return config, words
+  return config, chosen

@@ -246,7 +246,7 @@ def entries_of(archive, *fields) -> list[pages.Entry]:
   for changes in fields or ({},):
     names = usual | changes
     run = names.pop("run")
-    entries.append(pages.entry_of(Row(**names), run, archive))
+    entries.append(pages.make_entry(Row(**names), run, archive))
   return entries
 
 
@@ -270,7 +270,7 @@ def test_a_page_sets_ours_beside_the_papers():
     {"paper": {6: 99.5, 20: "?"}},
     {"model": "other", "run": "b", "paper": {60: 1}},
   )
-  table, gaps = pages.tables_of(entries, "others")
+  table, gaps = pages.table_paragraphs(entries, "others")
   lines = cells_of(table)
   assert lines[0][2:6] == ["", "6", "20", "60"]
   assert lines[2] == ["addition", "ABC", "others", "99.5", "?", *[""] * 5]
@@ -296,13 +296,13 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
   ]
   archive = archive_of(*seeds(90, 90, 90, step=600), *rows)
   entries = entries_of(archive, {}, {"run": "b"}, {"stage": "retrain"})
-  text = "\n".join(pages.tables_of(entries))
+  text = "\n".join(pages.table_paragraphs(entries))
   (line,) = [cells for cells in cells_of(text) if "8*9" in cells[-1]]
   assert line == [
     *("addition", "ABC", "1 of 3", "9 to 1,000", "-0.40 to 2.50"),
     "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
   ]
-  assert "## Certificates" not in pages.tables_of(entries[1:])
+  assert "## Certificates" not in pages.table_paragraphs(entries[1:])
 
 
 def test_a_proof_is_of_the_run_that_has_it():
@@ -316,7 +316,7 @@ def test_a_page_folds_and_explains_its_hard_inputs():
   hard = seeds(90, 90, 80, test_set="chain_2", stress=True)
   archive = archive_of(*seeds(100, 100, 100), *hard)
   entries = entries_of(archive)
-  main, _, meanings, summary, table, end = pages.tables_of(entries)
+  main, _, meanings, summary, table, end = pages.table_paragraphs(entries)
   assert "chain_2" not in main
   assert "`chain_` one carry" in meanings and "`zeros`" not in meanings
   assert summary == "<details><summary>1 lines</summary>"

@@ -140,9 +140,11 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
   changed = dataclasses.replace(
     second, params=first.params, step=second.step + 1
   )
-  known = {}
+  measured_rows = {}
   train_rows, certify_rows = (
-    evaluate.evaluate(get_config(), models, tmp_path, stage, 2, known=known)
+    evaluate.evaluate(
+      get_config(), models, tmp_path, stage, 2, measured_rows=measured_rows
+    )
     for stage, models in (
       ("train", [first, second]),
       ("certify", [first, changed]),

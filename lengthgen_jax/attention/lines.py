@@ -242,20 +242,23 @@ class Line(NamedTuple):
 
 
 def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
-  """Returns SiteLines [1, 1, H, K], the same for every seed, layer and head."""
+  """Returns SiteLines [1, 1, H, K] with the same K lines in every head, which
+  all seeds and layers share."""
 
-  def column(field: str, *shape: int, dtype: type = np.int32) -> np.ndarray:
+  def stack_field(
+    field: str, *shape: int, dtype: type = np.int32
+  ) -> np.ndarray:
     values = np.array([getattr(line, field) for line in lines], dtype)
     values = values.reshape(-1, *shape)
     return np.broadcast_to(values, (1, 1, heads, *values.shape))
 
   return SiteLines(
-    row_segment=column("row_segment"),
-    segment=column("segment"),
-    anchor=column("anchor"),
-    matrix=column("step", 1, 1),
-    intercept=column("intercept", 1),
-    value=column("value", dtype=np.float32),
+    row_segment=stack_field("row_segment"),
+    segment=stack_field("segment"),
+    anchor=stack_field("anchor"),
+    matrix=stack_field("step", 1, 1),
+    intercept=stack_field("intercept", 1),
+    value=stack_field("value", dtype=np.float32),
     valid=np.ones((1, 1, heads, len(lines)), bool),
     transparent=np.zeros((1, 1, heads), bool),
   )

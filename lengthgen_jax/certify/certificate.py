@@ -136,7 +136,7 @@ def count_cases(
   field, contexts = group.receptive_field, group.contexts
   chunks = itertools.islice(contexts.chunks(layerwise.size), num_done, None)
   end = layerwise.transducer.task.end
-  for chunk, logits in layerwise.of_chunks(field, chunks, contexts.count):
+  for chunk, logits in layerwise.chunk_logits(field, chunks, contexts.count):
     tally.add(chunk, margins(field, chunk, logits, end))
     yield len(chunk)
 

@@ -88,19 +88,20 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
 
 
 def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
-  """Checks that lines stay or move as fast as the digits.
+  """Checks that each line moves as many keys per row as the digits, or none.
 
-  Those to outputs must be counted from the first one, as decoding counts them.
+  Lines of self-attention to outputs must be anchored at the first output,
+  because decoding does not know the last one.
 
   Raises:
-    UsageError: a line does otherwise.
+    UsageError: a line does not.
   """
   outputs = np.isin(
     lines.segment, (task.target_segment, task.target_segment + 1)
   )
-  backward = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
+  is_from_last = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
   check(
-    site != "self" or not backward.any(),
+    site != "self" or not is_from_last.any(),
     "certify: a line of self-attention counts outputs from the last one, which"
     " decoding has not seen; anchor it left",
   )

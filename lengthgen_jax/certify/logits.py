@@ -1,16 +1,18 @@
-"""This module computes the logits of rows in two ways.
+"""This module computes the logits of attention rows in two ways.
 
-LayerwiseLogits computes those of all contexts of a receptive field, layer by
-layer. States that are equal are computed once: a state is a row of a table, and
-an attention's keys are numbers of rows. The blocks are the model's own, run on
-one row and the few keys that it sees. DenseLogits runs the whole model on whole
-inputs, as the rest of the program does: the *dense path*.
+LayerwiseLogits computes them for all contexts of a receptive field, layer by
+layer. A state is the residual stream of one token after one layer. States that
+are equal in many contexts are computed once and stored in a table, and both
+tokens and keys are indices into tables. The blocks are those of the model, run
+on one token and the few keys that it attends to. DenseLogits runs the whole
+model on whole inputs, as the rest of the program does: this is the *dense
+path*.
 
-No number here can wrap. Contexts are bytes, and a Transducer refuses a task of
-more than 256 values. Rows of tables are int32: a table has a row for each node
-and context of a chunk at most (CHUNK times a few dozen), or TABLE rows. Numbers
-of inputs are computed as int64 from tokens and phases; states are told apart by
-as many 64-bit words as their columns take; sizes are Python integers.
+No integer here can overflow. Contexts are uint8, and a Transducer refuses a
+task of more than 256 values. Indices into tables are int32: a table has at most
+a state for each token and context of a chunk (CHUNK_SIZE times a few dozen), or
+MAX_TABLE_ROWS states. Values of columns are combined to int64 numbers, as many
+as they take.
 """
 
 import dataclasses
@@ -30,27 +32,29 @@ from lengthgen_jax.models.layers import Block, ModelConfig, normalization
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
-CHUNK = 1 << 15  # contexts that are computed at once
-TABLE = 1 << 17  # the most rows of tables that are made once for all contexts
-ROWS = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are filled up to
-KEYS = 4, 16  # sizes that the keys of a row are filled up to
-DENSE_INPUTS = 32  # inputs that the whole model computes at once
+CHUNK_SIZE = 1 << 15  # contexts that are computed at once
+MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
+ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
+KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
+DENSE_BATCH = 32  # inputs that the whole model computes at once
 
-StateKey = tuple[str, int, int]  # stack, layer, and number among its inputs
-Columns = dict[StateKey, list[int]]
+# (stack, layer, index of the token); a stack is "encoder" or "decoder", and its
+# layer 0 is the input.
+StateKey = tuple[str, int, int]
+Columns = dict[StateKey, list[int]]  # the columns that a state depends on
 
 
 class Table:
-  """States [R, D] of one layer, and their keys and values.
+  """A Table holds states of one layer, and their keys and values.
 
   Attributes:
-    states: [R or more, D], filled up.
-    key_values: {(block's name, site): keys and values [H, R, K]}.
+    states: [R or more, D], padded.
+    key_values: {(name of a block, site): keys and values [H, R, K]}.
   """
 
   def __init__(self, states: jax.Array | np.ndarray):
-    """Fills the states [R, D] up to one of few sizes."""
-    self.states = _filled(np.asarray(states))
+    """Pads the states [R, D] to one of few sizes."""
+    self.states = _padded(np.asarray(states))
     self.key_values = {}
 
   def key_value(
@@ -65,22 +69,25 @@ class Table:
     return self.key_values[name, site]
 
 
-# Where the states of a node are: a Table, and its row for every context [B].
+# For each token a Table with its states, and the index of its state in every
+# context of a chunk, [B].
 StateRows = dict[StateKey, tuple[Table, np.ndarray]]
-# By (stack, layer): a Table for all contexts, and where in it a node's begin.
+# By (stack, layer): a Table for all contexts, and for each token the index of
+# its first state.
 SmallTables = dict[tuple[str, int], tuple[Table, dict[int, int]]]
 
 
 class LayerwiseLogits:
-  """Logits of contexts, for one model's parameters.
+  """LayerwiseLogits computes the logits of contexts, layer by layer.
 
   Attributes:
-    model, params: the flax module, and the parameters of one seed.
-    head: name of the main task.
+    model: the flax module.
+    params: the parameters of one seed.
+    head: the name of the main task.
     transducer: the Transducer of that task.
     size: how many contexts are computed at once.
     mesh: the devices that they are split over.
-    inputs: the Table of every stack's inputs.
+    inputs: a Table of the embeddings, by stack ("decoder", "encoder").
   """
 
   def __init__(
@@ -88,11 +95,11 @@ class LayerwiseLogits:
     experiment: Experiment,
     params: dict,
     transducer: Transducer,
-    size: int = CHUNK,
+    size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
   ):
-    """Computes the states before the first layer, for every token and phase."""
+    """Embeds every token at every phase of a cyclic index."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
     self.head, self.transducer = experiment.task.name, transducer
     self.size = size
@@ -103,32 +110,40 @@ class LayerwiseLogits:
     }
 
   def __call__(self, field: ReceptiveField, contexts: np.ndarray) -> np.ndarray:
-    """Returns the row's logits [B, V] for contexts [B, columns]."""
+    """Returns the logits [B, V] of a row in contexts [B, columns]."""
     chunks = np.split(contexts, range(self.size, len(contexts), self.size))
-    results = self.of_chunks(field, chunks, len(contexts))
+    results = self.chunk_logits(field, chunks, len(contexts))
     return np.concatenate([logits for _, logits in results])
 
-  def of_chunks(
+  def chunk_logits(
     self,
     field: ReceptiveField,
     chunks: Iterable[np.ndarray],
     count: int,
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (contexts, logits) of every chunk of `count` contexts in all.
+    """Yields (contexts, logits) of every chunk.
 
-    It is one chunk behind, so that the next one is computed meanwhile.
+    A chunk is yielded after the next one was dispatched to the devices.
+
+    Args:
+      field: the receptive field of the row.
+      chunks: contexts [B, columns].
+      count: the number of contexts in all chunks.
     """
     columns, previous = self._columns(field), None
     tables = self._small_tables(field, columns, count)
     stack, last, ((_, node),) = field.layers[-1]
     for contexts in chunks:
-      state_rows = self._known(field, contexts, columns, tables)
+      state_rows = self._table_rows(field, contexts, columns, tables)
       for stack_below, n, nodes in field.layers[:-1]:
         if (stack_below, n) not in tables:
           layer = stack_below, n, nodes
           state_rows |= self._layer(*layer, state_rows, contexts, columns)
       states = self._states(stack, last, node, state_rows, slice(None))
-      current = contexts, _finish(self.model, self.head, self.params, states)
+      current = (
+        contexts,
+        _output_logits(self.model, self.head, self.params, states),
+      )
       if previous:
         yield previous[0], np.array(previous[1])[: len(previous[0])]
       previous = current
@@ -144,13 +159,25 @@ class LayerwiseLogits:
     contexts: np.ndarray,
     columns: Columns,
   ) -> StateRows:
-    """Returns where the states after a layer are, for a chunk's contexts."""
+    """Computes the states after layer n of a stack, in a chunk of contexts.
+
+    Args:
+      stack: "encoder" or "decoder".
+      n: the number of the layer, from 1.
+      nodes: (index, Node) of every token whose state is needed.
+      state_rows: the states of all layers below.
+      contexts: [B, columns].
+      columns: the columns that each state depends on.
+
+    Returns:
+      The states of these tokens, each distinct one computed once.
+    """
     rows, states, start = {}, [], 0
     for i, node in nodes:
-      first, same = self.distinct(contexts, columns[stack, n, i])
+      first, inverse = self.distinct(contexts, columns[stack, n, i])
       node_states = self._states(stack, n, node, state_rows, first)
       states.append(node_states[: len(first)])
-      rows[stack, n, i] = start + same
+      rows[stack, n, i] = start + inverse
       start += len(first)
     table = Table(np.concatenate(states))
     return {key: (table, row) for key, row in rows.items()}
@@ -158,13 +185,13 @@ class LayerwiseLogits:
   def _small_tables(
     self, field: ReceptiveField, columns: Columns, count: int
   ) -> SmallTables:
-    """Returns the tables of the lowest layers, as far as their states are few
-    for all contexts that there could be."""
+    """Returns tables that serve all chunks: those of the lowest layers, as long
+    as their tokens have few states in all contexts together."""
     tables, base = {}, self.transducer.values
     width = len(field.columns)
     for stack, n, nodes in field.layers[:-1]:
       sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
-      if sum(sizes) > min(TABLE, 2 * count):
+      if sum(sizes) > min(MAX_TABLE_ROWS, 2 * count):
         return tables
       states, starts, start = [], {}, 0
       for (i, node), size in zip(nodes, sizes, strict=True):
@@ -173,23 +200,23 @@ class LayerwiseLogits:
         contexts = np.zeros((size, width), np.uint8)
         values = np.indices(shape, np.uint8).reshape(len(shape), size)
         contexts[:, node_columns] = values.T
-        state_rows = self._known(field, contexts, columns, tables)
+        state_rows = self._table_rows(field, contexts, columns, tables)
         node_states = self._states(stack, n, node, state_rows, slice(None))
         states.append(node_states[:size])
         starts[i], start = start, start + size
       tables[stack, n] = Table(np.concatenate(states)), starts
     return tables
 
-  def _known(
+  def _table_rows(
     self,
     field: ReceptiveField,
     contexts: np.ndarray,
     columns: Columns,
     tables: SmallTables,
   ) -> StateRows:
-    """Returns where the states of the inputs and of the small tables are.
+    """Returns the states of the inputs and of the layers with small tables.
 
-    A state's row in a small table is the code of what its columns hold.
+    In a small table, the index of a state is the `code` of its columns.
     """
     state_rows = self._input_rows(field, contexts)
     for (stack, n), (table, starts) in tables.items():
@@ -201,14 +228,14 @@ class LayerwiseLogits:
   def _input_rows(
     self, field: ReceptiveField, contexts: np.ndarray
   ) -> StateRows:
-    """Returns where the states of the inputs are."""
+    """Returns the states of the inputs, before the first layer."""
     vocab_size, state_rows = self.model.config.vocab_size, {}
     columns = field.columns
     for stack, tokens in field.tokens:
       for i, token in enumerate(tokens):
         column = columns.get(token.key)
         values = token.id if column is None else contexts[:, column]
-        # Numbers of rows are wider than the bytes of contexts.
+        # An index into the table does not fit in the uint8 of contexts.
         values = np.broadcast_to(np.int64(values), len(contexts))
         row = values + vocab_size * token.phase
         state_rows[stack, 0, i] = self.inputs[stack], row.astype(np.int32)
@@ -217,27 +244,26 @@ class LayerwiseLogits:
   def distinct(
     self, contexts: np.ndarray, columns: Sequence[int]
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the distinct choices of values in some columns of contexts.
+    """Finds the distinct rows of some columns of contexts, as np.unique does.
 
     Returns:
-      (first, same): the context where each choice is met first, and the number
-      of every context's choice.
+      (first, inverse): the index of the first context with each distinct row,
+      and for every context the number of its distinct row.
     """
     size = 63 // (self.transducer.values - 1).bit_length()  # values in a word
     parts = [columns[k : k + size] for k in range(0, len(columns), size)]
     words = [self.code(contexts, part) for part in parts or [[]]]
     code = words[0] if len(words) == 1 else np.stack(words, axis=1)
     axis = 0 if len(words) > 1 else None
-    _, first, same = np.unique(
+    _, first, inverse = np.unique(
       code, return_index=True, return_inverse=True, axis=axis
     )
-    return first, same.reshape(-1)
+    return first, inverse.reshape(-1)
 
   def code(self, contexts: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-    """Returns the columns' values as one number for each context.
+    """Returns the values of columns as one number for each context.
 
-    It is below 2^63, since a word has no more columns and a small table no more
-    rows.
+    Callers give so few columns that it is less than 2^63.
     """
     code = np.zeros(len(contexts), np.int64)
     for column in columns:
@@ -245,7 +271,7 @@ class LayerwiseLogits:
     return code
 
   def _columns(self, field: ReceptiveField) -> Columns:
-    """Returns the columns that every state depends on, sorted."""
+    """Returns the columns of contexts that each state depends on, sorted."""
     columns = field.columns
     used: dict[StateKey, set[int]] = {}
     for stack, tokens in field.tokens:
@@ -268,32 +294,32 @@ class LayerwiseLogits:
     n: int,
     node: Node,
     state_rows: StateRows,
-    pick: np.ndarray | slice,
+    selected: np.ndarray | slice,
   ) -> jax.Array:
-    """Returns a node's states [B or more, D] in the B picked contexts."""
+    """Returns the states [B or more, D] of a token in B selected contexts."""
     config, name = self.model.config, f"{stack}_{n - 1}"
     sites = {"self": ((stack, n - 1), node.self_keys)}
     if stack == "decoder" and "cross" in self.model.sites:
       sites["cross"] = ("encoder", config.num_encoder_layers), node.cross_keys
     previous, rows = state_rows[stack, n - 1, node.previous]
-    rows, keys, key_rows, biases = rows[pick], {}, {}, {}
+    rows, keys, key_rows, biases = rows[selected], {}, {}, {}
     for site, (below, open_keys) in sites.items():
-      size = len(_filled(np.zeros(max(len(open_keys), 1)), KEYS))
+      size = len(_padded(np.zeros(max(len(open_keys), 1)), KEY_SIZES))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
       index = np.zeros((len(rows), size), np.int32)
-      table = self.inputs["decoder"]  # any, where no key is open
+      table = self.inputs["decoder"]  # any table, if no key is open
       for k, (i, bias_by_head) in enumerate(open_keys):
         table, key_row = state_rows[*below, i]
-        index[:, k], bias[:, k] = key_row[pick], bias_by_head
+        index[:, k], bias[:, k] = key_row[selected], bias_by_head
       keys[site] = table.key_value(config, self.params, name, site)
-      key_rows[site], biases[site] = _filled(index), bias
-    args = self.params[name], previous.states, _filled(rows)
+      key_rows[site], biases[site] = _padded(index), bias
+    args = self.params[name], previous.states, _padded(rows)
     return _block(self.mesh, config, *args, keys, key_rows, biases)
 
 
-def _filled(array: np.ndarray, sizes: Sequence[int] = ROWS) -> np.ndarray:
-  """Repeats the last row up to one of few sizes, so that few programs are
-  compiled."""
+def _padded(array: np.ndarray, sizes: Sequence[int] = ROW_SIZES) -> np.ndarray:
+  """Pads an array with its last row to one of few sizes, so that few programs
+  are compiled."""
   count = len(array)
   larger = [size for size in sizes if size >= count]
   rows = larger[0] if larger else 1 << (count - 1).bit_length()
@@ -310,7 +336,8 @@ def _inputs(model, params, site: str):
   return model.apply({"params": params}, site, method=method)[0]
 
 
-_unrotated = lambda x: x  # what positions do to queries and keys: nothing
+# Position encodings of certified models do not rotate queries and keys.
+_unrotated = lambda x: x
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -330,10 +357,11 @@ def _key_value(config: ModelConfig, params, norm, states, site: str):
 def _block(
   mesh: Mesh, config: ModelConfig, params, states, rows, keys, key_rows, biases
 ):
-  """Returns the states [B, D] after a block of rows `rows` [B] of `states`.
+  """Returns the states [B, D] after a block, of one token in B contexts.
 
-  By site, `keys` are keys and values, `key_rows` [B, K] the numbers of those
-  that a row sees, and `biases` [H, K] theirs.
+  The token has the states `states[rows]` before the block. By site, `keys` are
+  keys and values, `key_rows` [B, K] the indices of those that the token attends
+  to, and `biases` [H, K] their biases.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
   select_keys = lambda site: tuple(
@@ -352,7 +380,7 @@ def _block(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _finish(model, head: str, params, x):
+def _output_logits(model, head: str, params, x):
   """Returns the logits [B, V] of states."""
   bound = model.bind({"params": params})
   if model.config.norm == "pre":
@@ -396,14 +424,14 @@ class DenseLogits:
     task, kind, count = self.experiment.task, self.experiment.kind, len(items)
     nonzero_places = self.experiment.nonzero_places(np.asarray(size))
     lengths = np.broadcast_to(nonzero_places, task.operands)
-    repeats = -count % DENSE_INPUTS
+    repeats = -count % DENSE_BATCH
     filled = np.concatenate([items, items[-1:].repeat(repeats, 0)])
     parsed = [(digits, lengths) for digits in filled]
     batch = dataset.typed_batch(task, kind, parsed, size, self.bound)
     select = partial(packing.take, jax.device_get(batch))
     logits = [
-      self._apply(select(lambda x, n=n: x[n : n + DENSE_INPUTS]))
-      for n in range(0, count, DENSE_INPUTS)
+      self._apply(select(lambda x, n=n: x[n : n + DENSE_BATCH]))
+      for n in range(0, count, DENSE_BATCH)
     ]
     return select(lambda x: x[:count]), np.concatenate(logits)[:count]
 

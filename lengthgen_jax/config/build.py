@@ -355,8 +355,8 @@ def _check_eval(config: ConfigDict) -> None:
 
 
 def _check_positions(config: ConfigDict, task: Task) -> None:
-  """Raises UsageError if the positions need numbers that the task lacks, or
-  the bias an encoder that the model lacks."""
+  """Raises UsageError if the task has no digits and the position encoding needs
+  them, or the model has no encoder and the bias needs one."""
   kind = config.positions.kind
   other_kinds = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(

@@ -111,12 +111,18 @@ class Run(NamedTuple):
   certify: bool = False
 
   def commands(self, workdir: pathlib.Path | str = "") -> list[list[str]]:
-    """Returns the words after `lengthgen` of every command; the workdir is
-    below runs/tables if none is given."""
-    place = f"--workdir={workdir or f'runs/tables/{self.size}/{self.name}'}"
+    """Returns the arguments of `lengthgen` in each command of the run.
+
+    The default workdir is a folder below runs/tables.
+    """
+    workdir = workdir or f"runs/tables/{self.size}/{self.name}"
+    workdir_flag = f"--workdir={workdir}"
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
-    first = [f"--config={self.config}", *mode, place, *flags(self.fields)]
-    return [first, *[["--mode=certify", place]] * self.certify]
+    arguments = [f"--config={self.config}", *mode, workdir_flag]
+    commands = [[*arguments, *flags(self.fields)]]
+    if self.certify:
+      commands.append(["--mode=certify", workdir_flag])
+    return commands
 
 
 def flags(fields: dict[str, Any]) -> list[str]:
@@ -125,8 +131,8 @@ def flags(fields: dict[str, Any]) -> list[str]:
   return [flag(name, value) for name, value in fields.items()]
 
 
-# What a run's name begins with, by the stem of its config file; the preset
-# follows. Names of other files begin with the preset.
+# The beginning of a run's name, by the stem of its config file. The preset
+# follows; for other config files the name begins with the preset.
 PREFIXES = {
   "increment": ["increment"],
   "sorting": ["sort"],
@@ -137,8 +143,7 @@ PREFIXES = {
 
 
 def run_of(row: Row, table: Table, size: str) -> Run:
-  """Returns the run that a row is a stage of; rows of several tables may share
-  one."""
+  """Returns the run that a row of a table shows; rows may share a run."""
   config = row.config + (",paper" if size == "paper" else "")
   file, _, preset = config.partition(":")
   preset = [*PREFIXES.get(pathlib.Path(file).stem, ()), *preset.split(",")]

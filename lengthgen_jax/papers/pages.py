@@ -1,4 +1,4 @@
-"""The pages of docs/results: archived rows beside published numbers."""
+"""Writes the pages of docs/results: archived results and published numbers."""
 
 import pathlib
 import shlex
@@ -54,8 +54,8 @@ CERTIFICATES = (
   " [What this proves](../certificates.md)."
 )
 
-# What hard test sets are, by the beginnings of their names.
-HARD = {
+# A description of each hard test set, by the prefix of its name.
+HARD_TEST_SETS = {
   "chain_": "one carry that travels so many places",
   "carry": "the longest chain of carries",
   "nines": "99…9+1",
@@ -125,13 +125,13 @@ def write(
 
 
 class Entry(NamedTuple):
-  """A row of a page, with the result rows of its stage.
+  """An Entry is a row of a table and the results that fill it.
 
   Attributes:
-    row: what the table has in this row.
-    run: name of its run.
-    result_rows: of the run's stage, none if the run is not archived.
-    lines: the exact match in them, a line for each test set.
+    row: the row, with the paper's numbers.
+    run: the name of the run.
+    result_rows: the result rows of the run's stage; [] if it is not archived.
+    lines: their exact match by length, a line for each test set.
   """
 
   row: Row
@@ -140,11 +140,11 @@ class Entry(NamedTuple):
   lines: list[summary.Line]
 
 
-def entry_of(row: Row, run: str, archive: Archive) -> Entry:
-  """Returns a row of a page.
+def make_entry(row: Row, run: str, archive: Archive) -> Entry:
+  """Returns the Entry of a row, with its results from the archive.
 
   Raises:
-    UsageError: result rows of different conditions would share a line.
+    UsageError: the results of a test set are of different conditions.
   """
   rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
   others = [x for x in rows if x["metric"] in ("frontier", "certified")]
@@ -158,10 +158,18 @@ def entry_of(row: Row, run: str, archive: Archive) -> Entry:
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
-  """Returns the Markdown of a table's page, and draws its figures."""
+  """Returns the Markdown page of a table, and draws its figures.
+
+  Args:
+    name: the key of the table in TABLES.
+    size: one of SIZES.
+    archive: the archived runs.
+    results: the folder of the pages; figures are written to its subfolder
+      "figures".
+  """
   table, runs = TABLES[name], runs_of(name, size)
   entries = [
-    entry_of(row, run_of(row, table, size).name, archive)
+    make_entry(row, run_of(row, table, size).name, archive)
     for row in table.rows_at(size)
   ]
   flag = "" if size == "cpu" else " --size=paper"
@@ -169,7 +177,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     f"Made by `python launch/tables.py {name}{flag}`, which skips runs whose"
     " rows are kept here; `--results=DIR` begins anew."
   )
-  main_table, *parts = tables_of(entries, table.source)
+  main_table, *parts = table_paragraphs(entries, table.source)
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
   folder, figure_rows = results / "figures", []
@@ -185,7 +193,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     file = folder / run / pathlib.Path(path).name
     if file.exists():
       drawn.append((caption, file))
-  probes = {entry.row.model: probes_of(entry) for entry in entries}
+  probes = {entry.row.model: probe_rows(entry) for entry in entries}
   probes = {model: rows for model, rows in probes.items() if rows}
   if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
@@ -203,19 +211,21 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   return "\n\n".join([f"# {table.title}", *parts]) + "\n"
 
 
-def probes_of(entry: Entry) -> list[dict]:
-  """Returns the rows of probes that are of no single head."""
+def probe_rows(entry: Entry) -> list[dict]:
+  """Returns the probe rows of an entry, except those of single heads."""
   probes = filter(provenance.is_probe, entry.result_rows)
   return [row for row in probes if row["head"] is None]
 
 
-def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
-  """Returns paragraphs: the main table first, what is missing, and the tables
-  of hard inputs and of certificates.
+def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
+  """Returns the paragraphs of a page that hold tables, as Markdown.
+
+  These are the main table, the runs that were not made yet, and the tables of
+  hard test sets and of certificates.
 
   Args:
-    entries: rows of the main table, all of one size.
-    source: whose the published numbers are.
+    entries: the rows of the main table, all of one size.
+    source: the name of those who published the numbers beside ours.
   """
   parts = [tables.to_markdown(main_table(entries, source))]
   done = {entry.run for entry in entries if entry.lines}
@@ -230,7 +240,7 @@ def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
     test_sets = {line[2] for line in hard[1:]}
     meanings = [
       f"`{name}` {meaning}"
-      for name, meaning in HARD.items()
+      for name, meaning in HARD_TEST_SETS.items()
       if any(test_set.startswith(name) for test_set in test_sets)
     ]
     parts += [
@@ -250,7 +260,10 @@ def tables_of(entries: list[Entry], source: str = "paper") -> list[str]:
 
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
-  """Returns a head and lines of cells: the published numbers and ours."""
+  """Returns the cells of the main table: published numbers and ours, by length.
+
+  The first line is the head.
+  """
   done = {entry.run for entry in entries if entry.lines}
   shown = [
     (entry, [line for line in entry.lines if not line.is_stress])
@@ -298,7 +311,10 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
 
 
 def hard_table(entries: list[Entry]) -> list[list[str]]:
-  """Returns a head and lines of cells: exact match on each hard test set."""
+  """Returns the cells of a table of exact match on hard test sets.
+
+  The first line is the head.
+  """
   shown = [
     (entry.row, line)
     for entry in entries
@@ -315,7 +331,8 @@ def hard_table(entries: list[Entry]) -> list[list[str]]:
 
 
 def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
-  """Returns paragraphs on how runs are made, and how the archived ones were."""
+  """Returns paragraphs with the commands of runs, and a table that says when
+  and where the archived ones were made."""
   lines = [
     shlex.join(["lengthgen", *words])
     for run in runs.values()

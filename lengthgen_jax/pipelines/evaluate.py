@@ -27,18 +27,25 @@ CERTIFICATE = "certificate.json"  # has a certificate for each seed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Evaluates what was trained in a workdir; returns the exit code."""
-  rows, models, extra_figures, known = [], [], [], {}
+  """Evaluates every stage that was trained in a workdir; returns the exit code.
+
+  It prints a table and draws figures of the results.
+  """
+  rows, models, extra_figures, measured_rows = [], [], [], {}
   stages = workdir.trained_stages(config, folder)
   for stage in stages:
-    vanilla = stage.name == "interpolate"
-    longest = config.abc.vanilla_longest if vanilla else float("inf")
+    is_vanilla = stage.name == "interpolate"
+    longest = config.abc.vanilla_longest if is_vanilla else float("inf")
     if min(config.eval.lengths) <= longest:
-      models, num_seeds = stage.models(), len(config.seeds)
+      models = stage.models()
       rows += evaluate(
-        *(stage.config, models, folder, stage.name, num_seeds),
+        stage.config,
+        models,
+        folder,
+        stage.name,
+        num_seeds=len(config.seeds),
         longest=longest,
-        known=known,
+        measured_rows=measured_rows,
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
@@ -115,7 +122,7 @@ def evaluate(
   num_seeds: int,
   *,
   longest: float = float("inf"),
-  known: dict | None = None,
+  measured_rows: dict | None = None,
 ) -> list[dict]:
   """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
@@ -126,26 +133,29 @@ def evaluate(
     stage: "train", or the stage of a pipeline that trained the parameters.
     num_seeds: The number of seeds that the run was asked for.
     longest: Greater lengths are left out.
-    known: The rows that were measured so far, by seed and parameters; new ones
-      are added. Seeds that need no practice have the same parameters in a later
-      stage, and are not measured again.
+    measured_rows: The rows that were measured so far, by seed and parameters;
+      new ones are added. Seeds that need no practice have the same parameters
+      in a later stage, and are not measured again.
 
   Returns:
     The rows of this evaluation.
   """
-  records.read_results(folder / "results.jsonl")  # a bad file is refused now
-  rows, known = [], {} if known is None else known
+  # A file that cannot be read is refused before anything is measured.
+  records.read_results(folder / "results.jsonl")
+  rows, measured_rows = [], {} if measured_rows is None else measured_rows
   for model in models:
     base = row_conditions(config, model, stage, num_seeds)
     key = model.seed, certificate.checksum(model)
-    if key not in known:
+    if key not in measured_rows:
       seed_rows = [
         row
         for spec in eval_specs(config, model, longest)
         for row in measure(config, model, spec)
       ]
-      known[key] = seed_rows + frontiers(config, model, seed_rows, longest)
-    rows += [base | row for row in known[key]]
+      measured_rows[key] = seed_rows + frontiers(
+        config, model, seed_rows, longest
+      )
+    rows += [base | row for row in measured_rows[key]]
   records.merge(folder / "results.jsonl", rows)
   return rows
 

@@ -1,4 +1,4 @@
-"""What probes measured, as text: of one run, or of several models."""
+"""Text tables of what probes measured, of one run or of several models."""
 
 from collections.abc import Iterable, Iterator
 
@@ -44,7 +44,10 @@ def by_length(rows: list[dict]) -> dict[int, list[float]]:
 
 
 def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
-  """Returns {(location, metric): title} of all rows, in the order of PROBES."""
+  """Returns the title of each panel of a figure, or line of a table, of rows.
+
+  A panel is a pair (location, metric); panels are in the order of PROBES.
+  """
   order = list(PROBES)
   pairs = sorted(
     group_by_location(rows, "metric"), key=lambda pair: order.index(pair[1])
@@ -65,7 +68,8 @@ def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
   differs.
 
   Args:
-    models: rows of probes that are of no single head, by name of the model.
+    models: the probe rows of each model by its name, without those of single
+      heads.
   """
   all_rows = [row for rows in models.values() for row in rows]
   lengths = sorted({row["length"] for row in all_rows})
@@ -80,7 +84,7 @@ def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
 
 
 def _cell(values: list[float]) -> str:
-  """Returns the text of a cell; "" where there is no value."""
+  """Returns the text of a cell, "" if it has no values."""
   if not values:
     return ""
   percent = 100 * np.array(values)
@@ -89,11 +93,14 @@ def _cell(values: list[float]) -> str:
 
 
 def summary(rows: list[dict], seed: int) -> list[str]:
-  """Returns lines of text: rates by length, what matters, how strong lines are.
+  """Returns lines of text about the probes of one stage.
+
+  They tell rates by length, exact match without single heads or lines, and the
+  strongest lines.
 
   Args:
-    rows: of all probes and seeds of a stage.
-    seed: whose heads the text is about.
+    rows: the rows of all probes and seeds of the stage.
+    seed: the seed whose heads the text is about.
   """
   seed_rows = [row for row in rows if row["seed"] == seed]
   return [
@@ -110,7 +117,7 @@ def _table_row(label: str, cells: Iterable[str | int]) -> str:
 
 
 def _rates(rows: list[dict]) -> Iterator[str]:
-  """Yields a table of the rates that are of no single head, by length."""
+  """Yields a table of rates by length, without those of single heads."""
   rows = [
     row
     for row in rows
@@ -128,7 +135,8 @@ def _rates(rows: list[dict]) -> Iterator[str]:
 
 
 def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
-  """Yields exact match, how many heads it takes, and the five worst to lose."""
+  """Yields exact match, the number of heads without which it is lower, and the
+  five heads without which it is lowest."""
   for intact in rows_of(rows, "intact"):
     yield (
       f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"
@@ -145,9 +153,9 @@ def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
 
 
 def _closed_lines(rows: list[dict]) -> Iterator[str]:
-  """Yields a table of exact match without a line anywhere, by seed.
+  """Yields a table of exact match with a line closed in all heads, by seed.
 
-  Its last line is how many lines are enough together.
+  The last row is the number of lines that suffice together, of all lines.
   """
   closed = rows_of(rows, "without_line")
   everywhere = rows_of(closed, "without_line", layer=None, head=None)

@@ -174,11 +174,11 @@ class Sort(ItemTask):
   def draw_items(
     self, numbers: jax.Array, length: int | Array, max_length: int
   ) -> jax.Array:
-    """Returns items [max_length]: uniform, or (repetition data) from k distinct
-    values.
+    """Returns random items [max_length].
 
-    k is uniform in 1...length, or 1...V if that is less; `repeat_share` of the
-    examples are of this kind.
+    With probability `repeat_share` they are repetition data: drawn from k
+    distinct values, with k uniform in 1...min(length, alphabet). Otherwise they
+    are uniform in 1...alphabet.
     """
     alphabet = self.alphabet
     uniform_numbers, rank_numbers, value_numbers = jnp.split(
@@ -188,12 +188,12 @@ class Sort(ItemTask):
     if not self.repeat_share:
       return uniform_items
     k = uniform_int(numbers[1], jnp.minimum(length, alphabet)) + 1
-    picked_rank = uniform_int(rank_numbers, k)
-    rank = ranks(value_numbers)  # of every value
+    # The k values are the first ones in a random order of all values.
+    item_ranks = uniform_int(rank_numbers, k)
+    value_ranks = ranks(value_numbers)
     values = jnp.arange(alphabet) + 1
-    repeated = jnp.sum(
-      jnp.where(rank == picked_rank[:, None], values, 0), axis=1
-    )
+    is_value = value_ranks == item_ranks[:, None]
+    repeated = jnp.sum(jnp.where(is_value, values, 0), axis=1)
     return jnp.where(numbers[0] < self.repeat_share, repeated, uniform_items)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
@@ -201,13 +201,13 @@ class Sort(ItemTask):
     return self.from_items(items[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of items, which are sorted by counting."""
+    """Returns the example of items; the output is computed by counting sort."""
     items, length = items[0], size.lengths[0]
-    place, values = jnp.arange(size.max_length), jnp.arange(self.alphabet) + 1
-    is_value = (items[:, None] == values) & (place < length)[:, None]
-    # How many items are at most each value.
-    at_most = jnp.cumsum(is_value.sum(axis=0))
-    output = 1 + jnp.sum(at_most <= place[:, None], axis=1)
+    index, values = jnp.arange(size.max_length), jnp.arange(self.alphabet) + 1
+    is_value = (items[:, None] == values) & (index < length)[:, None]
+    # For each value, how many items are not greater.
+    cumulative_counts = jnp.cumsum(is_value.sum(axis=0))
+    output = 1 + jnp.sum(cumulative_counts <= index[:, None], axis=1)
     return self.make_example(items, length, output, length)
 
   def variants(
@@ -231,23 +231,31 @@ class Sort(ItemTask):
 
 
 class OneTokenHint(Sort):
-  """This is the base class of hints with one scored token, about all items or
-  about one of them."""
+  """OneTokenHint is the base class of hints whose answer is one token.
 
-  prefix_length = 0  # 1 if the output begins with the queried item
+  The question is about all items, or about one of them, the queried item.
+  """
+
+  # 1 if the output begins with the queried item, which is not scored.
+  prefix_length = 0
 
   def choose_query(
     self, items: jax.Array, inside: jax.Array, number: jax.Array
   ) -> jax.Array:
-    """Returns an item, chosen by a uniform random number."""
+    """Returns the queried item, chosen by a uniform random number."""
     return items[uniform_int(number, inside.sum())]
 
   @abc.abstractmethod
   def answer(
     self, items: jax.Array, inside: jax.Array, query: jax.Array
   ) -> jax.Array:
-    """Returns the output token for the items [L] that are `inside` the prompt
-    and the queried one."""
+    """Returns the answer token.
+
+    Args:
+      items: [max_length].
+      inside: [max_length] bool, False for padding of the items.
+      query: the queried item.
+    """
     raise NotImplementedError
 
   def num_random(self, max_length: int) -> int:
