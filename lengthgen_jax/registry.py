@@ -7,6 +7,7 @@ from typing import Any
 
 from lengthgen_jax.errors import UsageError, check, file_errors
 
+ALL: list["Registry"] = []  # that there are
 PACKAGE = str(pathlib.Path(__file__).parent)
 
 
@@ -28,7 +29,9 @@ class Registry(dict):
   ):
     """Registers the package's own things."""
     super().__init__(things)
-    self.kind, self.check_parts, self.origins = kind, check_parts, {}
+    self.kind, self.check_parts = kind, check_parts
+    self.origins: dict[str, str] = {}
+    ALL.append(self)
 
   def register(self, name: str, thing: Any) -> Any:
     """Adds a thing and returns it.
@@ -53,18 +56,18 @@ class Registry(dict):
     return thing
 
 
+def registering_files() -> tuple[str, ...]:
+  """Returns the files outside of the package that registered something."""
+  files = {file for registry in ALL for file in registry.origins.values()}
+  return tuple(sorted(files))
+
+
 def caller_file() -> str:
   """Returns the path of the innermost calling file outside of the package."""
   frame = sys._getframe(1)
   while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
     frame = frame.f_back
   return str(pathlib.Path(frame.f_code.co_filename).resolve())
-
-
-def check_attributes(kind: str, name: str, thing: Any, parts: tuple) -> None:
-  """Raises UsageError if a thing lacks some of its parts; it names them."""
-  missing = [part for part in parts if not hasattr(thing, part)]
-  check(not missing, f"register: {kind} {name!r} has no {', '.join(missing)}")
 
 
 def run_file(path: str, what: str) -> None:

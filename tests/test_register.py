@@ -33,6 +33,7 @@ QUICK = ("--config.train.steps=20", "--config.train.chunk=10")
 QUICK += ("--config.train.validation_samples=16", "--config.eval.samples=(8,)")
 QUICK += ("--config.eval.lengths=(3,)", "--config.eval.free_running=False")
 QUICK += ("--config.model.emb_dim=16", "--config.model.num_heads=2")
+QUICK += ("--config.model.num_decoder_layers=1", "--config.train.batch_size=32")
 
 
 @pytest.fixture(autouse=True)

@@ -173,7 +173,7 @@ def num_layers(experiment: Experiment, site: str) -> int:
 def batch_and_biases(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
-  size: jax.Array | np.ndarray,
+  size: jax.Array,
   bound: Size,
 ) -> tuple[packing.Batch, dict[str, Array]]:
   """Returns a batch of one example of a size, and its dense biases by site.

@@ -22,7 +22,7 @@ from lengthgen_jax.config.fields import (
   leaves,
 )
 from lengthgen_jax.errors import UsageError, check, file_errors
-from lengthgen_jax.registry import run_file
+from lengthgen_jax.registry import registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 
 # Sections and fields that may differ from those of the training when a trained
@@ -130,15 +130,6 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
   config.registered_by = registering_files()
 
 
-def registering_files() -> tuple[str, ...]:
-  """Returns the files outside of the package that registered something."""
-  registries = [*REGISTRIES.values(), *HINTS.values()]
-  files = {
-    file for registry in registries for file in registry.origins.values()
-  }
-  return tuple(sorted(files))
-
-
 def get_config(path: str | pathlib.Path) -> ConfigDict:
   """Returns the config that was saved at `path`.
 
@@ -166,9 +157,9 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 
 def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
-  """Runs the files of users that registered the names in a saved config.
+  """Runs the files of users that registered something for a saved config.
 
-  They are not run if all the names are registered already.
+  Those that this process has run already are not run again.
 
   Raises:
     UsageError: a name is not registered, and its file is missing or does not
@@ -179,15 +170,12 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
     (field, fields.get(field), registry)
     for field, registry in REGISTRIES.items()
   ]
-  hints = HINTS.get(str(saved.get("task")), {})
-  names += [("hints", hint, hints) for hint in saved.get("hints", ())]
   files = list(saved.get("registered_by", ()))
   for file in files:
-    are_registered = all(
-      name in registry for _, name, registry in names if name is not None
-    )
-    if pathlib.Path(file).is_file() and not are_registered:
+    if pathlib.Path(file).is_file() and file not in registering_files():
       run_file(file, f"{path}: what it was trained with is registered by")
+  hints = HINTS.get(str(saved.get("task")), {})
+  names += [("hints", hint, hints) for hint in saved.get("hints", ())]
   absent = [file for file in files if not pathlib.Path(file).is_file()]
   for field, name, registry in names:
     check(
