@@ -18,7 +18,7 @@ from lengthgen_jax.pipelines import evaluate
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):
   (tmp_path / "jax.py").write_text("raise SystemExit('jax was imported')")
   done = run("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)})
-  assert done.stdout.startswith("Train, evaluate and ask")
+  assert "lengthgen --config=configs/quickstart.py --mode=abc" in done.stdout
   for flag in ("config", "workdir", "mode", "input"):
     assert f"\n  --{flag}: " in done.stdout
   assert "|".join(main.MODES) in done.stdout
