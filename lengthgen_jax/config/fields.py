@@ -26,7 +26,7 @@ from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.dataset import NUMBERS
 from lengthgen_jax.tasks.mixing import MIXING
 from lengthgen_jax.tasks.packing import KINDS
-from lengthgen_jax.training.optimizer import SCHEDULES
+from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES
 from lengthgen_jax.training.train_step import SEED_AXES
 
 
@@ -125,6 +125,17 @@ def encodings(attribute: str) -> Condition:
     lambda: (
       "positions.kind="
       + " or ".join(n for n in POSITIONS if getattr(POSITIONS[n], attribute))
+    ),
+  )
+
+
+def optimizers(attribute: str) -> Condition:
+  """Returns the condition that an optimizer says something of itself."""
+  return Condition(
+    lambda config: getattr(OPTIMIZERS[config.train.optimizer], attribute),
+    lambda: (
+      "train.optimizer="
+      + " or ".join(n for n in OPTIMIZERS if getattr(OPTIMIZERS[n], attribute))
     ),
   )
 
@@ -321,15 +332,23 @@ TRAINING_FIELDS = {
   "train": {
     "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
     "batch_size": Field(128, POSITIVE),
+    # adam (AdamW with train.weight_decay), muon, lion
+    "optimizer": Field("adam", OneOf(OPTIMIZERS)),
     "learning_rate": Field(1e-3, POSITIVE),
+    # of the parameters that Muon leaves to Adam; 0 = learning_rate
+    "adam_learning_rate": Field(
+      0.0, NOT_NEGATIVE, when=optimizers("has_adam_rate")
+    ),
     "warmup_steps": Field(200, NOT_NEGATIVE),
     "schedule": Field("cosine", OneOf(SCHEDULES)),  # constant, cosine
     "clip_norm": Field(1.0, NOT_NEGATIVE),  # global gradient norm, 0 = off
-    "adam_b1": Field(0.9, BELOW_ONE),
-    "adam_b2": Field(0.98, BELOW_ONE),
-    "adam_eps": 1e-8,
-    # of AdamW; it is multiplied by the learning rate
-    "weight_decay": Field(0.0, NOT_NEGATIVE),
+    "adam_b1": Field(0.9, BELOW_ONE, when=optimizers("has_adam")),
+    "adam_b2": Field(0.98, BELOW_ONE, when=optimizers("has_adam")),
+    "adam_eps": Field(1e-8, when=optimizers("has_adam")),
+    # decoupled from the gradient; it is multiplied by the learning rate
+    "weight_decay": Field(
+      0.0, NOT_NEGATIVE, when=optimizers("has_weight_decay")
+    ),
     # steps per dispatch; logs and stops are between chunks
     "chunk": Field(100, POSITIVE),
     # in-range examples after every chunk
