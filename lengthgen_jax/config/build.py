@@ -13,8 +13,9 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
-from lengthgen_jax.experiment import MODELS, Experiment
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.task import Task
 
@@ -46,8 +47,7 @@ def build(config: ConfigDict) -> Experiment:
   validation = dataset.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=datasets,
-    kind=kind,
-    model=MODELS[kind](_model_config(config, main), heads),
+    model=Transformer(kind, _model_config(config, main), heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,
