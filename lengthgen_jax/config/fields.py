@@ -23,8 +23,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.dataset import NUMBERS
-from lengthgen_jax.tasks.mixing import MIXING
+from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.training.optimizer import SCHEDULES
 from lengthgen_jax.training.train_step import SEED_AXES
