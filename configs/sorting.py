@@ -66,10 +66,10 @@ GROWS = {
 }
 # The temperature grows with the keys that a row sees and is stretched at
 # random, there are repeats, half of the lengths are beyond 5 (else 20 %), and
-# there are 48 000 steps. The median of three seeds is right at 50 items in 99 % or more
-# and at 100 items in 88 %, after ten minutes of one core for each seed; with
-# --config.train.steps=96000, after 24 minutes, in 84 % at 100 items, and in
-# 96 % if the temperature is not learned either
+# there are 48 000 steps. The median of three seeds is right at 50 items in 99 %
+# or more and at 100 items in 88 %, after ten minutes of one core for each seed;
+# with --config.train.steps=96000, after 24 minutes, in 84 % at 100 items, and
+# in 96 % if the temperature is not learned either
 # (--config.temperature.kind=fixed).
 BEST = {
   "sort.repeat_share": 0.6,
