@@ -265,7 +265,7 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return Sites(biases, temperature.site_sizes(config, batch, noise))
+    return Sites(biases, temperature.site_counts(config, batch, noise))
 
   # The model.
 

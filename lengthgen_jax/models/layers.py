@@ -94,7 +94,7 @@ class Attention(nn.Module):
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.size:
+    if kind.counts:
       start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
