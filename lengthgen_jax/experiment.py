@@ -15,17 +15,14 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
-from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import dataset, mixing, packing
+from lengthgen_jax.models.transformer import Sites, Transformer
+from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task
 
 Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
 
 
 Width = int | tuple[int, ...]  # of all operands, or of each
-
-MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +31,6 @@ class Experiment:
 
   Attributes:
     data: of each head, the main task's first.
-    kind: the model's family.
     model: the flax module.
     bias: how the scaffold enters the scores.
     step_specs: the gradient steps of a round.
@@ -44,13 +40,17 @@ class Experiment:
   """
 
   data: tuple[dataset.Dataset, ...]
-  kind: str
-  model: DecoderOnly
+  model: Transformer
   bias: scaffolds.BiasConfig
-  step_specs: tuple[mixing.StepSpec, ...]
-  validation: tuple[mixing.Share, ...]
+  step_specs: tuple[dataset.StepSpec, ...]
+  validation: tuple[dataset.Share, ...]
   train_length: int
   fixed_width: int | None
+
+  @property
+  def kind(self) -> str:
+    """Returns the model's family, "decoder_only" or "encoder_decoder"."""
+    return self.model.kind
 
   @property
   def task(self) -> Task:
@@ -153,7 +153,7 @@ class Experiment:
     self,
     key: jax.Array,
     head: str,
-    part: mixing.Part,
+    part: dataset.Part,
     width_index: jax.Array | int = 0,
     held_out: bool = False,
   ) -> packing.Batch:
@@ -265,7 +265,7 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return Sites(biases, temperature.site_sizes(config, batch, noise))
+    return Sites(biases, temperature.site_counts(config, batch, noise))
 
   # The model.
 
@@ -350,7 +350,7 @@ class Experiment:
     is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return is_right, jnp.all(is_right, axis=1)
 
-  def idle_params(self, step_spec: mixing.StepSpec) -> set[str]:
+  def idle_params(self, step_spec: dataset.StepSpec) -> set[str]:
     """Returns the parameters that a step leaves alone: other tasks' heads."""
     trained = {share.head for share in step_spec}
     return {

@@ -66,9 +66,9 @@ ONLY = {
   ("training", "tasks"): {
     "lengthgen_jax.tasks.packing",
     "lengthgen_jax.tasks.packing.Batch",
-    "lengthgen_jax.tasks.mixing.Part",
-    "lengthgen_jax.tasks.mixing.Share",
-    "lengthgen_jax.tasks.mixing.StepSpec",
+    "lengthgen_jax.tasks.dataset.Part",
+    "lengthgen_jax.tasks.dataset.Share",
+    "lengthgen_jax.tasks.dataset.StepSpec",
   },
   ("evaluation", "training"): MESH
   | {

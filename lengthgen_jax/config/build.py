@@ -13,9 +13,10 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
-from lengthgen_jax.experiment import MODELS, Experiment
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
-from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
+from lengthgen_jax.models.transformer import Transformer
+from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.task import Task
 
 
@@ -43,20 +44,19 @@ def build(config: ConfigDict) -> Experiment:
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  validation = mixing.bucket_parts(lengths, config.train.validation_samples)
+  validation = dataset.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=datasets,
-    kind=kind,
-    model=MODELS[kind](_model_config(config, main), heads),
+    model=Transformer(kind, _model_config(config, main), heads),
     bias=_bias_config(config),
-    step_specs=mixing.step_specs(
+    step_specs=dataset.step_specs(
       heads,
       lengths,
       config.train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(mixing.Share(head, 1.0, validation) for head in heads),
+    validation=tuple(dataset.Share(head, 1.0, validation) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.models.transformer import Memory, Sites, empty_cache
 from lengthgen_jax.tasks.packing import Batch
 
 

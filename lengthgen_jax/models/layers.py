@@ -1,7 +1,7 @@
 """The layers of both models, and the hyper-parameters of a model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -9,11 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
-from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.positions.encoding import (
-  PositionConfig,
-  PositionEncoding,
-)
+from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import (
   TEMPERATURES,
   TemperatureConfig,
@@ -98,7 +94,7 @@ class Attention(nn.Module):
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.size:
+    if kind.counts:
       start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
@@ -339,34 +335,4 @@ def update_cache(
     ),
     cache,
     key_value,
-  )
-
-
-def embedding(config: ModelConfig) -> nn.Embed:
-  """Returns a token embedding of unit variance, so that it is as large as the
-  sinusoidal encoding that is added to it."""
-  return nn.Embed(
-    config.vocab_size,
-    config.emb_dim,
-    dtype=config.dtype,
-    embedding_init=jax.nn.initializers.normal(1.0),
-  )
-
-
-def position_encodings(
-  config: ModelConfig, sites: Iterable[str]
-) -> dict[str, PositionEncoding]:
-  """Returns a position encoding for each attention site."""
-  kind = POSITIONS[config.positions.kind]
-  make = partial(kind, config.positions, config.emb_dim, config.num_heads)
-  return {site: make() for site in sites}
-
-
-def logits_layer(config: ModelConfig) -> nn.Dense:
-  """Returns the output layer, which computes in float32 or wider."""
-  return nn.Dense(
-    config.vocab_size,
-    dtype=jnp.promote_types(jnp.float32, config.dtype),
-    use_bias=config.dense_bias,
-    precision=config.precision,
   )

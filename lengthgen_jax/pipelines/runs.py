@@ -22,7 +22,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines.training_probes import make_watcher
-from lengthgen_jax.tasks import mixing
+from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
@@ -100,7 +100,7 @@ def inspect_scaffold(
     experiment.check_scaffold(experiment.test_width(length), scaffold)
   num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
   seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
-  widest = mixing.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
+  widest = dataset.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   notes = []
   for width_index in range(experiment.num_widths):  # at every width of training
     key, head = jax.random.key(0), experiment.task.name

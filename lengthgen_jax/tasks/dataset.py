@@ -1,5 +1,5 @@
-"""Defines training and test sets: distributions of lengths, and batches of
-examples.
+"""Training and test data: lengths, which examples a gradient step is made of,
+and batches of them.
 
 A data set is an endless stream, a finite set, or the papers' permutation of the
 integers. Its examples are functions of seeds and indices and are never stored.
@@ -8,6 +8,7 @@ integers. Its examples are functions of seeds and indices and are never stored.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.packing import (
   COORDINATE_FIELDS,
@@ -25,6 +27,7 @@ from lengthgen_jax.tasks.packing import (
 from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 
 NUMBERS = ("lengths", "permutation")
+MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
@@ -100,6 +103,98 @@ def widest(widths: Sequence[Width]) -> Width:
   """Returns the least width that none of these exceeds."""
   width = np.max(widths, axis=0).tolist()
   return tuple(width) if isinstance(width, list) else width
+
+
+# A round of training is one or more gradient steps, a step is a share of
+# examples for one or more heads, and a share has parts of static size, one for
+# each bucket of lengths.
+
+
+class Part(NamedTuple):
+  """This is a part of a head's share: `count` examples of one bucket."""
+
+  bucket: int
+  count: int
+
+
+class Share(NamedTuple):
+  """Describes the examples that one head contributes to a gradient step.
+
+  Attributes:
+    head: name of the task.
+    weight: of its mean loss.
+    parts: where its examples come from.
+  """
+
+  head: str
+  weight: float
+  parts: tuple[Part, ...]
+
+
+StepSpec = tuple[Share, ...]
+
+
+def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
+  """Splits `count` examples over the buckets, rounded to whole examples."""
+  return tuple(
+    Part(bucket, part_count)
+    for bucket, part_count in enumerate(lengths.bucket_counts(count))
+  )
+
+
+def step_specs(
+  heads: Sequence[str],
+  lengths: Lengths,
+  batch_size: int,
+  kind: str,
+  weights: Sequence[float],
+) -> tuple[StepSpec, ...]:
+  """Returns the gradient steps of one round.
+
+  They are strictly alternating steps (task hinting paper, section 4.1), or one
+  step on a batch that all tasks share by weight.
+
+  Args:
+    heads: names of the tasks, the main one's first.
+    lengths: of all tasks.
+    batch_size: examples of a gradient step.
+    kind: one of MIXING.
+    weights: of the tasks, () for equal ones.
+
+  Raises:
+    UsageError: the weights are not valid, or leave a bucket empty.
+  """
+  if kind == "alternate":
+    check(
+      not weights,
+      "mixing.weights is for mixing.kind=weighted; alternating steps have none",
+    )
+    parts = bucket_parts(lengths, batch_size)
+    return tuple((Share(head, 1.0, parts),) for head in heads)
+  weights = weights or (1.0,) * len(heads)
+  check(
+    len(weights) == len(heads)
+    and all(isinstance(w, int | float) and w > 0 for w in weights),
+    f"mixing.weights={weights}: one number above zero for each of"
+    f" {', '.join(heads)}; leave a hint out of hints to give it none",
+  )
+  shares = []
+  for head, weight, count in zip(
+    heads, weights, split(batch_size, weights), strict=True
+  ):
+    # Without examples of a bucket, the distribution of lengths would differ.
+    check(
+      min(lengths.bucket_counts(count)) > 0,
+      f"mixing.weights={weights}: {count} of a batch of {batch_size} are"
+      f" {head}'s, too few for every bucket of {lengths.buckets}; raise its"
+      " weight or train.batch_size, or choose fewer data.buckets",
+    )
+    parts = bucket_parts(lengths, count)
+    shares.append(Share(head, weight / sum(weights), parts))
+  return (tuple(shares),)
+
+
+# Data sets.
 
 
 def permuted(index: jax.Array, seed: int) -> jax.Array:

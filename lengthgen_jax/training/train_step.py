@@ -20,7 +20,7 @@ from flax import struct
 from lengthgen_jax import rng
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.tasks import packing
-from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
+from lengthgen_jax.tasks.dataset import Part, Share, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh

@@ -49,21 +49,21 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec is what the makers of scaffolds need of a model and a task.
+  """A ScaffoldSpec says what a scaffold must fit: a model, a task and seeds.
 
   Attributes:
     sites: the names of the keys' segments, by attention site of the decoder.
     layers: the number of decoder layers.
     encoder_layers: the number of encoder layers.
     heads: the number of heads of a layer.
-    strides: for each segment of the input, how many tokens further on the next
-      output reads it (0 if it reads the same token); () if an output depends on
-      tokens at no fixed offset.
+    strides: for each segment of the prompt, by how many tokens what an output
+      depends on moves from one output to the next (0: it stays); () if outputs
+      stand at no fixed place of the prompt.
     target_segment: the number of the output's segment.
     axes: the number of axes of the coordinates.
     seeds: the seeds of the run.
-    segment_axes: for a grid, the axis of each segment of the input.
-    anchor: the end of the input's segments that the first output reads.
+    segment_axes: for a grid, the axis of each segment of the prompt.
+    anchor: the end of the prompt's segments that the first output depends on.
   """
 
   sites: dict[str, tuple[str, ...]]
@@ -81,7 +81,7 @@ class ScaffoldSpec:
 class SiteMatrix(NamedTuple):
   """SiteMatrix holds the bias of one attention site as a matrix over indices.
 
-  It is read from a file, and has the methods of SiteLines.
+  It is read from a file, and has methods of SiteLines.
 
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
@@ -178,8 +178,8 @@ class SparsePlan:
   hashable, so that it can be a static argument of jit.
 
   Attributes:
-    dense_heads: (site, (transparent heads of each layer)) for every site; one
-      entry stands for all layers if these share their lines.
+    dense_heads: for every site (site, layers), where layers has a tuple of the
+      transparent heads of each layer, or one for all that share their lines.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]

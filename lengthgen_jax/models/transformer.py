@@ -1,13 +1,15 @@
-"""The decoder-only transformer of the task hinting paper."""
+"""The transformers of both papers: decoder-only (task hinting), and with an
+encoder (ABS and ABC)."""
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import DenseBias, SparseBias
+from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.layers import ModelConfig
@@ -41,37 +43,69 @@ class Memory(NamedTuple):
   keys: Coordinates | None = None
 
 
-class DecoderOnly(nn.Module):
-  """A decoder-only transformer with an output head for each task.
+class Transformer(nn.Module):
+  """A transformer of either family, with an output head for each task.
 
-  The tasks share all other parameters. Layers are named as in Flaxformer's T5
-  decoder. The encoder-decoder is a subclass.
+  A decoder-only model reads prompt and output as one sequence. In an
+  encoder-decoder the prompt is the source, which the decoder sees by
+  cross-attention: encoded, or as it is embedded if there are no encoder layers.
+  All parameters but the heads' are shared by the tasks. Layers are named as in
+  Flaxformer's T5.
 
   Attributes:
-    config: The hyper-parameters; num_encoder_layers is not used.
+    kind: "decoder_only" or "encoder_decoder".
+    config: The hyper-parameters.
     heads: The names of the tasks, one for each output head.
-    sites: The attention sites of the model.
   """
 
+  kind: str
   config: ModelConfig
   heads: tuple[str, ...]
 
-  sites: ClassVar[tuple[str, ...]] = ("self",)
+  @property
+  def sites(self) -> tuple[str, ...]:
+    """Returns the names of the attention sites."""
+    if self.kind == "decoder_only":
+      return ("self",)
+    return ("self", "cross", "encoder")
 
   def setup(self) -> None:
     """Creates the embedding, the blocks and the output heads."""
     config = self.config
-    self.token_embedder = layers.embedding(config)
-    self.positions = layers.position_encodings(config, self.sites)
+    # Unit variance: as large as the sinusoidal encoding that is added to it.
+    self.token_embedder = nn.Embed(
+      config.vocab_size,
+      config.emb_dim,
+      dtype=config.dtype,
+      embedding_init=nn.initializers.normal(1.0),
+    )
+    position_encoding = partial(
+      POSITIONS[config.positions.kind],
+      config.positions,
+      config.emb_dim,
+      config.num_heads,
+    )
+    self.positions = {site: position_encoding() for site in self.sites}
+    self.encoder = [
+      layers.Block(config, cross=False)
+      for _ in range(config.num_encoder_layers)
+    ]
     self.decoder = [
       layers.Block(config, cross="cross" in self.sites)
       for _ in range(config.num_decoder_layers)
     ]
     if config.norm == "pre":
       self.decoder_norm = layers.normalization(config)
-    self.logits_dense = {
-      name: layers.logits_layer(config) for name in self.heads
-    }
+      if self.encoder:
+        self.encoder_norm = layers.normalization(config)
+    output_head = partial(
+      nn.Dense,
+      config.vocab_size,
+      dtype=jnp.promote_types(jnp.float32, config.dtype),
+      use_bias=config.dense_bias,
+      precision=config.precision,
+    )
+    self.logits_dense = {name: output_head() for name in self.heads}
 
   def embed(
     self, tokens: Array, places: Places, site: str, noise: Noise | None
@@ -97,6 +131,14 @@ class DecoderOnly(nn.Module):
     places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
     return self.embed(tokens[None], places, site, None)
 
+  def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
+    """Returns keys and values [1, H, period·V, K] of `every_token`, by layer.
+
+    An identity encoder leaves no others.
+    """
+    x, unrotated = self.every_token("cross"), lambda x: x
+    return [block.cross_key_value(x, unrotated) for block in self.decoder]
+
   def bias(
     self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
   ) -> DenseBias | SparseBias:
@@ -112,9 +154,31 @@ class DecoderOnly(nn.Module):
   def encode(
     self, batch: Batch, sites: Sites, noise: Noise | None = None
   ) -> tuple[Memory, dict]:
-    """Returns an empty (Memory, activations), because there is no source."""
-    del batch, sites, noise
-    return Memory([None] * self.config.num_decoder_layers), {}
+    """Encodes a batch's source; returns (Memory, activations).
+
+    Both are empty in a decoder-only model, which has no source.
+    """
+    if self.kind == "decoder_only":
+      return Memory([None] * self.config.num_decoder_layers), {}
+    source, keys, places = batch.source, batch.source_keys, batch.source_places
+    assert source is not None and keys is not None and places is not None
+    if self.config.positions.source_anchor == "right":
+      places = places._replace(index=keys.index_right())
+    x = self.embed(source, places, "cross", noise)
+    rotate = partial(self.positions["cross"].rotate, at=places)
+    acts = {"embeddings": x, "blocks": []}
+    if self.encoder:
+      bias = self.bias(sites, "encoder", keys, keys)
+      size = {"self": sites.sizes["encoder"]}
+      for n, block in enumerate(self.encoder):
+        key_values = {"self": block.self_key_value(x, rotate)}
+        layer_biases = {"self": bias.layer(n)}
+        x, block_acts = block(x, rotate, key_values, layer_biases, size, noise)
+        acts["blocks"].append(block_acts)
+      if self.config.norm == "pre":
+        x = self.encoder_norm(x)
+    key_values = [block.cross_key_value(x, rotate) for block in self.decoder]
+    return Memory(key_values, keys), acts
 
   def decode(
     self,
