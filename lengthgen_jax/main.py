@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, timing
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
 # Each mode is a file of pipelines/; "bench" is one of benchmark/.
@@ -81,6 +81,8 @@ FLAGS = (
   *("config", "workdir", "mode", "input"),
   *("multihost", "coordinator", "processes", "process", "connect_timeout"),
 )
+# Modes that end with a line of where the time went.
+TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
@@ -239,8 +241,12 @@ def dispatch(
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
   extra_arguments = (input_path,) if mode == "predict" else ()
+  timing.watch_compilation()
   with multihost_context(mode):
-    return run(config, pathlib.Path(workdir), *extra_arguments)
+    code = run(config, pathlib.Path(workdir), *extra_arguments)
+  if mode in TIMED_MODES and hosts.is_primary():
+    print(timing.STOPWATCH.line())
+  return code
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-from jax import monitoring
-
 COMPILING, OTHER = "compiling", "other"
 # The events that JAX measures when it traces, lowers and compiles a program.
 EVENTS = "/jax/core/compile/"
@@ -81,6 +79,12 @@ class Stopwatch:
     return f"time: {total:.0f} s = {' + '.join([*parts, f'other {rest:.0f}'])}"
 
 
-STOPWATCH = Stopwatch()
+STOPWATCH = Stopwatch()  # of this process
 phase = STOPWATCH.phase
-monitoring.register_event_duration_secs_listener(STOPWATCH.add_compilation)
+
+
+def watch_compilation() -> None:
+  """Lets JAX report to the stopwatch what it compiles from now on."""
+  from jax import monitoring
+
+  monitoring.register_event_duration_secs_listener(STOPWATCH.add_compilation)

@@ -331,10 +331,11 @@ TRAINING_FIELDS = {
   "train": {
     "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
     "batch_size": Field(128, POSITIVE),
-    # adam (AdamW with train.weight_decay), muon, lion
+    # adam (AdamW with train.weight_decay), lion; muon: the kernels of attention
+    # and MLP, and NAdam for all other parameters
     "optimizer": Field("adam", OneOf(OPTIMIZERS)),
     "learning_rate": Field(1e-3, POSITIVE),
-    # of the parameters that Muon leaves to Adam; 0 = learning_rate
+    # of the parameters that Muon leaves to NAdam; 0 = learning_rate
     "adam_learning_rate": Field(
       0.0, NOT_NEGATIVE, when=optimizers("has_adam_rate")
     ),
@@ -686,6 +687,7 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))
   for stage in stages:
     check_choice("positions.kind", stage.positions.kind, POSITIONS)
+    check_choice("train.optimizer", stage.train.optimizer, OPTIMIZERS)
   value = dict(leaves(config))[name]
   check(
     any(field.when.holds(stage) for stage in stages),

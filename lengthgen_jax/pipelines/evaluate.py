@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 import lengthgen_jax
+from lengthgen_jax import timing
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
@@ -49,20 +50,21 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
-  if workdir.is_pipeline(folder):
-    print(run_figures.training_times(folder))
-    extra_figures = run_figures.draw_calibration(
-      config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
-    )
-  elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    extra_figures = run_figures.draw_window(
-      models[0], config.data.train_length, folder
-    )
-  if config.eval.precisions:
-    extra_figures.append(precisions(config, folder, models[0].experiment))
-  figure_paths = figures.draw(rows, folder / "figures") + extra_figures
-  print(f"rows: {folder / 'results.jsonl'}")
-  print(f"figures: {', '.join(map(str, figure_paths))}")
+  with timing.phase("figures"):
+    if workdir.is_pipeline(folder):
+      print(run_figures.training_times(folder))
+      extra_figures = run_figures.draw_calibration(
+        config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
+      )
+    elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
+      extra_figures = run_figures.draw_window(
+        models[0], config.data.train_length, folder
+      )
+    if config.eval.precisions:
+      extra_figures.append(precisions(config, folder, models[0].experiment))
+    figure_paths = figures.draw(rows, folder / "figures") + extra_figures
+    print(f"rows: {folder / 'results.jsonl'}")
+    print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
 
 
@@ -114,6 +116,7 @@ def certified_rows(
   return valid_rows
 
 
+@timing.phase("tests")
 def evaluate(
   config: ConfigDict,
   models: list[Model],
