@@ -164,18 +164,6 @@ class Experiment:
       key, part.count, part.bucket, width_index, held_out
     )
 
-  def with_replay(
-    self,
-    batch: packing.Batch,
-    replay: dict,
-    key: jax.Array,
-    count: int,
-    width_index: jax.Array | int,
-  ) -> packing.Batch:
-    """Returns a batch of the main task with `count` examples of a set; see
-    Dataset.with_replay."""
-    return self.data[0].with_replay(batch, replay, key, count, width_index)
-
   def test_batch(
     self,
     test_set: str,
