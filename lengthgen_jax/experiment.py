@@ -15,7 +15,7 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models.transformer import Sites, Transformer
+from lengthgen_jax.models.transformer import SiteInputs, Transformer
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task
 
@@ -221,14 +221,14 @@ class Experiment:
     sizes = self.site_sizes(min(widths))
     return scaffolds.sparse_training_plan(scaffold, sizes)
 
-  def sites(
+  def site_inputs(
     self,
     scaffold: dict,
     batch: packing.Batch,
     decoding: bool = False,
     sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
-  ) -> Sites:
+  ) -> SiteInputs:
     """Returns biases and sizes of a batch's rows, for one seed's scaffold.
 
     Args:
@@ -253,7 +253,7 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return Sites(biases, temperature.site_sizes(config, batch, noise))
+    return SiteInputs(biases, temperature.site_lengths(config, batch, noise))
 
   # The model.
 
@@ -263,7 +263,8 @@ class Experiment:
     head, _, (part, *_) = self.step_specs[0][0]
     batch = self.sample(jax.random.key(0), head, part._replace(count=1))
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
-    params = self.model.init(key, batch, self.sites({}, batch), head)["params"]
+    site_inputs = self.site_inputs({}, batch)
+    params = self.model.init(key, batch, site_inputs, head)["params"]
     dtype = jnp.promote_types(jnp.float32, self.model.config.dtype)
     return jax.tree.map(lambda x: x.astype(dtype), params)
 
@@ -279,11 +280,11 @@ class Experiment:
     """Returns teacher-forced logits [B, T, V] and activations.
 
     With rng.Noise it runs as in training (dropout, random sizes and places).
-    `options` are those of `sites`.
+    `options` are those of `site_inputs`.
     """
-    sites = self.sites(scaffold, batch, noise=noise, **options)
+    site_inputs = self.site_inputs(scaffold, batch, noise=noise, **options)
     outputs: Any = self.model.apply(
-      {"params": params}, batch, sites, head, noise
+      {"params": params}, batch, site_inputs, head, noise
     )
     return outputs
 

@@ -7,15 +7,17 @@ the bias is not scaled.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks.packing import Batch
 
 
 class Temperature(NamedTuple):
@@ -89,9 +91,9 @@ class TemperatureConfig:
   stretch: float = 1.0
 
 
-def site_sizes(
-  config: TemperatureConfig, batch, noise: Noise | None = None
-) -> dict[str, jax.Array | None]:
+def site_lengths(
+  config: TemperatureConfig, batch: Batch, noise: Noise | None = None
+) -> Mapping[str, Array | None]:
   """Returns n at every attention site, [B or 1, T or 1], or None.
 
   In a decoder-only model n is what the kind counts. Elsewhere self-attention
@@ -105,33 +107,33 @@ def site_sizes(
 
   Args:
     config: the temperature.
-    batch: the Batch, of which rows, prompt_length and source are read.
+    batch: the batch, of which rows, prompt_length and source are read.
     noise: in training.
   """
   size = TEMPERATURES[config.kind].size
   visible = batch.rows.index[None] + 1
   items = batch.prompt_length[:, None]
   if batch.source is None:
-    sizes = {"self": visible if size == "visible" else items}
+    lengths = {"self": visible if size == "visible" else items}
   else:
-    sizes = {"self": visible, "cross": items, "encoder": items}
+    lengths = {"self": visible, "cross": items, "encoder": items}
   if not size:
-    return dict.fromkeys(sizes)
+    return dict.fromkeys(lengths)
   if config.stretch == 1.0:
-    return sizes
-  sizes = {site: n * config.stretch for site, n in sizes.items()}
+    return lengths
+  lengths = {site: n * config.stretch for site, n in lengths.items()}
   if noise is None:
-    return sizes
+    return lengths
   exponent = noise.fold_in("stretch").draw(
     lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
   )
   factor = jnp.exp(exponent * jnp.log(config.stretch))
-  return {site: n * factor for site, n in sizes.items()}
+  return {site: n * factor for site, n in lengths.items()}
 
 
 def tau(
   config: TemperatureConfig,
-  size_BxT: jax.Array | None,
+  length_BxT: Array | None,
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
@@ -139,10 +141,10 @@ def tau(
 
   Args:
     config: the temperature.
-    size_BxT: n, from `site_sizes`; None without a temperature.
+    length_BxT: n, from `site_lengths`; None without a temperature.
     a, b: the layer's parameters, [] or [H].
   """
-  if size_BxT is None:
+  if length_BxT is None:
     return None
-  n = jnp.asarray(size_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
+  n = jnp.asarray(length_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
   return TEMPERATURES[config.kind].value(n, a, b).swapaxes(1, 2)[..., None]

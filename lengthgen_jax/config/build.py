@@ -70,18 +70,14 @@ def build(config: ConfigDict) -> Experiment:
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold of a config, with a leading axis of seeds or 1."""
-  model, task = experiment.model.config, experiment.task
+  model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
-    sites=experiment.site_segments,
-    layers=model.num_decoder_layers,
-    encoder_layers=model.num_encoder_layers,
-    heads=model.num_heads,
-    strides=task.strides,
-    anchor=task.anchor,
-    target_segment=task.target_segment,
-    axes=task.axes,
-    seeds=tuple(config.seeds),
-    segment_axes=task.segment_axes,
+    experiment.task,
+    experiment.site_segments,
+    model.num_decoder_layers,
+    model.num_encoder_layers,
+    model.num_heads,
+    tuple(config.seeds),
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 

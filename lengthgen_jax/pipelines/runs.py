@@ -110,7 +110,7 @@ def _closed_rows(
   experiment: Experiment, scaffold: dict, batch: Batch
 ) -> dict[str, jax.Array]:
   """Returns, by site, whether rows have no open cell with a seed's scaffold."""
-  biases = experiment.sites(scaffold, batch).biases
+  biases = experiment.site_inputs(scaffold, batch).biases
   return {
     site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
     for site in set(scaffold) - {"encoder"}

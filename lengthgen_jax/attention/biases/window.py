@@ -39,25 +39,26 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   Raises:
     UsageError: outputs stand at no fixed place of the input.
   """
-  if spec.axes > 1:
+  task = spec.task
+  if task.axes > 1:
     return grid_window(section.window, spec)
   check(
-    spec.strides,
+    task.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, spec.heads
-  anchor = LEFT if spec.anchor == "left" else RIGHT
+  width, heads = section.window, spec.num_heads
+  anchor = LEFT if task.anchor == "left" else RIGHT
   output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
   input_lines = []
-  for segment, stride in enumerate(spec.strides):
+  for segment, stride in enumerate(task.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     input_lines += [
-      Line(segment, anchor, stride, intercept, row_segment=spec.target_segment)
+      Line(segment, anchor, stride, intercept, row_segment=task.target_segment)
       for intercept in range(first, max(stride, 1) + last)
     ]
-  if "cross" not in spec.sites:
+  if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
   scaffold = {
     "self": shared_lines(output_lines, heads),
@@ -79,10 +80,11 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   alone, where a key is a token: later it is a state, which has seen its own
   neighborhood.
   """
-  target, last_axis = spec.target_segment, spec.axes - 1
-  identity = np.eye(spec.axes, dtype=int)
+  task = spec.task
+  target, last_axis = task.target_segment, task.axes - 1
+  identity = np.eye(task.axes, dtype=int)
   operand_cells = []
-  for segment, axis in enumerate(spec.segment_axes):
+  for segment, axis in enumerate(task.segment_axes):
     places = range(width + 1) if axis == last_axis else range(1)
     step = np.diag(identity[axis])
     operand_cells += [
@@ -90,7 +92,7 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     ]
   offsets = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
   output_cells = [(target, target, LEFT, identity, x) for x in offsets]
-  if "cross" not in spec.sites:
+  if "cross" not in spec.site_segments:
     return {
       "self": _deal(output_cells + operand_cells, spec, len(output_cells))
     }
@@ -108,7 +110,7 @@ def _deal(
 
   The first so many cells are in the first layer alone.
   """
-  heads, layers = spec.heads, spec.layers
+  heads, layers = spec.num_heads, spec.num_decoder_layers
   turn = np.arange(-(-max(len(cells), heads) // heads) * heads)
   order = np.where(turn < max(len(cells), heads), turn % len(cells), -1)
   order = order.reshape(-1, heads).T  # [H, K]
