@@ -248,7 +248,7 @@ class Experiment:
     sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
   ) -> SiteInputs:
-    """Returns what attention needs beside a batch: biases and lengths by site.
+    """Returns what attention needs beside a batch: biases and counts by site.
 
     Args:
       scaffold: one seed's lines or matrices by site.
@@ -256,7 +256,7 @@ class Experiment:
       decoding: whether outputs are decoded, so that later ones do not exist.
       sparse_plan: the plan of attention along lines alone; None for dense
         attention.
-      noise: the noise of training, which stretches the lengths at random.
+      noise: the noise of training, which stretches the counts at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
     if batch.source_keys is not None:
@@ -272,7 +272,7 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return SiteInputs(biases, temperature.site_lengths(config, batch, noise))
+    return SiteInputs(biases, temperature.site_counts(config, batch, noise))
 
   # The model.
 
@@ -298,7 +298,7 @@ class Experiment:
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations.
 
-    With noise it runs as in training: dropout, random lengths and places.
+    With noise it runs as in training: dropout, random counts and places.
     `options` are those of `site_inputs`.
     """
     site_inputs = self.site_inputs(scaffold, batch, noise=noise, **options)

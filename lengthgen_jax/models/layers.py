@@ -95,7 +95,7 @@ class Attention(nn.Module):
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.size:
+    if kind.counts:
       start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
@@ -124,7 +124,7 @@ class Attention(nn.Module):
     rotate: Callable,
     key_value: tuple[jax.Array, jax.Array],
     bias: DenseBias | SparseBias,
-    length_BxT: Array | None,
+    n_BxT: Array | None,
   ) -> tuple[jax.Array, dict]:
     """Attends from inputs to `key_value`.
 
@@ -133,13 +133,13 @@ class Attention(nn.Module):
       rotate: the position encoding's rotation of queries.
       key_value: from `key_value`.
       bias: the bias of this layer.
-      length_BxT: the length n that the softmax temperature depends on, or None.
+      n_BxT: the count n that the softmax temperature depends on, or None.
     """
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
     temperature = tau(
-      self.config.temperature, length_BxT, self.tau_scale, self.tau_offset
+      self.config.temperature, n_BxT, self.tau_scale, self.tau_offset
     )
     context, acts = attend(
       query, *key_value, bias, temperature, self.config.precision
@@ -249,7 +249,7 @@ class Block(nn.Module):
     rotate: Callable,
     key_values: dict,
     biases: dict,
-    lengths: Mapping[str, Array | None],
+    counts: Mapping[str, Array | None],
     noise: Noise | None,
   ) -> tuple[jax.Array, dict]:
     """Applies the block.
@@ -259,7 +259,7 @@ class Block(nn.Module):
       rotate: the position encoding's rotation of queries.
       key_values: by site, "self" and, if there is a memory, "cross".
       biases: by site, of this layer.
-      lengths: by site, the length n that the softmax temperature depends on,
+      counts: by site, the count n that the softmax temperature depends on,
         or None.
       noise: of dropout, None outside of training.
 
@@ -276,7 +276,7 @@ class Block(nn.Module):
         rotate,
         key_values[site],
         biases[site],
-        lengths[site],
+        counts[site],
       )
       x = self.add_to_residual(sublayer, x, out, noise)
     x = acts["before_mlp"] = self.residual("before_mlp", x)

@@ -24,12 +24,12 @@ class SiteInputs(NamedTuple):
   Attributes:
     biases: By site, the biases of all layers. They mask the future and padding;
       the model adds the bias of its position encoding to them.
-    lengths: By site, the length n that the softmax temperature depends on
-      (`temperature.site_lengths`); None without a temperature.
+    counts: By site, the count n that the softmax temperature depends on
+      (`temperature.site_counts`); None without a temperature.
   """
 
   biases: dict[str, DenseBias | SparseBias]
-  lengths: Mapping[str, Array | None]
+  counts: Mapping[str, Array | None]
 
 
 class Memory(NamedTuple):
@@ -169,12 +169,12 @@ class Transformer(nn.Module):
     acts = {"embeddings": x, "blocks": []}
     if self.encoder:
       bias = self.bias(site_inputs, "encoder", keys, keys)
-      lengths = {"self": site_inputs.lengths["encoder"]}
+      counts = {"self": site_inputs.counts["encoder"]}
       for n, block in enumerate(self.encoder):
         key_values = {"self": block.self_key_value(x, rotate)}
         layer_biases = {"self": bias.layer(n)}
         x, block_acts = block(
-          x, rotate, key_values, layer_biases, lengths, noise
+          x, rotate, key_values, layer_biases, counts, noise
         )
         acts["blocks"].append(block_acts)
       if self.config.norm == "pre":
@@ -198,7 +198,7 @@ class Transformer(nn.Module):
       batch: The inputs, coordinates and places of T rows, which may be a slice
         of a whole Batch, and the coordinates of all keys.
       memory: The result of `encode`.
-      site_inputs: The biases and lengths of the T rows.
+      site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
       noise: The random bits of dropout in training; else None.
       cache: For each layer, keys and values [B, H, L, K] of self-attention, in
@@ -226,7 +226,7 @@ class Transformer(nn.Module):
       key_values = {"self": self_key_value, "cross": memory.key_values[n]}
       layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
       x, block_acts = block(
-        x, rotate, key_values, layer_biases, site_inputs.lengths, noise
+        x, rotate, key_values, layer_biases, site_inputs.counts, noise
       )
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":

@@ -50,7 +50,7 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec is what a scaffold is made for: a task, a model and seeds.
+  """A ScaffoldSpec says what a scaffold must fit: a task, a model and seeds.
 
   Attributes:
     task: the main task, whose axes, segments and strides lines follow.
@@ -71,7 +71,7 @@ class ScaffoldSpec:
 class SiteMatrix(NamedTuple):
   """SiteMatrix holds the bias of one attention site as a matrix over indices.
 
-  It is read from a file, and has the methods of SiteLines.
+  It is read from a file, and has methods of SiteLines.
 
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
@@ -168,8 +168,8 @@ class SparsePlan:
   hashable, so that it can be a static argument of jit.
 
   Attributes:
-    dense_heads: (site, (transparent heads of each layer)) for every site; one
-      entry stands for all layers if these share their lines.
+    dense_heads: for every site (site, layers), where layers has a tuple of the
+      transparent heads of each layer, or one for all that share their lines.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
