@@ -69,8 +69,8 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
   kind = KINDS_OF_N[size]
   sizes = {
     (family, longest): tempered(kind, family)
-    .sites({}, sorts(family, longest))
-    .sizes
+    .site_inputs({}, sorts(family, longest))
+    .counts
     for family in KINDS
     for longest in (6, 9)
   }
@@ -89,10 +89,10 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
 @pytest.mark.parametrize("family", KINDS)
 def test_a_decoded_row_has_the_n_of_its_place(family):
   experiment, batch = tempered("log_visible", family), sorts(family)
-  sizes = experiment.sites({}, batch).sizes
+  sizes = experiment.site_inputs({}, batch).counts
   for row in (0, 3):
     part = decode.select_rows(batch, row, 1)
-    n = experiment.sites({}, part, decoding=True).sizes
+    n = experiment.site_inputs({}, part, decoding=True).counts
     assert np.array_equal(n["self"], sizes["self"][:, row : row + 1])
 
 

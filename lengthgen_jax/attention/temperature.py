@@ -7,15 +7,17 @@ the bias is not scaled.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks.packing import Batch
 
 
 class Temperature(NamedTuple):
@@ -89,8 +91,8 @@ class TemperatureConfig:
 
 
 def site_counts(
-  config: TemperatureConfig, batch, noise: Noise | None = None
-) -> dict[str, jax.Array | None]:
+  config: TemperatureConfig, batch: Batch, noise: Noise | None = None
+) -> Mapping[str, Array | None]:
   """Returns n at every attention site, [B or 1, T or 1], or None.
 
   In a decoder-only model n is what the kind counts. Elsewhere self-attention
@@ -125,7 +127,7 @@ def site_counts(
 
 def tau(
   config: TemperatureConfig,
-  n_BxT: jax.Array | None,
+  n_BxT: Array | None,
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:

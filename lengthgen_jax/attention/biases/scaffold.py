@@ -25,6 +25,7 @@ from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.task import Task
 
 # In matrices from files, values at or below this one stand for -inf.
 DENSE_CLOSED = -1e5
@@ -49,33 +50,22 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec says what a scaffold must fit: a model, a task and seeds.
+  """A ScaffoldSpec says what a scaffold must fit: a task, a model and seeds.
 
   Attributes:
-    sites: the names of the keys' segments, by attention site of the decoder.
-    layers: the number of decoder layers.
-    encoder_layers: the number of encoder layers.
-    heads: the number of heads of a layer.
-    strides: for each segment of the prompt, by how many tokens what an output
-      depends on moves from one output to the next (0: it stays); () if outputs
-      stand at no fixed place of the prompt.
-    target_segment: the number of the output's segment.
-    axes: the number of axes of the coordinates.
-    seeds: the seeds of the run.
-    segment_axes: for a grid, the axis of each segment of the prompt.
-    anchor: the end of the prompt's segments that the first output depends on.
+    task: the main task, whose axes, segments and strides lines follow.
+    site_segments: the names of the keys' segments, by number, of each attention
+      site.
+    num_decoder_layers, num_encoder_layers, num_heads: of the model.
+    seeds: of the run.
   """
 
-  sites: dict[str, tuple[str, ...]]
-  layers: int
-  encoder_layers: int
-  heads: int
-  strides: tuple[int, ...]
-  target_segment: int
-  axes: int
+  task: Task
+  site_segments: dict[str, tuple[str, ...]]
+  num_decoder_layers: int
+  num_encoder_layers: int
+  num_heads: int
   seeds: tuple[int, ...]
-  segment_axes: tuple[int, ...] = ()
-  anchor: str = "right"
 
 
 class SiteMatrix(NamedTuple):

@@ -40,25 +40,26 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   Raises:
     UsageError: outputs stand at no fixed place of the prompt.
   """
-  if spec.axes > 1:
+  task = spec.task
+  if task.axes > 1:
     return grid_window(section.window, spec)
   check(
-    spec.strides,
+    task.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, spec.heads
-  anchor = LEFT if spec.anchor == "left" else RIGHT
+  width, heads = section.window, spec.num_heads
+  anchor = LEFT if task.anchor == "left" else RIGHT
   output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
   input_lines = []
-  for segment, stride in enumerate(spec.strides):
+  for segment, stride in enumerate(task.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     input_lines += [
-      Line(segment, anchor, stride, intercept, row_segment=spec.target_segment)
+      Line(segment, anchor, stride, intercept, row_segment=task.target_segment)
       for intercept in range(first, max(stride, 1) + last)
     ]
-  if "cross" not in spec.sites:
+  if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
   scaffold = {
     "self": shared_lines(output_lines, heads),
@@ -80,19 +81,20 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   alone, where a key is a token: later it is a state, which has seen its own
   neighborhood.
   """
-  target, last_axis = spec.target_segment, spec.axes - 1
-  identity = np.eye(spec.axes, dtype=int)
+  task = spec.task
+  target, last_axis = task.target_segment, task.axes - 1
+  identity = np.eye(task.axes, dtype=int)
   offsets = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
   output_lines = [(target, target, LEFT, identity, c) for c in offsets]
   operand_lines = []
-  for segment, axis in enumerate(spec.segment_axes):
+  for segment, axis in enumerate(task.segment_axes):
     step = np.diag(identity[axis])
     operand_lines += [
       (target, segment, RIGHT, step, -back * identity[axis])
       for back in (range(width + 1) if axis == last_axis else range(1))
     ]
   outputs = len(output_lines)
-  if "cross" not in spec.sites:
+  if "cross" not in spec.site_segments:
     return {"self": _deal_to_heads(output_lines + operand_lines, spec, outputs)}
   return {
     "self": _deal_to_heads(output_lines, spec, outputs),
@@ -105,7 +107,7 @@ def _deal_to_heads(
 ) -> SiteLines:
   """Deals lines to heads in turn, until all heads and all lines have had one;
   the first `num_in_first_layer` lines are in the first layer alone."""
-  heads, layers, count = spec.heads, spec.layers, len(lines)
+  heads, layers, count = spec.num_heads, spec.num_decoder_layers, len(lines)
   turn = np.arange(-(-max(count, heads) // heads) * heads)
   order = np.where(turn < max(count, heads), turn % count, -1)
   order = order.reshape(-1, heads).T  # [H, K], -1 where there is no line
