@@ -86,8 +86,8 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
     ours = [name for name in flags.FLAGS if name.startswith("config.")]
     for name in ours:  # each command line defines its own
       delattr(flags.FLAGS, name)
-    for name in main.FLAGS:
-      flags.FLAGS[name].unparse()
+    for flag in flags.FLAGS.get_flags_for_module(main.__name__):
+      flag.unparse()
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:
