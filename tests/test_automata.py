@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import plain_tasks as plain
 import pytest
-import untrained
 from presets import asentmax, states
 
 from lengthgen_jax.certify.transducer import Transducer
@@ -81,12 +80,6 @@ def test_the_final_answer_is_the_last_state(name):
     calibrate.check_config(config, build(config))
 
 
-def test_modulo_two_is_the_running_parity_of_bits():
-  bits = [1, 0, 0, 1, 1, 1, 0]
-  parity = plain.running_parity("".join(map(str, bits[::-1])))
-  assert "".join(tracked(Transducer(TASKS["modular"](p=2)), bits)) == parity
-
-
 BAD = {
   ("modular.p", 1): "a modulus must be at least 2",
   ("modular.p", 0): "at least 2",
@@ -132,14 +125,6 @@ def test_too_many_tokens_are_refused_before_any_is_made(name, fields):
     TASKS[name](**fields)
 
 
-def test_practice_is_for_one_bucket():
-  config = states.get_config("permutations,abc")
-  abc.check_config(config)
-  config.retrain.data.buckets = (4, 20)
-  with pytest.raises(UsageError, match="retrain.data.buckets"):
-    abc.check_config(config)
-
-
 def test_every_preset_of_states_and_of_asentmax_builds():
   for task in states.TASKS:
     for method in states.METHODS:
@@ -160,13 +145,3 @@ def test_every_preset_of_states_and_of_asentmax_builds():
         else:
           with pytest.raises(ValueError, match="is for"):
             asentmax.get_config(f"{task},{method}")
-
-
-def test_places_of_a_task_count_from_the_end_that_is_read_first():
-  """Of the prompt as of the output: sinusoids of places match."""
-  for name, first in (("copy", "5"), ("reverse", "7")):
-    built = untrained.experiment(name)
-    batch = untrained.typed(built, "5 2 7")
-    (index,) = np.flatnonzero(batch.source_places.place[0, :, 0] == 0)
-    assert built.task.symbols(batch.source[0])[index] == first
-    assert built.task.symbols(batch.target[0])[0] == first

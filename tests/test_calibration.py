@@ -312,24 +312,6 @@ def test_released_statistics_differ_only_as_described():
     np.testing.assert_allclose(selection.score.max(), score, rtol=1e-4)
 
 
-def test_the_maximum_is_of_the_direction_the_head_or_none():
-  value = {}
-  for maximum in ("none", "head", "direction"):
-    _, candidates, selection = of_anti_diagonal(maximum=maximum)
-    value[maximum] = selection.value[0, 0]
-  strength = value["none"]
-  np.testing.assert_allclose(
-    value["head"], strength - strength.max(), atol=1e-6
-  )
-  step = candidates.matrix[:, 0, 0]
-  for m in set(step.tolist()):
-    parallel = strength[step == m]
-    np.testing.assert_allclose(
-      value["direction"][step == m], parallel - parallel.max(), atol=1e-6
-    )
-  assert np.abs(value["direction"] - value["head"]).max() > 0.1
-
-
 def test_short_lines_are_no_lines():
   """A corner of the matrix is one cell, however strong."""
   attention = np.full((1, 1, 6, 6), 0.01, np.float32)

@@ -7,7 +7,6 @@ lists the assumptions.
 import copy
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
@@ -437,25 +436,3 @@ def test_a_certificate_is_of_what_the_program_makes_of_parameters(monkeypatch):
   assert certify.is_valid(stored, True, small_model)
   monkeypatch.setattr(certificate, "LEMMA", certificate.LEMMA + 1)
   assert not certify.is_valid(stored, True, small_model)
-
-
-def test_a_head_that_is_no_number_is_wrong():
-  """A NaN counts as wrong, be it in a parameter or in a line's value."""
-  small_model, *_ = small("successor")
-  site_lines, head = small_model.scaffold["self"], "logits_dense_successor"
-  value = np.full_like(site_lines.value, np.nan)
-  scaffold = small_model.scaffold | {"self": site_lines._replace(value=value)}
-  params = small_model.params | {
-    head: {name: x * jnp.nan for name, x in small_model.params[head].items()}
-  }
-  for bad_params, bad_scaffold in (
-    (small_model.params, scaffold),
-    (params, small_model.scaffold),
-  ):
-    survey = certificate.make_survey(small_model.experiment, bad_scaffold)
-    args = small_model.experiment, bad_params, survey.transducer
-    layerwise = LayerwiseLogits(*args)
-    for group in survey.groups[:3]:
-      tally = certificate.Tally()
-      list(certificate.count_cases(layerwise, group, tally))
-      assert tally.wrong == tally.cases > 0

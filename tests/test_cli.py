@@ -5,13 +5,12 @@ import types
 
 import command
 import jax
-import numpy as np
 import pytest
 from command import TINY, changed, inside, refusal, refused, run
 from tiny import get_config
 
 from lengthgen_jax import main
-from lengthgen_jax.config import build, fields
+from lengthgen_jax.config import build
 from lengthgen_jax.pipelines import evaluate
 
 
@@ -181,63 +180,7 @@ def test_config_without_a_field_is_refused(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-# A bias from elsewhere, and what is wrong with it.
-BIASES = {
-  "leaks the future": {"self": np.zeros((1, 2, 9, 9))},
-  "3 heads": {"cross": np.zeros((1, 3, 9, 9))},
-  "5 layers": {"cross": np.zeros((5, 2, 9, 9))},
-  "self is 9 x 9": {"self": np.triu(np.full((9, 9), -1e9), 1)[None, None]},
-  "shape (2, 9, 9)": {"cross": np.zeros((2, 9, 9))},
-  "holds NaN": {"cross": np.full((1, 2, 9, 9), np.nan)},
-  "expected `self`": {"slef": np.zeros((1, 2, 9, 9))},
-  "schema 1": {"schema": 1, "meta": "{}", "cross": np.zeros((1, 2, 9, 9))},
-}
-
-
-@pytest.mark.parametrize("words", BIASES)
-def test_bias_that_does_not_fit_is_refused_before_training(words, tmp_path):
-  file = tmp_path / "bias.npz"
-  arrays = dict(BIASES[words])
-  if words == "self is 9 x 9":  # fits training, but not the tests
-    arrays["self"] = np.repeat(arrays["self"], 2, axis=1)
-  np.savez(file, **arrays)
-  config = changed("eval.lengths=(2, 20)")
-  config.bias.update(kind="file", file=str(file))
-  line = refused("train", config, tmp_path / "run")
-  assert words in line
-  assert not (tmp_path / "run").exists()
-
-
 # The second stage of ABC has any field of the first.
-
-
-def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
-  flags = {
-    "train.batch_size": 48,
-    "train.schedule": "cosine",
-    "model.norm": "post",
-    "model.dense_bias": False,
-    "positions.kind": "alibi",
-    "positions.table": 99,
-    "temperature.kind": "log_items",
-    "bias.scale": 2.0,
-    "data.train_length": 1,
-    "data.widths": (7, 8),
-  }
-  words = [f"--config.retrain.{field}={flags[field]}" for field in flags]
-  with command.parsed(f"{TINY}:successor,abc", *words) as (_, config):
-    later = fields.retrain_config(config, (3,), "bias.npz")
-  for field, value in flags.items():
-    section, name = field.split(".")
-    assert later[section][name] == value != config[section][name]
-  assert later.seeds == (3,) and later.method == "abc"
-  assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
-  assert later.train.adam_b2 == config.train.adam_b2  # None is the first's
-  experiment = build.build(fields.retrain_config(config, (3,), None))
-  assert experiment.step_specs[0][0].parts[0].count == 48
-  assert experiment.data[0].widths == (7, 8)
-  assert experiment.model.config.norm == "post"
-  assert experiment.model.config.temperature.kind == "log_items"
 
 
 # Overrides are part of a method's name.

@@ -105,15 +105,6 @@ def test_rows_of_all_measures(model):
   assert 0 < rows["edit"]["value"] == edits / (64 * 4)
 
 
-def test_end_blind_forgives_the_end_and_leading_zeros_only():
-  number = lambda *tokens: measures._digits(np.array(tokens), end=13)
-  target = number(3, 2, 1, 0, 13)
-  assert number(3, 2, 1, 0, 0) == target == number(3, 2, 1, 13, 13)
-  assert number(3, 13, 2, 1, 0) == target
-  assert number(0, 3, 2, 1, 13) != target
-  assert number(3, 2, 1, 14, 13) != target
-
-
 def test_memory_does_not_change_rows(model):
   large = SPEC._replace(length=20)
   small = large._replace(memory_mb=1)

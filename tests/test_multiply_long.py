@@ -10,7 +10,6 @@ import pytest
 import untrained
 from presets import multiply_long
 
-from lengthgen_jax.attention.biases.window import window
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
   Selection,
@@ -62,16 +61,6 @@ def test_running_sums_and_product_are_those_of_python(n, m):
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
     assert TASK.vocabulary.decode(ids) == plain.running_sums(x, y) + "&"
     assert TASK.render_with_lengths(ids, (n, m)) == str(int(x) * int(y))
-
-
-def test_digits_beyond_the_width_are_left_out():
-  """Longer inputs that are practiced on at a smaller size."""
-  items = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
-  size = Size(jnp.array([2, 2]), jnp.array([2, 2]), (4, 4))
-  example = TASK.from_items(items, size)
-  short = TASK.from_items(items.at[:, 2:].set(0), size)
-  assert jax.tree.all(jax.tree.map(jnp.array_equal, example, short))
-  assert int(example.output.length) == 7
 
 
 def test_the_way_to_a_product_is_shown_if_asked():
@@ -437,9 +426,3 @@ def test_rings_hold_lines_that_turn():
       key = int(place @ [7, 1]) + 1
       if place.min() >= 0 and place[1] < 7 and key <= row:
         assert key < first or row - key < recent, (matrix, c, row)
-
-
-def test_windows_of_other_tasks_stay_lines_of_one_axis():
-  config = untrained.config("addition", fields={"bias.kind": "window"})
-  lines = build.make_scaffold(config, build.build(config))["cross"]
-  assert lines.matrix.shape[-1] == 1 and callable(window)

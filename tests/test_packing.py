@@ -165,13 +165,6 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
     assert not batch.weight[batch.rows.segment == PAD].any()
 
 
-def test_hints_are_given_some_outputs_and_main_tasks_none():
-  examples = {form: plain.draw_examples(form).example for form in FORMS}
-  most = {form: np.max(x.prefix_length) for form, x in examples.items()}
-  assert not any(most[form] for form in MAIN)
-  assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
-
-
 @every_kind
 @pytest.mark.parametrize("form", ("successor", "sort"))
 def test_a_prompt_in_more_room_is_the_same(form, kind):
@@ -210,28 +203,3 @@ def test_a_prompt_in_more_room_is_the_same(form, kind):
 
 
 # What lines need of the coordinates.
-
-ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
-
-
-@pytest.mark.parametrize("form", ARITHMETIC)
-def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
-  """And the row that says `&` the token on the operand's left."""
-  task = MAIN[form]
-  batch = plain.draw_examples(form).batch["encoder_decoder"]
-  keys, width = batch.source_keys, plain.WIDTH
-  text = task.vocabulary.decode(batch.source[-1]).rstrip("@")
-  operands, marks = plain.operand_texts(text), "$" + task.operator
-  if task.interleaved:  # the second operand is the right one of each pair
-    operands, marks = operands[1:], marks[1:]
-  for segment, stride in enumerate(task.strides):
-    digits = operands[segment][::-1]
-    digits *= width if len(digits) < width else 1
-    symbols = ""
-    for row in range(width + 1):
-      offset = keys.right[0, :, 0]
-      (key,) = np.flatnonzero(
-        (keys.segment[0] == segment) & (offset == stride * row)
-      )
-      symbols += text[key]
-    assert symbols == digits + (marks[segment] if stride else digits[0])

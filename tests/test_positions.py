@@ -112,15 +112,6 @@ def test_an_encoding_tells_index_or_place(kind):
     assert told_apart == {POSITIONS[kind].limited}
 
 
-def test_none_changes_nothing():
-  hooks, at = Hooks("none"), at_places()
-  x, heads = normal(0, 1, SIZE, D), normal(0, 1, HEADS, SIZE, D // HEADS)
-  assert np.array_equal(hooks.embed(at, KEY, x), x)
-  assert np.array_equal(hooks.rotate(heads, at), heads)
-  assert hooks.module.bias(None, None, True) is None
-  assert not hooks.module.init(KEY, x, at, None, method="embed")
-
-
 @pytest.mark.parametrize("kind", ("sinusoidal", "learned", "rope"))
 def test_a_cyclic_index_is_the_same_a_period_later(kind):
   x = normal(0, 1, HEADS, SIZE, D // HEADS)
@@ -328,20 +319,6 @@ def test_randomized_positions_can_count_from_the_right():
 
 
 # In a model: where counting starts, what a table holds.
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_output_and_its_digits_share_a_place(kind):
-  """The input of a row that must say digit i has the place of the digits i."""
-  experiment = untrained.experiment("addition", kind)
-  batch = untrained.typed(experiment, "123+456")  # $0123+0456 -> 9750&
-  place, digit = batch.places.place[0, :, 0], batch.places.digit[0]
-  first = int(batch.first_scored[0])
-  assert place[first : first + 5].tolist() == [0, 1, 2, 3, 4]
-  at = batch.places if kind == "decoder_only" else batch.source_places
-  assert at.place[0, :10, 0].tolist() == [4, 3, 2, 1, 0] * 2
-  assert at.digit[0, :10].tolist() == [False, True, True, True, True] * 2
-  assert np.all(digit[first : first + 4])
 
 
 @pytest.mark.parametrize("period", (0, 3))

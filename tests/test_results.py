@@ -16,16 +16,6 @@ INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
 # Rows and their files.
 
 
-def test_all_conditions_and_the_seeds_make_a_row_unique():
-  assert set(records.KEY) - set(records.CONDITIONS) == {"seed", "stopped_at"}
-  assert set(records.CONDITIONS) - set(records.KEY) == {"run", "bound"}
-  conditions = {*CONDITIONS, "metric", *INSIDE} - {"seeds_asked"}
-  assert set(records.KEY) == conditions
-  # Kept rows may lack what probes alone have.
-  assert records.key(row()) == records.key(row(**dict.fromkeys(INSIDE)))
-  assert records.flaw(row()) == records.flaw(CERTIFIED) == ""
-
-
 @pytest.mark.parametrize("field", records.KEY)
 def test_rows_that_differ_in_a_key_field_are_both_kept(field, tmp_path):
   path = tmp_path / "results.jsonl"
@@ -237,14 +227,6 @@ def test_tables_say_how_many_of_the_seeds():
   assert tables.runs_grid(rows)[1][-1] == "50.0 [41.4] of 1"
 
 
-def test_columns_widen():
-  method = "vanilla bias.kind=file bias.file=some/where/bias.npz"
-  rows = seeds(1, 2) + seeds(3, 4, method=method)
-  _, _, head, *lines = tables.run_table(rows).splitlines()
-  assert {len(line) for line in lines} == {len(head)}
-  assert {line.index("equal") for line in lines} == {head.index("test set")}
-
-
 def test_formats_escape_what_they_reserve():
   grid = [["run", "6"], ["a|b_&_%", "∀ 9.0"]]
   markdown = "| run | 6 |\n| --- | --- |\n| a\\|b_&_% | ∀ 9.0 |"
@@ -275,11 +257,6 @@ def test_edit_distance_is_levenshtein():
     a, b = (random.integers(0, 3, random.integers(0, 9)) for _ in "ab")
     plain = plain_edit_distance(tuple(a), tuple(b))
     assert measures.edit_distance(a, b) == plain
-
-
-def test_until_end():
-  assert measures.tokens_before_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
-  assert measures.tokens_before_end(np.array([1, 2]), 9) == [1, 2]
 
 
 def test_lower_bound_is_clopper_pearson():

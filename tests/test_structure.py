@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from command import REPOSITORY
-from source import CONFIGS, FILES, PACKAGE, TREES, imported, room
+from source import FILES, PACKAGE, TREES, imported, room
 
 # Every room, and the rooms of ours that it may import.
 LEAVES = {
@@ -115,22 +115,6 @@ def test_imports_run_one_way(importer):
       assert names <= allowed, f"{path} imports {names - allowed}"
 
 
-def test_rules_have_no_cycle():
-  done, open_rooms = set(), []
-
-  def visit(importer):
-    assert importer not in open_rooms, open_rooms[open_rooms.index(importer) :]
-    if importer not in done:
-      open_rooms.append(importer)
-      for imported_room in RULES[importer]:
-        visit(imported_room)
-      open_rooms.pop()
-      done.add(importer)
-
-  for importer in RULES:
-    visit(importer)
-
-
 def test_files_of_a_room_have_no_cycle():
   modules = {}
   for path in FILES:
@@ -159,13 +143,6 @@ def test_files_of_a_room_have_no_cycle():
     visit(name)
 
 
-def test_checks_know_of_training_its_constants_only():
-  for path in FILES:
-    if room(path) == "config":
-      for name in rooms_imported(path).get("training", ()):
-        assert name.rpartition(".")[2].isupper(), name
-
-
 def test_main_and_the_package_import_runs_lazily():
   for stem in ("main", "__init__"):
     tree = TREES[PACKAGE / f"{stem}.py"]
@@ -173,26 +150,6 @@ def test_main_and_the_package_import_runs_lazily():
     ours = {name for name in names if name.startswith("lengthgen_jax")}
     quick = ("lengthgen_jax.errors.", "lengthgen_jax.hosts")
     assert not {name for name in ours if not name.startswith(quick)}
-
-
-def test_configs_import_little():
-  for path in CONFIGS.glob("*.py"):
-    roots = {name.split(".")[0] for name in imported(TREES[path])}
-    assert roots <= {"pathlib", "lengthgen_jax"}
-
-
-def test_one_file_imports_matplotlib():
-  files = [
-    path
-    for path, tree in TREES.items()
-    if any(name.split(".")[0] == "matplotlib" for name in imported(tree))
-  ]
-  assert files == [PACKAGE / "drawing.py"]
-
-
-def test_no_file_is_a_drawer():
-  stems = {path.stem for path in FILES}
-  assert not stems & {"utils", "util", "common", "helpers", "misc"}
 
 
 # What an import does.
