@@ -29,6 +29,8 @@ from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
 from lengthgen_jax.certify import (
   certificate,
   conditions,
+  running_sums,
+  survey,
 )
 from lengthgen_jax.certify.logits import LayerwiseLogits
 from lengthgen_jax.certify.receptive_fields import Size

@@ -115,26 +115,6 @@ def test_memory_does_not_change_rows(model):
   assert rows_by_metric(model, small) == rows_by_metric(model, large)
 
 
-def test_attention_along_lines_takes_less_memory(model):
-  lines = model.scaffold["self"]
-  transparent = np.zeros(np.shape(lines.transparent), bool)
-  transparent[0, 0] = True
-  one_dense_head = model.scaffold | {
-    "self": lines._replace(transparent=transparent)
-  }
-  bias = dataclasses.replace(model.experiment.bias, closed=-9.0)
-  all_dense = dataclasses.replace(model.experiment, bias=bias)
-  sizes = [
-    changed.pass_size(SPEC)
-    for changed in (
-      model,
-      dataclasses.replace(model, scaffold=one_dense_head),
-      dataclasses.replace(model, experiment=all_dense),
-    )
-  ]
-  assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
-
-
 def test_small_lengths_have_fewer_numbers(model):
   config = get_config()
   config.eval.update(lengths=(1,), samples=(64,))
@@ -163,14 +143,6 @@ def test_lengths_up_to_62_share_one_compile(model):
     ).inputs.shape
   )
   assert shape(62) == (4, 65) and shape(63) == (4, 129)
-
-
-def test_lengths_share_one_shape_at_fixed_width():
-  config = get_config("successor,window_cpi")
-  config.data.update(width="fixed", fixed_width=12, widths=())
-  experiment = build(config)
-  bounds = {experiment.bound(experiment.test_width(n), {}) for n in (2, 5, 11)}
-  assert bounds == {12}
 
 
 @pytest.mark.parametrize("samples", [(5,), (5, 6, 7)])

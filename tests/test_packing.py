@@ -2,16 +2,13 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
-from plain_tasks import COUNT, FORMS, MAIN
+from plain_tasks import COUNT, FORMS
 
 from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.dataset import test_batch as make_test_batch
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -163,43 +160,6 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
     assert ((batch.rows.segment == PAD) == (batch.target == task.pad)).all()
     assert ((batch.keys.segment == PAD) == (batch.inputs == task.pad)).all()
     assert not batch.weight[batch.rows.segment == PAD].any()
-
-
-@every_kind
-@pytest.mark.parametrize("form", ("successor", "sort"))
-def test_a_prompt_in_more_room_is_the_same(form, kind):
-  task = MAIN[form]
-  make_batch = lambda bound: make_test_batch(
-    task,
-    kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    jnp.arange(2),
-    3,
-    5,
-    bound,
-    (),
-  )
-  small, large = (jax.tree.map(np.asarray, make_batch(n)) for n in (6, 11))
-  for name in ("inputs", "target", "weight", "source"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size = a.shape[1]
-      assert size < b.shape[1] and np.array_equal(a, b[:, :size])
-      assert (b[:, size:] == (0 if name == "weight" else task.pad)).all()
-  for name in ("rows", "keys", "source_keys"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size, held = a.segment.shape[1], a.segment != PAD
-      assert np.array_equal(a.segment, b.segment[:, :size])
-      assert (b.segment[:, size:] == PAD).all()
-      assert np.array_equal(a.left[held], b.left[:, :size][held])
-      assert np.array_equal(a.right[held], b.right[:, :size][held])
-      assert np.array_equal(a.num_tokens(), b.num_tokens())
-  for batch in (small, large):
-    assert batch.prompt_length.tolist() == small.prompt_length.tolist()
-    assert batch.first_scored.tolist() == small.first_scored.tolist()
-    assert batch.places.size.tolist() == small.places.size.tolist()
 
 
 # What lines need of the coordinates.

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from rows import CERTIFIED, CONDITIONS, frontier, row, seeds
+from rows import CERTIFIED, frontier, row, seeds
 from scipy import stats
 
 from lengthgen_jax.errors import UsageError
@@ -127,11 +127,6 @@ def test_what_is_no_condition_shares_a_line():
   assert len(summary.pool(bits)) == 1
   (line,) = summary.pool(stops)
   assert (line.name, line.seed_count, line.seeds) == ("vanilla", "3", [0, 1, 2])
-
-
-def test_of_a_seed_the_last_evaluation_counts():
-  (line,) = summary.pool([row(10), row(20), row(30, seed=1)])
-  assert [row["correct"] for row in line.rows] == [20, 30]
 
 
 def test_best_steps_are_the_seeds_own():
@@ -268,15 +263,3 @@ def test_lower_bound_is_clopper_pearson():
     # At the bound, so many successes have a probability of 5 %.
     tail = stats.binom.sf(correct - 1, n, bound(correct, n))
     assert tail == pytest.approx(0.05)
-
-
-def test_rows_of_measurements():
-  is_right = np.array([[1, 1, 0], [1, 0, 0]], bool)
-  position = CONDITIONS | measures.position_row(is_right)
-  assert position["by_position"] == [1.0, 0.5, 0.0] and position["value"] == 0.0
-  assert position["n"] == 2 and position["teacher_forced"]
-  token = CONDITIONS | measures.success_row("token", 3, 6, teacher_forced=True)
-  assert token["value"] == 0.5 and token["lower_bound"] is None
-  edit = CONDITIONS | measures.value_row("edit", 0.25, 9)
-  assert edit["value"] == 0.25 and edit["correct"] is None
-  assert not any(map(records.flaw, (position, token, edit)))

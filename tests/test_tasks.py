@@ -11,7 +11,6 @@ import plain_tasks as plain
 import pytest
 from plain_tasks import BOUND, COUNT, FORMS, MAIN, WIDTH
 
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.numbers import NumberTask
@@ -220,14 +219,6 @@ def test_size_of_a_test_set(form, length):
     count = 10**length - 10 ** (length - 1)
   for samples in (1, 50, 1000, 10**9):
     assert task.num_test_samples(length, samples) == min(count, samples)
-
-
-@pytest.mark.parametrize("form", ("addition", "parity"))
-def test_operands_have_slack_at_natural_width(form):
-  task = plain.make_task(type(MAIN[form]), slack=3)
-  assert task.natural_width(20) == 23
-  with pytest.raises(UsageError, match="arithmetic.slack=-1"):
-    plain.make_task(type(task), slack=-1)
 
 
 # What hints and training sets draw.

@@ -209,19 +209,6 @@ def test_an_input_that_is_found_has_the_context(name, is_random):
     )
 
 
-def test_inputs_are_drawn_by_a_generator_alone():
-  transducer = Transducer(TASKS["addition"]())
-  steps = [Gap(3, 0), Place((0,), True, False)]
-  draw = lambda rng: find_input(transducer, steps, (4, 5), 6, 4, rng).tolist()
-  assert draw(None) == draw(None)
-  generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
-  first, same, other = ([draw(rng) for _ in range(8)] for rng in generators)
-  assert first == same != other
-  assert len(set(map(str, first))) > 4
-  # Both digits lead to 5: 4 + 1 and, with a carry, 4 + 0.
-  assert {items[1][3] for items in first + other} == {0, 1}
-
-
 def test_there_is_no_input_of_a_context_that_cannot_be():
   find = Transducer(TASKS["addition"]()).find_input
   assert find(0, {(0, 0): 1, (1, 0): 2}, {0: 4}, 3, 1) is None
