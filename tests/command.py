@@ -124,8 +124,10 @@ def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
   return {path: path.read_bytes() for path in files}
 
 
-def changed(*assignments: str, preset: str = "addition,window_cpi"):
-  """A tiny config after some `field=value`."""
+def changed(
+  *assignments: str, preset="addition,window_cpi", get_config=get_config
+):
+  """A preset, of a tiny config or of another file, after some `field=value`."""
   config = get_config(preset)
   with config.unlocked():
     for assignment in assignments:
