@@ -9,7 +9,6 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 import untrained
-from command import refuses
 from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import (
@@ -168,21 +167,6 @@ def test_a_product_too_long_for_memory_is_answered_by_an_error():
   error = model().answers([text])[0]
   assert "error: " in error and "9000 times 9000 digits take 81009001" in error
   assert len(error) < 200
-
-
-@pytest.mark.parametrize(
-  "fields, words",
-  [
-    ({"data.width": "fixed"}, "data.width='fixed'"),
-    ({"data.numbers": "permutation"}, "data.numbers='permutation'"),
-    ({"data.widths": (2, 3)}, "data.widths: 3 is not data.train_length=2"),
-    ({"eval.lengths": (20000,)}, "eval.lengths: 20000 times 20000 digits"),
-  ],
-  ids=str,
-)
-def test_bad_fields_are_refused(fields, words):
-  with refuses(words):
-    untrained.experiment("multiply_long", fields=fields)
 
 
 # Lines.
