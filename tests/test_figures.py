@@ -17,7 +17,7 @@ def drawn(monkeypatch):
 
 
 def curves(axis) -> dict:
-  """{name: [(x, y)]} of the lines in a panel, the vertical ones left out."""
+  """{name: [(x, y)]} of the curves in a panel."""
   return {
     line.get_label(): [tuple(map(round, point)) for point in line.get_xydata()]
     for line in axis.get_lines()

@@ -181,13 +181,13 @@ def draw_fields(
     Paths of the figures.
   """
   rows, paths = [r for r in rows if figures.varied_by(r) == "length"], []
-  for (task, width), size_rows in figures.by_size(rows).items():
-    fields = varied_fields(settings, size_rows)
+  for (task, width), group in figures.by_task_and_width(rows).items():
+    fields = varied_fields(settings, group)
     for field, values in fields.items():
       if not {type(value) for value in values.values()} <= {int, float}:
         continue
-      rows_by_line = {}
-      for row in size_rows:
+      rows_by_curve = {}
+      for row in group:
         others = [
           f"{name.rpartition('.')[2]}={by_run[row['run']]}"
           for name, by_run in fields.items()
@@ -195,11 +195,11 @@ def draw_fields(
         ]
         method = ", ".join([row["method"], *others])
         row = row | {field: values[row["run"]], "method": method}
-        rows_by_line.setdefault((row["test_set"], method), []).append(row)
+        rows_by_curve.setdefault((row["test_set"], method), []).append(row)
       rows_by_set = {}
-      for (test_set, _), line_rows in sorted(rows_by_line.items()):
-        if len({row[field] for row in line_rows}) > 1:
-          rows_by_set.setdefault(test_set, []).extend(line_rows)
+      for (test_set, _), curve_rows in sorted(rows_by_curve.items()):
+        if len({row[field] for row in curve_rows}) > 1:
+          rows_by_set.setdefault(test_set, []).extend(curve_rows)
       for test_set, set_rows in rows_by_set.items():
         path = folder / f"{task}_{width}_{test_set}_by_{field}.png"
         title = f"{task}, width={width}, test set: {test_set}"

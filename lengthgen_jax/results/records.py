@@ -17,7 +17,7 @@ from lengthgen_jax.errors import check, file_errors
 class Conditions(TypedDict):
   """Conditions of a measurement: rows that differ in one are never pooled.
 
-  Names of lines add them in this order until the names differ.
+  Names of curves add them in this order until they differ.
   """
 
   task: str
