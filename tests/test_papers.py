@@ -155,7 +155,7 @@ def test_archived_rows_are_the_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "head, group",
+  "header, group",
   [
     ([1], {}),
     ({name: x for name, x in HEADER.items() if name != "config"}, {}),
@@ -519,8 +519,8 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   monkeypatch.setattr(experiments, "eval_fields", lambda *_: fields)
 
   def lengthgen(words) -> int:
-    (place,) = [word for word in words if word.startswith("--workdir=")]
-    workdir = pathlib.Path(place.partition("=")[2])
+    (flag,) = [word for word in words if word.startswith("--workdir=")]
+    workdir = pathlib.Path(flag.partition("=")[2])
     if not workdir.exists():  # there is nothing left to train
       shutil.copytree(trained, workdir)
     return command.inside(*words).returncode

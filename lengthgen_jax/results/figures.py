@@ -5,7 +5,6 @@
 figures of runs and of a table of runs.
 """
 
-import functools
 import itertools
 import math
 import pathlib
@@ -15,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
-from lengthgen_jax.errors import check
 from lengthgen_jax.results.records import of_metric
 from lengthgen_jax.results.summary import BY_CONFIG, Curve, joined_values, pool
 
-EMPTY = "a figure with nothing to show: there are no rows for it"
 MAX_WIDTH = 13  # inches, beyond which panels stand below each other
 # The label and the range of the y axis, by metric.
 AXES = {
@@ -34,11 +31,11 @@ MARKERS = "os^vDPX*"
 
 
 def by_test_set(
-  rows: list[dict], path: pathlib.Path, title: str, metric: str = "em"
+  rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
   """Draws the median EM on every test set at every length as squares, in a
   panel per method and conditions; returns the figure's path."""
-  rows = of_metric(rows, metric)
+  rows = of_metric(rows, "em")
   curves = pool(rows, cell_fields=("test_set", "length"))
   return _draw_squares(curves, path, title, "test_set")
 
@@ -60,7 +57,6 @@ def _draw_squares(
   curves: list[Curve], path: pathlib.Path, title: str, field: str
 ) -> pathlib.Path:
   """Draws a panel for each curve: values of `field` against lengths."""
-  check(curves, EMPTY)
   rows = [row for curve in curves for row in curve.rows]
   labels = list(dict.fromkeys(row[field] for row in rows))
   lengths = sorted({row["length"] for row in rows})
@@ -95,7 +91,7 @@ def _panels(
     width, height: inches of each.
     **options: of plt.subplots.
   """
-  num_rows = math.ceil(count * width / MAX_WIDTH)
+  num_rows = math.ceil(count / max(int(MAX_WIDTH / width), 1))
   columns = math.ceil(count / num_rows)
   figure, axes = plt.subplots(
     num_rows,
@@ -110,15 +106,15 @@ def _panels(
   return figure, figure.axes
 
 
-def by_length(
-  rows: list[dict], path: pathlib.Path, title: str, metric: str = "em"
-) -> pathlib.Path:
-  """Draws EM or edit distance against test length; returns the figure's path.
+def by_length(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
+  """Draws the metric of the first row against test length, EM or edit distance;
+  returns the figure's path.
 
   There is a panel for each test set, and in it a curve for each method under
   the same conditions. A curve is the median over seeds; its band reaches from
   the worst seed, or its lower bound if it has one, to the best seed.
   """
+  metric = rows[0]["metric"]
   curves = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))
   for axis, test_set, panel_rows in _draw_curves(curves, "length", "test_set"):
     for train_length in {row["train_length"] for row in panel_rows}:
@@ -138,36 +134,27 @@ TIMES = {
 }
 
 
-def by_times(
-  rows: list[dict],
-  path: pathlib.Path,
-  title: str,
-  metric: str = "em",
-  kind: str = "repetition",
-) -> pathlib.Path:
-  """Draws EM or edit distance against how often items occur.
+def by_times(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
+  """Draws EM or edit distance against how often items occur; returns the
+  figure's path.
 
   A curve per method, conditions and length shows the median of the seeds.
 
   Args:
-    rows: rows of test sets `repeats_KxR` or `multiplicity_xR`.
+    rows: rows of one metric, and of test sets of one key of TIMES.
     path: where the figure is written.
     title: title of the figure.
-    metric: "em" or "edit".
-    kind: a key of TIMES, which says what R counts.
-
-  Returns:
-    The path of the figure.
   """
+  metric, (_, label) = rows[0]["metric"], TIMES[varied_by(rows[0])]
   split_rows = []
-  for row in of_metric(rows, metric):
+  for row in rows:
     test_set, _, times = row["test_set"].rpartition("x")
     method = f"{row['method']}, {row['length']} {row['unit']}"
     fields = {"test_set": test_set, "times": int(times), "method": method}
     split_rows.append(row | fields)
   curves = pool(split_rows, cell_fields=("times",))
   for axis, _, panel_rows in _draw_curves(curves, "times", "metric"):
-    _label_x(axis, [row["times"] for row in panel_rows], TIMES[kind][1])
+    _label_x(axis, [row["times"] for row in panel_rows], label)
   return _finish(axis.figure, title, path, metric)
 
 
@@ -198,7 +185,6 @@ def _draw_curves(
   Yields:
     (axes of the panel, value of `panel_field`, rows of the panel).
   """
-  check(curves, EMPTY)
   rows = [row for curve in curves for row in curve.rows]
   panel_values = sorted({row[panel_field] for row in rows})
   room = {"hspace": 0.45}  # for the labels between rows of panels
@@ -290,16 +276,12 @@ def _finish(
 # How a metric is drawn against what test sets vary.
 DRAW = {
   ("em", "length"): by_length,
-  ("em", "repetition"): functools.partial(by_times, kind="repetition"),
-  ("em", "multiplicity"): functools.partial(by_times, kind="multiplicity"),
+  ("em", "repetition"): by_times,
+  ("em", "multiplicity"): by_times,
   ("em", "test_set"): by_test_set,
-  ("edit", "length"): functools.partial(by_length, metric="edit"),
-  ("edit", "repetition"): functools.partial(
-    by_times, metric="edit", kind="repetition"
-  ),
-  ("edit", "multiplicity"): functools.partial(
-    by_times, metric="edit", kind="multiplicity"
-  ),
+  ("edit", "length"): by_length,
+  ("edit", "repetition"): by_times,
+  ("edit", "multiplicity"): by_times,
 }
 
 

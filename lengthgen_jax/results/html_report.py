@@ -1,12 +1,11 @@
 """A self-contained HTML page of results.
 
-Each task has a table and a chart of its main methods. Variations of methods,
-other test sets and edit distances are in sections that open by a click.
+Each task has a table of its main methods. Variations of methods, other test
+sets and edit distances are in tables that open by a click.
 """
 
 import base64
 import html
-import math
 import pathlib
 import re
 from collections.abc import Iterable
@@ -15,21 +14,6 @@ from lengthgen_jax.results import summary, tables
 from lengthgen_jax.results.summary import Curve
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
-COLORS = [
-  "#1f77b4",
-  "#ff7f0e",
-  "#2ca02c",
-  "#d62728",
-  "#9467bd",
-  "#8c564b",
-  "#e377c2",
-  "#7f7f7f",
-  "#bcbd22",
-  "#17becf",
-]
-DASHES = ("", "6 3", "2 3")  # the next one when all colors are used
-WIDTH, HEIGHT = 560, 260  # of a chart
-LEFT, RIGHT, TOP, BOTTOM = 44, 14, 10, 44  # margins of a chart
 
 
 def page(
@@ -38,7 +22,7 @@ def page(
   missing: Iterable[str] = (),
   figures: Iterable[pathlib.Path] = (),
 ) -> str:
-  """Returns a page with tables that sort and filter, and charts.
+  """Returns a page with tables that sort and filter, and figures.
 
   Args:
     title: title of the page.
@@ -97,12 +81,13 @@ def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
   if not main:
     main, variations = variations, []
   unit = summary.joined_values([curve.rows[0] for curve in exact], "unit")
-  note = f"Exact match in % by length in {unit}"
   parts = [f'<section id="{_escape(task)}"><h2>{_escape(task)}</h2>']
   if main:
-    parts += [f"<p>{note}, test set {_escape(main_test_set)}</p>"]
-    parts.append(_table(main, main_test_set))
-    parts.append(_fold("Chart", _chart(main, unit)))
+    test_set = _escape(main_test_set)
+    parts += [
+      f"<p>Exact match in % by length in {unit}, test set {test_set}</p>",
+      _table(main, main_test_set),
+    ]
   for name, curves in (
     ("Variations of config fields", variations),
     ("Other and hard inputs", others),
@@ -152,7 +137,8 @@ def _table(curves: list[Curve], main_test_set: str | None) -> str:
     *["test set"] * has_test_sets,
     *(f"{n}<small>{bits[n]} bits</small>" if bits[n] else n for n in lengths),
     *["frontier"] * has_frontier,
-    *("seeds", "run"),
+    "seeds",
+    "run",
   ]
   header = "".join(f'<th tabindex="0">{text}</th>' for text in headings)
   parts = [f'<div class="wide"><table><thead><tr>{header}</tr></thead><tbody>']
@@ -180,57 +166,3 @@ def _table(curves: list[Curve], main_test_set: str | None) -> str:
     seeds, run = curve.seed_count + curve.proof, _escape(row.get("run", ""))
     parts.append(f"<td>{seeds}</td><td>{run}</td></tr>")
   return "".join([*parts, "</tbody></table></div>"])
-
-
-def _chart(curves: list[Curve], unit: str) -> str:
-  """Returns curves of exact match against length as SVG, with a legend.
-
-  Points are medians of the seeds, bars reach from the worst seed's lower bound
-  to the best seed.
-  """
-  lengths = sorted({n for curve in curves for n in curve.cells})
-  low, high = math.log(lengths[0]), math.log(lengths[-1])
-  span, right, bottom = high - low or 1, WIDTH - RIGHT, HEIGHT - BOTTOM
-  x = lambda n: LEFT + 8 + (right - LEFT - 16) * (math.log(n) - low) / span
-  y = lambda share: bottom - (bottom - TOP) * share
-  parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">']
-  for share in (0, 0.25, 0.5, 0.75, 1):
-    parts.append(
-      f'<path d="M{LEFT} {y(share):g}H{right}"/><text x="{LEFT - 6}"'
-      f' y="{y(share) + 4:g}" text-anchor="end">{100 * share:g}</text>'
-    )
-  last = -math.inf
-  for n in lengths:
-    if x(n) - last >= 28:  # labels closer to each other would overlap
-      last = x(n)
-      parts.append(
-        f'<text x="{last:.1f}" y="{bottom + 16}" text-anchor="middle">{n}'
-        "</text>"
-      )
-  parts.append(
-    f'<text x="{(LEFT + right) / 2:g}" y="{HEIGHT - 6}" text-anchor="middle">'
-    f"test length ({unit})</text>"
-  )
-  legend = []
-  for i, curve in enumerate(curves):
-    color, dash = COLORS[i % 10], DASHES[i // 10 % len(DASHES)]
-    name = _escape(", ".join(text for text in _names(curve) if text))
-    points = [(x(n), y(cell.median)) for n, cell in curve.cells.items()]
-    path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
-    parts.append(
-      f'<g style="--color: {color}"><path d="M{path}"'
-      f' stroke-dasharray="{dash}"/>'
-    )
-    for (a, b), (n, cell) in zip(points, curve.cells.items(), strict=True):
-      worst = cell.worst if cell.lower_bound is None else cell.lower_bound
-      parts.append(
-        f'<path d="M{a:.1f} {y(worst):.1f}V{y(cell.best):.1f}"/>'
-        f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4"><title>{name}\n{n} {unit}:'
-        f" {tables.cell_text(curve, n)}</title></circle>"
-      )
-    parts.append("</g>")
-    seeds = curve.seed_count + (
-      " seed" if curve.seed_count == "1" else " seeds"
-    )
-    legend.append(f'<li style="--color: {color}">{name} ({seeds})</li>')
-  return f"{''.join(parts)}</svg><ul>{''.join(legend)}</ul>"

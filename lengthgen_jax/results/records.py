@@ -71,7 +71,8 @@ CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
   *(name for name in CONDITIONS if name not in ("run", "bound")),
-  *("seed", "stopped_at"),
+  "seed",
+  "stopped_at",
 )
 # The fields that say which trained parameters a row is about.
 PARAMETERS = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
