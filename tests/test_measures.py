@@ -95,7 +95,7 @@ def test_rows_of_all_measures(model):
     assert row["teacher_forced"] == (name in ("token", "position"))
 
   (batch, _), *_ = model.batches(SPEC)
-  decode = model.experiment.task.vocabulary.decode
+  decode = model.experiment.task.decode
   before_end = lambda ids: list(decode(ids[:5]).partition("&")[0])
   outputs = model.greedy(batch, stop=None)
   edits = sum(
