@@ -297,16 +297,6 @@ def test_a_decoded_row_has_its_randomized_position():
     assert drawn_positions(hooks, part) == whole[row : row + 1]
 
 
-def test_randomized_positions_can_count_from_the_right():
-  hooks = Hooks("randomized", table=HIGHEST)
-  index = np.array([np.arange(SIZE)[::-1], np.arange(SIZE)[::-1] - 3])
-  at = at_places(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
-  vectors = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
-  assert vectors.shape == (2, SIZE, D) and np.isfinite(vectors).all()
-  whole = hooks.embed(at_places())[0]
-  np.testing.assert_array_equal(vectors[0], whole[::-1])
-
-
 # In a model: where counting starts, what a table holds.
 
 

@@ -79,13 +79,6 @@ def test_workdir_of_another_config_is_refused(trained):
   assert contents(trained) == before
 
 
-def test_checkpoint_that_is_not_there_is_refused(trained):
-  config = get_config()
-  config.eval.checkpoint = "77"
-  line = refused("evaluate", config, trained)
-  assert "choose last, best or one of 500, 600" in line
-
-
 def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
   config = changed("data.widths=(4, 5)", preset="successor,abc")
   workdirs.open_workdir(config, tmp_path, "train")
