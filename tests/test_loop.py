@@ -122,7 +122,7 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   assert logged(copy) == logged(folder)
 
 
-def test_how_often_is_saved_changes_nothing(whole, tmp_path):
+def test_the_save_interval_changes_no_result(whole, tmp_path):
   """A chunk is on its way when the one before is read."""
   run, lines = make_run(tmp_path, save_every=100)
   assert bits(loop.train(run)) == bits(whole[0])

@@ -150,7 +150,7 @@ def test_rope_scores_depend_on_the_difference_alone():
 # Biases.
 
 
-def test_alibi_slopes_and_distances():
+def test_alibi_is_minus_slope_times_distance():
   rows, keys = spaced(np.arange(SIZE)), places(tokens((0, 3), (1, 3)))
   for causal in (True, False):
     bias = Hooks("alibi").bias(rows, keys, causal)
@@ -249,7 +249,7 @@ def test_places_start_at_random_in_training_alone(kind):
 
 
 @pytest.mark.parametrize("kind", ("coordinates", "abacus"))
-def test_both_axes_of_a_grid_are_told(kind):
+def test_both_axes_of_a_grid_are_encoded(kind):
   grid = np.array([divmod(i, 3) for i in range(9)])
   vectors = Hooks(kind).embed(at_places(place=grid))[0]
   distance = np.abs(vectors[:, None] - vectors[None]).max(-1)
@@ -295,6 +295,16 @@ def test_a_decoded_row_has_its_randomized_position():
   for row in (0, 4, 8):
     part = jax.tree.map(jnp.asarray, at_places()).slice(row, 1)
     assert drawn_positions(hooks, part) == whole[row : row + 1]
+
+
+def test_randomized_positions_can_count_from_the_right():
+  hooks = Hooks("randomized", table=HIGHEST)
+  index = np.array([np.arange(SIZE)[::-1], np.arange(SIZE)[::-1] - 3])
+  at = at_places(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
+  vectors = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
+  assert vectors.shape == (2, SIZE, D) and np.isfinite(vectors).all()
+  whole = hooks.embed(at_places())[0]
+  np.testing.assert_array_equal(vectors[0], whole[::-1])
 
 
 # In a model: where counting starts, what a table holds.

@@ -80,7 +80,7 @@ def test_a_file_is_answered_like_standard_input(trained, predicted, tmp_path):
   assert f"--input={path}: (No such file" in inside(*arguments).stderr
 
 
-def test_ctrl_c_leaves_without_a_word(trained):
+def test_ctrl_c_exits_silently(trained):
   process = command.start(f"--workdir={trained}", "--mode=predict")
   assert process.stderr.readline().startswith(b"answering with seed")
   time.sleep(0.1)

@@ -147,7 +147,7 @@ def test_the_page_shows_main_methods_and_what_tells_them_apart(root):
   assert line["fold"] == ""
 
 
-def test_what_is_missing_is_said(root):
+def test_missing_seeds_and_lengths_are_listed(root):
   page, text = ((root / f"report.{x}").read_text() for x in ("html", "md"))
   gaps = [
     "a lacks lengths 200",
@@ -189,7 +189,7 @@ in_browser = pytest.mark.skipif(not CHROMIUM, reason="chromium is missing")
 
 
 @in_browser
-def test_a_browser_sorts_and_filters(root, tmp_path):
+def test_the_page_sorts_and_filters_in_a_browser(root, tmp_path):
   script = """
     const heads = [...document.querySelectorAll("thead th")];
     heads.find(head => head.textContent === "frontier").click();"""

@@ -127,7 +127,7 @@ def test_what_is_no_condition_shares_a_line():
   assert (line.name, line.seed_count, line.seeds) == ("vanilla", "3", [0, 1, 2])
 
 
-def test_best_steps_are_the_seeds_own():
+def test_every_seed_has_its_own_best_step():
   best = lambda *steps: [
     row(seed=seed, step=step, checkpoint="best")
     for seed, step in enumerate(steps)
@@ -138,7 +138,7 @@ def test_best_steps_are_the_seeds_own():
   assert {row["seed"]: row["step"] for row in line.rows} == {0: 3, 1: 8, 2: 7}
 
 
-def test_a_name_says_what_is_not_as_usual():
+def test_a_name_has_the_conditions_that_are_unusual():
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
   marks = "(retrain, checkpoint best, eval.seed 1) LEAK"
   assert summary.model_name(row()) == "vanilla"

@@ -50,13 +50,13 @@ def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   assert path.read_text() == saved
 
 
-def test_workdir_that_cannot_be_written(tmp_path):
+def test_workdir_that_cannot_be_written_is_refused(tmp_path):
   (tmp_path / "file").write_text("")
   line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
   assert str(tmp_path / "file" / "run") in line and "cannot write" in line
 
 
-def test_reading_an_empty_workdir(tmp_path):
+def test_reading_an_empty_workdir_is_refused(tmp_path):
   for mode in ("evaluate", "predict", "calibrate"):
     line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
     assert str(tmp_path) in line and "--mode=train" in line
