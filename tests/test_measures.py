@@ -81,7 +81,7 @@ def test_decoding_stops_at_the_end_token(model):
   assert np.array_equal(stopped, np.where(behind, task.pad, whole))
 
 
-def test_rows_of_all_measures(model):
+def test_measures_agree_with_decoded_outputs(model):
   rows = rows_by_metric(model, SPEC)
   assert set(rows) == {"em", "token", "position", "em_end_blind", "edit"}
   assert all(row["n"] == 64 for name, row in rows.items() if name != "token")
