@@ -90,14 +90,6 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
   assert outcomes == {False, True}
 
 
-@by_task
-def test_values_have_a_code_of_their_own(task):
-  layerwise = small(task)[2]
-  base = layerwise.transducer.values
-  values = np.indices((base,) * 3).reshape(3, -1).T.astype(np.uint8)
-  assert sorted(layerwise.code(values, [0, 1, 2])) == list(range(len(values)))
-
-
 # Tallies.
 
 

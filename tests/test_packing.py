@@ -2,16 +2,13 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
-from plain_tasks import COUNT, FORMS, MAIN
+from plain_tasks import COUNT, FORMS
 
 from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.dataset import test_batch as make_test_batch
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -49,7 +46,7 @@ def prompt_cells(form, i, prompt) -> list[Cell]:
   if isinstance(task, ItemTask):
     segments, marks = [0] * len(prompt), [False] * len(prompt)
   elif isinstance(task, ArithmeticTask):
-    text = task.vocabulary.decode(prompt)
+    text = task.decode(prompt)
     marks = [not symbol.isdigit() for symbol in text]
     segments = [sum(marks[: j + 1]) - 1 for j in range(len(marks))]
     if plain.is_aligned(text):
@@ -64,11 +61,11 @@ def prompt_cells(form, i, prompt) -> list[Cell]:
 def expected_batch(form, kind, i) -> dict:
   """Cells of inputs, targets and source, and the other fields, of example i."""
   task, example = FORMS[form], plain.draw_examples(form).example
-  prompt, given, scored = plain.split_example(example, i)
+  prompt, prefix, scored = plain.split_example(example, i)
   source_size, size = (len(tokens.ids[i]) for tokens in example[:2])
   target = len(task.segments)
-  n = len(given + scored)
-  output = with_ends(given + scored, [target] * n, [False] * n)
+  n = len(prefix + scored)
+  output = with_ends(prefix + scored, [target] * n, [False] * n)
   source = prompt_cells(form, i, prompt)
   pad = Cell(task.pad, PAD)
   place = lambda cell, end: (getattr(cell, end), not cell.is_mark)
@@ -76,7 +73,7 @@ def expected_batch(form, kind, i) -> dict:
   output_places = [place(cell, "left") for cell in output]
   if kind == "encoder_decoder":
     start = Cell(task.start, target + 1, 0, 0, True)
-    first, total = len(given), size
+    first, total = len(prefix), size
     inputs = [start, *output] + [pad] * (size - n)
     expected = {
       "inputs": inputs[:size],
@@ -88,7 +85,7 @@ def expected_batch(form, kind, i) -> dict:
   else:  # row p says token p + 1
     delimiter = Cell(task.delimiter, target + 1, 0, 0, True)
     whole = [*source, delimiter, *output]
-    first, total = len(prompt + given), source_size + size
+    first, total = len(prompt + prefix), source_size + size
     whole_padded = whole + [pad] * (total + 1 - len(whole))
     expected = {
       "inputs": whole_padded[:-1],
@@ -165,73 +162,4 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
     assert not batch.weight[batch.rows.segment == PAD].any()
 
 
-def test_hints_are_given_some_outputs_and_main_tasks_none():
-  examples = {form: plain.draw_examples(form).example for form in FORMS}
-  most = {form: np.max(x.prefix_length) for form, x in examples.items()}
-  assert not any(most[form] for form in MAIN)
-  assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
-
-
-@every_kind
-@pytest.mark.parametrize("form", ("successor", "sort"))
-def test_a_prompt_in_more_room_is_the_same(form, kind):
-  task = MAIN[form]
-  make_batch = lambda bound: make_test_batch(
-    task,
-    kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    jnp.arange(2),
-    3,
-    5,
-    bound,
-    (),
-  )
-  small, large = (jax.tree.map(np.asarray, make_batch(n)) for n in (6, 11))
-  for name in ("inputs", "target", "weight", "source"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size = a.shape[1]
-      assert size < b.shape[1] and np.array_equal(a, b[:, :size])
-      assert (b[:, size:] == (0 if name == "weight" else task.pad)).all()
-  for name in ("rows", "keys", "source_keys"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size, held = a.segment.shape[1], a.segment != PAD
-      assert np.array_equal(a.segment, b.segment[:, :size])
-      assert (b.segment[:, size:] == PAD).all()
-      assert np.array_equal(a.left[held], b.left[:, :size][held])
-      assert np.array_equal(a.right[held], b.right[:, :size][held])
-      assert np.array_equal(a.num_tokens(), b.num_tokens())
-  for batch in (small, large):
-    assert batch.prompt_length.tolist() == small.prompt_length.tolist()
-    assert batch.first_scored.tolist() == small.first_scored.tolist()
-    assert batch.places.size.tolist() == small.places.size.tolist()
-
-
 # What lines need of the coordinates.
-
-ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
-
-
-@pytest.mark.parametrize("form", ARITHMETIC)
-def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
-  """And the row that says `&` the token on the operand's left."""
-  task = MAIN[form]
-  batch = plain.draw_examples(form).batch["encoder_decoder"]
-  keys, width = batch.source_keys, plain.WIDTH
-  text = task.vocabulary.decode(batch.source[-1]).rstrip("@")
-  operands, marks = plain.operand_texts(text), "$" + task.operator
-  if task.interleaved:  # the second operand is the right one of each pair
-    operands, marks = operands[1:], marks[1:]
-  for segment, stride in enumerate(task.strides):
-    digits = operands[segment][::-1]
-    digits *= width if len(digits) < width else 1
-    symbols = ""
-    for row in range(width + 1):
-      offset = keys.right[0, :, 0]
-      (key,) = np.flatnonzero(
-        (keys.segment[0] == segment) & (offset == stride * row)
-      )
-      symbols += text[key]
-    assert symbols == digits + (marks[segment] if stride else digits[0])

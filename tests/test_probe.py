@@ -12,7 +12,6 @@ from command import TINY, changed, inside, refused
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import probe, runs, training_probes
 from lengthgen_jax.probes import interventions
-from lengthgen_jax.probes.pages import Page, pack_rows
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
@@ -59,7 +58,7 @@ def test_every_probe_that_applies_has_rows_of_every_seed(probed):
   assert "rows: " in done.stdout and "lines that are enough" in done.stdout
 
 
-def test_rows_of_another_call_take_the_place_of_the_same(probed):
+def test_probing_again_replaces_the_same_rows(probed):
   workdir, _ = probed
   before = records.read_results(workdir / "probes.jsonl")
   done = inside(
@@ -85,7 +84,7 @@ def test_figures_are_drawn_of_what_applies(probed):
   }
 
 
-def test_activations_are_had_by_asking_for_them(probed, trained_models):
+def test_activations_that_are_named_are_saved(probed, trained_models):
   workdir, _ = probed
   arrays = np.load(workdir / "activations.npz")
   assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
@@ -200,14 +199,3 @@ def test_watching_what_nothing_is_for_is_refused(tmp_path):
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr
-
-
-def test_shelves_hold_every_page_once_and_are_not_too_wide():
-  sizes = ((9, 2), (3, 3), (5, 4), (6, 1), (2, 4))
-  pages = [
-    Page(str(i), size, lambda canvas: None) for i, size in enumerate(sizes)
-  ]
-  rows = pack_rows(pages, 10)
-  assert sorted(page.name for row in rows for page in row) == list("01234")
-  assert all(sum(page.size[0] for page in row) <= 10 for row in rows)
-  assert rows[0][0].name == "0" and len(rows) == 3

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
+from command import refuses
 from plain_lines import INF, one_seed, packed, places, tokens
 
-from lengthgen_jax.attention.biases import BIASES, scaffold
+from lengthgen_jax.attention.biases import scaffold
 from lengthgen_jax.attention.biases.scaffold import BiasConfig, SiteMatrix
 from lengthgen_jax.attention.lines import (
   LEFT,
@@ -19,7 +20,6 @@ from lengthgen_jax.attention.lines import (
   shared_lines,
 )
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
 
@@ -118,32 +118,8 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
 )
 def test_a_task_without_places_has_no_window(name):
   for kind in ("encoder_decoder", "decoder_only"):
-    with pytest.raises(UsageError, match="no fixed place") as error:
+    with refuses("no fixed place"):
       windows(name, kind, {}, 1)
-    assert "\n" not in str(error.value)
-
-
-PICTURES = [
-  ("successor", {}, 1, ["xxx..", "xx...", "x...x", "...xx", "..xxx"]),  # $0123
-  (  # $+142536
-    "addition",
-    ALIGNED,
-    1,
-    ["xxxxx...", "xxx....x", "x....xxx", "...xxxxx"],
-  ),
-  ("multiply", {}, 1, ["xx....", "x.....", "...x..", "..xx.."]),  # $123*4
-  ("multiply", {}, 0, ["xxx.x.", "xx.xx.", "x.xxx.", ".xxxx."]),
-]
-
-
-@pytest.mark.parametrize("name, fields, width, picture", PICTURES)
-def test_windows_look_like_this(name, fields, width, picture):
-  task, lines = windows(name, "encoder_decoder", fields, width)
-  digits = len(picture) - 1
-  rows = places(tokens((task.target_segment, digits + 1)))
-  keys = places(tokens(*sizes(task, digits)))
-  bias = total(BiasConfig(), lines, "cross", rows, keys)
-  assert drawing(bias[0, 0, 0]) == picture
 
 
 def test_the_window_of_the_encoder_runs_over_the_whole_source():
@@ -184,16 +160,6 @@ def self_bias(lines: dict, decoding=False, **fields):
   bias = total(BiasConfig(**fields), lines, "self", OUTPUTS, OUTPUTS, decoding)
   assert np.array_equal(bias[0, 0, 0], bias[0, 0, -1])
   return bias[0, 0, 0]
-
-
-def test_without_a_scaffold_self_attention_alone_is_causal():
-  assert np.array_equal(self_bias({}) == 0, TRIANGLE)
-  assert np.array_equal(self_bias({}, allow_leak=True) == 0, TRIANGLE)
-  padded = places(tokens((0, 6)), tokens((0, 4)))
-  for site in ("cross", "encoder"):
-    bias = total(BiasConfig(), {}, site, OUTPUTS, padded)[0, :, 0]
-    assert np.all(bias[0] == 0) and np.all(bias[1, :, :4] == 0)
-    assert np.all(bias[1, :, 4:] == -INF)
 
 
 def test_no_line_and_no_transparent_head_opens_the_future():
@@ -245,18 +211,6 @@ def test_matrices_are_cut_to_size_and_causal():
   part = OUTPUTS.slice(2, 3)
   rows_bias = total(BiasConfig(), matrix, "self", part, OUTPUTS)[0, 0]
   np.testing.assert_array_equal(rows_bias, bias[:, 2:5])
-
-
-@pytest.mark.parametrize("name", [name for name in BIASES if name != "file"])
-def test_no_bias_of_the_registry_leaks(name):
-  for kind, sites in (
-    ("encoder_decoder", {"self", "cross"}),
-    ("decoder_only", {"self"}),
-  ):
-    config = untrained.config("addition", kind, {"bias.kind": name})
-    lines = make_scaffold(config, untrained.experiment("addition", kind))
-    assert set(lines) <= sites and bool(lines) == (name != "none")
-    assert all(site_lines.first_leak() is None for site_lines in lines.values())
 
 
 # Training along lines.

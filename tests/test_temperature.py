@@ -1,7 +1,6 @@
 """Tempered softmax: what n is, what it multiplies, and its jitter."""
 
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +38,7 @@ def test_temperatures_have_the_parameters_they_learn(kind, family):
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     shapes.setdefault(path[-1].key, set()).add(leaf.shape)
   shape = (2,) if form.per_head else ()
-  learned = bool(form.size) and form.learned
+  learned = bool(form.counts) and form.learned
   assert shapes.get("temperature") == ({shape} if learned else None)
   assert shapes.get("temperature_offset") == ({shape} if form.offset else None)
 
@@ -54,7 +53,7 @@ TAUS = {  # at n = 7, a = 0.5, b = 1.25
 
 
 @pytest.mark.parametrize("kind", TEMPERATURES)
-def test_temperatures_are_what_they_say(kind):
+def test_tau_is_its_formula(kind):
   n = np.array([[7.0]]) if kind != "none" else None
   tau = temperature.tau(TemperatureConfig(kind), n, 0.5, 1.25)
   if kind == "none":
@@ -69,8 +68,8 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
   kind = KINDS_OF_N[size]
   sizes = {
     (family, longest): tempered(kind, family)
-    .sites({}, sorts(family, longest))
-    .sizes
+    .site_inputs({}, sorts(family, longest))
+    .counts
     for family in KINDS
     for longest in (6, 9)
   }
@@ -89,10 +88,10 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
 @pytest.mark.parametrize("family", KINDS)
 def test_a_decoded_row_has_the_n_of_its_place(family):
   experiment, batch = tempered("log_visible", family), sorts(family)
-  sizes = experiment.sites({}, batch).sizes
+  sizes = experiment.site_inputs({}, batch).counts
   for row in (0, 3):
     part = decode.select_rows(batch, row, 1)
-    n = experiment.sites({}, part, decoding=True).sizes
+    n = experiment.site_inputs({}, part, decoding=True).counts
     assert np.array_equal(n["self"], sizes["self"][:, row : row + 1])
 
 
@@ -126,7 +125,7 @@ def test_temperature_sharpens_the_scores_and_not_the_bias(kind):
   b = jnp.array([0.1, 0.4])
   scores = np.asarray(self_attention(plain, params, batch)["scores"])
   acts = self_attention(hot, with_temperature(params, a, b), batch)
-  n = np.arange(1, 13)[None] if form.size == "visible" else [[4], [2]]
+  n = np.arange(1, 13)[None] if form.counts == "visible" else [[4], [2]]
   tau = form.value(np.array(n)[..., None], a, b)
   scores = np.moveaxis(tau, -1, 1)[..., None] * scores
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-5, atol=1e-6)
@@ -162,25 +161,6 @@ def test_n_is_stretched_and_in_training_jittered():
   factor = (np.exp(low * np.log(5)) - 1) / 4  # back from log(n+1)
   assert 0.99 < factor.min() < 1.3 and 75 < factor.max() < 101
   assert 0.35 < np.mean(factor < 10) < 0.65
-
-
-def test_jitter_reaches_every_site_and_is_another_for_every_key():
-  config = TemperatureConfig("log_items", stretch=10.0)
-  rows = types.SimpleNamespace(index=jnp.arange(6))
-  batch = types.SimpleNamespace(
-    rows=rows, prompt_length=jnp.full(8, 4), source=True
-  )
-  ratios = []
-  for seed in range(2):
-    noise = Noise(jax.random.key(seed), jnp.arange(8))
-    sizes = temperature.site_sizes(config, batch, noise)
-    ratio = sizes["self"] / jnp.arange(1.0, 7.0)
-    assert ratio.shape == (8, 6) and 1 <= ratio.min() < 10 < ratio.max() <= 100
-    np.testing.assert_allclose(ratio.min(axis=1), ratio.max(axis=1), rtol=1e-6)
-    for site in ("cross", "encoder"):
-      np.testing.assert_allclose(sizes[site], 4 * ratio[:, :1], rtol=1e-6)
-    ratios.append(ratio[:, 0])
-  assert np.abs(ratios[0] - ratios[1]).min() > 1e-3
 
 
 NOISES = {

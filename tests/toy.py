@@ -42,7 +42,7 @@ spoiled.defvjp(
 
 @dataclasses.dataclass(frozen=True)
 class Toy:
-  """A Trainable: the part of Experiment that training asks for.
+  """The part of an Experiment that training uses.
 
   Attributes:
     heads: the main task's first.

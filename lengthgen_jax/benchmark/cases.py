@@ -178,7 +178,7 @@ def training_steps(
     workload: what is trained.
     rounds: the number of rounds; a round has a step for each of
       `experiment.step_specs`.
-    sparse_plan: as in Experiment.sites; None is dense attention.
+    sparse_plan: as in Experiment.site_inputs; None is dense attention.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
@@ -253,7 +253,7 @@ def evaluation(
   Args:
     benchmark, variant, length: as in Case.
     model: what is evaluated.
-    sparse_plan: as in Experiment.sites; None is dense attention.
+    sparse_plan: as in Experiment.site_inputs; None is dense attention.
   """
   experiment = model.experiment
   if sparse_plan is None:

@@ -1,4 +1,5 @@
-"""Builds an experiment and its scaffold from a config, which is validated."""
+"""Validates a config, and builds the experiment and the scaffold that it
+describes."""
 
 import itertools
 
@@ -21,16 +22,16 @@ from lengthgen_jax.tasks.task import Task
 
 
 def build(config: ConfigDict) -> Experiment:
-  """Validates a config and assembles the experiment.
+  """Returns the experiment that a config describes.
 
   Raises:
-    UsageError: one line that names the field and the valid choices.
+    UsageError: one line that names a field and its valid choices.
   """
   check_fields(config)
   _check_seeds(config)
   _check_initial(config)
   _check_eval(config)
-  _check_heads(config)
+  _check_head_dim(config)
   tasks = _tasks(config)
   main, kind = tasks[0], config.model.kind
   _check_positions(config, main)
@@ -69,19 +70,15 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
-  """Returns the scaffold of a config, with a leading axis of seeds or 1."""
-  model, task = experiment.model.config, experiment.task
+  """Returns the scaffold that config.bias describes, [seeds or 1, ...]."""
+  model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
-    sites=experiment.site_segments,
-    layers=model.num_decoder_layers,
-    encoder_layers=model.num_encoder_layers,
-    heads=model.num_heads,
-    strides=task.strides,
-    anchor=task.anchor,
-    target_segment=task.target_segment,
-    axes=task.axes,
-    seeds=tuple(config.seeds),
-    segment_axes=task.segment_axes,
+    experiment.task,
+    experiment.site_segments,
+    model.num_decoder_layers,
+    model.num_encoder_layers,
+    model.num_heads,
+    tuple(config.seeds),
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 
@@ -341,7 +338,7 @@ def _check_eval(config: ConfigDict) -> None:
   check(test_sets, f"task={config.task!r} has no test set: its class needs one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, test_sets)
-  checkpoint = str(config.eval.checkpoint)
+  checkpoint = config.eval.checkpoint
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),
     f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
@@ -371,8 +368,8 @@ def _check_positions(config: ConfigDict, task: Task) -> None:
   )
 
 
-def _check_heads(config: ConfigDict) -> None:
-  """Raises UsageError if the number of heads does not fit emb_dim."""
+def _check_head_dim(config: ConfigDict) -> None:
+  """Raises UsageError if attention heads cannot share model.emb_dim evenly."""
   model, positions = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,

@@ -1,7 +1,7 @@
-"""The layers of both models, and the hyper-parameters of a model."""
+"""The layers of a transformer, and its hyper-parameters."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import jax
@@ -15,6 +15,7 @@ from lengthgen_jax.attention.temperature import (
   TemperatureConfig,
   tau,
 )
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.rng import Noise
 
 NORMS = ("pre", "post", "block_end", "none")
@@ -94,7 +95,7 @@ class Attention(nn.Module):
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.size:
+    if kind.counts:
       start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
@@ -123,22 +124,22 @@ class Attention(nn.Module):
     rotate: Callable,
     key_value: tuple[jax.Array, jax.Array],
     bias: DenseBias | SparseBias,
-    size_BxT: jax.Array | None,
+    n_BxT: Array | None,
   ) -> tuple[jax.Array, dict]:
     """Attends from inputs to `key_value`.
 
     Args:
-      inputs_BxTxD: inputs of the rows.
+      inputs_BxTxD: the inputs of the rows.
       rotate: the position encoding's rotation of queries.
-      key_value: from `key_value`.
+      key_value: the result of the method `key_value`.
       bias: the bias of this layer.
-      size_BxT: the length n that the softmax temperature depends on, or None.
+      n_BxT: the count n that the softmax temperature depends on, or None.
     """
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
     temperature = tau(
-      self.config.temperature, size_BxT, self.tau_scale, self.tau_offset
+      self.config.temperature, n_BxT, self.tau_scale, self.tau_offset
     )
     context, acts = attend(
       query, *key_value, bias, temperature, self.config.precision
@@ -248,7 +249,7 @@ class Block(nn.Module):
     rotate: Callable,
     key_values: dict,
     biases: dict,
-    sizes: dict,
+    counts: Mapping[str, Array | None],
     noise: Noise | None,
   ) -> tuple[jax.Array, dict]:
     """Applies the block.
@@ -258,7 +259,7 @@ class Block(nn.Module):
       rotate: the position encoding's rotation of queries.
       key_values: by site, "self" and, if there is a memory, "cross".
       biases: by site, of this layer.
-      sizes: by site, the length n that the softmax temperature depends on,
+      counts: by site, the count n that the softmax temperature depends on,
         or None.
       noise: of dropout, None outside of training.
 
@@ -275,7 +276,7 @@ class Block(nn.Module):
         rotate,
         key_values[site],
         biases[site],
-        sizes[site],
+        counts[site],
       )
       x = self.add_to_residual(sublayer, x, out, noise)
     x = acts["before_mlp"] = self.residual("before_mlp", x)

@@ -1,6 +1,7 @@
 """The transformers of both papers: decoder-only (task hinting), and with an
 encoder (ABS and ABC)."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -17,18 +18,18 @@ from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
 
 
-class Sites(NamedTuple):
+class SiteInputs(NamedTuple):
   """The inputs of the attention sites "self", "cross" and "encoder".
 
   Attributes:
     biases: By site, the biases of all layers. They mask the future and padding;
       the model adds the bias of its position encoding to them.
-    sizes: By site, the length n that the softmax temperature depends on
-      (`attention.temperature`); None without a temperature.
+    counts: By site, the count n that the softmax temperature depends on
+      (`temperature.site_counts`); None without a temperature.
   """
 
   biases: dict[str, DenseBias | SparseBias]
-  sizes: dict[str, jax.Array | None]
+  counts: Mapping[str, Array | None]
 
 
 class Memory(NamedTuple):
@@ -140,11 +141,10 @@ class Transformer(nn.Module):
     return [block.cross_key_value(x, unrotated) for block in self.decoder]
 
   def bias(
-    self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
+    self, inputs: SiteInputs, site: str, rows: Coordinates, keys: Coordinates
   ) -> DenseBias | SparseBias:
-    """Returns a site's bias plus that of the position encoding."""
-    bias = sites.biases[site]
-    encoding = self.positions[site]
+    """Returns a site's bias plus that of its position encoding."""
+    bias, encoding = inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
     position_bias = encoding.bias(rows, keys, site == "self")
@@ -152,7 +152,7 @@ class Transformer(nn.Module):
     return DenseBias(bias.values + position_bias[None])
 
   def encode(
-    self, batch: Batch, sites: Sites, noise: Noise | None = None
+    self, batch: Batch, site_inputs: SiteInputs, noise: Noise | None = None
   ) -> tuple[Memory, dict]:
     """Encodes a batch's source; returns (Memory, activations).
 
@@ -168,12 +168,14 @@ class Transformer(nn.Module):
     rotate = partial(self.positions["cross"].rotate, at=places)
     acts = {"embeddings": x, "blocks": []}
     if self.encoder:
-      bias = self.bias(sites, "encoder", keys, keys)
-      size = {"self": sites.sizes["encoder"]}
+      bias = self.bias(site_inputs, "encoder", keys, keys)
+      counts = {"self": site_inputs.counts["encoder"]}
       for n, block in enumerate(self.encoder):
         key_values = {"self": block.self_key_value(x, rotate)}
         layer_biases = {"self": bias.layer(n)}
-        x, block_acts = block(x, rotate, key_values, layer_biases, size, noise)
+        x, block_acts = block(
+          x, rotate, key_values, layer_biases, counts, noise
+        )
         acts["blocks"].append(block_acts)
       if self.config.norm == "pre":
         x = self.encoder_norm(x)
@@ -184,7 +186,7 @@ class Transformer(nn.Module):
     self,
     batch: Batch,
     memory: Memory,
-    sites: Sites,
+    site_inputs: SiteInputs,
     head: str,
     noise: Noise | None = None,
     *,
@@ -196,7 +198,7 @@ class Transformer(nn.Module):
       batch: The inputs, coordinates and places of T rows, which may be a slice
         of a whole Batch, and the coordinates of all keys.
       memory: The result of `encode`.
-      sites: The biases and sizes of the T rows.
+      site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
       noise: The random bits of dropout in training; else None.
       cache: For each layer, keys and values [B, H, L, K] of self-attention, in
@@ -208,22 +210,23 @@ class Transformer(nn.Module):
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, at=batch.places)
-    biases = {"self": self.bias(sites, "self", batch.rows, batch.keys)}
+    rows = batch.rows
+    biases = {"self": self.bias(site_inputs, "self", rows, batch.keys)}
     if memory.keys is not None:
-      biases["cross"] = self.bias(sites, "cross", batch.rows, memory.keys)
+      biases["cross"] = self.bias(site_inputs, "cross", rows, memory.keys)
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
     for n, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
         self_key_value = layers.update_cache(
-          cache[n], self_key_value, batch.rows.index[0]
+          cache[n], self_key_value, rows.index[0]
         )
         new_cache.append(self_key_value)
       key_values = {"self": self_key_value, "cross": memory.key_values[n]}
       layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
       x, block_acts = block(
-        x, rotate, key_values, layer_biases, sites.sizes, noise
+        x, rotate, key_values, layer_biases, site_inputs.counts, noise
       )
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
@@ -236,14 +239,18 @@ class Transformer(nn.Module):
     return logits, new_cache if cache is not None else None, acts
 
   def __call__(
-    self, batch: Batch, sites: Sites, head: str, noise: Noise | None = None
+    self,
+    batch: Batch,
+    site_inputs: SiteInputs,
+    head: str,
+    noise: Noise | None = None,
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] of one head, and activations.
 
     The activations are by "decoder" and, in an encoder-decoder, "encoder".
     """
-    memory, encoder_acts = self.encode(batch, sites, noise)
-    logits, _, acts = self.decode(batch, memory, sites, head, noise)
+    memory, encoder_acts = self.encode(batch, site_inputs, noise)
+    logits, _, acts = self.decode(batch, memory, site_inputs, head, noise)
     return logits, {"encoder": encoder_acts, "decoder": acts}
 
 

@@ -210,8 +210,8 @@ def select_lines(
     task.target_segment,
     section.self_directions if causal else section.directions,
     absolute=section.lines == "absolute",
-    ends=prompt_segments if causal else prompt_segments | {WHOLE},
-    end_steps=section.directions,
+    right_anchored=prompt_segments if causal else prompt_segments | {WHOLE},
+    right_anchored_steps=section.directions,
   )
   if threshold is None:
     threshold = section.kappa_self if causal else section.kappa

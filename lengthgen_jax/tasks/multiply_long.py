@@ -237,15 +237,16 @@ class RunningSum:
   writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below
   10·a, or 0; and every such sum occurs, if the operand b is long enough.
 
-  A state is `initial_state`, or the carry and how s compares with 10·a so far:
-  `less`, `nothing` (both are 0), or `neither`.
+  A state is `initial_state`, or 3·carry + order, where order says of the digits
+  so far whether s is `less` than 10·a, or both are `zero`, or `neither`.
 
   Attributes:
     first: whether there is no row before.
+    end: id of the end token.
   """
 
   operands, base, shared_operands = 3, 10, (1,)
-  neither, less, nothing = range(3)
+  neither, less, zero = range(3)
   initial_state = 30
   states = range(31)
 
@@ -258,12 +259,14 @@ class RunningSum:
     """Returns (next state, output digit) of arrays of states and symbols."""
     a, b, s = symbols
     carry, order = np.divmod(state, 3)
-    decides = (a != s) | (order == self.nothing) & (a > 0)
+    decides = (a != s) | (order == self.zero) & (a > 0)
     order = np.where(decides, np.where(s < a, self.less, self.neither), order)
     total = s + a * b + carry
-    at_begin, empty_state = state == self.initial_state, np.where(s > 0, 0, 2)
-    next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
-    return next_state, np.where(at_begin, 0, total % 10)
+    # At place 0 there is no digit of a, so that 10·a has a zero there.
+    is_initial = state == self.initial_state
+    second_state = np.where(s > 0, self.neither, self.zero)
+    next_state = np.where(is_initial, second_state, 3 * (total // 10) + order)
+    return next_state, np.where(is_initial, 0, total % 10)
 
   def possible(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether these digits of (a, s) can follow a state."""
@@ -271,5 +274,5 @@ class RunningSum:
     return not (a and state == self.initial_state or s and self.first)
 
   def ends(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether zeros can follow for ever."""
+    """Returns whether the numbers can end here: zeros follow for ever."""
     return not any(digits) and state % 3 != self.neither
