@@ -134,7 +134,7 @@ def test_attention_along_lines_takes_less_memory(model):
   bias = dataclasses.replace(model.experiment.bias, closed=-9.0)
   all_dense = dataclasses.replace(model.experiment, bias=bias)
   sizes = [
-    changed.pass_size(SPEC)
+    changed.batch_size(SPEC)
     for changed in (
       model,
       dataclasses.replace(model, scaffold=one_dense_head),

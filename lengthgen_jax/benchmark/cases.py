@@ -233,7 +233,7 @@ def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   if not examples:
     test = EvalSpec(name, name, (), length, MOST_EXAMPLES)
     try:
-      examples = min(model.pass_size(test), MOST_EXAMPLES)
+      examples = min(model.batch_size(test), MOST_EXAMPLES)
     except UsageError:  # one does not fit; compile_case says by how much
       examples = 1
   index = np.arange(examples)

@@ -1,7 +1,7 @@
-"""Measures of a model on a test set.
+"""Measures of a model on a test set, as result rows.
 
-They are returned as result rows without `records.Conditions`, which the caller
-adds: the task, the method, the length and so on.
+The caller adds the conditions of the rows (`records.Conditions`): the task, the
+method, the length and so on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,15 +13,8 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model
 
 
 def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
-  """Measures exact match, and token accuracy under teacher forcing.
-
-  Args:
-    model: Only its `batches` and `matches` are used.
-    spec: The test set, its length and number of samples.
-
-  Returns:
-    Rows of exact match, of token accuracy, and of accuracy by position.
-  """
+  """Returns rows of exact match, of token accuracy under teacher forcing, and
+  of accuracy by position."""
   token, exact = [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
@@ -38,16 +31,12 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
 
 
 def free_running(model: Model, spec: EvalSpec) -> list[dict]:
-  """Measures edit distance and end-blind exact match of greedy decoding.
+  """Returns rows of edit distance and, if the task has an end token, end-blind
+  exact match of greedy decoding.
 
-  Nothing is teacher-forced: each token follows the model's own outputs.
   Edit distance is per token of the target. End-blind exact match is the metric
   of the released ABC program: outputs are decoded to the length of the target,
   and end tokens and leading zeros are removed before the two are compared.
-
-  Returns:
-    A row of edit distance and, if the task has an end token, one of end-blind
-    exact match.
   """
   end, pairs = model.experiment.task.end, []  # pairs of (output, target)
   for batch, count in model.batches(spec):
@@ -70,7 +59,7 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   return rows
 
 
-# Each measure by its name; which ones run depends on the config section `eval`.
+# The measures of a test set by name; config.eval says which of them run.
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
@@ -83,10 +72,10 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   monotone, the shortest length that failed counts.
 
   Args:
-    model: The model.
-    spec: The test set; its length is the greatest one to try, and its samples
+    model: the model.
+    spec: the test set; its length is the greatest one to try, and its samples
       are those of each length.
-    rows: Earlier rows of the model: exact match on at least as many samples is
+    rows: earlier rows of the model: exact match on at least as many samples is
       taken from them instead of being measured again.
 
   Returns:
@@ -102,7 +91,8 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
-    """Returns whether the model is right at a length, and caches its counts."""
+    """Returns whether the model is right at a length, and keeps its counts in
+    `tried`."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE_EM

@@ -38,10 +38,10 @@ class EvalSpec(NamedTuple):
     test_set: the key of its function in the task's test_sets.
     arguments: further arguments of that function.
     length: the length of the inputs, in the unit of the task.
-    samples: the number of samples.
+    samples: the number of samples asked for, which batches are sized by.
     seed: the seed of the samples.
     memory_mb: the MiB that attention may take, 0 for the default.
-    count: the number of samples that are tested; None for all.
+    count: how many samples are tested, because no more differ; None for all.
   """
 
   name: str
@@ -59,13 +59,15 @@ class Model:
   """The trained model of one seed: its parameters, scaffold and experiment.
 
   Attributes:
-    experiment: the experiment in which they were trained.
+    experiment: the experiment in which the parameters were trained.
     scaffold: lines or matrices of this seed, by site.
     params: parameters of the flax module.
     seed: the seed of the run.
-    step: step of the checkpoint; for "best", where this seed was best.
-    stopped_at: step at which the seed was frozen, -1 if it was not.
-    diverged: whether its parameters became non-finite.
+    step: step of the checkpoint; for "best", the step at which this seed was
+      best.
+    stopped_at: step at which training of this seed stopped early, -1 if it did
+      not.
+    diverged: whether the parameters became non-finite.
     em: best validation exact match.
     mesh: the devices that batches are split over.
   """
@@ -113,7 +115,7 @@ class Model:
     included in that number.
     """
     count = spec.samples if spec.count is None else spec.count
-    num_batches = math.ceil(spec.samples / self.pass_size(spec))
+    num_batches = math.ceil(spec.samples / self.batch_size(spec))
     size = math.ceil(spec.samples / num_batches)
     for start in range(0, count, size):
       index = np.minimum(np.arange(start, start + size), count - 1)
@@ -127,10 +129,9 @@ class Model:
       )
       yield batch, min(size, count - start)
 
-  def pass_size(self, spec: EvalSpec) -> int:
-    """Returns the number of examples in a batch of a test.
-
-    With that many, attention stays within spec.memory_mb on each device.
+  def batch_size(self, spec: EvalSpec) -> int:
+    """Returns how many examples of a test attention can hold within
+    spec.memory_mb on each device.
 
     Raises:
       UsageError: attention to one example takes more.
@@ -142,17 +143,17 @@ class Model:
     size_text = f"{spec.length} {experiment.task.unit}"
     memory.check_test(example_bytes, spec.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
-    usual_mb = 16 if jax.default_backend() == "cpu" else 1024
-    examples = ((spec.memory_mb or usual_mb) << 20) // example_bytes
+    default_mb = 16 if jax.default_backend() == "cpu" else 1024
+    examples = ((spec.memory_mb or default_mb) << 20) // example_bytes
     return max(examples, 1) * self.mesh.size
 
   def matches(self, batch: Batch) -> tuple[Array, Array]:
-    """Returns which tokens [B, T] and examples [B] of a batch are right.
+    """Returns which tokens [B, T] and examples [B] of a batch of the main task
+    are right.
 
-    The batch is one of the main task. Both are computed by a teacher-forced
-    pass, with two exceptions, in which outputs are decoded. If the scaffold
-    lets rows attend to future outputs, teacher forcing would show them the
-    answer. If outputs are very long, one pass would not fit in memory.
+    They are computed by one teacher-forced pass, but decoded where the scaffold
+    lets rows attend to future outputs (teacher forcing would show them the
+    answer) and where outputs are too long for one pass to fit in memory.
     """
     is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED and self.cache_window(
       batch
@@ -178,7 +179,7 @@ class Model:
 
   @property
   def lines(self) -> dict[str, SiteLines | SiteMatrix]:
-    """Returns the scaffold by attention site: lines, matrices, or {}."""
+    """Returns the attention bias, as lines or a matrix by site."""
     return self.scaffold
 
   def answers(
@@ -253,7 +254,7 @@ class Model:
 def _observe(
   experiment: Experiment, params: dict, scaffold: dict, batch: Batch
 ):
-  """Compiles `Model.observe`."""
+  """Computes `Model.observe`."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
@@ -266,7 +267,7 @@ def _matches(
   scaffold: dict,
   batch: Batch,
 ):
-  """Compiles the teacher-forced pass of `Model.matches`."""
+  """Computes the teacher-forced pass of `Model.matches`."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
   return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 
@@ -282,7 +283,7 @@ def _greedy(
   batch: Batch,
   count: jax.Array,
 ):
-  """Compiles greedy decoding, see `Model.greedy`."""
+  """Computes `Model.greedy`, with the cache that it chose."""
   args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
   outputs = (
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)

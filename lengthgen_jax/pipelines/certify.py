@@ -60,7 +60,7 @@ def certify(
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models(), stage.config.certify
-  check_local(models)
+  check_certifiable(models)
   path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
@@ -102,14 +102,14 @@ def certify(
   return certificates
 
 
-def check_local(models: list[Model]) -> None:
+def check_certifiable(models: list[Model]) -> None:
   """Checks that the rows of every model see lines and nothing else.
 
   Raises:
     UsageError: The rows of a model see more than lines.
   """
   for model in models:
-    conditions.check_local(model.experiment, model.scaffold)
+    conditions.check_certifiable(model.experiment, model.scaffold)
 
 
 def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
@@ -133,7 +133,7 @@ def certify_model(
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
     "receptive_fields": [],
-    "lines": certificate.lines_in_words(model.experiment, model.scaffold),
+    "lines": certificate.describe_lines(model.experiment, model.scaffold),
     "checksum": certificate.checksum(model),
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -144,7 +144,7 @@ def certify_model(
   except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
   largest = max(groups, key=lambda group: group.contexts.count)
-  dependencies = certificate.dependencies_in_words(largest)
+  dependencies = certificate.describe_dependencies(largest)
   cost = f"{survey.cases:,} cases in {len(groups)} receptive fields"
   fields["cases"] = survey.cases
   if survey.cases > section.max_cases:
@@ -198,7 +198,7 @@ def _results(
     "practice": certificate.practice_inputs(survey, tallies, model.seed),
     "widths": [min(widths), max(widths)],
     "receptive_fields": [
-      {"rows": certificate.rows_in_words(group), "cases": tally.cases}
+      {"rows": certificate.describe_rows(group), "cases": tally.cases}
       | {"wrong": tally.wrong, "margin": tally.margin}
       | {"histogram": tally.histogram}
       for group, tally in zip(survey.groups, tallies, strict=False)
@@ -227,7 +227,7 @@ def count_all(
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
   """
   path = folder / PARTIAL
-  key = [certificate.checksum(model), survey.cases, layerwise.size]
+  key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
   partial = json.loads(path.read_text()) if path.exists() else {}
   if partial.get("key") != key:  # of another model
     partial = {}

@@ -182,7 +182,7 @@ def check_memory(
     *eval_specs(config, model, longest),
     *_specs(config, model, section.test_sets, frontier_lengths),
   ):
-    model.pass_size(spec)
+    model.batch_size(spec)
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:

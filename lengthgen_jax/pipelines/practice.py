@@ -59,7 +59,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
     return workdir.trained_stages(config, folder, rounds)[-1]
 
   try:
-    certify.check_local(stage_after().models())
+    certify.check_certifiable(stage_after().models())
   except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return

@@ -29,7 +29,7 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
-from lengthgen_jax.probes.input_figures import FigureInput
+from lengthgen_jax.probes.pages import FigureData, FigureInput
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
 from lengthgen_jax.probes.row_tables import summary
 from lengthgen_jax.results import records
@@ -76,7 +76,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
-  data = figures.FigureData(
+  data = FigureData(
     title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
     f" {model.seed}, step {model.step}",
     inputs=inputs,

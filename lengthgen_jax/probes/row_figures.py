@@ -11,6 +11,7 @@ import numpy as np
 from lengthgen_jax.drawing import Canvas, plt, save
 from lengthgen_jax.probes import row_tables
 from lengthgen_jax.probes.pages import (
+  FigureData,
   Margins,
   Page,
   add_color_bar,
@@ -36,17 +37,14 @@ MAX_PATCHED = 40
 # Curves.
 
 
-def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
+def by_length(data: FigureData) -> Iterator[Page]:
   """Yields a page of probes against length, with a panel for each metric.
 
   A probe of single heads has a thin curve for each head of one seed; any other
   probe has the median over all seeds and their range. No page is yielded if no
   probe was measured against length.
-
-  Args:
-    rows: Probe rows of all seeds.
-    seed: The seed whose heads are drawn.
   """
+  rows, seed = data.rows, data.seed
   metrics = {row["metric"] for row in rows}
   metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
   styles = _styles([row for row in rows if row["metric"] in metrics])
@@ -76,19 +74,13 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
     yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)
 
 
-def by_step(
-  logs: dict[str, tuple[list[dict], list[dict]]],
-) -> Iterator[Page]:
+def by_step(data: FigureData) -> Iterator[Page]:
   """Yields a page of loss and exact match against step for every training.
 
   Below them, each probe that ran during training has a panel with a thin curve
   for each seed and head.
-
-  Args:
-    logs: For each training, by name, the rows of its metrics.jsonl and its
-      probe rows.
   """
-  for name, (metrics, rows) in logs.items():
+  for name, (metrics, rows) in data.logs.items():
     yield _training_page(name, metrics, rows)
 
 
@@ -230,52 +222,39 @@ def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
 # Ablations: exact match without a head or a line.
 
 
-def without_head(rows: list[dict], seed: int) -> Iterator[Page]:
+def without_head(data: FigureData) -> Iterator[Page]:
   """Yields a table of exact match without each head: a row for each location,
-  a column for each head.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-  """
-  yield from _ablation_page(rows, seed, "without_head", location_name, 1.2)
+  a column for each head."""
+  yield from _ablation_page(data, "without_head", location_name, 1.2)
 
 
-def without_line(rows: list[dict], seed: int) -> Iterator[Page]:
+def without_line(data: FigureData) -> Iterator[Page]:
   """Yields a table of exact match without each line of the bias.
 
   A line is closed in one head, in all heads of its layer, or in the whole
   model. A small set of lines that suffices for exact match is framed.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
   """
 
   def label(row: dict) -> str:
     layers = "all layers " if row["layer"] is None else ""
     return f"{layers}{location_name(row)}: {row['line']}"
 
-  yield from _ablation_page(rows, seed, "without_line", label, 2.8)
+  yield from _ablation_page(data, "without_line", label, 2.8)
 
 
 def _ablation_page(
-  rows: list[dict],
-  seed: int,
+  data: FigureData,
   metric: str,
   label_of: Callable[[dict], str],
   label_width: float,
 ) -> Iterator[Page]:
-  """Yields a table of exact match by ablated part (row) and head (column).
+  """Yields a table of exact match by ablated part (row) and head (column), if
+  the metric was measured.
 
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-    metric: "without_head" or "without_line"; nothing is yielded if it was not
-      measured.
-    label_of: Returns the label of the table row that a probe row belongs to.
-    label_width: The inches that are left for the labels.
+  `label_of` returns the label of the table row that a probe row belongs to;
+  labels are `label_width` inches wide.
   """
+  rows, seed = data.rows, data.seed
   intact = rows_of(rows, "intact", seed=seed)
   ablated = rows_of(rows, metric, seed=seed)
   if not (intact and ablated):
@@ -323,16 +302,9 @@ def _intact_text(intact: dict) -> str:
   )
 
 
-def patched(
-  rows: list[dict], seed: int, labels: dict[str, list[str]]
-) -> Iterator[Page]:
-  """Yields a page of how patching each residual lowers accuracy by output.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-    labels: The labels of the positions of "source", "inputs" and "outputs".
-  """
+def patched(data: FigureData) -> Iterator[Page]:
+  """Yields a page of how patching each residual lowers accuracy by output."""
+  rows, seed, labels = data.rows, data.seed, data.labels
   intact = rows_of(rows, "intact", seed=seed)
   patched_rows = rows_of(rows, "patched", seed=seed)
   if not (intact and patched_rows):
