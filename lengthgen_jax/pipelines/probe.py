@@ -288,7 +288,7 @@ def retrained(
       f"{number} of {len(entries_by_line)}: training without {line.part},"
       f" {line.line}"
     )
-    closed = interventions.close(scaffold, line.part, entries)
+    closed = interventions.close_lines(scaffold, line.part, entries)
     name = re.sub(r"\W+", "_", f"{line.part}_{line.line}")
     line_run = dataclasses.replace(
       run,

@@ -1,7 +1,4 @@
-"""All figures of probes.
-
-A figure is a function that yields its pages, and an entry of FIGURES.
-"""
+"""The figures of probes that a config can name, and how they are drawn."""
 
 import dataclasses
 import pathlib

@@ -120,7 +120,9 @@ def projections(data: FigureData) -> Iterator[Page]:
     rows, observation = figure_input.rows.tolist(), figure_input.observation
     for basis, vectors in BASES.items():
       title = f"projections on {vectors} ({basis} basis), {figure_input.text}"
-      all_bars = [Bars(row, basis, _label(observation, row)) for row in rows]
+      all_bars = [
+        Bars(row, basis, _row_label(observation, row)) for row in rows
+      ]
       for start in range(0, len(rows), ROWS_PER_PAGE):
         number = f"_{start}" if len(rows) > ROWS_PER_PAGE else ""
         name = f"{prefix}projections_{basis}{number}"
@@ -213,7 +215,7 @@ def _draw_bars(
   axis.spines[["top", "right"]].set_visible(False)
 
 
-def _label(observation: Observation, row: int) -> str:
+def _row_label(observation: Observation, row: int) -> str:
   """Returns the words for a row: its index, what it holds and must say."""
   batch, symbols = observation.batch, observation.task.symbols
   (input_token,) = symbols(np.asarray(batch.inputs[0, [row]]))
