@@ -130,10 +130,10 @@ def longest_before(
   """Returns the length before the first one at which a condition fails.
 
   Args:
-    holds: Returns whether the condition holds at a length.
-    first: The length at which the search begins.
-    maximum: The greatest length that is tried.
-    known: Lengths at which the result is known already; `holds` must return it
+    holds: returns whether the condition holds at a length.
+    first: the length at which the search begins.
+    maximum: the greatest length that is tried.
+    known: lengths at which the result is known already; `holds` must return it
       without further cost.
 
   Returns:
@@ -194,7 +194,7 @@ def position_row(token_BxT: np.ndarray) -> dict:
   """Returns the row of accuracy by output position, whose value is the lowest.
 
   Args:
-    token_BxT: Whether each output token is right.
+    token_BxT: whether each output token is right.
   """
   rates = np.asarray(token_BxT).mean(axis=0)
   row = value_row("position", rates.min(), len(token_BxT), True)

@@ -28,7 +28,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Runs the stages that are not done yet; returns the exit code.
 
   Raises:
-    UsageError: No seed interpolated, or no line passed.
+    UsageError: no seed interpolated, or no line passed.
   """
   check_config(config)
   interpolation = runs.make_run(config, folder / "interpolate", runs.print_note)
@@ -57,7 +57,7 @@ def check_config(config: ConfigDict) -> None:
   """Checks a config for every mistake that a later stage would run into.
 
   Raises:
-    UsageError: There is such a mistake.
+    UsageError: there is such a mistake.
   """
   first_experiment = build.build(config)
   check(

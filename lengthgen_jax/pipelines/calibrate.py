@@ -23,7 +23,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
 
   Raises:
-    UsageError: The workdir is not one of --mode=train that can be calibrated.
+    UsageError: the workdir is not one of --mode=train that can be calibrated.
   """
   workdir.check_trained(config, folder)
   check(
@@ -93,7 +93,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   Raises:
-    UsageError: There is none.
+    UsageError: there is none.
   """
   models = runs.load(run, "best")
   threshold = config.abc.min_exact_match

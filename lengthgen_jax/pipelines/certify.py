@@ -1,7 +1,7 @@
-"""This is --mode=certify: it proves a trained model right at every length.
+"""This is --mode=certify: it proves a trained model right at every length, or
+finds the shortest inputs on which it is wrong.
 
-Finitely many cases decide that. The program goes through all of them and says
-the verdict, with the shortest inputs on which the model is wrong.
+Finitely many cases decide that, and the program goes through all of them.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
 holds the state from which an interrupted certification resumes.
 """
@@ -47,16 +47,16 @@ def certify(
   A certificate that is there for the same parameters is kept.
 
   Args:
-    stage: What was trained; the `certify` section of its config says what a
+    stage: what was trained; the `certify` section of its config says what a
       certificate may cost.
-    folder: Where the files go.
-    num_seeds: The number of seeds that the run was asked for.
+    folder: where the files go.
+    num_seeds: the number of seeds that the run was asked for.
 
   Returns:
     The certificate of each seed, {seed: certificate}.
 
   Raises:
-    UsageError: The rows of a model see more than lines.
+    UsageError: the rows of a model see more than lines.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models(), stage.config.certify
@@ -106,7 +106,7 @@ def check_certifiable(models: list[Model]) -> None:
   """Checks that the rows of every model see lines and nothing else.
 
   Raises:
-    UsageError: The rows of a model see more than lines.
+    UsageError: the rows of a model see more than lines.
   """
   for model in models:
     conditions.check_certifiable(model.experiment, model.scaffold)
@@ -166,9 +166,10 @@ def certify_model(
 def _results(
   exhaustive: bool, model: Model, survey: Survey, folder: pathlib.Path
 ) -> dict:
-  """Goes through the cases of a survey, and returns fields of a certificate.
+  """Goes through the cases of a survey, and returns the fields of a certificate
+  that depend on them.
 
-  If it is not exhaustive, it stops after the narrowest rows that fail.
+  If it is not exhaustive, it stops at the first receptive field that fails.
   """
   experiment, params, mesh = model.experiment, model.params, model.mesh
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)

@@ -59,23 +59,19 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       models[0], config.data.train_length, folder
     )
   if config.eval.precisions:
-    extra_figures.append(precisions(config, folder, models[0].experiment))
+    experiment = models[0].experiment
+    extra_figures.append(measure_precisions(config, folder, experiment))
   figure_paths = figures.draw(rows, folder / "figures") + extra_figures
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
 
 
-def precisions(
+def measure_precisions(
   config: ConfigDict, folder: pathlib.Path, experiment: Experiment
 ) -> pathlib.Path:
-  """Finds the longest lists that constructions with numbers of few bits sort.
-
-  It writes them to W/precision.jsonl.
-
-  Returns:
-    The path of a figure of them.
-  """
+  """Writes the longest lists that constructions with numbers of few bits sort
+  to W/precision.jsonl, and returns the path of a figure of them."""
   rows = precision.longest_lists(
     experiment, config.eval.precisions, config.initial.longest
   )
@@ -89,9 +85,10 @@ def precisions(
 def certified_rows(
   folder: pathlib.Path, models: list[Model], stage: str
 ) -> list[dict]:
-  """Returns the rows of the certificates that are of the models' parameters.
+  """Returns the rows of the certificates of the models' very parameters.
 
-  A certificate that says right, but of other parameters, is reported.
+  A note is printed where the certificate that says "right" is of other
+  parameters.
   """
   path, valid_rows = folder / CERTIFICATE, []
   certificates = json.loads(path.read_text()) if path.exists() else {}
@@ -127,18 +124,15 @@ def evaluate(
   """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
   Args:
-    config: The whole config; its `eval` section says what to test.
-    models: One model of each seed.
-    folder: Where results.jsonl is.
+    config: the whole config; its `eval` section says what to test.
+    models: one model of each seed.
+    folder: where results.jsonl is.
     stage: "train", or the stage of a pipeline that trained the parameters.
-    num_seeds: The number of seeds that the run was asked for.
-    longest: Greater lengths are left out.
-    measured_rows: The rows that were measured so far, by seed and parameters;
+    num_seeds: how many seeds the config names.
+    longest: greater lengths are left out.
+    measured_rows: the rows that were measured so far, by seed and parameters;
       new ones are added. Seeds that need no practice have the same parameters
       in a later stage, and are not measured again.
-
-  Returns:
-    The rows of this evaluation.
   """
   # A file that cannot be read is refused before anything is measured.
   records.read_results(folder / "results.jsonl")
@@ -163,30 +157,24 @@ def evaluate(
 def check_memory(
   config: ConfigDict, run: loop.Run, longest: float = float("inf")
 ) -> None:
-  """Checks that a device can hold every test of a run's models.
-
-  Args:
-    config: The whole config of the run.
-    run: A training.
-    longest: Greater lengths are not tested.
+  """Checks that a device can hold every test of a run's models, up to the
+  longest length.
 
   Raises:
-    UsageError: No device can hold some test.
+    UsageError: some test takes more memory than there is.
   """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
-  frontier_lengths = (
-    [int(min(section.frontier, longest))] if section.frontier else []
-  )
-  for spec in (
-    *eval_specs(config, model, longest),
-    *_specs(config, model, section.test_sets, frontier_lengths),
-  ):
+  specs = eval_specs(config, model, longest)
+  if section.frontier:
+    lengths = [int(min(section.frontier, longest))]
+    specs += _specs(config, model, section.test_sets, lengths)
+  for spec in specs:
     model.batch_size(spec)
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
-  """Returns the rows of a test without `row_conditions`, and reports its exact
+  """Returns the rows of a test without `row_conditions`, and prints its exact
   match."""
   measure_names = (
     list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
@@ -214,17 +202,15 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
 def frontiers(
   config: ConfigDict, model: Model, rows: list[dict], longest: float
 ) -> list[dict]:
-  """Returns the rows of the frontier: the longest length that is still right.
+  """Returns a row of the frontier, the longest length that is still right, for
+  each test set that is sampled at every length.
 
   Args:
-    config: The whole config; there are no such rows unless eval.frontier is
+    config: the whole config; there are no such rows unless eval.frontier is
       set.
-    model: A trained model.
-    rows: The rows that were measured at the lengths tested.
-    longest: Greater lengths are not tried.
-
-  Returns:
-    A row for each test set that is sampled at every length.
+    model: a trained model.
+    rows: what was measured at config.eval.lengths.
+    longest: greater lengths are not tried.
   """
   section, frontier_rows = config.eval, []
   if not section.frontier:
@@ -251,16 +237,13 @@ def frontiers(
 def eval_specs(
   config: ConfigDict, model: Model, longest: float = float("inf")
 ) -> list[EvalSpec]:
-  """Returns the tests that config.eval asks for, up to the longest length."""
+  """Returns the tests that config.eval names, up to the longest length."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
-  stress_sets = [
-    name for name in task.stress_sets if name not in section.test_sets
-  ]
-  return [
-    *_specs(config, model, section.test_sets, lengths),
-    *(_specs(config, model, stress_sets, lengths) if section.stress else ()),
-  ]
+  test_sets = [*section.test_sets]
+  if section.stress:
+    test_sets += [x for x in task.stress_sets if x not in section.test_sets]
+  return list(_specs(config, model, test_sets, lengths))
 
 
 def _specs(
@@ -274,36 +257,31 @@ def _specs(
   samples_by_length = dict(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
   )
-  for test_set in test_sets:
-    for length in lengths:
-      samples = samples_by_length.get(length, 1)
-      if test_set not in section.test_sets:
-        samples = min(samples, section.stress_samples)
-      distinct = task.num_test_samples(length, samples)
-      for name, arguments in task.variants(test_set, section, length):
-        yield EvalSpec(
-          name,
-          test_set,
-          arguments,
-          length,
-          samples,
-          section.seed,
-          section.memory_mb,
-          1 if test_set in task.single_input_sets else distinct,
-        )
+  for test_set, length in itertools.product(test_sets, lengths):
+    samples = samples_by_length.get(length, 1)
+    if test_set not in section.test_sets:
+      samples = min(samples, section.stress_samples)
+    count = task.num_test_samples(length, samples)
+    if test_set in task.single_input_sets:
+      count = 1
+    for name, arguments in task.variants(test_set, section, length):
+      yield EvalSpec(
+        name,
+        test_set,
+        arguments,
+        length,
+        samples,
+        section.seed,
+        section.memory_mb,
+        count,
+      )
 
 
 def row_conditions(
   config: ConfigDict, model: Model, stage: str, num_seeds: int
 ) -> dict:
-  """Returns the fields of a row that say what was measured, and how.
-
-  Args:
-    config: The whole config of the stage.
-    model: The model that was measured.
-    stage: "train", or the stage of a pipeline that trained the parameters.
-    num_seeds: The number of seeds that the run was asked for.
-  """
+  """Returns the fields of a row that say what was measured, and how; the
+  arguments are those of `evaluate`."""
   task = model.experiment.task
   natural = not task.ragged and config.data.width == "natural"
   padded = natural and task.axes == 1

@@ -24,12 +24,12 @@ def check_config(config: ConfigDict, stage: str = "") -> None:
   """Checks that rounds of practice can follow a training.
 
   Args:
-    config: The config of the training.
-    stage: The prefix of its fields in the user's config, like "retrain."; the
+    config: the config of the training.
+    stage: the prefix of its fields in the user's config, like "retrain."; the
       error message names a field with it.
 
   Raises:
-    UsageError: The config has rounds of practice and more than one bucket.
+    UsageError: the config has rounds of practice and more than one bucket.
   """
   buckets = tuple(config.data.buckets)
   check(
@@ -48,8 +48,8 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
   why.
 
   Args:
-    config: The config of the workdir.
-    folder: The workdir; all results are files in it.
+    config: the config of the workdir.
+    folder: the workdir; all results are files in it.
   """
   if not config.practice.rounds:
     return

@@ -40,12 +40,7 @@ LONGEST = 100  # by default, greater lengths of config.eval are not probed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Probes the models of a workdir; returns the exit code.
-
-  Args:
-    config: The whole config of the workdir.
-    folder: The workdir.
-  """
+  """Probes the models of a workdir; returns the exit code."""
   stages = {
     stage.name: stage for stage in workdir.trained_stages(config, folder)
   }
@@ -103,7 +98,7 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   If config.probe names neither, the one that the papers show is drawn.
 
   Raises:
-    UsageError: One is no input of the task, or too long for the model or for a
+    UsageError: one is no input of the task, or too long for the model or for a
       figure.
   """
   experiment, task, inputs = model.experiment, model.experiment.task, []
@@ -114,14 +109,11 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   for text in map(str, texts):
     try:
       _, lengths = task.parse(text)
-    except ValueError as error:
+      batch = jax.device_get(model.typed(text))
+    except (ValueError, UsageError) as error:
       raise UsageError(f"probe.inputs: {error}") from error
-    longest = max(lengths)
-    subject = f"probe.inputs: {longest} {task.unit}"
-    width = experiment.width(lengths, subject, "this model takes at most {}")
-    experiment.check_scaffold(width, model.scaffold)
-    batch = jax.device_get(model.typed(text))
-    inputs.append(FigureInput(text, Observation(model, batch, 1, longest)))
+    observation = Observation(model, batch, 1, max(lengths))
+    inputs.append(FigureInput(text, observation))
   for number in range(num_random):
     length, seed = experiment.train_length, config.eval.seed
     (observation,) = observations(model, length, 1, seed=seed, first=number)
@@ -158,7 +150,7 @@ def _causal_length(section: ConfigDict, model: Model) -> int:
 def _conditions(
   stage: workdir.Stage, model: Model, num_seeds: int, length: int
 ) -> dict:
-  """Returns the fields of rows that are the same for all probes."""
+  """Returns the fields of rows that all probes share."""
   task = model.experiment.task
   return evaluate.row_conditions(stage.config, model, stage.name, num_seeds) | {
     "length": length,
@@ -261,15 +253,15 @@ def retrained(
 ) -> Iterator[Mean]:
   """Trains a model again without each line, and measures its exact match.
 
-  A trained model may fail when a line is taken from it, and yet have learned to
-  do without that line if it had been trained so. The line is left out of every
+  A model that fails when a line is taken from it might have learned to do
+  without that line if it had been trained so. The line is left out of every
   head. W/without has a training for each line.
 
   Args:
-    run: The training of `model`, which is done again for its seed.
-    folder: The workdir.
-    model: A trained model whose bias is lines.
-    config: The whole config of the model.
+    run: the training of `model`, which is done again for its seed.
+    folder: the workdir.
+    model: a trained model whose bias is lines.
+    config: the whole config of the model.
 
   Yields:
     Means, of which `part` and `line` say what was left out.

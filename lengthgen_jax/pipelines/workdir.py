@@ -21,7 +21,7 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   """Creates the workdir, or checks that it belongs to this config and mode.
 
   Raises:
-    UsageError: It cannot be written, or belongs to another config or mode.
+    UsageError: it cannot be written, or belongs to another config or mode.
   """
   if has_config(config, workdir):
     pipeline = is_pipeline(workdir)
@@ -41,7 +41,7 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
   """Checks that models were trained in the workdir, with this config.
 
   Raises:
-    UsageError: The workdir has no config, or another one.
+    UsageError: the workdir has no config, or another one.
   """
   check(
     has_config(config, workdir),
@@ -53,7 +53,7 @@ def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   """Returns whether a config is saved in the workdir; it must equal `config`.
 
   Raises:
-    UsageError: Another config is saved there.
+    UsageError: another config is saved there.
   """
   previous = files.saved_config(workdir)
   if previous is None:
@@ -83,7 +83,7 @@ def retraining_stage(
   """Returns the config and the training run of the "retrain" stage.
 
   Raises:
-    UsageError: Its bias was not calibrated yet.
+    UsageError: its bias was not calibrated yet.
   """
   path = bias_path(workdir)
   check(
@@ -101,10 +101,10 @@ class Stage(NamedTuple):
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
       one of --mode=abc; "certify" for the rounds of practice after either.
-    config: The whole config of the stage.
-    runs: The training runs in order. Those of "certify" are the run before
+    config: the whole config of the stage.
+    runs: the training runs in order. Those of "certify" are the run before
       practice, then one for each round, of the seeds that were wrong.
-    unmended: The seeds that are still wrong after practice; their models are
+    unmended: the seeds that are still wrong after practice; their models are
       those of the first run.
   """
 
@@ -134,13 +134,13 @@ def trained_stages(
   """Returns the stages of a workdir; the last one has its final models.
 
   Args:
-    config: The config of the workdir.
-    workdir: The workdir.
-    rounds: How many rounds of practice to include. None includes all, except
+    config: the config of the workdir.
+    workdir: the workdir.
+    rounds: how many rounds of practice to include. None includes all, except
       for seeds that are still wrong after them (see `Stage.unmended`).
 
   Raises:
-    UsageError: The workdir was not trained with this config.
+    UsageError: the workdir was not trained with this config.
   """
   check_trained(config, workdir)
   if is_pipeline(workdir):
@@ -184,11 +184,11 @@ def open_model(
   """Loads a model of a workdir; see lengthgen_jax.load.
 
   Args:
-    folder: The workdir.
-    seed: The seed of the model; None chooses the best one by validation.
+    folder: the workdir.
+    seed: the seed of the model; None chooses the best one by validation.
 
   Raises:
-    UsageError: Nothing was trained there, or not with this seed.
+    UsageError: nothing was trained there, or not with this seed.
   """
   config = files.saved_config(folder)
   if config is None:
