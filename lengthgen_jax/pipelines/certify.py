@@ -50,7 +50,7 @@ def certify(
     stage: what was trained; the `certify` section of its config says what a
       certificate may cost.
     folder: where the files go.
-    num_seeds: the number of seeds that the run was asked for.
+    num_seeds: how many seeds the user's config names.
 
   Returns:
     The certificate of each seed, {seed: certificate}.

@@ -128,7 +128,7 @@ def evaluate(
     models: one model of each seed.
     folder: where results.jsonl is.
     stage: "train", or the stage of a pipeline that trained the parameters.
-    num_seeds: how many seeds the config names.
+    num_seeds: how many seeds the user's config names.
     longest: greater lengths are left out.
     measured_rows: the rows that were measured so far, by seed and parameters;
       new ones are added. Seeds that need no practice have the same parameters
