@@ -37,7 +37,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training"},
   "probes": MODEL | {"drawing"},
-  "construction": MODEL,
+  "construction": MODEL | {"evaluation"},
   "pipelines": MODEL
   | LEAVES
   | READ
@@ -76,6 +76,9 @@ ONLY = {
     "lengthgen_jax.training.train_step.TrainState",
   },
   ("certify", "training"): MESH,
+  ("construction", "evaluation"): {
+    "lengthgen_jax.evaluation.measures.longest_before",
+  },
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"
     for name in ("default_config", "load_presets", "parse_preset")

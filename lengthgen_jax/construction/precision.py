@@ -1,7 +1,7 @@
 """Measures the longest lists that the construction of Theorem 5.1 sorts if all
 its numbers are rounded to a few significant bits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import weights
+from lengthgen_jax.evaluation.measures import longest_before
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
@@ -37,32 +38,16 @@ def longest_lists(
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
     tried = min(max_length, weights.max_items(dtype, copies))
+    # Powers of the square root of 2. Beyond the first length that fails, a
+    # greater one may be sorted again, if errors of rounding cancel.
+    powers = np.rint(2 ** (np.arange(2 * tried.bit_length()) / 2)).astype(int)
+    lengths = [*sorted({n for n in powers.tolist() if n < tried}), tried]
     for bits in precisions:
       is_sorted = partial(sorts, experiment, copies, bits)
-      length = longest(is_sorted, tried)
+      length = longest_before(is_sorted, lengths)
       row = {"copies": copies, "bits": bits, "longest": length, "tried": tried}
       rows.append(row)
   return rows
-
-
-def longest(is_sorted: Callable[[int], bool], max_length: int) -> int:
-  """Returns the greatest length before the first one that is not sorted.
-
-  Powers of the square root of 2 up to `max_length` are tried until one fails,
-  then bisection finds the first failure; 0 says that no list is sorted. A
-  greater length may be sorted again, if errors of rounding happen to cancel.
-  """
-  exponents = np.arange(0, np.log2(max_length) + 0.5, 0.5)
-  good, bad = 0, max_length + 1
-  for n in sorted({*np.rint(2**exponents).astype(int).tolist(), max_length}):
-    if n <= max_length and not is_sorted(n):
-      bad = n
-      break
-    good = min(n, max_length)
-  while bad - good > 1:
-    middle = (good + bad) // 2
-    good, bad = (middle, bad) if is_sorted(middle) else (good, middle)
-  return good
 
 
 def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:

@@ -97,9 +97,10 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE_EM
 
-  longest = longest_before(
-    holds, model.experiment.train_length, spec.length, list(tried)
-  )
+  lengths = [min(model.experiment.train_length, spec.length)]
+  while lengths[-1] < spec.length:
+    lengths.append(min(2 * lengths[-1], spec.length))
+  longest = longest_before(holds, lengths, list(tried))
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
@@ -125,27 +126,27 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
 
 
 def longest_before(
-  holds: Callable[[int], bool], first: int, maximum: int, known: Iterable[int]
+  holds: Callable[[int], bool],
+  lengths: Sequence[int],
+  known: Iterable[int] = (),
 ) -> int:
   """Returns the length before the first one at which a condition fails.
 
+  Lengths are tried until one fails, then the interval before it is bisected.
+
   Args:
     holds: returns whether the condition holds at a length.
-    first: the length at which the search begins.
-    maximum: the greatest length that is tried.
-    known: lengths at which the result is known already; `holds` must return it
-      without further cost.
+    lengths: the lengths that are tried first, ascending.
+    known: lengths at which `holds` returns without cost; they are asked first.
 
   Returns:
     A length; 0 if the condition fails at the shortest one that was tried.
   """
-  results, lengths = {n: holds(n) for n in known}, [min(first, maximum)]
-  while lengths[-1] < maximum:
-    lengths.append(min(2 * lengths[-1], maximum))
+  results = {n: holds(n) for n in known}
   for length in lengths:
     if all(results[n] for n in results if n < length):
       results[length] = holds(length)
-  high = min([n for n in results if not results[n]], default=maximum + 1)
+  high = min([n for n in results if not results[n]], default=lengths[-1] + 1)
   low = max([n for n in results if n < high], default=0)
   while high - low > 1:
     middle = (low + high) // 2

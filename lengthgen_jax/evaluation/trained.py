@@ -187,10 +187,82 @@ class Model:
   ) -> list[str]:
     """Answers typed inputs; each answer is a line of text or `error: ...`.
 
-    With `scratchpad`, an answer begins with the intermediate results, in tasks
-    whose outputs have them.
+    Inputs of the same width are decoded in batches. With `scratchpad`, an
+    answer begins with the intermediate results, in tasks whose outputs have
+    them.
     """
-    return _answer_texts(self, list(texts), scratchpad)
+    task, answers = self.experiment.task, {}
+    inputs_by_width: dict[int | tuple[int, ...], list] = {}
+    for i, text in enumerate(texts):
+      try:
+        items, lengths = task.parse(text.strip())
+        width = self._answer_width(lengths)
+        inputs_by_width.setdefault(width, []).append((i, (items, lengths)))
+      except (ValueError, UsageError) as error:
+        answers[i] = f"error: {error}"
+    for width, inputs in inputs_by_width.items():
+      size = self._answer_batch_size(width)
+      for start in range(0, len(inputs), size):
+        indices, parsed = zip(*inputs[start : start + size], strict=True)
+        outputs = self._decode_parsed(parsed, width)
+        for i, (_, lengths), ids in zip(indices, parsed, outputs, strict=True):
+          try:
+            answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
+          except ValueError as error:
+            answers[i] = f"error: {error}"
+    return [answers[i] for i in sorted(answers)]
+
+  def _answer_width(self, lengths: list[int]) -> int | tuple[int, ...]:
+    """Returns the width that operands of these lengths are padded to.
+
+    Raises:
+      UsageError: the model cannot answer inputs of these lengths.
+    """
+    width = self.typed_width(lengths)
+    check(
+      self._answer_batch_size(width),
+      f"{max(lengths)} {self.experiment.task.unit} are too many: attention to"
+      f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
+    )
+    self.experiment.check_scaffold(width, self.scaffold)
+    return width
+
+  def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
+    """Returns how many typed inputs of a width are decoded together.
+
+    It is the largest power of two with which the scores, logits and weights of
+    one layer, in float32, fit in MAX_ANSWER_BYTES, but at most
+    MAX_ANSWER_BATCH; 0 if one input does not fit.
+    """
+    experiment, task = self.experiment, self.experiment.task
+    bound = experiment.bound(width, self.scaffold)
+    config = experiment.model.config
+    cells = max(task.prompt_size(bound), task.output_size(bound))
+    if experiment.kind == "decoder_only":
+      cells = (cells + task.output_size(bound)) ** 2
+    elif config.num_encoder_layers:
+      cells = cells**2
+    input_bytes = 3 * 4 * config.num_heads * cells
+    count = MAX_ANSWER_BYTES // input_bytes
+    power_of_two = 1 << count.bit_length() >> 1
+    return min(power_of_two, MAX_ANSWER_BATCH)
+
+  def _decode_parsed(
+    self, parsed: Sequence[tuple], width: int | tuple[int, ...]
+  ) -> list[list[int]]:
+    """Returns the tokens of each output, for parsed inputs of one width.
+
+    The batch is padded to a power of two, so that decoding is compiled for few
+    batch sizes.
+    """
+    experiment, task = self.experiment, self.experiment.task
+    size = 1 << (len(parsed) - 1).bit_length()
+    padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
+    bound = experiment.bound(width, self.scaffold)
+    batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
+    outputs = self.greedy(batch, stop=task.end)
+    lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
+    return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
@@ -289,94 +361,6 @@ def _greedy(
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
   )
   return mesh.replicate(outputs)
-
-
-# Answers to typed inputs.
-
-
-def _answer_texts(
-  model: Model, texts: list[str], scratchpad: bool
-) -> list[str]:
-  """Returns an answer or error message for each text, see `Model.answers`.
-
-  Inputs of the same width are decoded in batches.
-  """
-  task = model.experiment.task
-  answers = [""] * len(texts)
-  by_width: dict[int | tuple[int, ...], list] = {}
-  for i, text in enumerate(texts):
-    try:
-      items, lengths = task.parse(text.strip())
-      width = _answer_width(model, lengths)
-      by_width.setdefault(width, []).append((i, (items, lengths)))
-    except (ValueError, UsageError) as error:
-      answers[i] = f"error: {error}"
-  for width, inputs in by_width.items():
-    size = _answer_batch_size(model, width)
-    for start in range(0, len(inputs), size):
-      indices, parsed = zip(*inputs[start : start + size], strict=True)
-      outputs = _decode_parsed(model, parsed, width)
-      for i, (_, lengths), ids in zip(indices, parsed, outputs, strict=True):
-        try:
-          answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
-        except ValueError as error:
-          answers[i] = f"error: {error}"
-  return answers
-
-
-def _answer_width(model: Model, lengths: list[int]) -> int | tuple[int, ...]:
-  """Returns the width that operands of these lengths are padded to.
-
-  Raises:
-    UsageError: the model cannot answer inputs of these lengths.
-  """
-  width = model.typed_width(lengths)
-  check(
-    _answer_batch_size(model, width),
-    f"{max(lengths)} {model.experiment.task.unit} are too many: attention to"
-    f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
-  )
-  model.experiment.check_scaffold(width, model.scaffold)
-  return width
-
-
-def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
-  """Returns the number of typed inputs of a width in a batch.
-
-  It is the largest power of two with which the scores, logits and weights of
-  one layer, in float32, fit in MAX_ANSWER_BYTES, but at most MAX_ANSWER_BATCH;
-  0 if one input does not fit.
-  """
-  experiment, task = model.experiment, model.experiment.task
-  bound = experiment.bound(width, model.scaffold)
-  config = experiment.model.config
-  cells = max(task.prompt_size(bound), task.output_size(bound))
-  if experiment.kind == "decoder_only":
-    cells = (cells + task.output_size(bound)) ** 2
-  elif config.num_encoder_layers:
-    cells = cells**2
-  input_bytes = 3 * 4 * config.num_heads * cells
-  count = MAX_ANSWER_BYTES // input_bytes
-  power_of_two = 1 << count.bit_length() >> 1
-  return min(power_of_two, MAX_ANSWER_BATCH)
-
-
-def _decode_parsed(
-  model: Model, parsed: Sequence[tuple], width: int | tuple[int, ...]
-) -> list[list[int]]:
-  """Returns the tokens of each output, for parsed inputs of one width.
-
-  The batch is padded to a power of two, so that decoding is compiled for few
-  batch sizes.
-  """
-  experiment, task = model.experiment, model.experiment.task
-  size = 1 << (len(parsed) - 1).bit_length()
-  padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
-  bound = experiment.bound(width, model.scaffold)
-  batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
-  outputs = model.greedy(batch, stop=task.end)
-  lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
-  return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
 
 
 # Models of a run.

@@ -27,7 +27,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """
   workdir.check_trained(config, folder)
   check(
-    not workdir.is_pipeline(folder),
+    not workdir.is_abc(folder),
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )

@@ -49,7 +49,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
-  if workdir.is_pipeline(folder):
+  if workdir.is_abc(folder):
     print(run_figures.training_times(folder))
     extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
@@ -127,7 +127,7 @@ def evaluate(
     config: the whole config; its `eval` section says what to test.
     models: one model of each seed.
     folder: where results.jsonl is.
-    stage: "train", or the stage of a pipeline that trained the parameters.
+    stage: the stage that trained the parameters (see workdir.Stage).
     num_seeds: how many seeds the user's config names.
     longest: greater lengths are left out.
     measured_rows: the rows that were measured so far, by seed and parameters;

@@ -82,7 +82,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     logs=_logs(stages.values()),
   )
   figure_folder = folder / "figures" / "probes"
-  if workdir.is_pipeline(folder):
+  if workdir.is_abc(folder):
     figure_folder /= stage_name
   paths = figures.draw(drawn, data, figure_folder)
   seconds = time.perf_counter() - start

@@ -24,11 +24,10 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
     UsageError: it cannot be written, or belongs to another config or mode.
   """
   if has_config(config, workdir):
-    pipeline = is_pipeline(workdir)
-    saved_mode = "abc" if pipeline else "train"
+    saved_mode = "abc" if is_abc(workdir) else "train"
+    is_trained = is_abc(workdir) or (workdir / "checkpoints").is_dir()
     check(
-      mode == saved_mode
-      or not (pipeline or (workdir / "checkpoints").is_dir()),
+      mode == saved_mode or not is_trained,
       f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
       " workdir",
     )
@@ -67,7 +66,7 @@ def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   return True
 
 
-def is_pipeline(workdir: pathlib.Path) -> bool:
+def is_abc(workdir: pathlib.Path) -> bool:
   """Returns whether the workdir was made by --mode=abc."""
   return (workdir / "interpolate").is_dir()
 
@@ -143,7 +142,7 @@ def trained_stages(
     UsageError: the workdir was not trained with this config.
   """
   check_trained(config, workdir)
-  if is_pipeline(workdir):
+  if is_abc(workdir):
     interpolation = runs.make_run(config, workdir / "interpolate")
     stage_config, trained_run = retraining_stage(config, workdir)
     stage_list = [Stage("interpolate", config, (interpolation,))]
