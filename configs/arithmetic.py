@@ -1,25 +1,23 @@
-"""Presets of the arithmetic tasks.
-
-A preset is chosen by
---config=configs/arithmetic.py:TASK[,METHOD][,decoder_only][,fixed][,paper|...]
+"""Presets of the arithmetic tasks: TASK[,METHOD][,OPTION...].
 
 TASK     successor, addition, multiply, parity, parity_classification
-METHOD   vanilla         sinusoidal positions, natural operand order (default)
-         window          ABS: windowed bias, w=1, operands interleaved
-         window_cpi      ABS: the same and cyclic position indexing, T=3
-         nope_window     ABS: windowed bias without position encoding
-         alibi, rope     baselines
-         abc             ABC, with --mode=abc: vanilla first, then calibrated
-decoder_only  `$a+b=` and the reversed sum in one sequence, and sinusoids of
-         places instead of the index
-fixed    one width for training and test, as in the papers (61 digits), and
-         the papers' absolute lines
-paper    the papers' hyper-parameters (implies fixed): model size 128, six
-         decoder layers, learning rate 1e-5; for an accelerator, not a laptop
-paper_model  the same model at one width with numbers, dropout, batch, learning
-         rate, steps and calibration for two cores
-released the hyper-parameters and the calibration of the released ABC program
-         (implies fixed); its leak is a field of its own, bias.allow_leak
+METHOD   vanilla       sinusoidal positions, natural operand order (default)
+         window        ABS: windowed bias, w=1, operands interleaved
+         window_cpi    ABS: the same and cyclic position indexing, T=3
+         nope_window   ABS: windowed bias without position encoding
+         alibi, rope   baselines
+         abc           ABC, with --mode=abc: vanilla first, then calibrated
+OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and
+                       sinusoids of places instead of the index
+         fixed         one width for training and test, as in the papers (61
+                       digits), and the papers' absolute lines
+         at most one of these, which are fixed too:
+         paper         the papers' hyper-parameters: model size 128, six decoder
+                       layers, learning rate 1e-5; for an accelerator
+         paper_model   the same model at one width with numbers, dropout, batch,
+                       learning rate, steps and calibration for two cores
+         released      the hyper-parameters and the calibration of the released
+                       ABC program; its leak is a field, bias.allow_leak
 
   lengthgen --config=configs/arithmetic.py:parity,window_cpi --workdir=W1
   lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W2
@@ -71,9 +69,7 @@ ABC = {
 }
 ABC_PARITY = {"data.widths": (22, 23, 24), "retrain.train.steps": 150}
 ABC_BY_TASK = {
-  "addition": {
-    "retrain.train.steps": 700,
-  },
+  "addition": {"retrain.train.steps": 700},
   "multiply": {  # its carry can be any digit
     "model.num_decoder_layers": 3,
     "retrain.model.dropout_rate": 0.0,
@@ -91,15 +87,21 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "practice.rounds": 0},
 }
 
-# The fields of every method, and those that some tasks change.
 METHODS = {
-  "vanilla": (BASELINE, {}),
-  "window": (WINDOW, WINDOW_BY_TASK),
-  "window_cpi": (WINDOW | {"positions.cyclic_period": 3}, WINDOW_BY_TASK),
-  "nope_window": (WINDOW | {"positions.kind": "none"}, WINDOW_BY_TASK),
-  "alibi": (BASELINE | {"positions.kind": "alibi"}, {}),
-  "rope": (BASELINE | {"positions.kind": "rope"}, {}),
-  "abc": (ABC, ABC_BY_TASK),
+  "vanilla": BASELINE,
+  "window": WINDOW,
+  "window_cpi": WINDOW | {"positions.cyclic_period": 3},
+  "nope_window": WINDOW | {"positions.kind": "none"},
+  "alibi": BASELINE | {"positions.kind": "alibi"},
+  "rope": BASELINE | {"positions.kind": "rope"},
+  "abc": ABC,
+}
+# What some tasks change of a method.
+METHODS_BY_TASK = {
+  "window": WINDOW_BY_TASK,
+  "window_cpi": WINDOW_BY_TASK,
+  "nope_window": WINDOW_BY_TASK,
+  "abc": ABC_BY_TASK,
 }
 
 # The papers' protocol has one width, and lines over the whole matrix. Nearly
@@ -223,27 +225,20 @@ DECODER_ONLY = {
 
 
 def get_config(preset: str = "addition"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: TASK[,METHOD][,OPTION...], as in this file's docstring.
-
-  Raises:
-    ValueError: A name is unknown, or two options exclude each other.
-  """
+  """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  paper_options = [option for option in options if option in PAPERS]
-  if len(paper_options) > 1:
+  papers = [option for option in options if option in PAPERS]
+  if len(papers) > 1:
     raise ValueError(f"preset {preset!r}: name at most one of {tuple(PAPERS)}")
-  fields, by_task = METHODS[method]
-  changes = {"method": method} | fields | by_task.get(task, {})
   config = default_config(task)
+  changes = {"method": method} | METHODS[method]
+  changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
   if "decoder_only" in options:
     changes |= DECODER_ONLY
-  if "fixed" in options or paper_options:
+  if "fixed" in options or papers:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
-  for option in paper_options:
-    changes |= PAPER | PAPERS[option]
+  for paper in papers:
+    changes |= PAPER | PAPERS[paper]
     positions = changes.get("positions.kind", config.positions.kind)
     changes |= {"retrain.positions.kind": positions}
     if (method, task) == ("rope", "addition"):

@@ -1,10 +1,8 @@
-"""Presets of the protocol of ASEntmax are called as follows:
-configs/asentmax.py:TASK[,METHOD][,paper]
+"""Presets of the protocol of ASEntmax: TASK[,METHOD][,paper].
 
-The tasks are sort, copy and reverse, as in "Long-Context Generalization with
-Sparse Attention" (arXiv 2506.16640, and its released configurations): 32
-symbols drawn uniformly, 32 to 64 of them in training, 2, 4, 8 ... times 64 at
-test, exact match.
+The tasks are those of "Long-Context Generalization with Sparse Attention"
+(arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
+32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match.
 
 TASK     sort, copy, reverse
 METHOD   rope     softmax and rotary positions, their baseline (default)
@@ -44,7 +42,11 @@ PROTOCOL = {
   "eval.lengths": (64, 128, 256, 512),
   "eval.samples": (1000, 300, 300, 300),
 }
-REVERSE = {"model.num_decoder_layers": 6}
+BY_TASK = {
+  "sort": {"sort.repeat_share": 0.0},  # no repetition data
+  "copy": {},
+  "reverse": {"model.num_decoder_layers": 6},
+}
 PAPER = {
   "model.emb_dim": 256,
   "model.mlp_dim": 1024,
@@ -72,10 +74,8 @@ PAPER_BY_TASK = {
 }
 ROPE = {"positions.kind": "rope", "train.target_exact_match": 0.995}
 BEST = {
-  name: value
-  for name, value in sorting.BEST.items()
-  if name.startswith("temperature.")
-} | {
+  "temperature.kind": sorting.BEST["temperature.kind"],
+  "temperature.stretch": sorting.BEST["temperature.stretch"],
   "positions.kind": "none",
   "sort.repeat_share": 0.6,
   "train.learning_rate": 3e-3,
@@ -96,32 +96,23 @@ ABC = {
   "eval.samples": (1000, 300, 300, 300, 20),
 }
 METHODS = {
-  "rope": (ROPE, TASKS),
-  "ssmax": (ROPE | {"temperature.kind": "scalable"}, TASKS),
-  "best": (BEST, ("sort",)),
-  "abc": (ABC, ("copy", "reverse")),
+  "rope": ROPE,
+  "ssmax": ROPE | {"temperature.kind": "scalable"},
+  "best": BEST,
+  "abc": ABC,
 }
+TASKS_OF_METHOD = {"best": ("sort",), "abc": ("copy", "reverse")}  # else all
 OPTIONS = ("paper",)
 
 
 def get_config(preset: str = "sort"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: TASK[,METHOD][,paper], as in this file's docstring.
-
-  Raises:
-    ValueError: a name is unknown, or the task lacks the method.
-  """
-  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  fields, tasks = METHODS[method]
+  """Returns the config of a preset TASK[,METHOD][,paper]."""
+  task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
+  tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
-  changes = PROTOCOL | (REVERSE if task == "reverse" else {})
-  if task == "sort":  # no repetition data
-    changes |= {"sort.repeat_share": 0.0}
-  changes |= {"method": method} | fields
-  if "paper" in words:
+  changes = PROTOCOL | BY_TASK[task] | {"method": method} | METHODS[method]
+  if "paper" in options:
     changes |= PAPER | PAPER_BY_TASK[task]
     if method != "abc":
       changes |= ALL_STEPS

@@ -1,12 +1,13 @@
-"""Presets of the construction of Theorem 5.1 of the task hinting paper, whose
-weights sort without training, are called as follows:
-configs/construction.py:ALPHABET,LONGEST[,norm][,share]
+"""Presets of weights that sort without training: ALPHABET,LONGEST[,OPTION...].
+
+They are the construction of Theorem 5.1 of the task hinting paper.
 
 ALPHABET items are 1...ALPHABET
 LONGEST  the most items that are sorted
-norm     with layer normalization at the end of each block, in twice the width
-share    whether copies of an item are left is computed as in the paper, which
-         needs more bits
+OPTION   norm   with layer normalization at the end of each block, in twice the
+                width
+         share  whether copies of an item are left is computed as in the paper,
+                which needs more bits
 
   lengthgen --config=configs/construction.py:10,1000 --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
@@ -28,64 +29,51 @@ OPTIONS = ("norm", "share")
 
 
 def get_config(preset: str = "10,1000"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: ALPHABET,LONGEST[,OPTION...], as in this file's docstring.
+  """Returns the config of a preset ALPHABET,LONGEST[,OPTION...].
 
   Raises:
-    ValueError: a number or a name is invalid.
+    ValueError: a number or an option is invalid.
   """
-  alphabet, longest, words = parsed(preset)
-  config = default_config("sort")
-  config.method = f"construction:{preset}"
-  config.update_from_flattened_dict(sorting.DECODER_ONLY)
-  config.initial.update(kind="construction", longest=longest)
-  config.initial.copies = "share" if "share" in words else "difference"
-  config.sort.alphabet = alphabet
-  norm = "norm" in words
-  size = 3 * alphabet + 2
-  config.model.update(
-    num_heads=2,
-    emb_dim=2 * size if norm else size + size % 2,
-    mlp_dim=alphabet + 1,
-    activation="relu",
-    norm="block_end" if norm else "none",
-  )
-  config.temperature.kind = "log_items"
-  config.train.update(steps=0, learning_rate=1e-3)
-  # The lengths of training from these weights, and of validation.
-  trained = max(min(longest, 20), 6)
-  config.data.update(train_length=trained, shortest=2, short_longest=5)
-  config.data.buckets = (5, trained)
-  lengths = *(n for n in (10, 100, 1000) if n < longest), longest
-  items = min(3, alphabet, longest)
-  config.eval.update(
-    test_sets=("uniform", "repeats", "all_equal"),
-    lengths=lengths,
-    samples=tuple(1000 if n < 1000 else 100 for n in lengths),
-    repeated_items=items,
-    repetitions=tuple(n // items for n in lengths if n >= items),
-    free_running=False,
-  )
-  return config
-
-
-def parsed(preset: str) -> tuple[int, int, list[str]]:
-  """Returns (alphabet, longest, options) of a preset.
-
-  Raises:
-    ValueError: a number or a name is invalid.
-  """
-  parts = preset.split(",")
-  numbers, words = parts[:2], parts[2:]
+  numbers, options = preset.split(",")[:2], preset.split(",")[2:]
   if len(numbers) < 2 or not all(n.isdigit() and int(n) for n in numbers):
     raise ValueError(
       f"preset {preset!r}: name two positive numbers, ALPHABET,LONGEST, like"
       " 10,1000"
     )
-  if set(words) - set(OPTIONS):
+  if set(options) - set(OPTIONS):
     raise ValueError(
-      f"preset {preset!r}: after the numbers, name options of {OPTIONS}"
+      f"preset {preset!r}: after the numbers, name any of {OPTIONS}"
     )
-  return int(numbers[0]), int(numbers[1]), words
+  alphabet, longest = map(int, numbers)
+  config = default_config("sort")
+  config.method = f"construction:{preset}"
+  config.update_from_flattened_dict(sorting.DECODER_ONLY)
+  config.initial.update(kind="construction", longest=longest)
+  config.initial.copies = "share" if "share" in options else "difference"
+  config.sort.alphabet = alphabet
+  size = 3 * alphabet + 2
+  has_norm = "norm" in options
+  config.model.update(
+    num_heads=2,
+    emb_dim=2 * size if has_norm else size + size % 2,
+    mlp_dim=alphabet + 1,
+    activation="relu",
+    norm="block_end" if has_norm else "none",
+  )
+  config.temperature.kind = "log_items"
+  config.train.update(steps=0, learning_rate=1e-3)
+  # The lengths of training from these weights, and of validation.
+  train_length = max(min(longest, 20), 6)
+  config.data.update(train_length=train_length, shortest=2, short_longest=5)
+  config.data.buckets = (5, train_length)
+  lengths = *(n for n in (10, 100, 1000) if n < longest), longest
+  num_values = min(3, alphabet, longest)
+  config.eval.update(
+    test_sets=("uniform", "repeats", "all_equal"),
+    lengths=lengths,
+    samples=tuple(1000 if n < 1000 else 100 for n in lengths),
+    repeated_items=num_values,
+    repetitions=tuple(n // num_values for n in lengths if n >= num_values),
+    free_running=False,
+  )
+  return config

@@ -1,10 +1,11 @@
-"""Presets of the increment task with task hints are called as follows:
-configs/increment.py:HINT[,tempered][,abc][,paper]
+"""Presets of incrementing a number with task hints: HINT[,OPTION...].
 
 HINT     none or carry; gradient steps alternate between the task and the hint
-tempered softmax temperature a·log(n+1), one learned a per layer
-abc      ABC, with --mode=abc: sinusoids of places, then calibrated lines
-paper    the paper's size: depth 4, model size 1024, 16 heads, 100 000 steps
+OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
+         abc       ABC, with --mode=abc: sinusoids of places, then calibrated
+                   lines
+         paper     the paper's size: depth 4, model size 1024, 16 heads,
+                   100 000 steps
 
   lengthgen --config=configs/increment.py:carry,tempered --workdir=W
   lengthgen --config=configs/increment.py:none,abc --mode=abc --workdir=W2
@@ -41,23 +42,14 @@ ABC = arithmetic.DECODER_ONLY | {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: HINT[,OPTION...], as in this file's docstring.
-
-  Raises:
-    ValueError: a name is unknown.
-  """
-  config, chosen = sorting.parse_hint_preset(
-    "increment", preset, HINTS, OPTIONS
-  )
+  """Returns the config of a preset HINT[,OPTION...]."""
+  config, options = sorting.hint_config("increment", preset, HINTS, OPTIONS)
   config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4
   config.train.steps = 8000
   config.eval.update(test_sets=("uniform", "nines"), lengths=(10, 20, 50, 100))
-  if "abc" in chosen:
+  if "abc" in options:
     config.update_from_flattened_dict(ABC)
-  if "paper" in chosen:
+  if "paper" in options:
     config.update_from_flattened_dict(sorting.PAPER)
   return config

@@ -1,11 +1,10 @@
-"""Presets of long multiplication, of numbers of N digits and M digits.
+"""Presets of long multiplication, N digits times M: METHOD[,decoder_only].
 
-A preset is chosen by --config=configs/multiply_long.py:METHOD[,decoder_only].
 Training batches have 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
 
-METHOD   vanilla   sinusoids of the two coordinates
-         window    a bias set by hand: each head sees one nearby cell
-         abc       with --mode=abc: vanilla first, then calibrated
+METHOD        vanilla  sinusoids of the two coordinates
+              window   a bias set by hand: each head sees one nearby cell
+              abc      ABC, with --mode=abc: vanilla first, then calibrated
 decoder_only  prompt and running sums in one sequence
 
   lengthgen --config=configs/multiply_long.py:abc --mode=abc --workdir=W
@@ -15,7 +14,7 @@ For each seed, training on one CPU core takes about 3 minutes for the vanilla
 model and 20 for a model with a bias.
 """
 
-from lengthgen_jax.config import default_config
+from lengthgen_jax.config import default_config, parse_preset
 
 SHARED = {
   "data.train_length": 4,
@@ -77,23 +76,11 @@ OPTIONS = ("decoder_only",)
 
 
 def get_config(preset: str = "abc"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: METHOD[,decoder_only], as in this file's docstring.
-
-  Raises:
-    ValueError: The method or an option is unknown.
-  """
-  method, *options = preset.split(",")
-  if method not in METHODS or set(options) - set(OPTIONS):
-    raise ValueError(
-      f"preset {preset!r}: name a method of {tuple(METHODS)} and options of"
-      f" {OPTIONS}"
-    )
-  config = default_config("multiply_long")
+  """Returns the config of a preset METHOD[,decoder_only]."""
+  method, _, options = parse_preset(preset, METHODS, (), OPTIONS)
   changes = {"method": method} | SHARED | METHODS[method]
   if "decoder_only" in options:
     changes |= DECODER_ONLY
+  config = default_config("multiply_long")
   config.update_from_flattened_dict(changes)
   return config

@@ -1,5 +1,5 @@
-"""The main job is ABC on addition, with 6 digits in training, 1 000 at test,
-and a proof for every length.
+"""ABC on addition: 6 digits in training, 1 000 at test, and a proof for every
+length.
 
 A vanilla transformer learns addition, its attention is calibrated into a bias,
 a fresh model is trained with that bias and certified, and both are tested.
@@ -16,5 +16,5 @@ arithmetic = load_presets(FOLDER / "arithmetic.py")
 
 
 def get_config():
-  """Returns the config of the main job."""
+  """Returns the config of ABC on addition."""
   return arithmetic.get_config("addition,abc")

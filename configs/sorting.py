@@ -1,28 +1,21 @@
-"""Presets of sorting with task hints:
-configs/sorting.py:HINT[,tempered][,repeats][,best][,grows][,paper]
+"""Presets of sorting with task hints: HINT[,OPTION...].
 
 HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
          count and fill); gradient steps alternate between sorting and the hint
-tempered softmax temperature a·log(n+1), one learned a per layer
-repeats  60 % of the examples draw from few distinct values, instead of 10 %
-         (at the paper's size: 10 % instead of none, our reading)
-best     what is right furthest on two cores: temperature on the keys that a row
-         sees, stretched at random, repeats, half of the lengths beyond 5
-         (else 20 %) and 48 000 steps. The median of three seeds is right at 50
-         items in 99 % or more and at 100 items in 88 %, after ten minutes of
-         one core for each seed; with --config.train.steps=96000, after 24
-         minutes, in 84 % at 100 items, and in 96 % if the temperature is not
-         learned either (--config.temperature.kind=fixed)
-grows    an alphabet of 128, of which test sequences use n/3 values, so that a
-         value occurs three times on average at every length
-paper    the paper's size: alphabet 100, model size 1024, 16 heads, 100 000
-         steps; for an accelerator, not a laptop
+OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
+         repeats   60 % of the examples draw from few distinct values, instead
+                   of 10 % (at the paper's size: 10 % instead of none)
+         best      what is right furthest on two cores, see BEST
+         grows     an alphabet of 128, of which test sequences use n/3 values,
+                   so that a value occurs three times on average at every length
+         paper     the paper's size: alphabet 100, model size 1024, 16 heads,
+                   100 000 steps; for an accelerator, not a laptop
 
   lengthgen --config=configs/sorting.py:successor,tempered --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 """
 
-from lengthgen_jax.config import default_config
+from lengthgen_jax.config import default_config, parse_preset
 
 HINTS: dict[str, tuple[str, ...]] = {
   "none": (),
@@ -71,8 +64,15 @@ GROWS = {
   "eval.multiplicities": (3,),
   "eval.lengths": (20, 50, 100, 200),
 }
-# The settings that generalize to the longest lists on two cores.
+# The temperature grows with the keys that a row sees and is stretched at
+# random, there are repeats, half of the lengths are beyond 5 (else 20 %), and
+# there are 48 000 steps. The median of three seeds is right at 50 items in 99 %
+# or more and at 100 items in 88 %, after ten minutes of one core for each seed;
+# with --config.train.steps=96000, after 24 minutes, in 84 % at 100 items, and
+# in 96 % if the temperature is not learned either
+# (--config.temperature.kind=fixed).
 BEST = {
+  "sort.repeat_share": 0.6,
   "temperature.kind": "log_visible",
   "temperature.stretch": 6.0,
   "data.short_share": 0.5,
@@ -82,63 +82,47 @@ BEST = {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: HINT[,OPTION...], as in this file's docstring.
-
-  Raises:
-    ValueError: a name is unknown.
-  """
-  config, chosen = parse_hint_preset("sort", preset, HINTS, OPTIONS)
+  """Returns the config of a preset HINT[,OPTION...]."""
+  config, options = hint_config("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
   )
   config.eval.update(test_sets=("uniform",), lengths=(20, 30, 50, 100))
-  if {"repeats", "best"} & set(chosen):
+  if "repeats" in options:
     config.sort.repeat_share = 0.6
-  if "best" in chosen:
+  if "best" in options:
     config.update_from_flattened_dict(BEST)
-  if "grows" in chosen:
+  if "grows" in options:
     config.update_from_flattened_dict(GROWS)
-  if "paper" in chosen:
+  if "paper" in options:
     config.update_from_flattened_dict(PAPER)
-    config.sort.repeat_share = 0.1 if "repeats" in chosen else 0.0
+    config.sort.repeat_share = 0.1 if "repeats" in options else 0.0
   return config
 
 
-def parse_hint_preset(
+def hint_config(
   task: str,
   preset: str,
   hints: dict[str, tuple[str, ...]],
   options: tuple[str, ...],
 ):
-  """Returns (config, chosen options) of a decoder-only model with task hints.
+  """Returns the config and the options of a preset HINT[,OPTION...].
 
-  Only the option "tempered" is applied here; the caller applies the others.
+  It is of a decoder-only model with task hints. Of the options "tempered" is
+  applied, the others are left to the caller.
 
   Args:
     task: the main task.
-    preset: HINT[,OPTION...].
-    hints: the auxiliary tasks of each valid name of HINT.
+    preset: as it is typed.
+    hints: the auxiliary tasks that each name of HINT stands for.
     options: the valid names of OPTION.
-
-  Raises:
-    ValueError: a name is unknown.
   """
-  hint, *chosen = preset.split(",")
-  if hint not in hints:
-    raise ValueError(f"preset {preset!r}: hint {hint!r} is none of {[*hints]}")
-  if set(chosen) - set(options):
-    raise ValueError(
-      f"preset {preset!r}: after the hint, name options of {options}"
-    )
+  hint, _, chosen = parse_preset(preset, hints, (), options)
   config = default_config(task)
-  config.hints = hints[hint]
-  config.method = "+".join(
-    [hint, *(option for option in chosen if option not in ("abc", "paper"))]
-  )
   config.update_from_flattened_dict(DECODER_ONLY)
+  config.hints = hints[hint]
+  in_name = [option for option in chosen if option not in ("abc", "paper")]
+  config.method = "+".join([hint, *in_name])
   if "tempered" in chosen:
     config.temperature.kind = "log_items"
   return config, chosen

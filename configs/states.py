@@ -1,13 +1,14 @@
-"""Presets of state tracking are called as follows:
-configs/states.py:TASK[,METHOD][,decoder_only][,final]
+"""Presets of state tracking: TASK[,METHOD][,OPTION...].
 
 TASK     modular (sums modulo 7), permutations (S5), dyck (depth of brackets);
          --config.modular.p, permutations.group, dyck.brackets and dyck.bound
          choose others
-METHOD   vanilla  sinusoidal positions (default)
-         abc      ABC, with --mode=abc: vanilla first, then calibrated
-decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of places
-final    the last state alone instead of every prefix's; no lines to find
+METHOD   vanilla       sinusoidal positions (default)
+         abc           ABC, with --mode=abc: vanilla first, then calibrated
+OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
+                       places
+         final         the last state alone instead of every prefix's; no lines
+                       to find
 
   lengthgen --config=configs/states.py:modular,abc --mode=abc --workdir=W1
   lengthgen --config=configs/states.py:permutations,abc --mode=abc --workdir=W2
@@ -42,7 +43,6 @@ PERMUTATIONS = {
   "train.batch_size": 256,
   "train.target_exact_match": 0.998,
 }
-BY_TASK = {"permutations": PERMUTATIONS}
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
   "calibration.lengths": (10, 15, 20),
@@ -51,7 +51,7 @@ ABC = {
   "retrain.model.dropout_rate": 0.0,
   "retrain.train.steps": 400,
 }
-ABC_PERMUTATIONS = {
+PERMUTATIONS_ABC = {
   "retrain.data.shortest": 1,
   "retrain.data.short_longest": 0,
   "retrain.data.buckets": (),
@@ -59,9 +59,7 @@ ABC_PERMUTATIONS = {
   "retrain.train.learning_rate": 2e-3,
   "retrain.train.steps": 1500,
 }
-ABC_BY_TASK = {"permutations": ABC_PERMUTATIONS}
-# The fields of every method, and those that some tasks change.
-METHODS = {"vanilla": ({}, {}), "abc": (ABC, ABC_BY_TASK)}
+METHODS = {"vanilla": {}, "abc": ABC}
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "positions.kind": "coordinates",
@@ -70,21 +68,17 @@ OPTIONS = ("decoder_only", "final")
 
 
 def get_config(preset: str = "modular"):
-  """Returns the config of a preset.
-
-  Args:
-    preset: TASK[,METHOD][,OPTION...], as in this file's docstring.
-
-  Raises:
-    ValueError: a name is unknown.
-  """
-  task, method, words = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  fields, by_task = METHODS[method]
-  changes = VANILLA | BY_TASK.get(task, {}) | {"method": method}
-  changes |= fields | by_task.get(task, {})
-  if "decoder_only" in words:
+  """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
+  task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
+  changes = dict(VANILLA)
+  if task == "permutations":
+    changes |= PERMUTATIONS
+  changes |= {"method": method} | METHODS[method]
+  if (task, method) == ("permutations", "abc"):
+    changes |= PERMUTATIONS_ABC
+  if "decoder_only" in options:
     changes |= DECODER_ONLY
-  if "final" in words:
+  if "final" in options:
     changes |= {f"{task}.answer": "final", "method": f"{method} final"}
   config = default_config(task)
   config.update_from_flattened_dict(changes)

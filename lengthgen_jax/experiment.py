@@ -15,42 +15,42 @@ from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.errors import check
-from lengthgen_jax.models.decoder_only import DecoderOnly, Sites
-from lengthgen_jax.models.encoder_decoder import EncoderDecoder
-from lengthgen_jax.tasks import dataset, mixing, packing
-from lengthgen_jax.tasks.task import Task
+from lengthgen_jax.models.transformer import SiteInputs, Transformer
+from lengthgen_jax.tasks import dataset, packing
+from lengthgen_jax.tasks.task import Task, Width
 
 Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
 
 
-Width = int | tuple[int, ...]  # of all operands, or of each
-
-MODELS = {"encoder_decoder": EncoderDecoder, "decoder_only": DecoderOnly}
-
-
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """An Experiment is everything that is fixed before the first step; hashable.
+  """The tasks, data and model of a run, which no step of training changes.
+
+  An Experiment is hashable: it is a static argument of compiled functions.
 
   Attributes:
-    data: of each head, the main task's first.
-    kind: the model's family.
+    data: the data set of each output head, the main task's first.
     model: the flax module.
-    bias: how the scaffold enters the scores.
+    bias: how the scaffold is added to attention scores.
     step_specs: the gradient steps of a round.
-    validation: held-out examples of every head, at every width.
-    train_length: the longest one of training, as people count it.
-    fixed_width: W of `width=fixed`, None where longer inputs are wider.
+    validation: the held-out examples of every head.
+    train_length: the longest length of training, as people count it.
+    fixed_width: the width of all inputs under data.width=fixed; None where
+      longer inputs are wider.
   """
 
   data: tuple[dataset.Dataset, ...]
-  kind: str
-  model: DecoderOnly
+  model: Transformer
   bias: scaffolds.BiasConfig
-  step_specs: tuple[mixing.StepSpec, ...]
-  validation: tuple[mixing.Share, ...]
+  step_specs: tuple[dataset.StepSpec, ...]
+  validation: tuple[dataset.Share, ...]
   train_length: int
   fixed_width: int | None
+
+  @property
+  def kind(self) -> str:
+    """Returns the model's family, "decoder_only" or "encoder_decoder"."""
+    return self.model.kind
 
   @property
   def task(self) -> Task:
@@ -64,13 +64,13 @@ class Experiment:
 
   @property
   def num_widths(self) -> int:
-    """Returns the number of rounds after which widths repeat."""
+    """Returns the number of widths, which rounds of training take in turn."""
     return max(len(self.data[0].widths), 1)
 
   @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:
-    """Returns the attention sites, and the names of their keys' segments by
-    number."""
+    """Returns, by attention site, the names of the keys' segments; a segment's
+    number is its index."""
     source = self.task.segments
     if self.kind == "decoder_only":
       return {"self": (*source, "target", "start")}
@@ -83,24 +83,32 @@ class Experiment:
     """Returns the width that operands of these lengths are padded to.
 
     Args:
-      lengths: the units of every operand.
-      what: names the operands in words.
+      lengths: the length of every operand, in the task's units.
+      what: the operands in words, like "60 digits".
       advice: ends the error; its {} becomes the longest length that fits.
 
     Raises:
       UsageError: the operands do not fit.
     """
-    fixed_width = self.fixed_width or 0
-    width = fixed_width or self.task.padded_width(lengths)
-    reason = f"{what} do not fit data.width=fixed with W={fixed_width};"
-    fits = not fixed_width or max(lengths) < fixed_width
-    check(fits, f"{reason} {advice.format(fixed_width - 1)}")
+    if self.fixed_width is None:
+      width = self.task.padded_width(lengths)
+    else:
+      width = self.fixed_width
+      check(
+        max(lengths) < width,
+        f"{what} do not fit data.width=fixed with W={width};"
+        f" {advice.format(width - 1)}",
+      )
     self.check_positions(width, what)
     return width
 
   def test_width(self, length: int, arguments: tuple = ()) -> Width:
-    """Returns what `width` does, for a test length as people count it and
-    further arguments of the test set."""
+    """Returns the width of tests of a length, as people count it.
+
+    Args:
+      length: the length.
+      arguments: further arguments of the test set.
+    """
     lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
@@ -111,11 +119,14 @@ class Experiment:
     return width - (1 if self.fixed_width else slack)
 
   def bound(self, width: Width, scaffold: dict) -> Width:
-    """Returns a static size for tests of a width: one program serves many
-    widths."""
+    """Returns a static size that tests of a width are padded to.
+
+    It is a power of two where it can be, so that one compiled program serves
+    many widths.
+    """
     has_lines = all(bias.supports_sparse for bias in scaffold.values())
     if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
-      return width  # a matrix has an end, a grid grows with the square
+      return width  # a matrix ends there, a grid grows with the square
     return max(1 << (int(np.max(width)) - 1).bit_length(), 64)
 
   def site_sizes(self, width: Width) -> dict[str, tuple[int, int]]:
@@ -153,28 +164,24 @@ class Experiment:
     self,
     key: jax.Array,
     head: str,
-    part: mixing.Part,
+    part: dataset.Part,
     width_index: jax.Array | int = 0,
     held_out: bool = False,
   ) -> packing.Batch:
-    """Draws a batch of one part of a head's share."""
+    """Draws a batch of a head's task: one part of a gradient step.
+
+    Args:
+      key: the key of the step; each head and bucket has a stream of its own.
+      head: the name of the head.
+      part: the bucket of lengths, and how many examples.
+      width_index: counts the widths, which are taken in turn.
+      held_out: whether the examples are those of validation.
+    """
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
     return self.data[index].sample(
       key, part.count, part.bucket, width_index, held_out
     )
-
-  def with_replay(
-    self,
-    batch: packing.Batch,
-    replay: dict,
-    key: jax.Array,
-    count: int,
-    width_index: jax.Array | int,
-  ) -> packing.Batch:
-    """Returns a batch of the main task with `count` examples of a set; see
-    Dataset.with_replay."""
-    return self.data[0].with_replay(batch, replay, key, count, width_index)
 
   def test_batch(
     self,
@@ -233,23 +240,23 @@ class Experiment:
     sizes = self.site_sizes(min(widths))
     return scaffolds.sparse_training_plan(scaffold, sizes)
 
-  def sites(
+  def site_inputs(
     self,
     scaffold: dict,
     batch: packing.Batch,
     decoding: bool = False,
     sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
-  ) -> Sites:
-    """Returns biases and sizes of a batch's rows, for one seed's scaffold.
+  ) -> SiteInputs:
+    """Returns what attention needs beside a batch: biases and counts by site.
 
     Args:
-      scaffold: lines or matrices by site.
+      scaffold: one seed's lines or matrices by site.
       batch: a Batch, or some rows of one.
-      decoding: whether later inputs do not exist yet.
-      sparse_plan: visits the keys on lines alone; None: every pair of row and
-        key.
-      noise: rng.Noise in training, which stretches the sizes at random.
+      decoding: whether outputs are decoded, so that later ones do not exist.
+      sparse_plan: the plan of attention along lines alone; None for dense
+        attention.
+      noise: the noise of training, which stretches the counts at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
     if batch.source_keys is not None:
@@ -265,17 +272,18 @@ class Experiment:
         else scaffolds.sparse_bias(*args, sparse_plan)
       )
     config = self.model.config.temperature
-    return Sites(biases, temperature.site_sizes(config, batch, noise))
+    return SiteInputs(biases, temperature.site_counts(config, batch, noise))
 
   # The model.
 
   def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns fresh parameters of a seed for its n-th attempt; both may be
-    traced."""
-    head, _, (part, *_) = self.step_specs[0][0]
-    batch = self.sample(jax.random.key(0), head, part._replace(count=1))
+    """Returns fresh parameters of a seed, others for each attempt."""
+    share = self.step_specs[0][0]
+    part = share.parts[0]._replace(count=1)
+    batch = self.sample(jax.random.key(0), share.head, part)
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
-    params = self.model.init(key, batch, self.sites({}, batch), head)["params"]
+    site_inputs = self.site_inputs({}, batch)
+    params = self.model.init(key, batch, site_inputs, share.head)["params"]
     dtype = jnp.promote_types(jnp.float32, self.model.config.dtype)
     return jax.tree.map(lambda x: x.astype(dtype), params)
 
@@ -290,12 +298,12 @@ class Experiment:
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations.
 
-    With rng.Noise it runs as in training (dropout, random sizes and places).
-    `options` are those of `sites`.
+    With noise it runs as in training: dropout, random counts and places.
+    `options` are those of `site_inputs`.
     """
-    sites = self.sites(scaffold, batch, noise=noise, **options)
+    site_inputs = self.site_inputs(scaffold, batch, noise=noise, **options)
     outputs: Any = self.model.apply(
-      {"params": params}, batch, sites, head, noise
+      {"params": params}, batch, site_inputs, head, noise
     )
     return outputs
 
@@ -322,8 +330,8 @@ class Experiment:
     scaffold: dict,
     sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> int:
-    """Returns the size of the widest arrays that a block writes for an example:
-    attention, and the inside of the MLP."""
+    """Returns the size of the largest activations of a block for one example:
+    the attention weights, and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
     columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
     if sparse_plan is not None:  # copies of a key, its value, both gradients
@@ -350,8 +358,9 @@ class Experiment:
     is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return is_right, jnp.all(is_right, axis=1)
 
-  def idle_params(self, step_spec: mixing.StepSpec) -> set[str]:
-    """Returns the parameters that a step leaves alone: other tasks' heads."""
+  def idle_params(self, step_spec: dataset.StepSpec) -> set[str]:
+    """Returns the names of parameters that a step does not train: the output
+    layers of other heads."""
     trained = {share.head for share in step_spec}
     return {
       f"logits_dense_{head}" for head in self.heads if head not in trained

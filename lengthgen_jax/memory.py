@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks.mixing import Part
+from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.training.loop import Run
 
 SPARSE_KEYS = 8  # keys per row that estimates assume for attention along lines

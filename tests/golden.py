@@ -33,7 +33,7 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.calibration import MeanAttention, compact
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
-from lengthgen_jax.pipelines import attention_statistics, runs
+from lengthgen_jax.pipelines import attention_statistics, train
 from lengthgen_jax.training import loop, optimizer, train_step
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
@@ -179,7 +179,7 @@ def of_untrained(preset: str) -> dict:
   model draws first takes long to compile."""
   config = configured(preset, UNTRAINED[preset])
   run = prepared(config)
-  initial = runs.initial_parameters(config, run)
+  initial = train.initial_parameters(config, run)
   params = initial[0] if initial else untrained.params(run.experiment)
   rare = lambda path: "positions" in path or not path.endswith(COMMON)
   entry = {

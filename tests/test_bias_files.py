@@ -17,16 +17,15 @@ from lengthgen_jax.attention.biases.scaffold import (
 from lengthgen_jax.attention.lines import RIGHT, WHOLE
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.tasks import TASKS
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
 SPEC = ScaffoldSpec(
-  sites=SITES,
-  layers=2,
-  encoder_layers=0,
-  heads=2,
-  strides=(1, 1),
-  target_segment=2,
-  axes=1,
+  task=TASKS["addition"](),
+  site_segments=SITES,
+  num_decoder_layers=2,
+  num_encoder_layers=0,
+  num_heads=2,
   seeds=(0,),
 )
 
@@ -149,10 +148,14 @@ BAD = {
     {},
     "lines over 2 axes, this task's places have 1",
   ),
-  "one axis": (lambda path: save(path, (0,)), {"axes": 2}, "over 1 axes"),
+  "one axis": (
+    lambda path: save(path, (0,)),
+    {"task": TASKS["multiply_long"]()},
+    "over 1 axes",
+  ),
   "site": (
     lambda path: save(path, (0,)),
-    {"sites": {"self": SITES["self"]}},
+    {"site_segments": {"self": SITES["self"]}},
     "has a bias for cross-attention, but this model has self-attention",
   ),
   "segments": (

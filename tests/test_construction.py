@@ -14,7 +14,7 @@ from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.config import build
 from lengthgen_jax.construction import precision, weights
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import runs, workdir
+from lengthgen_jax.pipelines import runs, train, workdir
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.tasks import dataset
@@ -344,9 +344,9 @@ def test_every_preset_has_the_constructions_shape():
 def test_noise_is_a_seeds_own():
   config = changed("seeds=(0, 1)")
   run = runs.make_run(config, None)
-  (plain, _) = runs.initial_parameters(config, run)
+  (plain, _) = train.initial_parameters(config, run)
   config.initial.noise = 0.1
-  noisy = runs.initial_parameters(config, run)
+  noisy = train.initial_parameters(config, run)
   flat = lambda tree: np.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
   first, second = (flat(params) - flat(plain) for params in noisy)
   for noise in (first, second):

@@ -219,7 +219,7 @@ def test_where_the_future_may_show_outputs_are_decoded(kind):
   batch = examples(case)
   tokens = decoded(causal, batch)
   assert np.array_equal(decoded(model, batch), tokens)
-  sites = model.experiment.sites(model.scaffold, batch)
+  sites = model.experiment.site_inputs(model.scaffold, batch)
   values = np.asarray(sites.biases["self"].values)
   behind = np.triu(np.ones(values.shape[-2:], bool), 1)
   assert (values[..., behind] > -1).any()  # a pass at once would see it

@@ -144,7 +144,7 @@ def test_by_gradient_a_row_sees_what_its_bias_opens(kind, name, tmp_path):
 
   jacobian = jax.jit(jax.jacrev(logits))(jnp.zeros((rows, 16)))
   reached = np.abs(np.asarray(jacobian)).max(-1) > 1e-7
-  bias = experiment.sites(scaffold, batch).biases["self"].values[0, 0]
+  bias = experiment.site_inputs(scaffold, batch).biases["self"].values[0, 0]
   is_open = np.asarray(bias > -np.inf).any(axis=0) | np.eye(rows, dtype=bool)
   assert not np.triu(is_open, 1).any()
   assert is_open.sum() < rows * (rows + 1) / 2 or name == "none"

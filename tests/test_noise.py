@@ -9,7 +9,7 @@ import untrained
 from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import packing
-from lengthgen_jax.tasks.mixing import Part
+from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.training import optimizer, train_step
 from lengthgen_jax.training.train_step import SEED_AXES, over_seeds
 

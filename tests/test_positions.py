@@ -364,7 +364,7 @@ def test_the_source_is_counted_from_its_anchor(anchor):
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
   batch = untrained.typed(experiment, "12+34", longest=6)
   params = untrained.params(experiment)
-  sites = experiment.sites({}, batch)
+  sites = experiment.site_inputs({}, batch)
   run = lambda: experiment.model.apply(
     {"params": params}, batch, sites, method="encode"
   )

@@ -10,7 +10,7 @@ import untrained
 from plain_lines import random_lines
 
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
-from lengthgen_jax.pipelines import runs
+from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
@@ -100,7 +100,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   }
   folder = tmp_path / "certify_1"
   folder.mkdir()
-  (folder / runs.PRACTICE_INPUTS).write_text(json.dumps(inputs))
+  (folder / workdir.PRACTICE_INPUTS).write_text(json.dumps(inputs))
   of_each_seed = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
   section = untrained.config().practice
@@ -119,7 +119,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     config={},
     report=print,
   )
-  practice = runs.practice_run(section, run, folder)
+  practice = workdir.practice_run(section, run, folder)
   assert practice.seeds == (7, 3) and practice.folder == folder
   for name, values in practice.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(values, getattr(of_each_seed, name)[[2, 0]])

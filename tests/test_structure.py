@@ -24,7 +24,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
   "hosts": {"errors"},
   "tasks": SMALL,
-  "attention": SMALL,
+  "attention": SMALL | {"tasks"},
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention", "tasks", "experiment", "training"},
@@ -58,6 +58,10 @@ MESH = {
 }
 # Where a room may import no more of another than this.
 ONLY = {
+  ("attention", "tasks"): {
+    "lengthgen_jax.tasks.packing.Batch",
+    "lengthgen_jax.tasks.task.Task",
+  },
   ("models", "tasks"): {"lengthgen_jax.tasks.packing.Batch"},
   ("training", "attention"): {
     "lengthgen_jax.attention.biases.scaffold.SparsePlan",
@@ -66,9 +70,9 @@ ONLY = {
   ("training", "tasks"): {
     "lengthgen_jax.tasks.packing",
     "lengthgen_jax.tasks.packing.Batch",
-    "lengthgen_jax.tasks.mixing.Part",
-    "lengthgen_jax.tasks.mixing.Share",
-    "lengthgen_jax.tasks.mixing.StepSpec",
+    "lengthgen_jax.tasks.dataset.Part",
+    "lengthgen_jax.tasks.dataset.Share",
+    "lengthgen_jax.tasks.dataset.StepSpec",
   },
   ("evaluation", "training"): MESH
   | {

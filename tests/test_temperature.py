@@ -39,7 +39,7 @@ def test_temperatures_have_the_parameters_they_learn(kind, family):
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     shapes.setdefault(path[-1].key, set()).add(leaf.shape)
   shape = (2,) if form.per_head else ()
-  learned = bool(form.size) and form.learned
+  learned = bool(form.counts) and form.learned
   assert shapes.get("temperature") == ({shape} if learned else None)
   assert shapes.get("temperature_offset") == ({shape} if form.offset else None)
 
@@ -69,8 +69,8 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
   kind = KINDS_OF_N[size]
   sizes = {
     (family, longest): tempered(kind, family)
-    .sites({}, sorts(family, longest))
-    .sizes
+    .site_inputs({}, sorts(family, longest))
+    .counts
     for family in KINDS
     for longest in (6, 9)
   }
@@ -89,10 +89,10 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
 @pytest.mark.parametrize("family", KINDS)
 def test_a_decoded_row_has_the_n_of_its_place(family):
   experiment, batch = tempered("log_visible", family), sorts(family)
-  sizes = experiment.sites({}, batch).sizes
+  sizes = experiment.site_inputs({}, batch).counts
   for row in (0, 3):
     part = decode.select_rows(batch, row, 1)
-    n = experiment.sites({}, part, decoding=True).sizes
+    n = experiment.site_inputs({}, part, decoding=True).counts
     assert np.array_equal(n["self"], sizes["self"][:, row : row + 1])
 
 
@@ -126,7 +126,7 @@ def test_temperature_sharpens_the_scores_and_not_the_bias(kind):
   b = jnp.array([0.1, 0.4])
   scores = np.asarray(self_attention(plain, params, batch)["scores"])
   acts = self_attention(hot, with_temperature(params, a, b), batch)
-  n = np.arange(1, 13)[None] if form.size == "visible" else [[4], [2]]
+  n = np.arange(1, 13)[None] if form.counts == "visible" else [[4], [2]]
   tau = form.value(np.array(n)[..., None], a, b)
   scores = np.moveaxis(tau, -1, 1)[..., None] * scores
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-5, atol=1e-6)
@@ -173,7 +173,7 @@ def test_jitter_reaches_every_site_and_is_another_for_every_key():
   ratios = []
   for seed in range(2):
     noise = Noise(jax.random.key(seed), jnp.arange(8))
-    sizes = temperature.site_sizes(config, batch, noise)
+    sizes = temperature.site_counts(config, batch, noise)
     ratio = sizes["self"] / jnp.arange(1.0, 7.0)
     assert ratio.shape == (8, 6) and 1 <= ratio.min() < 10 < ratio.max() <= 100
     np.testing.assert_allclose(ratio.min(axis=1), ratio.max(axis=1), rtol=1e-6)

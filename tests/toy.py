@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax import rng
-from lengthgen_jax.tasks.mixing import Part, Share
+from lengthgen_jax.tasks.dataset import Part, Share
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
@@ -42,7 +42,7 @@ spoiled.defvjp(
 
 @dataclasses.dataclass(frozen=True)
 class Toy:
-  """A Trainable: the part of Experiment that training asks for.
+  """The part of an Experiment that training uses.
 
   Attributes:
     heads: the main task's first.

@@ -1,5 +1,4 @@
-"""This module computes attention bias calibration: mean attention in, lines
-out.
+"""This module calibrates a bias: it finds the lines in mean attention.
 
 ABC paper, section 5 and Algorithm 1: average the attention of a model that
 interpolates along every line of some directions, keep the lines that stand out,
@@ -34,6 +33,7 @@ from lengthgen_jax.attention.lines import (
 )
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 
+# The valid values of fields of config.calibration.
 CHOICES = {
   "line": ("mean", "sum"),
   "rule": ("zscore", "mass"),
@@ -46,7 +46,7 @@ CHOICES = {
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """This class says how lines are measured, kept and valued.
+  """A Rule says how lines are measured, which are kept, and their bias.
 
   Attributes:
     line: a line's strength d_l is the "mean" of its cells, or their "sum" (the
@@ -89,7 +89,7 @@ class MeanAttention(NamedTuple):
 
 
 class Selection(NamedTuple):
-  """What was measured of C candidate lines, [N, H, C], and which are kept.
+  """A Selection says which of C candidate lines are kept, fields [N, H, C].
 
   Attributes:
     value: float32, the bias on the line.
@@ -114,8 +114,8 @@ def candidate_lines(
   row_segment: int,
   steps: Sequence[int],
   absolute: bool,
-  ends: Collection[int],
-  end_steps: Sequence[int] | None = None,
+  right_anchored: Collection[int],
+  right_anchored_steps: Sequence[int] | None = None,
 ) -> Lines:
   """Lists every line of the given directions that meets a cell, Lines [C].
 
@@ -126,11 +126,10 @@ def candidate_lines(
       the key's axes follows the row's same axis by one of them.
     absolute: whether to list the papers' lines: one segment over everything,
       anchored left for Δ >= 0 and right for Δ < 0.
-    ends: segments (or WHOLE) whose right end is known when a row is computed,
-      so that lines may be anchored there. The output is none of them: its end
-      comes last.
-    end_steps: Δ values of those segments, where a model reads its prompt in
-      self-attention; None: the same as `steps`.
+    right_anchored: segments, or WHOLE, whose lines may be anchored right too:
+      those of the prompt, whose end is known before the first output.
+    right_anchored_steps: Δ values of those segments, None if they are `steps`.
+      They differ where a decoder-only model reads its prompt.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
   occupied = rows.segment[0] != PAD
@@ -140,13 +139,16 @@ def candidate_lines(
   )
   lines = []
   for segment in segments:
-    segment_steps = end_steps if end_steps and segment in ends else steps
-    for anchor in (LEFT, RIGHT) if segment in ends else (LEFT,):
+    is_anchored_right = segment in right_anchored
+    segment_steps = steps
+    if is_anchored_right and right_anchored_steps:
+      segment_steps = right_anchored_steps
+    for anchor in (LEFT, RIGHT) if is_anchored_right else (LEFT,):
       key_offsets = _key_offsets(keys, segment, anchor)
       row_offsets = rows.left[0]
       if segment == WHOLE:
         row_offsets = _on_first_axis(rows.index, rows.axes)
-      split_by_sign = absolute and segment in ends
+      split_by_sign = absolute and is_anchored_right
       for matrix in _matrices(
         key_offsets, segment_steps, anchor, split_by_sign
       ):
@@ -271,7 +273,7 @@ def _distinct(strength: jax.Array) -> jax.Array:
 
 
 class PlacedTask(Protocol):
-  """A task that is a transducer, or a grid: it knows what stands where."""
+  """The part of a Task that `within_reach` reads."""
 
   axes: ClassVar[int]
   segment_axes: ClassVar[tuple[int, ...]]
@@ -287,16 +289,20 @@ class PlacedTask(Protocol):
 def within_reach(
   lines: Lines, keys: Coordinates, task: PlacedTask, reach: int
 ) -> np.ndarray:
-  """Marks the lines that keep small what a row depends on, [2, C] bool.
+  """Marks the lines by which an output depends on few tokens, [2, C] bool.
 
-  The first row of the result is for the first layer, the second for later
-  layers. Lines at fixed places may lead to marks, or to digits that all places
-  share (N×1's single one), not to live digits or outputs. Lines to outputs
-  reach at most `reach` rows back. The start token is a mark in the first layer
-  alone: later its key is the state of the first row, which has seen live
-  digits. On a grid, outputs are at most `reach` cells away along either axis.
-  So are digits of operands, which are followed from the right end; of an
-  operand along the grid's rows, only the row's own digit is seen.
+  A certificate tries all values of those tokens. The first row of the result is
+  for the first layer, the second for later layers. These lines are marked:
+
+  - To outputs: at most `reach` rows back, and not to a fixed place (M = 0). On
+    a grid, at most `reach` cells away along either axis.
+  - To a fixed place of the prompt: only if a token stands there that is no
+    digit, or a digit on which all outputs depend anyway (N×1's single one).
+  - To operands of a grid: from the right end, with M = 1; along the grid's rows
+    the row's own digit alone, along the other axis at most `reach` away.
+  - To the start token: in the first layer alone. Later its key is a state,
+    which has seen the digits of the first output.
+  - All other lines to operands.
 
   Args:
     lines: candidates [C].
@@ -341,20 +347,21 @@ def outputs_in_first_layer(
 ) -> Selection:
   """Moves a grid's lines to outputs into the first layer.
 
-  The heads that have such a line in the first layer in which any head has it
-  have it in layer 0 afterwards. In a later layer its keys have seen the cells
-  before those, and so on to the start. Runs on the host.
+  The heads that have a line in the earliest layer that has it get it in layer
+  0, and it is removed from all others, where its keys are states: they have
+  seen the cells before them, and those others, back to the start of the grid.
+  Runs on the host.
   """
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
 
-  def moved(field: Array) -> np.ndarray:
+  def copy_to_layer_0(field: Array) -> np.ndarray:
     values = np.array(field)
     of_first_layer = values[first_layer, :, np.arange(len(first_layer))].T
     values[0] = np.where(to_output, of_first_layer, values[0])
     return values
 
-  selection = Selection(*map(moved, selection))
+  selection = Selection(*map(copy_to_layer_0, selection))
   selection.keep[1:] &= ~to_output
   return selection
 

@@ -9,7 +9,8 @@ for anchor RIGHT. A line whose key segment is WHOLE takes the index of row and
 key in the whole sequence in place of their offsets: these are the absolute
 lines of the paper.
 
-A cell is open where its bias is not -inf.
+A cell is open where its bias is not -inf. Shapes: R seeds, N layers, B batch, H
+heads, T rows, S keys, K lines of a head, A axes of a grid.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ MAX_SEGMENTS = 8  # no sequence has as many segments
 class Lines(NamedTuple):
   """Lines are the positions of lines in a matrix of scores, without the bias.
 
-  All fields are int32 and have the same leading axes. A is the number of axes.
+  All fields are int32 and have the same leading axes.
 
   Attributes:
     row_segment, segment, anchor: [...], of the rows, of the keys, and the end
@@ -51,10 +52,10 @@ class Lines(NamedTuple):
     return Lines(*(np.asarray(field)[index] for field in self))
 
   def describe(self, segment_names: Sequence[str]) -> str:
-    """Describes one line in words, like "b: right-1·row = 0".
+    """Describes one line by its equation, like "b: right-1·row = 0".
 
-    Args:
-      segment_names: names of the keys' segments, by number.
+    That is: the key is in segment b, and its offset from the right end, less
+    the row's offset, is 0.
     """
     name = "whole"
     if self.segment != WHOLE:
@@ -75,8 +76,8 @@ class Lines(NamedTuple):
 class SiteLines(NamedTuple):
   """SiteLines holds the lines of one attention site, padded to K per head.
 
-  Leading axes are [R, N or 1, H] (seeds, layers, heads); methods that act on
-  one seed take [N or 1, H]. All fields are traced.
+  Leading axes are [R, N or 1, H]; methods that act on one seed take [N or 1,
+  H]. All fields are traced.
 
   Attributes:
     row_segment, segment, anchor, matrix, intercept: [..., K], see Lines.
@@ -175,18 +176,19 @@ class SiteLines(NamedTuple):
       rows: coordinates of all rows of the output.
     """
     step, c = np.asarray(self.matrix), np.asarray(self.intercept)
-    to_target = np.asarray(self.segment) == target
-    row_size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
-    on_grid = to_target & (rows.axes > 1)
-    key = np.where(on_grid, row_size * c[..., 0] + c[..., -1], c[..., 0])
-    key += to_target
+    to_output = np.asarray(self.segment) == target
+    grid_row_size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
+    on_grid = to_output & (rows.axes > 1)
+    # The key in row 0; on a diagonal, that of row i is i keys further on.
+    key = np.where(on_grid, grid_row_size * c[..., 0] + c[..., -1], c[..., 0])
+    key += to_output
     # Within a row of the grid, the key of such a line may be anywhere.
     not_identity = on_grid & (step != np.eye(rows.axes)).any((-1, -2))
-    shift = np.where(not_identity, c[..., 0], key)
-    is_diagonal = (step[..., 0, 0] == 1) & (shift <= 0)
-    reach = row_size * not_identity
-    first = np.where(self.valid & ~is_diagonal, key + reach, 0)
-    recent = np.where(self.valid & is_diagonal, reach - key, 0)
+    is_diagonal = step[..., 0, 0] == 1
+    is_diagonal &= np.where(not_identity, c[..., 0], key) <= 0
+    spread = grid_row_size * not_identity
+    first = np.where(self.valid & ~is_diagonal, key + spread, 0)
+    recent = np.where(self.valid & is_diagonal, spread - key, 0)
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
   def check_size(self, site: str, rows: int, keys: int) -> None:
@@ -265,14 +267,11 @@ def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
 
 
 def of_seed(scaffold: dict, r: int) -> dict:
-  """Selects the scaffold of seed r, without the leading axis of seeds.
+  """Returns the scaffold of the r-th seed, without the leading axis R.
 
-  One scaffold may serve all seeds.
+  If that axis has one entry, it is the scaffold of all seeds.
   """
   return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], scaffold)
-
-
-# Axes: N layers, B batch, H heads, T rows, S keys, K lines, A axes of a grid.
 
 
 def open_cells(lines: Lines, rows: Coordinates, keys: Coordinates) -> jax.Array:
@@ -339,10 +338,8 @@ def _are_on_lines(
   """
   is_whole = _expand_lines(lines.segment == WHOLE)
   from_left = _expand_lines(lines.anchor == LEFT)
-  segment, row_segment = (
-    _expand_rows(rows.segment),
-    _expand_lines(lines.row_segment),
-  )
+  segment = _expand_rows(rows.segment)
+  row_segment = _expand_lines(lines.row_segment)
   is_open = (segment == row_segment) | (row_segment == ANY)
   is_open &= (segment != PAD) & (keys.segment != PAD)
   is_open &= (keys.segment == _expand_lines(lines.segment)) | is_whole

@@ -7,31 +7,32 @@ the bias is not scaled.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks.packing import Batch
 
 
 class Temperature(NamedTuple):
   """A Temperature is one way to set τ.
 
   Attributes:
-    size: what n is: "items" of the prompt, or "visible" keys of each row; "" if
-      there is no τ.
-    per_head: whether every head learns parameters of its own, or a layer shares
-      one.
-    offset: whether a second parameter is learned, b.
+    counts: what n counts: "items" of the prompt, or "visible" keys of each row;
+      "" if there is no τ.
+    per_head: whether every head of a layer learns an a (and b) of its own.
+    offset: whether there is a second parameter, b.
     learned: whether parameters are trained.
     value: function (n, a, b) -> τ.
   """
 
-  size: str = ""
+  counts: str = ""
   per_head: bool = False
   offset: bool = False
   learned: bool = True
@@ -42,7 +43,7 @@ scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
-  """Raises UsageError if a thing is no temperature."""
+  """Raises UsageError unless a Temperature with a value is registered."""
   check(
     isinstance(temperature, Temperature) and temperature.value,
     f"register: temperature {name!r} is no Temperature with a value",
@@ -61,7 +62,7 @@ TEMPERATURES = Registry(
     "one_plus_log": Temperature(
       "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
     ),
-    # Scalable softmax (Nakanishi 2025): s·log n + b per head, n visible keys.
+    # Scalable softmax (Nakanishi 2025): per head a·log n + b, n visible keys.
     "scalable": Temperature(
       "visible",
       per_head=True,
@@ -76,11 +77,11 @@ TEMPERATURES = Registry(
 
 @dataclasses.dataclass(frozen=True)
 class TemperatureConfig:
-  """This class says which temperature is used, and where it starts.
+  """A TemperatureConfig says which temperature is used, and where it starts.
 
   Attributes:
     kind: a name in TEMPERATURES.
-    initial: first value of a (s), and its only one if it is not learned.
+    initial: first value of a, and its only one if it is not learned.
     stretch: s, a factor on n; in training there is another one in 1/s...s.
   """
 
@@ -89,49 +90,44 @@ class TemperatureConfig:
   stretch: float = 1.0
 
 
-def site_sizes(
-  config: TemperatureConfig, batch, noise: Noise | None = None
-) -> dict[str, jax.Array | None]:
+def site_counts(
+  config: TemperatureConfig, batch: Batch, noise: Noise | None = None
+) -> Mapping[str, Array | None]:
   """Returns n at every attention site, [B or 1, T or 1], or None.
 
   In a decoder-only model n is what the kind counts. Elsewhere self-attention
   sees no prompt and cross-attention nothing else, so that n is what they see.
 
-  In training n is also multiplied by a factor for each example, log-uniform in
-  1/s...s with s = `config.stretch`, so that training sees n times 1...s². What
-  is learned must hold at every temperature of that range; inputs up to s times
-  as long have theirs in it. Ours; akin to randomized position encodings (Ruoss
-  et al. 2023).
-
-  Args:
-    config: the temperature.
-    batch: the Batch, of which rows, prompt_length and source are read.
-    noise: in training.
+  n is multiplied by s = `config.stretch`, and in training (`noise` is not None)
+  by one more factor for each example, log-uniform in 1/s...s. So training sees
+  n times 1...s², and what is learned must hold at every temperature of that
+  range, in which inputs up to s times as long have theirs. Ours; akin to
+  randomized position encodings (Ruoss et al. 2023).
   """
-  size = TEMPERATURES[config.kind].size
+  kind_counts = TEMPERATURES[config.kind].counts
   visible = batch.rows.index[None] + 1
   items = batch.prompt_length[:, None]
   if batch.source is None:
-    sizes = {"self": visible if size == "visible" else items}
+    counts = {"self": visible if kind_counts == "visible" else items}
   else:
-    sizes = {"self": visible, "cross": items, "encoder": items}
-  if not size:
-    return dict.fromkeys(sizes)
+    counts = {"self": visible, "cross": items, "encoder": items}
+  if not kind_counts:
+    return dict.fromkeys(counts)
   if config.stretch == 1.0:
-    return sizes
-  sizes = {site: n * config.stretch for site, n in sizes.items()}
+    return counts
+  counts = {site: n * config.stretch for site, n in counts.items()}
   if noise is None:
-    return sizes
+    return counts
   exponent = noise.fold_in("stretch").draw(
     lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
   )
   factor = jnp.exp(exponent * jnp.log(config.stretch))
-  return {site: n * factor for site, n in sizes.items()}
+  return {site: n * factor for site, n in counts.items()}
 
 
 def tau(
   config: TemperatureConfig,
-  size_BxT: jax.Array | None,
+  n_BxT: Array | None,
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
@@ -139,10 +135,10 @@ def tau(
 
   Args:
     config: the temperature.
-    size_BxT: n, from `site_sizes`; None without a temperature.
+    n_BxT: from `site_counts`; None without a temperature.
     a, b: the layer's parameters, [] or [H].
   """
-  if size_BxT is None:
+  if n_BxT is None:
     return None
-  n = jnp.asarray(size_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
+  n = jnp.asarray(n_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
   return TEMPERATURES[config.kind].value(n, a, b).swapaxes(1, 2)[..., None]

@@ -177,7 +177,7 @@ def training_steps(
     benchmark, variant, length: of the case.
     workload: what is trained.
     rounds: of gradient steps.
-    sparse_plan: as in Experiment.sites.
+    sparse_plan: as in Experiment.site_inputs.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
@@ -252,7 +252,7 @@ def evaluation(
   Args:
     benchmark, variant, length: of the case.
     model: what is evaluated.
-    sparse_plan: as in Experiment.sites; None is dense attention.
+    sparse_plan: as in Experiment.site_inputs; None is dense attention.
   """
   experiment = model.experiment
   if sparse_plan is None:

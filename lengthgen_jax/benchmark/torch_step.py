@@ -101,7 +101,7 @@ def embedding(config: ModelConfig) -> tuple[list, Callable]:
   rate = torch.arange(0, config.emb_dim, 2) / config.emb_dim
   angle = torch.arange(MAX_LENGTH)[:, None] * 10000.0**-rate
   waves = torch.cat([angle.sin(), angle.cos()], -1)
-  embed = lambda tokens: dropout(table(tokens) + waves[: tokens.config[1]])
+  embed = lambda tokens: dropout(table(tokens) + waves[: tokens.shape[1]])
   return [table, dropout], embed
 
 

@@ -193,8 +193,10 @@ def batch_and_biases(
     bound,
     (),
   )
-  sites = experiment.sites(scaffold, batch)
-  return batch, {site: bias.values[:, 0] for site, bias in sites.biases.items()}
+  site_inputs = experiment.site_inputs(scaffold, batch)
+  return batch, {
+    site: bias.values[:, 0] for site, bias in site_inputs.biases.items()
+  }
 
 
 def open_cells(

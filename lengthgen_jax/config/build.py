@@ -1,4 +1,5 @@
-"""Builds an experiment and its scaffold from a config, which is validated."""
+"""Validates a config, and builds the experiment and the scaffold that it
+describes."""
 
 import itertools
 
@@ -13,23 +14,24 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import UsageError, check, check_choice
-from lengthgen_jax.experiment import MODELS, Experiment
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
-from lengthgen_jax.tasks import HINTS, TASKS, dataset, mixing
+from lengthgen_jax.models.transformer import Transformer
+from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.task import Task
 
 
 def build(config: ConfigDict) -> Experiment:
-  """Validates a config and assembles the experiment.
+  """Returns the experiment that a config describes.
 
   Raises:
-    UsageError: one line that names the field and the valid choices.
+    UsageError: one line that names a field and its valid choices.
   """
   check_fields(config)
   _check_seeds(config)
   _check_initial(config)
   _check_eval(config)
-  _check_heads(config)
+  _check_head_dim(config)
   tasks = _tasks(config)
   main, kind = tasks[0], config.model.kind
   _check_positions(config, main)
@@ -43,20 +45,19 @@ def build(config: ConfigDict) -> Experiment:
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  validation = mixing.bucket_parts(lengths, config.train.validation_samples)
+  validation = dataset.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=datasets,
-    kind=kind,
-    model=MODELS[kind](_model_config(config, main), heads),
+    model=Transformer(kind, _model_config(config, main), heads),
     bias=_bias_config(config),
-    step_specs=mixing.step_specs(
+    step_specs=dataset.step_specs(
       heads,
       lengths,
       config.train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(mixing.Share(head, 1.0, validation) for head in heads),
+    validation=tuple(dataset.Share(head, 1.0, validation) for head in heads),
     train_length=config.data.train_length,
     fixed_width=widths[0] if config.data.width == "fixed" else None,
   )
@@ -69,19 +70,15 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
-  """Returns the scaffold of a config, with a leading axis of seeds or 1."""
-  model, task = experiment.model.config, experiment.task
+  """Returns the scaffold that config.bias describes, [seeds or 1, ...]."""
+  model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
-    sites=experiment.site_segments,
-    layers=model.num_decoder_layers,
-    encoder_layers=model.num_encoder_layers,
-    heads=model.num_heads,
-    strides=task.strides,
-    anchor=task.anchor,
-    target_segment=task.target_segment,
-    axes=task.axes,
-    seeds=tuple(config.seeds),
-    segment_axes=task.segment_axes,
+    experiment.task,
+    experiment.site_segments,
+    model.num_decoder_layers,
+    model.num_encoder_layers,
+    model.num_heads,
+    tuple(config.seeds),
   )
   return biases.BIASES[config.bias.kind](config.bias, spec)
 
@@ -371,8 +368,8 @@ def _check_positions(config: ConfigDict, task: Task) -> None:
   )
 
 
-def _check_heads(config: ConfigDict) -> None:
-  """Raises UsageError if the number of heads does not fit emb_dim."""
+def _check_head_dim(config: ConfigDict) -> None:
+  """Raises UsageError if attention heads cannot share model.emb_dim evenly."""
   model, positions = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,

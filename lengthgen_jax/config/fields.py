@@ -23,8 +23,7 @@ from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.dataset import NUMBERS
-from lengthgen_jax.tasks.mixing import MIXING
+from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.training.optimizer import SCHEDULES
 from lengthgen_jax.training.train_step import SEED_AXES
@@ -541,31 +540,33 @@ def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
 
 def parse_preset(
   preset: str,
-  tasks: tuple[str, ...],
-  methods: dict[str, tuple],
-  options: tuple[str, ...],
+  first: Collection[str],
+  methods: Collection[str],
+  options: Collection[str],
 ) -> tuple[str, str, list[str]]:
-  """Returns (task, method, options) of a preset TASK[,METHOD][,OPTION...].
+  """Splits a preset FIRST[,METHOD][,OPTION...] into its names.
 
   Args:
     preset: as it is typed.
-    tasks, methods, options: the valid names; the first method is the default.
+    first: the valid first names: tasks, hints or methods.
+    methods: at most one of them follows, by default the first one; () = none.
+    options: any of them follow.
 
   Raises:
-    ValueError: another name occurs, or two methods.
+    ValueError: a name is unknown, or there are two methods.
   """
-  task, *words = preset.split(",")
-  if task not in tasks:
-    raise ValueError(f"preset {preset!r}: task {task!r} is none of {tasks}")
-  chosen = [word for word in words if word in methods]
-  extras = [word for word in words if word in options]
-  if len(chosen) > 1 or len(chosen) + len(extras) < len(words):
+  name, *others = preset.split(",")
+  if name not in first:
+    raise ValueError(f"preset {preset!r}: {name!r} is none of {(*first,)}")
+  chosen = [other for other in others if other in methods]
+  unknown = set(others) - {*methods, *options}
+  if len(chosen) > 1 or unknown:
+    one_method = f"at most one of {(*methods,)} and " if methods else ""
     raise ValueError(
-      f"preset {preset!r}: after the task, name at most one method of"
-      f" {(*methods,)} and options of {options}"
+      f"preset {preset!r}: after {name!r}, name {one_method}any of {options}"
     )
-  method = chosen[0] if chosen else next(iter(methods))
-  return task, method, extras
+  method = next(iter(chosen or methods), "")
+  return name, method, [other for other in others if other in options]
 
 
 def leaves(

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.models.decoder_only import Memory, Sites, empty_cache
 from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.models.transformer import Memory, SiteInputs, empty_cache
 from lengthgen_jax.tasks.packing import Batch
 
 
@@ -44,14 +44,14 @@ def greedy(
   model, task = experiment.model, experiment.task
   first = batch.first_scored[0]
   count, size = batch.inputs.shape
-  sites = experiment.sites(scaffold, batch)
+  site_inputs = experiment.site_inputs(scaffold, batch)
   memory: Any = model.apply(
-    {"params": params}, batch, sites, method=model.encode
+    {"params": params}, batch, site_inputs, method=model.encode
   )[0]
 
   def decode_part(part: Batch, cache: list) -> tuple[jax.Array, list]:
-    sites = experiment.sites(scaffold, part, decoding=True)
-    return decode_rows(experiment, params, part, memory, sites, cache)
+    site_inputs = experiment.site_inputs(scaffold, part, decoding=True)
+    return decode_rows(experiment, params, part, memory, site_inputs, cache)
 
   # Keys of the rows behind the prompt are written again before any row sees
   # them; an encoder-decoder's prompt is its start token.
@@ -91,7 +91,7 @@ def decode_rows(
   params: dict,
   part: Batch,
   memory: Memory,
-  sites: Sites,
+  site_inputs: SiteInputs,
   cache: list,
 ) -> tuple[jax.Array, list]:
   """Returns the main task's logits [B, T, V] of some rows of a batch, and the
@@ -100,7 +100,7 @@ def decode_rows(
     {"params": params},
     part,
     memory,
-    sites,
+    site_inputs,
     experiment.task.name,
     cache=cache,
     method=experiment.model.decode,
@@ -167,10 +167,12 @@ def stream(
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
-    sites = Sites(
+    site_inputs = SiteInputs(
       {"self": self_bias, "cross": cross_bias}, dict.fromkeys(model.sites)
     )
-    logits, cache = decode_rows(experiment, params, part, memory, sites, cache)
+    logits, cache = decode_rows(
+      experiment, params, part, memory, site_inputs, cache
+    )
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -207,7 +209,7 @@ def _sparse_biases(
   """Returns the biases of self- and cross-attention on the few keys that rows
   see."""
   plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
-  biases = experiment.sites(scaffold, part, sparse_plan=plan).biases
+  biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
   self_bias, cross_bias = biases["self"], biases["cross"]
   assert isinstance(self_bias, SparseBias)
   assert isinstance(cross_bias, SparseBias)

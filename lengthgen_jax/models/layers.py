@@ -1,7 +1,7 @@
 """The layers of both models, and the hyper-parameters of a model."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import jax
@@ -9,16 +9,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
-from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.positions.encoding import (
-  PositionConfig,
-  PositionEncoding,
-)
+from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import (
   TEMPERATURES,
   TemperatureConfig,
   tau,
 )
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.rng import Noise
 
 NORMS = ("pre", "post", "block_end", "none")
@@ -98,7 +95,7 @@ class Attention(nn.Module):
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.size:
+    if kind.counts:
       start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
@@ -127,7 +124,7 @@ class Attention(nn.Module):
     rotate: Callable,
     key_value: tuple[jax.Array, jax.Array],
     bias: DenseBias | SparseBias,
-    size_BxT: jax.Array | None,
+    n_BxT: Array | None,
   ) -> tuple[jax.Array, dict]:
     """Attends from inputs to `key_value`.
 
@@ -136,13 +133,13 @@ class Attention(nn.Module):
       rotate: the position encoding's rotation of queries.
       key_value: from `key_value`.
       bias: the bias of this layer.
-      size_BxT: the length n that the softmax temperature depends on, or None.
+      n_BxT: the count n that the softmax temperature depends on, or None.
     """
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
     temperature = tau(
-      self.config.temperature, size_BxT, self.tau_scale, self.tau_offset
+      self.config.temperature, n_BxT, self.tau_scale, self.tau_offset
     )
     context, acts = attend(
       query, *key_value, bias, temperature, self.config.precision
@@ -252,7 +249,7 @@ class Block(nn.Module):
     rotate: Callable,
     key_values: dict,
     biases: dict,
-    sizes: dict,
+    counts: Mapping[str, Array | None],
     noise: Noise | None,
   ) -> tuple[jax.Array, dict]:
     """Applies the block.
@@ -262,7 +259,7 @@ class Block(nn.Module):
       rotate: the position encoding's rotation of queries.
       key_values: by site, "self" and, if there is a memory, "cross".
       biases: by site, of this layer.
-      sizes: by site, the length n that the softmax temperature depends on,
+      counts: by site, the count n that the softmax temperature depends on,
         or None.
       noise: of dropout, None outside of training.
 
@@ -279,7 +276,7 @@ class Block(nn.Module):
         rotate,
         key_values[site],
         biases[site],
-        sizes[site],
+        counts[site],
       )
       x = self.add_to_residual(sublayer, x, out, noise)
     x = acts["before_mlp"] = self.residual("before_mlp", x)
@@ -339,34 +336,4 @@ def update_cache(
     ),
     cache,
     key_value,
-  )
-
-
-def embedding(config: ModelConfig) -> nn.Embed:
-  """Returns a token embedding of unit variance, so that it is as large as the
-  sinusoidal encoding that is added to it."""
-  return nn.Embed(
-    config.vocab_size,
-    config.emb_dim,
-    dtype=config.dtype,
-    embedding_init=jax.nn.initializers.normal(1.0),
-  )
-
-
-def position_encodings(
-  config: ModelConfig, sites: Iterable[str]
-) -> dict[str, PositionEncoding]:
-  """Returns a position encoding for each attention site."""
-  kind = POSITIONS[config.positions.kind]
-  make = partial(kind, config.positions, config.emb_dim, config.num_heads)
-  return {site: make() for site in sites}
-
-
-def logits_layer(config: ModelConfig) -> nn.Dense:
-  """Returns the output layer, which computes in float32 or wider."""
-  return nn.Dense(
-    config.vocab_size,
-    dtype=jnp.promote_types(jnp.float32, config.dtype),
-    use_bias=config.dense_bias,
-    precision=config.precision,
   )

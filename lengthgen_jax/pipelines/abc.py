@@ -31,12 +31,13 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     UsageError: no seed interpolated, or no line passed.
   """
   check_config(config)
-  interpolation = runs.make_run(config, folder / "interpolate", runs.print_note)
+  interpolation = runs.make_run(config, folder / "interpolate")
   memory.check_training(interpolation)
   evaluate.check_memory(
     config, interpolation, longest=config.abc.vanilla_longest
   )
   workdir.open_workdir(config, folder, "abc")
+  runs.print_closed_rows(interpolation)
   loop.train(interpolation)
   models = calibrate.interpolating_models(config, interpolation)
   if not workdir.bias_path(folder).exists():

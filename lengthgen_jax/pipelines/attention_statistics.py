@@ -18,7 +18,7 @@ from lengthgen_jax.attention.calibration import MeanAttention, Rule, Selection
 from lengthgen_jax.attention.lines import WHOLE, Lines
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import dataset, mixing
+from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
@@ -139,7 +139,9 @@ def sample_batch(
   if length is None:
     width_index = training_set.widths.index(width)
     key = jax.random.fold_in(key, start)
-    return experiment.sample(key, task.name, mixing.Part(0, count), width_index)
+    return experiment.sample(
+      key, task.name, dataset.Part(0, count), width_index
+    )
   return dataset.test_batch(
     task,
     experiment.kind,
@@ -207,8 +209,8 @@ def select_lines(
     task.target_segment,
     section.self_directions if causal else section.directions,
     absolute=section.lines == "absolute",
-    ends=prompt_segments if causal else prompt_segments | {WHOLE},
-    end_steps=section.directions,
+    right_anchored=prompt_segments if causal else prompt_segments | {WHOLE},
+    right_anchored_steps=section.directions,
   )
   if threshold is None:
     threshold = section.kappa_self if causal else section.kappa

@@ -63,7 +63,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
   except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return
-  path = folder / runs.UNMENDED
+  path = folder / workdir.UNMENDED
   if not path.exists():
     wrong_seeds = _run_rounds(config, folder, stage_after)
     if not wrong_seeds:
@@ -90,7 +90,7 @@ def _run_rounds(
   earlier_inputs, number = {}, 0  # the inputs of each seed so far; the round
   while True:
     number += 1
-    path = folder / f"certify_{number}" / runs.PRACTICE_INPUTS
+    path = folder / f"certify_{number}" / workdir.PRACTICE_INPUTS
     if not path.exists():
       stage = stage_after(number - 1)
       certificates = certify.certify(stage, folder, len(config.seeds))
@@ -113,7 +113,7 @@ def _run_rounds(
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
     stage = stage_after(number - 1)
-    practice_run = runs.practice_run(
+    practice_run = workdir.practice_run(
       config.practice, stage.runs[0], path.parent
     )
     initial = {model.seed: model.params for model in stage.models()}

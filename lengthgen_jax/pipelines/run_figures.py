@@ -102,7 +102,7 @@ def draw_biases(
   Returns:
     The paths of the figures, one for each attention site with a bias.
   """
-  biases = jax.jit(model.experiment.sites)(model.scaffold, batch).biases
+  biases = jax.jit(model.experiment.site_inputs)(model.scaffold, batch).biases
   return [
     draw_matrices(
       np.asarray(biases[site].values)[:, 0],

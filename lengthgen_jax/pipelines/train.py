@@ -2,9 +2,12 @@
 
 import pathlib
 
+import jax
+from jax.flatten_util import ravel_pytree
 from ml_collections import ConfigDict
 
-from lengthgen_jax import memory
+from lengthgen_jax import memory, rng
+from lengthgen_jax.construction import weights
 from lengthgen_jax.pipelines import evaluate, practice, runs, workdir
 from lengthgen_jax.training import loop
 
@@ -12,11 +15,45 @@ from lengthgen_jax.training import loop
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains and evaluates what a config describes; returns the exit code."""
   practice.check_config(config)
-  training_run = runs.make_run(config, folder, runs.print_note)
-  initial = runs.initial_parameters(config, training_run)
+  training_run = runs.make_run(config, folder)
+  initial = initial_parameters(config, training_run)
   memory.check_training(training_run)
   evaluate.check_memory(config, training_run)
   workdir.open_workdir(config, folder, "train")
+  runs.print_closed_rows(training_run)
   loop.train(training_run, initial)
   practice.certify_and_practice(config, folder)
   return evaluate.run(config, folder)
+
+
+def initial_parameters(
+  config: ConfigDict, training_run: loop.Run
+) -> list | None:
+  """Returns the parameters that each seed starts from.
+
+  Returns:
+    A pytree for each seed; None if every seed draws random parameters.
+
+  Raises:
+    UsageError: The model cannot have the parameters that config.initial names.
+  """
+  section = config.initial
+  if section.kind == "random":
+    return None
+  params = weights.parameters(
+    training_run.experiment, section.longest, section.copies
+  )
+  return [add_noise(params, seed, section.noise) for seed in training_run.seeds]
+
+
+def add_noise(params: dict, seed: int, noise: float) -> dict:
+  """Returns parameters plus normal noise.
+
+  Args:
+    params: A pytree of parameters.
+    seed: The seed of the run, from which the noise is drawn.
+    noise: The standard deviation.
+  """
+  flat, unravel = ravel_pytree(params)
+  key = rng.stream(seed, "init")
+  return unravel(flat + noise * jax.random.normal(key, flat.shape))

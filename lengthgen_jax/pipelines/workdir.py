@@ -6,6 +6,8 @@ import json
 import pathlib
 from typing import NamedTuple
 
+import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.biases import file
@@ -15,6 +17,9 @@ from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
+
+PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
+UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -94,6 +99,58 @@ def retraining_stage(
   return retrain_config, runs.make_run(retrain_config, workdir / "retrain")
 
 
+def practice_run(
+  section: ConfigDict, run: loop.Run, folder: pathlib.Path
+) -> loop.Run:
+  """Returns the training of a round of practice.
+
+  Args:
+    section: The section config.practice.
+    run: The training before any round.
+    folder: The folder of the round, with the inputs of every seed that it
+      trains.
+  """
+  practice = json.loads((folder / PRACTICE_INPUTS).read_text())
+  seeds = tuple(map(int, practice))
+  task = run.experiment.task
+  longest = int(np.max(run.experiment.data[0].bound(0)))
+  sets, lengths = [], []
+  for inputs in practice.values():
+    repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
+    # About as many inputs fail as have thin margins.
+    texts = inputs["failing"] * repeats + inputs["thin"]
+    items, sizes = zip(*map(task.parse, texts), strict=True)
+    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
+    sets.append(np.stack(list(map(pad, items))))
+    lengths.append(np.array(sizes, np.int32))
+  size = max(map(len, sets))
+  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
+  seed_indices = [run.seeds.index(seed) for seed in seeds]
+  return dataclasses.replace(
+    run,
+    seeds=seeds,
+    scaffold=jax.tree.map(
+      lambda x: x[seed_indices] if len(x) > 1 else x, run.scaffold
+    ),
+    folder=folder,
+    replay={
+      "items": np.stack(list(map(fill, sets))),
+      "lengths": np.stack(list(map(fill, lengths))),
+      "count": np.array(list(map(len, sets)), np.int32),
+    },
+    train=dataclasses.replace(
+      run.train,
+      steps=section.steps,
+      learning_rate=section.learning_rate,
+      replay_share=section.share,
+      warmup_steps=min(20, section.steps),
+      restarts=0,
+      target_exact_match=2.0,
+    ),
+    mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
+  )
+
+
 class Stage(NamedTuple):
   """One stage of a workdir: its config and its training runs.
 
@@ -151,9 +208,9 @@ def trained_stages(
     stage_config, trained_run = config, runs.make_run(config, workdir)
     stage_list = [Stage("train", stage_config, (trained_run,))]
   practice_runs = [
-    runs.practice_run(config.practice, trained_run, path.parent)
+    practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
-      workdir.glob(f"certify_*/{runs.PRACTICE_INPUTS}"),
+      workdir.glob(f"certify_*/{PRACTICE_INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
@@ -161,7 +218,7 @@ def trained_stages(
   if practice_runs:
     stage_config = copy.deepcopy(stage_config)
     stage_config.method += "+certify"
-    path, unmended = workdir / runs.UNMENDED, ()
+    path, unmended = workdir / UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
     stage_list.append(

@@ -1,5 +1,5 @@
-"""Defines training and test sets: distributions of lengths, and batches of
-examples.
+"""Training and test data: distributions of lengths, the examples of a gradient
+step, data sets and their batches.
 
 A data set is an endless stream, a finite set, or the papers' permutation of the
 integers. Its examples are functions of seeds and indices and are never stored.
@@ -8,6 +8,7 @@ integers. Its examples are functions of seeds and indices and are never stored.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.packing import (
   COORDINATE_FIELDS,
@@ -25,6 +27,7 @@ from lengthgen_jax.tasks.packing import (
 from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 
 NUMBERS = ("lengths", "permutation")
+MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
@@ -32,16 +35,17 @@ NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """Describes a distribution of operands' lengths, maybe skewed to short ones
+  """The distribution of operands' lengths, which may be skewed to short ones
   (task hinting paper, section 3).
 
-  `short_share` of the mass lies equally on shortest...short_longest, the rest
-  equally on the lengths up to `longest`.
+  It is uniform on shortest...short_longest, with a mass of `short_share`, and
+  uniform on the longer ones up to `longest`.
 
   Attributes:
-    shortest, short_longest, longest: ends of the two ranges, inclusive.
-    short_share: mass of the first range.
-    buckets: upper ends of static buckets, the last one `longest`.
+    shortest, short_longest, longest: the ends of the two ranges, inclusive.
+    short_share: the mass of the first range.
+    buckets: the upper ends of buckets, in which examples are padded to one
+      size; the last one is `longest`.
   """
 
   shortest: int
@@ -102,6 +106,98 @@ def widest(widths: Sequence[Width]) -> Width:
   return tuple(width) if isinstance(width, list) else width
 
 
+# The examples of a gradient step. A round of training is one or more gradient
+# steps, each made of the shares of one or more heads. A share has a part for
+# each bucket of lengths, of static size.
+
+
+class Part(NamedTuple):
+  """The examples of one bucket in a head's share of a gradient step."""
+
+  bucket: int
+  count: int
+
+
+class Share(NamedTuple):
+  """The examples of one head in a gradient step.
+
+  Attributes:
+    head: the name of the output head, which is that of its task.
+    weight: the factor on their mean loss.
+    parts: how many examples of each bucket.
+  """
+
+  head: str
+  weight: float
+  parts: tuple[Part, ...]
+
+
+StepSpec = tuple[Share, ...]
+
+
+def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
+  """Splits `count` examples over the buckets, rounded to whole examples."""
+  return tuple(
+    Part(bucket, part_count)
+    for bucket, part_count in enumerate(lengths.bucket_counts(count))
+  )
+
+
+def step_specs(
+  heads: Sequence[str],
+  lengths: Lengths,
+  batch_size: int,
+  kind: str,
+  weights: Sequence[float],
+) -> tuple[StepSpec, ...]:
+  """Returns the gradient steps of a round.
+
+  They are one step for each task in turn (task hinting paper, section 4.1), or
+  a single step on a batch that all tasks share by weight.
+
+  Args:
+    heads: the names of the tasks, the main one's first.
+    lengths: the distribution of lengths, the same in all tasks.
+    batch_size: the number of examples of a gradient step.
+    kind: one of MIXING.
+    weights: the weights of the tasks, () for equal ones.
+
+  Raises:
+    UsageError: the weights are not valid, or leave a bucket empty.
+  """
+  if kind == "alternate":
+    check(
+      not weights,
+      "mixing.weights is for mixing.kind=weighted; alternating steps have none",
+    )
+    parts = bucket_parts(lengths, batch_size)
+    return tuple((Share(head, 1.0, parts),) for head in heads)
+  weights = weights or (1.0,) * len(heads)
+  check(
+    len(weights) == len(heads)
+    and all(isinstance(w, int | float) and w > 0 for w in weights),
+    f"mixing.weights={weights}: one number above zero for each of"
+    f" {', '.join(heads)}; leave a hint out of hints to give it none",
+  )
+  shares = []
+  for head, weight, count in zip(
+    heads, weights, split(batch_size, weights), strict=True
+  ):
+    # Without examples of a bucket, the distribution of lengths would differ.
+    check(
+      min(lengths.bucket_counts(count)) > 0,
+      f"mixing.weights={weights}: {count} of a batch of {batch_size} are"
+      f" {head}'s, too few for every bucket of {lengths.buckets}; raise its"
+      " weight or train.batch_size, or choose fewer data.buckets",
+    )
+    parts = bucket_parts(lengths, count)
+    shares.append(Share(head, weight / sum(weights), parts))
+  return (tuple(shares),)
+
+
+# Data sets.
+
+
 def permuted(index: jax.Array, seed: int) -> jax.Array:
   """Returns Π(index), for a fixed pseudo-random permutation Π of the integers
   below 2^20.
@@ -130,23 +226,23 @@ def permuted(index: jax.Array, seed: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-  """Makes the examples of one task, packed for one model family.
+  """The examples of one task, packed for one model family.
 
-  Example `index` of a bucket is a function of (data seed, task, bucket, index):
-  a hundred million of them take no disk. Each bucket holds its exact share.
+  Example `index` of a bucket is a function of (data seed, task, bucket, index),
+  so that a hundred million of them take no disk.
 
   Attributes:
     task: the task that makes the examples.
     kind: the model family that examples are packed for.
-    lengths: their distribution, in the task's units.
-    widths: what operands are padded to, in turn, a number or one for each; ()
-      in ragged tasks.
+    lengths: the distribution of their lengths, in the task's units.
+    widths: the widths that operands are padded to, which batches take in turn;
+      () in ragged tasks.
     numbers: "lengths" draws a length for every operand, then uniform digits
       (validation is fresh draws of the same kind); "permutation" is the
       papers' set, a random permutation of the integers below 2^20 split 7:1
       into training and validation.
-    size: number of examples, 0 for an endless stream.
-    seed: of the data.
+    size: the number of examples, 0 for an endless stream.
+    seed: the seed of the data.
   """
 
   task: Task
@@ -158,11 +254,11 @@ class Dataset:
   seed: int
 
   def bound(self, bucket: int) -> Width:
-    """Returns the static size that the examples of a bucket are padded to."""
+    """Returns the static size that arrays of a bucket's examples have."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def _width(self, width_index: int | jax.Array) -> jax.Array:
-    """Returns the width that stands at an index, modulo their number."""
+    """Returns the width of a batch; batches take widths in turn."""
     widths = jnp.array(self.widths or (0,))
     return widths[width_index % len(widths)]
 
@@ -174,13 +270,12 @@ class Dataset:
     width_index: int | jax.Array = 0,
     stream: str = "examples",
   ) -> Batch:
-    """Returns the examples of the given indices, which are the same in every
-    batch.
+    """Returns the examples of these indices, which are the same in every batch.
 
     Args:
       index_B: [B] uint32.
-      bucket: which bucket, static.
-      width_index: which of the widths, traced; counted modulo their number.
+      bucket: the bucket of lengths, static.
+      width_index: the index of the width, traced, modulo their number.
       stream: "examples" or "held_out".
     """
     task, bound = self.task, self.bound(bucket)
@@ -242,16 +337,16 @@ class Dataset:
     count: int,
     width_index: int | jax.Array,
   ) -> Batch:
-    """Returns the batch with its first `count` examples drawn from a set
-    instead.
+    """Replaces the first `count` examples of a batch by inputs to train on
+    again.
 
     Args:
-      batch: of the task's one bucket.
-      replay: "items" [n, operands, max_length], "lengths" [n, operands] and
-        "count", how many of the n there are.
-      key: PRNG key of the draw.
-      count: how many examples are replaced, static.
-      width_index: which of the widths, as in `examples`.
+      batch: a batch of the data set's only bucket.
+      replay: "items" [n, operands, max_length] and "lengths" [n, operands], of
+        which the first "count" are drawn from.
+      key: the key of the draw.
+      count: the number of examples to replace, static.
+      width_index: the index of the width, as in `examples`.
     """
     width, bound = self._width(width_index), self.bound(0)
     index = jax.random.randint(key, (count,), 0, replay["count"])

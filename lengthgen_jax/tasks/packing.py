@@ -1,8 +1,4 @@
-"""Packs examples as batches of either model family.
-
-This is the one file of the room that knows encoder-decoder and decoder-only
-models.
-"""
+"""Packs examples as batches, for encoder-decoder or for decoder-only models."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,20 +15,20 @@ COORDINATE_FIELDS = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
-  """Holds the arrays that a model gets; T decoder inputs, S source tokens.
+  """A batch of examples as a model gets it: T decoder inputs, S source tokens.
 
   Attributes:
     inputs: [B, T] int32, decoder inputs.
     target: [B, T] int32, what each row must say.
-    weight: [B, T] float32, 1 where the loss and exact match look.
+    weight: [B, T] float32, 1 where outputs are scored, 0 elsewhere.
     rows: Coordinates of what each row must say.
     keys: Coordinates of what each input holds.
-    places: of the decoder inputs, for position encodings.
-    prompt_length: [B] int32, tokens of the prompt.
+    places: Places of the decoder inputs, for position encodings.
+    prompt_length: [B] int32, the number of tokens of the prompt.
     first_scored: [B] int32, the row of the first scored output.
     source: [B, S] int32; None in a decoder-only model, as the next two.
     source_keys: Coordinates of the source.
-    source_places: of the source, for position encodings.
+    source_places: Places of the source.
   """
 
   inputs: Array
@@ -51,7 +47,7 @@ class Batch(NamedTuple):
 def pack(
   kind: str, task: Task, make_example: Callable[..., Example], *arguments: Array
 ) -> Batch:
-  """Packs the examples make_example(*a) for every a of arguments [B, ...].
+  """Makes B examples and packs them as a batch.
 
   Examples are packed left and followed by PAD. Where the task is not ragged,
   coordinates are the same for all examples and have a batch axis of 1.
@@ -59,13 +55,12 @@ def pack(
   Args:
     kind: one of KINDS, the model family.
     task: the task of the examples.
-    make_example: returns an example.
-    *arguments: what `make_example` is called with, arrays with a batch axis.
+    make_example: returns one example.
+    *arguments: what `make_example` is called with, arrays [B, ...].
   """
-  pack_example = {
-    "encoder_decoder": _pack_encoder_decoder,
-    "decoder_only": _pack_decoder_only,
-  }[kind]
+  pack_example = (
+    _pack_decoder_only if kind == "decoder_only" else _pack_encoder_decoder
+  )
   batch = jax.vmap(lambda *a: pack_example(task, make_example(*a)))(*arguments)
   fields = batch._asdict()
   for name in COORDINATE_FIELDS:
@@ -83,8 +78,8 @@ def take(batch: Batch, select: Callable[[Array], Array]) -> Batch:
 
   Args:
     batch: the batch.
-    select: returns the selected entries of an array that has one for each
-      example. Arrays that are the same for all examples stay as they are.
+    select: returns the entries of some examples, of an array [B, ...]; arrays
+      that all examples share stay as they are.
   """
   fields = batch._asdict()
   for name, value in fields.items():
@@ -100,8 +95,8 @@ def map_examples(
   coordinates: Coordinates | Places,
   *others: Coordinates | Places,
 ) -> Coordinates | Places:
-  """Applies a function to the arrays of coordinates that have an axis of
-  examples, which are all but their index."""
+  """Applies a function to all arrays of coordinates but `index`, which has no
+  axis of examples."""
   fields = coordinates._asdict()
   for name, value in fields.items():
     if name != "index" and value is not None:
@@ -184,8 +179,7 @@ def _places(tokens: Tokens, place: Array, length: Array) -> Places:
 
 
 def _weight(place: jax.Array, example: Example) -> jax.Array:
-  """Returns 1.0 at the places of the output that are neither given nor behind
-  its end, 0.0 elsewhere."""
+  """Returns 1.0 where an output is scored: after its prefix, before its end."""
   scored = (place >= example.prefix_length) & (place < example.output.length)
   return scored.astype(jnp.float32)
 

@@ -9,7 +9,7 @@ that the loop calls, of all seeds.
 import dataclasses
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,9 @@ from flax import struct
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
-from lengthgen_jax.tasks.mixing import Part, Share, StepSpec
+from lengthgen_jax.tasks.dataset import Part, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import optimizer
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
@@ -28,82 +29,6 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
 CACHE_BYTES = 3 << 20  # of the activations of a microbatch
-
-
-class Trainable(Protocol):
-  """The attributes and methods of an Experiment that training uses.
-
-  It is hashable.
-
-  Attributes:
-    heads: The names of the output heads, the main task's first.
-    step_specs: The gradient steps of a round.
-    validation: The held-out examples of every head.
-    num_widths: The number of widths, which rounds of training take in turn.
-  """
-
-  @property
-  def heads(self) -> tuple[str, ...]: ...
-  @property
-  def step_specs(self) -> tuple[StepSpec, ...]: ...
-  @property
-  def validation(self) -> tuple[Share, ...]: ...
-  @property
-  def num_widths(self) -> int: ...
-
-  def init(self, seed: jax.Array | int, attempt: jax.Array | int) -> dict:
-    """Returns fresh parameters of a seed for its n-th attempt."""
-
-  def sample(
-    self,
-    key: jax.Array,
-    head: str,
-    part: Part,
-    width_index: jax.Array | int,
-    held_out: bool = False,
-  ) -> Batch:
-    """Draws a batch of one part of a head's share."""
-
-  def with_replay(
-    self,
-    batch: Batch,
-    replay: dict,
-    key: jax.Array,
-    count: int,
-    width_index: jax.Array | int,
-  ) -> Batch:
-    """Returns a batch whose first `count` examples are drawn from `replay`
-    (see `draw_batches`)."""
-
-  def loss_sum(
-    self,
-    params: dict,
-    scaffold: dict,
-    batch: Batch,
-    head: str,
-    noise: rng.Noise,
-    sparse_plan: SparsePlan | None,
-  ) -> jax.Array:
-    """Returns the loss summed over the scored tokens of a batch."""
-
-  def activation_bytes(
-    self, batch: Batch, scaffold: dict, sparse_plan: SparsePlan | None
-  ) -> int:
-    """Returns the size of the widest activations of one example."""
-
-  def matches(
-    self,
-    params: dict,
-    scaffold: dict,
-    batch: Batch,
-    head: str,
-    *,
-    sparse_plan: SparsePlan | None,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns which tokens [B, T] and examples [B] of a batch are right."""
-
-  def idle_params(self, step_spec: StepSpec) -> set[str]:
-    """Returns the names of parameters that a step does not update."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +42,7 @@ class TrainSpec:
     mesh: The devices.
   """
 
-  experiment: Trainable
+  experiment: Experiment
   train: optimizer.TrainConfig
   sparse_plan: SparsePlan | None = None
   mesh: Mesh = SINGLE_DEVICE
@@ -268,7 +193,7 @@ def draw_batches(
       if replay is not None and head_index == 0:
         count = int(spec.train.replay_share * part.count)
         replay_key = jax.random.fold_in(data_key, count)
-        batch = experiment.with_replay(
+        batch = experiment.data[0].with_replay(
           batch, replay, replay_key, count, width_index
         )
       part_key = jax.random.fold_in(head_key, part.bucket)

@@ -1,8 +1,8 @@
 """This package makes scaffolds, biases that are data.
 
 A scaffold is a dict from site ("self", "cross", "encoder") to lines or matrices
-with a leading axis of seeds. A registry entry is a function (section, spec) ->
-scaffold: `section` is config.bias, `spec` a ScaffoldSpec.
+with a leading axis of seeds. An entry of BIASES is a function (config.bias,
+ScaffoldSpec) -> scaffold.
 """
 
 from collections.abc import Callable

@@ -98,15 +98,18 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
   )
   for site, bias in scaffold.items():
     check(
-      site in spec.sites,
+      site in spec.site_segments,
       f"bias.file={path}: has a bias for {site}-attention, but this model has"
-      f" {' and '.join(spec.sites)}-attention",
+      f" {' and '.join(spec.site_segments)}-attention",
     )
-    layers = spec.encoder_layers if site == "encoder" else spec.layers
+    layers = spec.num_decoder_layers
+    if site == "encoder":
+      layers = spec.num_encoder_layers
     check(
-      bias.shape[1] in (1, layers) and bias.shape[2] == spec.heads,
+      bias.shape[1] in (1, layers) and bias.shape[2] == spec.num_heads,
       f"bias.file={path}: {site} has {bias.shape[1]} layers and"
-      f" {bias.shape[2]} heads; this run has {layers} (or 1) and {spec.heads}",
+      f" {bias.shape[2]} heads; this run has {layers} (or 1) and"
+      f" {spec.num_heads}",
     )
   return scaffold
 
@@ -136,17 +139,17 @@ def _site_lines(
     )
     axes = lines.intercept.shape[-1]
     check(
-      axes == spec.axes,
+      axes == spec.task.axes,
       f"bias.file={path}: {site} has lines over {axes} axes, this task's places"
-      f" have {spec.axes}",
+      f" have {spec.task.axes}",
     )
-    segments = spec.sites.get(site)
+    segments = spec.site_segments.get(site)
     check(
       segments is None or tuple(meta["sites"][site]) == segments,
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
       f" {list(segments or ())}",
     )
-    covers_output = (lines.segment == spec.target_segment) | (
+    covers_output = (lines.segment == spec.task.target_segment) | (
       lines.segment == WHOLE
     )
     check(

@@ -25,6 +25,7 @@ from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.task import Task
 
 # In matrices from files, values at or below this one stand for -inf.
 DENSE_CLOSED = -1e5
@@ -49,39 +50,28 @@ class BiasConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec is what the makers of scaffolds need of a model and a task.
+  """A ScaffoldSpec says what a scaffold must fit: a task, a model and seeds.
 
   Attributes:
-    sites: the names of the keys' segments, by attention site of the decoder.
-    layers: the number of decoder layers.
-    encoder_layers: the number of encoder layers.
-    heads: the number of heads of a layer.
-    strides: for each segment of the input, how many tokens further on the next
-      output reads it (0 if it reads the same token); () if an output depends on
-      tokens at no fixed offset.
-    target_segment: the number of the output's segment.
-    axes: the number of axes of the coordinates.
-    seeds: the seeds of the run.
-    segment_axes: for a grid, the axis of each segment of the input.
-    anchor: the end of the input's segments that the first output reads.
+    task: the main task, whose axes, segments and strides lines follow.
+    site_segments: the names of the keys' segments, by number, of each attention
+      site.
+    num_decoder_layers, num_encoder_layers, num_heads: of the model.
+    seeds: of the run.
   """
 
-  sites: dict[str, tuple[str, ...]]
-  layers: int
-  encoder_layers: int
-  heads: int
-  strides: tuple[int, ...]
-  target_segment: int
-  axes: int
+  task: Task
+  site_segments: dict[str, tuple[str, ...]]
+  num_decoder_layers: int
+  num_encoder_layers: int
+  num_heads: int
   seeds: tuple[int, ...]
-  segment_axes: tuple[int, ...] = ()
-  anchor: str = "right"
 
 
 class SiteMatrix(NamedTuple):
   """SiteMatrix holds the bias of one attention site as a matrix over indices.
 
-  It is read from a file, and has the methods of SiteLines.
+  It is read from a file, and has methods of SiteLines.
 
   Attributes:
     values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
@@ -178,8 +168,8 @@ class SparsePlan:
   hashable, so that it can be a static argument of jit.
 
   Attributes:
-    dense_heads: (site, (transparent heads of each layer)) for every site; one
-      entry stands for all layers if these share their lines.
+    dense_heads: for every site (site, layers), where layers has a tuple of the
+      transparent heads of each layer, or one for all that share their lines.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]

@@ -21,11 +21,11 @@ SIDES = ("both", "previous")
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """Makes windows of `section.window` tokens (ABS paper, section 4.1).
 
-  Self-attention: row i sees decoder inputs i, i-1, ..., i-w. Input: in every
-  segment the tokens of row i's own digit and w tokens on either side; a segment
-  that advances two tokens per row (interleaved operands) opens two, and one
-  that stays (the single digit of N×1) opens its last token and w to its left,
-  for every row. A decoder-only model has both in its self-attention. For grids
+  Of the outputs row i sees decoder inputs i, i-1, ..., i-w. Of every segment of
+  the prompt it sees the token of its own digit and w tokens on either side. If
+  the segment has two tokens per row (interleaved operands), it sees both; if
+  all rows depend on one token (the single digit of N×1), they see that and w to
+  its left. A decoder-only model has all this in its self-attention. For grids
   see `grid_window`.
 
   Args:
@@ -33,31 +33,33 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
       "previous": only the less significant side, as the released ABC program
       does. Without positions it matters: the first row of a window to both
       sides sees a digit and its left neighbor and cannot tell which is which.
-      `windowed_encoder` asks for w tokens to both sides in encoder
-      self-attention too.
+      `windowed_encoder` adds a window of w tokens to both sides in encoder
+      self-attention.
+    spec: what the scaffold must fit.
 
   Raises:
-    UsageError: outputs stand at no fixed place of the input.
+    UsageError: outputs stand at no fixed place of the prompt.
   """
-  if spec.axes > 1:
+  task = spec.task
+  if task.axes > 1:
     return grid_window(section.window, spec)
   check(
-    spec.strides,
+    task.strides,
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, spec.heads
-  anchor = LEFT if spec.anchor == "left" else RIGHT
+  width, heads = section.window, spec.num_heads
+  anchor = LEFT if task.anchor == "left" else RIGHT
   output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
   input_lines = []
-  for segment, stride in enumerate(spec.strides):
+  for segment, stride in enumerate(task.strides):
     first = -width if stride else 0
     last = width if section.sides == "both" else 0
     input_lines += [
-      Line(segment, anchor, stride, intercept, row_segment=spec.target_segment)
+      Line(segment, anchor, stride, intercept, row_segment=task.target_segment)
       for intercept in range(first, max(stride, 1) + last)
     ]
-  if "cross" not in spec.sites:
+  if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
   scaffold = {
     "self": shared_lines(output_lines, heads),
@@ -79,46 +81,43 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   alone, where a key is a token: later it is a state, which has seen its own
   neighborhood.
   """
-  target, last_axis = spec.target_segment, spec.axes - 1
-  identity = np.eye(spec.axes, dtype=int)
-  operand_cells = []
-  for segment, axis in enumerate(spec.segment_axes):
-    places = range(width + 1) if axis == last_axis else range(1)
-    step = np.diag(identity[axis])
-    operand_cells += [
-      (target, segment, RIGHT, step, -back * identity[axis]) for back in places
-    ]
+  task = spec.task
+  target, last_axis = task.target_segment, task.axes - 1
+  identity = np.eye(task.axes, dtype=int)
   offsets = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
-  output_cells = [(target, target, LEFT, identity, x) for x in offsets]
-  if "cross" not in spec.sites:
-    return {
-      "self": _deal(output_cells + operand_cells, spec, len(output_cells))
-    }
+  output_lines = [(target, target, LEFT, identity, c) for c in offsets]
+  operand_lines = []
+  for segment, axis in enumerate(task.segment_axes):
+    step = np.diag(identity[axis])
+    operand_lines += [
+      (target, segment, RIGHT, step, -back * identity[axis])
+      for back in (range(width + 1) if axis == last_axis else range(1))
+    ]
+  outputs = len(output_lines)
+  if "cross" not in spec.site_segments:
+    return {"self": _deal_to_heads(output_lines + operand_lines, spec, outputs)}
   return {
-    "self": _deal(output_cells, spec, len(output_cells)),
-    "cross": _deal(operand_cells, spec, 0),
+    "self": _deal_to_heads(output_lines, spec, outputs),
+    "cross": _deal_to_heads(operand_lines, spec, 0),
   }
 
 
-def _deal(
-  cells: list, spec: ScaffoldSpec, num_in_first_layer: int
+def _deal_to_heads(
+  lines: list[tuple], spec: ScaffoldSpec, num_in_first_layer: int
 ) -> SiteLines:
-  """Deals cells out to heads in turn, until all have had one, as SiteLines [1,
-  N, H, K].
-
-  The first so many cells are in the first layer alone.
-  """
-  heads, layers = spec.heads, spec.layers
-  turn = np.arange(-(-max(len(cells), heads) // heads) * heads)
-  order = np.where(turn < max(len(cells), heads), turn % len(cells), -1)
-  order = order.reshape(-1, heads).T  # [H, K]
+  """Deals lines to heads in turn, until all heads and all lines have had one;
+  the first `num_in_first_layer` lines are in the first layer alone."""
+  heads, layers, count = spec.num_heads, spec.num_decoder_layers, len(lines)
+  turn = np.arange(-(-max(count, heads) // heads) * heads)
+  order = np.where(turn < max(count, heads), turn % count, -1)
+  order = order.reshape(-1, heads).T  # [H, K], -1 where there is no line
   valid = np.broadcast_to(order >= 0, (layers, *order.shape)).copy()
   valid[1:] &= order >= num_in_first_layer
-  columns = zip(*cells, strict=True)
-  lines = Lines(*(np.array(column, np.int32) for column in columns))
-  spread = lambda x: np.broadcast_to(x, (1, layers, *x.shape))
+  fields = zip(*lines, strict=True)
+  all_lines = Lines(*(np.array(field, np.int32) for field in fields))
+  repeat = lambda x: np.broadcast_to(x, (1, layers, *x.shape))
   return SiteLines(
-    *(spread(field) for field in lines.take(order)),
+    *(repeat(field) for field in all_lines.take(order)),
     value=np.zeros((1, *valid.shape), np.float32),
     valid=valid[None],
     transparent=np.zeros((1, layers, heads), bool),

@@ -21,8 +21,8 @@ class SinusoidalCoordinates(PositionEncoding):
   features.
 
   Ours: a digit's place is its offset from its operand's right end, a row's the
-  offset of the output that it must produce. With the absolute index in their
-  stead decoder-only models do not learn addition here. An axis along which a
+  offset of the output that it must predict. With the index instead of the
+  place, decoder-only models do not learn addition here. An axis along which a
   token's segment does not extend contributes nothing: the last digits of two
   operands on different axes would otherwise look alike.
   """
@@ -32,8 +32,8 @@ class SinusoidalCoordinates(PositionEncoding):
   ) -> jax.Array:
     """Adds the sinusoids of all axes to the token embeddings."""
     axes = at.place.shape[-1]
-    share = self.features // axes
-    sizes = [share] * (axes - 1) + [self.features - share * (axes - 1)]
+    size = self.features // axes
+    sizes = [size] * (axes - 1) + [self.features - size * (axes - 1)]
     waves = [sinusoid(at.place[..., i], size) for i, size in enumerate(sizes)]
     if at.extends is not None:
       waves = [x * at.extends[..., i, None] for i, x in enumerate(waves)]
@@ -46,9 +46,8 @@ class Abacus(PositionEncoding):
 
   Digits of the same significance have the same vector; tokens that are no
   digits have none. In training all places of an example start at one random
-  number, so that greater places than its own are seen. Here a row bears the
-  place of the digit that it must output, in the paper that of the digit it
-  holds.
+  number, so that greater places than its own are seen. Here a row has the place
+  of the digit that it must predict, in the paper that of the digit it reads.
   """
 
   of_digits = True
@@ -80,7 +79,7 @@ class Coupling(Abacus):
 
   Cho et al. 2024: digits of the same significance, and the output made of them,
   have one position id; ids of an example start at one random number in
-  training. Here a row bears the place of the digit that it must output.
+  training. Here a row has the place of the digit that it must predict.
   """
 
   marks = True

@@ -1,5 +1,5 @@
-"""This module defines what a position encoding is, and what several of them
-use."""
+"""This module has the base class of position encodings, and what several of
+them use."""
 
 import dataclasses
 from typing import ClassVar
@@ -16,16 +16,17 @@ ANCHORS = ("left", "right")
 
 @dataclasses.dataclass(frozen=True)
 class PositionConfig:
-  """This class says how tokens learn where they stand.
+  """A PositionConfig says how positions are encoded.
 
   Attributes:
     kind: a name in POSITIONS.
     cyclic_period: T of cyclic position indexing (ABS paper, section 4.2): index
       i becomes i mod T before an encoding of the index sees it; 0 turns it off.
-    source_anchor: the end from which source tokens are counted. Output runs
-      from the least significant digit, so only "right" keeps the phase between
-      output row and input digit at every width (of the last segment; aligned
-      and one-operand sources have only one).
+    source_anchor: the end from which the index of source tokens is counted.
+      Output begins with the least significant digit, so only with "right" is
+      the difference between the index of an output and that of its digit the
+      same at every width (for the last segment; aligned and one-operand sources
+      have only one).
     table: rows of a learned table, or how many positions there are to draw from
       (randomized).
     random_start: learned places count from a number drawn below this in
@@ -41,7 +42,7 @@ class PositionConfig:
 
   @property
   def placeless(self) -> bool:
-    """Tells whether inputs carry no position, or none but an index mod T."""
+    """Returns whether inputs have no position but, at most, an index mod T."""
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
@@ -51,19 +52,21 @@ class PositionConfig:
 
 
 class PositionEncoding(nn.Module):
-  """The base class encodes no position: every hook changes nothing.
+  """The base class of position encodings encodes none: its methods change
+  nothing.
 
   One instance serves one attention site ("self" and the target's embedding,
-  "cross" and the source's, "encoder").
+  "cross" and the source's, "encoder"). Shapes: B batch, L inputs, D features, H
+  heads, K head size, T rows and S keys of attention.
 
   Attributes:
-    config: the encoding's fields.
-    features: D.
-    heads: H.
-    additive: whether `bias` returns a bias, which is then on every pair.
-    of_digits: whether places must be those of digits in numbers.
-    limited: what the table limits: "index", "place" or nothing ("").
-    by_index: whether a cyclic index (config.cyclic) is what it encodes.
+    config: the section `positions` of the config.
+    features: D, the model size.
+    heads: H, the number of heads.
+    additive: whether `bias` returns a bias on every pair of row and key.
+    of_digits: whether only tasks on numbers have the places that it encodes.
+    limited: "index" or "place" if that must be below config.table, else "".
+    by_index: whether it encodes config.cyclic(index), the index or its residue.
     random_start: whether places count from a random start in training.
   """
 
@@ -84,9 +87,9 @@ class PositionEncoding(nn.Module):
 
     Args:
       x_BxLxD: token embeddings.
-      at: Places of the L inputs.
-      noise: rng.Noise in training, None in tests; both sides of an
-        encoder-decoder get the same.
+      at: the places of the inputs.
+      noise: what random positions are drawn from in training, None in tests;
+        both sides of an encoder-decoder get the same.
     """
     return x_BxLxD
 
@@ -97,8 +100,7 @@ class PositionEncoding(nn.Module):
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array | None:
-    """Returns [B or 1, H, T, S] to add to the scores, None if there is
-    nothing."""
+    """Returns a bias [B or 1, H, T, S] to add to the scores, or None."""
     return None
 
 

@@ -1,13 +1,16 @@
-"""The decoder-only transformer of the task hinting paper."""
+"""The transformers of both papers: decoder-only (task hinting), and with an
+encoder (ABS and ABC)."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import DenseBias, SparseBias
+from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.layers import ModelConfig
@@ -15,18 +18,18 @@ from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
 
 
-class Sites(NamedTuple):
+class SiteInputs(NamedTuple):
   """The inputs of the attention sites "self", "cross" and "encoder".
 
   Attributes:
     biases: By site, the biases of all layers. They mask the future and padding;
       the model adds the bias of its position encoding to them.
-    sizes: By site, the length n that the softmax temperature depends on
-      (`attention.temperature`); None without a temperature.
+    counts: By site, the count n that the softmax temperature depends on
+      (`temperature.site_counts`); None without a temperature.
   """
 
   biases: dict[str, DenseBias | SparseBias]
-  sizes: dict[str, jax.Array | None]
+  counts: Mapping[str, Array | None]
 
 
 class Memory(NamedTuple):
@@ -41,37 +44,69 @@ class Memory(NamedTuple):
   keys: Coordinates | None = None
 
 
-class DecoderOnly(nn.Module):
-  """A decoder-only transformer with an output head for each task.
+class Transformer(nn.Module):
+  """A transformer of either family, with an output head for each task.
 
-  The tasks share all other parameters. Layers are named as in Flaxformer's T5
-  decoder. The encoder-decoder is a subclass.
+  A decoder-only model reads prompt and output as one sequence. In an
+  encoder-decoder the prompt is the source, which the decoder sees by
+  cross-attention: encoded, or as it is embedded if there are no encoder layers.
+  All parameters but the heads' are shared by the tasks. Layers are named as in
+  Flaxformer's T5.
 
   Attributes:
-    config: The hyper-parameters; num_encoder_layers is not used.
+    kind: "decoder_only" or "encoder_decoder".
+    config: The hyper-parameters.
     heads: The names of the tasks, one for each output head.
-    sites: The attention sites of the model.
   """
 
+  kind: str
   config: ModelConfig
   heads: tuple[str, ...]
 
-  sites: ClassVar[tuple[str, ...]] = ("self",)
+  @property
+  def sites(self) -> tuple[str, ...]:
+    """Returns the names of the attention sites."""
+    if self.kind == "decoder_only":
+      return ("self",)
+    return ("self", "cross", "encoder")
 
   def setup(self) -> None:
     """Creates the embedding, the blocks and the output heads."""
     config = self.config
-    self.token_embedder = layers.embedding(config)
-    self.positions = layers.position_encodings(config, self.sites)
+    # Unit variance: as large as the sinusoidal encoding that is added to it.
+    self.token_embedder = nn.Embed(
+      config.vocab_size,
+      config.emb_dim,
+      dtype=config.dtype,
+      embedding_init=nn.initializers.normal(1.0),
+    )
+    position_encoding = partial(
+      POSITIONS[config.positions.kind],
+      config.positions,
+      config.emb_dim,
+      config.num_heads,
+    )
+    self.positions = {site: position_encoding() for site in self.sites}
+    self.encoder = [
+      layers.Block(config, cross=False)
+      for _ in range(config.num_encoder_layers)
+    ]
     self.decoder = [
       layers.Block(config, cross="cross" in self.sites)
       for _ in range(config.num_decoder_layers)
     ]
     if config.norm == "pre":
       self.decoder_norm = layers.normalization(config)
-    self.logits_dense = {
-      name: layers.logits_layer(config) for name in self.heads
-    }
+      if self.encoder:
+        self.encoder_norm = layers.normalization(config)
+    output_head = partial(
+      nn.Dense,
+      config.vocab_size,
+      dtype=jnp.promote_types(jnp.float32, config.dtype),
+      use_bias=config.dense_bias,
+      precision=config.precision,
+    )
+    self.logits_dense = {name: output_head() for name in self.heads}
 
   def embed(
     self, tokens: Array, places: Places, site: str, noise: Noise | None
@@ -97,12 +132,19 @@ class DecoderOnly(nn.Module):
     places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
     return self.embed(tokens[None], places, site, None)
 
+  def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
+    """Returns keys and values [1, H, period·V, K] of `every_token`, by layer.
+
+    An identity encoder leaves no others.
+    """
+    x, unrotated = self.every_token("cross"), lambda x: x
+    return [block.cross_key_value(x, unrotated) for block in self.decoder]
+
   def bias(
-    self, sites: Sites, site: str, rows: Coordinates, keys: Coordinates
+    self, inputs: SiteInputs, site: str, rows: Coordinates, keys: Coordinates
   ) -> DenseBias | SparseBias:
-    """Returns a site's bias plus that of the position encoding."""
-    bias = sites.biases[site]
-    encoding = self.positions[site]
+    """Returns a site's bias plus that of its position encoding."""
+    bias, encoding = inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
     position_bias = encoding.bias(rows, keys, site == "self")
@@ -110,17 +152,41 @@ class DecoderOnly(nn.Module):
     return DenseBias(bias.values + position_bias[None])
 
   def encode(
-    self, batch: Batch, sites: Sites, noise: Noise | None = None
+    self, batch: Batch, site_inputs: SiteInputs, noise: Noise | None = None
   ) -> tuple[Memory, dict]:
-    """Returns an empty (Memory, activations), because there is no source."""
-    del batch, sites, noise
-    return Memory([None] * self.config.num_decoder_layers), {}
+    """Encodes a batch's source; returns (Memory, activations).
+
+    Both are empty in a decoder-only model, which has no source.
+    """
+    if self.kind == "decoder_only":
+      return Memory([None] * self.config.num_decoder_layers), {}
+    source, keys, places = batch.source, batch.source_keys, batch.source_places
+    assert source is not None and keys is not None and places is not None
+    if self.config.positions.source_anchor == "right":
+      places = places._replace(index=keys.index_right())
+    x = self.embed(source, places, "cross", noise)
+    rotate = partial(self.positions["cross"].rotate, at=places)
+    acts = {"embeddings": x, "blocks": []}
+    if self.encoder:
+      bias = self.bias(site_inputs, "encoder", keys, keys)
+      counts = {"self": site_inputs.counts["encoder"]}
+      for n, block in enumerate(self.encoder):
+        key_values = {"self": block.self_key_value(x, rotate)}
+        layer_biases = {"self": bias.layer(n)}
+        x, block_acts = block(
+          x, rotate, key_values, layer_biases, counts, noise
+        )
+        acts["blocks"].append(block_acts)
+      if self.config.norm == "pre":
+        x = self.encoder_norm(x)
+    key_values = [block.cross_key_value(x, rotate) for block in self.decoder]
+    return Memory(key_values, keys), acts
 
   def decode(
     self,
     batch: Batch,
     memory: Memory,
-    sites: Sites,
+    site_inputs: SiteInputs,
     head: str,
     noise: Noise | None = None,
     *,
@@ -132,7 +198,7 @@ class DecoderOnly(nn.Module):
       batch: The inputs, coordinates and places of T rows, which may be a slice
         of a whole Batch, and the coordinates of all keys.
       memory: The result of `encode`.
-      sites: The biases and sizes of the T rows.
+      site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
       noise: The random bits of dropout in training; else None.
       cache: For each layer, keys and values [B, H, L, K] of self-attention, in
@@ -144,22 +210,23 @@ class DecoderOnly(nn.Module):
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, at=batch.places)
-    biases = {"self": self.bias(sites, "self", batch.rows, batch.keys)}
+    rows = batch.rows
+    biases = {"self": self.bias(site_inputs, "self", rows, batch.keys)}
     if memory.keys is not None:
-      biases["cross"] = self.bias(sites, "cross", batch.rows, memory.keys)
+      biases["cross"] = self.bias(site_inputs, "cross", rows, memory.keys)
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
     for n, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
         self_key_value = layers.update_cache(
-          cache[n], self_key_value, batch.rows.index[0]
+          cache[n], self_key_value, rows.index[0]
         )
         new_cache.append(self_key_value)
       key_values = {"self": self_key_value, "cross": memory.key_values[n]}
       layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
       x, block_acts = block(
-        x, rotate, key_values, layer_biases, sites.sizes, noise
+        x, rotate, key_values, layer_biases, site_inputs.counts, noise
       )
       acts["blocks"].append(block_acts)
     if self.config.norm == "pre":
@@ -172,14 +239,18 @@ class DecoderOnly(nn.Module):
     return logits, new_cache if cache is not None else None, acts
 
   def __call__(
-    self, batch: Batch, sites: Sites, head: str, noise: Noise | None = None
+    self,
+    batch: Batch,
+    site_inputs: SiteInputs,
+    head: str,
+    noise: Noise | None = None,
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] of one head, and activations.
 
     The activations are by "decoder" and, in an encoder-decoder, "encoder".
     """
-    memory, encoder_acts = self.encode(batch, sites, noise)
-    logits, _, acts = self.decode(batch, memory, sites, head, noise)
+    memory, encoder_acts = self.encode(batch, site_inputs, noise)
+    logits, _, acts = self.decode(batch, memory, site_inputs, head, noise)
     return logits, {"encoder": encoder_acts, "decoder": acts}
 
 
