@@ -35,7 +35,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"attention"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
-  "certify": MODEL | {"training"},
+  "certify": MODEL | {"training", "evaluation"},
   "probes": MODEL | {"drawing"},
   "construction": MODEL | {"evaluation"},
   "pipelines": MODEL
@@ -80,6 +80,7 @@ ONLY = {
     "lengthgen_jax.training.train_step.TrainState",
   },
   ("certify", "training"): MESH,
+  ("certify", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
   ("construction", "evaluation"): {
     "lengthgen_jax.evaluation.measures.longest_before",
   },

@@ -29,6 +29,7 @@ from lengthgen_jax.certify.survey import (
   SequenceSurvey,
   Survey,
 )
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
@@ -257,7 +258,7 @@ def smallest_in_float64(
 
 
 def counterexamples(
-  survey: Survey, tallies: list[Tally], dense: DenseLogits, model
+  survey: Survey, tallies: list[Tally], dense: DenseLogits, model: Model
 ) -> list[str]:
   """Returns inputs that the model answers wrongly, the shortest first.
 
@@ -265,7 +266,7 @@ def counterexamples(
     survey: the survey of the model.
     tallies: a tally of each group, or of the first groups.
     dense: computes the logits of whole inputs with dense attention.
-    model: the evaluation.trained.Model that was surveyed.
+    model: the model that was surveyed.
   """
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
@@ -313,17 +314,15 @@ def verdict(
     value 1 (right for every length), 0 (wrong) or None (undecided), and the
     verdict in words.
   """
-  every = (
-    f"operands of up to {fixed_width - 1} places"
-    if fixed_width
-    else "every length"
-  )
+  lengths = "every length"
+  if fixed_width:
+    lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
   noise = f"rounding at most {counted['rounding']:.1g}"
   certain = CERTAIN_FACTOR * counted["rounding"]
   if counted["wrong"] and (counted["counterexamples"] or margin < -certain):
     cases = cases if counted["complete"] else f"the first {cases}"
-    shortest = ", ".join(counted["counterexamples"][:3]) or "none of them typed"
+    shortest = ", ".join(counted["counterexamples"][:3]) or "no input known"
     return {
       "value": 0,
       "verdict": f"wrong on {counted['wrong']:,} of {cases}, the shortest:"
@@ -340,7 +339,7 @@ def verdict(
     }
   return {
     "value": 1,
-    "verdict": f"right for {every}: {cases}, smallest margin {margin:.3g},"
+    "verdict": f"right for {lengths}: {cases}, smallest margin {margin:.3g},"
     f" {noise}",
   }
 
@@ -387,7 +386,7 @@ def describe_lines(
   return descriptions
 
 
-def checksum(model) -> str:
+def checksum(model: Model) -> str:
   """Returns a checksum of all that a certificate of a model depends on.
 
   It covers the parameters and the scaffold by value, the settings of the model

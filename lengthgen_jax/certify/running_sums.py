@@ -55,6 +55,7 @@ from lengthgen_jax.certify.survey import (
 )
 from lengthgen_jax.certify.transducer import Gap, Transducer
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.multiply_long import RunningSum
@@ -211,7 +212,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     return None  # b must be long to make the sum of the row before
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
     texts = [
       product_with_context(group, context)

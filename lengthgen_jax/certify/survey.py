@@ -58,6 +58,7 @@ from lengthgen_jax.certify.receptive_fields import (
 )
 from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.task import Task
@@ -156,9 +157,9 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @abc.abstractmethod
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
-    """Returns typed inputs that an evaluation.trained.Model answers wrong.
+    """Returns typed inputs that the model answers wrong.
 
     Args:
       group: the rows of one receptive field.
@@ -413,7 +414,7 @@ class SequenceSurvey(Survey[int]):
     return np.stack([find(context) for context in contexts])
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
     width = group.rows[0].width
     contexts = np.array([context for _, context in thin])
