@@ -24,7 +24,7 @@ from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
 from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import dataset, packing
+from lengthgen_jax.tasks import packing
 
 # What the operands of an input are padded to: W, or (N, M) of a grid.
 Size = int | tuple[int, int]
@@ -181,18 +181,8 @@ def batch_and_biases(
   The biases are those that the program itself adds: [N or 1, H, T, S]. One
   compiled program serves all sizes up to `bound`.
   """
-  task = experiment.task
-  batch = dataset.test_batch(
-    task,
-    experiment.kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    np.zeros(1, np.int32),
-    experiment.nonzero_places(size),
-    size,
-    bound,
-    (),
-  )
+  length, index = experiment.nonzero_places(size), np.zeros(1, np.int32)
+  batch = experiment.random_batch(jax.random.key(0), index, length, size, bound)
   site_inputs = experiment.site_inputs(scaffold, batch)
   return batch, {
     site: bias.values[:, 0] for site, bias in site_inputs.biases.items()

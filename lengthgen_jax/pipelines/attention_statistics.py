@@ -135,23 +135,16 @@ def sample_batch(
     key, int(np.polyval(np.atleast_1d(x), 1000))
   )
   key = fold(rng.stream(seed, "calibration"), width)
-  task, training_set = experiment.task, experiment.data[0]
   if length is None:
-    width_index = training_set.widths.index(width)
-    key = jax.random.fold_in(key, start)
-    return experiment.sample(
-      key, task.name, dataset.Part(0, count), width_index
-    )
-  return dataset.test_batch(
-    task,
-    experiment.kind,
-    next(iter(task.test_sets)),
+    width_index = experiment.data[0].widths.index(width)
+    key, part = jax.random.fold_in(key, start), dataset.Part(0, count)
+    return experiment.sample(key, experiment.task.name, part, width_index)
+  return experiment.random_batch(
     fold(key, length),
     jnp.arange(start, start + count),
     np.asarray(length, np.int32),
     np.asarray(width, np.int32),
     width,
-    (),
   )
 
 

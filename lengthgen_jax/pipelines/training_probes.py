@@ -16,7 +16,6 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
-from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.train_step import TrainState
 
@@ -59,19 +58,14 @@ def observations(
   key = jax.random.fold_in(rng.stream(seed, "probe"), length)
   for start in range(0, samples, batch_size):
     index = np.minimum(np.arange(start, start + batch_size), samples - 1)
-    batch = dataset.test_batch(
-      task,
-      experiment.kind,
-      next(iter(task.test_sets)),
+    batch = experiment.random_batch(
       key,
       jnp.asarray(first + index),
       units,
       np.asarray(width, np.int32),
       longest,
-      (),
     )
-    count = min(batch_size, samples - start)
-    batch = jax.device_get(batch)
+    count, batch = min(batch_size, samples - start), jax.device_get(batch)
     yield Observation(model, batch, count, units, scored_lines)
 
 
