@@ -35,13 +35,11 @@ SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies every seed of a workdir; returns the exit code."""
-  certify(workdir.trained_stages(config, folder)[-1], folder, len(config.seeds))
+  certify(workdir.trained_stages(config, folder)[-1], folder)
   return 0
 
 
-def certify(
-  stage: workdir.Stage, folder: pathlib.Path, num_seeds: int
-) -> dict[str, dict]:
+def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 
   A certificate that is there for the same parameters is kept.
@@ -50,7 +48,6 @@ def certify(
     stage: what was trained; the `certify` section of its config says what a
       certificate may cost.
     folder: where the files go.
-    num_seeds: how many seeds the user's config names.
 
   Returns:
     The certificate of each seed, {seed: certificate}.
@@ -75,7 +72,7 @@ def certify(
     seconds = time.perf_counter() - start
     print(f"seed {seed}: {fields['verdict']}; {seconds:.0f} s", flush=True)
     rows.append(
-      evaluate.row_conditions(stage.config, model, stage.name, num_seeds)
+      evaluate.row_conditions(stage, model)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
       | {"margin": fields["margin"], "reason": fields["verdict"]}

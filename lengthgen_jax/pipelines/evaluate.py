@@ -39,11 +39,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     if min(config.eval.lengths) <= longest:
       models = stage.models()
       rows += evaluate(
-        stage.config,
+        stage,
         models,
         folder,
-        stage.name,
-        num_seeds=len(config.seeds),
         longest=longest,
         measured_rows=measured_rows,
       )
@@ -112,11 +110,9 @@ def certified_rows(
 
 
 def evaluate(
-  config: ConfigDict,
+  stage: workdir.Stage,
   models: list[Model],
   folder: pathlib.Path,
-  stage: str,
-  num_seeds: int,
   *,
   longest: float = float("inf"),
   measured_rows: dict | None = None,
@@ -124,11 +120,9 @@ def evaluate(
   """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
   Args:
-    config: the whole config; its `eval` section says what to test.
+    stage: what was trained; the `eval` section of its config says what to test.
     models: one model of each seed.
     folder: where results.jsonl is.
-    stage: the stage that trained the parameters (see workdir.Stage).
-    num_seeds: how many seeds the user's config names.
     longest: greater lengths are left out.
     measured_rows: the rows that were measured so far, by seed and parameters;
       new ones are added. Seeds that need no practice have the same parameters
@@ -136,9 +130,10 @@ def evaluate(
   """
   # A file that cannot be read is refused before anything is measured.
   records.read_results(folder / "results.jsonl")
-  rows, measured_rows = [], {} if measured_rows is None else measured_rows
+  config, rows = stage.config, []
+  measured_rows = {} if measured_rows is None else measured_rows
   for model in models:
-    base = row_conditions(config, model, stage, num_seeds)
+    base = row_conditions(stage, model)
     key = model.seed, certificate.checksum(model)
     if key not in measured_rows:
       seed_rows = [
@@ -277,26 +272,24 @@ def _specs(
       )
 
 
-def row_conditions(
-  config: ConfigDict, model: Model, stage: str, num_seeds: int
-) -> dict:
-  """Returns the fields of a row that say what was measured, and how; the
-  arguments are those of `evaluate`."""
-  task = model.experiment.task
+def row_conditions(stage: workdir.Stage, model: Model) -> dict:
+  """Returns the fields of a row that say what was measured, and how."""
+  config, experiment = stage.config, model.experiment
+  task = experiment.task
   natural = not task.ragged and config.data.width == "natural"
   padded = natural and task.axes == 1
   data_kind = "endless" if task.ragged else config.data.numbers
   return {
     "task": config.task,
     "method": " ".join([config.method, *config.overrides]),
-    "stage": stage,
-    "family": model.experiment.kind,
+    "stage": stage.name,
+    "family": experiment.kind,
     "width": config.data.width,
     "slack": task.slack if padded else None,
     "train_length": config.data.train_length,
     "train_data": str(config.data.size or data_kind),
     "seed": model.seed,
-    "seeds_asked": num_seeds,
+    "seeds_asked": stage.num_seeds,
     "eval_seed": config.eval.seed,
     "unit": task.unit,
     "step": model.step,

@@ -75,7 +75,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
       f"seeds {seed_names} are still wrong after all rounds of practice: their"
       " parameters from before practice are used"
     )
-  certify.certify(stage_after(), folder, len(config.seeds))
+  certify.certify(stage_after(), folder)
 
 
 def _run_rounds(
@@ -93,7 +93,7 @@ def _run_rounds(
     path = folder / f"certify_{number}" / workdir.PRACTICE_INPUTS
     if not path.exists():
       stage = stage_after(number - 1)
-      certificates = certify.certify(stage, folder, len(config.seeds))
+      certificates = certify.certify(stage, folder)
       inputs = {
         seed: certificate["practice"]
         for seed, certificate in certificates.items()

@@ -46,7 +46,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   }
   stage_name = config.probe.stage or list(stages)[-1]
   check_choice("probe.stage", stage_name, stages)
-  stage, num_seeds = stages[stage_name], len(config.seeds)
+  stage = stages[stage_name]
   section, models = stage.config.probe, stage.models()
   model = best(models)
   probes = select(section.only, model, "probe.only", PROBES)
@@ -56,14 +56,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if section.retrain:
     check(LINES.holds(model), f"probe.retrain is for {LINES.text}")
   rows = [
-    row
-    for seed_model in models
-    for row in _rows(stage, seed_model, probes, num_seeds)
+    row for seed_model in models for row in _rows(stage, seed_model, probes)
   ]
   if section.retrain:
-    conditions = _conditions(
-      stage, model, num_seeds, _causal_length(section, model)
-    )
+    conditions = _conditions(stage, model, _causal_length(section, model))
     for mean in retrained(stage.runs[0], folder, model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
@@ -147,12 +143,10 @@ def _causal_length(section: ConfigDict, model: Model) -> int:
   return section.causal_length or model.experiment.train_length
 
 
-def _conditions(
-  stage: workdir.Stage, model: Model, num_seeds: int, length: int
-) -> dict:
+def _conditions(stage: workdir.Stage, model: Model, length: int) -> dict:
   """Returns the fields of rows that all probes share."""
   task = model.experiment.task
-  return evaluate.row_conditions(stage.config, model, stage.name, num_seeds) | {
+  return evaluate.row_conditions(stage, model) | {
     "length": length,
     "bits": task.bits(length),
     "test_set": next(iter(task.test_sets)),
@@ -160,7 +154,7 @@ def _conditions(
 
 
 def _rows(
-  stage: workdir.Stage, model: Model, probes: dict[str, Probe], num_seeds: int
+  stage: workdir.Stage, model: Model, probes: dict[str, Probe]
 ) -> Iterator[dict]:
   """Yields the rows of all probes of one seed."""
   config, unit = stage.config, model.experiment.task.unit
@@ -191,7 +185,7 @@ def _rows(
       exact=not by_length,
       scored_lines=scored_lines,
     )
-    conditions = _conditions(stage, model, num_seeds, length)
+    conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
       for mean in means.values():
         yield conditions | _row(name, mean)

@@ -160,6 +160,7 @@ class Stage(NamedTuple):
     config: the whole config of the stage.
     runs: the training runs in order. Those of "certify" are the run before
       practice, then one for each round, of the seeds that were wrong.
+    num_seeds: how many seeds the user's config names; a stage may have fewer.
     unmended: the seeds that are still wrong after practice; their models are
       those of the first run.
   """
@@ -167,6 +168,7 @@ class Stage(NamedTuple):
   name: str
   config: ConfigDict
   runs: tuple[loop.Run, ...]
+  num_seeds: int
   unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
@@ -199,14 +201,15 @@ def trained_stages(
     UsageError: the workdir was not trained with this config.
   """
   check_trained(config, workdir)
+  num_seeds = len(config.seeds)
   if is_abc(workdir):
     interpolation = runs.make_run(config, workdir / "interpolate")
     stage_config, trained_run = retraining_stage(config, workdir)
-    stage_list = [Stage("interpolate", config, (interpolation,))]
-    stage_list.append(Stage("retrain", stage_config, (trained_run,)))
+    stage_list = [Stage("interpolate", config, (interpolation,), num_seeds)]
+    stage_list.append(Stage("retrain", stage_config, (trained_run,), num_seeds))
   else:
     stage_config, trained_run = config, runs.make_run(config, workdir)
-    stage_list = [Stage("train", stage_config, (trained_run,))]
+    stage_list = [Stage("train", stage_config, (trained_run,), num_seeds)]
   practice_runs = [
     practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
@@ -221,8 +224,9 @@ def trained_stages(
     path, unmended = workdir / UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
+    all_runs = trained_run, *practice_runs
     stage_list.append(
-      Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
+      Stage("certify", stage_config, all_runs, num_seeds, unmended)
     )
   return stage_list
 
