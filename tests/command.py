@@ -54,18 +54,17 @@ def inside(
 ) -> subprocess.CompletedProcess:
   """The same in this process, where what was compiled stays compiled."""
   out, err, code = io.StringIO(), io.StringIO(), 0
-  given = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
   before = sys.stdin
   try:
-    sys.stdin = given
+    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
     with (
       contextlib.redirect_stdout(out),
       contextlib.redirect_stderr(err),
       parsed(*arguments, folder=folder),
     ):
       main.main([])
-  except SystemExit as left:
-    code = left.code
+  except SystemExit as leave:
+    code = leave.code
   finally:
     sys.stdin = before
   return subprocess.CompletedProcess(
@@ -83,11 +82,11 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
       yield main._MODE.value, main._CONFIG.value
   finally:
     sys.argv = argv
-    ours = [name for name in flags.FLAGS if name.startswith("config.")]
-    for name in ours:  # each command line defines its own
+    # Each command line defines its own.
+    for name in [n for n in flags.FLAGS if n.startswith("config.")]:
       delattr(flags.FLAGS, name)
-    for name in main.FLAGS:
-      flags.FLAGS[name].unparse()
+    for flag in flags.FLAGS.get_flags_for_module(main.__name__):
+      flag.unparse()
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:
@@ -100,18 +99,35 @@ def refusal(done: subprocess.CompletedProcess) -> str:
   return lines[0]
 
 
+@contextlib.contextmanager
+def refuses(*words: str):
+  """Expects a UsageError of one line that has some words."""
+  with pytest.raises(UsageError) as caught:
+    yield caught
+  (line,) = str(caught.value).splitlines()
+  for word in words:
+    assert word in line
+
+
 def refused(mode: str, config, workdir) -> str:
   """What a mode says to a config it refuses; main prints it in one line."""
-  with pytest.raises(UsageError) as caught:
+  with refuses() as caught:
     room = "benchmark" if mode == "bench" else "pipelines"
     module = importlib.import_module(f"lengthgen_jax.{room}.{mode}")
     module.run(config, workdir)
-  (line,) = str(caught.value).splitlines()
-  return line
+  return str(caught.value)
 
 
-def changed(*assignments: str, preset: str = "addition,window_cpi"):
-  """A tiny config after some `field=value`."""
+def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
+  """The bytes of every file below a folder."""
+  files = [path for path in folder.rglob("*") if path.is_file()]
+  return {path: path.read_bytes() for path in files}
+
+
+def changed(
+  *assignments: str, preset="addition,window_cpi", get_config=get_config
+):
+  """A preset, of a tiny config or of another file, after some `field=value`."""
   config = get_config(preset)
   with config.unlocked():
     for assignment in assignments:

@@ -1,6 +1,7 @@
 """Result rows that nobody measured, for tests of what is made of rows."""
 
 from lengthgen_jax.evaluation import measures
+from lengthgen_jax.results import records
 
 CONDITIONS = {
   "task": "addition",
@@ -37,6 +38,13 @@ def row(correct=100, **fields) -> dict:
 def seeds(*correct, **fields) -> list[dict]:
   """A row for each seed, with so many correct."""
   return [row(n, seed=seed, **fields) for seed, n in enumerate(correct)]
+
+
+def logged(folder) -> list[dict]:
+  """Rows of metrics.jsonl without the time they took, seed by seed."""
+  rows = records.read(folder / "metrics.jsonl")
+  rows = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+  return sorted(rows, key=lambda row: (row["seed"], row["step"]))
 
 
 def without_length(metric: str, value, **fields) -> dict:

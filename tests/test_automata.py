@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import plain_tasks as plain
 import pytest
-import untrained
 from presets import asentmax, states
 
 from lengthgen_jax.certify.transducer import Transducer
-from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc, calibrate
@@ -81,60 +79,8 @@ def test_the_final_answer_is_the_last_state(name):
     calibrate.check_config(config, build(config))
 
 
-def test_modulo_two_is_the_running_parity_of_bits():
-  bits = [1, 0, 0, 1, 1, 1, 0]
-  parity = plain.running_parity("".join(map(str, bits[::-1])))
-  assert "".join(tracked(Transducer(TASKS["modular"](p=2)), bits)) == parity
-
-
-BAD = {
-  ("modular.p", 1): "a modulus must be at least 2",
-  ("modular.p", 0): "at least 2",
-  ("modular.p", 251): "at most 250",
-  ("modular.answer", "last"): "choose one of states, final",
-  ("permutations.group", "S4"): "choose one of S3, S5",
-  ("dyck.brackets", "("): "pairs of different characters",
-  ("dyck.brackets", ""): "pairs of different characters",
-  ("dyck.brackets", "(("): "pairs of different characters",
-  ("dyck.brackets", "( "): "spaces are no brackets",
-  ("dyck.bound", 0): "from 1 to 250",
-  ("dyck.bound", 10**9): "from 1 to 250",
-  ("dyck.bound", 249): "253 tokens, at most 250",
-  ("dyck.broken_share", 1.5): "[0, 1]",
-  ("copying.alphabet", 1): "at least 2",
-  ("copying.alphabet", 999): "at most 250",
-}
-
-
-@pytest.mark.parametrize("field, value", BAD)
-def test_bad_automata_are_refused_in_one_line(field, value):
-  section = field.partition(".")[0]
-  name = "copy" if section == "copying" else section
-  config = default_config(name)
-  config.update_from_flattened_dict({field: value})
-  with pytest.raises(UsageError) as caught:
-    build(config)
-  message = str(caught.value)
-  assert "\n" not in message and f"{field}={value!r}" in message
-  assert BAD[field, value] in message
-
-
-@pytest.mark.parametrize(
-  "name, fields",
-  [
-    ("dyck", {"brackets": "()[]", "bound": 200}),
-    ("modular", {"p": 10**9}),
-    ("copy", {"alphabet": 10**9}),
-  ],
-)
-def test_too_many_tokens_are_refused_before_any_is_made(name, fields):
-  with pytest.raises(UsageError, match="at most 250 are told apart"):
-    TASKS[name](**fields)
-
-
 def test_practice_is_for_one_bucket():
   config = states.get_config("permutations,abc")
-  abc.check_config(config)
   config.retrain.data.buckets = (4, 20)
   with pytest.raises(UsageError, match="retrain.data.buckets"):
     abc.check_config(config)
@@ -160,13 +106,3 @@ def test_every_preset_of_states_and_of_asentmax_builds():
         else:
           with pytest.raises(ValueError, match="is for"):
             asentmax.get_config(f"{task},{method}")
-
-
-def test_places_of_a_task_count_from_the_end_that_is_read_first():
-  """Of the prompt as of the output: sinusoids of places match."""
-  for name, first in (("copy", "5"), ("reverse", "7")):
-    built = untrained.experiment(name)
-    batch = untrained.typed(built, "5 2 7")
-    (index,) = np.flatnonzero(batch.source_places.place[0, :, 0] == 0)
-    assert built.task.symbols(batch.source[0])[index] == first
-    assert built.task.symbols(batch.target[0])[0] == first

@@ -188,14 +188,3 @@ def test_a_file_is_read_for_the_experiment_of_a_config(tmp_path):
   file.save(tmp_path / "bias.npz", lines, meta)
   assert config.seeds == (0, 1)
   assert_same(make_scaffold(config, experiment), lines, [0, 2])
-
-
-def test_matrices_too_small_for_a_test_are_refused(tmp_path):
-  np.savez(tmp_path / "dense.npz", self=np.zeros((1, 2, 9, 9)))
-  fields = {"bias.kind": "file", "bias.file": str(tmp_path / "dense.npz")}
-  config = untrained.config("addition", fields=fields)
-  experiment = untrained.experiment("addition", fields=fields)
-  scaffold = make_scaffold(config, experiment)
-  experiment.check_scaffold(8, scaffold)
-  with pytest.raises(UsageError, match="self is 9 x 9, but 10 x 10 are needed"):
-    experiment.check_scaffold(9, scaffold)

@@ -14,7 +14,7 @@ from local_models import small
 
 from lengthgen_jax.certify import certificate, survey
 from lengthgen_jax.certify.certificate import Tally
-from lengthgen_jax.certify.logits import LayerwiseLogits, code, in_float64
+from lengthgen_jax.certify.logits import LayerwiseLogits, in_float64
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.pipelines import certify
 
@@ -88,13 +88,6 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
       assert is_right == (margins[k] > 0)
       outcomes.add(bool(is_right))
   assert outcomes == {False, True}
-
-
-@by_task
-def test_values_have_a_code_of_their_own(task):
-  base = small(task)[2].transducer.values
-  values = np.indices((base,) * 3).reshape(3, -1).T.astype(np.uint8)
-  assert sorted(code(values, [0, 1, 2], base)) == list(range(len(values)))
 
 
 # Tallies.

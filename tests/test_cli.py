@@ -7,11 +7,12 @@ import command
 import jax
 import numpy as np
 import pytest
+import tiny
 from command import TINY, changed, inside, refusal, refused, run
 from tiny import get_config
 
 from lengthgen_jax import main
-from lengthgen_jax.config import build, fields
+from lengthgen_jax.config import build, default_config
 from lengthgen_jax.pipelines import evaluate, workdir
 
 
@@ -119,57 +120,108 @@ VALUES = {
   "calibration.directions=(0.5,)": ["integers"],
   "calibration.self_directions=()": ["integers"],
   "calibration.min_cells=2.0": ["[0, 1]"],
+  "eval.frontier_samples=298": ["eval.frontier_samples=298", "299"],
+  "eval.frontier=-1": ["eval.frontier=-1", "negative"],
+  "eval.chains=(0,)": ["eval.chains=(0,)"],
 }
 
 
-@pytest.mark.parametrize("assignment", VALUES)
-def test_bad_value_is_refused_before_anything_is_written(assignment, tmp_path):
-  line = refused("train", changed(assignment), tmp_path / "run")
-  field = assignment.partition("=")[0]
-  for name in [field, *VALUES[assignment]]:
+# Of other tasks; of several fields the last one is named.
+FIXED = ("data.width='fixed'", "data.widths=()", "data.fixed_width=8")
+LEARNED = ("positions.kind='learned'", "positions.cyclic_period=0")
+CHAINS = ("eval.test_sets=('chain',)", "eval.chains=(9,)")
+REFUSED = {
+  "addition,window_cpi": {(x,): words for x, words in VALUES.items()}
+  | {
+    (*FIXED, "eval.lengths=(2, 8)"): ["8 digits do not fit", "W=8"],
+    (*FIXED, "eval.frontier=99"): ["do not fit"],
+    (*LEARNED, "positions.table=9"): ["need 10 positions"],
+    (*LEARNED, "positions.table=10", "eval.lengths=(20,)"): [
+      "20 digits need",
+      "positions.table=10",
+    ],
+    (*CHAINS[::-1], CHAINS[0]): ["chain has nothing"],
+  },
+  "sort": {
+    ("hints=('carry',)",): ["successor", "minimum"],
+    ("hints=('fill', 'fill')",): ["once"],
+    ("mixing.weights=(1, 2)",): ["mixing.kind=weighted"],
+    ("mixing.kind='weighted'", "mixing.weights=(-1,)"): ["above zero"],
+    ("data.buckets=(6, 3)",): ["rise"],
+    ("data.buckets=(3,)",): ["data.train_length=6"],
+    ("data.width='fixed'",): ["not padded", "natural"],
+    ("data.numbers='permutation'",): ["not padded", "lengths"],
+    ("train.batch_size=1",): ["too few", "buckets"],
+    ("sort.alphabet=1",): ["at least 2"],
+    ("sort.repeat_share=2.0",): ["[0, 1]"],
+    ("positions.kind='abacus'",): ["sort has none", "rope"],
+    ("bias.windowed_encoder=True",): ["no encoder"],
+    ("eval.test_sets=('repeats',)", "eval.repetitions=(9,)"): [
+      "nothing to test"
+    ],
+  },
+  "multiply_long": {
+    ("data.width='fixed'",): [],
+    ("data.numbers='permutation'",): [],
+    ("data.widths=(2, 3)",): ["3 is not data.train_length=6"],
+    ("eval.lengths=(20000,)",): ["20000 times 20000 digits"],
+  },
+  "modular": {
+    ("modular.p=1",): ["a modulus must be at least 2"],
+    ("modular.p=251",): ["at most 250"],
+    ("modular.p=1000000000",): ["at most 250"],
+    ("modular.answer='last'",): ["choose one of states, final"],
+  },
+  "permutations": {("permutations.group='S4'",): ["choose one of S3, S5"]},
+  "dyck": {
+    ("dyck.brackets='('",): ["pairs of different characters"],
+    ("dyck.brackets=''",): ["pairs of different characters"],
+    ("dyck.brackets='(('",): ["pairs of different characters"],
+    ("dyck.brackets='( '",): ["spaces are no brackets"],
+    ("dyck.bound=0",): ["from 1 to 250"],
+    ("dyck.bound=1000000000",): ["from 1 to 250"],
+    ("dyck.bound=249",): ["253 tokens, at most 250"],
+    ("dyck.brackets='()[]'", "dyck.bound=200"): ["at most 250"],
+    ("dyck.broken_share=1.5",): ["[0, 1]"],
+  },
+  "copy": {
+    ("copying.alphabet=1",): ["at least 2"],
+    ("copying.alphabet=1000000000",): ["at most 250"],
+  },
+}
+
+
+@pytest.mark.parametrize(
+  "preset, assignments",
+  [(preset, x) for preset, cases in REFUSED.items() for x in cases],
+)
+def test_bad_value_is_refused_before_anything_is_written(
+  preset, assignments, tmp_path
+):
+  is_tiny = preset in ("addition,window_cpi", "sort")
+  get_config = tiny.get_config if is_tiny else default_config
+  config = changed(*assignments, preset=preset, get_config=get_config)
+  line = refused("train", config, tmp_path / "run")
+  field = assignments[-1].partition("=")[0]
+  for name in [field, *REFUSED[preset][assignments]]:
     assert name in line
   assert not (tmp_path / "run").exists()
 
 
-SORT = {
-  ("hints=('carry',)",): ["successor", "minimum"],
-  ("hints=('fill', 'fill')",): ["once"],
-  ("mixing.weights=(1, 2)",): ["mixing.kind=weighted"],
-  ("mixing.kind='weighted'", "mixing.weights=(-1,)"): ["above zero"],
-  ("data.buckets=(6, 3)",): ["rise"],
-  ("data.buckets=(3,)",): ["data.train_length=6"],
-  ("data.width='fixed'",): ["not padded", "natural"],
-  ("data.numbers='permutation'",): ["not padded", "lengths"],
-  ("train.batch_size=1",): ["too few", "buckets"],
-  ("sort.alphabet=1",): ["at least 2"],
-  ("sort.repeat_share=2.0",): ["[0, 1]"],
-  ("positions.kind='abacus'",): ["sort has none", "rope"],
-  ("bias.windowed_encoder=True",): ["no encoder"],
-  ("eval.test_sets=('repeats',)", "eval.repetitions=(9,)"): ["nothing to test"],
-}
-
-
-@pytest.mark.parametrize("assignments", SORT)
-def test_what_a_task_cannot_have_is_refused(assignments, tmp_path):
-  config = changed(*assignments, preset="sort")
-  line = refused("train", config, tmp_path / "run")
-  for name in [assignments[-1].partition("=")[0], *SORT[assignments]]:
-    assert name in line
-  assert not (tmp_path / "run").exists()
-
-
-def test_widths_that_do_not_fit_are_refused(tmp_path):
-  fixed = ("data.width='fixed'", "data.fixed_width=8", "eval.lengths=(2, 8)")
-  line = refused("train", changed(*fixed), tmp_path / "run")
-  assert "eval.lengths: 8 digits do not fit" in line and "W=8" in line
-  assert "data.fixed_width" in line
-  learned = ("positions.kind='learned'", "positions.cyclic_period=0")
-  config = changed(*learned, "positions.table=9")
-  line = refused("train", config, tmp_path / "run")
-  assert "need 10 positions, but positions.table=9" in line
-  config = changed(*learned, "positions.table=10", "eval.lengths=(20,)")
-  line = refused("train", config, tmp_path / "run")
-  assert "eval.lengths: 20 digits need" in line and "positions.table=10" in line
+@pytest.mark.parametrize(
+  "words, matrix",
+  [
+    ("leaks the future", np.zeros((1, 2, 9, 9))),
+    ("self is 9 x 9", np.triu(np.full((1, 2, 9, 9), -1e9), 1)),  # of tests
+  ],
+)
+def test_bias_that_does_not_fit_is_refused_before_training(
+  words, matrix, tmp_path
+):
+  np.savez(tmp_path / "bias.npz", self=matrix)
+  config = changed("eval.lengths=(2, 20)")
+  config.bias.update(kind="file", file=str(tmp_path / "bias.npz"))
+  assert words in refused("train", config, tmp_path / "run")
   assert not (tmp_path / "run").exists()
 
 
@@ -181,63 +233,7 @@ def test_config_without_a_field_is_refused(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-# A bias from elsewhere, and what is wrong with it.
-BIASES = {
-  "leaks the future": {"self": np.zeros((1, 2, 9, 9))},
-  "3 heads": {"cross": np.zeros((1, 3, 9, 9))},
-  "5 layers": {"cross": np.zeros((5, 2, 9, 9))},
-  "self is 9 x 9": {"self": np.triu(np.full((9, 9), -1e9), 1)[None, None]},
-  "shape (2, 9, 9)": {"cross": np.zeros((2, 9, 9))},
-  "holds NaN": {"cross": np.full((1, 2, 9, 9), np.nan)},
-  "expected `self`": {"slef": np.zeros((1, 2, 9, 9))},
-  "schema 1": {"schema": 1, "meta": "{}", "cross": np.zeros((1, 2, 9, 9))},
-}
-
-
-@pytest.mark.parametrize("words", BIASES)
-def test_bias_that_does_not_fit_is_refused_before_training(words, tmp_path):
-  file = tmp_path / "bias.npz"
-  arrays = dict(BIASES[words])
-  if words == "self is 9 x 9":  # fits training, but not the tests
-    arrays["self"] = np.repeat(arrays["self"], 2, axis=1)
-  np.savez(file, **arrays)
-  config = changed("eval.lengths=(2, 20)")
-  config.bias.update(kind="file", file=str(file))
-  line = refused("train", config, tmp_path / "run")
-  assert words in line
-  assert not (tmp_path / "run").exists()
-
-
 # The second stage of ABC has any field of the first.
-
-
-def test_any_field_of_the_second_stage_can_be_set_and_reaches_it():
-  flags = {
-    "train.batch_size": 48,
-    "train.schedule": "cosine",
-    "model.norm": "post",
-    "model.dense_bias": False,
-    "positions.kind": "alibi",
-    "positions.table": 99,
-    "temperature.kind": "log_items",
-    "bias.scale": 2.0,
-    "data.train_length": 1,
-    "data.widths": (7, 8),
-  }
-  words = [f"--config.retrain.{field}={flags[field]}" for field in flags]
-  with command.parsed(f"{TINY}:successor,abc", *words) as (_, config):
-    later = fields.retrain_config(config, (3,), "bias.npz")
-  for field, value in flags.items():
-    section, name = field.split(".")
-    assert later[section][name] == value != config[section][name]
-  assert later.seeds == (3,) and later.method == "abc"
-  assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
-  assert later.train.adam_b2 == config.train.adam_b2  # None is the first's
-  experiment = build.build(fields.retrain_config(config, (3,), None))
-  assert experiment.step_specs[0][0].parts[0].count == 48
-  assert experiment.data[0].widths == (7, 8)
-  assert experiment.model.config.norm == "post"
-  assert experiment.model.config.temperature.kind == "log_items"
 
 
 # Overrides are part of a method's name.
@@ -298,10 +294,10 @@ def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
     main.set_compile_cache("")
     assert jax.config.jax_compilation_cache_dir is None
     main.set_compile_cache(str(tmp_path))
-    kept = jax.config.jax_compilation_cache_dir
-    assert kept.startswith(f"{tmp_path}/")  # one of each kind of CPU
+    folder = jax.config.jax_compilation_cache_dir
+    assert folder.startswith(f"{tmp_path}/")  # one of each kind of CPU
     main.set_compile_cache(str(tmp_path / "other"))
-    assert jax.config.jax_compilation_cache_dir == kept
+    assert jax.config.jax_compilation_cache_dir == folder
   finally:
     jax.config.update(name, before)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", least)

@@ -61,15 +61,6 @@ def test_commands_of_the_pages_parse(words):
   check_command(words)
 
 
-def test_the_first_command_is_the_main_job():
-  (first, *_) = commands("lengthgen")
-  assert first == [
-    "--config=configs/quickstart.py",
-    "--mode=abc",
-    f"--workdir={WORKDIR}",
-  ]
-
-
 def test_sweeps_of_the_pages_parse(monkeypatch):
   monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
   sweep = importlib.import_module("sweep")

@@ -148,26 +148,3 @@ def test_hard_inputs_that_are_others_by_name_are_left_out(task):
   stress_sets = set(model.experiment.task.stress_sets)
   assert not stress_sets & {"equal", "unequal", "nines"}
   assert "carry" in stress_sets
-
-
-@pytest.mark.parametrize(
-  "fields, words",
-  [
-    ({"eval.frontier_samples": 298}, ("eval.frontier_samples=298", "299")),
-    ({"eval.frontier": -1}, ("eval.frontier=-1", "negative")),
-    (
-      {"eval.frontier": 99, "data.width": "fixed", "data.fixed_width": 12}
-      | {"data.widths": ()},
-      ("eval.frontier", "do not fit"),
-    ),
-    ({"eval.chains": (0,)}, ("eval.chains=(0,)",)),
-    (
-      {"eval.test_sets": ("chain",), "eval.chains": (9,)},
-      ("chain has nothing",),
-    ),
-  ],
-)
-def test_bad_fields_are_one_line(fields, words, tmp_path):
-  line = command.refused("train", untrained.config(fields=fields), tmp_path)
-  for word in words:
-    assert word in line

@@ -100,17 +100,6 @@ def test_a_line_lands_where_its_formula_says(scale):
     assert np.array_equal(sparse_bias[0, 0, h], expected), name
 
 
-@pytest.mark.parametrize("order", (1, -1))
-def test_crossing_lines_take_the_larger_value(order):
-  pair = [as_line("vertical", -3.0), as_line("diagonal", 0.5)]
-  lines = one_seed(shared_lines(pair[::order], 1))
-  rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7)))
-  bias = np.asarray(dense(lines, rows, keys))[0, 0, 0]
-  assert bias[1, 3] == 0.5
-  assert bias[0, 3] == bias[2, 3] == -3.0
-  assert bias[0, 2] == bias[2, 4] == 0.5
-
-
 # One axis: two sequences of other lengths, whose rows say the next token. Two:
 # grids of other sizes, an operand along each axis.
 SEQUENCES = {
@@ -142,33 +131,6 @@ def test_both_forms_equal_plain_loops(axes):
     assert np.array_equal(dense(lines, rows, keys), expected)
     sparse_bias = scattered(*gather(lines, rows, keys), len(keys.index))
     assert np.array_equal(np.where(has_lines, sparse_bias, expected), expected)
-
-
-def test_a_digit_of_the_row_before_stands_where_the_grid_says():
-  """The sum so far: M = identity, c = (-1, 1); N and M differ."""
-  rows = places(tokens((TARGET, 3, 4)))
-  line = one_seed(site_line(TARGET, TARGET, LEFT, np.eye(2), (-1, 1)))
-  expected = np.zeros((12, 12), bool)
-  for j in range(1, 3):
-    for k in range(3):
-      expected[4 * j + k, 4 * (j - 1) + k + 1] = True
-  assert np.array_equal(dense(line, rows, rows)[0, 0, 0] == 0, expected)
-  # Digit k of an operand along the digits, whatever the row j.
-  keys = places(tokens((A, 1, 5)))
-  line = one_seed(site_line(TARGET, A, RIGHT, [[0, 0], [0, 1]], (0, 0)))
-  cells = np.asarray(dense(line, rows, keys))[0, 0, 0] == 0
-  assert [np.flatnonzero(x).tolist() for x in cells] == [[4], [3], [2], [1]] * 3
-
-
-def test_a_transparent_head_is_zero_on_existing_keys():
-  """Whatever lines it has."""
-  lines = one_seed(shared_lines([as_line("diagonal", 2.0)], 2))
-  lines = lines._replace(transparent=np.array([[True, False]]))
-  keys = places(tokens((A, 7)), tokens((A, 9)))
-  bias = np.asarray(dense(lines, places(tokens((TARGET, 4))), keys))[0, 0]
-  assert np.all(bias[0, :, :7] == 0)
-  assert np.all(bias[:, :, 7:] == -INF)
-  assert np.array_equal(bias[1, :, :7] == 2.0, planted("diagonal", 4, (7,)))
 
 
 def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():

@@ -105,15 +105,6 @@ def test_rows_of_all_measures(model):
   assert 0 < rows["edit"]["value"] == edits / (64 * 4)
 
 
-def test_end_blind_forgives_the_end_and_leading_zeros_only():
-  number = lambda *tokens: measures._digits(np.array(tokens), end=13)
-  target = number(3, 2, 1, 0, 13)
-  assert number(3, 2, 1, 0, 0) == target == number(3, 2, 1, 13, 13)
-  assert number(3, 13, 2, 1, 0) == target
-  assert number(0, 3, 2, 1, 13) != target
-  assert number(3, 2, 1, 14, 13) != target
-
-
 def test_memory_does_not_change_rows(model):
   large = SPEC._replace(length=20)
   small = large._replace(memory_mb=1)
@@ -122,26 +113,6 @@ def test_memory_does_not_change_rows(model):
   assert counts[-1] < counts[0]  # the last one is filled up
   assert [count for _, count in model.batches(large)] == [64]
   assert rows_by_metric(model, small) == rows_by_metric(model, large)
-
-
-def test_attention_along_lines_takes_less_memory(model):
-  lines = model.scaffold["self"]
-  transparent = np.zeros(np.shape(lines.transparent), bool)
-  transparent[0, 0] = True
-  one_dense_head = model.scaffold | {
-    "self": lines._replace(transparent=transparent)
-  }
-  bias = dataclasses.replace(model.experiment.bias, closed=-9.0)
-  all_dense = dataclasses.replace(model.experiment, bias=bias)
-  sizes = [
-    changed.batch_size(SPEC)
-    for changed in (
-      model,
-      dataclasses.replace(model, scaffold=one_dense_head),
-      dataclasses.replace(model, experiment=all_dense),
-    )
-  ]
-  assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
 
 
 def test_small_lengths_have_fewer_numbers(model):
@@ -172,14 +143,6 @@ def test_lengths_up_to_62_share_one_compile(model):
     ).inputs.shape
   )
   assert shape(62) == (4, 65) and shape(63) == (4, 129)
-
-
-def test_lengths_share_one_shape_at_fixed_width():
-  config = get_config("successor,window_cpi")
-  config.data.update(width="fixed", fixed_width=12, widths=())
-  experiment = build(config)
-  bounds = {experiment.bound(experiment.test_width(n), {}) for n in (2, 5, 11)}
-  assert bounds == {12}
 
 
 @pytest.mark.parametrize("samples", [(5,), (5, 6, 7)])

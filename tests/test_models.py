@@ -14,7 +14,7 @@ from lengthgen_jax.attention.biases import BIASES, file
 from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.models.layers import DTYPES, NORMS
+from lengthgen_jax.models.layers import DTYPES
 from lengthgen_jax.tasks.packing import KINDS
 
 LONGER = 9  # digits that a batch of width 4 is padded to
@@ -186,19 +186,3 @@ def test_activations_have_one_schema_and_the_models_dtype(dtype):
   assert keys_of(encoder_decoder["decoder"]) == keys
   (block,) = encoder_decoder["encoder"]["blocks"]
   assert keys_of(block) == keys_of(decoder_only["decoder"]["blocks"][0])
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_norms_stand_where_they_say(norm):
-  experiment = untrained.experiment("addition", fields={"model.norm": norm})
-  params = jax.eval_shape(lambda: experiment.init(0))
-  names = params["decoder_0"].keys() | params["encoder_0"].keys()
-  sublayers = {"self_attention", "cross_attention", "mlp"}
-  expected = {
-    "pre": {f"pre_{sublayer}_layer_norm" for sublayer in sublayers},
-    "post": {f"post_{sublayer}_layer_norm" for sublayer in sublayers},
-    "block_end": {"block_end_layer_norm"},
-    "none": set(),
-  }
-  assert {name for name in names if "norm" in name} == expected[norm]
-  assert ("decoder_norm" in params) == (norm == "pre")

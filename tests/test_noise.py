@@ -141,23 +141,3 @@ def test_a_part_of_a_batch_is_its_examples_and_what_they_share(task):
       assert np.array_equal(
         selected[0], whole[0][slice(1 - is_shared, None, 2)]
       )
-
-
-def test_microbatches_fit_the_cache(monkeypatch):
-  spec = spec_of("addition")
-  config = spec.experiment.model.config
-  sizes = {}
-  for examples in (1, 7, 96):
-    sample = lambda n=examples: spec.experiment.sample(
-      KEY, "addition", Part(0, n)
-    )
-    batch = jax.eval_shape(sample)
-    rows, keys = batch.inputs.shape[1], batch.source.shape[1]
-    example_bytes = 4 * rows * (config.num_heads * keys + config.mlp_dim)
-    monkeypatch.setattr(train_step, "CACHE_BYTES", 10 * example_bytes)
-    sizes[examples] = examples / train_step.num_microbatches(spec, batch, {})
-  assert sizes == {1: 1, 7: 7, 96: 8}
-  monkeypatch.setattr(train_step, "CACHE_BYTES", 1)
-  assert train_step.num_microbatches(spec, batch, {}) == 96
-  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  assert train_step.num_microbatches(spec, batch, {}) == 1

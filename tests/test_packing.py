@@ -2,16 +2,13 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
-from plain_tasks import COUNT, FORMS, MAIN
+from plain_tasks import COUNT, FORMS
 
 from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.dataset import test_batch as make_test_batch
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -165,73 +162,4 @@ def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
     assert not batch.weight[batch.rows.segment == PAD].any()
 
 
-def test_hints_are_given_some_outputs_and_main_tasks_none():
-  examples = {form: plain.draw_examples(form).example for form in FORMS}
-  most = {form: np.max(x.prefix_length) for form, x in examples.items()}
-  assert not any(most[form] for form in MAIN)
-  assert most["sort_successor"] == 1 and most["sort_fill"] == plain.LONGEST
-
-
-@every_kind
-@pytest.mark.parametrize("form", ("successor", "sort"))
-def test_a_prompt_in_more_room_is_the_same(form, kind):
-  task = MAIN[form]
-  make_batch = lambda bound: make_test_batch(
-    task,
-    kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    jnp.arange(2),
-    3,
-    5,
-    bound,
-    (),
-  )
-  small, large = (jax.tree.map(np.asarray, make_batch(n)) for n in (6, 11))
-  for name in ("inputs", "target", "weight", "source"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size = a.shape[1]
-      assert size < b.shape[1] and np.array_equal(a, b[:, :size])
-      assert (b[:, size:] == (0 if name == "weight" else task.pad)).all()
-  for name in ("rows", "keys", "source_keys"):
-    a, b = getattr(small, name), getattr(large, name)
-    if a is not None:
-      size, held = a.segment.shape[1], a.segment != PAD
-      assert np.array_equal(a.segment, b.segment[:, :size])
-      assert (b.segment[:, size:] == PAD).all()
-      assert np.array_equal(a.left[held], b.left[:, :size][held])
-      assert np.array_equal(a.right[held], b.right[:, :size][held])
-      assert np.array_equal(a.num_tokens(), b.num_tokens())
-  for batch in (small, large):
-    assert batch.prompt_length.tolist() == small.prompt_length.tolist()
-    assert batch.first_scored.tolist() == small.first_scored.tolist()
-    assert batch.places.size.tolist() == small.places.size.tolist()
-
-
 # What lines need of the coordinates.
-
-ARITHMETIC = [f for f in MAIN if isinstance(MAIN[f], ArithmeticTask)]
-
-
-@pytest.mark.parametrize("form", ARITHMETIC)
-def test_a_row_finds_its_digit_at_stride_times_row_from_the_right(form):
-  """And the row that says `&` the token on the operand's left."""
-  task = MAIN[form]
-  batch = plain.draw_examples(form).batch["encoder_decoder"]
-  keys, width = batch.source_keys, plain.WIDTH
-  text = task.vocabulary.decode(batch.source[-1]).rstrip("@")
-  operands, marks = plain.operand_texts(text), "$" + task.operator
-  if task.interleaved:  # the second operand is the right one of each pair
-    operands, marks = operands[1:], marks[1:]
-  for segment, stride in enumerate(task.strides):
-    digits = operands[segment][::-1]
-    digits *= width if len(digits) < width else 1
-    symbols = ""
-    for row in range(width + 1):
-      offset = keys.right[0, :, 0]
-      (key,) = np.flatnonzero(
-        (keys.segment[0] == segment) & (offset == stride * row)
-      )
-      symbols += text[key]
-    assert symbols == digits + (marks[segment] if stride else digits[0])

@@ -1,10 +1,13 @@
 """What each position encoding tells, alone and in a model."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
+from command import refuses
 from plain_lines import places, tokens
 
 from lengthgen_jax.attention.positions import POSITIONS
@@ -13,7 +16,6 @@ from lengthgen_jax.attention.positions.encoding import (
   sinusoid,
 )
 from lengthgen_jax.coordinates import Places
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.packing import KINDS
@@ -21,20 +23,7 @@ from lengthgen_jax.tasks.packing import KINDS
 D, HEADS, SIZE = 16, 2, 9
 KEY = jax.random.key(1)
 
-# What each encoding tells apart.
-TELLS = {
-  "none": "",
-  "sinusoidal": "index",
-  "learned": "index",
-  "rope": "index",
-  "alibi": "index",
-  "coordinates": "place",
-  "t5": "index",
-  "fire": "index",
-  "abacus": "place",
-  "coupling": "place",
-  "randomized": "index",
-}
+OF_PLACE = ("coordinates", "abacus", "coupling")  # others tell the index
 
 
 class Hooks:
@@ -106,19 +95,10 @@ def changed(kind: str, name: str) -> bool:
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_an_encoding_tells_index_or_place(kind):
-  told_apart = {name for name in ("index", "place") if changed(kind, name)}
-  assert told_apart == set(filter(None, [TELLS[kind]]))
-  if POSITIONS[kind].limited:
-    assert told_apart == {POSITIONS[kind].limited}
-
-
-def test_none_changes_nothing():
-  hooks, at = Hooks("none"), at_places()
-  x, heads = normal(0, 1, SIZE, D), normal(0, 1, HEADS, SIZE, D // HEADS)
-  assert np.array_equal(hooks.embed(at, KEY, x), x)
-  assert np.array_equal(hooks.rotate(heads, at), heads)
-  assert hooks.module.bias(None, None, True) is None
-  assert not hooks.module.init(KEY, x, at, None, method="embed")
+  told_apart = [name for name in ("index", "place") if changed(kind, name)]
+  expected = ["place" if kind in OF_PLACE else "index"] * (kind != "none")
+  assert told_apart == expected
+  assert POSITIONS[kind].limited in ("", *expected)
 
 
 @pytest.mark.parametrize("kind", ("sinusoidal", "learned", "rope"))
@@ -330,20 +310,6 @@ def test_randomized_positions_can_count_from_the_right():
 # In a model: where counting starts, what a table holds.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_output_and_its_digits_share_a_place(kind):
-  """The input of a row that must say digit i has the place of the digits i."""
-  experiment = untrained.experiment("addition", kind)
-  batch = untrained.typed(experiment, "123+456")  # $0123+0456 -> 9750&
-  place, digit = batch.places.place[0, :, 0], batch.places.digit[0]
-  first = int(batch.first_scored[0])
-  assert place[first : first + 5].tolist() == [0, 1, 2, 3, 4]
-  at = batch.places if kind == "decoder_only" else batch.source_places
-  assert at.place[0, :10, 0].tolist() == [4, 3, 2, 1, 0] * 2
-  assert at.digit[0, :10].tolist() == [False, True, True, True, True] * 2
-  assert np.all(digit[first : first + 4])
-
-
 @pytest.mark.parametrize("period", (0, 3))
 def test_a_right_anchored_source_keeps_its_phase_at_every_width(period):
   """So that the output row and its input digit have one index."""
@@ -370,16 +336,9 @@ def test_the_source_is_counted_from_its_anchor(anchor):
   )
   acts = jax.jit(run)()[1]
   table = params["token_embedder"]["embedding"][np.asarray(batch.source[0])]
-  found = (np.asarray(acts["embeddings"])[0] - table)[:10]
+  sinusoids = (np.asarray(acts["embeddings"])[0] - table)[:10]
   index = np.arange(10)[:: 1 if anchor == "left" else -1]
-  np.testing.assert_allclose(found, sinusoid(index, 16), atol=1e-5)
-
-
-def refusal(task, fields, **how) -> str:
-  with pytest.raises(UsageError) as error:
-    untrained.experiment(task, fields=fields, **how)
-  assert "\n" not in str(error.value)
-  return str(error.value)
+  np.testing.assert_allclose(sinusoids, sinusoid(index, 16), atol=1e-5)
 
 
 LIMITED = [kind for kind in POSITIONS if POSITIONS[kind].limited]
@@ -393,41 +352,33 @@ def test_a_table_too_short_is_refused(kind):
   index = POSITIONS[kind].limited == "index"
   # Width 4: 10 source tokens; places 0...4, and 29 starts. Test: width 5.
   train, test = (10, 12) if index else (34, 6)
+  short = fields | {"positions.table": train - 1}
+  words = f"inputs need {train} positions, but positions.table={train - 1}"
   for family in KINDS if not index else ("encoder_decoder",):
-    words = refusal(
-      "addition", fields | {"positions.table": train - 1}, kind=family
-    )
-    assert words.endswith(
-      f"training inputs need {train} positions, but positions.table={train - 1}"
-    )
+    with refuses(words):
+      untrained.experiment("addition", family, short)
   enough = fields | {"positions.table": max(train, test)}
   experiment = untrained.experiment("addition", fields=enough)
   if index:
-    words = refusal("addition", fields | {"positions.table": test - 1})
-    assert f"3 digits need {test} positions" in words
-  with pytest.raises(UsageError, match="positions.table"):
+    with refuses(f"3 digits need {test} positions"):
+      untrained.experiment(
+        "addition", fields=fields | {"positions.table": test - 1}
+      )
+  with refuses("positions.table"):
     experiment.test_width(40)
-
-
-def test_a_cyclic_table_has_rows_for_every_index():
-  fields = {"positions.kind": "learned", "positions.table": 3}
-  fields["positions.cyclic_period"] = 3
-  untrained.experiment("addition", fields=fields).test_width(1000)
+  # A cyclic table has rows for every index.
+  cyclic = {"positions.kind": "learned", "positions.table": 3}
+  cyclic["positions.cyclic_period"] = 3
+  untrained.experiment("addition", fields=cyclic).test_width(1000)
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_places_of_digits_are_for_tasks_of_digits(kind):
   fields = {"positions.kind": kind}
-  if POSITIONS[kind].of_digits:
-    words = refusal("sort", fields)
-    assert f"positions.kind='{kind}'" in words and "choose one of none" in words
-    assert not any(
-      other in words.split("choose")[1]
-      for other in POSITIONS
-      if POSITIONS[other].of_digits
-    )
-  else:
+  others = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  words = f"positions.kind='{kind}'", f"choose one of {', '.join(others)}"
+  is_refused = POSITIONS[kind].of_digits
+  with refuses(*words) if is_refused else contextlib.nullcontext():
     untrained.experiment("sort", fields=fields)
-  digits = [name for name in TASKS if TASKS[name]().of_digits]
-  for name in digits:
+  for name in (name for name in TASKS if TASKS[name]().of_digits):
     untrained.experiment(name, fields=fields)

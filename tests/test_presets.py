@@ -1,13 +1,11 @@
 """Every preset of every config file builds."""
 
-import ast
 import dataclasses
 import itertools
 
 import jax
 import pytest
 from presets import arithmetic, increment, quickstart, sorting
-from source import CONFIGS, TREES
 
 from lengthgen_jax.config import build
 from lengthgen_jax.pipelines import abc
@@ -92,14 +90,3 @@ def test_quickstart_is_the_main_job():
   assert config == arithmetic.get_config("addition,abc")
   abc.check_config(config)
   assert max(config.eval.lengths) == 1000
-
-
-@pytest.mark.parametrize(
-  "path",
-  sorted(CONFIGS.glob("*.py")),
-  ids=lambda path: path.stem,
-)
-def test_every_config_file_says_how_to_run_it(path):
-  text = ast.get_docstring(TREES[path])
-  assert f"lengthgen --config=configs/{path.name}" in text
-  assert "--workdir=" in text

@@ -12,7 +12,6 @@ from command import TINY, changed, inside, refused
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import probe, runs, training_probes
 from lengthgen_jax.probes import interventions
-from lengthgen_jax.probes.pages import Page, pack_rows
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
@@ -200,14 +199,3 @@ def test_watching_what_nothing_is_for_is_refused(tmp_path):
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr
-
-
-def test_shelves_hold_every_page_once_and_are_not_too_wide():
-  sizes = ((9, 2), (3, 3), (5, 4), (6, 1), (2, 4))
-  pages = [
-    Page(str(i), size, lambda canvas: None) for i, size in enumerate(sizes)
-  ]
-  rows = pack_rows(pages, 10)
-  assert sorted(page.name for row in rows for page in row) == list("01234")
-  assert all(sum(page.size[0] for page in row) <= 10 for row in rows)
-  assert rows[0][0].name == "0" and len(rows) == 3

@@ -204,27 +204,6 @@ def test_a_browser_sorts_and_filters(root, tmp_path):
   assert dom.count('<details open="">') == 1
 
 
-@in_browser
-@pytest.mark.parametrize("width", (1300, 420))
-def test_a_browser_shows_names_and_numbers_at_once(root, tmp_path, width):
-  """Also where a table is wider than the window and is scrolled."""
-  script = """
-    const box = document.querySelector(".wide");
-    const row = box.querySelector("tbody tr");
-    const right = row.cells[2].getBoundingClientRect().right;
-    box.style.maxWidth = "250px";
-    box.scrollLeft = 60;
-    const [name, frame] = [row.cells[0], box].map(
-      node => node.getBoundingClientRect());
-    document.title = JSON.stringify(
-      [right, name.left - frame.left, box.scrollLeft, innerWidth]);"""
-  dom = browse(root, tmp_path, width, script=script)
-  right, gap, scrolled, inner = json.loads(
-    html.unescape(re.search(r"<title>(\[.*?\])</title>", dom)[1])
-  )
-  assert right <= min(width, inner) and gap <= 1 and scrolled == 60
-
-
 # What was varied, and what is refused.
 
 

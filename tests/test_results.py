@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from rows import CERTIFIED, CONDITIONS, frontier, row, seeds
+from rows import CERTIFIED, frontier, row, seeds
 from scipy import stats
 
 from lengthgen_jax.errors import UsageError
@@ -14,16 +14,6 @@ from lengthgen_jax.results import records, summary, tables
 INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
 
 # Rows and their files.
-
-
-def test_all_conditions_and_the_seeds_make_a_row_unique():
-  assert set(records.KEY) - set(records.CONDITIONS) == {"seed", "stopped_at"}
-  assert set(records.CONDITIONS) - set(records.KEY) == {"run", "bound"}
-  conditions = {*CONDITIONS, "metric", *INSIDE} - {"seeds_asked"}
-  assert set(records.KEY) == conditions
-  # Kept rows may lack what probes alone have.
-  assert records.key(row()) == records.key(row(**dict.fromkeys(INSIDE)))
-  assert records.flaw(row()) == records.flaw(CERTIFIED) == ""
 
 
 @pytest.mark.parametrize("field", records.KEY)
@@ -139,11 +129,6 @@ def test_what_is_no_condition_shares_a_line():
   assert (line.name, line.seed_count, line.seeds) == ("vanilla", "3", [0, 1, 2])
 
 
-def test_of_a_seed_the_last_evaluation_counts():
-  (line,) = summary.pool([row(10), row(20), row(30, seed=1)])
-  assert [row["correct"] for row in line.rows] == [20, 30]
-
-
 def test_best_steps_are_the_seeds_own():
   best = lambda *steps: [
     row(seed=seed, step=step, checkpoint="best")
@@ -237,14 +222,6 @@ def test_tables_say_how_many_of_the_seeds():
   assert tables.runs_grid(rows)[1][-1] == "50.0 [41.4] of 1"
 
 
-def test_columns_widen():
-  method = "vanilla bias.kind=file bias.file=some/where/bias.npz"
-  rows = seeds(1, 2) + seeds(3, 4, method=method)
-  _, _, head, *lines = tables.run_table(rows).splitlines()
-  assert {len(line) for line in lines} == {len(head)}
-  assert {line.index("equal") for line in lines} == {head.index("test set")}
-
-
 def test_formats_escape_what_they_reserve():
   grid = [["run", "6"], ["a|b_&_%", "∀ 9.0"]]
   markdown = "| run | 6 |\n| --- | --- |\n| a\\|b_&_% | ∀ 9.0 |"
@@ -277,11 +254,6 @@ def test_edit_distance_is_levenshtein():
     assert measures.edit_distance(a, b) == plain
 
 
-def test_until_end():
-  assert measures.tokens_before_end(np.array([1, 2, 9, 3]), 9) == [1, 2]
-  assert measures.tokens_before_end(np.array([1, 2]), 9) == [1, 2]
-
-
 def test_lower_bound_is_clopper_pearson():
   bound = measures.lower_bound
   assert bound(51, 51) == pytest.approx(0.943, abs=5e-4)
@@ -291,15 +263,3 @@ def test_lower_bound_is_clopper_pearson():
     # At the bound, so many successes have a probability of 5 %.
     tail = stats.binom.sf(correct - 1, n, bound(correct, n))
     assert tail == pytest.approx(0.05)
-
-
-def test_rows_of_measurements():
-  is_right = np.array([[1, 1, 0], [1, 0, 0]], bool)
-  position = CONDITIONS | measures.position_row(is_right)
-  assert position["by_position"] == [1.0, 0.5, 0.0] and position["value"] == 0.0
-  assert position["n"] == 2 and position["teacher_forced"]
-  token = CONDITIONS | measures.success_row("token", 3, 6, teacher_forced=True)
-  assert token["value"] == 0.5 and token["lower_bound"] is None
-  edit = CONDITIONS | measures.value_row("edit", 0.25, 9)
-  assert edit["value"] == 0.25 and edit["correct"] is None
-  assert not any(map(records.flaw, (position, token, edit)))

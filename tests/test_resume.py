@@ -1,7 +1,6 @@
 """A run that is cut off, or whose files are damaged, ends as if nothing was."""
 
 import os
-import pathlib
 import shutil
 import signal
 import time
@@ -9,6 +8,7 @@ import time
 import command
 import pytest
 from pytrees import bits
+from rows import logged
 from tiny import get_config
 
 from lengthgen_jax.pipelines import evaluate, predict, runs
@@ -16,17 +16,11 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
 
 
-def metrics(workdir) -> list[dict]:
-  """Rows of metrics.jsonl without the time they took."""
-  rows = records.read(workdir / "metrics.jsonl")
-  return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
-
-
 def assert_same_run(workdir, trained, trained_states) -> None:
   """Parameters, moments, best parameters, log and results, to the last bit."""
   states = loop.load(runs.make_run(get_config(), workdir), "last")
   assert bits(states) == bits(trained_states)
-  assert metrics(workdir) == metrics(trained)
+  assert logged(workdir) == logged(trained)
   results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
   assert results[0] == results[1]
 
@@ -99,11 +93,6 @@ def damaged(trained, tmp_path):
   return workdir
 
 
-def contents(folder: pathlib.Path) -> dict:
-  files = [path for path in folder.rglob("*") if path.is_file()]
-  return {path: path.read_bytes() for path in files}
-
-
 def test_damaged_checkpoint_is_moved_aside_by_training(
   damaged, trained, trained_states, capsys
 ):
@@ -119,7 +108,7 @@ def test_damaged_checkpoint_is_moved_aside_by_training(
 
 
 def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
-  before = contents(damaged / "checkpoints")
+  before = command.contents(damaged / "checkpoints")
   config = get_config()
   no_lines = tmp_path / "nothing.txt"
   no_lines.touch()
@@ -134,5 +123,5 @@ def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
     assert "using the one before" in error_text
   rows = records.read(damaged / "results.jsonl")
   assert {row["step"] for row in rows} == {500, 600}
-  assert contents(damaged / "checkpoints") == before
+  assert command.contents(damaged / "checkpoints") == before
   assert not (damaged / "checkpoints_damaged").exists()

@@ -9,7 +9,7 @@ import pytest
 import untrained
 from plain_lines import INF, one_seed, packed, places, tokens
 
-from lengthgen_jax.attention.biases import BIASES, scaffold
+from lengthgen_jax.attention.biases import scaffold
 from lengthgen_jax.attention.biases.scaffold import BiasConfig, SiteMatrix
 from lengthgen_jax.attention.lines import (
   LEFT,
@@ -123,29 +123,6 @@ def test_a_task_without_places_has_no_window(name):
     assert "\n" not in str(error.value)
 
 
-PICTURES = [
-  ("successor", {}, 1, ["xxx..", "xx...", "x...x", "...xx", "..xxx"]),  # $0123
-  (  # $+142536
-    "addition",
-    ALIGNED,
-    1,
-    ["xxxxx...", "xxx....x", "x....xxx", "...xxxxx"],
-  ),
-  ("multiply", {}, 1, ["xx....", "x.....", "...x..", "..xx.."]),  # $123*4
-  ("multiply", {}, 0, ["xxx.x.", "xx.xx.", "x.xxx.", ".xxxx."]),
-]
-
-
-@pytest.mark.parametrize("name, fields, width, picture", PICTURES)
-def test_windows_look_like_this(name, fields, width, picture):
-  task, lines = windows(name, "encoder_decoder", fields, width)
-  digits = len(picture) - 1
-  rows = places(tokens((task.target_segment, digits + 1)))
-  keys = places(tokens(*sizes(task, digits)))
-  bias = total(BiasConfig(), lines, "cross", rows, keys)
-  assert drawing(bias[0, 0, 0]) == picture
-
-
 def test_the_window_of_the_encoder_runs_over_the_whole_source():
   fields = {"bias.windowed_encoder": True}
   _, lines = windows("addition", "encoder_decoder", fields, 1)
@@ -245,18 +222,6 @@ def test_matrices_are_cut_to_size_and_causal():
   part = OUTPUTS.slice(2, 3)
   rows_bias = total(BiasConfig(), matrix, "self", part, OUTPUTS)[0, 0]
   np.testing.assert_array_equal(rows_bias, bias[:, 2:5])
-
-
-@pytest.mark.parametrize("name", [name for name in BIASES if name != "file"])
-def test_no_bias_of_the_registry_leaks(name):
-  for kind, sites in (
-    ("encoder_decoder", {"self", "cross"}),
-    ("decoder_only", {"self"}),
-  ):
-    config = untrained.config("addition", kind, {"bias.kind": name})
-    lines = make_scaffold(config, untrained.experiment("addition", kind))
-    assert set(lines) <= sites and bool(lines) == (name != "none")
-    assert all(site_lines.first_leak() is None for site_lines in lines.values())
 
 
 # Training along lines.

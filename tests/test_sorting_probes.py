@@ -1,5 +1,6 @@
-"""Probes of sorting, on a model that was made by hand, whole and broken;
-projections against sums; names of activations and of probes."""
+"""Copies and counts of sorted lists; projections against sums; names of
+activations and of probes. A model that sorts is probed in test_construction.py.
+"""
 
 import types
 
@@ -7,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 import untrained
+from command import refuses
 
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.probes import attention_probes, sorting_probes
+from lengthgen_jax.probes import sorting_probes
 from lengthgen_jax.probes.activations import (
   Observation,
   activation,
@@ -22,160 +23,57 @@ from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import KINDS, take
 from lengthgen_jax.tasks.sorting import Sort
 
-V = 9
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
 N = len(LISTS[0])
-RATES = [
-  "minimum",
-  "identity_successor",
-  "copy",
-  "identity_removed",
-  "identity_lowered",
-]
 
 
-class Sorter:
-  """A depth-2 model that sorts as Theorem 5.1 says, as far as one sees.
-
-  Dimensions are the tokens in the encoder basis, then those in the decoder
-  basis.
-
-  Attributes:
-    left: what the last MLP leaves of 1.2 that it should take from the identity.
-    rank: which item `⊥` shows, 0 for the smallest.
-    token_shift: added to the token that a residual shows in the encoder basis.
-    successor_shift: added to the successor that an output shows before the last
-      MLP.
-  """
-
-  def __init__(self, left=0.0, rank=0, token_shift=0, successor_shift=0):
-    self.left, self.rank = left, rank
-    self.token_shift, self.successor_shift = token_shift, successor_shift
-    task = Sort(alphabet=V)
-    self.experiment = types.SimpleNamespace(task=task, kind="decoder_only")
-    unit = np.eye(2 * task.vocab_size, dtype=np.float32)
-    self.encoder, self.decoder = np.split(unit, 2)
-    self.params = {
-      "token_embedder": {"embedding": self.encoder},
-      "logits_dense_sort": {"kernel": self.decoder.T},
-    }
-    parsed = [(items, [N]) for items in LISTS]
-    batch = dataset.typed_batch(task, "decoder_only", parsed, N, N)
-    self.batch = jax.device_get(batch)
-
-  def observe(self, batch):
-    shift = lambda token, by: (token - 1 + by) % V + 1
-    inputs, target = batch.inputs, batch.target
-    shown = np.where(inputs <= V, shift(inputs, self.token_shift), inputs)
-    first = 2 * self.encoder[shown]
-    items = np.sort(inputs[:, :N], axis=1)
-    first[:, N] += self.decoder[items[:, self.rank]]
-    before, after = first.copy(), first.copy()
-    for b, row in np.ndindex(inputs.shape):
-      if row <= N:
-        continue
-      token = inputs[b, row]
-      greater = items[b][items[b] > token]
-      if len(greater):
-        shown = shift(greater[0], self.successor_shift)
-        before[b, row] += self.decoder[shown]
-        after[b, row] += self.decoder[greater[0]]
-      # More of the token while copies are left.
-      copies = 1.5 * (target[b, row] == token)
-      before[b, row] += (1.2 + copies) * self.decoder[token]
-      after[b, row] += (self.left + copies) * self.decoder[token]
-    blocks = [
-      {"before_mlp": first, "after_mlp": first},
-      {"before_mlp": before, "after_mlp": after},
-    ]
-    return None, {"decoder": {"blocks": blocks}, "encoder": {}}
-
-
-def observed(model: Sorter) -> Observation:
-  return Observation(model, model.batch, len(LISTS), N)
-
-
-def rates(**faults) -> dict[str, float]:
-  """The first rate of every probe, which its claim is about; of the last MLP
-  the one after it."""
-  probes = {name: PROBES[name] for name in RATES}
-  means = measure(probes, [observed(Sorter(**faults))])
-  values = {
-    name: [mean.value for mean in by_location.values()]
-    for name, by_location in means.items()
-  }
-  return {name: x[-(name == "identity_removed")] for name, x in values.items()}
-
-
-def test_probes_find_what_the_theorem_says():
-  assert rates() == dict.fromkeys(RATES, 1.0)
-
-
-FAULTS = {
-  "minimum": {"rank": 2},
-  "copy": {"token_shift": 1},
-  "identity_successor": {"successor_shift": 1},
-  "identity_removed": {"left": 2.0},
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_probes_notice_what_is_broken(name):
-  values = rates(**FAULTS[name])
-  assert values.pop(name) < 0.6
-  if name == "identity_removed":
-    assert values.pop("identity_lowered") < 0.5
-  assert set(values.values()) == {1.0}
-
-
-def test_a_remainder_of_the_identity_is_no_fault():
-  assert rates(left=0.1)["identity_lowered"] == 1.0
+def observed(part=slice(None)) -> Observation:
+  """Of the lists (or a part of them): one head that sees all keys alike, and
+  one that sees its own token."""
+  task = Sort(alphabet=9)
+  parsed = [(items, [N]) for items in LISTS]
+  batch = dataset.typed_batch(task, "decoder_only", parsed, N, N)
+  batch = take(jax.device_get(batch), lambda x: x[part])
+  count, size = batch.inputs.shape
+  even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]
+  weights = np.broadcast_to([even, np.eye(size)], (count, 2, size, size))
+  acts = {"decoder": {"blocks": [{"self": {"weights": weights}}]}}
+  model = types.SimpleNamespace(
+    experiment=types.SimpleNamespace(task=task, kind="decoder_only"),
+    observe=lambda batch: (None, acts),
+  )
+  return Observation(model, batch, count, N)
 
 
 def test_copies_are_those_in_the_prompt_and_in_the_outputs():
-  """Of a head that sees all keys alike, and one that sees its own token."""
-  model = Sorter()
-  size = model.batch.inputs.shape[1]
-  even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]
-  weights = np.broadcast_to([even, np.eye(size)], (len(LISTS), 2, size, size))
-  acts = {"decoder": {"blocks": [{"self": {"weights": weights}}]}}
-  model.observe = lambda batch: (None, acts)
   in_prompt, in_outputs = [], []
   for items in LISTS:
     for t, item in enumerate(sorted(items)[:-1]):
       num_keys = N + t + 2  # the prompt, ⊥, outputs up to the row's own
       in_prompt.append(items.count(item) / num_keys)
       in_outputs.append(sorted(items)[: t + 1].count(item) / num_keys)
-  evenly, itself = attention_probes.prompt_copies(observed(model))
-  assert evenly.value == pytest.approx(np.mean(in_prompt))
-  assert itself.value == 0
-  evenly, itself = attention_probes.output_copies(observed(model))
-  assert evenly.value == pytest.approx(np.mean(in_outputs))
-  assert itself.value == 1
-  assert (itself.part, itself.layer, itself.head) == ("self", 0, 1)
+  probes = {name: PROBES[name] for name in ("copies_given", "copies_said")}
+  # Batches add up.
+  parts = observed(slice(0, 1)), observed(slice(1, 4))
+  for observations in ([observed()], parts):
+    means = measure(probes, observations)
+    evenly, itself = means["copies_given"].values()
+    assert evenly.value == pytest.approx(np.mean(in_prompt))
+    assert itself.value == 0
+    evenly, itself = means["copies_said"].values()
+    assert evenly.value == pytest.approx(np.mean(in_outputs))
+    assert itself.value == 1
+    assert (itself.part, itself.layer, itself.head) == ("self", 0, 1)
 
 
 def test_outputs_that_count_are_those_with_a_successor():
-  arrays = sorting_probes.output_items(observed(Sorter()))
+  arrays = sorting_probes.output_items(observed())
   for items, *columns in zip(map(sorted, LISTS), *arrays, strict=True):
     assert columns[0].tolist() == items[:-1]
     for item, successor, has_successor in zip(*columns, strict=True):
       greater = [other for other in items if other > item]
       assert has_successor == bool(greater)
       assert not greater or successor == greater[0]
-
-
-def test_batches_add_up():
-  model = Sorter()
-  parts = [
-    Observation(
-      model, take(model.batch, lambda x, part=part: x[part]), count, N
-    )
-    for part, count in ((slice(0, 2), 2), (slice(2, 4), 1))
-  ]
-  whole = Observation(model, model.batch, 3, N)
-  probes = {"identity_successor": PROBES["identity_successor"]}
-  assert measure(probes, parts) == measure(probes, [whole])
 
 
 # Projections, and names.
@@ -233,11 +131,8 @@ def test_activations_have_these_names_and_no_others(kind):
   shape = activation(acts, "decoder.blocks.1.self.weights").shape
   assert shape == acts["decoder"]["blocks"][1]["self"]["weights"].shape
   for wrong in ("decoder.blocks.2.before_mlp", "decoder.blocks", "x"):
-    with pytest.raises(UsageError) as refused:
+    with refuses(f"no activation {wrong!r}", *NAMES[kind]):
       activation(acts, wrong)
-    (line,) = str(refused.value).splitlines()
-    assert line.startswith(f"no activation {wrong!r}")
-    assert all(name in line for name in NAMES[kind])
 
 
 def test_probes_that_do_not_apply_are_refused_with_those_that_do():
@@ -245,9 +140,8 @@ def test_probes_that_do_not_apply_are_refused_with_those_that_do():
   applicable = select((), model, "probe.only", PROBES)
   assert {"attention_own", "intact"} <= set(applicable)
   assert not {"minimum", "without_line"} & set(applicable)
+  choices = f"choose from {', '.join(applicable)}"
   for name, reason in (("minimum", "models that sort"), ("minimun", "choose")):
-    with pytest.raises(UsageError, match=reason) as refused:
+    with refuses(reason, choices):
       select(("intact", name), model, "probe.only", PROBES)
-    choices = f"choose from {', '.join(applicable)}"
-    assert str(refused.value).endswith(choices)
   assert list(select(("intact",), model, "probe.only", PROBES)) == ["intact"]

@@ -1,12 +1,17 @@
-"""The shape of the project: who imports whom, sizes, what an import does."""
+"""The shape of the project: who imports whom, and what an import does."""
 
+import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
 
 import pytest
 from command import REPOSITORY
-from source import CONFIGS, FILES, PACKAGE, TREES, imported, room
+
+PACKAGE, CONFIGS = REPOSITORY / "lengthgen_jax", REPOSITORY / "configs"
+FILES = sorted(PACKAGE.rglob("*.py")) + sorted(CONFIGS.glob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
 
 # Every room, and the rooms of ours that it may import.
 LEAVES = {
@@ -91,21 +96,32 @@ ONLY = {
 }
 
 
-def rooms_imported(path: pathlib.Path) -> dict[str, set[str]]:
-  """Full names of what a file imports of ours, by room, but for its own."""
-  names_by_room = {}
-  for name in imported(TREES[path]):
-    parts = name.split(".")
-    ours = parts[0] == "lengthgen_jax" and parts[1:] not in (
-      [],
-      ["__version__"],
-    )
-    imported_room = (
-      parts[1] if ours else parts[0] if parts[0] == "configs" else ""
-    )
-    if imported_room and imported_room != room(path):
-      names_by_room.setdefault(imported_room, set()).add(name)
-  return names_by_room
+def room(path: pathlib.Path) -> str:
+  """ "tasks", "models", ... for files in a folder, the stem for others."""
+  if path.parent == CONFIGS:
+    return "configs"
+  inside = path.relative_to(PACKAGE)
+  return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def imported(tree, lazily: bool = True) -> set[str]:
+  """Full names of what a file imports of ours: wherever in the file, or not in
+  its functions."""
+  names = set()
+  for node in ast.walk(tree) if lazily else outside_functions(tree):
+    if isinstance(node, ast.Import):
+      names |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, "imports are absolute"
+      names |= {f"{node.module}.{alias.name}" for alias in node.names}
+  return {name for name in names if name.startswith("lengthgen_jax.")}
+
+
+def outside_functions(tree):
+  for node in ast.iter_child_nodes(tree):
+    if not isinstance(node, ast.FunctionDef):
+      yield node
+      yield from outside_functions(node)
 
 
 def test_every_room_has_a_rule():
@@ -114,93 +130,34 @@ def test_every_room_has_a_rule():
 
 @pytest.mark.parametrize("importer", sorted(RULES))
 def test_imports_run_one_way(importer):
+  rooms = RULES[importer] | {importer, "__version__"}
   for path in FILES:
-    if room(path) != importer:
-      continue
-    for imported_room, names in rooms_imported(path).items():
-      assert imported_room in RULES[importer], f"{path} imports {names}"
-      allowed = ONLY.get((importer, imported_room), names)
-      assert names <= allowed, f"{path} imports {names - allowed}"
+    if room(path) == importer:
+      for name in imported(TREES[path]):
+        imported_room = name.split(".")[1]
+        assert imported_room in rooms, f"{path} imports {name}"
+        allowed = ONLY.get((importer, imported_room), {name})
+        assert name in allowed, f"{path} imports {name}"
 
 
-def test_rules_have_no_cycle():
-  done, open_rooms = set(), []
-
-  def visit(importer):
-    assert importer not in open_rooms, open_rooms[open_rooms.index(importer) :]
-    if importer not in done:
-      open_rooms.append(importer)
-      for imported_room in RULES[importer]:
-        visit(imported_room)
-      open_rooms.pop()
-      done.add(importer)
-
-  for importer in RULES:
-    visit(importer)
-
-
-def test_files_of_a_room_have_no_cycle():
+def test_files_have_no_cycle():
   modules = {}
   for path in FILES:
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
-    inside = parts[:-1] if parts[-1] == "__init__" else parts
-    modules[".".join(inside)] = path
-  done, on_way = set(), []
-
-  def visit(name):
-    assert name not in on_way, on_way[on_way.index(name) :]
-    if name in done:
-      return
-    on_way.append(name)
-    for imported_name in imported(TREES[modules[name]], lazily=True):
-      imported_module = (
-        imported_name
-        if imported_name in modules
-        else imported_name.rpartition(".")[0]
-      )
-      if imported_module in modules and imported_module != name:
-        visit(imported_module)
-    on_way.pop()
-    done.add(name)
-
-  for name in modules:
-    visit(name)
-
-
-def test_checks_know_of_training_its_constants_only():
-  for path in FILES:
-    if room(path) == "config":
-      for name in rooms_imported(path).get("training", ()):
-        assert name.rpartition(".")[2].isupper(), name
+    modules[".".join(x for x in parts if x != "__init__")] = path
+  module_of = lambda name: name if name in modules else name.rpartition(".")[0]
+  graph = {
+    module: set(map(module_of, imported(TREES[path]))) - {module}
+    for module, path in modules.items()
+  }
+  graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_main_and_the_package_import_runs_lazily():
   for stem in ("main", "__init__"):
-    tree = TREES[PACKAGE / f"{stem}.py"]
-    names = imported(tree, lazily=False)
-    ours = {name for name in names if name.startswith("lengthgen_jax")}
+    names = imported(TREES[PACKAGE / f"{stem}.py"], lazily=False)
     quick = ("lengthgen_jax.errors.", "lengthgen_jax.hosts")
-    assert not {name for name in ours if not name.startswith(quick)}
-
-
-def test_configs_import_little():
-  for path in CONFIGS.glob("*.py"):
-    roots = {name.split(".")[0] for name in imported(TREES[path])}
-    assert roots <= {"pathlib", "lengthgen_jax"}
-
-
-def test_one_file_imports_matplotlib():
-  files = [
-    path
-    for path, tree in TREES.items()
-    if any(name.split(".")[0] == "matplotlib" for name in imported(tree))
-  ]
-  assert files == [PACKAGE / "drawing.py"]
-
-
-def test_no_file_is_a_drawer():
-  stems = {path.stem for path in FILES}
-  assert not stems & {"utils", "util", "common", "helpers", "misc"}
+    assert not {name for name in names if not name.startswith(quick)}
 
 
 # What an import does.

@@ -34,6 +34,11 @@ BAD = {
     "*3": "lacks an operand",
     "1+2": "'+'",
   },
+  "multiply_long": {
+    "12": "0 operators",
+    "1*2*3": "2",
+    "*3": "lacks an operand",
+  },
   "parity": {"012": "'2'", "1b1": "'b'", "1+1": "'+'"},
   "parity_classification": {"012": "'2'"},
   "sort": {"5 x": "'x'", "0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},

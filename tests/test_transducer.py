@@ -108,25 +108,6 @@ def listed(contexts: Contexts, size: int):
 
 
 @by_task
-def test_the_table_says_what_integers_say(name):
-  transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(0)
-  task, long, shared = transducer.task, transducer.long, transducer.shared
-  items = rng.integers(0, task.base, (200, task.operands, 12))
-  items[::3] = (items[::3] > 0) * (task.base - 1)  # long carries
-  if shared:
-    items[:, shared[0], 1:] = 0
-  items[:, long, -1] = 0
-  for digits, outputs in zip(items, outputs_of(name, items), strict=True):
-    shared_digit = digits[shared[0], 0] if shared else 0
-    (state,) = transducer.initial_states(shared_digit)
-    for place, expected in enumerate(outputs):
-      moves = {read: rest for read, *rest in transducer.table[state]}
-      assert len(moves) == task.base ** len(long)
-      output, state = moves[tuple(digits[long, place].tolist())]
-      assert output == expected
-
-
-@by_task
 def test_contexts_are_exactly_those_that_occur(name):
   transducer, rng = Transducer(TASKS[name]()), np.random.default_rng(1)
   items = every_input(transducer, PLACES[name], 2)
@@ -226,19 +207,6 @@ def test_an_input_that_is_found_has_the_context(name, is_random):
     np.testing.assert_array_equal(
       contexts_of(transducer, steps, items, outputs), contexts
     )
-
-
-def test_inputs_are_drawn_by_a_generator_alone():
-  transducer = Transducer(TASKS["addition"]())
-  steps = [Gap(3, 0), Place((0,), True, False)]
-  draw = lambda rng: find_input(transducer, steps, (4, 5), 6, 4, rng).tolist()
-  assert draw(None) == draw(None)
-  generators = [np.random.default_rng(seed) for seed in (0, 0, 1)]
-  first, same, other = ([draw(rng) for _ in range(8)] for rng in generators)
-  assert first == same != other
-  assert len(set(map(str, first))) > 4
-  # Both digits lead to 5: 4 + 1 and, with a carry, 4 + 0.
-  assert {items[1][3] for items in first + other} == {0, 1}
 
 
 def test_there_is_no_input_of_a_context_that_cannot_be():

@@ -338,7 +338,7 @@ def _check_eval(config: ConfigDict) -> None:
   check(test_sets, f"task={config.task!r} has no test set: its class needs one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, test_sets)
-  checkpoint = str(config.eval.checkpoint)
+  checkpoint = config.eval.checkpoint
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),
     f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"

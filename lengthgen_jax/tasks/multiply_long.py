@@ -264,6 +264,7 @@ class RunningSum:
     decides = (a != s) | (order == self.BOTH_ZERO) & (a > 0)
     order = np.where(decides, np.where(s < a, self.LESS, self.NOT_LESS), order)
     total = s + a * b + carry
+    # At place 0 there is no digit of a, so that 10·a has a zero there.
     is_initial = state == self.initial_state
     first_order = np.where(s > 0, self.NOT_LESS, self.BOTH_ZERO)
     next_state = np.where(is_initial, first_order, 3 * (total // 10) + order)

@@ -87,8 +87,8 @@ class NumberTask(Task):
     segment: int,
     axis: int = 0,
   ) -> Tokens:
-    """Returns tokens of the marks, then of the operands' digits in turn, most
-    significant first."""
+    """Returns the tokens of one segment: its marks (`$` and operators), then
+    the operands' digits, most significant first and in turn of the operands."""
     count, longest = items.shape
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
@@ -116,20 +116,15 @@ class NumberTask(Task):
     allowed = "0123456789"[: self.base] + self.operator
     expression = typed_characters(text, allowed, expected)
     parts = expression.split(self.operator) if self.operator else [expression]
-    num_operators, last_length = len(parts) - 1, len(parts[-1])
-    for is_valid, problem in (
-      (
-        num_operators + 1 == self.operands,
-        f"has {num_operators} operators {self.operator!r}",
-      ),
-      (all(parts), "lacks an operand"),
-      (
-        not self.short_operand or last_length == 1,
-        f"has a multiplier of {last_length} digits",
-      ),
-    ):
-      expect(is_valid, f"{quoted(text)} {problem}; {expected}")
     lengths = [len(part) for part in parts]
+    problem = None
+    if len(parts) != self.operands:
+      problem = f"has {len(parts) - 1} operators {self.operator!r}"
+    elif not all(parts):
+      problem = "lacks an operand"
+    elif self.short_operand and lengths[-1] != 1:
+      problem = f"has a multiplier of {lengths[-1]} digits"
+    expect(not problem, f"{quoted(text)} {problem}; {expected}")
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
     return items, lengths

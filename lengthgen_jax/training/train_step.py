@@ -28,7 +28,7 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
-CACHE_BYTES = 3 << 20  # of the activations of a microbatch
+CACHE_BYTES = 3 << 20  # what activations of a microbatch may take on a CPU
 
 
 @dataclasses.dataclass(frozen=True)
