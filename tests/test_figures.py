@@ -62,7 +62,7 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
   }
 
 
-def test_what_a_test_set_is_drawn_against(drawn):
+def test_figures_are_drawn_against_what_their_test_set_varies(drawn):
   rows = [row(test_set=f"multiplicity_x{n}", unit="items") for n in (2, 4)]
   (axis,) = figures.DRAW["em", "multiplicity"](rows, None, "title").axes
   (points,) = curves(axis).values()
@@ -176,7 +176,7 @@ def test_the_reach_figure_and_its_table_have_every_mark(drawn):
   ]
 
 
-def test_a_proof_is_said():
+def test_a_mark_says_whether_its_length_is_proved():
   for value, proof in ((1, " ∀"), (0, "")):
     rows = [row(length=60), CERTIFIED | {"value": value}]
     assert reach.farthest("addition", "ours", rows).proof == proof

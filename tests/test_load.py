@@ -27,7 +27,7 @@ def test_model_that_is_loaded_measures_as_the_command_did(
   assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
 
 
-def test_model_shows_its_attention_and_lines(trained):
+def test_attention_of_a_loaded_model_is_causal_and_sums_to_one(trained):
   model = lengthgen_jax.load(trained)
   assert set(model.lines) == {"self", "cross"}
   batch, layers = model.attention("12+34")

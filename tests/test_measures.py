@@ -81,7 +81,7 @@ def test_decoding_stops_at_the_end_token(model):
   assert np.array_equal(stopped, np.where(behind, task.pad, whole))
 
 
-def test_rows_of_all_measures(model):
+def test_measures_agree_with_decoded_outputs(model):
   rows = rows_by_metric(model, SPEC)
   assert set(rows) == {"em", "token", "position", "em_end_blind", "edit"}
   assert all(row["n"] == 64 for name, row in rows.items() if name != "token")
@@ -95,7 +95,7 @@ def test_rows_of_all_measures(model):
     assert row["teacher_forced"] == (name in ("token", "position"))
 
   (batch, _), *_ = model.batches(SPEC)
-  decode = model.experiment.task.vocabulary.decode
+  decode = model.experiment.task.decode
   before_end = lambda ids: list(decode(ids[:5]).partition("&")[0])
   outputs = model.greedy(batch, stop=None)
   edits = sum(

@@ -50,13 +50,13 @@ def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   assert path.read_text() == saved
 
 
-def test_workdir_that_cannot_be_written(tmp_path):
+def test_workdir_that_cannot_be_written_is_refused(tmp_path):
   (tmp_path / "file").write_text("")
   line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
   assert str(tmp_path / "file" / "run") in line and "cannot write" in line
 
 
-def test_reading_an_empty_workdir(tmp_path):
+def test_reading_an_empty_workdir_is_refused(tmp_path):
   for mode in ("evaluate", "predict", "calibrate"):
     line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
     assert str(tmp_path) in line and "--mode=train" in line
@@ -77,13 +77,6 @@ def test_workdir_of_another_config_is_refused(trained):
   line = refusal(inside(TINY, workdir, "--config.seeds=(5,)"))
   assert "seeds=[5] but [0, 1]" in line
   assert contents(trained) == before
-
-
-def test_checkpoint_that_is_not_there_is_refused(trained):
-  config = get_config()
-  config.eval.checkpoint = "77"
-  line = refused("evaluate", config, trained)
-  assert "choose last, best or one of 500, 600" in line
 
 
 def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
