@@ -350,7 +350,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
   monkeypatch.setattr(figures, "draw_table", lambda *_: [])
   monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
-  monkeypatch.setattr(row_figures, "comparison", lambda *_: None)
+  monkeypatch.setattr(row_figures, "draw_comparison", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"
@@ -549,7 +549,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert archived.header == header
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  cell = row_tables.comparison({"ours": intact})[1][2]
+  cell = row_tables.comparison_table({"ours": intact})[1][2]
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()

@@ -234,7 +234,7 @@ def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   if not examples:
     test = EvalSpec(name, name, (), length, MAX_EXAMPLES)
     try:
-      examples = min(model.pass_size(test), MAX_EXAMPLES)
+      examples = min(model.batch_size(test), MAX_EXAMPLES)
     except UsageError:  # not even one fits; compile_case says by how much
       examples = 1
   index = np.arange(examples)

@@ -197,12 +197,12 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   probes = {model: rows for model, rows in probes.items() if rows}
   if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
-    row_figures.comparison(probes, path, "what models do inside")
+    row_figures.draw_comparison(probes, path, "what models do inside")
     drawn.insert(0, ("probes against length", path))
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(row_tables.comparison(probes)),
+      tables.to_markdown(row_tables.comparison_table(probes)),
     ]
   if drawn:
     parts.append("## Figures")
