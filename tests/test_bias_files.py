@@ -17,6 +17,7 @@ from lengthgen_jax.attention.biases.scaffold import (
 )
 from lengthgen_jax.attention.lines import RIGHT, WHOLE
 from lengthgen_jax.config.build import make_scaffold
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import TASKS
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
@@ -186,3 +187,16 @@ def test_a_file_is_read_for_the_experiment_of_a_config(tmp_path):
   file.save(tmp_path / "bias.npz", lines, meta)
   assert config.seeds == (0, 1)
   assert_same(make_scaffold(config, experiment), lines, [0, 2])
+
+
+def test_rows_with_nothing_open_are_noted(tmp_path, capsys):
+  values = np.zeros((1, 2, 64, 64))
+  values[:, 0, 3] = -1e6  # row 3 of one head
+  np.savez(tmp_path / "dense.npz", cross=values)
+  fields = {"bias.kind": "file", "bias.file": str(tmp_path / "dense.npz")}
+  run = runs.make_run(untrained.config("addition", fields=fields), tmp_path)
+  runs.print_closed_rows(run)
+  notes = capsys.readouterr().err.splitlines()
+  assert len(notes) == run.experiment.num_widths
+  for note in notes:
+    assert "1 rows of cross-attention have nothing open" in note

@@ -193,14 +193,6 @@ def test_rounding_leaves_that_many_bits():
   np.testing.assert_array_equal(precision.rounded(x, 24), x)
 
 
-@pytest.mark.parametrize("most", (1, 5, 16, 17))
-def test_the_longest_is_found_by_bisection(most):
-  for last in (0, 1, 3, 11, 16, 17, 40):
-    assert precision.longest(lambda n, last=last: n <= last, most) == min(
-      last, most
-    )
-
-
 # What is refused.
 
 REFUSED = {

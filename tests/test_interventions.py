@@ -70,7 +70,7 @@ def test_without_its_only_line_is_without_a_head():
   assert len(of_heads) == 4
   for line, entries in of_heads.items():
     assert line.layer is None  # one set of lines serves both layers
-    closed = interventions.close(scaffold, line.part, entries)
+    closed = interventions.close_lines(scaffold, line.part, entries)
     logits = edited_logits(observation, scaffold=closed)
     both_layers = [(line.part, layer, line.head) for layer in (0, 1)]
     expected = without_heads(observation, *both_layers)
@@ -87,7 +87,7 @@ def test_lines_that_are_enough_are_enough():
   assert needed and needed <= of_heads
   scaffold = observation.model.scaffold
   for line in of_heads - needed:
-    scaffold = interventions.close(scaffold, line.part, lines[line])
+    scaffold = interventions.close_lines(scaffold, line.part, lines[line])
   logits = np.asarray(edited_logits(observation, scaffold=scaffold))
   scored = np.asarray(observation.batch.weight) > 0
   assert (logits.argmax(-1) == observation.batch.target)[scored].all()

@@ -14,7 +14,7 @@ from tiny import get_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.pipelines import evaluate, runs
+from lengthgen_jax.pipelines import evaluate, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 
@@ -96,7 +96,7 @@ def test_measures_agree_with_decoded_outputs(model):
     assert row["teacher_forced"] == (name in ("token", "position"))
 
   (batch, _), *_ = model.batches(SPEC)
-  decode = model.experiment.task.vocabulary.decode
+  decode = model.experiment.task.decode
   before_end = lambda ids: list(decode(ids[:5]).partition("&")[0])
   outputs = model.greedy(batch, stop=None)
   edits = sum(
@@ -212,7 +212,8 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
     models = trained.models(trained_run, states, checkpoint)
-    rows = evaluate.evaluate(config, models, tmp_path, "train", 3)
+    stage = workdir.Stage("train", config, (), 3)
+    rows = evaluate.evaluate(stage, models, tmp_path)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}
     em_rows[checkpoint] = {

@@ -59,7 +59,7 @@ def test_running_sums_and_product_are_those_of_python(n, m):
   b = [digits(rng, m), "9" * m, "0" * (m - 1) + "1"]
   batch = typed([f"{x}*{y}" for x, y in zip(a, b, strict=True)])
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
-    assert TASK.vocabulary.decode(ids) == plain.running_sums(x, y) + "&"
+    assert TASK.decode(ids) == plain.running_sums(x, y) + "&"
     assert TASK.render_with_lengths(ids, (n, m)) == str(int(x) * int(y))
 
 
@@ -75,7 +75,7 @@ def test_rows_of_a_grid_meet_their_digits():
   n, m = 4, 2
   batch = typed(["1234*56"])
   rows, keys = batch.rows, batch.source_keys
-  source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
+  source = TASK.decode(np.asarray(batch.source[0]))
   places = [divmod(i, n + 1) for i in range(m * (n + 1) + 1)]
   assert np.array_equal(rows.left[0], places)
   assert np.array_equal(rows.right[0], [(m - j, n - k) for j, k in places])
@@ -102,7 +102,7 @@ def test_training_goes_through_squares_and_rectangles():
       source = np.asarray(batch.source)[i, :count].tolist()
       said = np.asarray(batch.target)[i, : m * (n + 1) + 1].tolist()
       assert TASK.symbols(said) == plain.plain_answer(TASK, source)
-      a, b = plain.operand_texts(TASK.vocabulary.decode(source))
+      a, b = plain.operand_texts(TASK.decode(source))
       assert (len(a), len(b)) == (n, m)
   counts = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
   assert counts[0] > 0  # leading zeros are among them
@@ -187,7 +187,7 @@ def test_the_scaffold_sees_what_a_digit_hangs_on():
       ("cross", grid_model.scaffold["cross"], batch.rows, batch.source_keys),
     )
   }
-  source = TASK.vocabulary.decode(np.asarray(batch.source[0]))
+  source = TASK.decode(np.asarray(batch.source[0]))
   said = {(j, k): 1 + 5 * j + k for j in range(3) for k in range(5)}
   for row, (j, k) in enumerate([*said, (3, 0)]):
     seen = {

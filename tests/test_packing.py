@@ -46,7 +46,7 @@ def prompt_cells(form, i, prompt) -> list[Cell]:
   if isinstance(task, ItemTask):
     segments, marks = [0] * len(prompt), [False] * len(prompt)
   elif isinstance(task, ArithmeticTask):
-    text = task.vocabulary.decode(prompt)
+    text = task.decode(prompt)
     marks = [not symbol.isdigit() for symbol in text]
     segments = [sum(marks[: j + 1]) - 1 for j in range(len(marks))]
     if plain.is_aligned(text):

@@ -33,9 +33,9 @@ def test_a_running_sum_says_the_digits_of_a_row():
       columns = zip("0" + a[::-1] + "0", before + "0", strict=True)
       for place, pair in enumerate(columns):
         digits = tuple(map(int, pair))
-        assert task.possible(state, digits)
+        assert task.can_read(state, digits)
         if place == 6:
-          assert task.ends(state, digits)
+          assert task.can_pad(state, digits)
         state, digit = task.step(state, (digits[0], int(b[-1 - j]), digits[1]))
         text += str(digit)
       assert text[1:] == row

@@ -120,9 +120,12 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
   measured_rows = {}
   train_rows, certify_rows = (
     evaluate.evaluate(
-      get_config(), models, tmp_path, stage, 2, measured_rows=measured_rows
+      workdirs.Stage(name, get_config(), (), 2),
+      models,
+      tmp_path,
+      measured_rows=measured_rows,
     )
-    for stage, models in (
+    for name, models in (
       ("train", [first, second]),
       ("certify", [first, changed]),
     )
@@ -144,7 +147,8 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   config = get_config()
   config.bias.allow_leak = True
   model = dataclasses.replace(trained_models[0], experiment=build(config))
-  rows = evaluate.evaluate(config, [model], tmp_path, "train", 2)
+  stage = workdirs.Stage("train", config, (), 2)
+  rows = evaluate.evaluate(stage, [model], tmp_path)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
   assert rows == records.read(tmp_path / "results.jsonl")
   table = tables.run_table(rows)
