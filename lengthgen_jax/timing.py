@@ -53,18 +53,20 @@ class Stopwatch:
       self._add()
       self._open_phases.pop()
 
-  def add_compilation(self, event: str, duration: float, **_) -> None:
+  def add_compilation(
+    self, event: str, duration_secs: float, **kwargs: str | int
+  ) -> None:
     """Moves the seconds of an event of compilation out of the open phase."""
     is_main = threading.current_thread() is threading.main_thread()
     if not event.startswith(EVENTS) or not is_main:
       return
     end = time.perf_counter()
-    start, contained = end - duration, 0.0
+    start, contained = end - duration_secs, 0.0
     while self._compiled and self._compiled[-1][0] >= start:
       inner_start, inner_end = self._compiled.pop()
       contained += inner_end - inner_start
     self._compiled.append((start, end))
-    added = max(duration - contained, 0.0)
+    added = max(duration_secs - contained, 0.0)
     self.seconds[COMPILING] = self.seconds.get(COMPILING, 0.0) + added
     self._uncounted += added
 

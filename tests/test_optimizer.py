@@ -1,4 +1,4 @@
-"""Optimizers: which parameters each moves and by how much, and what is saved."""
+"""Optimizers: which parameters they move, how far, and what is saved."""
 
 import functools
 from functools import partial

@@ -9,7 +9,7 @@ ends with code 1 if one exceeds its tolerance.
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-  computation: Computation, device: Any, reference: Any
+  computation: Computation, device: jax.Device, reference: jax.Device
 ) -> Comparison:
   """Runs a computation on two devices of JAX and compares the results."""
   results = []
@@ -102,7 +102,9 @@ def attention(is_sparse: bool) -> Computation:
     bias = SparseBias(values, order[..., :keys_of_row].astype(np.int32))
   else:
     bias = DenseBias(values)
-  function = lambda *inputs: attend(*inputs, None, "highest")[0]
+  function = lambda query, key, value, bias: attend(
+    query, key, value, bias, None, "highest"
+  )[0]
   name = "attention along lines" if is_sparse else "dense attention"
   return Computation(name, function, (query, key, value, bias))
 

@@ -111,7 +111,7 @@ MUON_KERNELS = {
 }
 
 
-def muon_dimensions(params: dict) -> dict:
+def muon_dimensions(params: optax.Params) -> optax.Params:
   """Returns the axes of each kernel of attention or MLP, and None for all
   other parameters, which are NAdam's."""
 
