@@ -8,7 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import hosts, timing
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import Lines
@@ -117,7 +117,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   return interpolating
 
 
-@timing.phase("calibration")
+@stopwatch.phase("calibration")
 def calibrate(
   config: ConfigDict, models: list[Model], folder: pathlib.Path
 ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import timing
+from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
@@ -56,7 +56,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-@timing.phase("figures")
+@stopwatch.phase("figures")
 def draw_figures(
   config: ConfigDict,
   folder: pathlib.Path,
@@ -132,7 +132,7 @@ def certified_rows(
   return valid_rows
 
 
-@timing.phase("tests")
+@stopwatch.phase("tests")
 def evaluate(
   stage: workdir.Stage,
   models: list[Model],
