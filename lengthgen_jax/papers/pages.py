@@ -49,14 +49,14 @@ LEGEND = (
 )
 
 CERTIFICATES = (
-  "Of so many seeds; inputs that differ in what the model's rows see, and the"
-  " smallest margin among them, from the least to the greatest of the seeds."
-  " [What this proves](../certificates.md)."
+  "Right: for how many of the seeds every case is. Cases: inputs that differ in"
+  " what the model's rows see. Smallest margin: of all cases. A range is over"
+  " the seeds. [What this proves](../certificates.md)."
 )
 
 # A description of each hard test set, by the prefix of its name.
 HARD_TEST_SETS = {
-  "chain_": "one carry that travels so many places",
+  "chain_": "one carry that travels so many digits",
   "carry": "the longest chain of carries",
   "nines": "99…9+1",
   "zeros": "0+0",
@@ -65,12 +65,12 @@ HARD_TEST_SETS = {
   "unequal": "operands of unequal lengths",
   "all_equal": "all items equal",
   "two_values": "items of two values",
-  "near_ties": "of three neighboring ones",
+  "near_ties": "items of three neighboring values",
   "sorted": "in order",
   "reversed": "in reverse",
-  "lone": "one item among such as change nothing",
+  "lone": "one item among others that change nothing",
   "deep": "brackets up to the bound and down to zero",
-  "broken": "one bracket another than in well-nested ones",
+  "broken": "well-nested brackets with one of them changed",
   "uniform": "brackets at random",
 }
 
