@@ -1,10 +1,12 @@
 """Benchmarks: shapes, FLOPs, groups in turns, what is left out, the table."""
 
+import dataclasses
 import json
 
 import command
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lengthgen_jax import memory
@@ -211,3 +213,25 @@ def test_an_unknown_benchmark_is_refused(tmp_path):
   line = command.refused("bench", config, tmp_path)
   assert "bench.only" in line
   assert all(name in line for name in cases.BENCHMARKS)
+
+
+@pytest.mark.parametrize("kind", ("stock", "fast"))
+def test_the_model_in_pytorch_has_our_parameters_and_learns(kind):
+  """Where PyTorch is: as many numbers as our model, and a falling loss."""
+  pytest.importorskip("torch")
+  from lengthgen_jax.benchmark import torch_step
+
+  ours = cases.papers_shape()
+  shape = ours.experiment.model.config
+  modules, _ = torch_step.MODELS[kind](shape)
+  sizes = [x.size for x in jax.tree.leaves(ours.params())]
+  assert sum(x.numel() for x in modules.parameters()) == sum(sizes)
+  small = dataclasses.replace(
+    shape, emb_dim=16, mlp_dim=32, num_heads=2, num_decoder_layers=1
+  )
+  draw = np.random.default_rng(0).integers
+  batch = [draw(0, 15, (4, n)) for n in (9, 5, 5)]
+  train = dataclasses.replace(ours.train, learning_rate=1e-2)
+  step = torch_step.make_step(kind, small, train, batch, 1)
+  losses = [step() for _ in range(60)]
+  assert losses[0] > 2.5 and losses[-1] < 0.6 * losses[0]

@@ -6,6 +6,7 @@ lists the assumptions.
 
 import dataclasses
 
+import certificate_hunt
 import numpy as np
 import pytest
 import untrained
@@ -382,3 +383,14 @@ def test_a_certificate_is_of_what_the_program_makes_of_parameters(monkeypatch):
   assert certify.is_valid(stored, True, small_model)
   monkeypatch.setattr(certificate, "LEMMA", certificate.LEMMA + 1)
   assert not certify.is_valid(stored, True, small_model)
+
+
+# Draws of certificate_hunt.py.
+
+
+# 894 and 1105 did not hold while a line over a prompt without marks was taken
+# to move a place by less than its intercept; 25 is a decoder-only model of
+# fixed width.
+@pytest.mark.parametrize("number", (894, 1105, 25))
+def test_a_draw_that_is_accepted_holds(number):
+  certificate_hunt.hunt(number)

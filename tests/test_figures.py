@@ -3,7 +3,6 @@
 import pytest
 from rows import CERTIFIED, row, seeds
 
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import figures, reach
 
 
@@ -17,7 +16,7 @@ def drawn(monkeypatch):
 
 
 def curves(axis) -> dict:
-  """{name: [(x, y)]} of the lines in a panel, the vertical ones left out."""
+  """{name: [(x, y)]} of the curves in a panel."""
   return {
     line.get_label(): [tuple(map(round, point)) for point in line.get_xydata()]
     for line in axis.get_lines()
@@ -116,13 +115,6 @@ def test_more_methods_than_curves_can_tell_apart_are_squares(
   kind = "model" if num_methods > 8 else "length"
   assert path == tmp_path / f"a_addition_natural_em_by_{kind}.png"
   figures.plt.close("all")
-
-
-@pytest.mark.parametrize("draw", figures.DRAW.values())
-def test_a_figure_with_nothing_to_show_is_one_line(draw):
-  for rows in ([], [CERTIFIED]):
-    with pytest.raises(UsageError, match="^a figure with nothing to show"):
-      draw(rows, None, "title")
 
 
 # How far tests go beyond training.

@@ -1,6 +1,7 @@
 """What is measured of trained models on test sets, and what they answer."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +104,23 @@ def test_measures_agree_with_decoded_outputs(model):
     for output, target in zip(outputs, np.asarray(batch.target), strict=True)
   )
   assert 0 < rows["edit"]["value"] == edits / (64 * 4)
+
+
+def test_end_blind_forgives_the_end_and_leading_zeros_only():
+  """The least significant digit is first."""
+  end, target = 13, [3, 2, 1, 0, 13]
+  right = [target, [3, 2, 1, 0, 0], [3, 2, 1, 13, 13], [3, 13, 2, 1, 0]]
+  outputs = np.array([*right, [0, 3, 2, 1, 13], [3, 2, 1, 14, 13]])
+  batch = types.SimpleNamespace(
+    weight=np.ones(outputs.shape), target=np.array([target] * len(outputs))
+  )
+  model = types.SimpleNamespace(
+    experiment=types.SimpleNamespace(task=types.SimpleNamespace(end=end)),
+    batches=lambda spec: [(batch, len(outputs))],
+    greedy=lambda batch, stop: outputs,
+  )
+  *_, row = measures.free_running(model, SPEC)
+  assert (row["metric"], row["correct"]) == ("em_end_blind", len(right))
 
 
 def test_memory_does_not_change_rows(model):

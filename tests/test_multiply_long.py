@@ -28,7 +28,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import abc, attention_statistics
+from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Size
@@ -106,22 +106,6 @@ def test_training_goes_through_squares_and_rectangles():
       assert (len(a), len(b)) == (n, m)
   counts = np.bincount(np.asarray(batch.source)[:, 1], minlength=10)
   assert counts[0] > 0  # leading zeros are among them
-
-
-@pytest.mark.parametrize("words", ("", ",decoder_only"))
-@pytest.mark.parametrize("method", multiply_long.METHODS)
-def test_every_preset_builds(method, words):
-  """And the second stage of one with two; nothing is compiled."""
-  config = multiply_long.get_config(method + words)
-  built = build.build(config)
-  assert built.kind == ("decoder_only" if words else "encoder_decoder")
-  assert set(build.make_scaffold(config, built)) == (
-    set() if method != "window" else {"self"} if words else {"self", "cross"}
-  )
-  if method == "abc":
-    abc.check_config(config)
-  with pytest.raises(ValueError, match="is none of"):
-    multiply_long.get_config("windows" + words)
 
 
 @functools.cache

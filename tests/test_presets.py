@@ -3,9 +3,18 @@
 import itertools
 
 import pytest
-from presets import arithmetic, increment, quickstart, sorting
+from presets import (
+  arithmetic,
+  asentmax,
+  increment,
+  multiply_long,
+  quickstart,
+  sorting,
+  states,
+)
 
 from lengthgen_jax.config import build
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc
 
 
@@ -55,3 +64,47 @@ def test_quickstart_is_the_main_job():
   assert config == arithmetic.get_config("addition,abc")
   abc.check_config(config)
   assert max(config.eval.lengths) == 1000
+
+
+@pytest.mark.parametrize("words", ("", ",decoder_only"))
+@pytest.mark.parametrize("method", multiply_long.METHODS)
+def test_every_preset_of_products_builds(method, words):
+  config = multiply_long.get_config(method + words)
+  built = build.build(config)
+  assert built.kind == ("decoder_only" if words else "encoder_decoder")
+  assert set(build.make_scaffold(config, built)) == (
+    set() if method != "window" else {"self"} if words else {"self", "cross"}
+  )
+  if method == "abc":
+    abc.check_config(config)
+  with pytest.raises(ValueError, match="is none of"):
+    multiply_long.get_config("windows" + words)
+
+
+def test_practice_is_for_one_bucket():
+  config = states.get_config("permutations,abc")
+  config.retrain.data.buckets = (4, 20)
+  with pytest.raises(UsageError, match="retrain.data.buckets"):
+    abc.check_config(config)
+
+
+def test_every_preset_of_states_and_of_asentmax_builds():
+  for task in states.TASKS:
+    for method in states.METHODS:
+      for option in ("", ",decoder_only", ",final"):
+        config = states.get_config(f"{task},{method}{option}")
+        built = build.build(config)
+        assert built.task.transducer == (option != ",final")
+        if method == "abc" and option != ",final":
+          abc.check_config(config)
+  for task in asentmax.TASKS:
+    for method in asentmax.METHODS:
+      for option in ("", ",paper"):
+        if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
+          config = asentmax.get_config(f"{task},{method}{option}")
+          assert build.build(config).train_length == 64
+          if method == "abc":
+            abc.check_config(config)
+        else:
+          with pytest.raises(ValueError, match="is for"):
+            asentmax.get_config(f"{task},{method}")

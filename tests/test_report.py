@@ -107,7 +107,7 @@ def test_csv_holds_the_numbers_of_the_rows(root):
     assert line["certified"] == ("∀" if run == "b_&_%" else "")
     assert line["n"] == ("299" if metric == "frontier" else "100")
   lower_bounds = [one["lower_bound"] for one in seeds(97, 12, 55)]
-  bound = float(lines["a", "equal", "em", 6]["bound"])
+  bound = float(lines["a", "equal", "em", 6]["lower_bound"])
   assert bound == pytest.approx(min(lower_bounds), abs=1e-9)
 
 

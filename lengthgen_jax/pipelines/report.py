@@ -194,13 +194,13 @@ def draw_by_field(
   }
   rows = [row for row in rows if figures.varied_by(row) == "length"]
   paths = []
-  for (task, width), size_rows in figures.by_size(rows).items():
-    fields = varied_fields(fields_by_run, size_rows)
+  for (task, width), group in figures.by_task_and_width(rows).items():
+    fields = varied_fields(fields_by_run, group)
     for field, values in fields.items():
       if not {type(value) for value in values.values()} <= {int, float}:
         continue
       rows_by_curve = {}
-      for row in size_rows:
+      for row in group:
         other_fields = [
           f"{name.rpartition('.')[2]}={by_run[row['run']]}"
           for name, by_run in fields.items()

@@ -110,6 +110,7 @@ def draw_biases(
       f"{site}-attention bias, seed {model.seed}, {size_text} (white: closed;"
       " each head its own scale)",
       labels,
+      position_labels(model.experiment, "self", batch.rows),
     )
     for site, labels in _key_labels(model.experiment, batch)
     if site in model.scaffold
@@ -231,9 +232,9 @@ def draw_matrices(
     axis.set_yticks([])
     axis.spines[:].set_color("0.7")
   for axis in axes[-1]:
-    axis.set_xticks(range(len(keys)), keys, fontsize=4, rotation=rotation)
+    axis.set_xticks(range(len(keys)), keys, fontsize=5, rotation=rotation)
   for axis in axes[:, 0]:
-    axis.set_yticks(range(len(rows)), rows, fontsize=4)
+    axis.set_yticks(range(len(rows)), rows, fontsize=5)
   for axis, (layer, head) in zip(
     axes.flat, np.ndindex(layers, heads), strict=True
   ):
