@@ -214,7 +214,7 @@ def test_first_rows_have_receptive_fields_of_their_own():
   groups = certificate.make_survey(grid.experiment, grid.scaffold).groups
   for group in groups:
     is_first = {row.tape == 0 for row in group.rows}
-    assert is_first == {group.contexts.transducer.task.first}
+    assert is_first == {group.contexts.transducer.task.is_first}
   assert {group.rows[0].tape == 0 for group in groups} == {False, True}
 
 
