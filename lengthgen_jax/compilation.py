@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def set_cache(folder: str) -> None:

@@ -207,7 +207,7 @@ def of_calibrated(preset: str) -> dict:
   experiment, section = run.experiment, config.calibration
   condition = attention_statistics.conditions(section, experiment)[0]
   batch = attention_statistics.sample_batch(
-    experiment, 0, condition, 0, EXAMPLES
+    experiment, 0, condition, condition.width, 0, EXAMPLES
   )
   bias, scores = {}, {}
   for site in attention_statistics.sites(experiment):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import command
 import jax
 import jax.numpy as jnp
 import numpy as np
