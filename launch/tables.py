@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
       print(plan(jobs), flush=True)
       if args.plan:
         return 0
-      runs.make(jobs, args.root / args.size, args.results)
+      runs.run_jobs(jobs, args.root / args.size, args.results)
     readme = REPOSITORY / "README.md" if args.results == RESULTS else None
     for path in pages.write(args.results, readme):
       print(path)
@@ -103,9 +103,9 @@ def plan(jobs: list[runs.Job]) -> str:
   archive, lines = provenance.read_archive(RESULTS / "rows"), []
   for job in jobs:
     archived, duration = archive.get(job.run.name), "never timed"
-    if archived and archived.head["seconds"]:
-      time = datetime.timedelta(seconds=archived.head["seconds"])
-      duration = f"took {time} on {archived.head['machine']}"
+    if archived and archived.header["seconds"]:
+      time = datetime.timedelta(seconds=archived.header["seconds"])
+      duration = f"took {time} on {archived.header['machine']}"
     lines.append(f"{job.run.name}: {job.reason} ({duration})")
   return "\n".join([*lines, f"runs to make: {len(jobs)}"])
 

@@ -84,14 +84,14 @@ class Places(NamedTuple):
   """The places of L input tokens, which position encodings are computed from.
 
   The place of a digit is its offset from the least significant digit. A prompt
-  token has its own place. The start token and the previous outputs, which the
-  decoder reads, have the place of the token that it must predict next. So an
-  output has the same place as the digits that it is computed from.
+  token has its own place. The inputs of the decoder, the start token and the
+  previous outputs, have the place of the output that is predicted from them. So
+  an output has the same place as the digits that it is computed from.
 
   Attributes:
-    place: [B or 1, L, A] int32, the offset along each axis, from the right end
-      of operands and from the left end of the output, whose least significant
-      digit comes first.
+    place: [B or 1, L, A] int32, the offset along each of A axes, from the right
+      end of operands and from the left end of the output, whose least
+      significant digit comes first.
     digit: [B or 1, L] bool, False for separators between segments.
     index: [L] int32, the position in the whole sequence ([1, L] if counted from
       the right).

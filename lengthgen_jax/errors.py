@@ -11,8 +11,8 @@ _SHORT.maxstring = _SHORT.maxother = 40
 
 
 class UsageError(Exception):
-  """A UsageError says that an input cannot work; its message says what is
-  valid."""
+  """A UsageError names an invalid field or input, and what is valid, in one
+  line."""
 
 
 class Interrupted(Exception):

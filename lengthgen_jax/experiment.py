@@ -14,6 +14,7 @@ from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.models.transformer import SiteInputs, Transformer
 from lengthgen_jax.tasks import dataset, packing
@@ -207,6 +208,20 @@ class Experiment:
       self.bound(width, scaffold),
       arguments,
     )
+
+  def random_batch(
+    self,
+    key: jax.Array,
+    index_B: Array,
+    length: int | Array,
+    width: int | Array,
+    bound: Width,
+  ) -> packing.Batch:
+    """Returns examples of the task's first test set, each a function of its
+    index and the key; see dataset.test_batch."""
+    test_set, sizes = next(iter(self.task.test_sets)), (length, width, bound)
+    args = self.task, self.kind, test_set, key, index_B, *sizes
+    return dataset.test_batch(*args, ())
 
   # The model's inputs beside a batch.
 

@@ -25,12 +25,13 @@ LOST = (
   " command on all hosts goes on from the last checkpoint"
 )
 
-# Before that, to ask JAX would start its devices.
+# Until it is, JAX is not asked how many processes there are, because that would
+# start its devices.
 _is_connected = False
 
 
 def is_multihost() -> bool:
-  """Tells whether the program runs in more than one process."""
+  """Returns whether the program runs in more than one process."""
   if not _is_connected:
     return False
   import jax
@@ -39,7 +40,7 @@ def is_multihost() -> bool:
 
 
 def is_primary() -> bool:
-  """Tells whether this is the process that writes and prints."""
+  """Returns whether this is the process that writes and prints."""
   if not _is_connected:
     return True
   import jax
@@ -48,8 +49,8 @@ def is_primary() -> bool:
 
 
 def barrier(name: str) -> None:
-  """Waits until every process has come to the barrier of this name, and so to
-  the end of what the first one wrote before it."""
+  """Waits until every process has reached this barrier, so that what the first
+  one wrote before it is complete."""
   if is_multihost():
     from jax.experimental import multihost_utils
 
@@ -65,7 +66,7 @@ def multihost_context(
 ) -> Iterator[None]:
   """Makes this process one of several inside the context.
 
-  However another one ends, this one ends with a line.
+  If another one ends, this one ends too, with a message of one line.
 
   Args:
     coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
@@ -77,7 +78,7 @@ def multihost_context(
   Raises:
     UsageError: a value is missing or impossible, or no cluster knows it.
   """
-  _check(coordinator, processes, process)
+  _check_flags(coordinator, processes, process)
   address = f"--coordinator={coordinator}" if coordinator else "the coordinator"
   ending = _Ending(
     f"{address} did not answer within {connect_timeout} s, or not all processes"
@@ -99,7 +100,7 @@ def multihost_context(
     os.unlink(ending.log)
 
 
-def _check(
+def _check_flags(
   coordinator: str | None, processes: int | None, process: int | None
 ) -> None:
   """Raises UsageError for flags that are incomplete or impossible."""
@@ -156,14 +157,14 @@ def _connect(
 
 
 class _Ending:
-  """An _Ending ends this process with a line if another process ends.
+  """An _Ending prints one line when this process ends because another has.
 
-  JAX's runtime aborts the process then, after pages on standard error. Those go
-  to a file, and the line is printed before the end. (Its callback for this
-  takes no Python function: jaxlib 0.10.)
+  JAX's runtime aborts this process then, after pages on standard error. Those
+  go to a file, and the line is printed by a handler of SIGABRT. (JAX's own
+  callback takes no Python function: jaxlib 0.10.)
 
   Attributes:
-    message: of the line.
+    message: what the line says.
     prefix: what is printed before the line.
     log: path of the file.
   """

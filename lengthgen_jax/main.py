@@ -77,25 +77,21 @@ _PROCESS = flags.DEFINE_integer(
 _CONNECT_TIMEOUT = flags.DEFINE_integer(
   "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
 )
-FLAGS = (
-  *("config", "workdir", "mode", "input"),
-  *("multihost", "coordinator", "processes", "process", "connect_timeout"),
-)
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
 def run() -> None:
   """Runs the program; this is its console script."""
-  for name in FLAGS:
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+  for flag in flags.FLAGS.get_flags_for_module(__name__):  # for --help
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   sys.modules["__main__"].__doc__ = __doc__
   app.run(main, flags_parser=parse_flags)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; returns what is left of it, the program's name.
+  """Parses the command line; returns the program's name, which is left of it.
 
-  If it is wrong, one line is printed and the program exits with code 2.
+  A mistake in it ends the program with one line and exit code 2.
   """
   try:
     # config_flags looks for overrides in sys.argv, not in its argument.
@@ -124,23 +120,16 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def move_config_first(argv: list[str]) -> list[str]:
-  """Moves --config to the front, where config_flags must see it before any
-  override.
+  """Returns the command line with --config first, as config_flags needs it.
 
-  Without --config, the config that is saved in the workdir is used.
-
-  Args:
-    argv: The command line.
-
-  Returns:
-    The command line with --config first.
+  Without --config, it is the config that is saved in the workdir.
 
   Raises:
     UsageError: The config file does not exist, or an override is of an unknown
       field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  for name in ("config", "workdir"):
+  for name in ("config", "workdir"):  # absl takes one dash as well as two
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
@@ -191,9 +180,9 @@ def main(argv: list[str]) -> None:
 
 
 def chosen_config() -> ConfigDict | None:
-  """Returns the config that --config gives, or None without that flag.
+  """Returns the config with the command line's changes; None without --config.
 
-  Its field `overrides` lists the fields that the command line changed.
+  Its field `overrides` lists these changes.
 
   Raises:
     UsageError: A field was changed that has no effect under the others.

@@ -26,7 +26,7 @@ def device_bytes() -> int:
 
 
 def free_bytes() -> float:
-  """Returns the memory of the first device that is free, inf if unknown."""
+  """Returns the free memory of the first device, inf if it is unknown."""
   if statistics := jax.local_devices()[0].memory_stats():
     return statistics["bytes_limit"] - statistics["bytes_in_use"]
   file = pathlib.Path("/proc/meminfo")
@@ -46,9 +46,9 @@ def attention_bytes(
   others.
 
   Args:
-    experiment: the experiment of the model.
-    width: the width that the operands are padded to.
-    sparse_plan: the plan of attention along lines, None for dense attention.
+    experiment: of the model.
+    width: what operands are padded to.
+    sparse_plan: of attention along lines; None for dense attention.
   """
   task, config = experiment.task, experiment.model.config
   source_keys, rows = task.prompt_size(width), task.output_size(width)

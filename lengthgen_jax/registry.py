@@ -1,4 +1,4 @@
-"""A registry names things of one kind; users add to it from their own files."""
+"""A registry has the things of one kind by name; users add theirs to it."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 from lengthgen_jax.errors import UsageError, check, file_errors
 
-ALL: list["Registry"] = []  # that there are
+REGISTRIES: list["Registry"] = []  # all of them
 PACKAGE = str(pathlib.Path(__file__).parent)
 
 
@@ -15,28 +15,28 @@ class Registry(dict):
   """A dict from names to things of one kind, in the order of registration.
 
   Attributes:
-    kind: what the things are, in words: "task".
-    check_parts: function of a thing that raises UsageError if it lacks a part.
-    origins: {name: path of the file that registered it}, of those that are not
-      the package's own.
+    kind: what the things are, for messages: "task".
+    check_entry: function of (name, thing) that raises UsageError if the thing
+      lacks a part.
+    origins: {name: path of the file that registered it}, of users' things.
   """
 
   def __init__(
     self,
     kind: str,
     things: dict[str, Any],
-    check_parts: Callable[[str, Any], None] = lambda name, thing: None,
+    check_entry: Callable[[str, Any], None] = lambda name, thing: None,
   ):
     """Registers the package's own things."""
     super().__init__(things)
-    self.kind, self.check_parts = kind, check_parts
+    self.kind, self.check_entry = kind, check_entry
     self.origins: dict[str, str] = {}
-    ALL.append(self)
+    REGISTRIES.append(self)
 
   def register(self, name: str, thing: Any) -> Any:
     """Adds a thing and returns it.
 
-    The file that registers it may run again in the same process.
+    The file that registered a name may register it again.
 
     Raises:
       UsageError: the name exists already, or the thing lacks a part.
@@ -51,14 +51,16 @@ class Registry(dict):
       f"register: {self.kind} {name!r} exists already, beside"
       f" {', '.join(self)}; choose another name",
     )
-    self.check_parts(name, thing)
+    self.check_entry(name, thing)
     self[name], self.origins[name] = thing, path
     return thing
 
 
 def registering_files() -> tuple[str, ...]:
   """Returns the files outside of the package that registered something."""
-  files = {file for registry in ALL for file in registry.origins.values()}
+  files = {
+    file for registry in REGISTRIES for file in registry.origins.values()
+  }
   return tuple(sorted(files))
 
 
@@ -71,14 +73,11 @@ def caller_file() -> str:
 
 
 def run_file(path: str, what: str) -> None:
-  """Runs a file, so that it registers what it has.
-
-  Args:
-    path: of a Python file.
-    what: begins the error.
+  """Runs a Python file, so that it registers what it has.
 
   Raises:
-    UsageError: there is no such file, or it fails.
+    UsageError: there is no such file, or it fails; the message begins with
+      `what` and the path.
   """
   import runpy
 

@@ -1,4 +1,5 @@
-"""Named random streams: key = fold_in(stream(seed, name), step)."""
+"""Random numbers: named streams, key = fold_in(stream(seed, name), step), and
+the noise of training."""
 
 import math
 import zlib
@@ -38,7 +39,8 @@ class Noise(NamedTuple):
     return self._replace(key=_fold_in_name(self.key, name))
 
   def take(self, cut: Callable[[jax.Array], jax.Array]) -> "Noise":
-    """Returns the noise of the examples that `cut` takes."""
+    """Returns the noise of some of the examples: `cut` takes them from an array
+    [B, ...]."""
     return self._replace(index=cut(self.index))
 
   def draw(self, draw_one: Callable[[jax.Array], jax.Array]) -> jax.Array:

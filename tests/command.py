@@ -85,8 +85,8 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
     # Each command line defines its own.
     for name in [n for n in flags.FLAGS if n.startswith("config.")]:
       delattr(flags.FLAGS, name)
-    for name in main.FLAGS:
-      flags.FLAGS[name].unparse()
+    for flag in flags.FLAGS.get_flags_for_module(main.__name__):
+      flag.unparse()
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:

@@ -121,7 +121,7 @@ def split_example(example: Example, i: int):
 def ids(task, text: str) -> list[int]:
   """Tokens of what a docstring writes."""
   if isinstance(task, NumberTask):
-    return task.vocabulary.encode(text)
+    return task.encode(text)
   names = {name: token for token, name in enumerate(task.token_names)}
   words = text.split()
   if not set(words) <= set(names):  # brackets stand side by side

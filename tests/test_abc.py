@@ -230,7 +230,7 @@ def test_what_cannot_be_certified_is_evaluated_all_the_same(
 
   for stage in ("interpolate", "calibrate", "retrain"):
     shutil.copytree(whole[0] / stage, tmp_path / stage)
-  monkeypatch.setattr(certify, "check_local", refuse)
+  monkeypatch.setattr(certify, "check_certifiable", refuse)
   config = changed(*SMALL, preset="successor,abc")
   assert abc.run(config, tmp_path) == 0
   printed = capsys.readouterr()

@@ -93,16 +93,6 @@ def test_a_digit_that_all_places_share_counts_for_every_row():
   assert shares(second, "addition") == pytest.approx((1 / 3, 1 / 2))
 
 
-def test_heads_that_see_nothing_are_left_out():
-  blind = observed(lambda *key: 0.0)
-  for probe in (
-    attention_probes.same_place,
-    attention_probes.carry,
-    attention_probes.entropy,
-  ):
-    assert not list(probe(blind))
-
-
 def test_entropy_is_that_of_as_many_keys():
   even = observed(lambda row, part, d: (part == 0) / 5, "successor")
   (cross,) = [x for x in attention_probes.entropy(even) if x.part == "cross"]

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import plain_tasks as plain
 import pytest
-from presets import asentmax, states
+from presets import states
 
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pipelines import abc, calibrate
+from lengthgen_jax.pipelines import calibrate
 from lengthgen_jax.tasks import TASKS
 
 BRACKETS = ("()", "()[]", "()[]{}")
@@ -77,32 +77,3 @@ def test_the_final_answer_is_the_last_state(name):
   config = states.get_config(f"{name},vanilla,final")
   with pytest.raises(UsageError, match="no fixed place"):
     calibrate.check_config(config, build(config))
-
-
-def test_practice_is_for_one_bucket():
-  config = states.get_config("permutations,abc")
-  config.retrain.data.buckets = (4, 20)
-  with pytest.raises(UsageError, match="retrain.data.buckets"):
-    abc.check_config(config)
-
-
-def test_every_preset_of_states_and_of_asentmax_builds():
-  for task in states.TASKS:
-    for method in states.METHODS:
-      for option in ("", ",decoder_only", ",final"):
-        config = states.get_config(f"{task},{method}{option}")
-        built = build(config)
-        assert built.task.transducer == (option != ",final")
-        if method == "abc" and option != ",final":
-          abc.check_config(config)
-  for task in asentmax.TASKS:
-    for method in asentmax.METHODS:
-      for option in ("", ",paper"):
-        if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
-          config = asentmax.get_config(f"{task},{method}{option}")
-          assert build(config).train_length == 64
-          if method == "abc":
-            abc.check_config(config)
-        else:
-          with pytest.raises(ValueError, match="is for"):
-            asentmax.get_config(f"{task},{method}")

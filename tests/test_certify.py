@@ -217,7 +217,7 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
     # Not more than rounding may be, unless an input shows it.
     ({"wrong": 1, "margin": -9e-3}, None, ("undecided", "known to fail")),
     ({"wrong": 1, "margin": -9e-3, "counterexamples": ["1"]}, 0, (": 1;",)),
-    ({"wrong": 1, "margin": -1.0}, 0, ("none of them typed",)),
+    ({"wrong": 1, "margin": -1.0}, 0, ("no input known",)),
     (
       {"wrong": 1, "margin": -1.0, "complete": False},
       0,

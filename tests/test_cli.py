@@ -13,7 +13,7 @@ from tiny import get_config
 
 from lengthgen_jax import main
 from lengthgen_jax.config import build, default_config
-from lengthgen_jax.pipelines import evaluate
+from lengthgen_jax.pipelines import evaluate, workdir
 
 
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):
@@ -247,7 +247,8 @@ def method(*words) -> str:
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1
   )
-  return evaluate.row_conditions(config, model, "train", 1)["method"]
+  stage = workdir.Stage("train", config, (), 1)
+  return evaluate.row_conditions(stage, model)["method"]
 
 
 def test_overrides_show_in_the_method_of_rows():

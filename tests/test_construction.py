@@ -64,7 +64,7 @@ def exact(experiment, params, batch):
 
 @pytest.mark.parametrize("copies", weights.COPIES)
 @pytest.mark.parametrize("preset", ("4,12", "4,12,norm"))
-def test_it_sorts_every_list(preset, copies):
+def test_the_construction_sorts_every_list(preset, copies):
   experiment = built(preset)
   params = weights.parameters(experiment, N, copies)
   right, _ = exact(experiment, params, packed(experiment, LISTS))
@@ -116,7 +116,7 @@ def broken(params, what: str):
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_it_sorts_no_more_without_one_of_its_parts(what, construction):
+def test_the_construction_needs_every_one_of_its_parts(what, construction):
   batch, _, params = construction
   is_right, _ = exact(built("4,12"), broken(params, what), batch)
   assert is_right.mean() < 0.9
@@ -177,7 +177,7 @@ def test_shares_hold_as_many_items_as_bits_can_tell_apart():
   assert sorts(weights.parameters(experiment, most + 1), most + 1)
 
 
-def test_a_bit_more_holds_twice_as_many():
+def test_one_more_bit_holds_twice_as_many_items():
   """With every number rounded; differences need three bits for any length."""
   rows = precision.longest_lists(built("4,12"), (3, 4), 8)
   longest = {(row["copies"], row["bits"]): row["longest"] for row in rows}
@@ -186,19 +186,11 @@ def test_a_bit_more_holds_twice_as_many():
     assert longest["difference", bits] == 8
 
 
-def test_rounding_keeps_so_many_bits():
+def test_rounding_leaves_that_many_bits():
   x = jnp.array([0.0, 1.0, 1.3, -1.3, 6.9e5, -3e-5])
   expected = x.astype(jnp.bfloat16).astype(jnp.float32)
   np.testing.assert_array_equal(precision.rounded(x, 8), expected)
   np.testing.assert_array_equal(precision.rounded(x, 24), x)
-
-
-@pytest.mark.parametrize("most", (1, 5, 16, 17))
-def test_the_longest_is_found_by_bisection(most):
-  for last in (0, 1, 3, 11, 16, 17, 40):
-    assert precision.longest(lambda n, last=last: n <= last, most) == min(
-      last, most
-    )
 
 
 # What is refused.
@@ -270,7 +262,7 @@ def test_every_preset_has_the_constructions_shape():
       construction_presets.get_config(preset)
 
 
-def test_noise_is_a_seeds_own():
+def test_every_seed_has_its_own_noise():
   config = changed("seeds=(0, 1)")
   run = runs.make_run(config, None)
   (plain, _) = train.initial_parameters(config, run)

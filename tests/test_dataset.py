@@ -164,7 +164,7 @@ def prompts(batch) -> set[bytes]:
 
 def values(task, batch) -> list[tuple[int, ...]]:
   """Python integers that the sources spell."""
-  texts = map(task.vocabulary.decode, np.asarray(batch.source))
+  texts = map(task.decode, np.asarray(batch.source))
   operands = (plain.operand_texts(text.rstrip("@")) for text in texts)
   return [tuple(int(text, task.base) for text in texts) for texts in operands]
 
@@ -291,7 +291,7 @@ def test_the_single_digit_of_a_product_is_no_number_of_the_set():
   )
   for i in range(20):
     prompt, _, output = plain.split_example(examples, i)
-    assert task.vocabulary.decode(prompt) == f"${i * 50_000:08}*{i // 2}"
+    assert task.decode(prompt) == f"${i * 50_000:08}*{i // 2}"
     assert task.symbols(output) == plain.plain_answer(task, prompt)
 
 

@@ -26,7 +26,7 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 
 def commands(script: str, text: str = TEXT) -> list[list[str]]:
   """The words after `script` of every shell command of a text."""
-  found = []
+  calls = []
   for block in blocks("bash", text):
     text = block.replace("\\\n", " ")
     for line in text.splitlines():
@@ -36,11 +36,11 @@ def commands(script: str, text: str = TEXT) -> list[list[str]]:
       for word in [*lexer, ";"]:
         if set(word) <= set("|&;"):
           if script in part:
-            found.append(part[part.index(script) + 1 :])
+            calls.append(part[part.index(script) + 1 :])
           part = []
         else:
           part.append(word)
-  return found
+  return calls
 
 
 def check_command(words: list[str]) -> None:

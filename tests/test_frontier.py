@@ -143,7 +143,7 @@ def test_hard_inputs_are_tested_when_asked():
 
 
 @pytest.mark.parametrize("task", ("successor", "multiply", "parity"))
-def test_hard_inputs_that_are_others_by_name_are_left_out(task):
+def test_stress_sets_repeat_no_usual_test_set(task):
   model = Model(build(untrained.config(task)), {}, {})
   stress_sets = set(model.experiment.task.stress_sets)
   assert not stress_sets & {"equal", "unequal", "nines"}

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import untrained
 from local_models import by_head
-from plain_lines import one_seed
 
-from lengthgen_jax.attention.biases.window import Line, shared_lines
-from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -73,40 +70,11 @@ def test_without_its_only_line_is_without_a_head():
   assert len(of_heads) == 4
   for line, entries in of_heads.items():
     assert line.layer is None  # one set of lines serves both layers
-    closed = interventions.close(scaffold, line.part, entries)
+    closed = interventions.close_lines(scaffold, line.part, entries)
     logits = edited_logits(observation, scaffold=closed)
     both_layers = [(line.part, layer, line.head) for layer in (0, 1)]
     expected = without_heads(observation, *both_layers)
     np.testing.assert_allclose(logits, expected, atol=1e-4)
-
-
-def test_a_head_that_sees_nothing_is_not_missed():
-  observation = lined()
-  scaffold = interventions.close(
-    observation.model.scaffold, "cross", [(0, 1, 0)]
-  )
-  model = dataclasses.replace(observation.model, scaffold=scaffold)
-  observation = dataclasses.replace(observation, model=model)
-  intact = np.asarray(edited_logits(observation))
-  assert np.array_equal(without_heads(observation, ("cross", 0, 1)), intact)
-  assert not np.array_equal(without_heads(observation, ("cross", 0, 0)), intact)
-  np.testing.assert_allclose(intact, observation.logits, atol=1e-4)
-
-
-def test_a_line_is_closed_in_a_head_in_a_layer_and_everywhere():
-  lines = one_seed(shared_lines([Line(0, RIGHT, 1, 0), Line(1, LEFT, 0, 0)], 2))
-  spread = lambda x: np.broadcast_to(x, (2, 2, *np.shape(x)[2:])).copy()
-  lines = type(lines)(*map(spread, lines))
-  lines.valid[1, 1, 0] = False
-  model = dataclasses.replace(lined().model, scaffold={"cross": lines})
-  entries = interventions.bias_lines(model)
-  text = "a: right-1·row = 0"
-  assert entries[BiasLine("cross", 0, 1, text)] == [(0, 1, 0)]
-  assert BiasLine("cross", 1, 1, text) not in entries
-  assert entries[BiasLine("cross", 0, None, text)] == [(0, 0, 0), (0, 1, 0)]
-  assert entries[BiasLine("cross", 1, None, text)] == [(1, 0, 0)]
-  assert len(entries[BiasLine("cross", None, None, text)]) == 3
-  assert len(entries) == 7 + 4 + 2
 
 
 def test_lines_that_are_enough_are_enough():
@@ -119,7 +87,7 @@ def test_lines_that_are_enough_are_enough():
   assert needed and needed <= of_heads
   scaffold = observation.model.scaffold
   for line in of_heads - needed:
-    scaffold = interventions.close(scaffold, line.part, lines[line])
+    scaffold = interventions.close_lines(scaffold, line.part, lines[line])
   logits = np.asarray(edited_logits(observation, scaffold=scaffold))
   scored = np.asarray(observation.batch.weight) > 0
   assert (logits.argmax(-1) == observation.batch.target)[scored].all()

@@ -67,7 +67,7 @@ def test_report_joins_runs(sorting):
   }
 
 
-def test_probes_of_sorting(sorting):
+def test_sorting_probes_have_rows_and_figures(sorting):
   workdir, _ = sorting
   done = inside(
     "--mode=probe",
@@ -94,7 +94,7 @@ def test_probes_of_sorting(sorting):
   assert names == {"overview"} | tokens
 
 
-def test_every_line_of_items_is_answered(sorting):
+def test_every_line_of_items_has_an_answer_or_an_error(sorting):
   workdir, _ = sorting
   lines = "5 3\n9\n2 1 1 4 4 2 1 5 3\n"
   predicted = inside("--mode=predict", f"--workdir={workdir}", text=lines)

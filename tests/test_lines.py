@@ -176,7 +176,7 @@ DESCRIPTIONS = {
 
 
 @pytest.mark.parametrize("words", DESCRIPTIONS)
-def test_lines_in_words(words):
+def test_a_line_is_described_by_its_equation(words):
   line = Lines(TARGET, *map(np.array, DESCRIPTIONS[words]))
   assert line.describe(("a", "b", "target", "start")) == words
 
@@ -226,7 +226,7 @@ def test_on_a_grid_later_rows_and_later_digits_leak(m):
       assert leak[:3] == (0, 0, 0)
 
 
-def test_leaks_of_matrices():
+def test_a_matrix_leaks_where_a_future_cell_is_open():
   values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
   values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
   matrix = SiteMatrix(values)

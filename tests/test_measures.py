@@ -1,6 +1,7 @@
 """What is measured of trained models on test sets, and what they answer."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from tiny import get_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.pipelines import evaluate, runs
+from lengthgen_jax.pipelines import evaluate, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 
@@ -81,7 +82,7 @@ def test_decoding_stops_at_the_end_token(model):
   assert np.array_equal(stopped, np.where(behind, task.pad, whole))
 
 
-def test_rows_of_all_measures(model):
+def test_measures_agree_with_decoded_outputs(model):
   rows = rows_by_metric(model, SPEC)
   assert set(rows) == {"em", "token", "position", "em_end_blind", "edit"}
   assert all(row["n"] == 64 for name, row in rows.items() if name != "token")
@@ -95,7 +96,7 @@ def test_rows_of_all_measures(model):
     assert row["teacher_forced"] == (name in ("token", "position"))
 
   (batch, _), *_ = model.batches(SPEC)
-  decode = model.experiment.task.vocabulary.decode
+  decode = model.experiment.task.decode
   before_end = lambda ids: list(decode(ids[:5]).partition("&")[0])
   outputs = model.greedy(batch, stop=None)
   edits = sum(
@@ -103,6 +104,23 @@ def test_rows_of_all_measures(model):
     for output, target in zip(outputs, np.asarray(batch.target), strict=True)
   )
   assert 0 < rows["edit"]["value"] == edits / (64 * 4)
+
+
+def test_end_blind_forgives_the_end_and_leading_zeros_only():
+  """The least significant digit is first."""
+  end, target = 13, [3, 2, 1, 0, 13]
+  right = [target, [3, 2, 1, 0, 0], [3, 2, 1, 13, 13], [3, 13, 2, 1, 0]]
+  outputs = np.array([*right, [0, 3, 2, 1, 13], [3, 2, 1, 14, 13]])
+  batch = types.SimpleNamespace(
+    weight=np.ones(outputs.shape), target=np.array([target] * len(outputs))
+  )
+  model = types.SimpleNamespace(
+    experiment=types.SimpleNamespace(task=types.SimpleNamespace(end=end)),
+    batches=lambda spec: [(batch, len(outputs))],
+    greedy=lambda batch, stop: outputs,
+  )
+  *_, row = measures.free_running(model, SPEC)
+  assert (row["metric"], row["correct"]) == ("em_end_blind", len(right))
 
 
 def test_memory_does_not_change_rows(model):
@@ -194,7 +212,8 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
     models = trained.models(trained_run, states, checkpoint)
-    rows = evaluate.evaluate(config, models, tmp_path, "train", 3)
+    stage = workdir.Stage("train", config, (), 3)
+    rows = evaluate.evaluate(stage, models, tmp_path)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}
     em_rows[checkpoint] = {

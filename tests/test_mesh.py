@@ -175,8 +175,8 @@ def test_a_test_may_take_its_memory_on_every_device():
   one = trained.Model(untrained.experiment(), {}, {})
   test = trained.EvalSpec("equal", "equal", (), 60, 10**9)
   three = mesh.Mesh(Grid(np.empty((1, 3))))
-  many_more = dataclasses.replace(one, mesh=three).pass_size(test)
-  assert many_more == 3 * one.pass_size(test) > 3
+  many_more = dataclasses.replace(one, mesh=three).batch_size(test)
+  assert many_more == 3 * one.batch_size(test) > 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ def prompt_cells(form, i, prompt) -> list[Cell]:
   if isinstance(task, ItemTask):
     segments, marks = [0] * len(prompt), [False] * len(prompt)
   elif isinstance(task, ArithmeticTask):
-    text = task.vocabulary.decode(prompt)
+    text = task.decode(prompt)
     marks = [not symbol.isdigit() for symbol in text]
     segments = [sum(marks[: j + 1]) - 1 for j in range(len(marks))]
     if plain.is_aligned(text):
@@ -61,11 +61,11 @@ def prompt_cells(form, i, prompt) -> list[Cell]:
 def expected_batch(form, kind, i) -> dict:
   """Cells of inputs, targets and source, and the other fields, of example i."""
   task, example = FORMS[form], plain.draw_examples(form).example
-  prompt, given, scored = plain.split_example(example, i)
+  prompt, prefix, scored = plain.split_example(example, i)
   source_size, size = (len(tokens.ids[i]) for tokens in example[:2])
   target = len(task.segments)
-  n = len(given + scored)
-  output = with_ends(given + scored, [target] * n, [False] * n)
+  n = len(prefix + scored)
+  output = with_ends(prefix + scored, [target] * n, [False] * n)
   source = prompt_cells(form, i, prompt)
   pad = Cell(task.pad, PAD)
   place = lambda cell, end: (getattr(cell, end), not cell.is_mark)
@@ -73,7 +73,7 @@ def expected_batch(form, kind, i) -> dict:
   output_places = [place(cell, "left") for cell in output]
   if kind == "encoder_decoder":
     start = Cell(task.start, target + 1, 0, 0, True)
-    first, total = len(given), size
+    first, total = len(prefix), size
     inputs = [start, *output] + [pad] * (size - n)
     expected = {
       "inputs": inputs[:size],
@@ -85,7 +85,7 @@ def expected_batch(form, kind, i) -> dict:
   else:  # row p says token p + 1
     delimiter = Cell(task.delimiter, target + 1, 0, 0, True)
     whole = [*source, delimiter, *output]
-    first, total = len(prompt + given), source_size + size
+    first, total = len(prompt + prefix), source_size + size
     whole_padded = whole + [pad] * (total + 1 - len(whole))
     expected = {
       "inputs": whole_padded[:-1],

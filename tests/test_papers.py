@@ -15,7 +15,7 @@ from rows import CERTIFIED, row, seeds, without_length
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
-from lengthgen_jax.papers.experiments import SIZES, Row, Table
+from lengthgen_jax.papers.experiments import SIZES, Table, TableRow
 from lengthgen_jax.pipelines import abc
 from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import figures, reach, records, summary
@@ -98,12 +98,12 @@ def test_tables_are_the_papers():
   assert len(runs.TABLES["abs"].rows) == 23
   names = "abs abc ablation sorting data depth hints temperature positions"
   assert {*names.split(), "repeats", "robustness", "increment"} < {*runs.TABLES}
-  papers = {(x.task, x.model): x.paper for x in runs.TABLES["abs"].rows}
+  papers = {(x.task, x.model): x.published for x in runs.TABLES["abs"].rows}
   assert papers["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
   for table in runs.TABLES.values():
     assert {run for _, run, _ in table.figures} <= {*RUNS}
   for table in overview.README_TABLES:
-    assert {line.run for line in table.lines} <= {*RUNS}
+    assert {row.run for row in table.rows} <= {*RUNS}
   assert {*overview.REACH} <= {*RUNS}
 
 
@@ -121,7 +121,7 @@ def test_a_run_is_selected_by_its_name():
 
 # The archive.
 
-HEAD = {
+HEADER = {
   "run": "a",
   "command": ["--config=x"],
   "config": {"train": {"steps": 5}},
@@ -136,7 +136,7 @@ HEAD = {
 
 def archive_of(*rows) -> provenance.Archive:
   return {
-    "a": provenance.ArchivedRun(HEAD, [one | {"run": "a"} for one in rows])
+    "a": provenance.ArchivedRun(HEADER, [one | {"run": "a"} for one in rows])
   }
 
 
@@ -144,10 +144,10 @@ def test_archived_rows_are_the_rows(tmp_path):
   rows = [one for n in range(9) for one in seeds(100, 90, n, length=n)]
   rows.append(CERTIFIED)
   path = tmp_path / "a.jsonl"
-  provenance.write_run(path, [*rows, row(metric="token")], HEAD)
-  head, read_rows = provenance.read_run(path)
+  provenance.write_run(path, [*rows, row(metric="token")], HEADER)
+  header, read_rows = provenance.read_run(path)
   ordered = lambda some: sorted(some, key=lambda one: str(records.key(one)))
-  assert head == HEAD
+  assert header == HEADER
   assert ordered(read_rows) == ordered([one | {"run": "a"} for one in rows])
   records.write(tmp_path / "whole.jsonl", rows)
   whole_size = (tmp_path / "whole.jsonl").stat().st_size
@@ -155,22 +155,22 @@ def test_archived_rows_are_the_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "head, group",
+  "header, group",
   [
     ([1], {}),
-    ({name: x for name, x in HEAD.items() if name != "config"}, {}),
-    (HEAD, 3),
-    (HEAD, {"rows": 3}),
-    (HEAD, {"rows": [[1]]}),
-    (HEAD, {"shared": {"n": "ten"}}),
+    ({name: x for name, x in HEADER.items() if name != "config"}, {}),
+    (HEADER, 3),
+    (HEADER, {"rows": 3}),
+    (HEADER, {"rows": [[1]]}),
+    (HEADER, {"shared": {"n": "ten"}}),
   ],
 )
-def test_archived_rows_of_another_version_are_one_line(head, group, tmp_path):
+def test_archived_rows_of_another_version_are_one_line(header, group, tmp_path):
   path = tmp_path / "a.jsonl"
-  provenance.write_run(path, seeds(1, 2), HEAD)
+  provenance.write_run(path, seeds(1, 2), HEADER)
   _, first, second = records.read(path)
   flawed = first | group if isinstance(group, dict) else group
-  records.write(path, [head, flawed, second])
+  records.write(path, [header, flawed, second])
   with pytest.raises(UsageError, match="another version wrote it") as error:
     provenance.read_run(path)
   assert "\n" not in str(error.value) and str(path) in str(error.value)
@@ -179,22 +179,25 @@ def test_archived_rows_of_another_version_are_one_line(head, group, tmp_path):
 def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
   assert provenance.commit() == "unknown"
   first = clone()
-  head = provenance.origin()
-  assert head["commit"] == first and len(first) == 40
+  header = provenance.origin()
+  assert header["commit"] == first and len(first) == 40
   (clone.folder / "docs.md").write_text("words")
   second = clone()
-  assert first != second and not provenance.differences_in_origin(head)
+  assert first != second and not provenance.differences_in_origin(header)
   (clone.folder / "configs" / "a.py").write_text("2")
   assert provenance.commit() == f"{second}-dirty"
   changed = f"code changed since commit {first[:12]}"
-  assert provenance.differences_in_origin(head) == changed
+  assert provenance.differences_in_origin(header) == changed
   clone()
-  other = head | {"machine": "x", "versions": head["versions"] | {"jax": "0"}}
+  other = header | {
+    "machine": "x",
+    "versions": header["versions"] | {"jax": "0"},
+  }
   assert provenance.differences_in_origin(other) == (
     f"another machine, another version of jax, {changed}"
   )
   for commit in (f"{second}-dirty", "unknown"):
-    reasons = provenance.differences_in_origin(head | {"commit": commit})
+    reasons = provenance.differences_in_origin(header | {"commit": commit})
     assert reasons == f"no commit {commit} in this clone"
 
 
@@ -246,7 +249,7 @@ def entries_of(archive, *fields) -> list[pages.Entry]:
   for changes in fields or ({},):
     names = usual | changes
     run = names.pop("run")
-    entries.append(pages.make_entry(Row(**names), run, archive))
+    entries.append(pages.make_entry(TableRow(**names), run, archive))
   return entries
 
 
@@ -267,8 +270,8 @@ def test_a_page_sets_ours_beside_the_papers():
   ]
   entries = entries_of(
     archive_of(*rows),
-    {"paper": {6: 99.5, 20: "?"}},
-    {"model": "other", "run": "b", "paper": {60: 1}},
+    {"published": {6: 99.5, 20: "?"}},
+    {"model": "other", "run": "b", "published": {60: 1}},
   )
   table, gaps = pages.table_paragraphs(entries, "others")
   lines = cells_of(table)
@@ -308,7 +311,7 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
 def test_a_proof_is_of_the_run_that_has_it():
   proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
   exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
-  lines = summary.lines([*exact_rows, proof | {"run": "a"}])
+  lines = summary.curves([*exact_rows, proof | {"run": "a"}])
   assert [line.proof for line in lines] == [" ∀", ""]
 
 
@@ -319,7 +322,7 @@ def test_a_page_folds_and_explains_its_hard_inputs():
   main, _, meanings, summary, table, end = pages.table_paragraphs(entries)
   assert "chain_2" not in main
   assert "`chain_` one carry" in meanings and "`zeros`" not in meanings
-  assert summary == "<details><summary>1 lines</summary>"
+  assert summary == "<details><summary>1 rows</summary>"
   assert cells_of(table)[2][2:] == ["chain_2", "90.0 (80.0)"]
   assert end == "</details>"
 
@@ -347,7 +350,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
   monkeypatch.setattr(figures, "draw_table", lambda *_: [])
   monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
-  monkeypatch.setattr(row_figures, "comparison", lambda *_: None)
+  monkeypatch.setattr(row_figures, "draw_comparison", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"
@@ -372,7 +375,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
 def test_readme_has_the_archives_numbers():
   text = (REPOSITORY / "README.md").read_text()
   with pytest.raises(UsageError, match="has no <!-- end of tables"):
-    overview.put_tables(text.replace(overview.END, ""), ARCHIVE)
+    overview.replace_tables(text.replace(overview.END, ""), ARCHIVE)
   line = next(x for x in text.splitlines() if x.startswith("| addition | van"))
   place = ("interpolate", 6, "em", "equal")
   values = sorted(
@@ -442,7 +445,7 @@ def test_a_failed_run_leaves_the_others(tables, monkeypatch, capsys, tmp_path):
     return 1
 
   monkeypatch.setattr(runs, "lengthgen", lengthgen)
-  monkeypatch.setattr(provenance, "origin", lambda: HEAD)
+  monkeypatch.setattr(provenance, "origin", lambda: HEADER)
   folders = [f"--root={tmp_path}", f"--results={tmp_path / 'docs'}"]
   assert tables.main(["repeats", *folders]) == 1
   out, err = capsys.readouterr()
@@ -499,7 +502,9 @@ def test_a_table_is_filled_archived_skipped_and_checked(
     "figures/addition_natural_em_by_length.png",
   )
   config = f"{REPOSITORY}/tests/tiny.py:addition,window_cpi"
-  tiny = Table("Tiny", "About.", [Row("addition", "+w=1", config, {6: 100})])
+  tiny = Table(
+    "Tiny", "About.", [TableRow("addition", "+w=1", config, {6: 100})]
+  )
   tiny = tiny._replace(
     seeds=(0, 1),
     figures=(("drawn", name, figure), ("not drawn", name, "figures/none.png")),
@@ -514,8 +519,8 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   monkeypatch.setattr(experiments, "eval_fields", lambda *_: fields)
 
   def lengthgen(words) -> int:
-    (place,) = [word for word in words if word.startswith("--workdir=")]
-    workdir = pathlib.Path(place.partition("=")[2])
+    (flag,) = [word for word in words if word.startswith("--workdir=")]
+    workdir = pathlib.Path(flag.partition("=")[2])
     if not workdir.exists():  # there is nothing left to train
       shutil.copytree(trained, workdir)
     return command.inside(*words).returncode
@@ -531,8 +536,8 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert f"{name}: has no rows (took" in output("tiny", "--plan")
   out = output("tiny")
   assert "1 of 1" in out and str(results / "tiny.md") in out
-  head, rows = provenance.read_run(results / "rows" / f"{name}.jsonl")
-  assert head["seconds"] and head["commit"] == provenance.commit()
+  header, rows = provenance.read_run(results / "rows" / f"{name}.jsonl")
+  assert header["seconds"] and header["commit"] == provenance.commit()
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
   median = sum(100 * one["value"] for one in rows) / 2
   page = (results / "tiny.md").read_text()
@@ -541,10 +546,10 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   # A table that looks inside asks for the probes alone.
   assert "1 of 1" in output("probed")
   archived = provenance.read_run(results / "rows" / f"{name}.jsonl")
-  assert archived.head == head
+  assert archived.header == header
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  cell = row_tables.comparison({"ours": intact})[1][2]
+  cell = row_tables.comparison_table({"ours": intact})[1][2]
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()
@@ -561,12 +566,12 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   # A stranger's check: not the same, or the same to the bit.
   path = results / "rows" / f"{name}.jsonl"
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]
-  provenance.write_run(path, planted, head | {"machine": "elsewhere"})
+  provenance.write_run(path, planted, header | {"machine": "elsewhere"})
   out = output("--check", name, code=1)
   assert f"{name}: differs, compared in range (another machine)" in out
   assert "outside of the archived seeds' 98.4 to 98.4 %" in out
   check = tmp_path / "runs" / "check" / name
   assert f"its workdir is {check}" in out and check.exists()
-  provenance.write_run(path, rows, head)
+  provenance.write_run(path, rows, header)
   assert f"{name}: agrees, compared to the bit" in output("--check", name)
   assert not check.exists()

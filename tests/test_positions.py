@@ -150,7 +150,7 @@ def test_rope_scores_depend_on_the_difference_alone():
 # Biases.
 
 
-def test_alibi_slopes_and_distances():
+def test_alibi_is_minus_slope_times_distance():
   rows, keys = spaced(np.arange(SIZE)), places(tokens((0, 3), (1, 3)))
   for causal in (True, False):
     bias = Hooks("alibi").bias(rows, keys, causal)
@@ -249,7 +249,7 @@ def test_places_start_at_random_in_training_alone(kind):
 
 
 @pytest.mark.parametrize("kind", ("coordinates", "abacus"))
-def test_both_axes_of_a_grid_are_told(kind):
+def test_both_axes_of_a_grid_are_encoded(kind):
   grid = np.array([divmod(i, 3) for i in range(9)])
   vectors = Hooks(kind).embed(at_places(place=grid))[0]
   distance = np.abs(vectors[:, None] - vectors[None]).max(-1)

@@ -1,4 +1,4 @@
-"""--mode=predict: an answer or an error for every line."""
+"""A trained workdir, asked and loaded: an answer or an error for every line."""
 
 import os
 import re
@@ -6,10 +6,14 @@ import signal
 import time
 
 import command
+import numpy as np
 import pytest
-from command import inside, refusal
+import untrained
+from command import inside, refuses
 
 import lengthgen_jax
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.results import records
 
 LINES = [
   b"12+34",
@@ -80,7 +84,7 @@ def test_a_file_is_answered_like_standard_input(trained, predicted, tmp_path):
   assert f"--input={path}: (No such file" in inside(*arguments).stderr
 
 
-def test_ctrl_c_leaves_without_a_word(trained):
+def test_ctrl_c_exits_silently(trained):
   process = command.start(f"--workdir={trained}", "--mode=predict")
   assert process.stderr.readline().startswith(b"answering with seed")
   time.sleep(0.1)
@@ -90,15 +94,53 @@ def test_ctrl_c_leaves_without_a_word(trained):
   assert not out and not err
 
 
-def test_checkpoint_of_another_step_answers(trained):
-  early, late, missing = (
-    inside(
-      f"--workdir={trained}",
-      "--mode=predict",
-      f"--config.eval.checkpoint={checkpoint}",
-      text="12+34\n",
+# lengthgen_jax.load.
+
+
+def test_model_that_is_loaded_measures_as_the_command_did(
+  trained, trained_models
+):
+  rows = records.read(trained / "results.jsonl")
+  exact = {row["seed"]: row for row in rows if row["metric"] == "em"}
+  assert set(exact) == {0, 1}
+  for seed, row in exact.items():
+    model = lengthgen_jax.load(trained, seed=seed)
+    assert model.seed == seed
+    assert row["value"] == model.exact_match(
+      row["length"], row["n"], row["test_set"]
     )
-    for checkpoint in ("500", "600", "77")
-  )
-  assert "step 500 " in early.stderr and "step 600 " in late.stderr
-  assert "choose last, best or one of 500, 600" in refusal(missing)
+  best = max(trained_models, key=lambda model: model.em)
+  assert lengthgen_jax.load(trained).seed == best.seed
+  assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
+
+
+def test_attention_of_a_loaded_model_is_causal_and_sums_to_one(trained):
+  model = lengthgen_jax.load(trained)
+  assert set(model.lines) == {"self", "cross"}
+  batch, layers = model.attention("12+34")
+  assert len(layers) == 1
+  (rows,) = batch.target.shape[1:]
+  for site, keys in (("self", rows), ("cross", batch.source.shape[1])):
+    weights = layers[0][site]
+    assert weights.shape == (2, rows, keys)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+  later = np.triu(np.ones((rows, rows), bool), 1)
+  assert not layers[0]["self"][:, later].any()
+
+
+def test_loading_what_does_not_exist_is_refused(trained, tmp_path):
+  with refuses("nothing was trained there"):
+    lengthgen_jax.load(tmp_path)
+  with refuses("seeds (0, 1), none of 7"):
+    lengthgen_jax.load(trained, seed=7)
+  with pytest.raises(ValueError, match="takes digits"):
+    lengthgen_jax.load(trained).attention("what")
+
+
+def test_a_text_that_does_not_fit_is_refused():
+  fixed = {"data.width": "fixed", "data.fixed_width": 8}
+  experiment = untrained.experiment(fields=fixed)
+  model = Model(experiment, {}, untrained.params(experiment))
+  assert model.typed("1234567+1").source.shape[1] > 8
+  with refuses("at most 7"):
+    model.attention("12345678+1")

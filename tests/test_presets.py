@@ -1,13 +1,20 @@
 """Every preset of every config file builds."""
 
-import dataclasses
 import itertools
 
-import jax
 import pytest
-from presets import arithmetic, increment, quickstart, sorting
+from presets import (
+  arithmetic,
+  asentmax,
+  increment,
+  multiply_long,
+  quickstart,
+  sorting,
+  states,
+)
 
 from lengthgen_jax.config import build
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc
 
 
@@ -17,25 +24,7 @@ def subsets(words):
     yield from itertools.combinations(words, count)
 
 
-def one_layer(experiment):
-  """The same, small: its shapes stand for those of all sizes."""
-  config = dataclasses.replace(
-    experiment.model.config,
-    num_decoder_layers=1,
-    vocab_size=9,
-    emb_dim=16,
-    num_heads=2,
-    mlp_dim=8,
-    dropout_rate=0.0,
-    num_encoder_layers=min(experiment.model.config.num_encoder_layers, 1),
-  )
-  model = experiment.model.clone(config=config)
-  return dataclasses.replace(experiment, model=model)
-
-
 def test_every_preset_of_arithmetic_builds():
-  """And has parameters of some shape; nothing is compiled."""
-  seen = {}
   for task in arithmetic.TASKS:
     for method in arithmetic.METHODS:
       for words in subsets(arithmetic.OPTIONS):
@@ -55,34 +44,19 @@ def test_every_preset_of_arithmetic_builds():
         assert (experiment.fixed_width is None) == natural, preset
         if method == "abc":
           abc.check_config(config)  # the second stage too
-        assert experiment.model.config.num_decoder_layers > 1
-        one = one_layer(experiment)
-        seen[one.model.clone(heads=()), one.task.segments] = one
-  for experiment in seen.values():
-    assert "decoder_0" in jax.eval_shape(lambda e=experiment: e.init(0))
-  assert len(seen) > 10
 
 
 @pytest.mark.parametrize("file", (sorting, increment))
 def test_every_preset_of_hints_builds(file):
-  """And has a head for every task; nothing is compiled."""
-  seen = {}
   for hint in file.HINTS:
     for words in subsets(file.OPTIONS):
       config = file.get_config(",".join((hint, *words)))
       experiment = build.build(config)
       assert len(experiment.heads) == 1 + len(config.hints)
-      paper = experiment.model.config.emb_dim == 1024
-      assert paper == ("paper" in words)
-      one = one_layer(experiment)
-      seen[one.model, one.heads] = one, words
-  for experiment, words in seen.values():
-    shapes = jax.eval_shape(lambda e=experiment: e.init(0))
-    for head in experiment.heads:
-      idle = experiment.idle_params(experiment.step_specs[0])
-      assert f"logits_dense_{head}" in idle | set(shapes)
-    tempered = "temperature" in shapes["decoder_0"]["self_attention"]
-    assert tempered == bool({"tempered", "best"} & set(words))
+      shape = experiment.model.config
+      assert (shape.emb_dim == 1024) == ("paper" in words)
+      is_tempered = shape.temperature.kind != "none"
+      assert is_tempered == bool({"tempered", "best"} & set(words))
 
 
 def test_quickstart_is_the_main_job():
@@ -90,3 +64,47 @@ def test_quickstart_is_the_main_job():
   assert config == arithmetic.get_config("addition,abc")
   abc.check_config(config)
   assert max(config.eval.lengths) == 1000
+
+
+@pytest.mark.parametrize("words", ("", ",decoder_only"))
+@pytest.mark.parametrize("method", multiply_long.METHODS)
+def test_every_preset_of_products_builds(method, words):
+  config = multiply_long.get_config(method + words)
+  built = build.build(config)
+  assert built.kind == ("decoder_only" if words else "encoder_decoder")
+  assert set(build.make_scaffold(config, built)) == (
+    set() if method != "window" else {"self"} if words else {"self", "cross"}
+  )
+  if method == "abc":
+    abc.check_config(config)
+  with pytest.raises(ValueError, match="is none of"):
+    multiply_long.get_config("windows" + words)
+
+
+def test_practice_is_for_one_bucket():
+  config = states.get_config("permutations,abc")
+  config.retrain.data.buckets = (4, 20)
+  with pytest.raises(UsageError, match="retrain.data.buckets"):
+    abc.check_config(config)
+
+
+def test_every_preset_of_states_and_of_asentmax_builds():
+  for task in states.TASKS:
+    for method in states.METHODS:
+      for option in ("", ",decoder_only", ",final"):
+        config = states.get_config(f"{task},{method}{option}")
+        built = build.build(config)
+        assert built.task.transducer == (option != ",final")
+        if method == "abc" and option != ",final":
+          abc.check_config(config)
+  for task in asentmax.TASKS:
+    for method in asentmax.METHODS:
+      for option in ("", ",paper"):
+        if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
+          config = asentmax.get_config(f"{task},{method}{option}")
+          assert build.build(config).train_length == 64
+          if method == "abc":
+            abc.check_config(config)
+        else:
+          with pytest.raises(ValueError, match="is for"):
+            asentmax.get_config(f"{task},{method}")

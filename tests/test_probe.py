@@ -58,7 +58,7 @@ def test_every_probe_that_applies_has_rows_of_every_seed(probed):
   assert "rows: " in done.stdout and "lines that are enough" in done.stdout
 
 
-def test_rows_of_another_call_take_the_place_of_the_same(probed):
+def test_probing_again_replaces_the_same_rows(probed):
   workdir, _ = probed
   before = records.read_results(workdir / "probes.jsonl")
   done = inside(
@@ -84,7 +84,7 @@ def test_figures_are_drawn_of_what_applies(probed):
   }
 
 
-def test_activations_are_had_by_asking_for_them(probed, trained_models):
+def test_activations_that_are_named_are_saved(probed, trained_models):
   workdir, _ = probed
   arrays = np.load(workdir / "activations.npz")
   assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}

@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 import pytest
+from command import refuses
 from rows import CERTIFIED, frontier, row, seeds
 from scipy import stats
 
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.results import records, summary, tables
 
@@ -64,10 +64,8 @@ def test_a_row_outside_the_schema_is_not_written(fields, words, tmp_path):
 def test_a_file_of_another_version_is_one_line(old_row, tmp_path):
   path = tmp_path / "results.jsonl"
   records.write(path, [row(), old_row])
-  with pytest.raises(UsageError) as error:
+  with refuses(str(path), "line 2"):
     records.merge(path, [row()])
-  text = str(error.value)
-  assert str(path) in text and "line 2" in text and "\n" not in text
   assert records.read(path) == [row(), old_row]
 
 
@@ -94,88 +92,91 @@ def test_a_damaged_line_loses_none_of_the_others(tmp_path):
   text = "\n".join([first, "<<<<<<< HEAD", *others, ""])
   path.write_text(text)
   for use in (records.read, lambda path: records.merge(path, [row(4)])):
-    with pytest.raises(UsageError, match="line 2 is damaged"):
+    with refuses("line 2 is damaged"):
       use(path)
   assert path.read_text() == text
   path.write_bytes(b"\xff\xfe")
-  with pytest.raises(UsageError, match="cannot be read"):
+  with refuses("cannot be read"):
     records.read(path)
 
 
-# Lines: rows pooled over seeds.
+# Curves: rows pooled over seeds.
 
 
 @pytest.mark.parametrize(
   "field",
   [name for name in records.CONDITIONS if name not in ("length", "bits")],
 )
-def test_another_condition_is_another_line_with_another_name(field):
+def test_another_condition_is_another_curve_with_another_name(field):
   values = {"leak": True, "step": 700, "eval_seed": 1, "train_length": 8}
   other = {field: values.get(field, "another")}
-  lines = summary.pool(seeds(1, 2) + seeds(3, 4, **other))
-  assert [len(line.rows) for line in lines] == [2, 2]
-  assert len({line.name for line in lines}) == 2
+  curves = summary.pool(seeds(1, 2) + seeds(3, 4, **other))
+  assert [len(curve.rows) for curve in curves] == [2, 2]
+  assert len({curve.name for curve in curves}) == 2
   # A condition that a reader sees beside the name is not in it, but for these.
   first, second = summary.pool([row(), row(**other)], shown=(field,))
   always = ("method", "stage", "leak", "eval_seed", "checkpoint")
   assert (first.name == second.name) == (field not in always)
 
 
-def test_what_is_no_condition_shares_a_line():
+def test_what_is_no_condition_shares_a_curve():
   bits = [row(length=6, bits=20), row(length=60, bits=200)]
   stops = [row(seed=seed, stopped_at=100 * seed) for seed in range(3)]
   assert len(summary.pool(bits)) == 1
-  (line,) = summary.pool(stops)
-  assert (line.name, line.seed_count, line.seeds) == ("vanilla", "3", [0, 1, 2])
+  (curve,) = summary.pool(stops)
+  assert (curve.name, curve.seed_count, curve.seeds) == (
+    "vanilla",
+    "3",
+    [0, 1, 2],
+  )
 
 
-def test_best_steps_are_the_seeds_own():
+def test_every_seed_has_its_own_best_step():
   best = lambda *steps: [
     row(seed=seed, step=step, checkpoint="best")
     for seed, step in enumerate(steps)
   ]
   # Trained on, seeds 1 and 2 got better: each counts once, as it was last.
-  (line,) = summary.pool(best(3, 5, 4) + best(3, 8, 7)[1:])
-  assert line.name == "vanilla (checkpoint best)" and line.seed_count == "3"
-  assert {row["seed"]: row["step"] for row in line.rows} == {0: 3, 1: 8, 2: 7}
+  (curve,) = summary.pool(best(3, 5, 4) + best(3, 8, 7)[1:])
+  assert curve.name == "vanilla (checkpoint best)" and curve.seed_count == "3"
+  assert {row["seed"]: row["step"] for row in curve.rows} == {0: 3, 1: 8, 2: 7}
 
 
-def test_a_name_says_what_is_not_as_usual():
+def test_a_name_has_the_conditions_that_are_unusual():
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
   marks = "(retrain, checkpoint best, eval.seed 1) LEAK"
   assert summary.model_name(row()) == "vanilla"
   assert summary.model_name(marked) == f"vanilla {marks}"
 
 
-def test_rows_of_different_conditions_are_refused_where_one_line_is_needed():
+def test_rows_of_different_conditions_are_refused_where_one_curve_is_needed():
   rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
-  assert summary.single_line(rows[:3], "one").seed_count == "3"
-  with pytest.raises(UsageError) as error:
-    summary.single_line(rows, "addition, vanilla")
-  assert str(error.value) == (
+  assert summary.single_curve(rows[:3], "one").seed_count == "3"
+  with refuses(
     "addition, vanilla: rows of different conditions: vanilla, step 500;"
     " vanilla, step 700"
-  )
+  ):
+    summary.single_curve(rows, "addition, vanilla")
 
 
-def test_a_line_has_the_frontier_that_was_looked_for_furthest():
+def test_a_curve_has_the_frontier_that_was_looked_for_furthest():
   near = [frontier(20.0, seed, bound=20) for seed in range(3)]
   far = [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
-  (line,) = summary.lines([*seeds(1, 2, 3), *far, *near])
-  assert (line.frontier.median, line.frontier.limit) == (32.5, 40)
-  assert tables.frontier_text(line) == "32.5 (worst 30) of 2"
-  (line,) = summary.lines([*seeds(1, 2, 3), *near])
-  assert tables.frontier_text(line) == "≥ 20"
+  (curve,) = summary.curves([*seeds(1, 2, 3), *far, *near])
+  assert (curve.frontier.median, curve.frontier.limit) == (32.5, 40)
+  assert tables.frontier_text(curve) == "32.5 (worst 30) of 2"
+  (curve,) = summary.curves([*seeds(1, 2, 3), *near])
+  assert tables.frontier_text(curve) == "≥ 20"
   assert len(summary.pool(far + near)) == 2
 
 
 def test_a_proof_is_of_one_seed_of_one_run():
   rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100)]
   proofs = [CERTIFIED | {"value": 1, "run": "a", "seed": s} for s in (0, 1)]
-  proof_texts = lambda rows: [line.proof for line in summary.lines(rows)]
+  proof_texts = lambda rows: [curve.proof for curve in summary.curves(rows)]
   assert proof_texts(rows + proofs) == [" ∀", ""]
   assert proof_texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
-  assert summary.lines(rows + proofs[1:])[0].proved_seeds == {1}
+  assert summary.curves(rows + proofs[1:])[0].proved_seeds == {1}
 
 
 # Tables.

@@ -40,9 +40,9 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"attention"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
-  "certify": MODEL | {"training"},
+  "certify": MODEL | {"training", "evaluation"},
   "probes": MODEL | {"drawing"},
-  "construction": MODEL,
+  "construction": MODEL | {"evaluation"},
   "pipelines": MODEL
   | LEAVES
   | READ
@@ -85,6 +85,10 @@ ONLY = {
     "lengthgen_jax.training.train_step.TrainState",
   },
   ("certify", "training"): MESH,
+  ("certify", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
+  ("construction", "evaluation"): {
+    "lengthgen_jax.evaluation.measures.longest_before",
+  },
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"
     for name in ("default_config", "load_presets", "parse_preset")

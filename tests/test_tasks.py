@@ -157,7 +157,7 @@ def test_a_transducer_writes_the_answer(form):
 # Sizes.
 
 
-def test_bits_of_decimal_lengths():
+def test_parity_counts_bits_of_decimal_lengths():
   parity, addition = TASKS["parity"](), TASKS["addition"]()
   assert [parity.units(n) for n in (6, 60, 1000)] == [20, 200, 3322]
   assert [parity.bits(n) for n in (6, 60)] == [20, 200]

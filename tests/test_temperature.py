@@ -53,7 +53,7 @@ TAUS = {  # at n = 7, a = 0.5, b = 1.25
 
 
 @pytest.mark.parametrize("kind", TEMPERATURES)
-def test_temperatures_are_what_they_say(kind):
+def test_tau_is_its_formula(kind):
   n = np.array([[7.0]]) if kind != "none" else None
   tau = temperature.tau(TemperatureConfig(kind), n, 0.5, 1.25)
   if kind == "none":

@@ -245,7 +245,7 @@ def check_mean(task, lists, length, times):
   share = 1 - (1 - 1 / most) ** length  # of `most` values, those that are drawn
   assert max(distinct) <= most
   assert abs(np.mean(distinct) - share * most) < 0.1 * most
-  assert set().union(*lists) == set(range(1, task.alphabet + 1))
+  assert set().union(*lists) == set(range(1, task.base + 1))
 
 
 # Of sequences: what their words are.

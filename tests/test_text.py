@@ -122,7 +122,7 @@ def test_render_has_no_leading_zeros():
   task = TASKS["addition"]()
   tokens = {"3210&": "123", "0010&@@": "100", "000&": "0", "5&": "5"}
   for text, answer in tokens.items():
-    assert task.render(task.vocabulary.encode(text)) == answer
+    assert task.render(task.encode(text)) == answer
   assert TASKS["increment"]().render([1, 1]) == "0"
 
 
@@ -132,7 +132,7 @@ def test_render_refuses_in_one_short_line_what_is_no_answer(form):
   if isinstance(task, NumberTask):
     texts = ["123", "12+3&", "&", "", "1$&", "1" * 5000, "+" * 5000 + "&"]
     texts += ["7&"] if task.base == 2 else []
-    bad = [task.vocabulary.encode(text) for text in texts]
+    bad = [task.encode(text) for text in texts]
   else:
     bad = [[task.pad], [1, task.delimiter], [task.delimiter + 1]]
   for tokens in bad:

@@ -50,13 +50,13 @@ def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   assert path.read_text() == saved
 
 
-def test_workdir_that_cannot_be_written(tmp_path):
+def test_workdir_that_cannot_be_written_is_refused(tmp_path):
   (tmp_path / "file").write_text("")
   line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
   assert str(tmp_path / "file" / "run") in line and "cannot write" in line
 
 
-def test_reading_an_empty_workdir(tmp_path):
+def test_reading_an_empty_workdir_is_refused(tmp_path):
   for mode in ("evaluate", "predict", "calibrate"):
     line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
     assert str(tmp_path) in line and "--mode=train" in line
@@ -77,13 +77,6 @@ def test_workdir_of_another_config_is_refused(trained):
   line = refusal(inside(TINY, workdir, "--config.seeds=(5,)"))
   assert "seeds=[5] but [0, 1]" in line
   assert contents(trained) == before
-
-
-def test_checkpoint_that_is_not_there_is_refused(trained):
-  config = get_config()
-  config.eval.checkpoint = "77"
-  line = refused("evaluate", config, trained)
-  assert "choose last, best or one of 500, 600" in line
 
 
 def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
@@ -127,9 +120,12 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
   measured_rows = {}
   train_rows, certify_rows = (
     evaluate.evaluate(
-      get_config(), models, tmp_path, stage, 2, measured_rows=measured_rows
+      workdirs.Stage(name, get_config(), (), 2),
+      models,
+      tmp_path,
+      measured_rows=measured_rows,
     )
-    for stage, models in (
+    for name, models in (
       ("train", [first, second]),
       ("certify", [first, changed]),
     )
@@ -151,7 +147,8 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   config = get_config()
   config.bias.allow_leak = True
   model = dataclasses.replace(trained_models[0], experiment=build(config))
-  rows = evaluate.evaluate(config, [model], tmp_path, "train", 2)
+  stage = workdirs.Stage("train", config, (), 2)
+  rows = evaluate.evaluate(stage, [model], tmp_path)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
   assert rows == records.read(tmp_path / "results.jsonl")
   table = tables.run_table(rows)

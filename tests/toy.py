@@ -87,7 +87,7 @@ class Toy:
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
   def activation_bytes(self, batch, scaffold, sparse_plan):
-    return 0
+    return 1
 
   def loss_sum(self, params, scaffold, batch, head, noise, sparse_plan):
     fate = scaffold["fate"]

@@ -16,7 +16,7 @@ not try all cases of, and `compact` makes a bias of the rest.
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from lengthgen_jax.attention.lines import (
   open_cells,
 )
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
+from lengthgen_jax.tasks.task import Task
 
 # The valid values of fields of config.calibration.
 CHOICES = {
@@ -272,22 +273,8 @@ def _distinct(strength: jax.Array) -> jax.Array:
 # Lines of models that can be certified.
 
 
-class PlacedTask(Protocol):
-  """The part of a Task that `within_reach` reads."""
-
-  axes: ClassVar[int]
-  segment_axes: ClassVar[tuple[int, ...]]
-  shared_operands: ClassVar[tuple[int, ...]]
-
-  @property
-  def target_segment(self) -> int: ...
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None: ...
-
-
 def within_reach(
-  lines: Lines, keys: Coordinates, task: PlacedTask, reach: int
+  lines: Lines, keys: Coordinates, task: Task, reach: int
 ) -> np.ndarray:
   """Marks the lines by which an output depends on few tokens, [2, C] bool.
 

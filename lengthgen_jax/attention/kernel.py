@@ -23,6 +23,8 @@ class DenseBias(struct.PyTreeNode):
 
   Attributes:
     values: [N or 1, B or 1, H or 1, T, S] float32, without N for one layer.
+    einsums: the products of queries with keys and of weights with values, whose
+      layout is that of `lookup`.
   """
 
   values: Array
@@ -33,13 +35,13 @@ class DenseBias(struct.PyTreeNode):
     return DenseBias(self.values[n if len(self.values) > 1 else 0])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns keys or values in the layout that `einsums` expect."""
+    """Returns the keys or values that rows see: all of them."""
     return x_BxHxSxK
 
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (heads, bias) of every group of heads that attend alike."""
+    """Returns (heads, bias) of the only group of heads: all are dense."""
     return ((np.arange(num_heads), self),)
 
 
@@ -74,7 +76,7 @@ class SparseBias(struct.PyTreeNode):
     )
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Looks up the keys or values of every row, [B, H, T, G, K]."""
+    """Returns the keys or values that each row sees, [B, H, T, G, K]."""
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
       return x_BxHxSxK[:, heads, self.index[0]]
@@ -83,7 +85,7 @@ class SparseBias(struct.PyTreeNode):
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias | SparseBias"], ...]:
-    """Returns (heads, bias) of every group of heads that attend alike."""
+    """Returns (heads, bias) of the sparse heads, and of the dense ones."""
     dense_heads = np.array(self.dense_heads[0], int)
     sparse_heads = np.setdiff1d(np.arange(num_heads), dense_heads)
     if self.dense_values is None or not len(dense_heads):
@@ -136,10 +138,11 @@ def attend(
 
 
 def _attend(query, key, value, bias, tau, precision):
-  """Computes `attend` where all heads attend alike and queries are scaled."""
-  scoring, mixing = bias.einsums
+  """Computes `attend` for heads that are all dense or all sparse, with queries
+  that are scaled already."""
+  query_key, weight_value = bias.einsums
   scores = jnp.einsum(
-    scoring,
+    query_key,
     query,
     bias.lookup(key),
     preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
@@ -148,7 +151,10 @@ def _attend(query, key, value, bias, tau, precision):
   scores = scores if tau is None else scores * tau
   weights = masked_softmax(scores + bias.values)
   context = jnp.einsum(
-    mixing, weights.astype(value.dtype), bias.lookup(value), precision=precision
+    weight_value,
+    weights.astype(value.dtype),
+    bias.lookup(value),
+    precision=precision,
   )
   return context, {"weights": weights, "scores": scores}
 

@@ -266,12 +266,12 @@ def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
   )
 
 
-def of_seed(scaffold: dict, r: int) -> dict:
-  """Returns the scaffold of the r-th seed, without the leading axis R.
+def of_seed(scaffold: dict, index: int) -> dict:
+  """Returns the scaffold of one seed, by index, without the leading axis R.
 
   If that axis has one entry, it is the scaffold of all seeds.
   """
-  return jax.tree.map(lambda x: x[r if len(x) > 1 else 0], scaffold)
+  return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], scaffold)
 
 
 def open_cells(lines: Lines, rows: Coordinates, keys: Coordinates) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The mode --mode=bench times this program on this device.
+"""The mode --mode=bench: how long training, evaluation and the rest take here.
 
 W/bench.json has a row for each case (medians of several runs), the cases that
 were left out and why, and the device with its peak throughput. A table and a
@@ -25,11 +25,14 @@ from lengthgen_jax.results import records
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Times the benchmarks that a config names, and returns the exit code.
+  """Times the benchmarks that `bench.only` names, by default all of them.
 
   Args:
-    config: the whole config; its section `bench` says what is timed.
+    config: the whole config.
     folder: the workdir, where bench.json and the figure are written.
+
+  Returns:
+    The exit code.
 
   Raises:
     UsageError: bench.only names a benchmark that does not exist.
@@ -52,7 +55,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def every_program_compiled() -> Iterator[None]:
   """Turns JAX's compilation cache off, so that compilation is measured."""
   jax.config.update("jax_enable_compilation_cache", False)
-  compilation_cache.reset_cache()  # it decides once whether it is used
+  compilation_cache.reset_cache()  # else it stays on, once used
   try:
     yield
   finally:
@@ -66,13 +69,13 @@ def measure(
   """Times benchmarks and returns the contents of bench.json.
 
   Args:
-    workload: of --config.
+    workload: what --config describes.
     section: the config's section `bench`.
     path: of bench.json, which is written after every group of cases.
 
   Returns:
-    The description of the device, "rows" of the cases that were timed, and
-    "skipped", the reasons why others were not, by title.
+    The description of the device, the "rows" of the cases that were timed, and
+    "skipped": the reasons why others were not, by their titles.
   """
   deadline = time.perf_counter() + section.budget
   rows: list[dict] = []

@@ -1,7 +1,7 @@
 """What --mode=bench times: each benchmark yields groups of cases to compare.
 
-Cases are training steps, passes of evaluation, decoding and calibration. The
-parameters of their models are random, because times do not depend on them.
+Cases are training steps, passes of evaluation, decoding and calibration. Their
+models have random parameters, on which times do not depend.
 """
 
 import importlib.util
@@ -38,13 +38,13 @@ from lengthgen_jax.training.train_step import (
   train_step,
 )
 
-MOST_EXAMPLES = 64  # of a pass of evaluation
-# Digits up to which decoding without a cache is timed: it takes their cube.
-LONGEST_RECOMPUTED = 200
+MAX_EXAMPLES = 64  # of a pass of evaluation
+# Digits up to which decoding without a cache is timed, which is cubic in them.
+MAX_RECOMPUTED = 200
 
-# The shapes that are timed, as changes of the default config of a task. They
-# are those of configs/quickstart.py, of configs/arithmetic.py:addition with
-# abc,fixed and with vanilla,released, and of configs/sorting.py:none,best.
+# The shapes that are timed, as changes of the default config of a task: those
+# of configs/quickstart.py, of configs/arithmetic.py:addition with abc,fixed and
+# with vanilla,released, and of configs/sorting.py:none,best.
 MAIN_JOB = {"data.widths": (8, 9, 10)}
 MAIN_JOB_AT_WIDTH_61 = {"data.width": "fixed", "train.batch_size": 64}
 PAPERS = {
@@ -78,7 +78,7 @@ SORTING = {
 
 
 class Workload(NamedTuple):
-  """A Workload is an experiment with its scaffold and the way it is trained.
+  """A Workload is an experiment with its scaffold and its optimizer.
 
   Attributes:
     experiment: the task, the model and the batches.
@@ -92,8 +92,8 @@ class Workload(NamedTuple):
 
   @property
   def sparse_plan(self) -> SparsePlan | None:
-    """Returns the plan by which training steps attend along lines; None where
-    their attention is dense."""
+    """Returns the plan by which training steps attend along lines alone; None
+    where their attention is dense."""
     return self.experiment.sparse_training_plan(self.scaffold)
 
   def params(self) -> dict:
@@ -171,13 +171,14 @@ def training_steps(
   sparse_plan: SparsePlan | None = None,
   length: int | None = None,
 ) -> Case:
-  """Returns the case of rounds of training steps in one program.
+  """Returns the case of several rounds of gradient steps in one program.
 
   Args:
-    benchmark, variant, length: of the case.
+    benchmark, variant, length: as in Case.
     workload: what is trained.
-    rounds: of gradient steps.
-    sparse_plan: as in Experiment.site_inputs.
+    rounds: the number of rounds; a round has a step for each of
+      `experiment.step_specs`.
+    sparse_plan: as in Experiment.site_inputs; None is dense attention.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
@@ -221,20 +222,20 @@ def training_steps(
 
 
 def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
-  """Returns a batch of test inputs.
+  """Returns a batch of the first test set of a model's task.
 
   Args:
     model: whose task and scaffold are used.
     length: in digits or items.
     examples: 0 is as many as evaluation takes in one pass, but at most
-      MOST_EXAMPLES.
+      MAX_EXAMPLES.
   """
   name = next(iter(model.experiment.task.test_sets))
   if not examples:
-    test = EvalSpec(name, name, (), length, MOST_EXAMPLES)
+    test = EvalSpec(name, name, (), length, MAX_EXAMPLES)
     try:
-      examples = min(model.pass_size(test), MOST_EXAMPLES)
-    except UsageError:  # one does not fit; compile_case says by how much
+      examples = min(model.batch_size(test), MAX_EXAMPLES)
+    except UsageError:  # not even one fits; compile_case says by how much
       examples = 1
   index = np.arange(examples)
   return model.experiment.test_batch(name, 0, index, length, model.scaffold)
@@ -250,7 +251,7 @@ def evaluation(
   """Returns the case of one pass of evaluation with teacher forcing.
 
   Args:
-    benchmark, variant, length: of the case.
+    benchmark, variant, length: as in Case.
     model: what is evaluated.
     sparse_plan: as in Experiment.site_inputs; None is dense attention.
   """
@@ -278,7 +279,7 @@ def evaluation(
 
 def decoding(model: Model, length: int) -> list[Case]:
   """Returns the cases of greedy decoding of one input to its end: without a
-  cache, with one, and with a cache of the rows that lines reach alone."""
+  cache, with one, and with a cache of only the rows that lines reach."""
   experiment = model.experiment
   batch = test_inputs(model, length, examples=1)
   rows = batch.inputs.shape[1]
@@ -313,20 +314,25 @@ def decoding(model: Model, length: int) -> list[Case]:
     )
 
   cases = [case("cache", cached, rows), case("window", streamed, rows)]
-  if length <= LONGEST_RECOMPUTED:
+  if length <= MAX_RECOMPUTED:
     cases.insert(0, case("no cache", recompute, rows - 1))
   return cases
 
 
-# Benchmarks: functions of the workload of --config and the section `bench`.
+# Benchmarks: functions of the workload of --config and of its section `bench`,
+# most of which need neither.
 
 
-def papers(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_papers(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times a training step at the papers' shape."""
   yield [training_steps("papers' shape", "", papers_shape(), 1)]
 
 
-def main(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_main_job(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times training of the main job: of the vanilla model, and of the retrained
   one by dense attention and along lines."""
   yield [training_steps("main job", "", main_job())]
@@ -337,7 +343,7 @@ def main(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
   ]
 
 
-def fixed(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_fixed(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
   """Times retraining with lines at the papers' width of 61 digits."""
   name, second = "retraining at width 61", retraining(MAIN_JOB_AT_WIDTH_61)
   yield [
@@ -346,29 +352,37 @@ def fixed(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
   ]
 
 
-def sorting(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_sorting(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times training of a sorting model."""
   sorter = make_workload(make_config("sort", SORTING))
   yield [training_steps("sorting", "", sorter, 20)]
 
 
-def config(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_config(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times training of --config."""
   plan = workload.sparse_plan
   yield [training_steps("--config", "", workload, sparse_plan=plan)]
 
 
-def evaluate(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_evaluation(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times a pass of evaluation at 60 digits, of the vanilla model and of the
   model with lines."""
-  vanilla, lined = main_job().model(), retraining(MAIN_JOB).model()
+  vanilla, retrained = main_job().model(), retraining(MAIN_JOB).model()
   yield [
     evaluation("evaluation", "vanilla", vanilla, 60, None),
-    evaluation("evaluation", "lines", lined, 60, lined.sparse_plan),
+    evaluation("evaluation", "lines", retrained, 60, retrained.sparse_plan),
   ]
 
 
-def lengths(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_lengths(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times a pass of evaluation, dense and along lines, and a training step
   along lines at each length."""
   model = retraining(MAIN_JOB).model()
@@ -385,18 +399,20 @@ def lengths(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
     yield [training_steps("by length", "training", longer, 1, plan, length)]
 
 
-def decoder(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_decoding(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times decoding at each length."""
   model = retraining(MAIN_JOB).model()
   for length in section.lengths:
     yield decoding(model, length)
 
 
-def calibration(
+def time_calibration(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times calibration: attention averaged over samples of one condition, and
-  the lines that are found in it."""
+  """Times calibration at one width and length: attention averaged over samples,
+  and the choice of lines in it."""
   settings, model = default_config().calibration, main_job().model()
   condition = attention_statistics.Condition(width=10, length=6)
 
@@ -412,7 +428,9 @@ def calibration(
   yield [Case("calibration", "", calibrate, samples=settings.samples)]
 
 
-def pytorch(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
+def time_pytorch(
+  workload: Workload, section: ConfigDict
+) -> Iterator[list[Case]]:
   """Times a training step at the papers' shape in PyTorch and here, with equal
   numbers of threads.
 
@@ -458,14 +476,14 @@ def pytorch(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
 
 
 BENCHMARKS = {
-  "papers": papers,
-  "main": main,
-  "fixed": fixed,
-  "sorting": sorting,
-  "config": config,
-  "evaluate": evaluate,
-  "lengths": lengths,
-  "decode": decoder,
-  "calibration": calibration,
-  "pytorch": pytorch,
+  "papers": time_papers,
+  "main": time_main_job,
+  "fixed": time_fixed,
+  "sorting": time_sorting,
+  "config": time_config,
+  "evaluate": time_evaluation,
+  "lengths": time_lengths,
+  "decode": time_decoding,
+  "calibration": time_calibration,
+  "pytorch": time_pytorch,
 }

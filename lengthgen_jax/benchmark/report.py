@@ -18,16 +18,13 @@ COLUMNS = {
 }
 LEGEND = """\
 ms: of a step, or of a pass. tokens: decoder rows. GFLOP/s: of matrix products;
-of peak: of the fastest square product here. CPUs: those it had; fewer than it
-could use if the machine was busy."""
+of peak: of the fastest product of square matrices here. CPUs: how many were
+busy; fewer than it could use if others needed them."""
 
 
 def table(results: dict) -> str:
-  """Returns the contents of bench.json as a table in text.
-
-  Below the rows are the ratios of times between cases, and the cases that were
-  skipped.
-  """
+  """Returns the contents of bench.json as a table in text, with the ratios of
+  times between cases and the cases that were skipped below."""
   peak = results["peak_flops"]
   table_rows = [["benchmark", "", "length", *COLUMNS]]
   for row in results["rows"]:
@@ -70,10 +67,9 @@ def ratios(rows: list[dict]) -> list[str]:
   lines = []
   for (benchmark, length, _), (first, *others) in groups.items():
     for other in others:
+      samples = max(other["samples"], 1) / max(first["samples"], 1)
       wall, cpu = (
-        other[name]
-        / max(other["samples"], 1)
-        / (first[name] / max(first["samples"], 1))
+        other[name] / first[name] / samples
         for name in ("seconds", "cpu_seconds")
       )
       where = "" if length is None else f" at {length}"
@@ -85,15 +81,8 @@ def ratios(rows: list[dict]) -> list[str]:
 
 
 def by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
-  """Draws microseconds per token against length.
-
-  Args:
-    results: the contents of bench.json.
-    path: The path of the PNG.
-
-  Returns:
-    The path, or None if no case has two lengths.
-  """
+  """Draws the contents of bench.json as microseconds per token against length;
+  returns the figure's path, or None if no case has two lengths."""
   curves: dict[str, list[tuple[int, float]]] = {}
   for row in results["rows"]:
     if row["length"] is not None:

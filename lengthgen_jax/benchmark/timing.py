@@ -1,8 +1,5 @@
-"""Compiles and times the programs of a benchmark.
-
-They are timed in turns, so that other load on the machine slows all of them
-alike.
-"""
+"""Compiles programs and times them in turns, so that other load on the machine
+slows all of them alike."""
 
 import contextlib
 import math
@@ -25,7 +22,7 @@ SQUARE_SIZES = (1024, 2048)  # of the matrices that measure the peak
 
 
 class Case(NamedTuple):
-  """A Case is a program to time.
+  """A Case is a function to time.
 
   Attributes:
     benchmark: the name of the benchmark, which has several cases.
@@ -35,10 +32,10 @@ class Case(NamedTuple):
     arguments: the arguments of the function.
     length: the length of the inputs in digits or items, None if the benchmark
       does not vary it.
-    steps, samples, tokens: how many of these one run processes, for rates.
-    trip_count: how often the program's while loop runs, 1 if it has none; 0 if
+    steps, samples, tokens: how many of these one call processes, for rates.
+    trip_count: how often the function's while loop runs, 1 if it has none; 0 if
       FLOPs are not counted.
-    threads: the number of CPUs that the run may use, 0 for all.
+    threads: the number of CPUs that a call may use, 0 for all.
     memory: bytes that a function without arguments needs.
   """
 
@@ -67,12 +64,12 @@ class Program(NamedTuple):
   Attributes:
     case: the case.
     run: runs the program once and waits for its results.
-    compile_seconds: the time of tracing and compilation, 0 for a function
-      without arguments.
-    flops: the FLOPs of the matrix products of a run, 0 if not counted.
+    compile_seconds: of tracing and compilation, 0 for a function without
+      arguments.
+    flops: FLOPs of the matrix products of a run, 0 if they are not counted.
     memory: the peak memory in bytes.
-    wall_seconds: the wall time of every timed run.
-    cpu_seconds: the CPU time of every timed run, of all threads together.
+    wall_seconds, cpu_seconds: of every timed run, the latter of all threads
+      together.
   """
 
   case: Case

@@ -28,9 +28,6 @@ MAX_LENGTH = 512  # positions of a sequence
 def stock(config: ModelConfig) -> tuple[Any, Callable]:
   """Builds the model of torch.nn's decoder layers.
 
-  Args:
-    config: The hyper-parameters of the model.
-
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [S, B] and
     inputs [T, B] that returns logits [B, T, V].
@@ -60,9 +57,6 @@ def stock(config: ModelConfig) -> tuple[Any, Callable]:
 def fast(config: ModelConfig) -> tuple[Any, Callable]:
   """Builds the model of PyTorch's fastest operations.
 
-  Args:
-    config: The hyper-parameters of the model.
-
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [B, S] and
     inputs [B, T] that returns logits [B, T, V].
@@ -86,12 +80,8 @@ def fast(config: ModelConfig) -> tuple[Any, Callable]:
 def embedding(config: ModelConfig) -> tuple[list, Callable]:
   """Builds the token embedding with sinusoidal positions and dropout.
 
-  Args:
-    config: The hyper-parameters of the model.
-
   Returns:
-    The modules, and a function of tokens [B, L] that returns vectors
-    [B, L, D].
+    The modules, and a function of tokens [B, L] that returns vectors [B, L, D].
   """
   import torch
   from torch import nn
@@ -108,9 +98,6 @@ def embedding(config: ModelConfig) -> tuple[list, Callable]:
 def block(config: ModelConfig) -> tuple[list, Callable]:
   """Builds a post-norm decoder block: self-attention, cross-attention and MLP.
 
-  Args:
-    config: The hyper-parameters of the model.
-
   Returns:
     The modules, and a function of decoder states [B, T, D] and source vectors
     [B, S, D] that returns the next states [B, T, D].
@@ -119,10 +106,8 @@ def block(config: ModelConfig) -> tuple[list, Callable]:
   from torch.nn import functional
 
   emb_dim, mlp_dim = config.emb_dim, config.mlp_dim
-  self_qkv, self_out = (
-    nn.Linear(emb_dim, 3 * emb_dim),
-    nn.Linear(emb_dim, emb_dim),
-  )
+  self_qkv = nn.Linear(emb_dim, 3 * emb_dim)
+  self_out = nn.Linear(emb_dim, emb_dim)
   query, cross_kv = nn.Linear(emb_dim, emb_dim), nn.Linear(emb_dim, 2 * emb_dim)
   cross_out = nn.Linear(emb_dim, emb_dim)
   wi, wo = nn.Linear(emb_dim, mlp_dim), nn.Linear(mlp_dim, emb_dim)
@@ -130,9 +115,8 @@ def block(config: ModelConfig) -> tuple[list, Callable]:
   dropout = nn.Dropout(config.dropout_rate)
 
   def attend(query, key, value, causal):
-    heads_first = lambda x: x.unflatten(-1, (config.num_heads, -1)).transpose(
-      1, 2
-    )
+    shape = config.num_heads, -1
+    heads_first = lambda x: x.unflatten(-1, shape).transpose(1, 2)
     out = functional.scaled_dot_product_attention(
       *map(heads_first, (query, key, value)), is_causal=causal
     )
@@ -145,17 +129,8 @@ def block(config: ModelConfig) -> tuple[list, Callable]:
     x = norms[1](x + dropout(cross_out(out)))
     return norms[2](x + dropout(wo(functional.relu(wi(x)))))
 
-  return [
-    self_qkv,
-    self_out,
-    query,
-    cross_kv,
-    cross_out,
-    wi,
-    wo,
-    *norms,
-    dropout,
-  ], apply
+  layers = [self_qkv, self_out, query, cross_kv, cross_out, wi, wo]
+  return [*layers, *norms, dropout], apply
 
 
 MODELS = {"stock": stock, "fast": fast}
@@ -171,11 +146,11 @@ def make_step(
   """Returns a function that takes one training step with Adam.
 
   Args:
-    kind: key of MODELS.
-    config: The hyper-parameters of the model.
-    train: its learning_rate, adam_b1, adam_b2 and adam_eps are used.
+    kind: a key of MODELS.
+    config: of the model.
+    train: its learning rate and the coefficients of Adam are used.
     batch: source, inputs and target [B, L], integers.
-    threads: number of CPU threads that PyTorch may use.
+    threads: the number of CPU threads that PyTorch may use.
 
   Returns:
     A function without arguments that returns the loss, in nats per token.

@@ -29,11 +29,12 @@ from lengthgen_jax.certify.survey import (
   SequenceSurvey,
   Survey,
 )
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
 LEMMA = 2  # version of the lemma; older certificates are computed again
-# A thin context is one of those with the smallest margins of a receptive field;
-# a tally lists so many of them.
+# The contexts of a receptive field with the smallest margins are called thin; a
+# tally keeps this many of them.
 MAX_THIN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 ULPS = 2  # the least rounding assumed, in units of a logit's last binary digit
@@ -45,7 +46,7 @@ INPUTS_PER_FAILURE = 8  # training inputs made of each failing context
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
-  """Returns the survey of a model, by the form of its task's outputs."""
+  """Returns the survey of a model, by whether its outputs are a grid."""
   is_grid = experiment.task.axes > 1
   return (RunningSumSurvey if is_grid else SequenceSurvey)(experiment, scaffold)
 
@@ -134,7 +135,8 @@ def count_cases(
     The number of contexts of each chunk, once it has been added.
   """
   field, contexts = group.receptive_field, group.contexts
-  chunks = itertools.islice(contexts.chunks(layerwise.size), num_done, None)
+  chunks = contexts.chunks(layerwise.chunk_size)
+  chunks = itertools.islice(chunks, num_done, None)
   end = layerwise.transducer.task.end
   for chunk, logits in layerwise.chunk_logits(field, chunks, contexts.count):
     tally.add(chunk, margins(field, chunk, logits, end))
@@ -256,7 +258,7 @@ def smallest_in_float64(
 
 
 def counterexamples(
-  survey: Survey, tallies: list[Tally], dense: DenseLogits, model
+  survey: Survey, tallies: list[Tally], dense: DenseLogits, model: Model
 ) -> list[str]:
   """Returns inputs that the model answers wrongly, the shortest first.
 
@@ -264,7 +266,7 @@ def counterexamples(
     survey: the survey of the model.
     tallies: a tally of each group, or of the first groups.
     dense: computes the logits of whole inputs with dense attention.
-    model: the evaluation.trained.Model that was surveyed.
+    model: the model that was surveyed.
   """
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
@@ -312,17 +314,15 @@ def verdict(
     value 1 (right for every length), 0 (wrong) or None (undecided), and the
     verdict in words.
   """
-  every = (
-    f"operands of up to {fixed_width - 1} places"
-    if fixed_width
-    else "every length"
-  )
+  lengths = "every length"
+  if fixed_width:
+    lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
   noise = f"rounding at most {counted['rounding']:.1g}"
   certain = CERTAIN_FACTOR * counted["rounding"]
   if counted["wrong"] and (counted["counterexamples"] or margin < -certain):
     cases = cases if counted["complete"] else f"the first {cases}"
-    shortest = ", ".join(counted["counterexamples"][:3]) or "none of them typed"
+    shortest = ", ".join(counted["counterexamples"][:3]) or "no input known"
     return {
       "value": 0,
       "verdict": f"wrong on {counted['wrong']:,} of {cases}, the shortest:"
@@ -339,13 +339,17 @@ def verdict(
     }
   return {
     "value": 1,
-    "verdict": f"right for {every}: {cases}, smallest margin {margin:.3g},"
+    "verdict": f"right for {lengths}: {cases}, smallest margin {margin:.3g},"
     f" {noise}",
   }
 
 
-def dependencies_in_words(group: RowGroup) -> str:
-  """Returns what the logits of a group's first row depend on, like "a3, y2"."""
+def describe_dependencies(group: RowGroup) -> str:
+  """Returns what the logits of a group's first row depend on, like "a3, y2".
+
+  Operands are called a and b, s is the sum of a grid's row before, and y the
+  output.
+  """
   names, places = [], group.rows[0].places
   keys = {
     token.key
@@ -359,30 +363,30 @@ def dependencies_in_words(group: RowGroup) -> str:
   return ", ".join(names) or "nothing"
 
 
-def rows_in_words(group: RowGroup) -> str:
-  """Returns in words which rows a group has, like "row 2 at W=5"."""
+def describe_rows(group: RowGroup) -> str:
+  """Returns which rows a group has, like "row 2 at W=5"."""
   first, last = group.rows[0], group.rows[-1]
   others = len(group.rows) - 1
   text = f"row {first.place} at W={first.width}"
   return text + (f" and {others} more up to W={last.width}" if others else "")
 
 
-def lines_in_words(
+def describe_lines(
   experiment: Experiment, scaffold: Scaffold
 ) -> dict[str, list[str]]:
-  """Returns the lines of every site, layer and head of a model in words."""
-  phrases = {}
+  """Returns descriptions of the lines of every site, layer and head."""
+  descriptions = {}
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
     for n, h in np.ndindex(*np.shape(lines.valid)[:2]):
-      phrases[f"{site} layer {n} head {h}"] = [
+      descriptions[f"{site} layer {n} head {h}"] = [
         lines.lines.take((n, h, k)).describe(names)
         for k in np.flatnonzero(lines.valid[n, h])
       ]
-  return phrases
+  return descriptions
 
 
-def checksum(model) -> str:
+def checksum(model: Model) -> str:
   """Returns a checksum of all that a certificate of a model depends on.
 
   It covers the parameters and the scaffold by value, the settings of the model

@@ -1,7 +1,7 @@
-"""This module checks the lemmas' conditions: what a model must be for a
-certificate.
+"""This module checks the conditions under which a model can be certified.
 
-The lemmas are those of certify.survey (one axis) and certify.running_sums.
+They are those of the lemmas of certify.survey (outputs with one axis) and of
+certify.running_sums (grids).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.task import Task
 
 
-def check_local(experiment: Experiment, scaffold: dict) -> None:
+def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   """Checks that a model fulfills the conditions of a certificate.
 
   Args:
@@ -57,15 +57,15 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
         f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
         " it sees everything; calibrate with calibration.empty_heads=closed"
       )
-  settings = (  # whether one is broken, its field, and a value that is not
+  settings = (  # (whether a field stands in the way, its name, a valid value)
     (config.temperature.kind != "none", "temperature.kind", "none"),
     (not config.positions.placeless, "positions.kind", "none"),
     (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
     (experiment.bias.allow_leak, "bias.allow_leak", "False"),
   )
-  for is_broken, field, value in settings:
+  for is_obstacle, field, value in settings:
     check(
-      not is_broken,
+      not is_obstacle,
       f"certify: with this run's {field} a row depends on how long the input"
       f" is, or on what comes later; train with {field}={value}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
@@ -88,13 +88,14 @@ def check_local(experiment: Experiment, scaffold: dict) -> None:
 
 
 def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
-  """Checks that each line moves as many keys per row as the digits, or none.
+  """Checks that each line moves as many keys per row as a digit has tokens, or
+  none.
 
   Lines of self-attention to outputs must be anchored at the first output,
   because decoding does not know the last one.
 
   Raises:
-    UsageError: a line does not.
+    UsageError: a line moves otherwise, or has the wrong anchor.
   """
   outputs = np.isin(
     lines.segment, (task.target_segment, task.target_segment + 1)
@@ -123,13 +124,10 @@ def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
 
 
 def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
-  """Checks the lines of a grid.
-
-  Every line must open along the rows as the lemma of certify.running_sums says,
-  and move as fast as digits along the columns.
+  """Checks that the lemma of certify.running_sums covers a grid's model.
 
   Raises:
-    UsageError: a line does otherwise.
+    UsageError: it has an encoder, or a line that the lemma does not cover.
   """
   check(
     not experiment.model.config.num_encoder_layers,
@@ -150,7 +148,7 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
 
 
 def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
-  """Returns in words why the lemma does not cover a line; "" if it does."""
+  """Returns why the lemma does not cover a line, "" if it does."""
   task = experiment.task
   row_segment, segment, anchor, m, c = map(np.asarray, line)
   if segment == WHOLE:

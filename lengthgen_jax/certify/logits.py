@@ -41,7 +41,6 @@ DENSE_BATCH = 32  # inputs that the whole model computes at once
 # (stack, layer, index of the token); a stack is "encoder" or "decoder", and its
 # layer 0 is the input.
 StateKey = tuple[str, int, int]
-Columns = dict[StateKey, list[int]]  # the columns that a state depends on
 
 
 class Table:
@@ -72,9 +71,6 @@ class Table:
 # For each token a Table with its states, and the index of its state in every
 # context of a chunk, [B].
 StateRows = dict[StateKey, tuple[Table, np.ndarray]]
-# By (stack, layer): a Table for all contexts, and for each token the index of
-# its first state.
-SmallTables = dict[tuple[str, int], tuple[Table, dict[int, int]]]
 
 
 class LayerwiseLogits:
@@ -85,7 +81,7 @@ class LayerwiseLogits:
     params: the parameters of one seed.
     head: the name of the main task.
     transducer: the Transducer of that task.
-    size: how many contexts are computed at once.
+    chunk_size: how many contexts are computed at once.
     mesh: the devices that they are split over.
     inputs: a Table of the embeddings, by stack ("decoder", "encoder").
   """
@@ -95,14 +91,14 @@ class LayerwiseLogits:
     experiment: Experiment,
     params: dict,
     transducer: Transducer,
-    size: int = CHUNK_SIZE,
+    chunk_size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
   ):
     """Embeds every token at every phase of a cyclic index."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
     self.head, self.transducer = experiment.task.name, transducer
-    self.size = size
+    self.chunk_size = chunk_size
     self.inputs = {
       stack: Table(_inputs(self.model, params, site))
       for stack, site in (("decoder", "self"), ("encoder", "cross"))
@@ -111,15 +107,13 @@ class LayerwiseLogits:
 
   def __call__(self, field: ReceptiveField, contexts: np.ndarray) -> np.ndarray:
     """Returns the logits [B, V] of a row in contexts [B, columns]."""
-    chunks = np.split(contexts, range(self.size, len(contexts), self.size))
+    starts = range(self.chunk_size, len(contexts), self.chunk_size)
+    chunks = np.split(contexts, starts)
     results = self.chunk_logits(field, chunks, len(contexts))
     return np.concatenate([logits for _, logits in results])
 
   def chunk_logits(
-    self,
-    field: ReceptiveField,
-    chunks: Iterable[np.ndarray],
-    count: int,
+    self, field: ReceptiveField, chunks: Iterable[np.ndarray], count: int
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields (contexts, logits) of every chunk.
 
@@ -130,191 +124,186 @@ class LayerwiseLogits:
       chunks: contexts [B, columns].
       count: the number of contexts in all chunks.
     """
-    columns, previous = self._columns(field), None
-    tables = self._small_tables(field, columns, count)
-    stack, last, ((_, node),) = field.layers[-1]
+    row, previous = _FieldRow(self, field, count), None
     for contexts in chunks:
-      state_rows = self._table_rows(field, contexts, columns, tables)
-      for stack_below, n, nodes in field.layers[:-1]:
-        if (stack_below, n) not in tables:
-          layer = stack_below, n, nodes
-          state_rows |= self._layer(*layer, state_rows, contexts, columns)
-      states = self._states(stack, last, node, state_rows, slice(None))
-      current = (
-        contexts,
-        _output_logits(self.model, self.head, self.params, states),
-      )
+      current = contexts, row.logits(contexts)
       if previous:
         yield previous[0], np.array(previous[1])[: len(previous[0])]
       previous = current
     if previous:
       yield previous[0], np.array(previous[1])[: len(previous[0])]
 
+
+class _FieldRow:
+  """The row of one receptive field, whose logits are computed in chunks.
+
+  Attributes:
+    layerwise: the model's LayerwiseLogits.
+    field: the receptive field.
+    columns: the columns of contexts that each state depends on, sorted.
+    tables: by (stack, layer), for the lowest layers, a Table of their states in
+      all contexts, and for each token the index of its first state.
+  """
+
+  def __init__(
+    self, layerwise: LayerwiseLogits, field: ReceptiveField, count: int
+  ):
+    """Tabulates the lowest layers, as long as their tokens have few states in
+    all contexts together (`count` contexts are coming)."""
+    self.layerwise, self.field = layerwise, field
+    self.columns = _columns(field, layerwise.model.config.num_encoder_layers)
+    self.tables: dict[tuple[str, int], tuple[Table, dict[int, int]]] = {}
+    base = layerwise.transducer.values
+    for stack, n, nodes in field.layers[:-1]:
+      sizes = [base ** len(self.columns[stack, n, i]) for i, _ in nodes]
+      if sum(sizes) > min(MAX_TABLE_ROWS, 2 * count):
+        break
+      states, starts, start = [], {}, 0
+      for (i, node), size in zip(nodes, sizes, strict=True):
+        columns = self.columns[stack, n, i]
+        contexts = np.zeros((size, len(field.columns)), np.uint8)
+        values = np.indices((base,) * len(columns), np.uint8)
+        contexts[:, columns] = values.reshape(len(columns), size).T
+        below = self._table_rows(contexts)
+        states.append(self._states(stack, n, node, below)[:size])
+        starts[i], start = start, start + size
+      self.tables[stack, n] = Table(np.concatenate(states)), starts
+
+  def logits(self, contexts: np.ndarray) -> jax.Array:
+    """Returns the logits [B or more, V] in contexts [B, columns]."""
+    state_rows = self._table_rows(contexts)
+    for stack, n, nodes in self.field.layers[:-1]:
+      if (stack, n) not in self.tables:
+        state_rows |= self._layer(stack, n, nodes, contexts, state_rows)
+    stack, n, ((_, node),) = self.field.layers[-1]
+    states = self._states(stack, n, node, state_rows)
+    layerwise = self.layerwise
+    return _output_logits(
+      layerwise.model, layerwise.head, layerwise.params, states
+    )
+
+  def _table_rows(self, contexts: np.ndarray) -> StateRows:
+    """Returns the states of the inputs and of the tabulated layers.
+
+    In a layer's table, the index of a state is the `code` of its columns.
+    """
+    layerwise, state_rows = self.layerwise, {}
+    for stack, tokens in self.field.tokens:
+      for i, token in enumerate(tokens):
+        column = self.field.columns.get(token.key)
+        values = token.id if column is None else contexts[:, column]
+        # An index into the table does not fit in the uint8 of contexts.
+        values = np.broadcast_to(np.int64(values), len(contexts))
+        row = values + layerwise.model.config.vocab_size * token.phase
+        state_rows[stack, 0, i] = layerwise.inputs[stack], row.astype(np.int32)
+    for (stack, n), (table, starts) in self.tables.items():
+      for i, start in starts.items():
+        columns = self.columns[stack, n, i]
+        row = start + code(contexts, columns, layerwise.transducer.values)
+        state_rows[stack, n, i] = table, row
+    return state_rows
+
   def _layer(
     self,
     stack: str,
     n: int,
     nodes: tuple,
-    state_rows: StateRows,
     contexts: np.ndarray,
-    columns: Columns,
+    below: StateRows,
   ) -> StateRows:
-    """Computes the states after layer n of a stack, in a chunk of contexts.
-
-    Args:
-      stack: "encoder" or "decoder".
-      n: the number of the layer, from 1.
-      nodes: (index, Node) of every token whose state is needed.
-      state_rows: the states of all layers below.
-      contexts: [B, columns].
-      columns: the columns that each state depends on.
-
-    Returns:
-      The states of these tokens, each distinct one computed once.
-    """
+    """Returns the states after layer n (from 1) of a stack, each distinct one
+    computed once; `below` has those of all layers below."""
     rows, states, start = {}, [], 0
+    base = self.layerwise.transducer.values
     for i, node in nodes:
-      first, inverse = self.distinct(contexts, columns[stack, n, i])
-      node_states = self._states(stack, n, node, state_rows, first)
-      states.append(node_states[: len(first)])
+      columns = self.columns[stack, n, i]
+      first, inverse = distinct(contexts, columns, base)
+      states.append(self._states(stack, n, node, below, first)[: len(first)])
       rows[stack, n, i] = start + inverse
       start += len(first)
     table = Table(np.concatenate(states))
     return {key: (table, row) for key, row in rows.items()}
-
-  def _small_tables(
-    self, field: ReceptiveField, columns: Columns, count: int
-  ) -> SmallTables:
-    """Returns tables that serve all chunks: those of the lowest layers, as long
-    as their tokens have few states in all contexts together."""
-    tables, base = {}, self.transducer.values
-    width = len(field.columns)
-    for stack, n, nodes in field.layers[:-1]:
-      sizes = [base ** len(columns[stack, n, i]) for i, _ in nodes]
-      if sum(sizes) > min(MAX_TABLE_ROWS, 2 * count):
-        return tables
-      states, starts, start = [], {}, 0
-      for (i, node), size in zip(nodes, sizes, strict=True):
-        node_columns = columns[stack, n, i]
-        shape = (base,) * len(node_columns)
-        contexts = np.zeros((size, width), np.uint8)
-        values = np.indices(shape, np.uint8).reshape(len(shape), size)
-        contexts[:, node_columns] = values.T
-        state_rows = self._table_rows(field, contexts, columns, tables)
-        node_states = self._states(stack, n, node, state_rows, slice(None))
-        states.append(node_states[:size])
-        starts[i], start = start, start + size
-      tables[stack, n] = Table(np.concatenate(states)), starts
-    return tables
-
-  def _table_rows(
-    self,
-    field: ReceptiveField,
-    contexts: np.ndarray,
-    columns: Columns,
-    tables: SmallTables,
-  ) -> StateRows:
-    """Returns the states of the inputs and of the layers with small tables.
-
-    In a small table, the index of a state is the `code` of its columns.
-    """
-    state_rows = self._input_rows(field, contexts)
-    for (stack, n), (table, starts) in tables.items():
-      for i, start in starts.items():
-        code = self.code(contexts, columns[stack, n, i])
-        state_rows[stack, n, i] = table, start + code
-    return state_rows
-
-  def _input_rows(
-    self, field: ReceptiveField, contexts: np.ndarray
-  ) -> StateRows:
-    """Returns the states of the inputs, before the first layer."""
-    vocab_size, state_rows = self.model.config.vocab_size, {}
-    columns = field.columns
-    for stack, tokens in field.tokens:
-      for i, token in enumerate(tokens):
-        column = columns.get(token.key)
-        values = token.id if column is None else contexts[:, column]
-        # An index into the table does not fit in the uint8 of contexts.
-        values = np.broadcast_to(np.int64(values), len(contexts))
-        row = values + vocab_size * token.phase
-        state_rows[stack, 0, i] = self.inputs[stack], row.astype(np.int32)
-    return state_rows
-
-  def distinct(
-    self, contexts: np.ndarray, columns: Sequence[int]
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the distinct rows of some columns of contexts, as np.unique does.
-
-    Returns:
-      (first, inverse): the index of the first context with each distinct row,
-      and for every context the number of its distinct row.
-    """
-    size = 63 // (self.transducer.values - 1).bit_length()  # values in a word
-    parts = [columns[k : k + size] for k in range(0, len(columns), size)]
-    words = [self.code(contexts, part) for part in parts or [[]]]
-    code = words[0] if len(words) == 1 else np.stack(words, axis=1)
-    axis = 0 if len(words) > 1 else None
-    _, first, inverse = np.unique(
-      code, return_index=True, return_inverse=True, axis=axis
-    )
-    return first, inverse.reshape(-1)
-
-  def code(self, contexts: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-    """Returns the values of columns as one number for each context.
-
-    Callers give so few columns that it is less than 2^63.
-    """
-    code = np.zeros(len(contexts), np.int64)
-    for column in columns:
-      code = self.transducer.values * code + contexts[:, column]
-    return code
-
-  def _columns(self, field: ReceptiveField) -> Columns:
-    """Returns the columns of contexts that each state depends on, sorted."""
-    columns = field.columns
-    used: dict[StateKey, set[int]] = {}
-    for stack, tokens in field.tokens:
-      for i, token in enumerate(tokens):
-        column = columns.get(token.key)
-        used[stack, 0, i] = set() if column is None else {column}
-    depth = self.model.config.num_encoder_layers
-    for stack, n, nodes in field.layers:
-      for i, node in nodes:
-        self_states = (node.previous, *dict(node.self_keys))
-        used[stack, n, i] = set().union(
-          *(used[stack, n - 1, k] for k in self_states),
-          *(used["encoder", depth, k] for k in dict(node.cross_keys)),
-        )
-    return {key: sorted(state_columns) for key, state_columns in used.items()}
 
   def _states(
     self,
     stack: str,
     n: int,
     node: Node,
-    state_rows: StateRows,
-    selected: np.ndarray | slice,
+    below: StateRows,
+    selected: np.ndarray | slice = slice(None),
   ) -> jax.Array:
-    """Returns the states [B or more, D] of a token in B selected contexts."""
-    config, name = self.model.config, f"{stack}_{n - 1}"
+    """Returns the states [B or more, D] of a token after layer n, in B selected
+    contexts."""
+    layerwise, name = self.layerwise, f"{stack}_{n - 1}"
+    config, params = layerwise.model.config, layerwise.params
     sites = {"self": ((stack, n - 1), node.self_keys)}
-    if stack == "decoder" and "cross" in self.model.sites:
+    if stack == "decoder" and "cross" in layerwise.model.sites:
       sites["cross"] = ("encoder", config.num_encoder_layers), node.cross_keys
-    previous, rows = state_rows[stack, n - 1, node.previous]
+    previous, rows = below[stack, n - 1, node.previous]
     rows, keys, key_rows, biases = rows[selected], {}, {}, {}
-    for site, (below, open_keys) in sites.items():
+    for site, (layer, open_keys) in sites.items():
       size = len(_padded(np.zeros(max(len(open_keys), 1)), KEY_SIZES))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
       index = np.zeros((len(rows), size), np.int32)
-      table = self.inputs["decoder"]  # any table, if no key is open
+      table = layerwise.inputs["decoder"]  # any table, if no key is open
       for k, (i, bias_by_head) in enumerate(open_keys):
-        table, key_row = state_rows[*below, i]
+        table, key_row = below[*layer, i]
         index[:, k], bias[:, k] = key_row[selected], bias_by_head
-      keys[site] = table.key_value(config, self.params, name, site)
+      keys[site] = table.key_value(config, params, name, site)
       key_rows[site], biases[site] = _padded(index), bias
-    args = self.params[name], previous.states, _padded(rows)
-    return _block(self.mesh, config, *args, keys, key_rows, biases)
+    args = params[name], previous.states, _padded(rows)
+    return _block(layerwise.mesh, config, *args, keys, key_rows, biases)
+
+
+def _columns(
+  field: ReceptiveField, encoder_depth: int
+) -> dict[StateKey, list[int]]:
+  """Returns the columns of contexts that each state depends on, sorted."""
+  used: dict[StateKey, set[int]] = {}
+  for stack, tokens in field.tokens:
+    for i, token in enumerate(tokens):
+      column = field.columns.get(token.key)
+      used[stack, 0, i] = set() if column is None else {column}
+  for stack, n, nodes in field.layers:
+    for i, node in nodes:
+      self_states = (node.previous, *dict(node.self_keys))
+      used[stack, n, i] = set().union(
+        *(used[stack, n - 1, k] for k in self_states),
+        *(used["encoder", encoder_depth, k] for k in dict(node.cross_keys)),
+      )
+  return {key: sorted(columns) for key, columns in used.items()}
+
+
+def distinct(
+  contexts: np.ndarray, columns: Sequence[int], base: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Finds the distinct rows of some columns of contexts, as np.unique does.
+
+  Returns:
+    (first, inverse): the index of the first context with each distinct row, and
+    for every context the number of its distinct row.
+  """
+  size = 63 // (base - 1).bit_length()  # values in a word
+  parts = [columns[k : k + size] for k in range(0, len(columns), size)]
+  words = [code(contexts, part, base) for part in parts or [[]]]
+  codes = words[0] if len(words) == 1 else np.stack(words, axis=1)
+  axis = 0 if len(words) > 1 else None
+  _, first, inverse = np.unique(
+    codes, return_index=True, return_inverse=True, axis=axis
+  )
+  return first, inverse.reshape(-1)
+
+
+def code(contexts: np.ndarray, columns: Sequence[int], base: int) -> np.ndarray:
+  """Returns the values of columns, which are below `base`, as one number for
+  each context.
+
+  Callers give so few columns that it is less than 2^63.
+  """
+  number = np.zeros(len(contexts), np.int64)
+  for column in columns:
+    number = base * number + contexts[:, column]
+  return number
 
 
 def _padded(array: np.ndarray, sizes: Sequence[int] = ROW_SIZES) -> np.ndarray:

@@ -1,15 +1,15 @@
 """This module reads off what the logits of a row depend on, at one size.
 
 The receptive field of a row is everything that its logits are a function of:
-which states meet which states in which head of which layer and with what bias,
-and which tokens stand at the bottom of it, up to renaming. It is read off the
-open cells of the model's own biases at one size (a Layout), from the row down:
-a row's state after a layer is a function of its state before and of the states
-(not the tokens) at the keys that it sees. Rows of different places and sizes
-have the same receptive field where only the numbers of their places differ.
+the tokens that the row depends on, and which states attend to which, in every
+layer and head, with what bias. Its places are numbered in order, so that rows
+at different places and sizes can have the same receptive field. It is read off
+the open cells of the model's own biases at one size (a Layout), from the row
+down: a row's state after a layer is a function of its state before and of the
+states (not the tokens) at the keys that it sees.
 
-Which sizes have to be read so that none is missing is said by the lemmas of
-certify.survey and certify.running_sums.
+The lemmas of certify.survey and certify.running_sums say at which sizes this
+has to be done so that no receptive field is missing.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
 from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import dataset, packing
+from lengthgen_jax.tasks import packing
 
 # What the operands of an input are padded to: W, or (N, M) of a grid.
 Size = int | tuple[int, int]
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
   Attributes:
     kind: "mark" (always the same token), "digit" or "output"; "outside" for a
-      digit that a proof leaves out.
+      digit that the proof for grids does not allow a row to depend on.
     id: the token's id of a mark, the operand of a digit, 0 for an output.
     place: the place of the digit or output, -1 for a digit that all places
       share; in a receptive field, its number among the row's places.
@@ -181,18 +181,8 @@ def batch_and_biases(
   The biases are those that the program itself adds: [N or 1, H, T, S]. One
   compiled program serves all sizes up to `bound`.
   """
-  task = experiment.task
-  batch = dataset.test_batch(
-    task,
-    experiment.kind,
-    next(iter(task.test_sets)),
-    jax.random.key(0),
-    np.zeros(1, np.int32),
-    experiment.nonzero_places(size),
-    size,
-    bound,
-    (),
-  )
+  length, index = experiment.nonzero_places(size), np.zeros(1, np.int32)
+  batch = experiment.random_batch(jax.random.key(0), index, length, size, bound)
   site_inputs = experiment.site_inputs(scaffold, batch)
   return batch, {
     site: bias.values[:, 0] for site, bias in site_inputs.biases.items()
@@ -222,9 +212,10 @@ def open_cells(
 def tokens_by_stack(
   experiment: Experiment, batch: packing.Batch
 ) -> dict[str, list[Token]]:
-  """Returns the Token of every input of a batch of like examples, by stack.
+  """Returns the Token of every input of a batch, by stack, for tasks whose
+  outputs have one axis.
 
-  The task's outputs have one axis.
+  The examples of the batch have one size, so the first one's Tokens serve all.
   """
   stacks = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
   if batch.source is not None:
@@ -262,7 +253,7 @@ def _tokens(
 
 def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
   """Returns the receptive field of a row of the decoder, and the Row."""
-  depth, place = layout.depth, layout.places[index]
+  depth, answer_place = layout.depth, layout.places[index]
   # {(stack, layer): rows whose states after the layer are needed}.
   needed = {("decoder", depth["decoder"]): {index}}
   downward = [("decoder", n) for n in range(depth["decoder"], 0, -1)]
@@ -300,24 +291,27 @@ def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
     stack: [layout.tokens[stack][i] for i in indices]
     for stack, indices in inputs.items()
   }
-  places, steps, answer_column = _neighborhood(layout, tokens, place)
-  number = {current: k for k, current in enumerate(places)}
-  rename = lambda token: token._replace(place=number.get(token.place, -1))
-  renamed = tuple((stack, tuple(map(rename, x))) for stack, x in tokens.items())
+  places, steps, answer_column = _neighborhood(layout, tokens, answer_place)
+  number = {place: k for k, place in enumerate(places)}
+  renumber = lambda token: token._replace(place=number.get(token.place, -1))
+  renumbered = tuple(
+    (stack, tuple(map(renumber, stack_tokens)))
+    for stack, stack_tokens in tokens.items()
+  )
   field = ReceptiveField(
-    layout.transducer, renamed, tuple(layers), steps, answer_column
+    layout.transducer, renumbered, tuple(layers), steps, answer_column
   )
   size = layout.size, layout.width, layout.tape
-  return field, Row(*size, index, place, places)
+  return field, Row(*size, index, answer_place, places)
 
 
 def _neighborhood(
-  layout: Layout, tokens: dict[str, list[Token]], place: int
+  layout: Layout, tokens: dict[str, list[Token]], answer_place: int
 ) -> tuple[tuple[int, ...], tuple[Step, ...], int | None]:
-  """Returns the places that tokens hold and that a row must say, the steps over
+  """Returns the places of tokens and of what a row must say, the steps over
   them, and the column of what it must say (None for the end token)."""
   transducer = layout.transducer
-  operands, outputs = {}, {place} if place < layout.width else set()
+  operands, outputs = {}, {answer_place} - {layout.width}
   for token in itertools.chain(*tokens.values()):
     if token.kind == "digit" and token.id not in transducer.shared:
       operands.setdefault(token.place, set()).add(token.id)
@@ -325,17 +319,17 @@ def _neighborhood(
       outputs.add(token.place)
   places = tuple(sorted(set(operands) | outputs))
   steps, next_place = [], 0
-  for current in places:
-    if current > next_place:
+  for place in places:
+    if place > next_place:
       first_padding = max(next_place, layout.nonzero_places)
-      padding = max(current - first_padding, 0)
-      gap = Gap(current - next_place - padding, padding)
+      padding = max(place - first_padding, 0)
+      gap = Gap(place - next_place - padding, padding)
       steps.append(transducer.shorten(gap))
-    step_operands = tuple(sorted(operands.get(current, ())))
-    is_padding = current >= layout.nonzero_places
-    steps.append(Place(step_operands, current in outputs, is_padding))
-    next_place = current + 1
-  if place == layout.width:
+    step_operands = tuple(sorted(operands.get(place, ())))
+    is_padding = place >= layout.nonzero_places
+    steps.append(Place(step_operands, place in outputs, is_padding))
+    next_place = place + 1
+  if answer_place == layout.width:
     return places, tuple(steps), None
-  answer = "output", 0, places.index(place)
+  answer = "output", 0, places.index(answer_place)
   return places, tuple(steps), transducer.columns(steps)[answer]

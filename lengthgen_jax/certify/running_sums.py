@@ -3,12 +3,12 @@
 Lemma. Let the conditions of certify.conditions for grids hold: along the axis
 of rows, lines to outputs lead to the row that is -c rows before, lines to b to
 the digit that is c places ahead of the row's own, and all others open in every
-row. Let `up` be the sum over the layers of the largest -c of self-attention,
-one more (an input at the start of a row holds the last output of the row
-before), with the largest -c of cross-attention, and `down` the largest c of
-that. Along the digits let the widths be those of certify.survey. Then every row
-(j, k) of every grid of N by M has the receptive field of a row of a grid of at
-most `up + down + 1` rows, of a width in that range.
+row. Let `up` be one (an input at the start of a row holds the last output of
+the row before), plus the largest -c of self-attention in every layer, plus the
+largest -c of cross-attention; and `down` the largest c of the attention that
+reads b. Along the digits let the widths be those of certify.survey. Then every
+row (j, k) of every grid of N by M has the receptive field of a row of a grid of
+at most `up + down + 1` rows, of a width in that range.
 
 Proof. For the digits, as in certify.survey; M and j stay as they are. Along the
 rows, whether a cell is open depends on the difference of two rows and on
@@ -53,8 +53,9 @@ from lengthgen_jax.certify.survey import (
   find_input,
   lemma_widths,
 )
-from lengthgen_jax.certify.transducer import Gap, State, Transducer
+from lengthgen_jax.certify.transducer import Gap, Transducer
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.multiply_long import RunningSum
@@ -64,29 +65,19 @@ PRODUCTS_TRIED = 20_000  # random products among which a context is looked for
 SIZE_MULTIPLE = 8  # how many values of N one compiled program serves
 
 
-class RowTransducer(Transducer):
-  """The transducer of a running sum, where not all digits can follow."""
-
-  def __init__(self, running_sum: RunningSum):
-    self.running_sum = running_sum
-    super().__init__(running_sum)
-
-  def possible(self, state: State, digits: tuple[int, ...]) -> bool:
-    return self.running_sum.possible(state[1], digits)
-
-  def is_end(self, state: State, digits: tuple[int, ...]) -> bool:
-    return self.running_sum.ends(state[1], digits)
-
-
 @functools.cache
-def row_transducer(first: bool, end: int) -> RowTransducer:
+def row_transducer(is_first: bool, end: int) -> Transducer:
   """Returns the transducer of a row of running sums.
 
+  Not every digit can follow every other, because the sum of the row before is
+  below 10·a.
+
   Args:
-    first: whether no row is before it.
-    end: the end token.
+    is_first: whether no row is before it.
+    end: id of the end token.
   """
-  return RowTransducer(RunningSum(first, end))
+  running_sum = RunningSum(is_first, end)
+  return Transducer(running_sum, running_sum.can_read, running_sum.can_pad)
 
 
 class RunningSumSurvey(Survey[tuple[int, int]]):
@@ -198,17 +189,19 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     start = int(np.asarray(batch.first_scored)[0])
     outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
     sums = outputs.reshape(-1, m, n + 1)
-    a, before, row = np.zeros((3, len(items), n + 2), int)
+    # The digits of a and of both sums, as the places of the tape have them.
+    a, sum_before, row_sum = np.zeros((3, len(items), n + 2), int)
     a[:, 1:-1] = items[:, 0, :n]
-    before[:, :-1] = sums[:, j - 1] if j else 0
-    row[:, 1:] = sums[:, j] if j < m else 0
+    sum_before[:, :-1] = sums[:, j - 1] if j else 0
+    row_sum[:, 1:] = sums[:, j] if j < m else 0
     digit_of_b = items[:, 1, j] if j < m else np.zeros(len(items), int)
 
     def values(kind: str, operand: int, place: int) -> np.ndarray:
       if place < 0:
         return digit_of_b
-      numbers = row if kind == "output" else before if operand else a
-      return numbers[:, place]
+      if kind == "output":
+        return row_sum[:, place]
+      return (sum_before if operand else a)[:, place]
 
     return values
 
@@ -219,7 +212,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     return None  # b must be long to make the sum of the row before
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
     texts = [
       product_with_context(group, context)
@@ -252,18 +245,18 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
   """Returns M of the lemma's grids, up to `up + down + 1`."""
-  steps = {"self": np.zeros((1, 0), int), "cross": np.zeros((1, 0), int)}
+  # By site, the intercepts along the rows, [N or 1, lines of a layer].
+  c = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
   for site, lines in scaffold.items():
-    c = np.where(lines.valid, lines.intercept[..., 0], 0)
-    steps[site] = c.reshape(len(c), -1)
-  back = np.maximum(-steps["self"].min(axis=1, initial=0), 0)
-  depth = experiment.model.config.num_decoder_layers
-  layers = 1 if len(back) > 1 else depth
-  back_across = max(-int(steps["cross"].min(initial=0)), 0)
-  up = 1 + layers * int(back.sum()) + back_across
+    row_intercept = np.where(lines.valid, lines.intercept[..., 0], 0)
+    c[site] = row_intercept.reshape(len(row_intercept), -1)
+  self_up = -c["self"].min(axis=1, initial=0)
+  if len(self_up) == 1:  # all layers share these lines
+    self_up = self_up * experiment.model.config.num_decoder_layers
+  up = 1 + int(self_up.sum()) - int(c["cross"].min(initial=0))
   # In one sequence, b is read in self-attention.
-  site = "self" if experiment.kind == "decoder_only" else "cross"
-  down = max(int(steps[site].max(initial=0)), 0)
+  site_of_b = "self" if experiment.kind == "decoder_only" else "cross"
+  down = int(c[site_of_b].max(initial=0))
   return range(1, up + down + 2)
 
 
@@ -271,64 +264,67 @@ def products(
   field: ReceptiveField,
   row: Row,
   context: Context,
-  digits_of_b: int,
+  b_length: int,
   rng: np.random.Generator,
 ) -> list[str]:
-  """Returns products, as people type them, whose running sums have a context.
+  """Returns typed products whose running sums have a context.
 
-  The digits that the context names are given and others are random; the
-  products that fit are returned. The context is in the first row, or in the
-  last one, which has most sums before it, or at the end.
+  Of PRODUCTS_TRIED random products that have the context's digits of a and b,
+  those are returned whose sums have its other digits. The context is in the
+  first row if `row` is, else in the last one, which has most sums before it, or
+  at the end.
 
   Args:
     field: the receptive field of the row.
     row: the row that has the context; a has as many digits as there.
     context: values of the receptive field's columns.
-    digits_of_b: how many digits b has.
+    b_length: how many digits b has.
     rng: draws the other digits.
   """
-  n, is_end = row.width - 2, field.answer_column is None
-  j = digits_of_b - 1 + is_end if row.tape else 0
+  a_length, is_end = row.width - 2, field.answer_column is None
+  j = b_length - 1 + is_end if row.tape else 0
   a, b = (
-    rng.integers(0, 10, (PRODUCTS_TRIED, size)) for size in (n, digits_of_b)
+    rng.integers(0, 10, (PRODUCTS_TRIED, length))
+    for length in (a_length, b_length)
   )
   constraints = []  # (row, power of ten, digit) of the sums
   for (kind, operand, number), column in field.columns.items():
     place = row.places[number] if number >= 0 else 0
     if number < 0:
-      b[:, min(j, digits_of_b - 1)] = context[column]
+      b[:, min(j, b_length - 1)] = context[column]
     elif kind == "output":
       constraints.append((j, place - 1, context[column]))
     elif operand:
       constraints.append((j - 1, place, context[column]))
-    elif 0 < place <= n:
+    elif 0 < place <= a_length:
       a[:, place - 1] = context[column]
-  value = (a * 10 ** np.arange(n)).sum(axis=1)
+  value = (a * 10 ** np.arange(a_length)).sum(axis=1)
   sums = [0 * value]
-  for k in range(digits_of_b):
+  for k in range(b_length):
     sums.append(sums[-1] // 10 + value * b[:, k])
   fits = np.ones(PRODUCTS_TRIED, bool)
-  for tape, place, digit in constraints:
-    if 0 <= tape < digits_of_b:
-      fits &= sums[tape + 1] // 10**place % 10 == digit
+  for sum_row, power, digit in constraints:
+    if 0 <= sum_row < b_length:
+      fits &= sums[sum_row + 1] // 10**power % 10 == digit
   text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
-  return [f"{text(one)}*{text(other)}" for one, other in pairs]
+  return [f"{text(a_digits)}*{text(b_digits)}" for a_digits, b_digits in pairs]
 
 
 def product_with_context(group: RowGroup, context: Context) -> str:
-  """Returns a product whose running sums have a context.
+  """Returns a typed product whose running sums have a context.
 
-  b is what makes the row before what it is, then the digit of the row.
+  Its b has the digit of the row on the left, and right of that a number that
+  makes the sum of the row before what the context needs.
   """
   field, row = group.receptive_field, group.rows[0]
   digits = find_input(field, row, context, row.width - 1)
   number = lambda digits: int("".join(map(str, digits[::-1])))
-  a, before = number(digits[0, 1:-1]), number(digits[2])
+  a, sum_before = number(digits[0, 1:-1]), number(digits[2])
   text, digit_of_b = str(a).zfill(row.width - 2), digits[1, 0]
   if not row.tape:
     return f"{text}*{digit_of_b}"
-  j = row.width  # digits of b so far, enough to make any sum
-  b = -(-before * 10 ** (j - 1) // a) if a else 0
+  j = row.width  # digits of b in earlier rows, enough to make any sum
+  b = -(-sum_before * 10 ** (j - 1) // a) if a else 0  # rounded up
   last = "" if field.answer_column is None else digit_of_b
   return f"{text}*{last}{str(b).zfill(j)}"

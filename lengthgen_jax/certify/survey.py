@@ -1,18 +1,19 @@
-"""This module surveys all rows of a model, and proves that none is missing.
+"""This module lists all receptive fields that the rows of a model can have.
 
-A survey of a model has every receptive field that a row can have at any size,
-with the rows that have it at the sizes that are read off and with all its
-contexts. Which sizes suffice is a lemma of the outputs' form. That of outputs
-with one axis is proved here, that of grids in certify.running_sums.
+A survey of a model has every receptive field that a row can have at any size.
+Each comes with the rows that have it at the sizes surveyed, and with all its
+contexts. A lemma says which sizes have to be surveyed so that none is missing:
+the lemma of outputs with one axis is proved here, that of grids in
+certify.running_sums.
 
 Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
 which one layer can move a place (see `hops`), C the sum of the hops of all
-self- and encoder-attention and of the longest hop of cross-attention, and D =
-2C + marks + slack + g, where g and p are how long an unseen gap must be to
-forget how long it is, and the period at which it does (the transducer's
-preperiod and period). Let T be the period of a cyclic index, 1 without one.
-Then every row at every width W > 3 (D + T·p) has the receptive field, and the
-contexts, of a row at a smaller width.
+self- and encoder-attention and of the longest hop of cross-attention, and g and
+p the transducer's preperiod and period: of two gaps of g unseen places or more
+that differ by a multiple of p, the same can follow. Let D = 2C + marks + slack
++ g, and T the period of a cyclic index, 1 without one. Then every row at every
+width W > 3 (D + T·p) has the receptive field, and the contexts, of a row at a
+smaller width.
 
 Proof. Every input has a place: an output's is that of the token its row must
 say, a digit's its own. Along a line, the place of the key is ± the row's place,
@@ -23,14 +24,14 @@ these four the anchors. Whether a cell is open, which of two inputs comes first
 and whether a place is padding are comparisons of two places met, or of one with
 an end of its segment, up to marks and slack. While neighboring anchors are more
 than D apart, such comparisons between their neighborhoods do not depend on how
-far, and the unseen places between them are more than g, so contexts do not
-depend on how many they are modulo p. If W > 3 (D + T·p), one of the gaps min(i,
-W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is the first,
-both of its copies): it stays above D, so no comparison changes; indices move by
-multiples of T and keep their phase; unseen gaps by multiples of p, and keep
-their contexts. Repeat until W <= 3 (D + T·p). So the receptive fields of all
-widths up to there are those of all widths. At width=fixed there is one width,
-and nothing to prove.
+far apart they are, and the unseen places between them are more than g, so
+contexts depend on their number modulo p alone. If W > 3 (D + T·p), one of the
+gaps min(i, W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is
+the first, both of its copies): it stays above D, so no comparison changes;
+indices move by multiples of T and keep their phase; unseen gaps by multiples of
+p, and keep their contexts. Repeat until W <= 3 (D + T·p). So the receptive
+fields of all widths up to there are those of all widths. At width=fixed there
+is one width, and nothing to prove.
 
 A context holds the true outputs of earlier places, as in teacher forcing:
 greedy decoding shows the same until its first error, and a first error is an
@@ -57,6 +58,7 @@ from lengthgen_jax.certify.receptive_fields import (
 )
 from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.task import Task
@@ -67,8 +69,8 @@ DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 Scaffold = dict[str, SiteLines]
 Context = Sequence[int] | np.ndarray  # a value for each column
-# What inputs hold: function of ("digit" or "output", operand, place) to values
-# [B]; the place is -1 for a digit that all places share.
+# Looks up the values [B] that B inputs hold, by ("digit" or "output", operand,
+# place); the place is -1 for a digit that all places share.
 Values = Callable[[str, int, int], np.ndarray]
 SizeT = TypeVar("SizeT", int, tuple[int, int])  # a Size
 
@@ -90,9 +92,10 @@ class RowGroup(NamedTuple):
 class Survey(abc.ABC, Generic[SizeT]):
   """Everything that a certificate has to check of one model.
 
-  Outputs of each form have a subclass, with a lemma that says which sizes have
-  all receptive fields that there are. A *tape* is a run of outputs that one
-  transducer writes: a sequence is one tape, a grid has one for each row.
+  There is a subclass for outputs with one axis and one for grids, each with a
+  lemma that says which sizes have all receptive fields that there are. A *tape*
+  is a run of outputs that one transducer writes: a sequence is one tape, a grid
+  has one for each row.
 
   Attributes:
     experiment: the experiment that the model belongs to.
@@ -103,10 +106,10 @@ class Survey(abc.ABC, Generic[SizeT]):
   transducer: Transducer
 
   def __init__(self, experiment: Experiment, scaffold: Scaffold):
-    """Prepares a survey; nothing is read off before `groups` is asked for."""
+    """Prepares a survey; receptive fields are read off in `groups`."""
     self.experiment, self.scaffold = experiment, scaffold
 
-  # What a form of outputs defines.
+  # What a subclass defines.
 
   @property
   @abc.abstractmethod
@@ -119,12 +122,13 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @abc.abstractmethod
   def bound(self, largest: SizeT) -> SizeT:
-    """Returns a static bound of the arrays of all sizes up to `largest`."""
+    """Returns a size that the arrays of all sizes up to `largest` are padded
+    to, so that one compiled program serves them."""
 
   @abc.abstractmethod
   def tapes(self, size: SizeT, batch: packing.Batch) -> Iterator[Layout]:
-    """Yields the Layout of every tape of a batch of like examples, but for its
-    open cells."""
+    """Yields the Layout of every tape, without its open cells, of a batch whose
+    examples all have this size."""
 
   @abc.abstractmethod
   def random_inputs(
@@ -136,8 +140,8 @@ class Survey(abc.ABC, Generic[SizeT]):
   def values(
     self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
-    """Returns what inputs [B, operands, places] hold, as the rows of a tape see
-    it; `batch` is that of the inputs."""
+    """Returns a function that looks up the digits and outputs of a tape in
+    inputs [B, operands, places], of which `batch` is made."""
 
   @abc.abstractmethod
   def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
@@ -153,12 +157,15 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @abc.abstractmethod
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
-    """Returns inputs that an evaluation.trained.Model answers wrong.
+    """Returns typed inputs that the model answers wrong.
 
-    They are made for the failing ones of a group's contexts [[margin, context],
-    ...].
+    Args:
+      group: the rows of one receptive field.
+      thin: Tally.thin of the group; inputs are made of its failing contexts.
+      dense: computes the logits of whole inputs with dense attention.
+      model: the model that was surveyed.
     """
 
   @abc.abstractmethod
@@ -172,7 +179,7 @@ class Survey(abc.ABC, Generic[SizeT]):
     """Draws at most `count` inputs that have a context, as people type them,
     and are no longer than in training."""
 
-  # What is the same for all.
+  # What is the same for sequences and grids.
 
   @functools.cached_property
   def groups(self) -> list[RowGroup]:
@@ -249,14 +256,14 @@ class Survey(abc.ABC, Generic[SizeT]):
   def check_task(
     self, items: np.ndarray, batch: packing.Batch, size: SizeT
   ) -> None:
-    """Checks on inputs [B, operands, places] and their batch that the task is
-    what it says it is.
+    """Checks on inputs [B, operands, places] and their batch that the task does
+    what its transducer and its coordinates say.
 
     Its outputs must be those of its transducer, and every input of its batches
-    must hold the mark, the digit or the output that it is said to hold.
+    must hold the mark, the digit or the output that its coordinates say.
 
     Raises:
-      UsageError: the task is something else.
+      UsageError: some output or input differs.
     """
     name = self.experiment.task.name
     ids = {"decoder": batch.inputs, "encoder": batch.source}
@@ -407,7 +414,7 @@ class SequenceSurvey(Survey[int]):
     return np.stack([find(context) for context in contexts])
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
     width = group.rows[0].width
     contexts = np.array([context for _, context in thin])
@@ -448,10 +455,11 @@ _transducer = functools.cache(Transducer)
 def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
   """Returns how far lines of a site can move a place along the last axis.
 
-  That is the intercept, and what a place is not counted by: in self-attention
-  the key that holds an output is the row that must say the next one; in one
-  sequence a prompt's row, too, says the token after its own; lines over the
-  whole sequence count marks; of interleaved operands a place is two tokens.
+  That is the intercept, corrected for what makes a key's place differ from its
+  coordinate. In self-attention the key that holds an output is the row that
+  must say the next one; in a single sequence a prompt's row, too, says the
+  token after its own. Lines over the whole sequence count marks. A place of
+  interleaved operands is two tokens.
 
   Returns:
     [N or 1] the most of every layer's lines.
@@ -474,7 +482,7 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
 
 
 def marks(task: Task) -> int:
-  """Returns how many tokens of a sequence are no places.
+  """Returns how many tokens of a sequence hold no digit and no output.
 
   These are the tokens of the prompt whose number does not grow with the width,
   the start token and the end token.

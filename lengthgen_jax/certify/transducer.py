@@ -22,6 +22,8 @@ from lengthgen_jax.errors import check
 VALUES = 256  # contexts are arrays of bytes
 
 State = tuple[int, int]  # the shared digit, and the state of the task
+# A function of the state of a task and the digits of the long operands.
+Condition = Callable[[int, tuple[int, ...]], bool]
 Key = tuple[str, int, int]  # kind, operand and number of the place: see columns
 
 
@@ -82,7 +84,7 @@ class Transducer:
   other tasks), and the state of the task. Sets are frozensets.
 
   Attributes:
-    task: the task.
+    task, can_read, can_pad: the arguments.
     shared: the operands of a single digit, which all places share.
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
@@ -92,13 +94,23 @@ class Transducer:
       them lead to the same sets of states.
   """
 
-  def __init__(self, task: TransducerTask):
+  def __init__(
+    self,
+    task: TransducerTask,
+    can_read: Condition = lambda state, digits: True,
+    can_pad: Condition = lambda state, digits: not any(digits),
+  ):
     """Tabulates the transducer of a task.
+
+    Args:
+      task: the task.
+      can_read: whether these digits of the long operands can follow a state.
+      can_pad: whether they can be padding after a state.
 
     Raises:
       UsageError: it has more digits and outputs than a byte can hold.
     """
-    self.task = task
+    self.task, self.can_read, self.can_pad = task, can_read, can_pad
     self.shared = task.shared_operands
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = range(task.base) if self.shared else (0,)
@@ -113,14 +125,6 @@ class Transducer:
       f" of which a context tells {VALUES} apart",
     )
     self.preperiod, self.period = self._find_period()
-
-  def possible(self, state: State, digits: tuple[int, ...]) -> bool:
-    """Returns whether these digits of the long operands can follow a state."""
-    return True
-
-  def is_end(self, state: State, digits: tuple[int, ...]) -> bool:
-    """Returns whether these digits can be padding after a state."""
-    return not any(digits)
 
   def initial_states(self, shared: int) -> frozenset[State]:
     """Returns the set of states before the first place."""
@@ -146,7 +150,7 @@ class Transducer:
         for read, output, next_state in zip(
           digits, outputs[i], next_states[i], strict=True
         )
-        if self.possible(state, read)
+        if self.can_read(state[1], read)
       ]
       for i, state in enumerate(states)
     }
@@ -175,13 +179,13 @@ class Transducer:
           next_state
           for state in states
           for digits, _, next_state in self.table[state]
-          if i < step.nonzero_places or self.is_end(state, digits)
+          if i < step.nonzero_places or self.can_pad(state[1], digits)
         )
       return [((), states)] if states else []
     states_after = {}
     for state in states:
       for digits, output, next_state in self.table[state]:
-        if step.is_padding and not self.is_end(state, digits):
+        if step.is_padding and not self.can_pad(state[1], digits):
           continue
         values = tuple(
           digit
@@ -242,7 +246,7 @@ class Transducer:
         for state in states
         for symbols, output, next_state in self.table[state]
         if outputs.get(place, output) == output
-        and (place < nonzero_places or self.is_end(state, symbols))
+        and (place < nonzero_places or self.can_pad(state[1], symbols))
         and all(d in (None, x) for d, x in zip(required, symbols, strict=True))
       ]
       if rng is not None:

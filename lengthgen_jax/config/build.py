@@ -33,9 +33,9 @@ def build(config: ConfigDict) -> Experiment:
   _check_eval(config)
   _check_head_dim(config)
   tasks = _tasks(config)
-  main, kind = tasks[0], config.model.kind
-  _check_positions(config, main)
-  lengths, widths = _lengths(config, main), _widths(config, main)
+  main_task, kind = tasks[0], config.model.kind
+  _check_positions(config, main_task)
+  lengths, widths = _lengths(config, main_task), _widths(config, main_task)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   datasets = tuple(
     dataset.Dataset(
@@ -48,7 +48,7 @@ def build(config: ConfigDict) -> Experiment:
   validation = dataset.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=datasets,
-    model=Transformer(kind, _model_config(config, main), heads),
+    model=Transformer(kind, _model_config(config, main_task), heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,
@@ -97,8 +97,8 @@ def _tasks(config: ConfigDict) -> list[Task]:
     len(set(config.hints)) == len(config.hints),
     f"hints={tuple(config.hints)}: name every hint once",
   )
-  kinds = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
-  tasks = [kind(**config[kind.section]) for kind in kinds]
+  classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
+  tasks = [task_class(**config[task_class.section]) for task_class in classes]
   if config.task in TASKS.origins and tasks[0].states:
     _check_transducer(tasks[0])
   return tasks
@@ -338,7 +338,7 @@ def _check_eval(config: ConfigDict) -> None:
   check(test_sets, f"task={config.task!r} has no test set: its class needs one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, test_sets)
-  checkpoint = str(config.eval.checkpoint)
+  checkpoint = config.eval.checkpoint
   check(
     checkpoint in ("last", "best") or checkpoint.isdigit(),
     f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"

@@ -8,6 +8,7 @@ fields mean together is checked where the experiment is built (build.py).
 import copy
 import dataclasses
 import math
+import operator
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from ml_collections import ConfigDict, config_dict
 
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.biases.window import SIDES
-from lengthgen_jax.attention.calibration import CHOICES as RULES
+from lengthgen_jax.attention.calibration import CHOICES as CALIBRATION_CHOICES
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
@@ -34,20 +35,20 @@ class Condition(NamedTuple):
 
   Attributes:
     holds: function of a whole config.
-    words: the condition, for a message.
+    text: returns the condition as a message names it.
   """
 
   holds: Callable[[ConfigDict], Any]
-  words: Callable[[], str]
+  text: Callable[[], str]
 
 
 class Field(NamedTuple):
-  """A Field is one whose values are restricted.
+  """A Field is a config field that not every value is valid for.
 
   Attributes:
     default: its value unless it is set.
     check_value: function of (name, value) that raises UsageError.
-    when: condition under which the field matters; None = always.
+    when: condition under which the field has an effect; None = always.
   """
 
   default: Any
@@ -56,10 +57,12 @@ class Field(NamedTuple):
 
 
 def number(
-  words: str, holds: Callable[[Any], bool]
+  message: str, is_valid: Callable[[Any], bool]
 ) -> Callable[[str, Any], None]:
-  """Returns a check that a condition holds of a number."""
-  return lambda name, value: check(holds(value), f"{name}={value}: {words}")
+  """Returns a check of a number."""
+  return lambda name, value: check(
+    is_valid(value), f"{name}={value}: {message}"
+  )
 
 
 POSITIVE = number("must be positive", lambda value: value > 0)
@@ -118,7 +121,7 @@ def not_empty(name: str, value: Sequence) -> None:
 
 
 def encodings(attribute: str) -> Condition:
-  """Returns the condition that a position encoding says something of itself."""
+  """Returns the condition that the class of positions.kind has an attribute."""
   return Condition(
     lambda config: getattr(POSITIONS[config.positions.kind], attribute),
     lambda: (
@@ -128,24 +131,42 @@ def encodings(attribute: str) -> Condition:
   )
 
 
-def is_set(section: str, kind: str) -> Condition:
-  """Returns the condition that a section is of a kind."""
+def equals(name: str, value: str) -> Condition:
+  """Returns the condition that another field has a value."""
   return Condition(
-    lambda config: config[section].kind == kind,
-    lambda: f"{section}.kind={kind!r}",
+    lambda config: operator.attrgetter(name)(config) == value,
+    lambda: f"{name}={value!r}",
   )
 
 
-ENCODER = is_set("model", "encoder_decoder")
-CONSTRUCTED = is_set("initial", "construction")
-WINDOW = is_set("bias", "window")
-FROM_FILE = is_set("bias", "file")
-FIXED_WIDTH = Condition(
-  lambda config: config.data.width == "fixed", lambda: "data.width='fixed'"
-)
-NATURAL_WIDTH = Condition(
-  lambda config: config.data.width == "natural", lambda: "data.width='natural'"
-)
+def is_not_none(name: str) -> Condition:
+  """Returns the condition that another field is not "none"."""
+  return Condition(
+    lambda config: operator.attrgetter(name)(config) != "none",
+    lambda: f"a {name} but 'none'",
+  )
+
+
+def above_zero(name: str) -> Condition:
+  """Returns the condition that another field is positive."""
+  return Condition(
+    lambda config: operator.attrgetter(name)(config) > 0,
+    lambda: f"{name} above 0",
+  )
+
+
+ENCODER = equals("model.kind", "encoder_decoder")
+CONSTRUCTED = equals("initial.kind", "construction")
+WINDOW = equals("bias.kind", "window")
+FROM_FILE = equals("bias.kind", "file")
+FIXED_WIDTH = equals("data.width", "fixed")
+NATURAL_WIDTH = equals("data.width", "natural")
+SCORES = equals("calibration.quantity", "scores")
+NORMALIZED = is_not_none("model.norm")
+BIASED = is_not_none("bias.kind")
+TEMPERED = is_not_none("temperature.kind")
+RESTARTED = above_zero("train.restarts")
+PRACTICED = above_zero("practice.rounds")
 SHORT_LENGTHS = Condition(
   lambda config: 0 < config.data.short_longest < config.data.train_length,
   lambda: "a data.short_longest below data.train_length",
@@ -161,26 +182,6 @@ WEIGHTED = Condition(
   lambda config: config.hints and config.mixing.kind == "weighted",
   lambda: "mixing.kind='weighted'",
 )
-NORMALIZED = Condition(
-  lambda config: config.model.norm != "none", lambda: "a model.norm but 'none'"
-)
-BIASED = Condition(
-  lambda config: config.bias.kind != "none", lambda: "a bias.kind but 'none'"
-)
-RESTARTED = Condition(
-  lambda config: config.train.restarts > 0, lambda: "train.restarts above 0"
-)
-PRACTICED = Condition(
-  lambda config: config.practice.rounds > 0, lambda: "practice.rounds above 0"
-)
-SCORES = Condition(
-  lambda config: config.calibration.quantity == "scores",
-  lambda: "calibration.quantity='scores'",
-)
-TEMPERED = Condition(
-  lambda config: config.temperature.kind != "none",
-  lambda: "a temperature.kind but 'none'",
-)
 
 # The sections that ABC's second stage has again in `retrain`; a field that is
 # None there has the first stage's value.
@@ -193,7 +194,7 @@ TRAINING_FIELDS = {
   # a name in lengthgen_jax/tasks/__init__.py
   "task": Field("addition", OneOf(TASKS)),
   "method": "vanilla",  # a label for result rows and figures
-  # fields that the command line changed, for the same; filled in by the program
+  # fields that the command line changed; filled in by the program
   "overrides": (),
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
@@ -210,14 +211,15 @@ TRAINING_FIELDS = {
     # permutation: the papers' integers below 2^20, split 7:1 into training and
     # validation
     "numbers": Field("lengths", OneOf(NUMBERS)),
-    # longest training length: decimal digits, or items of a sequence;
-    # short_share of the lengths is uniform in shortest...short_longest,
-    # the rest uniform up to it; short_longest=0 is the longest
+    # longest training length, in decimal digits or items; a share of
+    # short_share of the lengths is uniform in shortest...short_longest, the
+    # rest in what is longer; with short_longest=0 all are uniform
     "train_length": Field(6, POSITIVE),
     "shortest": Field(1, POSITIVE),
     "short_longest": Field(0, NOT_NEGATIVE),
     "short_share": Field(0.8, SHARE, when=SHORT_LENGTHS),
-    # static sizes of tasks without padding; () pads to the longest
+    # upper ends of ranges of length, each with batches of its own, in tasks
+    # whose operands are not padded to a width; () = one range
     "buckets": Field((), integers(1)),
     # natural: operands padded to the longest length + slack;
     # fixed: one width for training and test (the papers)
@@ -228,7 +230,7 @@ TRAINING_FIELDS = {
     # in digits; bits for parity follow from it
     "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
     "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
-    # of the permutation, or of the data set
+    # that the permutation, or the data set, is made from
     "seed": Field(0, INT32, when=FINITE_DATA),
   },
   # auxiliary tasks with heads of their own. sort: successor, count, fill,
@@ -363,24 +365,24 @@ TRAINING_FIELDS = {
     # 0: any line; n: fixed places on marks alone, outputs at most n rows
     # back, so that receptive fields stay small enough for certificates
     "reach": Field(0, NOT_NEGATIVE),
-    # rows used: length (below the operands'), all
+    # rows that count: length (up to the operands' length), all
     "rows": Field("length", OneOf(("length", "all"))),
     # strength of a line: mean, sum
-    "line": Field("mean", OneOf(RULES["line"])),
+    "line": Field("mean", OneOf(CALIBRATION_CHOICES["line"])),
     # zscore (μ + κσ), mass (multiple of random)
-    "rule": Field("zscore", OneOf(RULES["rule"])),
+    "rule": Field("zscore", OneOf(CALIBRATION_CHOICES["rule"])),
     "kappa": 2.0,  # threshold in cross-attention
     "kappa_self": 0.87,  # threshold in self-attention
     # μ and σ over all lines, distinct strengths, or long ones (min_cells)
-    "statistics": Field("all", OneOf(RULES["statistics"])),
+    "statistics": Field("all", OneOf(CALIBRATION_CHOICES["statistics"])),
     # maximum that is subtracted: of a direction, head, none
-    "maximum": Field("head", OneOf(RULES["maximum"])),
+    "maximum": Field("head", OneOf(CALIBRATION_CHOICES["maximum"])),
     # least share of the rows that a line crosses
     "min_cells": Field(0.5, SHARE),
     # lines of each layer, or the last one's for all
-    "layers": Field("each", OneOf(RULES["layers"])),
+    "layers": Field("each", OneOf(CALIBRATION_CHOICES["layers"])),
     # heads without a line: closed, transparent
-    "empty_heads": Field("closed", OneOf(RULES["empty_heads"])),
+    "empty_heads": Field("closed", OneOf(CALIBRATION_CHOICES["empty_heads"])),
   },
   "abc": {
     # validation exact match from which on a model counts as interpolated
@@ -401,7 +403,7 @@ TRAINING_FIELDS = {
     "rounds": Field(0, NOT_NEGATIVE),
     "steps": Field(300, POSITIVE, when=PRACTICED),  # gradient steps of a round
     "learning_rate": Field(1e-3, POSITIVE, when=PRACTICED),
-    # of such inputs in every batch
+    # share of such inputs in every batch
     "share": Field(0.25, SHARE, when=PRACTICED),
   },
 }
@@ -583,14 +585,14 @@ def leaves(
 def retrain_config(
   config: ConfigDict, seeds: Sequence[int], file: str | pathlib.Path | None
 ) -> ConfigDict:
-  """Returns the config of the retraining stage.
+  """Returns the config of the second stage of ABC, which retrains.
 
   It is that of the first stage, but for the changes in `config.retrain`.
 
   Args:
     config: of the whole run.
     seeds: those that interpolated.
-    file: their lines; None before there are any.
+    file: the bias file with their lines; None before there is one.
   """
   config = copy.deepcopy(config)
   changes = {
@@ -604,7 +606,7 @@ def retrain_config(
     "seeds": tuple(seeds),
   }
   if config.mesh and len(seeds) % config.mesh[0]:
-    changes["mesh"] = ()  # asked for when there were more seeds
+    changes["mesh"] = ()  # it was for more seeds
   config.update_from_flattened_dict(changes)
   return config
 
@@ -638,20 +640,13 @@ def check_fields(config: ConfigDict) -> None:
 
 
 def check_has_effect(config: ConfigDict, name: str) -> None:
-  """Checks that a field which was set has an effect.
+  """Checks that a field which was set, like "data.fixed_width", has an effect.
 
-  Many fields have one only if another field has a certain value. It is enough
-  if the field has an effect in one stage of --mode=abc, the first or the
-  retraining.
-
-  Args:
-    config: the whole config.
-    name: the full name of the field, like "data.fixed_width" or
-      "retrain.data.fixed_width".
+  Many fields have one only if another field has a certain value. An effect in
+  one stage of --mode=abc, the first or the retraining, is enough.
 
   Raises:
-    UsageError: the field has no effect; the message says what would give it
-      one.
+    UsageError: the field has no effect; the message says when it has one.
   """
   section = name.partition(".")[0]
   tasks = [task for task in TASKS if TASKS[task].section == section]
@@ -670,5 +665,5 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   value = dict(leaves(config))[name]
   check(
     any(field.when.holds(stage) for stage in stages),
-    f"{name}={value!r} changes nothing here: it is for {field.when.words()}",
+    f"{name}={value!r} changes nothing here: it is for {field.when.text()}",
   )

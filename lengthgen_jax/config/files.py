@@ -48,7 +48,7 @@ NOT_IN_METHOD = (
   "train.seed_axis",
 )
 # The registry of each field whose value is a registered name.
-REGISTRIES = {
+REGISTRY_OF_FIELD = {
   "task": TASKS,
   "positions.kind": POSITIONS,
   "temperature.kind": TEMPERATURES,
@@ -102,9 +102,8 @@ def check_overrides(spec: str, names: list[str]) -> None:
 def name_overrides(config: ConfigDict, spec: str) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
-  `overrides` lists the fields that differ from the preset; with them the method
-  of a run is told from other runs of its preset in results. `registered_by` is
-  that of `registering_files`.
+  `overrides` lists the fields that differ from the preset: results show them
+  beside the method. `registered_by` is what `registering_files` returns.
 
   Args:
     config: the config after the command line was parsed.
@@ -165,21 +164,22 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
     UsageError: a name is not registered, and its file is missing or does not
       register it.
   """
-  fields = dict(leaves(saved))
-  names = [
-    (field, fields.get(field), registry)
-    for field, registry in REGISTRIES.items()
-  ]
-  files = list(saved.get("registered_by", ()))
+  files = saved.get("registered_by", [])
+  if not files:
+    return
   for file in files:
     if pathlib.Path(file).is_file() and file not in registering_files():
       run_file(file, f"{path}: what it was trained with is registered by")
-  hints = HINTS.get(str(saved.get("task")), {})
+  fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
+  names = [
+    (field, fields.get(field), registry)
+    for field, registry in REGISTRY_OF_FIELD.items()
+  ]
   names += [("hints", hint, hints) for hint in saved.get("hints", ())]
   absent = [file for file in files if not pathlib.Path(file).is_file()]
   for field, name, registry in names:
     check(
-      name is None or name in registry or not files,
+      name is None or name in registry,
       f"{path}: {field}={name!r} is not registered; it was by"
       f" {' or '.join(absent or files)}, which is not there: name the file that"
       " registers it by --config=FILE",
@@ -192,26 +192,26 @@ def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
   return get_config(path) if path.exists() else None
 
 
+def _training_fields(config: ConfigDict) -> dict:
+  """Returns a config without CHANGEABLE, of the types that JSON has."""
+  fields = json.loads(config.to_json_best_effort())
+  return {name: x for name, x in fields.items() if name not in CHANGEABLE}
+
+
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
   """Describes each field in which two configs differ, except CHANGEABLE."""
-  fields, saved_fields = (
-    dict(leaves(json.loads(version.to_json_best_effort())))
-    for version in (config, saved)
-  )
+  fields = dict(leaves(_training_fields(config)))
+  saved_fields = dict(leaves(_training_fields(saved)))
   return [
     f"{name}={fields.get(name)!r} but {saved_fields.get(name)!r} there"
     for name in fields | saved_fields
-    if name.partition(".")[0] not in CHANGEABLE
-    and fields.get(name) != saved_fields.get(name)
+    if fields.get(name) != saved_fields.get(name)
   ]
 
 
 def config_hash(config: ConfigDict) -> str:
   """Returns a hash of a config without CHANGEABLE, as eight hex digits."""
-  fields = json.loads(config.to_json_best_effort())
-  fields = {
-    name: value for name, value in fields.items() if name not in CHANGEABLE
-  }
+  fields = _training_fields(config)
   # The bias file of --mode=abc is in the workdir, whose path must not matter.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)

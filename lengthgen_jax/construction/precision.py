@@ -1,7 +1,7 @@
-"""Measures how long lists the construction of Theorem 5.1 sorts if all its
-numbers are rounded to a few significant bits."""
+"""Measures the longest lists that the construction of Theorem 5.1 sorts if all
+its numbers are rounded to a few significant bits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import weights
+from lengthgen_jax.evaluation.measures import longest_before
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
@@ -24,10 +25,10 @@ def longest_lists(
   """Returns the longest lists that the construction sorts at each precision.
 
   Args:
-    experiment: one whose model the construction fits.
+    experiment: one whose model has the construction's shape.
     precisions: numbers of significant bits, of parameters and activations.
-    max_length: the length of the longest list to try; a shorter one is tried if
-      the dtype of the model does not suffice for it without rounding.
+    max_length: the greatest length to try, or less where the dtype of the model
+      is too coarse for that length even without rounding.
 
   Returns:
     Rows {"copies", "bits", "longest", "tried"}: the variant of the construction
@@ -37,39 +38,16 @@ def longest_lists(
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
     tried = min(max_length, weights.max_items(dtype, copies))
+    # Powers of the square root of 2. Beyond the first length that fails, a
+    # greater one may be sorted again, if errors of rounding cancel.
+    powers = np.rint(2 ** (np.arange(2 * tried.bit_length()) / 2)).astype(int)
+    lengths = [*sorted({n for n in powers.tolist() if n < tried}), tried]
     for bits in precisions:
       is_sorted = partial(sorts, experiment, copies, bits)
-      length = longest(is_sorted, tried)
+      length = longest_before(is_sorted, lengths)
       row = {"copies": copies, "bits": bits, "longest": length, "tried": tried}
       rows.append(row)
   return rows
-
-
-def longest(is_sorted: Callable[[int], bool], max_length: int) -> int:
-  """Returns the greatest length before the first one that is not sorted.
-
-  Powers of the square root of 2 are tried until one fails, then bisection finds
-  the first failure. A greater length may be sorted again, if errors of rounding
-  happen to cancel.
-
-  Args:
-    is_sorted: returns whether lists of a length are sorted.
-    max_length: the greatest length to try.
-
-  Returns:
-    A length from 0 (no list is sorted) to `max_length`.
-  """
-  exponents = np.arange(0, np.log2(max_length) + 0.5, 0.5)
-  good, bad = 0, max_length + 1
-  for n in sorted({*np.rint(2**exponents).astype(int).tolist(), max_length}):
-    if n <= max_length and not is_sorted(n):
-      bad = n
-      break
-    good = min(n, max_length)
-  while bad - good > 1:
-    middle = (good + bad) // 2
-    good, bad = (middle, bad) if is_sorted(middle) else (good, middle)
-  return good
 
 
 def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
@@ -91,11 +69,9 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
 
 
 def hardest(alphabet: int, length: int) -> list[list[int]]:
-  """Returns the lists of a length that are hardest to sort.
-
-  These are lists of 1 and 2 with few to many copies of 1; and, for every value,
-  the list of it once and then copies of the next value.
-  """
+  """Returns the lists of a length that are hardest to sort: those of 1 and 2
+  with few to many copies of 1, and those of a value once and then copies of the
+  next one."""
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
   ones_and_twos = [(index >= count) + 1 for count in counts]
@@ -126,7 +102,7 @@ def _exact_match(
 def rounded(x: jax.Array, bits: jax.Array | int) -> jax.Array:
   """Rounds floating-point arrays to some significant bits; returns integers as
   they are."""
-  if not jnp.issubdtype(x.dtype, jnp.floating):  # tokens
+  if not jnp.issubdtype(x.dtype, jnp.floating):
     return x
   fraction, exponent = jnp.frexp(x)  # 0.5 <= |fraction| < 1
   return jnp.ldexp(jnp.round(jnp.ldexp(fraction, bits)), exponent - bits)

@@ -3,9 +3,9 @@
 The source is appendix A of that paper. The parameters are those of a
 decoder-only model of two layers and two heads; they are written down and not
 trained, and sort every list of up to N items (`longest`) of an alphabet of q.
-Which head does what is the paper's; its text lost most formulas, so numbers
-follow from what they must achieve, below. The residual stream has 3q + 2
-dimensions, which are zero or about one unless stated otherwise:
+Which head does what is the paper's. Its text lacks most formulas, so the
+numbers here are derived below from what they must achieve. The residual stream
+has 3q + 2 dimensions, which are zero or about one unless stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands behind `⊥`       (1)
@@ -237,11 +237,11 @@ def check_shape(experiment: Experiment) -> Sort:
     UsageError: the model has another shape; the message says which is needed.
   """
   config, task = experiment.model.config, experiment.task
-  what = "initial.kind='construction'"
-  message = f"{what}: it sorts; set task='sort' and model.kind='decoder_only'"
+  field = "initial.kind='construction'"
+  message = f"{field}: it sorts; set task='sort' and model.kind='decoder_only'"
   check(isinstance(task, Sort) and experiment.kind == "decoder_only", message)
   assert isinstance(task, Sort)
-  check_choice(f"{what}: model.norm", config.norm, ("none", "block_end"))
+  check_choice(f"{field}: model.norm", config.norm, ("none", "block_end"))
   size, doubled = dimensions(task.alphabet).size, config.norm == "block_end"
   required = {
     "model.num_decoder_layers": (config.num_decoder_layers, 2),
@@ -256,11 +256,11 @@ def check_shape(experiment: Experiment) -> Sort:
     "temperature.kind": (config.temperature.kind, "log_items"),
     "temperature.stretch": (config.temperature.stretch, 1.0),
   }
-  for name, (value, right) in required.items():
-    dimension = f" of sort.alphabet={task.alphabet}" if "_dim" in name else ""
+  for name, (value, needed) in required.items():
+    alphabet = f" with sort.alphabet={task.alphabet}" if "_dim" in name else ""
     check(
-      value == right,
-      f"{what}: {name}={value!r}, but that{dimension} has {right!r}",
+      value == needed,
+      f"{field}: {name}={value!r}, but it needs {needed!r}{alphabet}",
     )
   return task
 

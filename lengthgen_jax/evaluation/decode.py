@@ -20,13 +20,13 @@ def greedy(
   params: dict,
   scaffold: dict,
   batch: Batch,
-  outputs: jax.Array | int,
+  num_outputs: jax.Array | int,
   stop: int | None,
 ) -> jax.Array:
   """Decodes greedily and free-running, with a key-value cache.
 
-  Inputs up to the first scored row are read in one pass; of the inputs behind
-  them the model knows which segments they belong to, but not their tokens.
+  Inputs up to the first scored row are read in one pass. Of the inputs after
+  them the model is given the coordinates, but not the tokens.
 
   Args:
     experiment: static; the tasks and the model.
@@ -34,7 +34,7 @@ def greedy(
     scaffold: of one seed, by site.
     batch: of the main task; its outputs are not read, and the first one is at
       the same row in all examples.
-    outputs: traced, how many tokens are decoded, at most the rows there are.
+    num_outputs: traced, how many tokens are decoded; at most T.
     stop: id of the token after which a sequence stops (and decoding, when all
       have); None decodes all outputs.
 
@@ -62,7 +62,7 @@ def greedy(
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
-  unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[-1])
+  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[-1])
 
   def one_row(carry):
     column, token, cache, decoded, done = carry
@@ -119,7 +119,7 @@ def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
   )
 
 
-BLOCK = 256  # rows whose keys are looked up together
+BLOCK = 256  # rows whose biases are computed together
 
 
 @partial(jax.jit, static_argnums=(0, 5, 6))
@@ -128,19 +128,20 @@ def stream(
   params: dict,
   scaffold: dict,
   batch: Batch,
-  outputs: jax.Array | int,
+  num_outputs: jax.Array | int,
   stop: int | None,
   cache_window: tuple[int, int],
 ) -> jax.Array:
-  """Decodes like `greedy` along lines: time linear in the outputs, a short
+  """Decodes like `greedy`, in time linear in the outputs and with a short
   cache.
 
-  This is for an encoder-decoder with identity encoder whose attention follows
-  lines alone and whose positions are no more than an index mod T: so the
-  source's keys are those of its tokens, looked up when a row sees them.
+  This is for an encoder-decoder without encoder layers whose attention follows
+  lines alone and whose position encoding is none or an index mod T. So a source
+  key is a function of its token and phase, and is looked up in a table when a
+  row sees it.
 
   Args:
-    experiment, params, scaffold, batch, outputs, stop: as in `greedy`.
+    experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.
     cache_window: (first, recent): of self-attention's keys, the first ones and
       the most recent ones stay in the cache (SiteLines.cache_window).
 
@@ -193,7 +194,7 @@ def stream(
     carry = (*carry, start, (self_bias, cross_bias))
     return jax.lax.while_loop(in_block, one_row, carry)[:5]
 
-  unfinished = lambda carry: (carry[0] < outputs) & ~jnp.all(carry[4])
+  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[4])
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
@@ -222,7 +223,7 @@ def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
 
 
 def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
-  """Returns which of token_memory's keys every source token has, [B, S]."""
+  """Returns the index in `token_memory` of every source token's key, [B, S]."""
   keys, period = batch.source_keys, config.positions.cyclic_period or 1
   assert batch.source is not None and keys is not None
   right = config.positions.source_anchor == "right"

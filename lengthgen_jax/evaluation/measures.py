@@ -1,7 +1,7 @@
-"""Measures of a model on a test set.
+"""Measures of a model on a test set, as result rows.
 
-They are returned as result rows without `records.Conditions`, which the caller
-adds: the task, the method, the length and so on.
+The caller adds the conditions of the rows (`records.Conditions`): the task, the
+method, the length and so on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,15 +13,8 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model
 
 
 def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
-  """Measures exact match, and token accuracy under teacher forcing.
-
-  Args:
-    model: Only its `batches` and `matches` are used.
-    spec: The test set, its length and number of samples.
-
-  Returns:
-    Rows of exact match, of token accuracy, and of accuracy by position.
-  """
+  """Returns rows of exact match, of token accuracy under teacher forcing, and
+  of accuracy by position."""
   token, exact = [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
@@ -38,16 +31,12 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
 
 
 def free_running(model: Model, spec: EvalSpec) -> list[dict]:
-  """Measures edit distance and end-blind exact match of greedy decoding.
+  """Returns rows of edit distance and, if the task has an end token, end-blind
+  exact match of greedy decoding.
 
-  Nothing is teacher-forced: each token follows the model's own outputs.
   Edit distance is per token of the target. End-blind exact match is the metric
   of the released ABC program: outputs are decoded to the length of the target,
   and end tokens and leading zeros are removed before the two are compared.
-
-  Returns:
-    A row of edit distance and, if the task has an end token, one of end-blind
-    exact match.
   """
   end, pairs = model.experiment.task.end, []  # pairs of (output, target)
   for batch, count in model.batches(spec):
@@ -70,7 +59,7 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   return rows
 
 
-# Each measure by its name; which ones run depends on the config section `eval`.
+# The measures of a test set by name; config.eval says which of them run.
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
@@ -83,10 +72,10 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   monotone, the shortest length that failed counts.
 
   Args:
-    model: The model.
-    spec: The test set; its length is the greatest one to try, and its samples
+    model: the model.
+    spec: the test set; its length is the greatest one to try, and its samples
       are those of each length.
-    rows: Earlier rows of the model: exact match on at least as many samples is
+    rows: earlier rows of the model: exact match on at least as many samples is
       taken from them instead of being measured again.
 
   Returns:
@@ -102,14 +91,16 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
-    """Returns whether the model is right at a length, and caches its counts."""
+    """Returns whether the model is right at a length, and keeps its counts in
+    `tried`."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE_EM
 
-  longest = longest_before(
-    holds, model.experiment.train_length, spec.length, list(tried)
-  )
+  lengths = [min(model.experiment.train_length, spec.length)]
+  while lengths[-1] < spec.length:
+    lengths.append(min(2 * lengths[-1], spec.length))
+  longest = longest_before(holds, lengths, list(tried))
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
@@ -135,27 +126,27 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
 
 
 def longest_before(
-  holds: Callable[[int], bool], first: int, maximum: int, known: Iterable[int]
+  holds: Callable[[int], bool],
+  lengths: Sequence[int],
+  known: Iterable[int] = (),
 ) -> int:
   """Returns the length before the first one at which a condition fails.
 
+  Lengths are tried until one fails, then the interval before it is bisected.
+
   Args:
-    holds: Returns whether the condition holds at a length.
-    first: The length at which the search begins.
-    maximum: The greatest length that is tried.
-    known: Lengths at which the result is known already; `holds` must return it
-      without further cost.
+    holds: returns whether the condition holds at a length.
+    lengths: the lengths that are tried first, ascending.
+    known: lengths at which `holds` returns without cost; they are asked first.
 
   Returns:
     A length; 0 if the condition fails at the shortest one that was tried.
   """
-  results, lengths = {n: holds(n) for n in known}, [min(first, maximum)]
-  while lengths[-1] < maximum:
-    lengths.append(min(2 * lengths[-1], maximum))
+  results = {n: holds(n) for n in known}
   for length in lengths:
     if all(results[n] for n in results if n < length):
       results[length] = holds(length)
-  high = min([n for n in results if not results[n]], default=maximum + 1)
+  high = min([n for n in results if not results[n]], default=lengths[-1] + 1)
   low = max([n for n in results if n < high], default=0)
   while high - low > 1:
     middle = (low + high) // 2
@@ -204,7 +195,7 @@ def position_row(token_BxT: np.ndarray) -> dict:
   """Returns the row of accuracy by output position, whose value is the lowest.
 
   Args:
-    token_BxT: Whether each output token is right.
+    token_BxT: whether each output token is right.
   """
   rates = np.asarray(token_BxT).mean(axis=0)
   row = value_row("position", rates.min(), len(token_BxT), True)

@@ -38,10 +38,10 @@ class EvalSpec(NamedTuple):
     test_set: the key of its function in the task's test_sets.
     arguments: further arguments of that function.
     length: the length of the inputs, in the unit of the task.
-    samples: the number of samples.
+    samples: the number of samples asked for, which batches are sized by.
     seed: the seed of the samples.
     memory_mb: the MiB that attention may take, 0 for the default.
-    count: the number of samples that are tested; None for all.
+    count: how many samples are tested, because no more differ; None for all.
   """
 
   name: str
@@ -59,13 +59,15 @@ class Model:
   """The trained model of one seed: its parameters, scaffold and experiment.
 
   Attributes:
-    experiment: the experiment in which they were trained.
+    experiment: the experiment in which the parameters were trained.
     scaffold: lines or matrices of this seed, by site.
     params: parameters of the flax module.
     seed: the seed of the run.
-    step: step of the checkpoint; for "best", where this seed was best.
-    stopped_at: step at which the seed was frozen, -1 if it was not.
-    diverged: whether its parameters became non-finite.
+    step: step of the checkpoint; for "best", the step at which this seed was
+      best.
+    stopped_at: step at which training of this seed stopped early, -1 if it did
+      not.
+    diverged: whether the parameters became non-finite.
     em: best validation exact match.
     mesh: the devices that batches are split over.
   """
@@ -113,7 +115,7 @@ class Model:
     included in that number.
     """
     count = spec.samples if spec.count is None else spec.count
-    num_batches = math.ceil(spec.samples / self.pass_size(spec))
+    num_batches = math.ceil(spec.samples / self.batch_size(spec))
     size = math.ceil(spec.samples / num_batches)
     for start in range(0, count, size):
       index = np.minimum(np.arange(start, start + size), count - 1)
@@ -127,10 +129,9 @@ class Model:
       )
       yield batch, min(size, count - start)
 
-  def pass_size(self, spec: EvalSpec) -> int:
-    """Returns the number of examples in a batch of a test.
-
-    With that many, attention stays within spec.memory_mb on each device.
+  def batch_size(self, spec: EvalSpec) -> int:
+    """Returns how many examples of a test attention can hold within
+    spec.memory_mb on each device.
 
     Raises:
       UsageError: attention to one example takes more.
@@ -142,17 +143,17 @@ class Model:
     size_text = f"{spec.length} {experiment.task.unit}"
     memory.check_test(example_bytes, spec.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
-    usual_mb = 16 if jax.default_backend() == "cpu" else 1024
-    examples = ((spec.memory_mb or usual_mb) << 20) // example_bytes
+    default_mb = 16 if jax.default_backend() == "cpu" else 1024
+    examples = ((spec.memory_mb or default_mb) << 20) // example_bytes
     return max(examples, 1) * self.mesh.size
 
   def matches(self, batch: Batch) -> tuple[Array, Array]:
-    """Returns which tokens [B, T] and examples [B] of a batch are right.
+    """Returns which tokens [B, T] and examples [B] of a batch of the main task
+    are right.
 
-    The batch is one of the main task. Both are computed by a teacher-forced
-    pass, with two exceptions, in which outputs are decoded. If the scaffold
-    lets rows attend to future outputs, teacher forcing would show them the
-    answer. If outputs are very long, one pass would not fit in memory.
+    They are computed by one teacher-forced pass, but decoded where the scaffold
+    lets rows attend to future outputs (teacher forcing would show them the
+    answer) and where outputs are too long for one pass to fit in memory.
     """
     is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED and self.cache_window(
       batch
@@ -178,7 +179,7 @@ class Model:
 
   @property
   def lines(self) -> dict[str, SiteLines | SiteMatrix]:
-    """Returns the scaffold by attention site: lines, matrices, or {}."""
+    """Returns the attention bias, as lines or a matrix by site."""
     return self.scaffold
 
   def answers(
@@ -186,10 +187,82 @@ class Model:
   ) -> list[str]:
     """Answers typed inputs; each answer is a line of text or `error: ...`.
 
-    With `scratchpad`, an answer begins with the intermediate results, in tasks
-    whose outputs have them.
+    Inputs of the same width are decoded in batches. With `scratchpad`, an
+    answer begins with the intermediate results, in tasks whose outputs have
+    them.
     """
-    return _answer_texts(self, list(texts), scratchpad)
+    task, answers = self.experiment.task, {}
+    inputs_by_width: dict[int | tuple[int, ...], list] = {}
+    for i, text in enumerate(texts):
+      try:
+        items, lengths = task.parse(text.strip())
+        width = self._answer_width(lengths)
+        inputs_by_width.setdefault(width, []).append((i, (items, lengths)))
+      except (ValueError, UsageError) as error:
+        answers[i] = f"error: {error}"
+    for width, inputs in inputs_by_width.items():
+      size = self._answer_batch_size(width)
+      for start in range(0, len(inputs), size):
+        indices, parsed = zip(*inputs[start : start + size], strict=True)
+        outputs = self._decode_parsed(parsed, width)
+        for i, (_, lengths), ids in zip(indices, parsed, outputs, strict=True):
+          try:
+            answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
+          except ValueError as error:
+            answers[i] = f"error: {error}"
+    return [answers[i] for i in sorted(answers)]
+
+  def _answer_width(self, lengths: list[int]) -> int | tuple[int, ...]:
+    """Returns the width that operands of these lengths are padded to.
+
+    Raises:
+      UsageError: the model cannot answer inputs of these lengths.
+    """
+    width = self.typed_width(lengths)
+    check(
+      self._answer_batch_size(width),
+      f"{max(lengths)} {self.experiment.task.unit} are too many: attention to"
+      f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
+    )
+    self.experiment.check_scaffold(width, self.scaffold)
+    return width
+
+  def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
+    """Returns how many typed inputs of a width are decoded together.
+
+    It is the largest power of two with which the scores, logits and weights of
+    one layer, in float32, fit in MAX_ANSWER_BYTES, but at most
+    MAX_ANSWER_BATCH; 0 if one input does not fit.
+    """
+    experiment, task = self.experiment, self.experiment.task
+    bound = experiment.bound(width, self.scaffold)
+    config = experiment.model.config
+    cells = max(task.prompt_size(bound), task.output_size(bound))
+    if experiment.kind == "decoder_only":
+      cells = (cells + task.output_size(bound)) ** 2
+    elif config.num_encoder_layers:
+      cells = cells**2
+    input_bytes = 3 * 4 * config.num_heads * cells
+    count = MAX_ANSWER_BYTES // input_bytes
+    power_of_two = 1 << count.bit_length() >> 1
+    return min(power_of_two, MAX_ANSWER_BATCH)
+
+  def _decode_parsed(
+    self, parsed: Sequence[tuple], width: int | tuple[int, ...]
+  ) -> list[list[int]]:
+    """Returns the tokens of each output, for parsed inputs of one width.
+
+    The batch is padded to a power of two, so that decoding is compiled for few
+    batch sizes.
+    """
+    experiment, task = self.experiment, self.experiment.task
+    size = 1 << (len(parsed) - 1).bit_length()
+    padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
+    bound = experiment.bound(width, self.scaffold)
+    batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
+    outputs = self.greedy(batch, stop=task.end)
+    lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
+    return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
@@ -253,7 +326,7 @@ class Model:
 def _observe(
   experiment: Experiment, params: dict, scaffold: dict, batch: Batch
 ):
-  """Compiles `Model.observe`."""
+  """Computes `Model.observe`."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
 
 
@@ -266,7 +339,7 @@ def _matches(
   scaffold: dict,
   batch: Batch,
 ):
-  """Compiles the teacher-forced pass of `Model.matches`."""
+  """Computes the teacher-forced pass of `Model.matches`."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
   return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 
@@ -282,100 +355,12 @@ def _greedy(
   batch: Batch,
   count: jax.Array,
 ):
-  """Compiles greedy decoding, see `Model.greedy`."""
+  """Computes `Model.greedy`, with the cache that it chose."""
   args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
   outputs = (
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
   )
   return mesh.replicate(outputs)
-
-
-# Answers to typed inputs.
-
-
-def _answer_texts(
-  model: Model, texts: list[str], scratchpad: bool
-) -> list[str]:
-  """Returns an answer or error message for each text, see `Model.answers`.
-
-  Inputs of the same width are decoded in batches.
-  """
-  task = model.experiment.task
-  answers = [""] * len(texts)
-  by_width: dict[int | tuple[int, ...], list] = {}
-  for i, text in enumerate(texts):
-    try:
-      items, lengths = task.parse(text.strip())
-      width = _answer_width(model, lengths)
-      by_width.setdefault(width, []).append((i, (items, lengths)))
-    except (ValueError, UsageError) as error:
-      answers[i] = f"error: {error}"
-  for width, inputs in by_width.items():
-    size = _answer_batch_size(model, width)
-    for start in range(0, len(inputs), size):
-      indices, parsed = zip(*inputs[start : start + size], strict=True)
-      outputs = _decode_parsed(model, parsed, width)
-      for i, (_, lengths), ids in zip(indices, parsed, outputs, strict=True):
-        try:
-          answers[i] = task.render_with_lengths(ids, lengths, scratchpad)
-        except ValueError as error:
-          answers[i] = f"error: {error}"
-  return answers
-
-
-def _answer_width(model: Model, lengths: list[int]) -> int | tuple[int, ...]:
-  """Returns the width that operands of these lengths are padded to.
-
-  Raises:
-    UsageError: the model cannot answer inputs of these lengths.
-  """
-  width = model.typed_width(lengths)
-  check(
-    _answer_batch_size(model, width),
-    f"{max(lengths)} {model.experiment.task.unit} are too many: attention to"
-    f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
-  )
-  model.experiment.check_scaffold(width, model.scaffold)
-  return width
-
-
-def _answer_batch_size(model: Model, width: int | tuple[int, ...]) -> int:
-  """Returns the number of typed inputs of a width in a batch.
-
-  It is the largest power of two with which the scores, logits and weights of
-  one layer, in float32, fit in MAX_ANSWER_BYTES, but at most MAX_ANSWER_BATCH;
-  0 if one input does not fit.
-  """
-  experiment, task = model.experiment, model.experiment.task
-  bound = experiment.bound(width, model.scaffold)
-  config = experiment.model.config
-  cells = max(task.prompt_size(bound), task.output_size(bound))
-  if experiment.kind == "decoder_only":
-    cells = (cells + task.output_size(bound)) ** 2
-  elif config.num_encoder_layers:
-    cells = cells**2
-  input_bytes = 3 * 4 * config.num_heads * cells
-  count = MAX_ANSWER_BYTES // input_bytes
-  power_of_two = 1 << count.bit_length() >> 1
-  return min(power_of_two, MAX_ANSWER_BATCH)
-
-
-def _decode_parsed(
-  model: Model, parsed: Sequence[tuple], width: int | tuple[int, ...]
-) -> list[list[int]]:
-  """Returns the tokens of each output, for parsed inputs of one width.
-
-  The batch is padded to a power of two, so that decoding is compiled for few
-  batch sizes.
-  """
-  experiment, task = model.experiment, model.experiment.task
-  size = 1 << (len(parsed) - 1).bit_length()
-  padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
-  bound = experiment.bound(width, model.scaffold)
-  batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
-  outputs = model.greedy(batch, stop=task.end)
-  lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
-  return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
 
 
 # Models of a run.

@@ -1,1 +1,1 @@
-"""Flax modules: the layers of a transformer, and its two families."""
+"""Flax modules: the layers of a transformer, and the whole of either family."""

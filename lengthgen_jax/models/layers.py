@@ -1,4 +1,4 @@
-"""The layers of both models, and the hyper-parameters of a model."""
+"""The layers of a transformer, and its hyper-parameters."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -129,9 +129,9 @@ class Attention(nn.Module):
     """Attends from inputs to `key_value`.
 
     Args:
-      inputs_BxTxD: inputs of the rows.
+      inputs_BxTxD: the inputs of the rows.
       rotate: the position encoding's rotation of queries.
-      key_value: from `key_value`.
+      key_value: the result of the method `key_value`.
       bias: the bias of this layer.
       n_BxT: the count n that the softmax temperature depends on, or None.
     """

@@ -6,7 +6,7 @@ Tables are data: the runs that fill them, and published numbers beside ours.
 from collections.abc import Sequence
 from typing import Any
 
-from lengthgen_jax.papers.experiments import Row, Table, abc_rows
+from lengthgen_jax.papers.experiments import Table, TableRow, abc_rows
 
 ARITHMETIC = "configs/arithmetic.py:"
 ADDITION = f"{ARITHMETIC}addition"
@@ -18,42 +18,46 @@ def abs_row(
   task: str,
   model: str,
   preset: str,
-  paper: Sequence[float | str],
+  published: Sequence[float | str],
   certify: bool = False,
   **fields: Any,
-) -> Row:
+) -> TableRow:
   """Returns a row of a model that is trained in one stage.
 
   Args:
-    task, model, certify: as in Row.
+    task, model, certify: as in TableRow.
     preset: of configs/arithmetic.py.
-    paper: the paper's exact match in % at 6, 10, 15, 20 and 60 digits.
-    **fields: {field: value} of the config's overrides.
+    published: exact match in % at 6, 10, 15, 20 and 60 digits.
+    **fields: {field: value} of config overrides.
   """
-  quoted = dict(zip((6, 10, 15, 20, 60), paper, strict=True))
+  by_length = dict(zip((6, 10, 15, 20, 60), published, strict=True))
   config = ARITHMETIC + preset
-  return Row(task, model, config, quoted, fields, certify=certify)
+  return TableRow(task, model, config, by_length, fields, certify=certify)
 
 
-RIGHT, SIX = (100,) * 5, (100, 0, 0, 0, 0)
+ALL_RIGHT, ONLY_SIX_DIGITS = (100,) * 5, (100, 0, 0, 0, 0)
 ABS = [
-  abs_row("successor", "vanilla", "successor", SIX),
-  abs_row("successor", "+w=1", "successor,window", RIGHT),
-  abs_row("successor", "+w=1 +T=3", "successor,window_cpi", RIGHT, True),
-  abs_row("successor", "NoPE +w=1", "successor,nope_window", RIGHT),
+  abs_row("successor", "vanilla", "successor", ONLY_SIX_DIGITS),
+  abs_row("successor", "+w=1", "successor,window", ALL_RIGHT),
+  abs_row("successor", "+w=1 +T=3", "successor,window_cpi", ALL_RIGHT, True),
+  abs_row("successor", "NoPE +w=1", "successor,nope_window", ALL_RIGHT),
   abs_row("successor", "ALiBi", "successor,alibi", (1.3, 0, 0, 0, 0)),
-  abs_row("successor", "RoPE", "successor,rope", SIX),
-  abs_row("addition", "vanilla", "addition", SIX),
-  abs_row("addition", "+w=1", "addition,window", SIX),
-  abs_row("addition", "+w=1 +T=3", "addition,window_cpi", RIGHT),
+  abs_row("successor", "RoPE", "successor,rope", ONLY_SIX_DIGITS),
+  abs_row("addition", "vanilla", "addition", ONLY_SIX_DIGITS),
+  abs_row("addition", "+w=1", "addition,window", ONLY_SIX_DIGITS),
+  abs_row("addition", "+w=1 +T=3", "addition,window_cpi", ALL_RIGHT),
   abs_row(
-    *("addition", "NoPE +w=1", "addition,nope_window"),
+    "addition",
+    "NoPE +w=1",
+    "addition,nope_window",
     (99.95, 99.81, 99.84, 99.76, 99.35),
   ),
   abs_row("addition", "ALiBi", "addition,alibi", (0,) * 5),
-  abs_row("addition", "RoPE", "addition,rope", SIX),
+  abs_row("addition", "RoPE", "addition,rope", ONLY_SIX_DIGITS),
   abs_row(
-    *("addition", "RPE (T5's buckets)", "addition"),
+    "addition",
+    "RPE (T5's buckets)",
+    "addition",
     (100, 99.9, 97.2, 21.3, "N/A"),
     **{"positions.kind": "t5"},
   ),
@@ -61,17 +65,19 @@ ABS = [
     "parity", "classification", "parity_classification", ("52.0 / 52.6",) * 5
   ),
   abs_row("parity", "vanilla + scratchpad", "parity", (29.23, 0.29, 0, 0, 0)),
-  abs_row("parity", "+w=1", "parity,window", RIGHT),
-  abs_row("parity", "+w=1 +T=3", "parity,window_cpi", RIGHT, True),
-  abs_row("parity", "NoPE +w=1", "parity,nope_window", RIGHT),
-  abs_row("N×1", "vanilla", "multiply", SIX),
+  abs_row("parity", "+w=1", "parity,window", ALL_RIGHT),
+  abs_row("parity", "+w=1 +T=3", "parity,window_cpi", ALL_RIGHT, True),
+  abs_row("parity", "NoPE +w=1", "parity,nope_window", ALL_RIGHT),
+  abs_row("N×1", "vanilla", "multiply", ONLY_SIX_DIGITS),
   abs_row("N×1", "+w=1", "multiply,window", (100, 6.0, 0.19, 0, 0)),
-  abs_row("N×1", "+w=1 +T=3", "multiply,window_cpi", RIGHT, True),
+  abs_row("N×1", "+w=1 +T=3", "multiply,window_cpi", ALL_RIGHT, True),
   abs_row(
-    *("N×1", "NoPE +w=1", "multiply,nope_window"),
+    "N×1",
+    "NoPE +w=1",
+    "multiply,nope_window",
     (99.89, 99.63, 99.49, 99.39, 98.31),
   ),
-  abs_row("N×1", "RoPE", "multiply,rope", SIX),
+  abs_row("N×1", "RoPE", "multiply,rope", ONLY_SIX_DIGITS),
 ]
 # With one width for training and test, as in the papers, no position is new at
 # test time.
@@ -91,7 +97,8 @@ ABC = [
     ("parity", "parity", (), ("not solved",) * 4),
   )
   for row in abc_rows(
-    *(task, f"{ARITHMETIC}{name},abc"),
+    task,
+    f"{ARITHMETIC}{name},abc",
     vanilla=dict(zip((6, 10, 20, 60), vanilla, strict=False)),
     abc=dict(zip((6, 10, 20, 60), calibrated, strict=True)),
   )
@@ -138,7 +145,7 @@ SWITCHES = {
   "no dropout": {"retrain.model.dropout_rate": 0.0},
 }
 ABLATION = [
-  Row("addition", model, f"{ADDITION},abc", {}, fields, "retrain")
+  TableRow("addition", model, f"{ADDITION},abc", {}, fields, "retrain")
   for model, fields in SWITCHES.items()
 ]
 
@@ -146,7 +153,7 @@ FIXED_RUNS = {
   task: f"{task}-abc-fixed-abc.example={example}"
   for task, example in EXAMPLES.items()
 }
-ATTENTION = tuple(
+ATTENTION_FIGURES = tuple(
   (
     f"Attention of the vanilla model's last decoder layer, {task}, {site}, on"
     f" {EXAMPLES[task]}",
@@ -156,7 +163,7 @@ ATTENTION = tuple(
   for task, run in FIXED_RUNS.items()
   for site in ("cross", "self")
 )
-ATTENTION += tuple(
+ATTENTION_FIGURES += tuple(
   (
     f"Calibrated cross-attention bias, {task}; each head its own scale",
     run,
@@ -167,7 +174,7 @@ ATTENTION += tuple(
     ("N×1", "multiply-abc-fixed"),
   )
 )
-WINDOWS = tuple(
+WINDOW_FIGURES = tuple(
   (f"Window, {operands}, {site}-attention", run, f"figures/bias_{site}.png")
   for operands, run in (
     ("one operand", "successor-window_cpi"),
@@ -178,12 +185,12 @@ WINDOWS = tuple(
 
 # What neither paper has.
 ONE_SEQUENCE = [
-  row._replace(config=f"{row.config},decoder_only", paper={}) for row in ABC
+  row._replace(config=f"{row.config},decoder_only", published={}) for row in ABC
 ]
 LONG = "configs/multiply_long.py:"
 PRODUCTS = [
-  Row("N×M", "window", f"{LONG}window"),
-  Row("N×M", "window, certified", f"{LONG}window", stage="certify"),
+  TableRow("N×M", "window", f"{LONG}window"),
+  TableRow("N×M", "window, certified", f"{LONG}window", stage="certify"),
   *abc_rows("N×M", f"{LONG}abc"),
   *abc_rows("N×M, one sequence", f"{LONG}abc,decoder_only"),
 ]
@@ -192,7 +199,9 @@ STATES = [
   *abc_rows("S5", "configs/states.py:permutations,abc"),
   *abc_rows("Dyck", "configs/states.py:dyck,abc"),
   *(
-    Row(task, "vanilla, last state alone", f"configs/states.py:{name},final")
+    TableRow(
+      task, "vanilla, last state alone", f"configs/states.py:{name},final"
+    )
     for task, name in (("sums mod 7", "modular"), ("S5", "permutations"))
   ),
 ]
@@ -200,15 +209,17 @@ STATES = [
 # and the authors' best, where the paper has them.
 ASENTMAX = "configs/asentmax.py:"
 COPYING = [
-  Row("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}),
-  Row("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax"),
-  Row(
-    *("sort", "ours: best", f"{ASENTMAX}sort,best"),
+  TableRow("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}),
+  TableRow("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax"),
+  TableRow(
+    "sort",
+    "ours: best",
+    f"{ASENTMAX}sort,best",
     {128: 100, 256: 79.7, 512: 0},
   ),
-  Row("copy", "RoPE", f"{ASENTMAX}copy,rope"),
+  TableRow("copy", "RoPE", f"{ASENTMAX}copy,rope"),
   *abc_rows("copy", f"{ASENTMAX}copy,abc", abc={4096: 86.6}),
-  Row("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
+  TableRow("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
   *abc_rows("reverse", f"{ASENTMAX}reverse,abc", abc={512: 56.7}),
 ]
 
@@ -222,7 +233,7 @@ TABLES = {
     " are figures that the paper quotes; ours beside them are runs of the same"
     " kind.",
     ABS,
-    figures=WINDOWS,
+    figures=WINDOW_FIGURES,
   ),
   "abs_fixed": Table(
     "Addition at one width (ABS paper, table 1)",
@@ -249,7 +260,7 @@ TABLES = {
     " bits), absolute lines, κ = 4.5. The papers' vanilla model did not"
     " interpolate parity.",
     ABC_FIXED,
-    figures=ATTENTION,
+    figures=ATTENTION_FIGURES,
     sizes=CPU,
   ),
   "paper_model": Table(

@@ -1,5 +1,4 @@
-"""What a table of a paper is made of: rows, and the runs that give their
-numbers."""
+"""Tables of results as data: their rows, and the runs that fill them."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -7,17 +6,16 @@ from typing import Any, NamedTuple
 SIZES = ("cpu", "paper")  # of two cores, and of the paper on an accelerator
 
 
-class Row(NamedTuple):
-  """A row of a table is one stage of one run.
+class TableRow(NamedTuple):
+  """A row of a table shows one stage of one run.
 
   Attributes:
     task, model: the names that the paper gives them.
     config: FILE:PRESET of the run on two cores; the paper's size adds `,paper`.
-    paper: the paper's exact match in %, by length; text where it is no number.
-    fields: {field: value} of the config's overrides, except for those that say
-      how the run is tested.
-    stage: "train", or one of STAGES.
-    sizes: those at which the row exists, of SIZES and of the table's.
+    published: exact match in % by length; text where it is no number.
+    fields: {field: value} of config overrides, without those of `eval_fields`.
+    stage: "train", or one of ABC_MODELS.
+    sizes: those of SIZES at which the row exists, if its table does.
     certify: whether a run of one stage is certified too on two cores, because
       it has few cases.
   """
@@ -25,7 +23,7 @@ class Row(NamedTuple):
   task: str
   model: str
   config: str
-  paper: dict[int, float | str] = {}
+  published: dict[int, float | str] = {}
   fields: dict[str, Any] = {}
   stage: str = "train"
   sizes: tuple[str, ...] = SIZES
@@ -33,10 +31,10 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table is a list of rows with a page of its own.
+  """A table has a page of its own in docs/results.
 
   Attributes:
-    title: of the page.
+    title: title of the page.
     about: a paragraph that says what the paper does and what we do.
     rows: in the order of the paper.
     seeds: of every run on two cores; at the paper's size there is one.
@@ -44,13 +42,13 @@ class Table(NamedTuple):
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
       rows are archived too; {} if there is none.
-    source: the name of those whose numbers stand beside ours.
-    sizes: those at which the table exists, of SIZES.
+    source: who published the numbers beside ours.
+    sizes: those of SIZES at which the table exists.
   """
 
   title: str
   about: str
-  rows: list[Row]
+  rows: list[TableRow]
   seeds: tuple[int, ...] = (0, 1, 2)
   x_field: str = ""
   figures: tuple[tuple[str, str, str], ...] = ()
@@ -58,14 +56,14 @@ class Table(NamedTuple):
   source: str = "paper"
   sizes: tuple[str, ...] = SIZES
 
-  def rows_at(self, size: str) -> list[Row]:
+  def rows_at(self, size: str) -> list[TableRow]:
     """Returns the rows that exist at a size."""
-    sizes = {*self.sizes}
-    return [row for row in self.rows if size in sizes & {*row.sizes}]
+    rows = self.rows if size in self.sizes else []
+    return [row for row in rows if size in row.sizes]
 
 
-# The stages of --mode=abc that have rows, and the names of their models.
-STAGES = {
+# The stages of --mode=abc, and what their models are called in tables.
+ABC_MODELS = {
   "interpolate": "vanilla",
   "retrain": "ABC",
   "certify": "ABC, certified",
@@ -77,17 +75,17 @@ def abc_rows(
   config: str,
   vanilla: dict[int, float | str] | None = None,
   abc: dict[int, float | str] | None = None,
-) -> list[Row]:
+) -> list[TableRow]:
   """Returns a row for each stage of a run of --mode=abc.
 
   Args:
-    task, config: as in Row.
-    vanilla, abc: published numbers of both models, as `paper` in Row.
+    task, config: as in TableRow.
+    vanilla, abc: published numbers of both models, as in TableRow.
   """
-  papers = vanilla or {}, abc or {}, {}
+  published = {"interpolate": vanilla or {}, "retrain": abc or {}}
   return [
-    Row(task, model, config, paper, stage=stage)
-    for (stage, model), paper in zip(STAGES.items(), papers, strict=True)
+    TableRow(task, model, config, published.get(stage, {}), stage=stage)
+    for stage, model in ABC_MODELS.items()
   ]
 
 
@@ -95,11 +93,11 @@ class Run(NamedTuple):
   """A run is a workdir and the commands that make it.
 
   Attributes:
-    name: of the run and of its workdir.
+    name: name of the run and of its workdir.
     config: FILE:PRESET.
     mode: "train" or "abc".
-    fields: {field: value} of its overrides.
-    size: "cpu" or "paper".
+    fields: {field: value} of config overrides.
+    size: one of SIZES.
     certify: whether a second command certifies what the first has trained.
   """
 
@@ -142,7 +140,7 @@ PREFIXES = {
 }
 
 
-def run_of(row: Row, table: Table, size: str) -> Run:
+def run_of(row: TableRow, table: Table, size: str) -> Run:
   """Returns the run that a row of a table shows; rows may share a run."""
   config = row.config + (",paper" if size == "paper" else "")
   file, _, preset = config.partition(":")
@@ -160,7 +158,11 @@ def run_of(row: Row, table: Table, size: str) -> Run:
   )
 
 
-STATES = {"eval.frontier": 2000, "eval.stress": True, "eval.stress_samples": 50}
+EVAL_STATES = {
+  "eval.frontier": 2000,
+  "eval.stress": True,
+  "eval.stress_samples": 50,
+}
 # How runs are tested, by the first part of their names.
 EVAL_FIELDS = {
   "multiply_long": {
@@ -169,20 +171,22 @@ EVAL_FIELDS = {
     "eval.samples": (1000, 1000, 1000, 500, 100, 100, 20),
     "eval.frontier": 40,
   },
-  "modular": STATES,
-  "permutations": STATES,
-  "dyck": STATES,
+  "modular": EVAL_STATES,
+  "permutations": EVAL_STATES,
+  "dyck": EVAL_STATES,
   "asentmax": {"eval.frontier": 512},
 }
 
 
-def eval_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
+def eval_fields(
+  preset: list[str], size: str, has_overrides: bool
+) -> dict[str, Any]:
   """Returns the config fields that say how a run is tested.
 
   Args:
     preset: the parts of the run's name that its preset gives.
-    size: "cpu" or "paper".
-    varied: whether the run overrides fields of its preset.
+    size: one of SIZES.
+    has_overrides: whether the run overrides fields of its preset.
   """
   kind = preset[0]
   if kind in EVAL_FIELDS:
@@ -199,8 +203,9 @@ def eval_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
     return fields
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
   scaffolded = "abc" in preset or any("window" in word for word in preset)
-  usual = not varied and not {"fixed", "paper_model"} & {*preset}
-  if scaffolded and size == "cpu" and usual:
+  is_natural = not {"fixed", "paper_model"} & {*preset}  # operands' width
+  goes_far = scaffolded and is_natural and not has_overrides
+  if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)
     if "abc" in preset:
       lengths, samples = (*lengths, 1000), (*samples, 100)
@@ -210,8 +215,8 @@ def eval_fields(preset: list[str], size: str, varied: bool) -> dict[str, Any]:
     samples = (1000, 1000, 1000, 1000, 299, 299, 299)
   fields = {"eval.lengths": lengths, "eval.samples": samples}
   fields |= {"eval.frontier": lengths[-1]}
-  if scaffolded and usual:
+  if goes_far:
     fields |= {"eval.stress": True}
-  if "abc" in preset and varied:
+  if "abc" in preset and has_overrides:
     fields |= {"certify.max_cases": 3e7}  # two or three minutes for each seed
   return fields

@@ -8,13 +8,13 @@ from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.results import reach, summary, tables
 
 
-class Line(NamedTuple):
-  """A line of one of README's tables.
+class ReadmeRow(NamedTuple):
+  """A row of one of README's tables.
 
   Attributes:
     task, method: names in the first two columns.
-    run: whose rows are shown.
-    stage: of the run, "" for its last one.
+    run: the run whose exact match is shown.
+    stage: the stage of the run, "" for its last one.
   """
 
   task: str
@@ -28,14 +28,14 @@ class ReadmeTable(NamedTuple):
 
   Attributes:
     title: heading of the first column.
-    lengths: headings of the columns of exact match.
-    lines: the lines.
-    test_set: whose exact match is shown, "" for the first one of a run.
+    lengths: test lengths, one for each column of exact match.
+    rows: the rows.
+    test_set: the test set that is shown, "" for the first one of a run.
   """
 
   title: str
   lengths: tuple[int, ...]
-  lines: list[Line]
+  rows: list[ReadmeRow]
   test_set: str = ""
 
 
@@ -45,44 +45,46 @@ README_TABLES = (
     "digits in training: 6 (parity: 20 bits)",
     (6, 10, 20, 60, 200, 1000),
     [
-      Line("addition", "vanilla", "addition-abc", "interpolate"),
-      Line("addition", ABC, "addition-abc"),
-      Line("successor", ABC, "successor-abc"),
-      Line("N×1", ABC, "multiply-abc"),
-      Line("parity", ABC, "parity-abc"),
-      Line("addition", ABS, "addition-window_cpi"),
-      Line("successor", ABS, "successor-window_cpi"),
-      Line("N×1", ABS, "multiply-window_cpi"),
-      Line("parity", ABS, "parity-window_cpi"),
-      Line("addition, one sequence", ABC, "addition-abc-decoder_only"),
-      Line("successor, one sequence", ABC, "successor-abc-decoder_only"),
-      Line("N×1, one sequence", ABC, "multiply-abc-decoder_only"),
-      Line("parity, one sequence", ABC, "parity-abc-decoder_only"),
+      ReadmeRow("addition", "vanilla", "addition-abc", "interpolate"),
+      ReadmeRow("addition", ABC, "addition-abc"),
+      ReadmeRow("successor", ABC, "successor-abc"),
+      ReadmeRow("N×1", ABC, "multiply-abc"),
+      ReadmeRow("parity", ABC, "parity-abc"),
+      ReadmeRow("addition", ABS, "addition-window_cpi"),
+      ReadmeRow("successor", ABS, "successor-window_cpi"),
+      ReadmeRow("N×1", ABS, "multiply-window_cpi"),
+      ReadmeRow("parity", ABS, "parity-window_cpi"),
+      ReadmeRow("addition, one sequence", ABC, "addition-abc-decoder_only"),
+      ReadmeRow("successor, one sequence", ABC, "successor-abc-decoder_only"),
+      ReadmeRow("N×1, one sequence", ABC, "multiply-abc-decoder_only"),
+      ReadmeRow("parity, one sequence", ABC, "parity-abc-decoder_only"),
     ],
   ),
   ReadmeTable(
     "N×M, 4×4 in training",
     (4, 6, 10, 20, 40, 100),
     [
-      Line("N×N", "vanilla", "multiply_long-abc", "interpolate"),
-      Line("N×N", ABC, "multiply_long-abc"),
-      Line("N×N", "window by hand", "multiply_long-window"),
-      Line("N×N, one sequence", ABC, "multiply_long-abc-decoder_only"),
+      ReadmeRow("N×N", "vanilla", "multiply_long-abc", "interpolate"),
+      ReadmeRow("N×N", ABC, "multiply_long-abc"),
+      ReadmeRow("N×N", "window by hand", "multiply_long-window"),
+      ReadmeRow("N×N, one sequence", ABC, "multiply_long-abc-decoder_only"),
     ],
   ),
   ReadmeTable(
     "sorting, 20 items in training",
     (20, 30, 50, 100),
     [
-      Line("alphabet 32", "standard, 16 000 steps", "sort-none"),
-      Line("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered"),
-      Line("alphabet 32", "**best**, 48 000 steps", "sort-none-best"),
-      Line(
-        *("alphabet 32", "**best**, 96 000 steps"),
+      ReadmeRow("alphabet 32", "standard, 16 000 steps", "sort-none"),
+      ReadmeRow("alphabet 32", "tempered, 16 000 steps", "sort-none-tempered"),
+      ReadmeRow("alphabet 32", "**best**, 48 000 steps", "sort-none-best"),
+      ReadmeRow(
+        "alphabet 32",
+        "**best**, 96 000 steps",
         "sort-none-best-train.steps=96000",
       ),
-      Line(
-        *("alphabet 32", "**best**, 96 000 steps, temperature not learned"),
+      ReadmeRow(
+        "alphabet 32",
+        "**best**, 96 000 steps, temperature not learned",
         "sort-none-best-temperature.kind=fixed-train.steps=96000",
       ),
     ],
@@ -91,20 +93,20 @@ README_TABLES = (
     "32 to 64 items in training, as ASEntmax",
     (64, 128, 256, 512, 4096),
     [
-      Line("sort, alphabet 32", "RoPE", "asentmax-sort-rope"),
-      Line("sort, alphabet 32", "**best**", "asentmax-sort-best"),
-      Line("copy", "RoPE", "asentmax-copy-rope"),
-      Line("copy", ABC, "asentmax-copy-abc"),
-      Line("reverse", "RoPE", "asentmax-reverse-rope"),
-      Line("reverse", ABC, "asentmax-reverse-abc"),
+      ReadmeRow("sort, alphabet 32", "RoPE", "asentmax-sort-rope"),
+      ReadmeRow("sort, alphabet 32", "**best**", "asentmax-sort-best"),
+      ReadmeRow("copy", "RoPE", "asentmax-copy-rope"),
+      ReadmeRow("copy", ABC, "asentmax-copy-abc"),
+      ReadmeRow("reverse", "RoPE", "asentmax-reverse-rope"),
+      ReadmeRow("reverse", ABC, "asentmax-reverse-abc"),
     ],
   ),
   ReadmeTable(
     "increment, 10 digits in training",
     (10, 20, 100, 1000),
     [
-      Line("runs of 9s", "tempered", "increment-none-tempered"),
-      Line("runs of 9s", f"{ABC}, one sequence", "increment-none-abc"),
+      ReadmeRow("runs of 9s", "tempered", "increment-none-tempered"),
+      ReadmeRow("runs of 9s", f"{ABC}, one sequence", "increment-none-abc"),
     ],
     "nines",
   ),
@@ -112,10 +114,12 @@ README_TABLES = (
     "states, 20 items in training",
     (20, 60, 200, 2000),
     [
-      Line("S5, every prefix", "vanilla", "permutations-abc", "interpolate"),
-      Line("S5, every prefix", ABC, "permutations-abc"),
-      Line("sums mod 7", ABC, "modular-abc"),
-      Line("Dyck, depth 8", ABC, "dyck-abc"),
+      ReadmeRow(
+        "S5, every prefix", "vanilla", "permutations-abc", "interpolate"
+      ),
+      ReadmeRow("S5, every prefix", ABC, "permutations-abc"),
+      ReadmeRow("sums mod 7", ABC, "modular-abc"),
+      ReadmeRow("Dyck, depth 8", ABC, "dyck-abc"),
     ],
   ),
 )
@@ -123,11 +127,8 @@ START = "<!-- tables: python launch/tables.py --pages -->\n"
 END = "<!-- end of tables -->\n"
 
 
-def put_tables(text: str, archive: Archive) -> str:
-  """Returns README's text with the tables between its two marks.
-
-  Args:
-    text: of README.md.
+def replace_tables(text: str, archive: Archive) -> str:
+  """Returns README's text with new tables between its two marks.
 
   Raises:
     UsageError: a mark is missing.
@@ -144,33 +145,31 @@ def put_tables(text: str, archive: Archive) -> str:
 
 
 def readme_table(table: ReadmeTable, archive: Archive) -> str:
-  """Returns one of README's tables as Markdown.
-
-  Lines of runs that are not archived are left out; "" if all are.
-  """
+  """Returns one of README's tables as Markdown, without the rows of runs that
+  are not archived; "" if none is."""
   lengths = [f"{n:,}".replace(",", " ") for n in table.lengths]
   grid = [[table.title, "method", "seeds", *lengths, "∀"]]
-  for task, method, run, stage in table.lines:
-    line = summary.final_line(rows_of(archive, run), stage, table.test_set)
-    if line is not None:
-      cells = [percent(line.cells.get(n)) for n in table.lengths]
-      proved = len(line.proved_seeds) or ""
-      grid.append([task, method, line.seed_count, *cells, f"{proved}"])
+  for task, method, run, stage in table.rows:
+    curve = summary.final_curve(rows_of(archive, run), stage, table.test_set)
+    if curve is not None:
+      cells = [cell_text(curve.cells.get(n)) for n in table.lengths]
+      proved = len(curve.proved_seeds) or ""
+      grid.append([task, method, curve.seed_count, *cells, f"{proved}"])
   return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
 
 
-def percent(seeds: summary.Cell | None) -> str:
+def cell_text(cell: summary.Cell | None) -> str:
   """Returns the exact match in % of the median seed and, where it differs, of
   the worst one; a dash where nothing was measured."""
-  if seeds is None:
+  if cell is None:
     return "–"
-  say = lambda value: tables.percent(value).removesuffix(".0")
-  return tables.with_worst(seeds, say)
+  short = lambda value: tables.percent(value).removesuffix(".0")
+  return tables.with_worst(cell, short)
 
 
-# Task, method and its source, the longest lengths in training and in the test,
-# and exact match in % there; None if it was not published. The numbers are the
-# papers', which call many of them approximate.
+# Task, method with its source, longest training length, test length, and exact
+# match in % there; None if it was not published. The numbers are the papers',
+# which call many of them approximate.
 PUBLISHED: list[tuple[str, str, int, int, float | None]] = [
   ("successor", "ABS, ABC", 6, 60, 100),
   ("addition", "ABS, T=3", 6, 60, 100),
@@ -182,13 +181,13 @@ PUBLISHED: list[tuple[str, str, int, int, float | None]] = [
   ("N×1", "Turing programs (2407.03310)", 50, 100, 97),
   ("parity", "ABS", 6, 60, 100),
   ("N×M", "bi-level coupling, 20×15 (2410.15787)", 10, 20, None),
-  ("sorting", "task hinting", 20, 100, 92.6),
-  ("sort", "ASEntmax (2506.16640)", 64, 128, 100),
-  ("sort", "ASEntmax", 64, 256, 79.7),
+  ("sorting, 20 items", "task hinting", 20, 100, 92.6),
+  ("sorting, 64 items", "ASEntmax (2506.16640)", 64, 128, 100),
+  ("sorting, 64 items", "ASEntmax", 64, 256, 79.7),
   ("copy", "ASEntmax", 64, 4096, 86.6),
   ("reverse", "ASEntmax", 64, 512, 56.7),
 ]
-# The runs that represent a task in the figure, and the names of their methods.
+# The task and the method that a run stands for in the figure.
 REACH = {
   "successor-abc": ("successor", "ABC"),
   "successor-abc-decoder_only": ("successor", "ABC, one sequence"),
@@ -204,8 +203,8 @@ REACH = {
   "multiply_long-window": ("N×M", "window"),
   "multiply_long-abc": ("N×M", "ABC"),
   "increment-none-abc": ("increment", "ABC, one sequence"),
-  "sort-none-best": ("sorting", "best"),
-  "asentmax-sort-best": ("sort", "best"),
+  "sort-none-best": ("sorting, 20 items", "best"),
+  "asentmax-sort-best": ("sorting, 64 items", "best"),
   "asentmax-copy-abc": ("copy", "ABC"),
   "asentmax-reverse-abc": ("reverse", "ABC"),
   "modular-abc": ("sums mod 7", "ABC"),
@@ -215,25 +214,24 @@ REACH = {
 
 
 def reach_section(results: pathlib.Path, archive: Archive) -> str:
-  """Draws how far beyond training our models and published ones are right.
+  """Draws how far beyond training our models and published ones are right, and
+  returns the index's section on it; "" where nothing was measured.
 
   Args:
     results: folder of the pages.
-
-  Returns:
-    A section of the index with the figure; "" where nothing was measured.
+    archive: the archived runs.
   """
   marks = [
-    reach.farthest(task, who, rows_of(archive, run))
-    for run, (task, who) in REACH.items()
+    reach.farthest(task, method, rows_of(archive, run))
+    for run, (task, method) in REACH.items()
   ]
   ours = [mark for mark in marks if mark]
   if not ours:
     return ""
   units = {mark.task: mark.unit for mark in ours}
   published = [
-    reach.Mark(task, who, trained, tested, exact, units[task])
-    for task, who, trained, tested, exact in PUBLISHED
+    reach.Mark(task, method, trained, tested, exact, units[task])
+    for task, method, trained, tested, exact in PUBLISHED
     if task in units
   ]
   path = results / "figures" / "reach.png"

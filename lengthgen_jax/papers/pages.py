@@ -1,11 +1,11 @@
-"""Writes the pages of docs/results: archived results and published numbers."""
+"""The pages of docs/results: archived results beside published numbers."""
 
 import pathlib
 import shlex
 from typing import Any, NamedTuple
 
 from lengthgen_jax.papers import overview, provenance
-from lengthgen_jax.papers.experiments import SIZES, Row, Run, run_of
+from lengthgen_jax.papers.experiments import SIZES, Run, TableRow, run_of
 from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
 from lengthgen_jax.probes import row_figures, row_tables
@@ -34,10 +34,10 @@ python launch/tables.py --check parity-window_cpi
 python launch/tables.py --pages
 ```
 
-The first line says what is missing of a table here and how long it took
-elsewhere, the second makes it (with `--results=DIR` all of it, kept in another
-folder), the third makes one row again and compares, the last one makes these
-pages of the rows.
+The first command lists the runs of a table whose rows are not kept here, with
+how long each took where it was made; the second makes them (with
+`--results=DIR` all of the table's, kept in another folder); the third makes one
+run again and compares its rows; the last one writes these pages from the rows.
 {reach}"""
 
 LEGEND = (
@@ -49,14 +49,14 @@ LEGEND = (
 )
 
 CERTIFICATES = (
-  "Of so many seeds; inputs that differ in what the model's rows see, and the"
-  " smallest margin among them, from the least to the greatest of the seeds."
-  " [What this proves](../certificates.md)."
+  "Right: for how many of the seeds every case is. Cases: inputs that differ in"
+  " what the model's rows see. Smallest margin: of all cases. A range is over"
+  " the seeds. [What this proves](../certificates.md)."
 )
 
 # A description of each hard test set, by the prefix of its name.
 HARD_TEST_SETS = {
-  "chain_": "one carry that travels so many places",
+  "chain_": "one carry that travels so many digits",
   "carry": "the longest chain of carries",
   "nines": "99…9+1",
   "zeros": "0+0",
@@ -65,12 +65,12 @@ HARD_TEST_SETS = {
   "unequal": "operands of unequal lengths",
   "all_equal": "all items equal",
   "two_values": "items of two values",
-  "near_ties": "of three neighboring ones",
+  "near_ties": "items of three neighboring values",
   "sorted": "in order",
   "reversed": "in reverse",
-  "lone": "one item among such as change nothing",
+  "lone": "one item among others that change nothing",
   "deep": "brackets up to the bound and down to zero",
-  "broken": "one bracket another than in well-nested ones",
+  "broken": "well-nested brackets with one of them changed",
   "uniform": "brackets at random",
 }
 
@@ -118,43 +118,43 @@ def write(
   text = INDEX.format(table=tables.to_markdown(index), reach=reach)
   records.write_text(paths[0], text)
   if readme:
-    text = overview.put_tables(readme.read_text(), archive)
+    text = overview.replace_tables(readme.read_text(), archive)
     records.write_text(readme, text)
     paths.append(readme)
   return paths
 
 
 class Entry(NamedTuple):
-  """An Entry is a row of a table and the results that fill it.
+  """An Entry is a row of a table with the results that fill it.
 
   Attributes:
-    row: the row, with the paper's numbers.
+    row: the row, with the published numbers.
     run: the name of the run.
     result_rows: the result rows of the run's stage; [] if it is not archived.
-    lines: their exact match by length, a line for each test set.
+    curves: exact match by length, of each test set.
   """
 
-  row: Row
+  row: TableRow
   run: str
   result_rows: list[dict]
-  lines: list[summary.Line]
+  curves: list[summary.Curve]
 
 
-def make_entry(row: Row, run: str, archive: Archive) -> Entry:
-  """Returns the Entry of a row, with its results from the archive.
+def make_entry(row: TableRow, run: str, archive: Archive) -> Entry:
+  """Returns the Entry of a row and its run, with results from the archive.
 
   Raises:
     UsageError: the results of a test set are of different conditions.
   """
   rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
   others = [x for x in rows if x["metric"] in ("frontier", "certified")]
-  test_sets, lines = {}, []
+  test_sets, curves = {}, []
   for exact_row in records.of_metric(rows, "em"):
     test_sets.setdefault(exact_row["test_set"], []).append(exact_row)
   for test_set, exact_rows in test_sets.items():
-    summary.single_line(exact_rows, f"{run}, {row.stage}, {test_set}")
-    lines += summary.lines(exact_rows + others)
-  return Entry(row, run, rows, lines)
+    summary.single_curve(exact_rows, f"{run}, {row.stage}, {test_set}")
+    curves += summary.curves(exact_rows + others)
+  return Entry(row, run, rows, curves)
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
@@ -185,7 +185,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
     if table.x_field and entry.run in archive:
       section, _, field = table.x_field.partition(".")
-      value = archive[entry.run].head["config"][section][field]
+      value = archive[entry.run].header["config"][section][field]
       labels |= {table.x_field: value} if value else {}
     figure_rows += [row | labels for row in entry.result_rows]
   drawn = figures.draw_table(prefix, figure_rows, folder, table.x_field)
@@ -197,12 +197,12 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   probes = {model: rows for model, rows in probes.items() if rows}
   if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
-    row_figures.comparison(probes, path, "what models do inside")
+    row_figures.draw_comparison(probes, path, "what models do inside")
     drawn.insert(0, ("probes against length", path))
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(row_tables.comparison(probes)),
+      tables.to_markdown(row_tables.comparison_table(probes)),
     ]
   if drawn:
     parts.append("## Figures")
@@ -225,10 +225,10 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
   Args:
     entries: the rows of the main table, all of one size.
-    source: the name of those who published the numbers beside ours.
+    source: who published the numbers beside ours.
   """
   parts = [tables.to_markdown(main_table(entries, source))]
-  done = {entry.run for entry in entries if entry.lines}
+  done = {entry.run for entry in entries if entry.curves}
   runs = dict.fromkeys(entry.run for entry in entries)
   if gaps := [f"`{run}`" for run in runs if run not in done]:
     parts.append(
@@ -237,7 +237,7 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
     )
   hard = hard_table(entries)
   if len(hard) > 1:
-    test_sets = {line[2] for line in hard[1:]}
+    test_sets = {test_set for _, _, test_set, *_ in hard[1:]}
     meanings = [
       f"`{name}` {meaning}"
       for name, meaning in HARD_TEST_SETS.items()
@@ -246,7 +246,7 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
     parts += [
       "## Hard and odd inputs",
       f"Exact match in %, median (worst seed): {', '.join(meanings)}.",
-      f"<details><summary>{len(hard) - 1} lines</summary>",
+      f"<details><summary>{len(hard) - 1} rows</summary>",
       tables.to_markdown(hard),
       "</details>",
     ]
@@ -260,50 +260,43 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
-  """Returns the cells of the main table: published numbers and ours, by length.
-
-  The first line is the head.
-  """
-  done = {entry.run for entry in entries if entry.lines}
+  """Returns the grid of published numbers and ours, by length."""
+  done = {entry.run for entry in entries if entry.curves}
   shown = [
-    (entry, [line for line in entry.lines if not line.is_stress])
+    (entry, [curve for curve in entry.curves if not curve.is_stress])
     for entry in entries
   ]
-  lines = [line for _, entry_lines in shown for line in entry_lines]
-  lengths = {n for entry in entries for n in entry.row.paper}
-  lengths = sorted(lengths | {n for line in lines for n in line.cells})
-  test_sets = {line.labels["test_set"] for line in lines}
+  curves = [curve for _, entry_curves in shown for curve in entry_curves]
+  lengths = {n for entry in entries for n in entry.row.published}
+  lengths = sorted(lengths | {n for curve in curves for n in curve.cells})
+  test_sets = {curve.labels["test_set"] for curve in curves}
   names_of = lambda task, model, test_set: (
     [task, model, test_set] if len(test_sets) > 1 else [task, model]
   )
-  head = [*names_of("task", "model", "test set"), "", *map(str, lengths)]
-  table = [[*head, "frontier", "seeds", "n", "width"]]
-  for entry, lines in shown:
-    task, model, paper = entry.row.task, entry.row.model, entry.row.paper
+  header = [*names_of("task", "model", "test set"), "", *map(str, lengths)]
+  grid = [[*header, "frontier", "seeds", "n", "width"]]
+  for entry, curves in shown:
+    task, model = entry.row.task, entry.row.model
     names = names_of(task, model, "")
-    if paper:
-      cells = [f"{paper.get(n, '')}" for n in lengths]
-      table.append([*names, source, *cells, "", "", "", ""])
-    if not lines:
+    if published := entry.row.published:
+      cells = [f"{published.get(n, '')}" for n in lengths]
+      grid.append([*names, source, *cells, "", "", "", ""])
+    if not curves:
       status = "not needed" if entry.row.stage == "certify" else "no rows"
       status = status if entry.run in done else "not run yet"
       cells = ["–"] * len(lengths)
-      table.append([*names, "ours", *cells, "", status, "", ""])
-    for line in lines:
-      names = names_of(task, model, line.labels["test_set"])
-      cells = [tables.cell_text(line, n, "") for n in lengths]
-      cells += [tables.frontier_text(line), line.seed_count + line.proof]
-      cells += [sample_counts(line.cells), line.labels["width"]]
-      table.append([*names, "**ours**", *cells])
-  return table
+      grid.append([*names, "ours", *cells, "", status, "", ""])
+    for curve in curves:
+      names = names_of(task, model, curve.labels["test_set"])
+      cells = [tables.cell_text(curve, n, "") for n in lengths]
+      cells += [tables.frontier_text(curve), curve.seed_count + curve.proof]
+      cells += [sample_counts(curve.cells), curve.labels["width"]]
+      grid.append([*names, "**ours**", *cells])
+  return grid
 
 
 def sample_counts(cells: dict[int, summary.Cell]) -> str:
-  """Returns samples per seed: "1000 (300 at 200)" where one length has fewer.
-
-  Args:
-    cells: cells of a line by length.
-  """
+  """Returns samples per seed, "1000 (300 at 200)" where a length has fewer."""
   counts = [cell.n for cell in cells.values()]
   usual = max(counts, key=counts.count)
   others = [f"{cell.n} at {n}" for n, cell in cells.items() if cell.n != usual]
@@ -311,43 +304,45 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
 
 
 def hard_table(entries: list[Entry]) -> list[list[str]]:
-  """Returns the cells of a table of exact match on hard test sets.
-
-  The first line is the head.
-  """
+  """Returns the grid of exact match on hard test sets."""
   shown = [
-    (entry.row, line)
+    (entry.row, curve)
     for entry in entries
-    for line in entry.lines
-    if line.is_stress
+    for curve in entry.curves
+    if curve.is_stress
   ]
-  lengths = sorted({n for _, line in shown for n in line.cells})
-  table = [["task", "model", "test set", *map(str, lengths)]]
-  for row, line in shown:
-    cells = map(line.cells.get, lengths)
+  lengths = sorted({n for _, curve in shown for n in curve.cells})
+  grid = [["task", "model", "test set", *map(str, lengths)]]
+  for row, curve in shown:
+    cells = map(curve.cells.get, lengths)
     texts = [tables.with_worst(cell) if cell else "" for cell in cells]
-    table.append([row.task, row.model, line.labels["test_set"], *texts])
-  return table
+    grid.append([row.task, row.model, curve.labels["test_set"], *texts])
+  return grid
 
 
 def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
   """Returns paragraphs with the commands of runs, and a table that says when
   and where the archived ones were made."""
-  lines = [
-    shlex.join(["lengthgen", *words])
+  commands = [
+    shlex.join(["lengthgen", *arguments])
     for run in runs.values()
-    for words in run.commands()
+    for arguments in run.commands()
   ]
-  parts = ["## Commands", "```bash\n" + "\n".join(lines) + "\n```"]
-  table = [["run", "seconds", "machine", "date", "commit", "versions", ""]]
+  parts = ["## Commands", "```bash\n" + "\n".join(commands) + "\n```"]
+  grid = [["run", "seconds", "machine", "date", "commit", "versions", ""]]
   for run in runs.values():
     if run.name in archive:
-      head = archive[run.name].head
-      remark = config_changes(run, head["config"])
-      if head["first_stage"] and not remark:
-        remark = f"first stage of {head['first_stage']}"
-      versions = (f"{name} {x}" for name, x in head["versions"].items())
-      cells = [run.name, f"{head['seconds'] or '–'}", head["machine"]]
-      cells += [head["date"], head["commit"][:12], ", ".join(versions), remark]
-      table.append(cells)
-  return [*parts, tables.to_markdown(table)] if len(table) > 1 else parts
+      header = archive[run.name].header
+      remark = config_changes(run, header["config"])
+      if header["first_stage"] and not remark:
+        remark = f"first stage of {header['first_stage']}"
+      versions = (f"{name} {x}" for name, x in header["versions"].items())
+      cells = [run.name, f"{header['seconds'] or '–'}", header["machine"]]
+      cells += [
+        header["date"],
+        header["commit"][:12],
+        ", ".join(versions),
+        remark,
+      ]
+      grid.append(cells)
+  return [*parts, tables.to_markdown(grid)] if len(grid) > 1 else parts

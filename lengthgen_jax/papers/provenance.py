@@ -1,11 +1,11 @@
 """The archive of result rows in docs/results/rows, with their provenance.
 
-Each file holds one run. Its first line, the head, has all that is needed to
+Each file holds one run. Its first line, the header, has all that is needed to
 reproduce the rows. Each further line holds the rows of one stage, seed and
 metric: the fields that they share, and a table of the others.
 
 Reproduced rows must equal the archived ones to the last bit if the machine and
-the versions are the same and no code has changed since the head's commit, by
+the versions are the same and no code has changed since the header's commit, by
 `git diff --quiet COMMIT -- lengthgen_jax configs`. Otherwise they must be in
 the range of the archived seeds.
 """
@@ -27,29 +27,28 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CODE = ("lengthgen_jax", "configs")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 METRICS = ("em", "edit", "frontier", "certified")
-# The fields of a head, and their meanings.
-HEAD = {
-  "machine": "processor, cores and device",
-  "versions": "of lengthgen_jax and of what it runs on",
-  "commit": "of the program; it ends in -dirty if code was changed",
-  "run": "name of the run",
-  "command": "words after `lengthgen`, with the usual workdir",
-  "config": "the whole config",
-  "date": "day on which it ended",
-  "seconds": "that it took, None if nobody measured",
-  "first_stage": "run whose first stage was copied, else None",
-}
+HEADER = (
+  "machine",  # processor, cores and device
+  "versions",  # of lengthgen_jax, of the libraries and of Python
+  "commit",  # ends in -dirty if code was changed
+  "run",  # the name of the run
+  "command",  # the arguments of `lengthgen`, with the default workdir
+  "config",  # the whole config
+  "date",  # the day on which the run ended
+  "seconds",  # how long it took; None if that was not measured
+  "first_stage",  # the run whose first stage was copied; None for its own
+)
 
 
 class ArchivedRun(NamedTuple):
-  """The head and the rows of one run."""
+  """The header and the rows of an archived run."""
 
-  head: dict[str, Any]
+  header: dict[str, Any]
   rows: list[dict]
 
   @property
   def probes(self) -> list[dict]:
-    """Returns the rows of probes, of what the model does inside."""
+    """Returns the rows of probes."""
     return [row for row in self.rows if is_probe(row)]
 
 
@@ -57,7 +56,7 @@ Archive = dict[str, ArchivedRun]  # by run
 
 
 def origin() -> dict[str, Any]:
-  """Returns the machine, the versions and the commit of this process."""
+  """Returns the header's machine, versions and commit for a run made here."""
   # JAX runs in another process, so that this one does not occupy the device.
   device = "import jax; print(jax.devices()[0].device_kind)"
   kind = subprocess.run(
@@ -93,21 +92,21 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(command, capture_output=True, text=True)
 
 
-def differences_in_origin(head: dict[str, Any]) -> str:
-  """Returns why rows made here may differ from those of a head, "" if they must
-  be equal to the last bit."""
+def differences_in_origin(header: dict[str, Any]) -> str:
+  """Returns why rows made here may differ from archived ones with this header,
+  "" if they must be equal to the last bit."""
   now, reasons = origin(), []
-  if head["machine"] != now["machine"]:
+  if header["machine"] != now["machine"]:
     reasons.append("another machine")
-  old, new = head["versions"], now["versions"]
+  old, new = header["versions"], now["versions"]
   names = [name for name in old | new if old.get(name) != new.get(name)]
   if names:
     reasons.append(f"another version of {', '.join(names)}")
-  code = _git("diff", "--quiet", head["commit"], "--", *CODE).returncode
+  code = _git("diff", "--quiet", header["commit"], "--", *CODE).returncode
   if code == 1:
-    reasons.append(f"code changed since commit {head['commit'][:12]}")
+    reasons.append(f"code changed since commit {header['commit'][:12]}")
   elif code:  # it ends in -dirty, or is of another history
-    reasons.append(f"no commit {head['commit']} in this clone")
+    reasons.append(f"no commit {header['commit']} in this clone")
   return ", ".join(reasons)
 
 
@@ -115,22 +114,21 @@ def differences_in_origin(head: dict[str, Any]) -> str:
 
 
 def write_run(
-  path: pathlib.Path, rows: list[dict], head: dict[str, Any]
+  path: pathlib.Path, rows: list[dict], header: dict[str, Any]
 ) -> None:
   """Writes the file of a run.
 
   Args:
-    path: the file.
     rows: rows of a results.jsonl, of which those of METRICS are written, and of
       a probes.jsonl.
-    head: the fields of HEAD.
+    header: the fields of HEADER.
   """
   groups = {}
   for row in rows:
     if row["metric"] in METRICS or is_probe(row):
       key = row["stage"], row["metric"], row["seed"], tuple(sorted(row))
       groups.setdefault(key, []).append(row)
-  lines = [head]
+  lines = [header]
   for group in groups.values():
     shared = {
       name: value
@@ -144,7 +142,7 @@ def write_run(
 
 
 def is_probe(row: dict) -> bool:
-  """Returns whether a row is of a probe, of what a model does inside."""
+  """Returns whether a result row is of a probe."""
   return "part" in row
 
 
@@ -154,11 +152,12 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
   Raises:
     UsageError: The file is not in the format of this version.
   """
-  head, *groups = records.read(path) or [{}]
-  missing = set(HEAD) - set(head if isinstance(head, dict) else ())
+  header, *groups = records.read(path) or [{}]
+  missing = set(HEADER) - set(header if isinstance(header, dict) else ())
   hint = "another version wrote it"
   check(
-    not missing, f"{path}: its head lacks {', '.join(sorted(missing))}; {hint}"
+    not missing,
+    f"{path}: its header lacks {', '.join(sorted(missing))}; {hint}",
   )
   run_rows = []
   for number, group in enumerate(groups, 2):
@@ -172,14 +171,14 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
     for row in rows:
       flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
-      run_rows.append(row | {"run": head["run"]})
-  return ArchivedRun(head, run_rows)
+      run_rows.append(row | {"run": header["run"]})
+  return ArchivedRun(header, run_rows)
 
 
 def read_archive(folder: pathlib.Path) -> Archive:
   """Returns the runs of all files in a folder."""
   runs = map(read_run, sorted(folder.glob("*.jsonl")))
-  return {run.head["run"]: run for run in runs}
+  return {run.header["run"]: run for run in runs}
 
 
 def rows_of(archive: Archive, run: str) -> list[dict]:
@@ -189,8 +188,8 @@ def rows_of(archive: Archive, run: str) -> list[dict]:
 
 # Comparison.
 
-# Exact match from which, and up to which, seeds agree whatever their range.
-CERTAIN, NEVER = 0.99, 0.01
+# Exact match of at least this, or at most that, is as good as always or never.
+ALWAYS, NEVER = 0.99, 0.01
 
 
 def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
@@ -243,8 +242,8 @@ def _key(row: dict) -> tuple:
 def agrees(value: float, low: float, high: float) -> bool:
   """Returns whether a value agrees with archived seeds from `low` to `high`.
 
-  It agrees within that range, if it and `low` are at least CERTAIN, or if it
-  and `high` are at most NEVER.
+  It agrees within that range, if it and `low` are at least ALWAYS, or if it and
+  `high` are at most NEVER.
   """
-  both_extreme = min(value, low) >= CERTAIN or max(value, high) <= NEVER
+  both_extreme = min(value, low) >= ALWAYS or max(value, high) <= NEVER
   return low <= value <= high or both_extreme

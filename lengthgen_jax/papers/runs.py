@@ -1,7 +1,7 @@
-"""Runs of the tables: which there are, how they are made and made again.
+"""The runs of the tables: listed, made, archived, and made again to compare.
 
-A run that is cut off resumes from its workdir. A run whose first stage another
-one has finished begins with a copy of it.
+A run that was interrupted resumes from its workdir. A run whose first stage is
+also that of a finished one begins with a copy of it.
 """
 
 import datetime
@@ -29,10 +29,16 @@ from lengthgen_jax.results import records
 TABLES = (
   attention_bias.TABLES | task_hinting.TABLES | attention_bias.FURTHER_TABLES
 )
-# Beginnings of the names of fields that do not affect training.
-UNTRAINED = (*CHANGEABLE, "checkpoint", "overrides")
-# Those that do not affect the first stage of --mode=abc.
-LATER = (*UNTRAINED, "calibration.", "retrain.", "practice.", "abc.")
+# Prefixes of config fields that have no effect on training, and of those that
+# have none on the first stage of --mode=abc.
+NO_EFFECT_ON_TRAINING = (*CHANGEABLE, "checkpoint", "overrides")
+NO_EFFECT_ON_FIRST_STAGE = (
+  *NO_EFFECT_ON_TRAINING,
+  "calibration.",
+  "retrain.",
+  "practice.",
+  "abc.",
+)
 # Files of a workdir: the name of the run that trained a copied first stage, and
 # the seconds of every command.
 TRAINED_BY, COMMANDS = "interpolate/trained_by", "commands.jsonl"
@@ -46,9 +52,13 @@ def runs_of(table: str, size: str) -> dict[str, Run]:
 
 
 def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
-  """Returns {run: (Run, fields of its probes)} of tables and of single runs.
+  """Returns {name: (run, fields of its probes)} of tables and of single runs.
 
-  A run of several tables has the probes of the one that asks for some.
+  A run of several tables has the probes of the one that has some.
+
+  Args:
+    names: of tables and of runs.
+    size: one of SIZES.
 
   Raises:
     UsageError: a name is neither a table's nor a run's.
@@ -71,24 +81,25 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 
 
 def config_of(run: Run) -> ConfigDict:
-  """Returns the whole config that a run has today."""
+  """Returns the config that a run has by today's presets and tables."""
   config = load_config(str(provenance.REPOSITORY / run.config))
   config.update_from_flattened_dict(run.fields)
   return config
 
 
 def config_changes(
-  run: Run, saved: dict[str, Any], ignored: tuple[str, ...] = UNTRAINED
+  run: Run,
+  saved: dict[str, Any],
+  ignored: tuple[str, ...] = NO_EFFECT_ON_TRAINING,
 ) -> str:
   """Returns how a run's config differs from a saved one, "" if it does not.
 
   Args:
-    run: the run.
-    saved: the config, as JSON. Fields that only one of both has do not count.
-    ignored: beginnings of the names of fields that do not count either.
+    saved: a config.json. Fields that only one of both has do not count.
+    ignored: prefixes of fields that do not count either.
   """
-  today = json.loads(config_of(run).to_json_best_effort())
-  now, before = (flatten_dict(one, sep=".") for one in (today, saved))
+  config = json.loads(config_of(run).to_json_best_effort())
+  now, before = (flatten_dict(x, sep=".") for x in (config, saved))
   return "; ".join(
     f"{name}={value}, now {now[name]}"
     for name, value in before.items()
@@ -102,31 +113,34 @@ class Job(NamedTuple):
   Attributes:
     run: the run.
     probes: {field: value} of the `--mode=probe` that follows, {} for none.
-    head: of the archived rows, if only probes are missing; else None.
-    reason: why there is something to do.
+    header: the header of the archived run if only probes are missing, else
+      None.
+    reason: why it is not done yet.
   """
 
   run: Run
   probes: dict[str, Any]
-  head: dict[str, Any] | None
+  header: dict[str, Any] | None
   reason: str
 
 
 def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
-  """Returns what there is to do for tables and for single runs."""
+  """Returns the jobs that tables and single runs, given by name, still need."""
   jobs = []
   for name, (run, probes) in select(names, size).items():
     archived_run = archive.get(name)
     if archived_run is None:
       jobs.append(Job(run, probes, None, "has no rows"))
-    elif changes := config_changes(run, archived_run.head["config"]):
+    elif changes := config_changes(run, archived_run.header["config"]):
       jobs.append(Job(run, probes, None, changes))
     elif probes and not archived_run.probes:
-      jobs.append(Job(run, probes, archived_run.head, "has no probes"))
+      jobs.append(Job(run, probes, archived_run.header, "has no probes"))
   return jobs
 
 
-def make(jobs: list[Job], root: pathlib.Path, results: pathlib.Path) -> None:
+def run_jobs(
+  jobs: list[Job], root: pathlib.Path, results: pathlib.Path
+) -> None:
   """Makes runs in workdirs below `root`, one after the other, and archives
   their rows and figures in `results`.
 
@@ -136,7 +150,7 @@ def make(jobs: list[Job], root: pathlib.Path, results: pathlib.Path) -> None:
   failures, start = [], time.monotonic()
   for number, job in enumerate(jobs, 1):
     name = job.run.name
-    if not make_run(job, root / name, results):
+    if not run_job(job, root / name, results):
       failures.append(name)
     spent = datetime.timedelta(seconds=round(time.monotonic() - start))
     print(f"== {number} of {len(jobs)} in {spent}: {name}", flush=True)
@@ -145,26 +159,25 @@ def make(jobs: list[Job], root: pathlib.Path, results: pathlib.Path) -> None:
   )
 
 
-def make_run(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
-  """Makes a run, archives its rows and figures, and returns whether it could.
+def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
+  """Makes a run and archives its rows and figures; returns False if it failed.
 
-  A run of which only probes are missing is made whole if its workdir is not
-  here.
+  Where only probes are missing but there is no workdir, all of it is made.
   """
-  run, head, commands = job.run, job.head, []
+  run, header, commands = job.run, job.header, []
   set_aside(run, workdir)
   copy_first_stage(run, workdir)
   if not (workdir / "results.jsonl").exists():
-    head = None
-  if head is None:
+    header = None
+  if header is None:
     commands += run.commands(workdir)
   if job.probes:
-    place = f"--workdir={workdir}"
-    commands.append(["--mode=probe", place, *flags(job.probes)])
-  origin = {} if head else provenance.origin()
-  for words in commands:
+    workdir_flag = f"--workdir={workdir}"
+    commands.append(["--mode=probe", workdir_flag, *flags(job.probes)])
+  origin = {} if header else provenance.origin()
+  for arguments in commands:
     start = time.monotonic()
-    code = lengthgen(words)
+    code = lengthgen(arguments)
     if workdir.is_dir():
       _add_seconds(workdir, time.monotonic() - start)
     if code:
@@ -172,10 +185,10 @@ def make_run(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   rows = records.read_results(workdir / "results.jsonl")
   rows += records.read_results(workdir / "probes.jsonl")
   path = results / "rows" / f"{run.name}.jsonl"
-  provenance.write_run(path, rows, head or origin | description(run, workdir))
+  provenance.write_run(path, rows, header or origin | describe(run, workdir))
   for table in TABLES.values():
     for _, name, figure in table.figures:
-      # The probes that draw some of them are asked for by another table alone.
+      # Some figures are drawn by probes, which only one of its tables may have.
       if name == run.name and (workdir / figure).exists():
         copy = results / "figures" / name / pathlib.Path(figure).name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -183,19 +196,19 @@ def make_run(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   return True
 
 
-def lengthgen(words: list[str]) -> int:
+def lengthgen(arguments: list[str]) -> int:
   """Runs `lengthgen` in a process of its own and returns its exit code."""
-  command = [sys.executable, "-m", "lengthgen_jax.main", *words]
+  command = [sys.executable, "-m", "lengthgen_jax.main", *arguments]
   process = subprocess.Popen(command)
   try:
     return process.wait()
   except KeyboardInterrupt:
-    process.wait()  # Ctrl-C has reached it too; it saves a checkpoint first
+    process.wait()  # Ctrl-C has reached it too: it saves a checkpoint and ends
     raise
 
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
-  """Renames a run's workdir if an earlier config of the run has made it."""
+  """Renames a workdir that was made with an earlier config of the run."""
   path = workdir / "config.json"
   if path.exists() and config_changes(run, json.loads(path.read_text())):
     number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
@@ -203,22 +216,24 @@ def set_aside(run: Run, workdir: pathlib.Path) -> None:
 
 
 def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
-  """Copies the first stage of --mode=abc from another workdir in the same
-  folder, if one has finished it and differs in later stages alone."""
+  """Copies the first stage of --mode=abc from a workdir in the same folder that
+  has finished it with the same config."""
   if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
     return
   for other in sorted(workdir.parent.iterdir()):
     path = other / "config.json"
     if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
       continue
-    if not config_changes(run, json.loads(path.read_text()), LATER):
+    if not config_changes(
+      run, json.loads(path.read_text()), NO_EFFECT_ON_FIRST_STAGE
+    ):
       part = workdir.with_name(f"{run.name}.part")  # the copy may be cut off
       stage = part / "interpolate"
       shutil.copytree(other / stage.name, stage, dirs_exist_ok=True)
       if not (part / TRAINED_BY).exists():  # else it is a copy itself
         name = other.name.partition(".old")[0]
         records.write_text(part / TRAINED_BY, name)
-      # It counts as if this run had trained it.
+      # Its time counts as this run's.
       _add_seconds(part, training_seconds(stage / "metrics.jsonl"))
       part.rename(workdir)
       print(f"== {run.name} begins with the first stage of {other.name}")
@@ -238,8 +253,8 @@ def seconds_of(workdir: pathlib.Path) -> float:
   return max(seconds, sum(map(training_seconds, logs)))
 
 
-def description(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
-  """Returns the fields of provenance.HEAD that a run and its workdir tell."""
+def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
+  """Returns the fields of provenance.HEADER but for `provenance.origin`."""
   saved = json.loads((workdir / "config.json").read_text())
   fields = flatten_dict(saved, sep=".").items()
   config = {field: value for field, value in fields if value is not None}
@@ -260,8 +275,8 @@ def check_runs(
   """Makes archived runs again, prints how their rows differ from those in
   `results`, and returns whether all agree.
 
-  A run that was cut off resumes from its workdir below `root`; the workdir of
-  one that agrees is removed.
+  A run that was interrupted resumes from its workdir below `root`; the workdir
+  of one that agrees is removed.
 
   Raises:
     UsageError: a name is no run's or nothing is archived of it, or a run fails.
@@ -279,10 +294,12 @@ def check_runs(
     check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
-    for words in runs[name].commands(workdir):
-      check(not lengthgen(words), f"{name} failed; its workdir is {workdir}")
+    for arguments in runs[name].commands(workdir):
+      check(
+        not lengthgen(arguments), f"{name} failed; its workdir is {workdir}"
+      )
     rows = records.read_results(workdir / "results.jsonl")
-    reasons = provenance.differences_in_origin(archive[name].head)
+    reasons = provenance.differences_in_origin(archive[name].header)
     differences = provenance.compare(archive[name].rows, rows, not reasons)
     verdict = "differs" if differences else "agrees"
     precision = f"in range ({reasons})" if reasons else "to the bit"

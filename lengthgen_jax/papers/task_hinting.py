@@ -7,7 +7,7 @@ they are known.
 from collections.abc import Sequence
 from typing import Any
 
-from lengthgen_jax.papers.experiments import SIZES, Row, Table
+from lengthgen_jax.papers.experiments import SIZES, Table, TableRow
 
 CPU_ONLY = ("cpu",)
 
@@ -16,26 +16,25 @@ def sorting_row(
   model: str,
   preset: str,
   fields: dict[str, Any] | None = None,
-  paper: dict[int, float | str] | None = None,
+  published: dict[int, float | str] | None = None,
   sizes: tuple[str, ...] = SIZES,
-) -> Row:
+) -> TableRow:
   """Returns the row of one model that sorts.
 
   Args:
-    model: the name of the model in tables.
-    preset: its preset in configs/sorting.py.
-    fields: {field: value} of the config fields that differ from the preset.
-    paper: the paper's exact match in %, by length; text where it is no number.
-    sizes: as in Row.
+    preset: of configs/sorting.py.
+    model, fields, published, sizes: as in TableRow.
   """
   config = f"configs/sorting.py:{preset}"
-  return Row("sorting", model, config, paper or {}, fields or {}, sizes=sizes)
+  return TableRow(
+    "sorting", model, config, published or {}, fields or {}, sizes=sizes
+  )
 
 
 # A hint takes half of the steps: with twice as many in all, a model with a hint
 # has as many on sorting as one without.
 TWICE_THE_STEPS = {"train.steps": 32_000}
-STANDARD = sorting_row("standard", "none", paper={100: "< 1"})
+STANDARD = sorting_row("standard", "none", published={100: "< 1"})
 TEMPERED = sorting_row("tempered", "none,tempered")
 SUCCESSOR = sorting_row("successor hint", "successor")
 LONG_SUCCESSOR = sorting_row(
@@ -56,7 +55,9 @@ SORT = [
   SUCCESSOR,
   sorting_row("successor hint, tempered", "successor,tempered"),
   sorting_row(
-    "successor hint, repetition data", "successor,repeats", paper={100: 92.6}
+    "successor hint, repetition data",
+    "successor,repeats",
+    published={100: 92.6},
   ),
   *BEST,
 ]
@@ -71,30 +72,26 @@ HINTS = [
 ]
 
 
-def varied(
-  rows: Sequence[Row],
+def sweep(
+  rows: Sequence[TableRow],
   field: str,
   values: Sequence[int | str],
   default: int | str,
   sizes: tuple[str, ...] = SIZES,
-) -> list[Row]:
-  """Returns a copy of each row for each value of a config field.
-
-  The value is added to the name of the model.
+) -> list[TableRow]:
+  """Returns a copy of each row for each value of a config field, which is added
+  to the name of the model.
 
   Args:
-    rows: the rows to copy.
-    field: the full name of the config field.
-    values: the values of the field.
     default: the value that the presets have, which needs no override.
-    sizes: as in Row.
+    sizes: as in TableRow.
   """
   return [
     row._replace(
       model=f"{row.model}, {field.rpartition('.')[2]}={value}",
       fields=({field: value} if value != default else {}) | row.fields,
       sizes=sizes,
-      paper={},
+      published={},
     )
     for row in rows
     for value in values
@@ -102,14 +99,14 @@ def varied(
 
 
 DATA = [
-  *varied(
+  *sweep(
     [STANDARD, LONG_SUCCESSOR, TEMPERED],
     field="data.size",
     values=(10**4, 10**5, 10**6, 0),
     default=0,
     sizes=CPU_ONLY,
   ),
-  *varied(
+  *sweep(
     [STANDARD, SUCCESSOR, TEMPERED],
     field="data.size",
     values=(10**6, 10**7, 160 * 10**6),
@@ -119,12 +116,12 @@ DATA = [
 ]
 LAYERS = "model.num_decoder_layers"
 DEPTH = [
-  *varied([STANDARD, TEMPERED], LAYERS, (1, 2, 4), 2, CPU_ONLY),
-  *varied([STANDARD, TEMPERED], LAYERS, (2, 4, 6, 8, 12), 2, ("paper",)),
+  *sweep([STANDARD, TEMPERED], LAYERS, (1, 2, 4), 2, CPU_ONLY),
+  *sweep([STANDARD, TEMPERED], LAYERS, (2, 4, 6, 8, 12), 2, ("paper",)),
 ]
 TEMPERATURE = [
   *SORT[:4],
-  *varied(
+  *sweep(
     [STANDARD, SUCCESSOR],
     field="temperature.kind",
     values=("log_visible", "one_plus_log", "scalable", "fixed"),
@@ -139,7 +136,7 @@ TEMPERATURE = [
     for row in BEST
   ),
 ]
-POSITIONS = varied(
+POSITIONS = sweep(
   [STANDARD],
   field="positions.kind",
   values=("none", "sinusoidal", "learned", "rope"),
@@ -152,9 +149,9 @@ REPEATS = [
   sorting_row("tempered, repetition data", "none,tempered,repeats"),
 ]
 ROBUSTNESS = [REPEATS[1], SORT[4], REPEATS[3]]
-# The runs that tell why, at this size, a hint helps less than in the paper.
+# Controls: why, at this size, does a hint help less than in the paper?
 HINT_CONTROLS = [
-  row._replace(paper={})
+  row._replace(published={})
   for row in (
     STANDARD,
     SUCCESSOR,
@@ -170,7 +167,7 @@ HINT_CONTROLS = [
       "successor",
       {"mixing.kind": "weighted", "mixing.weights": (9, 1)},
     ),
-    *varied(
+    *sweep(
       [STANDARD, LONG_SUCCESSOR],
       "data.size",
       (10**4, 10**5, 10**6),
@@ -180,12 +177,14 @@ HINT_CONTROLS = [
 ]
 INCREMENT = "configs/increment.py:"
 INCREMENT_ROWS = [
-  Row("increment", "standard", f"{INCREMENT}none"),
-  Row("increment", "carry hint", f"{INCREMENT}carry"),
-  Row("increment", "tempered", f"{INCREMENT}none,tempered"),
-  Row("increment", "carry hint, tempered", f"{INCREMENT}carry,tempered"),
+  TableRow("increment", "standard", f"{INCREMENT}none"),
+  TableRow("increment", "carry hint", f"{INCREMENT}carry"),
+  TableRow("increment", "tempered", f"{INCREMENT}none,tempered"),
+  TableRow("increment", "carry hint, tempered", f"{INCREMENT}carry,tempered"),
   *(
-    Row("increment", model, f"{INCREMENT}none,abc", stage=stage, sizes=CPU_ONLY)
+    TableRow(
+      "increment", model, f"{INCREMENT}none,abc", stage=stage, sizes=CPU_ONLY
+    )
     for model, stage in (
       ("sinusoids of places", "interpolate"),
       ("calibrated (ours)", "retrain"),
@@ -197,7 +196,7 @@ TRAINED = {"train.steps": 2000, "train.learning_rate": 1e-4}
 SCRATCH = {"initial.kind": "random", "train.steps": 16_000}
 CONSTRUCTION = [
   *(
-    Row("sorting", model, "configs/construction.py:10,100", fields=fields)
+    TableRow("sorting", model, "configs/construction.py:10,100", fields=fields)
     for model, fields in (
       ("construction", {}),
       ("noise of 0.001", NOISE),
@@ -276,7 +275,7 @@ TABLES = {
     " three are mixed or worse than none.",
     HINTS,
   ),
-  "place": Table(
+  "hint_controls": Table(
     "Sorting: why a hint does not help at this size",
     "The paper has the successor hint far above none; with equal steps in all"
     " ours is below. Here: equal steps on sorting (twice in all), successors"

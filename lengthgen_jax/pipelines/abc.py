@@ -28,7 +28,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Runs the stages that are not done yet; returns the exit code.
 
   Raises:
-    UsageError: No seed interpolated, or no line passed.
+    UsageError: no seed interpolated, or no line passed.
   """
   check_config(config)
   interpolation = runs.make_run(config, folder / "interpolate")
@@ -58,7 +58,7 @@ def check_config(config: ConfigDict) -> None:
   """Checks a config for every mistake that a later stage would run into.
 
   Raises:
-    UsageError: There is such a mistake.
+    UsageError: a field of some stage is wrong, or does not fit the others.
   """
   first_experiment = build.build(config)
   check(
@@ -72,11 +72,16 @@ def check_config(config: ConfigDict) -> None:
     second_experiment = build.build(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
-  layer_fields = ["num_decoder_layers"] * (config.calibration.layers == "each")
-  for name in ("kind", "num_heads", *layer_fields):
+  fields_kept = ["kind", "num_heads"]
+  # Lines of a single layer fit any number of layers.
+  if (
+    config.calibration.layers == "each" and config.model.num_decoder_layers > 1
+  ):
+    fields_kept.append("num_decoder_layers")
+  for name in fields_kept:
     before, after = config.model[name], second_config.model[name]
     check(
-      before == after or name in layer_fields and before == 1,
+      before == after,
       f"retrain.model.{name}={after!r}: lines go from head to head, so it must"
       f" be as in the first stage, {before!r}",
     )

@@ -30,9 +30,9 @@ class Condition(NamedTuple):
   """The width and length of the samples whose attention is averaged.
 
   Attributes:
-    width: The width that operands are padded to; a pair for grids.
-    length: The length of every operand, in the units of the task; a pair for
-      grids. None draws lengths as in training.
+    width: the width that operands are padded to; a pair for grids.
+    length: the length of every operand, in places; a pair for grids. None draws
+      lengths as in training.
   """
 
   width: Any
@@ -74,7 +74,7 @@ def collect(
 ) -> tuple[dict[str, MeanAttention], float]:
   """Collects the mean attention of a model under one condition.
 
-  Samples that are not solved count only if `unsolved`.
+  Samples that the model does not solve count only if `unsolved`.
 
   Returns:
     The mean attention of the samples that count, for each attention site, and
@@ -126,10 +126,8 @@ def sample_batch(
   start: int,
   count: int,
 ) -> Batch:
-  """Returns samples `start` to `start + count` of a condition.
-
-  They are drawn from the seed of the model.
-  """
+  """Returns samples `start` to `start + count` of a condition, drawn from the
+  seed of a model."""
   width, length = condition
   # A width or length is folded into the key as one number; the pair (n, m) of a
   # grid is 1000 n + m.
@@ -137,23 +135,16 @@ def sample_batch(
     key, int(np.polyval(np.atleast_1d(x), 1000))
   )
   key = fold(rng.stream(seed, "calibration"), width)
-  task, training_set = experiment.task, experiment.data[0]
   if length is None:
-    width_index = training_set.widths.index(width)
-    key = jax.random.fold_in(key, start)
-    return experiment.sample(
-      key, task.name, dataset.Part(0, count), width_index
-    )
-  return dataset.test_batch(
-    task,
-    experiment.kind,
-    next(iter(task.test_sets)),
+    width_index = experiment.data[0].widths.index(width)
+    key, part = jax.random.fold_in(key, start), dataset.Part(0, count)
+    return experiment.sample(key, experiment.task.name, part, width_index)
+  return experiment.random_batch(
     fold(key, length),
     jnp.arange(start, start + count),
     np.asarray(length, np.int32),
     np.asarray(width, np.int32),
     width,
-    (),
   )
 
 
@@ -167,7 +158,8 @@ def _sums(
   batch: Batch,
   unsolved: bool,
 ) -> dict[str, jax.Array]:
-  """Sums attention over the samples that count, for each site.
+  """Returns attention summed over the samples that count, by site, and the
+  number of these samples as "solved".
 
   `quantity` is "weights" (after the softmax) or "scores" (before it).
   """
@@ -195,11 +187,11 @@ def select_lines(
   """Returns the candidate lines of one attention site, and which are kept.
 
   Args:
-    section: The section config.calibration.
-    task: The main task.
-    attention: The mean attention of the site under every condition.
+    section: config.calibration.
+    task: the main task.
+    attention: the mean attention of the site under every condition.
     site: "self" or "cross".
-    threshold: In the place of the section's κ, if it is given.
+    threshold: the least score of a line that is kept; None for the section's κ.
   """
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.values.shape[3])
@@ -244,14 +236,12 @@ def select_lines(
 def strongest_lines(
   section: ConfigDict, model: Model, num_samples: int
 ) -> dict[str, tuple[Lines, Selection]]:
-  """Selects lines of a model's attention, whether or not samples are solved.
+  """Returns the candidate lines of each attention site, and which are kept if
+  any score will do.
 
-  Every line that is long enough may be kept, whatever its score is. A model
-  that was trained at one width is also shown two greater ones, because one
-  width cannot tell the two ends of an operand apart.
-
-  Returns:
-    The candidates and which are kept, for each attention site.
+  Samples count whether they are solved or not. A model that was trained at one
+  width is also shown two greater ones, because one width cannot tell the two
+  ends of an operand apart.
   """
   experiment = model.experiment
   sampled = conditions(section, experiment)

@@ -23,11 +23,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
 
   Raises:
-    UsageError: The workdir is not one of --mode=train that can be calibrated.
+    UsageError: the workdir is not one of --mode=train that can be calibrated.
   """
   workdir.check_trained(config, folder)
   check(
-    not workdir.is_pipeline(folder),
+    not workdir.is_abc(folder),
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
@@ -44,7 +44,8 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   """Checks that the models of an experiment can be calibrated.
 
   Raises:
-    UsageError: They cannot be.
+    UsageError: the task has no lines, or a field of the config stands in the
+      way.
   """
   section, task = config.calibration, experiment.task
   check(
@@ -52,10 +53,9 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     f"task={task.name!r}: its outputs stand at no fixed place of the input, so"
     " there are no lines; calibrate a task that says its answer place by place",
   )
+  has_places = task.transducer or task.axes > 1
   check(
-    not section.reach
-    or (task.transducer or task.axes > 1)
-    and section.lines == "operand",
+    not section.reach or has_places and section.lines == "operand",
     f"calibration.reach={section.reach} is for calibration.lines='operand' and"
     f" tasks that are transducers, and {task.name} with"
     f" {section.lines!r} lines is not that; choose 0",
@@ -70,16 +70,22 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     condition.width
     for condition in attention_statistics.conditions(section, experiment)
   }
-  depends_on_width = (
+  check(
+    widths,
+    f"calibration.lengths={tuple(section.lengths)}: no training width has these"
+    f" lengths; choose from {experiment.data[0].widths}, or ()",
+  )
+  needs_two_widths = (
     section.lines == "operand" and config.data.width == "natural"
   )
   by_length = task.ragged or task.axes > 1
   field_name = "calibration.lengths" if by_length else "data.widths"
+  largest = int(np.max([*widths]))
   check(
-    not depends_on_width or len(widths) > 1,
+    not needs_two_widths or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
     f" width: train with two or more {field_name}, like"
-    f" {tuple(int(np.max([*widths])) + i for i in range(3))}",
+    f" {(largest, largest + 1, largest + 2)}",
   )
 
 
@@ -87,7 +93,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   Raises:
-    UsageError: There is none.
+    UsageError: there is none.
   """
   models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
@@ -119,65 +125,68 @@ def calibrate(
   A seed whose attention has no line is dropped.
 
   Raises:
-    UsageError: No line passes in any head of any seed.
+    UsageError: no line passes in any head of any seed.
   """
   start = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
-  lines, selections, arrays, scores = {}, {}, {}, []
+  # By site, the candidate lines, which are the same for all seeds.
+  candidates: dict[str, Lines] = {}
+  selections_by_seed, best_scores, mean_attention = {}, [], {}
   for model in models:
-    seed_selections = {}
-    for site, attention in _collect(section, model).items():
-      # The candidates are the same for all seeds.
-      lines[site], seed_selections[site] = attention_statistics.select_lines(
+    selections = {}
+    for site, attention in _mean_attention(section, model).items():
+      candidates[site], selections[site] = attention_statistics.select_lines(
         section, experiment.task, attention, site
       )
-      _report(section, model, site, lines[site], seed_selections[site])
-      scores.append(seed_selections[site].score.max())
-      arrays[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
-    if any(selection.keep.any() for selection in seed_selections.values()):
-      selections[model.seed] = seed_selections
+      _print_lines(section, model, site, candidates[site], selections[site])
+      best_scores.append(selections[site].score.max())
+      mean_attention[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
+    if any(selection.keep.any() for selection in selections.values()):
+      selections_by_seed[model.seed] = selections
     else:
       runs.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
-    selections,
+    selections_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} in any head"
-    f" (the best score is {max(scores):.2f}, of lines that calibration.reach"
-    " and calibration.min_cells rule out too); lower it, or train longer",
+    f" (the best score is {max(best_scores):.2f}, of lines that"
+    " calibration.reach and calibration.min_cells rule out too); lower it, or"
+    " train longer",
   )
   bias = {
     site: calibration.compact(
-      lines[site],
-      [seed_selections[site] for seed_selections in selections.values()],
+      lines,
+      [selections[site] for selections in selections_by_seed.values()],
       section.layers,
       section.empty_heads,
     )
-    for site in lines
+    for site, lines in candidates.items()
   }
   metadata = {
     "version": lengthgen_jax.__version__,
-    "seeds": list(selections),
+    "seeds": list(selections_by_seed),
     "sites": experiment.site_segments,
     "conditions": attention_statistics.conditions(section, experiment),
     "calibration": json.loads(section.to_json_best_effort()),
   }
   if hosts.is_primary():
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / "attention.npz", **arrays)
+    np.savez_compressed(folder / "attention.npz", **mean_attention)
     # The bias is written last, and atomically: if there is one, calibration is
     # done.
     file.save(folder / "bias.npz", bias, metadata)
   seconds = time.perf_counter() - start
   runs.print_note(
-    f"calibrated {len(selections)} of {len(models)} seeds in {seconds:.0f} s"
+    f"calibrated {len(selections_by_seed)} of {len(models)} seeds in"
+    f" {seconds:.0f} s"
   )
 
 
-def _collect(
+def _mean_attention(
   section: ConfigDict, model: Model
 ) -> dict[str, list[calibration.MeanAttention]]:
   """Returns a model's mean attention under every condition, by site."""
   conditions = attention_statistics.conditions(section, model.experiment)
-  means, solved = zip(
+  means, solved_percentages = zip(
     *(
       attention_statistics.collect(section, model, condition, section.samples)
       for condition in conditions
@@ -186,32 +195,36 @@ def _collect(
   )
   runs.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
-    f" {len(conditions)} conditions, solved {min(solved):.1f} to"
-    f" {max(solved):.1f} %"
+    f" {len(conditions)} conditions, solved {min(solved_percentages):.1f} to"
+    f" {max(solved_percentages):.1f} %"
   )
   return {site: [mean[site] for mean in means] for site in means[0]}
 
 
-def _report(
+def _print_lines(
   section: ConfigDict,
   model: Model,
   site: str,
   lines: Lines,
   selection: calibration.Selection,
 ) -> None:
-  """Reports the kept lines of every head, or the best score of one without."""
+  """Prints the kept lines of every head, or the best score of a head without
+  any."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
-  names = model.experiment.site_segments[site]
-  for n, h in np.ndindex(selection.keep.shape[:2]):
-    score, strength = selection.score[n, h], selection.strength[n, h]
-    kept = [
-      f"{lines.take(c).describe(names)} ({strength[c]:.2f}, {unit}"
-      f" {score[c]:.1f})"
-      for c in np.argsort(-strength, kind="stable")
-      if selection.keep[n, h, c]
+  segments = model.experiment.site_segments[site]
+  for layer, head in np.ndindex(selection.keep.shape[:2]):
+    keep, score, strength = (
+      values[layer, head]
+      for values in (selection.keep, selection.score, selection.strength)
+    )
+    descriptions = [
+      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
+      f" {score[k]:.1f})"
+      for k in np.argsort(-strength, kind="stable")
+      if keep[k]
     ]
-    fallback = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+    without = f"{section.empty_heads} (best {unit} {score.max():.1f})"
     runs.print_note(
-      f"seed {model.seed} {site} layer {n} head {h}:"
-      f" {'; '.join(kept) or fallback}"
+      f"seed {model.seed} {site} layer {layer} head {head}:"
+      f" {'; '.join(descriptions) or without}"
     )

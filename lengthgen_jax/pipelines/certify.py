@@ -1,7 +1,7 @@
-"""This is --mode=certify: it proves a trained model right at every length.
+"""This is --mode=certify: it proves a trained model right at every length, or
+finds the shortest inputs on which it is wrong.
 
-Finitely many cases decide that. The program goes through all of them and says
-the verdict, with the shortest inputs on which the model is wrong.
+Finitely many cases decide that, and the program goes through all of them.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
 holds the state from which an interrupted certification resumes.
 """
@@ -35,32 +35,29 @@ SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies every seed of a workdir; returns the exit code."""
-  certify(workdir.trained_stages(config, folder)[-1], folder, len(config.seeds))
+  certify(workdir.trained_stages(config, folder)[-1], folder)
   return 0
 
 
-def certify(
-  stage: workdir.Stage, folder: pathlib.Path, num_seeds: int
-) -> dict[str, dict]:
+def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 
   A certificate that is there for the same parameters is kept.
 
   Args:
-    stage: What was trained; the `certify` section of its config says what a
+    stage: what was trained; the `certify` section of its config says what a
       certificate may cost.
-    folder: Where the files go.
-    num_seeds: The number of seeds that the run was asked for.
+    folder: where the files go.
 
   Returns:
     The certificate of each seed, {seed: certificate}.
 
   Raises:
-    UsageError: The rows of a model see more than lines.
+    UsageError: the rows of a model see more than lines.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models(), stage.config.certify
-  check_local(models)
+  check_certifiable(models)
   path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
@@ -75,7 +72,7 @@ def certify(
     seconds = time.perf_counter() - start
     print(f"seed {seed}: {fields['verdict']}; {seconds:.0f} s", flush=True)
     rows.append(
-      evaluate.row_conditions(stage.config, model, stage.name, num_seeds)
+      evaluate.row_conditions(stage, model)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
       | {"margin": fields["margin"], "reason": fields["verdict"]}
@@ -102,14 +99,14 @@ def certify(
   return certificates
 
 
-def check_local(models: list[Model]) -> None:
+def check_certifiable(models: list[Model]) -> None:
   """Checks that the rows of every model see lines and nothing else.
 
   Raises:
-    UsageError: The rows of a model see more than lines.
+    UsageError: the rows of a model see more than lines.
   """
   for model in models:
-    conditions.check_local(model.experiment, model.scaffold)
+    conditions.check_certifiable(model.experiment, model.scaffold)
 
 
 def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
@@ -133,7 +130,7 @@ def certify_model(
     "counterexamples": [],
     "practice": {"failing": [], "thin": []},
     "receptive_fields": [],
-    "lines": certificate.lines_in_words(model.experiment, model.scaffold),
+    "lines": certificate.describe_lines(model.experiment, model.scaffold),
     "checksum": certificate.checksum(model),
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -144,7 +141,7 @@ def certify_model(
   except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
   largest = max(groups, key=lambda group: group.contexts.count)
-  dependencies = certificate.dependencies_in_words(largest)
+  dependencies = certificate.describe_dependencies(largest)
   cost = f"{survey.cases:,} cases in {len(groups)} receptive fields"
   fields["cases"] = survey.cases
   if survey.cases > section.max_cases:
@@ -166,9 +163,10 @@ def certify_model(
 def _results(
   exhaustive: bool, model: Model, survey: Survey, folder: pathlib.Path
 ) -> dict:
-  """Goes through the cases of a survey, and returns fields of a certificate.
+  """Goes through the cases of a survey, and returns the fields of a certificate
+  that depend on them.
 
-  If it is not exhaustive, it stops after the narrowest rows that fail.
+  If it is not exhaustive, it stops at the first receptive field that fails.
   """
   experiment, params, mesh = model.experiment, model.params, model.mesh
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
@@ -198,7 +196,7 @@ def _results(
     "practice": certificate.practice_inputs(survey, tallies, model.seed),
     "widths": [min(widths), max(widths)],
     "receptive_fields": [
-      {"rows": certificate.rows_in_words(group), "cases": tally.cases}
+      {"rows": certificate.describe_rows(group), "cases": tally.cases}
       | {"wrong": tally.wrong, "margin": tally.margin}
       | {"histogram": tally.histogram}
       for group, tally in zip(survey.groups, tallies, strict=False)
@@ -227,7 +225,7 @@ def count_all(
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
   """
   path = folder / PARTIAL
-  key = [certificate.checksum(model), survey.cases, layerwise.size]
+  key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
   partial = json.loads(path.read_text()) if path.exists() else {}
   if partial.get("key") != key:  # of another model
     partial = {}

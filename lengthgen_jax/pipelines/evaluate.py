@@ -39,17 +39,15 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     if min(config.eval.lengths) <= longest:
       models = stage.models()
       rows += evaluate(
-        stage.config,
+        stage,
         models,
         folder,
-        stage.name,
-        num_seeds=len(config.seeds),
         longest=longest,
         measured_rows=measured_rows,
       )
       rows += certified_rows(folder, models, stage.name)
   print(tables.run_table(rows))
-  if workdir.is_pipeline(folder):
+  if workdir.is_abc(folder):
     print(run_figures.training_times(folder))
     extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
@@ -59,23 +57,19 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       models[0], config.data.train_length, folder
     )
   if config.eval.precisions:
-    extra_figures.append(precisions(config, folder, models[0].experiment))
+    experiment = models[0].experiment
+    extra_figures.append(measure_precisions(config, folder, experiment))
   figure_paths = figures.draw(rows, folder / "figures") + extra_figures
   print(f"rows: {folder / 'results.jsonl'}")
   print(f"figures: {', '.join(map(str, figure_paths))}")
   return 0
 
 
-def precisions(
+def measure_precisions(
   config: ConfigDict, folder: pathlib.Path, experiment: Experiment
 ) -> pathlib.Path:
-  """Finds the longest lists that constructions with numbers of few bits sort.
-
-  It writes them to W/precision.jsonl.
-
-  Returns:
-    The path of a figure of them.
-  """
+  """Writes the longest lists that constructions with numbers of few bits sort
+  to W/precision.jsonl, and returns the path of a figure of them."""
   rows = precision.longest_lists(
     experiment, config.eval.precisions, config.initial.longest
   )
@@ -89,9 +83,10 @@ def precisions(
 def certified_rows(
   folder: pathlib.Path, models: list[Model], stage: str
 ) -> list[dict]:
-  """Returns the rows of the certificates that are of the models' parameters.
+  """Returns the rows of the certificates of the models' very parameters.
 
-  A certificate that says right, but of other parameters, is reported.
+  A note is printed where the certificate that says "right" is of other
+  parameters.
   """
   path, valid_rows = folder / CERTIFICATE, []
   certificates = json.loads(path.read_text()) if path.exists() else {}
@@ -115,11 +110,9 @@ def certified_rows(
 
 
 def evaluate(
-  config: ConfigDict,
+  stage: workdir.Stage,
   models: list[Model],
   folder: pathlib.Path,
-  stage: str,
-  num_seeds: int,
   *,
   longest: float = float("inf"),
   measured_rows: dict | None = None,
@@ -127,24 +120,20 @@ def evaluate(
   """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
 
   Args:
-    config: The whole config; its `eval` section says what to test.
-    models: One model of each seed.
-    folder: Where results.jsonl is.
-    stage: "train", or the stage of a pipeline that trained the parameters.
-    num_seeds: The number of seeds that the run was asked for.
-    longest: Greater lengths are left out.
-    measured_rows: The rows that were measured so far, by seed and parameters;
+    stage: what was trained; the `eval` section of its config says what to test.
+    models: one model of each seed.
+    folder: where results.jsonl is.
+    longest: greater lengths are left out.
+    measured_rows: the rows that were measured so far, by seed and parameters;
       new ones are added. Seeds that need no practice have the same parameters
       in a later stage, and are not measured again.
-
-  Returns:
-    The rows of this evaluation.
   """
   # A file that cannot be read is refused before anything is measured.
   records.read_results(folder / "results.jsonl")
-  rows, measured_rows = [], {} if measured_rows is None else measured_rows
+  config, rows = stage.config, []
+  measured_rows = {} if measured_rows is None else measured_rows
   for model in models:
-    base = row_conditions(config, model, stage, num_seeds)
+    base = row_conditions(stage, model)
     key = model.seed, certificate.checksum(model)
     if key not in measured_rows:
       seed_rows = [
@@ -163,30 +152,24 @@ def evaluate(
 def check_memory(
   config: ConfigDict, run: loop.Run, longest: float = float("inf")
 ) -> None:
-  """Checks that a device can hold every test of a run's models.
-
-  Args:
-    config: The whole config of the run.
-    run: A training.
-    longest: Greater lengths are not tested.
+  """Checks that a device can hold every test of a run's models, up to the
+  longest length.
 
   Raises:
-    UsageError: No device can hold some test.
+    UsageError: some test takes more memory than there is.
   """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
-  frontier_lengths = (
-    [int(min(section.frontier, longest))] if section.frontier else []
-  )
-  for spec in (
-    *eval_specs(config, model, longest),
-    *_specs(config, model, section.test_sets, frontier_lengths),
-  ):
-    model.pass_size(spec)
+  specs = eval_specs(config, model, longest)
+  if section.frontier:
+    lengths = [int(min(section.frontier, longest))]
+    specs += _specs(config, model, section.test_sets, lengths)
+  for spec in specs:
+    model.batch_size(spec)
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
-  """Returns the rows of a test without `row_conditions`, and reports its exact
+  """Returns the rows of a test without `row_conditions`, and prints its exact
   match."""
   measure_names = (
     list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
@@ -214,17 +197,15 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
 def frontiers(
   config: ConfigDict, model: Model, rows: list[dict], longest: float
 ) -> list[dict]:
-  """Returns the rows of the frontier: the longest length that is still right.
+  """Returns a row of the frontier, the longest length that is still right, for
+  each test set that is sampled at every length.
 
   Args:
-    config: The whole config; there are no such rows unless eval.frontier is
+    config: the whole config; there are no such rows unless eval.frontier is
       set.
-    model: A trained model.
-    rows: The rows that were measured at the lengths tested.
-    longest: Greater lengths are not tried.
-
-  Returns:
-    A row for each test set that is sampled at every length.
+    model: a trained model.
+    rows: what was measured at config.eval.lengths.
+    longest: greater lengths are not tried.
   """
   section, frontier_rows = config.eval, []
   if not section.frontier:
@@ -251,16 +232,13 @@ def frontiers(
 def eval_specs(
   config: ConfigDict, model: Model, longest: float = float("inf")
 ) -> list[EvalSpec]:
-  """Returns the tests that config.eval asks for, up to the longest length."""
+  """Returns the tests that config.eval names, up to the longest length."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
-  stress_sets = [
-    name for name in task.stress_sets if name not in section.test_sets
-  ]
-  return [
-    *_specs(config, model, section.test_sets, lengths),
-    *(_specs(config, model, stress_sets, lengths) if section.stress else ()),
-  ]
+  test_sets = [*section.test_sets]
+  if section.stress:
+    test_sets += [x for x in task.stress_sets if x not in section.test_sets]
+  return list(_specs(config, model, test_sets, lengths))
 
 
 def _specs(
@@ -274,51 +252,44 @@ def _specs(
   samples_by_length = dict(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
   )
-  for test_set in test_sets:
-    for length in lengths:
-      samples = samples_by_length.get(length, 1)
-      if test_set not in section.test_sets:
-        samples = min(samples, section.stress_samples)
-      distinct = task.num_test_samples(length, samples)
-      for name, arguments in task.variants(test_set, section, length):
-        yield EvalSpec(
-          name,
-          test_set,
-          arguments,
-          length,
-          samples,
-          section.seed,
-          section.memory_mb,
-          1 if test_set in task.single_input_sets else distinct,
-        )
+  for test_set, length in itertools.product(test_sets, lengths):
+    samples = samples_by_length.get(length, 1)
+    if test_set not in section.test_sets:
+      samples = min(samples, section.stress_samples)
+    count = task.num_test_samples(length, samples)
+    if test_set in task.single_input_sets:
+      count = 1
+    for name, arguments in task.variants(test_set, section, length):
+      yield EvalSpec(
+        name,
+        test_set,
+        arguments,
+        length,
+        samples,
+        section.seed,
+        section.memory_mb,
+        count,
+      )
 
 
-def row_conditions(
-  config: ConfigDict, model: Model, stage: str, num_seeds: int
-) -> dict:
-  """Returns the fields of a row that say what was measured, and how.
-
-  Args:
-    config: The whole config of the stage.
-    model: The model that was measured.
-    stage: "train", or the stage of a pipeline that trained the parameters.
-    num_seeds: The number of seeds that the run was asked for.
-  """
-  task = model.experiment.task
+def row_conditions(stage: workdir.Stage, model: Model) -> dict:
+  """Returns the fields of a row that say what was measured, and how."""
+  config, experiment = stage.config, model.experiment
+  task = experiment.task
   natural = not task.ragged and config.data.width == "natural"
   padded = natural and task.axes == 1
   data_kind = "endless" if task.ragged else config.data.numbers
   return {
     "task": config.task,
     "method": " ".join([config.method, *config.overrides]),
-    "stage": stage,
-    "family": model.experiment.kind,
+    "stage": stage.name,
+    "family": experiment.kind,
     "width": config.data.width,
     "slack": task.slack if padded else None,
     "train_length": config.data.train_length,
     "train_data": str(config.data.size or data_kind),
     "seed": model.seed,
-    "seeds_asked": num_seeds,
+    "seeds_asked": stage.num_seeds,
     "eval_seed": config.eval.seed,
     "unit": task.unit,
     "step": model.step,

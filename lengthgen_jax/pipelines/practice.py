@@ -24,12 +24,12 @@ def check_config(config: ConfigDict, stage: str = "") -> None:
   """Checks that rounds of practice can follow a training.
 
   Args:
-    config: The config of the training.
-    stage: The prefix of its fields in the user's config, like "retrain."; the
+    config: the config of the training.
+    stage: the prefix of its fields in the user's config, like "retrain."; the
       error message names a field with it.
 
   Raises:
-    UsageError: The config has rounds of practice and more than one bucket.
+    UsageError: the config has rounds of practice and more than one bucket.
   """
   buckets = tuple(config.data.buckets)
   check(
@@ -48,8 +48,8 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
   why.
 
   Args:
-    config: The config of the workdir.
-    folder: The workdir; all results are files in it.
+    config: the config of the workdir.
+    folder: the workdir; all results are files in it.
   """
   if not config.practice.rounds:
     return
@@ -59,7 +59,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
     return workdir.trained_stages(config, folder, rounds)[-1]
 
   try:
-    certify.check_local(stage_after().models())
+    certify.check_certifiable(stage_after().models())
   except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return
@@ -75,7 +75,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
       f"seeds {seed_names} are still wrong after all rounds of practice: their"
       " parameters from before practice are used"
     )
-  certify.certify(stage_after(), folder, len(config.seeds))
+  certify.certify(stage_after(), folder)
 
 
 def _run_rounds(
@@ -93,7 +93,7 @@ def _run_rounds(
     path = folder / f"certify_{number}" / workdir.PRACTICE_INPUTS
     if not path.exists():
       stage = stage_after(number - 1)
-      certificates = certify.certify(stage, folder, len(config.seeds))
+      certificates = certify.certify(stage, folder)
       inputs = {
         seed: certificate["practice"]
         for seed, certificate in certificates.items()

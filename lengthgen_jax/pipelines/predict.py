@@ -13,14 +13,8 @@ from lengthgen_jax.pipelines import runs, workdir
 
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
-  """Answers a file, or standard input; returns the exit code.
-
-  Args:
-    config: The config of the workdir.
-    folder: The workdir.
-    source: The path of a file with an input on each line; None stands for
-      standard input.
-  """
+  """Answers the lines of a file, or of standard input if `source` is None;
+  returns the exit code."""
   model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
@@ -38,12 +32,8 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
 def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
   """Answers every line of `source`; returns 1 if any line failed, else 0.
 
-  A terminal is answered line by line, anything else as a whole.
-
-  Args:
-    model: A trained model.
-    source: A stream with an input on each line.
-    scratchpad: Whether intermediate results precede each answer.
+  A terminal is answered line by line, anything else as a whole. With
+  `scratchpad`, intermediate results precede each answer.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]

@@ -29,7 +29,7 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
-from lengthgen_jax.probes.input_figures import FigureInput
+from lengthgen_jax.probes.pages import FigureData, FigureInput
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
 from lengthgen_jax.probes.row_tables import summary
 from lengthgen_jax.results import records
@@ -40,18 +40,13 @@ LONGEST = 100  # by default, greater lengths of config.eval are not probed
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Probes the models of a workdir; returns the exit code.
-
-  Args:
-    config: The whole config of the workdir.
-    folder: The workdir.
-  """
+  """Probes the models of a workdir; returns the exit code."""
   stages = {
     stage.name: stage for stage in workdir.trained_stages(config, folder)
   }
   stage_name = config.probe.stage or list(stages)[-1]
   check_choice("probe.stage", stage_name, stages)
-  stage, num_seeds = stages[stage_name], len(config.seeds)
+  stage = stages[stage_name]
   section, models = stage.config.probe, stage.models()
   model = best(models)
   probes = select(section.only, model, "probe.only", PROBES)
@@ -61,14 +56,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if section.retrain:
     check(LINES.holds(model), f"probe.retrain is for {LINES.text}")
   rows = [
-    row
-    for seed_model in models
-    for row in _rows(stage, seed_model, probes, num_seeds)
+    row for seed_model in models for row in _rows(stage, seed_model, probes)
   ]
   if section.retrain:
-    conditions = _conditions(
-      stage, model, num_seeds, _causal_length(section, model)
-    )
+    conditions = _conditions(stage, model, _causal_length(section, model))
     for mean in retrained(stage.runs[0], folder, model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
@@ -76,7 +67,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
-  data = figures.FigureData(
+  data = FigureData(
     title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
     f" {model.seed}, step {model.step}",
     inputs=inputs,
@@ -87,7 +78,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     logs=_logs(stages.values()),
   )
   figure_folder = folder / "figures" / "probes"
-  if workdir.is_pipeline(folder):
+  if workdir.is_abc(folder):
     figure_folder /= stage_name
   paths = figures.draw(drawn, data, figure_folder)
   seconds = time.perf_counter() - start
@@ -103,7 +94,7 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   If config.probe names neither, the one that the papers show is drawn.
 
   Raises:
-    UsageError: One is no input of the task, or too long for the model or for a
+    UsageError: one is no input of the task, or too long for the model or for a
       figure.
   """
   experiment, task, inputs = model.experiment, model.experiment.task, []
@@ -114,14 +105,11 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   for text in map(str, texts):
     try:
       _, lengths = task.parse(text)
-    except ValueError as error:
+      batch = jax.device_get(model.typed(text))
+    except (ValueError, UsageError) as error:
       raise UsageError(f"probe.inputs: {error}") from error
-    longest = max(lengths)
-    subject = f"probe.inputs: {longest} {task.unit}"
-    width = experiment.width(lengths, subject, "this model takes at most {}")
-    experiment.check_scaffold(width, model.scaffold)
-    batch = jax.device_get(model.typed(text))
-    inputs.append(FigureInput(text, Observation(model, batch, 1, longest)))
+    observation = Observation(model, batch, 1, max(lengths))
+    inputs.append(FigureInput(text, observation))
   for number in range(num_random):
     length, seed = experiment.train_length, config.eval.seed
     (observation,) = observations(model, length, 1, seed=seed, first=number)
@@ -155,12 +143,10 @@ def _causal_length(section: ConfigDict, model: Model) -> int:
   return section.causal_length or model.experiment.train_length
 
 
-def _conditions(
-  stage: workdir.Stage, model: Model, num_seeds: int, length: int
-) -> dict:
-  """Returns the fields of rows that are the same for all probes."""
+def _conditions(stage: workdir.Stage, model: Model, length: int) -> dict:
+  """Returns the fields of rows that all probes share."""
   task = model.experiment.task
-  return evaluate.row_conditions(stage.config, model, stage.name, num_seeds) | {
+  return evaluate.row_conditions(stage, model) | {
     "length": length,
     "bits": task.bits(length),
     "test_set": next(iter(task.test_sets)),
@@ -168,7 +154,7 @@ def _conditions(
 
 
 def _rows(
-  stage: workdir.Stage, model: Model, probes: dict[str, Probe], num_seeds: int
+  stage: workdir.Stage, model: Model, probes: dict[str, Probe]
 ) -> Iterator[dict]:
   """Yields the rows of all probes of one seed."""
   config, unit = stage.config, model.experiment.task.unit
@@ -199,7 +185,7 @@ def _rows(
       exact=not by_length,
       scored_lines=scored_lines,
     )
-    conditions = _conditions(stage, model, num_seeds, length)
+    conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
       for mean in means.values():
         yield conditions | _row(name, mean)
@@ -261,15 +247,15 @@ def retrained(
 ) -> Iterator[Mean]:
   """Trains a model again without each line, and measures its exact match.
 
-  A trained model may fail when a line is taken from it, and yet have learned to
-  do without that line if it had been trained so. The line is left out of every
+  A model that fails when a line is taken from it might have learned to do
+  without that line if it had been trained so. The line is left out of every
   head. W/without has a training for each line.
 
   Args:
-    run: The training of `model`, which is done again for its seed.
-    folder: The workdir.
-    model: A trained model whose bias is lines.
-    config: The whole config of the model.
+    run: the training of `model`, which is done again for its seed.
+    folder: the workdir.
+    model: a trained model whose bias is lines.
+    config: the whole config of the model.
 
   Yields:
     Means, of which `part` and `line` say what was left out.
@@ -288,7 +274,7 @@ def retrained(
       f"{number} of {len(entries_by_line)}: training without {line.part},"
       f" {line.line}"
     )
-    closed = interventions.close(scaffold, line.part, entries)
+    closed = interventions.close_lines(scaffold, line.part, entries)
     name = re.sub(r"\W+", "_", f"{line.part}_{line.line}")
     line_run = dataclasses.replace(
       run,

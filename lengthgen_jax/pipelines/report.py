@@ -12,28 +12,30 @@ import pathlib
 from typing import Any
 
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
 from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
-# Parts of a config that say how a run was saved, called or tested. The other
-# parts say how it was trained.
+# Sections of a config that say how a run was saved, called or tested. The
+# others say how it was trained.
 NOT_TRAINED = (
   *("checkpoint", "task", "method", "overrides", "seeds"),
   *CHANGEABLE,
 )
 
 
-def run(_: Any, workdir: pathlib.Path) -> int:
+def run(config: ConfigDict, workdir: pathlib.Path) -> int:
   """Writes the report of all results below a folder, and prints its tables.
 
-  The first argument is the config of the program, which is not looked at.
+  The config is not looked at: every run has its own.
 
   Returns:
     The exit code.
   """
+  del config
   print(write_report(workdir))
   print(f"page: {workdir / 'report.html'}")
   return 0
@@ -49,37 +51,38 @@ def write_report(root: pathlib.Path) -> str:
     UsageError: there are no results, a file is of another version, or a
       run's config is not beside it.
   """
-  rows, configs = read(root)
+  rows, configs = read_runs(root)
   exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
   check(
     exact_rows, f"--workdir={root}: no results.jsonl with exact match below it"
   )
-  missing = missing_results(rows, configs)
-  grids = [tables.runs_grid(rows)]
-  parts = [tables.to_markdown(grids[0])]
+  missing = missing_results(exact_rows, configs)
+  run_tables = [tables.runs_grid(rows)]
+  paragraphs = [tables.to_markdown(run_tables[0])]
   if edit_rows:
-    grids.append(tables.runs_grid(rows, "edit"))
-    parts += ["Edit distance, % of the output:", tables.to_markdown(grids[1])]
-  text = "\n\n".join([*parts, *(f"Missing: {line}." for line in missing)])
-  latex = "\n\n".join(map(tables.to_latex, grids))
+    run_tables.append(tables.runs_grid(rows, "edit"))
+    paragraphs.append("Edit distance, % of the output:")
+    paragraphs.append(tables.to_markdown(run_tables[1]))
+  paragraphs += [f"Missing: {message}." for message in missing]
+  text = "\n\n".join(paragraphs)
+  latex = "\n\n".join(map(tables.to_latex, run_tables))
   records.write_text(root / "report.md", text + "\n")
   records.write_text(root / "report.tex", latex + "\n")
   records.write_text(root / "report.csv", tables.to_csv(rows))
-  settings = {name: trained_with(config) for name, config in configs.items()}
   paths = figures.draw(rows, root / "figures")
-  paths += draw_fields(exact_rows, settings, root / "figures")
+  paths += draw_by_field(exact_rows, configs, root / "figures")
   title = f"Results below {root.name}"
   html = html_report.page(title, rows, missing, paths)
   records.write_text(root / "report.html", html)
   return text
 
 
-def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
+def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
   """Reads the results and the configs of all runs below a folder.
 
   Returns:
-    The rows, which name their run, and {run: config}, with the runs that have
-    no results yet.
+    The rows, whose field "run" names their run, and {run: config}, with the
+    runs that have no results yet.
 
   Raises:
     UsageError: as in `write_report`.
@@ -96,46 +99,51 @@ def read(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
     with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text())
     try:
-      asked(config)
+      seeds_and_lengths(config)
     except (AttributeError, TypeError) as error:
       raise UsageError(f"{file}: cannot be read (it is no config)") from error
     configs[str(file.parent.relative_to(root))] = config
   return rows, configs
 
 
-def asked(config: dict) -> tuple[set[int], set[int]]:
-  """Returns (seeds, test lengths) that a saved config asks for."""
+def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
+  """Returns the seeds and the test lengths of a saved config."""
   lengths = config.get("eval", {}).get("lengths", ())
   return set(config.get("seeds", ())), set(lengths)
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
-  """Returns lines of text on the results that configs ask for and rows lack."""
+  """Returns a message for the seeds and lengths of a config that no row is of.
+
+  Args:
+    rows: rows of exact match of all runs.
+    configs: {run: config}.
+  """
   messages = []
   for name, config in configs.items():
-    run_rows = [row for row in of_metric(rows, "em") if row["run"] == name]
+    run_rows = [row for row in rows if row["run"] == name]
     if not run_rows:
       messages.append(f"{name} has no results yet")
       continue
-    seeds, lengths = asked(config)
+    seeds, lengths = seeds_and_lengths(config)
     for stage in sorted({row["stage"] for row in run_rows}):
-      lacking = seeds - {r["seed"] for r in run_rows if r["stage"] == stage}
-      if lacking:
-        text = ", ".join(map(str, sorted(lacking)))
+      stage_seeds = {row["seed"] for row in run_rows if row["stage"] == stage}
+      if seeds - stage_seeds:
+        text = ", ".join(map(str, sorted(seeds - stage_seeds)))
         messages.append(f"{name} ({stage}) lacks seeds {text}")
-    lacking = lengths - {row["length"] for row in run_rows}
-    if lacking:
-      text = ", ".join(map(str, sorted(lacking)))
+    missing_lengths = lengths - {row["length"] for row in run_rows}
+    if missing_lengths:
+      text = ", ".join(map(str, sorted(missing_lengths)))
       messages.append(f"{name} lacks lengths {text}")
   return messages
 
 
-def trained_with(config: dict) -> dict[str, Any]:
-  """Returns {section.field: value} of the settings that a run was trained with.
-
-  Lists are text.
-  """
-  sections = {name: x for name, x in config.items() if name not in NOT_TRAINED}
+def training_fields(config: dict) -> dict[str, Any]:
+  """Returns {section.field: value} of the fields that a run was trained with;
+  lists are text."""
+  sections = {
+    name: section for name, section in config.items() if name not in NOT_TRAINED
+  }
   return {
     field: str(value) if isinstance(value, list) else value
     for field, value in flatten_dict(sections, sep=".").items()
@@ -143,64 +151,69 @@ def trained_with(config: dict) -> dict[str, Any]:
 
 
 def varied_fields(
-  settings: dict[str, dict], rows: list[dict]
+  fields_by_run: dict[str, dict], rows: list[dict]
 ) -> dict[str, dict[str, Any]]:
   """Returns {field: {run: value}} of the fields that vary within a method.
 
   Args:
-    settings: what `trained_with` returns, by run.
+    fields_by_run: what `training_fields` returns, by run.
     rows: rows that name their run and method.
   """
   methods = {row["run"]: row["method"] for row in rows}
   values = {}
-  for name in methods:
-    for field, value in settings[name].items():
-      values.setdefault(field, {})[name] = value
+  for run_name in methods:
+    for field, value in fields_by_run[run_name].items():
+      values.setdefault(field, {})[run_name] = value
   num_methods = len(set(methods.values()))
   return {
     field: by_run
     for field, by_run in sorted(values.items())
     if by_run.keys() == methods.keys()
-    and len({(methods[name], x) for name, x in by_run.items()}) > num_methods
+    and len({(methods[run_name], value) for run_name, value in by_run.items()})
+    > num_methods
   }
 
 
-def draw_fields(
-  rows: list[dict], settings: dict[str, dict], folder: pathlib.Path
+def draw_by_field(
+  rows: list[dict], configs: dict[str, dict], folder: pathlib.Path
 ) -> list[pathlib.Path]:
   """Draws exact match against every number that varies within a method.
 
   A curve joins the runs that differ in that number alone.
 
   Args:
-    rows: rows of exact match of any runs.
-    settings: what `trained_with` returns, by run.
+    rows: rows of exact match of all runs.
+    configs: {run: config}.
     folder: where the figures are written.
 
   Returns:
     Paths of the figures.
   """
-  rows, paths = [r for r in rows if figures.varied_by(r) == "length"], []
-  for (task, width), size_rows in figures.by_size(rows).items():
-    fields = varied_fields(settings, size_rows)
+  fields_by_run = {
+    name: training_fields(config) for name, config in configs.items()
+  }
+  rows = [row for row in rows if figures.varied_by(row) == "length"]
+  paths = []
+  for (task, width), group in figures.by_task_and_width(rows).items():
+    fields = varied_fields(fields_by_run, group)
     for field, values in fields.items():
       if not {type(value) for value in values.values()} <= {int, float}:
         continue
-      rows_by_line = {}
-      for row in size_rows:
-        others = [
+      rows_by_curve = {}
+      for row in group:
+        other_fields = [
           f"{name.rpartition('.')[2]}={by_run[row['run']]}"
           for name, by_run in fields.items()
           if name != field
         ]
-        method = ", ".join([row["method"], *others])
+        method = ", ".join([row["method"], *other_fields])
         row = row | {field: values[row["run"]], "method": method}
-        rows_by_line.setdefault((row["test_set"], method), []).append(row)
-      rows_by_set = {}
-      for (test_set, _), line_rows in sorted(rows_by_line.items()):
-        if len({row[field] for row in line_rows}) > 1:
-          rows_by_set.setdefault(test_set, []).extend(line_rows)
-      for test_set, set_rows in rows_by_set.items():
+        rows_by_curve.setdefault((row["test_set"], method), []).append(row)
+      rows_by_test_set = {}
+      for (test_set, _), curve_rows in sorted(rows_by_curve.items()):
+        if len({row[field] for row in curve_rows}) > 1:
+          rows_by_test_set.setdefault(test_set, []).extend(curve_rows)
+      for test_set, set_rows in rows_by_test_set.items():
         path = folder / f"{task}_{width}_{test_set}_by_{field}.png"
         title = f"{task}, width={width}, test set: {test_set}"
         paths.append(figures.by_field(set_rows, path, title, field))

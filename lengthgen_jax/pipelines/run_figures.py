@@ -24,20 +24,16 @@ SHORT_NAMES = {"start": "^", "target": "y", "items": "x", "pairs": "p"}
 def training_seconds(log: pathlib.Path) -> float:
   """Returns the seconds that the gradient steps of a training took.
 
-  Args:
-    log: The metrics.jsonl of the training, with the rows of all calls of the
-      program that it needed.
+  They are read from its metrics.jsonl, where a step that was done again after
+  an interruption counts once.
   """
-  return sum(
-    {row["step"]: row["seconds"] for row in records.read(log)}.values()
-  )
+  seconds_by_step = {row["step"]: row["seconds"] for row in records.read(log)}
+  return sum(seconds_by_step.values())
 
 
 def training_times(folder: pathlib.Path) -> str:
-  """Says how many seconds both trainings of a workdir took, and their ratio.
-
-  The seconds are those of all seeds together.
-  """
+  """Returns a line on how many seconds both trainings of a workdir took, for
+  all seeds together, and their ratio."""
   interpolation, retraining = (
     training_seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
@@ -61,19 +57,17 @@ def draw_calibration(
   """Draws the calibrated biases, the mean attention and one input's attention.
 
   Args:
-    config: The config of the workdir.
-    folder: The workdir.
-    interpolation: The training of the vanilla models.
-    retraining: The training with the calibrated bias.
+    config: the config of the workdir.
+    folder: the workdir.
+    interpolation: the training of the vanilla models.
+    retraining: the training with the calibrated bias.
 
   Returns:
     The paths of the figures.
   """
   model, figures = runs.load(retraining, "last")[0], folder / "figures"
-  experiment = interpolation.experiment
-  condition = attention_statistics.conditions(config.calibration, experiment)[
-    -1
-  ]
+  experiment, section = interpolation.experiment, config.calibration
+  *_, condition = attention_statistics.conditions(section, experiment)
   batch = attention_statistics.sample_batch(
     experiment, model.seed, condition, 0, 1
   )
@@ -84,7 +78,7 @@ def draw_calibration(
       draw_matrices(
         attention[f"{site}_{model.seed}"],
         figures / f"attention_mean_{site}.png",
-        f"mean {site}-attention {config.calibration.quantity} of the"
+        f"mean {site}-attention {section.quantity} of the"
         f" interpolated model, seed {model.seed}",
         labels,
       )
@@ -95,15 +89,15 @@ def draw_calibration(
 
 
 def draw_biases(
-  model: Model, batch: Batch, folder: pathlib.Path, condition: str
+  model: Model, batch: Batch, folder: pathlib.Path, size_text: str
 ) -> list[pathlib.Path]:
   """Draws the bias of a model's scaffold at the rows and keys of a batch.
 
   Args:
-    model: A trained model.
-    batch: A batch of its main task.
-    folder: Where the figures go.
-    condition: The width or length of the batch, for the titles.
+    model: a trained model.
+    batch: a batch of its main task.
+    folder: where the figures go.
+    size_text: the width or length of the batch, for the titles.
 
   Returns:
     The paths of the figures, one for each attention site with a bias.
@@ -113,9 +107,10 @@ def draw_biases(
     draw_matrices(
       np.asarray(biases[site].values)[:, 0],
       folder / f"bias_{site}.png",
-      f"{site}-attention bias, seed {model.seed}, {condition} (white: closed;"
+      f"{site}-attention bias, seed {model.seed}, {size_text} (white: closed;"
       " each head its own scale)",
       labels,
+      position_labels(model.experiment, "self", batch.rows),
     )
     for site, labels in _key_labels(model.experiment, batch)
     if site in model.scaffold
@@ -128,10 +123,12 @@ def draw_window(
   """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
-  shown = attention_statistics.Condition(width, units)
-  batch = attention_statistics.sample_batch(experiment, model.seed, shown, 0, 1)
-  condition = f"{length} {experiment.task.unit}"
-  return draw_biases(model, batch, folder / "figures", condition)
+  condition = attention_statistics.Condition(width, units)
+  batch = attention_statistics.sample_batch(
+    experiment, model.seed, condition, 0, 1
+  )
+  size_text = f"{length} {experiment.task.unit}"
+  return draw_biases(model, batch, folder / "figures", size_text)
 
 
 def _draw_example(
@@ -173,9 +170,9 @@ def position_labels(
   number.
 
   Args:
-    experiment: Says what the segments of a site are called.
-    site: An attention site.
-    keys: The coordinates of the keys.
+    experiment: its site_segments name the segments.
+    site: an attention site.
+    keys: the coordinates of the keys.
   """
   labels = []
   for segment, left, right in zip(
@@ -207,14 +204,11 @@ def draw_matrices(
   panel is scaled to its own finite range; -inf stays white.
 
   Args:
-    values: The matrices.
-    path: Where the PNG goes.
-    title: Stands above all panels.
-    key_labels: Labels of the S keys, drawn if they are few enough to read.
-    row_labels: Labels of the T rows.
-
-  Returns:
-    The path of the PNG.
+    values: the matrices.
+    path: where the PNG goes.
+    title: stands above all panels.
+    key_labels: labels of the S keys, drawn if they are few enough to read.
+    row_labels: labels of the T rows, likewise.
   """
   layers, heads, height, width = values.shape
   columns = 4 if layers == 1 and heads % 4 == 0 else heads
@@ -238,9 +232,9 @@ def draw_matrices(
     axis.set_yticks([])
     axis.spines[:].set_color("0.7")
   for axis in axes[-1]:
-    axis.set_xticks(range(len(keys)), keys, fontsize=4, rotation=rotation)
+    axis.set_xticks(range(len(keys)), keys, fontsize=5, rotation=rotation)
   for axis in axes[:, 0]:
-    axis.set_yticks(range(len(rows)), rows, fontsize=4)
+    axis.set_yticks(range(len(rows)), rows, fontsize=5)
   for axis, (layer, head) in zip(
     axes.flat, np.ndindex(layers, heads), strict=True
   ):
@@ -265,16 +259,13 @@ def draw_margins(
   path: pathlib.Path,
   title: str,
 ) -> pathlib.Path:
-  """Draws how many cases have which margin, a panel per certificate.
+  """Draws a histogram of the margins of all cases for each certificate.
 
   Args:
-    histograms: Numbers of cases by margin, by the title of the panel.
-    edges: The histograms' edges; the first and the last are infinite.
-    path: Where the PNG goes.
-    title: Stands above all panels.
-
-  Returns:
-    The path of the PNG.
+    histograms: numbers of cases by margin, by the title of the panel.
+    edges: the histograms' edges; the first and the last are infinite.
+    path: where the PNG goes.
+    title: stands above all panels.
   """
   figure, axes = plt.subplots(
     len(histograms),
@@ -306,15 +297,8 @@ def draw_precision(
   """Draws the longest lists that are sorted, against bits of precision.
 
   The model is the construction of Theorem 5.1, and the bits are the significant
-  ones of its parameters and activations.
-
-  Args:
-    rows: Those of `precision.longest_lists`.
-    path: Where the PNG goes.
-    title: Stands above the axes.
-
-  Returns:
-    The path of the PNG.
+  ones of its parameters and activations. The rows are those of
+  `precision.longest_lists`.
   """
   figure, axis = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
   for copies, marker in (("difference", "o"), ("share", "s")):

@@ -117,12 +117,11 @@ def _closed_rows(
   }
 
 
-def load(run: loop.Run, checkpoint: str | int) -> list[trained.Model]:
+def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:
   """Loads the models of a trained run, one of each seed.
 
   Args:
-    run: A training that was done.
+    run: The run.
     checkpoint: "last", "best" or the number of a step.
   """
-  checkpoint = str(checkpoint)
   return trained.models(run, loop.load(run, checkpoint), checkpoint)

@@ -16,7 +16,6 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
-from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.train_step import TrainState
 
@@ -33,20 +32,18 @@ def observations(
   exact: bool = True,
   scored_lines: Callable[[], dict] = dict,
 ) -> Iterator[Observation]:
-  """Observes a model on random inputs of its task's first test set.
+  """Yields observations of a model on random inputs of its task's first test
+  set, in as many batches as memory requires.
 
   Args:
-    model: A trained model.
-    length: The length of the inputs, as people count it.
-    samples: How many inputs there are.
-    seed: The seed of the inputs.
-    first: The index of the first input.
-    exact: Whether batches are padded to exactly this length; otherwise one
+    model: a trained model.
+    length: the length of the inputs, in the unit of the task.
+    samples: how many inputs there are.
+    seed: the seed of the inputs.
+    first: the index of the first input.
+    exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
-    scored_lines: See Observation.
-
-  Yields:
-    An Observation for each batch; there are as many batches as memory requires.
+    scored_lines: see Observation.
   """
   experiment, task = model.experiment, model.experiment.task
   width, units = experiment.test_width(length), task.units(length)
@@ -61,19 +58,14 @@ def observations(
   key = jax.random.fold_in(rng.stream(seed, "probe"), length)
   for start in range(0, samples, batch_size):
     index = np.minimum(np.arange(start, start + batch_size), samples - 1)
-    batch = dataset.test_batch(
-      task,
-      experiment.kind,
-      next(iter(task.test_sets)),
+    batch = experiment.random_batch(
       key,
       jnp.asarray(first + index),
       units,
       np.asarray(width, np.int32),
       longest,
-      (),
     )
-    count = min(batch_size, samples - start)
-    batch = jax.device_get(batch)
+    count, batch = min(batch_size, samples - start), jax.device_get(batch)
     yield Observation(model, batch, count, units, scored_lines)
 
 
@@ -83,15 +75,15 @@ def make_watcher(
   """Returns the function that probes a run while it trains.
 
   Args:
-    section: The section config.probe.
-    calibration: The section config.calibration.
-    experiment: The experiment of the run.
+    section: config.probe.
+    calibration: config.calibration.
+    experiment: the experiment of the run.
 
   Returns:
     A function from the run and its states to rows; None if probe.every is 0.
 
   Raises:
-    UsageError: None of the probes is for this experiment.
+    UsageError: none of the probes is for this experiment.
   """
   if not section.every:
     return None
@@ -112,8 +104,9 @@ def make_watcher(
   def watch(run: loop.Run, states: TrainState) -> list[dict]:
     rows, samples = [], section.samples
     for r, model in enumerate(models(run, states, checkpoint="last")):
-      score_lines = attention_statistics.strongest_lines
-      scored_lines = partial(score_lines, calibration, model, samples)
+      scored_lines = partial(
+        attention_statistics.strongest_lines, calibration, model, samples
+      )
       batches = observations(
         model, experiment.train_length, samples, scored_lines=scored_lines
       )

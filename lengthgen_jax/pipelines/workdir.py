@@ -26,14 +26,13 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   """Creates the workdir, or checks that it belongs to this config and mode.
 
   Raises:
-    UsageError: It cannot be written, or belongs to another config or mode.
+    UsageError: it cannot be written, or belongs to another config or mode.
   """
   if has_config(config, workdir):
-    pipeline = is_pipeline(workdir)
-    saved_mode = "abc" if pipeline else "train"
+    saved_mode = "abc" if is_abc(workdir) else "train"
+    is_trained = is_abc(workdir) or (workdir / "checkpoints").is_dir()
     check(
-      mode == saved_mode
-      or not (pipeline or (workdir / "checkpoints").is_dir()),
+      mode == saved_mode or not is_trained,
       f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
       " workdir",
     )
@@ -46,7 +45,7 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
   """Checks that models were trained in the workdir, with this config.
 
   Raises:
-    UsageError: The workdir has no config, or another one.
+    UsageError: the workdir has no config, or another one.
   """
   check(
     has_config(config, workdir),
@@ -58,7 +57,7 @@ def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   """Returns whether a config is saved in the workdir; it must equal `config`.
 
   Raises:
-    UsageError: Another config is saved there.
+    UsageError: another config is saved there.
   """
   previous = files.saved_config(workdir)
   if previous is None:
@@ -72,7 +71,7 @@ def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
   return True
 
 
-def is_pipeline(workdir: pathlib.Path) -> bool:
+def is_abc(workdir: pathlib.Path) -> bool:
   """Returns whether the workdir was made by --mode=abc."""
   return (workdir / "interpolate").is_dir()
 
@@ -88,7 +87,7 @@ def retraining_stage(
   """Returns the config and the training run of the "retrain" stage.
 
   Raises:
-    UsageError: Its bias was not calibrated yet.
+    UsageError: its bias was not calibrated yet.
   """
   path = bias_path(workdir)
   check(
@@ -158,16 +157,18 @@ class Stage(NamedTuple):
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
       one of --mode=abc; "certify" for the rounds of practice after either.
-    config: The whole config of the stage.
-    runs: The training runs in order. Those of "certify" are the run before
+    config: the whole config of the stage.
+    runs: the training runs in order. Those of "certify" are the run before
       practice, then one for each round, of the seeds that were wrong.
-    unmended: The seeds that are still wrong after practice; their models are
+    num_seeds: how many seeds the user's config names; a stage may have fewer.
+    unmended: the seeds that are still wrong after practice; their models are
       those of the first run.
   """
 
   name: str
   config: ConfigDict
   runs: tuple[loop.Run, ...]
+  num_seeds: int
   unmended: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
@@ -191,23 +192,24 @@ def trained_stages(
   """Returns the stages of a workdir; the last one has its final models.
 
   Args:
-    config: The config of the workdir.
-    workdir: The workdir.
-    rounds: How many rounds of practice to include. None includes all, except
+    config: the config of the workdir.
+    workdir: the workdir.
+    rounds: how many rounds of practice to include. None includes all, except
       for seeds that are still wrong after them (see `Stage.unmended`).
 
   Raises:
-    UsageError: The workdir was not trained with this config.
+    UsageError: the workdir was not trained with this config.
   """
   check_trained(config, workdir)
-  if is_pipeline(workdir):
+  num_seeds = len(config.seeds)
+  if is_abc(workdir):
     interpolation = runs.make_run(config, workdir / "interpolate")
     stage_config, trained_run = retraining_stage(config, workdir)
-    stage_list = [Stage("interpolate", config, (interpolation,))]
-    stage_list.append(Stage("retrain", stage_config, (trained_run,)))
+    stage_list = [Stage("interpolate", config, (interpolation,), num_seeds)]
+    stage_list.append(Stage("retrain", stage_config, (trained_run,), num_seeds))
   else:
     stage_config, trained_run = config, runs.make_run(config, workdir)
-    stage_list = [Stage("train", stage_config, (trained_run,))]
+    stage_list = [Stage("train", stage_config, (trained_run,), num_seeds)]
   practice_runs = [
     practice_run(config.practice, trained_run, path.parent)
     for path in sorted(
@@ -222,8 +224,9 @@ def trained_stages(
     path, unmended = workdir / UNMENDED, ()
     if rounds is None and path.exists():
       unmended = tuple(json.loads(path.read_text()))
+    all_runs = trained_run, *practice_runs
     stage_list.append(
-      Stage("certify", stage_config, (trained_run, *practice_runs), unmended)
+      Stage("certify", stage_config, all_runs, num_seeds, unmended)
     )
   return stage_list
 
@@ -241,11 +244,11 @@ def open_model(
   """Loads a model of a workdir; see lengthgen_jax.load.
 
   Args:
-    folder: The workdir.
-    seed: The seed of the model; None chooses the best one by validation.
+    folder: the workdir.
+    seed: the seed of the model; None chooses the best one by validation.
 
   Raises:
-    UsageError: Nothing was trained there, or not with this seed.
+    UsageError: nothing was trained there, or not with this seed.
   """
   config = files.saved_config(folder)
   if config is None:

@@ -1,7 +1,4 @@
-"""All figures of probes.
-
-A figure is a function that yields its pages, and an entry of FIGURES.
-"""
+"""The figures of probes that a config can name, and how they are drawn."""
 
 import dataclasses
 import pathlib
@@ -11,36 +8,10 @@ from typing import NamedTuple
 
 from lengthgen_jax.drawing import Canvas, plt, save
 from lengthgen_jax.probes import input_figures, row_figures
-from lengthgen_jax.probes.input_figures import FigureInput
-from lengthgen_jax.probes.pages import Page, combined
+from lengthgen_jax.probes.pages import FigureData, Page, combined
 from lengthgen_jax.probes.registry import ALL, LINES, SORTING, Requirement
 
 COLUMNS = 100  # characters of the overview's text
-
-
-@dataclasses.dataclass(frozen=True)
-class FigureData:
-  """Everything that figures are drawn from.
-
-  Attributes:
-    title: of the model.
-    inputs: the single inputs that are drawn.
-    rows: of all probes and seeds, of this stage.
-    seed: whose inputs and heads are drawn.
-    labels: of the rows that are patched and of the outputs, see
-      row_figures.patched.
-    summary: of all rows, a few lines.
-    logs: by name of a training, rows of its metrics.jsonl and of the probes
-      that ran meanwhile.
-  """
-
-  title: str
-  inputs: list[FigureInput]
-  rows: list[dict]
-  seed: int
-  labels: dict[str, list[str]]
-  summary: list[str]
-  logs: dict[str, tuple[list[dict], list[dict]]]
 
 
 class Figure(NamedTuple):
@@ -56,7 +27,8 @@ class Figure(NamedTuple):
 
 
 def _overview(data: FigureData) -> Iterator[Page]:
-  """Yields one page of many: the first input, and what matters in the model."""
+  """Yields one page that combines the summary and the main figures, of the
+  first input alone."""
   first_input = dataclasses.replace(data, inputs=data.inputs[:1])
   names = ["by_length", "heads", "lines", "patches", "attention"]
   if SORTING.holds(data.inputs[0].observation.model):
@@ -87,25 +59,15 @@ def _summary(data: FigureData) -> Page:
 # All figures, by name.
 FIGURES = {
   "overview": Figure(_overview, ALL),
-  "attention": Figure(lambda data: input_figures.attention(data.inputs), ALL),
-  "projections": Figure(
-    lambda data: input_figures.projections(data.inputs), ALL
-  ),
-  "tokens": Figure(lambda data: input_figures.tokens(data.inputs), SORTING),
-  "bases": Figure(lambda data: input_figures.bases(data.inputs), ALL),
-  "by_length": Figure(
-    lambda data: row_figures.by_length(data.rows, data.seed), ALL
-  ),
-  "heads": Figure(
-    lambda data: row_figures.without_head(data.rows, data.seed), ALL
-  ),
-  "lines": Figure(
-    lambda data: row_figures.without_line(data.rows, data.seed), LINES
-  ),
-  "patches": Figure(
-    lambda data: row_figures.patched(data.rows, data.seed, data.labels), ALL
-  ),
-  "training": Figure(lambda data: row_figures.by_step(data.logs), ALL),
+  "attention": Figure(input_figures.attention, ALL),
+  "projections": Figure(input_figures.projections, ALL),
+  "tokens": Figure(input_figures.tokens, SORTING),
+  "bases": Figure(input_figures.bases, ALL),
+  "by_length": Figure(row_figures.by_length, ALL),
+  "heads": Figure(row_figures.without_head, ALL),
+  "lines": Figure(row_figures.without_line, LINES),
+  "patches": Figure(row_figures.patched, ALL),
+  "training": Figure(row_figures.by_step, ALL),
 }
 
 

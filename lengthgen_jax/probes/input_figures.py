@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.drawing import Canvas, plt
-from lengthgen_jax.errors import check
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
 from lengthgen_jax.probes.pages import (
+  FigureData,
+  FigureInput,
   Margins,
   Page,
   add_color_bar,
@@ -23,8 +23,6 @@ from lengthgen_jax.probes.pages import (
   split,
 )
 
-MAX_TOKENS = 64  # of a sequence, of which labels can still be read
-MAX_TOKENS_WITH_ZEROS = 40  # of a sequence that keeps its leading zeros
 ROWS_PER_PAGE = 12  # of projections
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
 # (step, tokens): the step between the ticks of at most so many tokens.
@@ -33,69 +31,12 @@ INPUT_COLOR, TARGET_COLOR, BOTH_COLOR = "tab:orange", "tab:green", "tab:purple"
 LEGEND = "orange: the token it holds; green: the one it must say; purple: both"
 
 
-class FigureInput(NamedTuple):
-  """An input that is drawn, and a model on it.
-
-  Attributes:
-    text: the input as one types it.
-    observation: the model on a batch of this one input.
-  """
-
-  text: str
-  observation: Observation
-
-  @property
-  def rows(self) -> np.ndarray:
-    """Indices of the decoder rows that are drawn, which attend to something."""
-    rows = self.drawn(self.observation.batch.rows)
-    sums = [
-      weights[0][:, rows].sum(axis=(0, 2))
-      for _, _, weights in self.observation.attention()
-    ]
-    return rows[np.sum(sums, axis=0) > 0]
-
-  def drawn(self, coordinates: Coordinates) -> np.ndarray:
-    """Returns the indices of the tokens that are drawn.
-
-    Leading zeros are left out if there are more than MAX_TOKENS_WITH_ZEROS.
-    """
-    task = self.observation.task
-    segment = np.asarray(coordinates.segment[0])
-    left, right = coordinates.left[0, :, 0], coordinates.right[0, :, 0]
-    is_token = segment >= 0
-    if is_token.sum() <= MAX_TOKENS_WITH_ZEROS or not task.of_digits:
-      return np.flatnonzero(is_token)
-    is_target = segment == task.target_segment
-    strides = np.array([*task.strides, 1, 1])  # tokens of a place
-    place = np.where(is_target, left, right // np.maximum(strides[segment], 1))
-    is_mark = np.where(is_target, right, left) == 0
-    is_zero = (place > self.observation.length) & ~is_mark
-    return np.flatnonzero(is_token & ~is_zero)
-
-  def check_length(self) -> None:
-    """Raises a UsageError if the input is longer than a figure can show."""
-    batch = self.observation.batch
-    sequences = [batch.keys, batch.source_keys]
-    longest = max(len(self.drawn(keys)) for keys in sequences if keys)
-    check(
-      longest <= MAX_TOKENS,
-      f"probe.inputs: {self.text!r} makes a sequence of {longest} tokens, and"
-      f" figures show at most {MAX_TOKENS}: choose a shorter one",
-    )
-
-
-def named(inputs: list[FigureInput]) -> Iterator[tuple[str, FigureInput]]:
-  """Yields (prefix of the pages' names, input)."""
-  for number, figure_input in enumerate(inputs, start=1):
-    yield f"input{number}_" if len(inputs) > 1 else "", figure_input
-
-
 # Attention.
 
 
-def attention(inputs: list[FigureInput]) -> Iterator[Page]:
+def attention(data: FigureData) -> Iterator[Page]:
   """Yields a page per site: softmax weights by layer and head."""
-  for prefix, figure_input in named(inputs):
+  for prefix, figure_input in data.named_inputs():
     acts = figure_input.observation.acts
     decoder, encoder = acts["decoder"]["blocks"], acts["encoder"].get("blocks")
     sites = {
@@ -173,13 +114,15 @@ class Bars(NamedTuple):
   label: str
 
 
-def projections(inputs: list[FigureInput]) -> Iterator[Page]:
+def projections(data: FigureData) -> Iterator[Page]:
   """Yields all rows' residuals in both bases, ROWS_PER_PAGE rows a page."""
-  for prefix, figure_input in named(inputs):
+  for prefix, figure_input in data.named_inputs():
     rows, observation = figure_input.rows.tolist(), figure_input.observation
     for basis, vectors in BASES.items():
       title = f"projections on {vectors} ({basis} basis), {figure_input.text}"
-      all_bars = [Bars(row, basis, _label(observation, row)) for row in rows]
+      all_bars = [
+        Bars(row, basis, _row_label(observation, row)) for row in rows
+      ]
       for start in range(0, len(rows), ROWS_PER_PAGE):
         number = f"_{start}" if len(rows) > ROWS_PER_PAGE else ""
         name = f"{prefix}projections_{basis}{number}"
@@ -187,12 +130,12 @@ def projections(inputs: list[FigureInput]) -> Iterator[Page]:
         yield _projection_page(name, observation, bars, title, height=0.75)
 
 
-def tokens(inputs: list[FigureInput]) -> Iterator[Page]:
+def tokens(data: FigureData) -> Iterator[Page]:
   """Yields pages of a token before `⊥`, of `⊥`, and of the same after it.
 
   They are the three positions that the task hinting paper draws (figure 4.14).
   """
-  for prefix, figure_input in named(inputs):
+  for prefix, figure_input in data.named_inputs():
     observation = figure_input.observation
     n, ids = observation.length, np.asarray(observation.batch.inputs[0])
     rank = (n - 1) // 2
@@ -272,7 +215,7 @@ def _draw_bars(
   axis.spines[["top", "right"]].set_visible(False)
 
 
-def _label(observation: Observation, row: int) -> str:
+def _row_label(observation: Observation, row: int) -> str:
   """Returns the words for a row: its index, what it holds and must say."""
   batch, symbols = observation.batch, observation.task.symbols
   (input_token,) = symbols(np.asarray(batch.inputs[0, [row]]))
@@ -297,9 +240,9 @@ def _alphabet(observation: Observation) -> list[int]:
 # Bases.
 
 
-def bases(inputs: list[FigureInput]) -> Iterator[Page]:
+def bases(data: FigureData) -> Iterator[Page]:
   """Yields a page of the norms of both bases' vectors, and their cosines."""
-  observation = inputs[0].observation
+  observation = data.inputs[0].observation
   ids = _alphabet(observation)
   symbols = observation.task.symbols(ids)
   vectors = {

@@ -35,9 +35,9 @@ class BiasLine(NamedTuple):
 
   Attributes:
     part: the attention site.
-    layer: The layer; None for all layers, also if they share one set of lines.
-    head: The head; None for all heads.
-    line: A description of the line, like "b: right-1·row = 0".
+    layer: None for all layers, also if they share one set of lines.
+    head: None for all heads.
+    line: a description of the line, like "b: right-1·row = 0".
   """
 
   part: str
@@ -50,8 +50,8 @@ class Patch(NamedTuple):
   """Which residual is replaced by that of another example.
 
   Attributes:
-    point: The index of the residual in `patch_points`; -1 for no patch.
-    row: The index of the row.
+    point: the index of the residual in `patch_points`; -1 for no patch.
+    row: the index of the row.
   """
 
   point: int
@@ -91,7 +91,7 @@ def without_line(observation: Observation) -> Iterator[Mean]:
   """
   scaffold = observation.model.scaffold
   for line, entries in bias_lines(observation.model).items():
-    closed = close(scaffold, line.part, entries)
+    closed = close_lines(scaffold, line.part, entries)
     logits = edited_logits(observation, scaffold=closed)
     yield _exact_match(observation, logits, **line._asdict())
 
@@ -113,7 +113,7 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
     )
 
   def without(scaffold: dict, line: BiasLine) -> dict:
-    return close(scaffold, line.part, all_lines[line])
+    return close_lines(scaffold, line.part, all_lines[line])
 
   intact_total = exact_match(scaffold).total
   totals = {
@@ -198,7 +198,7 @@ def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
   return entries
 
 
-def close(scaffold: dict, site: str, entries: list[Entry]) -> dict:
+def close_lines(scaffold: dict, site: str, entries: list[Entry]) -> dict:
   """Returns a scaffold without some entries of a site's lines."""
   valid = np.array(scaffold[site].valid)
   valid[..., *zip(*entries, strict=True)] = False
@@ -274,7 +274,7 @@ def patched_logits(
 def _residual_point(
   path: tuple[str, ...], method_name: str, args: tuple
 ) -> Point | None:
-  """Returns which residual a call of a module's method returns, if any."""
+  """Returns the residual that a call of a module's method computes, if any."""
   if method_name == "embed" and not path:
     return {"self": "inputs", "cross": "source"}[args[2]], None
   if method_name == "residual" and path[0].startswith("decoder_"):

@@ -1,13 +1,99 @@
-"""Layout of figures in inches, and the packing of many on one page."""
+"""What the figures of a model are drawn from, and their layout in inches."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.drawing import Canvas, plt
+from lengthgen_jax.errors import check
+from lengthgen_jax.probes.activations import Observation
 
-WIDTH = 19.5  # inches of a page of many, unless one of them is wider
+COMBINED_WIDTH = 19.5  # inches of combined pages, unless one of them is wider
+MAX_TOKENS = 64  # of a sequence, of which labels can still be read
+MAX_TOKENS_WITH_ZEROS = 40  # of a sequence that keeps its leading zeros
+
+
+class FigureInput(NamedTuple):
+  """An input that is drawn, and a model on it.
+
+  Attributes:
+    text: the input as one types it.
+    observation: the model on a batch of this one input.
+  """
+
+  text: str
+  observation: Observation
+
+  @property
+  def rows(self) -> np.ndarray:
+    """Indices of the decoder rows that are drawn, which attend to something."""
+    rows = self.drawn(self.observation.batch.rows)
+    sums = [
+      weights[0][:, rows].sum(axis=(0, 2))
+      for _, _, weights in self.observation.attention()
+    ]
+    return rows[np.sum(sums, axis=0) > 0]
+
+  def drawn(self, coordinates: Coordinates) -> np.ndarray:
+    """Returns the indices of the tokens that are drawn.
+
+    Leading zeros are left out if there are more than MAX_TOKENS_WITH_ZEROS.
+    """
+    task = self.observation.task
+    segment = np.asarray(coordinates.segment[0])
+    left, right = coordinates.left[0, :, 0], coordinates.right[0, :, 0]
+    is_token = segment >= 0
+    if is_token.sum() <= MAX_TOKENS_WITH_ZEROS or not task.of_digits:
+      return np.flatnonzero(is_token)
+    is_target = segment == task.target_segment
+    strides = np.array([*task.strides, 1, 1])  # tokens of a place
+    place = np.where(is_target, left, right // np.maximum(strides[segment], 1))
+    is_mark = np.where(is_target, right, left) == 0
+    is_zero = (place > self.observation.length) & ~is_mark
+    return np.flatnonzero(is_token & ~is_zero)
+
+  def check_length(self) -> None:
+    """Raises a UsageError if the input is longer than a figure can show."""
+    batch = self.observation.batch
+    sequences = [batch.keys, batch.source_keys]
+    longest = max(len(self.drawn(keys)) for keys in sequences if keys)
+    check(
+      longest <= MAX_TOKENS,
+      f"probe.inputs: {self.text!r} makes a sequence of {longest} tokens, and"
+      f" figures show at most {MAX_TOKENS}: choose a shorter one",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureData:
+  """Everything that the figures of a model are drawn from.
+
+  Attributes:
+    title: says which model it is.
+    inputs: the single inputs that are drawn.
+    rows: the rows of all probes and seeds.
+    seed: the seed of the model whose inputs and heads are drawn.
+    labels: the labels of the positions of "source", "inputs" and "outputs".
+    summary: lines of text about all rows.
+    logs: for each training, by name, the rows of its metrics.jsonl and of the
+      probes that ran during it.
+  """
+
+  title: str
+  inputs: list[FigureInput]
+  rows: list[dict]
+  seed: int
+  labels: dict[str, list[str]]
+  summary: list[str]
+  logs: dict[str, tuple[list[dict], list[dict]]]
+
+  def named_inputs(self) -> Iterator[tuple[str, FigureInput]]:
+    """Yields (prefix of the pages' names, input) for each input."""
+    for number, figure_input in enumerate(self.inputs, start=1):
+      yield f"input{number}_" if len(self.inputs) > 1 else "", figure_input
 
 
 class Page(NamedTuple):
@@ -100,12 +186,14 @@ def set_labels(
   axis.tick_params(length=1, pad=1)
 
 
-# Many pages on a single one.
+# Combined pages.
 
 
 def combined(name: str, pages: list[Page]) -> Page:
   """Returns a page with all pages in their own sizes, placed by `pack_rows`."""
-  page_rows = pack_rows(pages, max(WIDTH, *(page.size[0] for page in pages)))
+  page_rows = pack_rows(
+    pages, max(COMBINED_WIDTH, *(page.size[0] for page in pages))
+  )
   total_width = max(sum(page.size[0] for page in row) for row in page_rows)
   heights = [max(page.size[1] for page in row) for row in page_rows]
 

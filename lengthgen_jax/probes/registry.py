@@ -1,7 +1,4 @@
-"""All probes.
-
-A probe is a function of an Observation, and an entry of PROBES.
-"""
+"""The probes that a config can name, and how they are measured."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -14,11 +11,11 @@ from lengthgen_jax.registry import Registry
 
 
 class Requirement(NamedTuple):
-  """A condition that says which models a probe or a figure is for.
+  """Which models a probe or a figure is for.
 
   Attributes:
     text: the models, in words.
-    holds: a function of a model, whether it is one of them.
+    holds: a function that returns whether a model is one of them.
   """
 
   text: str
@@ -164,14 +161,10 @@ def select(
 def measure(
   probes: dict[str, Probe], observations: Iterable[Observation]
 ) -> dict[str, dict[tuple, Mean]]:
-  """Returns what probes measure, added up over all batches.
-
-  Args:
-    probes: by name, like PROBES.
-    observations: a model on batches of one length.
+  """Returns what probes measure on batches of one length, added up.
 
   Returns:
-    {name: {location: Mean}}, without means of nothing.
+    {name: {location: Mean}}, without means over no values.
   """
   means = {name: {} for name in probes}
   for observation in observations:

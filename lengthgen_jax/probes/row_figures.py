@@ -1,6 +1,6 @@
 """Figures of probe rows: curves, tables of ablations and maps of patching.
 
-The public functions yield Pages, except `comparison`, which saves a PNG.
+The public functions yield Pages, except `draw_comparison`, which saves a PNG.
 """
 
 import pathlib
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from lengthgen_jax.drawing import Canvas, plt, save
-from lengthgen_jax.probes import row_tables
 from lengthgen_jax.probes.pages import (
+  FigureData,
   Margins,
   Page,
   add_color_bar,
@@ -22,8 +22,9 @@ from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.probes.row_tables import (
   group_by_location,
   location_name,
-  panels,
-  rows_of,
+  panel_titles,
+  select_rows,
+  values_by_length,
 )
 
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -36,17 +37,14 @@ MAX_PATCHED = 40
 # Curves.
 
 
-def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
+def by_length(data: FigureData) -> Iterator[Page]:
   """Yields a page of probes against length, with a panel for each metric.
 
   A probe of single heads has a thin curve for each head of one seed; any other
   probe has the median over all seeds and their range. No page is yielded if no
   probe was measured against length.
-
-  Args:
-    rows: Probe rows of all seeds.
-    seed: The seed whose heads are drawn.
   """
+  rows, seed = data.rows, data.seed
   metrics = {row["metric"] for row in rows}
   metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
   styles = _styles([row for row in rows if row["metric"] in metrics])
@@ -55,13 +53,13 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
     margins = Margins(0.4, 1.4, 0.45, 0.55, 0.4)
     axes = grid(canvas, 1, len(metrics), margins)[0]
     for axis, metric in zip(axes, metrics, strict=True):
-      series, title = rows_of(rows, metric), PROBES[metric].title
+      series, title = select_rows(rows, metric), PROBES[metric].title
       if series[0]["head"] is not None:
-        series = rows_of(series, metric, seed=seed)
+        series = select_rows(series, metric, seed=seed)
         title += f", seed {seed}"
       for (location, head), curve in group_by_location(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
-        values = row_tables.by_length(curve)
+        values = values_by_length(curve)
         style = {"linewidth": linewidth, "clip_on": False} | styles[location]
         _draw_curve(axis, values, label=location, **style)
       _set_lengths(axis, series)
@@ -76,19 +74,13 @@ def by_length(rows: list[dict], seed: int) -> Iterator[Page]:
     yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)
 
 
-def by_step(
-  logs: dict[str, tuple[list[dict], list[dict]]],
-) -> Iterator[Page]:
+def by_step(data: FigureData) -> Iterator[Page]:
   """Yields a page of loss and exact match against step for every training.
 
   Below them, each probe that ran during training has a panel with a thin curve
   for each seed and head.
-
-  Args:
-    logs: For each training, by name, the rows of its metrics.jsonl and its
-      probe rows.
   """
-  for name, (metrics, rows) in logs.items():
+  for name, (metrics, rows) in data.logs.items():
     yield _training_page(name, metrics, rows)
 
 
@@ -110,7 +102,7 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
     axes[0].set_ylabel("loss (nats, red)", fontsize=7)
     em_axis.set_ylabel("validation EM (%, blue)", fontsize=7)
     for axis, metric in zip(axes[1:], probed, strict=True):
-      series = rows_of(rows, metric)
+      series = select_rows(rows, metric)
       for (location, *_), curve in group_by_location(
         series, "seed", "head"
       ).items():
@@ -128,39 +120,36 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
   return Page(f"training_{name}", (7.5, 2.6 + 2.3 * len(probed)), draw)
 
 
-def comparison(
+def draw_comparison(
   models: dict[str, list[dict]], path: pathlib.Path | str, title: str
 ) -> pathlib.Path:
-  """Draws rates of several models against length.
+  """Draws rates of several models against length, and returns the path.
 
   There is a panel for each probe and location. A curve is the median over
   seeds, and the area around it is their range.
 
   Args:
-    models: Probe rows by the model's name, without those of single heads.
-    path: The path of the PNG to write.
-    title: The title of the figure.
-
-  Returns:
-    The path of the PNG.
+    models: probe rows by the model's name, without those of single heads.
+    path: the path of the PNG to write.
+    title: the title of the figure.
   """
   all_rows = [row for rows in models.values() for row in rows]
-  panel_titles, columns = panels(all_rows), COMPARISON_COLUMNS
-  panel_rows = -(-len(panel_titles) // columns)
+  titles, columns = panel_titles(all_rows), COMPARISON_COLUMNS
+  panel_rows = -(-len(titles) // columns)
   canvas = plt.figure(figsize=(0.4 + 2.6 * columns, 1.3 + 2.0 * panel_rows))
   margins = Margins(0.35, 0.1, 0.75, 0.55, 0.3, 0.6)
   axes = grid(canvas, panel_rows, columns, margins).ravel()
-  for axis, (panel, name) in zip(axes, panel_titles.items(), strict=False):
+  for axis, (panel, panel_title) in zip(axes, titles.items(), strict=False):
     for model, rows in models.items():
-      values = row_tables.by_length(
+      values = values_by_length(
         group_by_location(rows, "metric").get(panel, [])
       )
       _draw_curve(axis, values, label=model, linewidth=1.2)
     _set_lengths(axis, all_rows)
     axis.set_ylim(-0.03, 1.03)
     axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
-    axis.set_title(name.replace(", ", ",\n", 1), fontsize=7)
-  for axis in axes[len(panel_titles) :]:
+    axis.set_title(panel_title.replace(", ", ",\n", 1), fontsize=7)
+  for axis in axes[len(titles) :]:
     axis.set_axis_off()
   canvas.legend(
     *axes[0].get_legend_handles_labels(),
@@ -230,57 +219,44 @@ def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
 # Ablations: exact match without a head or a line.
 
 
-def without_head(rows: list[dict], seed: int) -> Iterator[Page]:
+def without_head(data: FigureData) -> Iterator[Page]:
   """Yields a table of exact match without each head: a row for each location,
-  a column for each head.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-  """
-  yield from _ablation_page(rows, seed, "without_head", location_name, 1.2)
+  a column for each head."""
+  yield from _ablation_page(data, "without_head", location_name, 1.2)
 
 
-def without_line(rows: list[dict], seed: int) -> Iterator[Page]:
+def without_line(data: FigureData) -> Iterator[Page]:
   """Yields a table of exact match without each line of the bias.
 
   A line is closed in one head, in all heads of its layer, or in the whole
   model. A small set of lines that suffices for exact match is framed.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
   """
 
   def label(row: dict) -> str:
     layers = "all layers " if row["layer"] is None else ""
     return f"{layers}{location_name(row)}: {row['line']}"
 
-  yield from _ablation_page(rows, seed, "without_line", label, 2.8)
+  yield from _ablation_page(data, "without_line", label, 2.8)
 
 
 def _ablation_page(
-  rows: list[dict],
-  seed: int,
+  data: FigureData,
   metric: str,
   label_of: Callable[[dict], str],
   label_width: float,
 ) -> Iterator[Page]:
-  """Yields a table of exact match by ablated part (row) and head (column).
+  """Yields a table of exact match by ablated part (row) and head (column), if
+  the metric was measured.
 
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-    metric: "without_head" or "without_line"; nothing is yielded if it was not
-      measured.
-    label_of: Returns the label of the table row that a probe row belongs to.
-    label_width: The inches that are left for the labels.
+  `label_of` returns the label of the table row that a probe row belongs to;
+  labels are `label_width` inches wide.
   """
-  intact = rows_of(rows, "intact", seed=seed)
-  ablated = rows_of(rows, metric, seed=seed)
+  rows, seed = data.rows, data.seed
+  intact = select_rows(rows, "intact", seed=seed)
+  ablated = select_rows(rows, metric, seed=seed)
   if not (intact and ablated):
     return
-  framed = rows_of(rows, "enough_lines", seed=seed)
+  framed = select_rows(rows, "enough_lines", seed=seed)
   framed = framed if metric == "without_line" else []
   labels = list(dict.fromkeys(map(label_of, ablated)))
   labels.sort(key=lambda label: not label.startswith("layer"))
@@ -323,18 +299,11 @@ def _intact_text(intact: dict) -> str:
   )
 
 
-def patched(
-  rows: list[dict], seed: int, labels: dict[str, list[str]]
-) -> Iterator[Page]:
-  """Yields a page of how patching each residual lowers accuracy by output.
-
-  Args:
-    rows: Rows of all probes and seeds.
-    seed: The seed of the model that is drawn.
-    labels: The labels of the positions of "source", "inputs" and "outputs".
-  """
-  intact = rows_of(rows, "intact", seed=seed)
-  patched_rows = rows_of(rows, "patched", seed=seed)
+def patched(data: FigureData) -> Iterator[Page]:
+  """Yields a page of how patching each residual lowers accuracy by output."""
+  rows, seed, labels = data.rows, data.seed, data.labels
+  intact = select_rows(rows, "intact", seed=seed)
+  patched_rows = select_rows(rows, "patched", seed=seed)
   if not (intact and patched_rows):
     return
   maps = {

@@ -12,7 +12,7 @@ LABEL_WIDTH = 58  # characters
 # Rows.
 
 
-def rows_of(rows: list[dict], metric: str, **values) -> list[dict]:
+def select_rows(rows: list[dict], metric: str, **values) -> list[dict]:
   """Returns the rows of a metric whose fields have the given values."""
   values["metric"] = metric
   return [row for row in rows if values.items() <= row.items()]
@@ -35,19 +35,17 @@ def group_by_location(
   return groups
 
 
-def by_length(rows: list[dict]) -> dict[int, list[float]]:
-  """Returns the values of all rows by length, from the shortest on."""
+def values_by_length(rows: list[dict]) -> dict[int, list[float]]:
+  """Returns {length: values of all rows}, from the shortest length on."""
   values = {}
   for row in sorted(rows, key=lambda row: row["length"]):
     values.setdefault(row["length"], []).append(row["value"])
   return values
 
 
-def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
-  """Returns the title of each panel of a figure, or line of a table, of rows.
-
-  A panel is a pair (location, metric); panels are in the order of PROBES.
-  """
+def panel_titles(rows: list[dict]) -> dict[tuple[str, str], str]:
+  """Returns {(location, metric): title} of what rows measure, in the order of
+  PROBES: each is a panel of a figure, or a row of a table."""
   order = list(PROBES)
   pairs = sorted(
     group_by_location(rows, "metric"), key=lambda pair: order.index(pair[1])
@@ -61,7 +59,7 @@ def panels(rows: list[dict]) -> dict[tuple[str, str], str]:
 # Text.
 
 
-def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
+def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
   """Returns a table: a header row, and a row for each panel and model.
 
   A cell is the median of seeds in %, with the lowest seed in brackets where it
@@ -74,9 +72,11 @@ def comparison(models: dict[str, list[dict]]) -> list[list[str]]:
   all_rows = [row for rows in models.values() for row in rows]
   lengths = sorted({row["length"] for row in all_rows})
   table = [["probe", "model", *map(str, lengths)]]
-  for panel, title in panels(all_rows).items():
+  for panel, title in panel_titles(all_rows).items():
     for model, rows in models.items():
-      values = by_length(group_by_location(rows, "metric").get(panel, []))
+      values = values_by_length(
+        group_by_location(rows, "metric").get(panel, [])
+      )
       if values:
         cells = [_cell(values.get(length, [])) for length in lengths]
         table.append([title, model, *cells])
@@ -93,10 +93,8 @@ def _cell(values: list[float]) -> str:
 
 
 def summary(rows: list[dict], seed: int) -> list[str]:
-  """Returns lines of text about the probes of one stage.
-
-  They tell rates by length, exact match without single heads or lines, and the
-  strongest lines.
+  """Returns lines of text about the probes of one stage: rates by length, exact
+  match without single heads or lines, and the strongest lines.
 
   Args:
     rows: the rows of all probes and seeds of the stage.
@@ -127,8 +125,8 @@ def _rates(rows: list[dict]) -> Iterator[str]:
   lengths = sorted({row["length"] for row in rows})
   if lengths:
     yield _table_row("rates in %, median of seeds", lengths)
-  for panel, title in panels(rows).items():
-    values = by_length(group_by_location(rows, "metric")[panel])
+  for panel, title in panel_titles(rows).items():
+    values = values_by_length(group_by_location(rows, "metric")[panel])
     medians = {n: np.median(100 * np.array(x)) for n, x in values.items()}
     cells = [f"{medians[n]:.1f}" if n in medians else "-" for n in lengths]
     yield _table_row(title, cells)
@@ -137,12 +135,12 @@ def _rates(rows: list[dict]) -> Iterator[str]:
 def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
   """Yields exact match, the number of heads without which it is lower, and the
   five heads without which it is lowest."""
-  for intact in rows_of(rows, "intact"):
+  for intact in select_rows(rows, "intact"):
     yield (
       f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"
       f" {100 * intact['value']:.1f} % of {intact['n']}"
     )
-    heads = rows_of(rows, "without_head")
+    heads = select_rows(rows, "without_head")
     harmful = [row for row in heads if row["value"] < intact["value"]]
     if heads:
       ending = ", most:" if harmful else ""
@@ -157,8 +155,8 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
 
   The last row is the number of lines that suffice together, of all lines.
   """
-  closed = rows_of(rows, "without_line")
-  everywhere = rows_of(closed, "without_line", layer=None, head=None)
+  closed = select_rows(rows, "without_line")
+  everywhere = select_rows(closed, "without_line", layer=None, head=None)
   seeds = sorted({row["seed"] for row in closed})
   if everywhere:
     yield _table_row("EM in % without a line anywhere, by seed", seeds)
@@ -166,24 +164,24 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
     values = {row["seed"]: f"{100 * row['value']:.1f}" for row in line_rows}
     retrained = "".join(
       f"; seed {row['seed']} trained without it: {100 * row['value']:.1f}"
-      for row in rows_of(rows, "retrained_without_line", part=part, line=line)
+      for row in select_rows(
+        rows, "retrained_without_line", part=part, line=line
+      )
     )
     cells = [values.get(seed, "-") for seed in seeds]
     yield _table_row(f"  {part}, {line}", cells) + retrained
-  enough = rows_of(rows, "enough_lines")
+  enough = select_rows(rows, "enough_lines")
   if closed and enough:
-    counts = [
-      [len(rows_of(some, some[0]["metric"], seed=seed)) for seed in seeds]
-      for some in (enough, [row for row in closed if row["head"] is not None])
-    ]
-    cells = [f"{few}/{total}" for few, total in zip(*counts, strict=True)]
+    count = lambda rows, seed: sum(row["seed"] == seed for row in rows)
+    single = [row for row in closed if row["head"] is not None]
+    cells = [f"{count(enough, seed)}/{count(single, seed)}" for seed in seeds]
     yield _table_row("lines that are enough together", cells)
 
 
 def _strongest_lines(rows: list[dict]) -> Iterator[str]:
   """Yields the strongest line of each site and layer, and its z-score."""
   for (location,), heads in group_by_location(
-    rows_of(rows, "strongest_line")
+    select_rows(rows, "strongest_line")
   ).items():
     best = max(heads, key=lambda row: row["value"])
     values = ", ".join(f"{row['value']:.1f}" for row in heads)

@@ -5,84 +5,68 @@
 figures of runs and of a table of runs.
 """
 
-import functools
 import itertools
+import math
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
-from lengthgen_jax.errors import check
 from lengthgen_jax.results.records import of_metric
-from lengthgen_jax.results.summary import BY_CONFIG, Line, joined_values, pool
+from lengthgen_jax.results.summary import BY_CONFIG, Curve, joined_values, pool
 
-EMPTY = "a figure with nothing to show: there are no rows for it"
+MAX_WIDTH = 13  # inches, beyond which panels stand below each other
 # The label and the range of the y axis, by metric.
 AXES = {
   "em": ("exact match (%)", (-3, 103)),
   "edit": ("edit distance (% of the output)", (0, None)),
 }
 # Curves differ in color and marker, and every ten of them in style.
-CURVES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
+STYLES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
   color=[f"C{i}" for i in range(10)]
 )
 MARKERS = "os^vDPX*"
 
 
 def by_test_set(
-  rows: list[dict], path: pathlib.Path, title: str, metric: str = "em"
+  rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws EM on every test set at every length and returns the figure's path.
-
-  Squares show the median of the seeds; there is a panel per method and
-  conditions.
-  """
-  rows = of_metric(rows, metric)
-  lines = pool(rows, cell_fields=("test_set", "length"))
-  return _draw_squares(lines, path, title, "test_set")
+  """Draws the median EM on every test set at every length as squares, in a
+  panel per method and conditions; returns the figure's path."""
+  rows = of_metric(rows, "em")
+  curves = pool(rows, cell_fields=("test_set", "length"))
+  return _draw_squares(curves, path, title, "test_set")
 
 
 def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
-  """Draws EM of every method at every length and returns the figure's path.
+  """Draws the median EM of every method at every length as squares, in a panel
+  per test set and conditions; returns the figure's path.
 
-  Squares show the median of the seeds; there is a panel per test set and
-  conditions. It is for more methods than curves could tell apart.
+  It is for more methods than curves could tell apart.
   """
   dependent = ("bits", *BY_CONFIG)
-  lines = pool(of_metric(rows, "em"), ("method", "length"), dependent)
-  lines = [line._replace(name=line.rows[0]["test_set"]) for line in lines]
-  return _draw_squares(lines, path, title, "method")
+  curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)
+  name = lambda curve: f"test set: {curve.rows[0]['test_set']}"
+  curves = [curve._replace(name=name(curve)) for curve in curves]
+  return _draw_squares(curves, path, title, "method")
 
 
 def _draw_squares(
-  lines: list[Line], path: pathlib.Path, title: str, field: str
+  curves: list[Curve], path: pathlib.Path, title: str, field: str
 ) -> pathlib.Path:
-  """Draws a panel for each line: values of `field` against lengths."""
-  check(lines, EMPTY)
-  rows = [row for line in lines for row in line.rows]
+  """Draws a panel for each curve: values of `field` against lengths."""
+  rows = [row for curve in curves for row in curve.rows]
   labels = list(dict.fromkeys(row[field] for row in rows))
   lengths = sorted({row["length"] for row in rows})
-  columns = min(len(lines), 4)
-  panel_rows = -(-len(lines) // columns)
-  figure, axes = plt.subplots(
-    panel_rows,
-    columns,
-    figsize=(
-      1.5 + (0.6 * len(lengths) + 0.9) * columns,
-      1 + 0.3 * len(labels) * panel_rows,
-    ),
-    squeeze=False,
-    sharey=True,
-    layout="constrained",
-  )
-  for axis in axes.flat[len(lines) :]:
-    axis.set_visible(False)
-  for axis, line in zip(axes.flat, lines, strict=False):
+  width, height = 0.6 * len(lengths) + 0.9, 0.3 * len(labels) + 0.4
+  figure, panels = _panels(len(curves), width, height, layout="constrained")
+  for axis, curve in zip(panels, curves, strict=True):
     percents = np.full((len(labels), len(lengths)), np.nan)
     for i, label in enumerate(labels):
-      label_rows = [row for row in line.rows if row[field] == label]
-      for length, cell in line._replace(rows=label_rows).cells.items():
+      label_rows = [row for row in curve.rows if row[field] == label]
+      for length, cell in curve._replace(rows=label_rows).cells.items():
         j, percent = lengths.index(length), 100 * cell.median
         percents[i, j] = percent
         color = "white" if percent < 60 else "black"
@@ -91,23 +75,48 @@ def _draw_squares(
     axis.imshow(percents, vmin=0, vmax=100, aspect="auto")
     axis.set_xticks(range(len(lengths)), lengths, fontsize=8)
     axis.set_yticks(range(len(labels)), labels, fontsize=8)
-    axis.set_title(line.name, fontsize=8)
+    axis.set_title(curve.name, fontsize=8)
   figure.supxlabel(f"test length ({joined_values(rows, 'unit')})", fontsize=9)
-  figure.suptitle(f"{title}: exact match (%)", fontsize=10)
+  figure.suptitle(f"{title}: exact match (%); white: not measured", fontsize=10)
   return save(figure, path)
 
 
-def by_length(
-  rows: list[dict], path: pathlib.Path, title: str, metric: str = "em"
-) -> pathlib.Path:
-  """Draws EM or edit distance against test length; returns the figure's path.
+def _panels(
+  count: int, width: float, height: float, **options: Any
+) -> tuple[plt.Figure, list[plt.Axes]]:
+  """Returns a new figure and its panels, in as many rows as MAX_WIDTH needs.
+
+  Args:
+    count: the number of panels.
+    width, height: inches of each.
+    **options: of plt.subplots.
+  """
+  num_rows = math.ceil(count / max(int(MAX_WIDTH / width), 1))
+  columns = math.ceil(count / num_rows)
+  figure, axes = plt.subplots(
+    num_rows,
+    columns,
+    figsize=(1.5 + width * columns, 0.8 + height * num_rows),
+    squeeze=False,
+    sharey=True,
+    **options,
+  )
+  for axis in axes.flat[count:]:
+    axis.remove()
+  return figure, figure.axes
+
+
+def by_length(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
+  """Draws the metric of the first row against test length, EM or edit distance;
+  returns the figure's path.
 
   There is a panel for each test set, and in it a curve for each method under
   the same conditions. A curve is the median over seeds; its band reaches from
   the worst seed, or its lower bound if it has one, to the best seed.
   """
-  lines = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))
-  for axis, test_set, panel_rows in _draw_curves(lines, "length", "test_set"):
+  metric = rows[0]["metric"]
+  curves = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))
+  for axis, test_set, panel_rows in _draw_curves(curves, "length", "test_set"):
     for train_length in {row["train_length"] for row in panel_rows}:
       axis.axvline(train_length, color="0.6", linestyle=":", linewidth=1)
     lengths = [row["length"] for row in panel_rows]
@@ -125,36 +134,27 @@ TIMES = {
 }
 
 
-def by_times(
-  rows: list[dict],
-  path: pathlib.Path,
-  title: str,
-  metric: str = "em",
-  kind: str = "repetition",
-) -> pathlib.Path:
-  """Draws EM or edit distance against how often items occur.
+def by_times(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
+  """Draws EM or edit distance against how often items occur; returns the
+  figure's path.
 
   A curve per method, conditions and length shows the median of the seeds.
 
   Args:
-    rows: rows of test sets `repeats_KxR` or `multiplicity_xR`.
+    rows: rows of one metric, and of test sets of one key of TIMES.
     path: where the figure is written.
     title: title of the figure.
-    metric: "em" or "edit".
-    kind: a key of TIMES, which says what R counts.
-
-  Returns:
-    The path of the figure.
   """
+  metric, (_, label) = rows[0]["metric"], TIMES[varied_by(rows[0])]
   split_rows = []
-  for row in of_metric(rows, metric):
+  for row in rows:
     test_set, _, times = row["test_set"].rpartition("x")
     method = f"{row['method']}, {row['length']} {row['unit']}"
     fields = {"test_set": test_set, "times": int(times), "method": method}
     split_rows.append(row | fields)
-  lines = pool(split_rows, cell_fields=("times",))
-  for axis, _, panel_rows in _draw_curves(lines, "times", "metric"):
-    _label_x(axis, [row["times"] for row in panel_rows], TIMES[kind][1])
+  curves = pool(split_rows, cell_fields=("times",))
+  for axis, _, panel_rows in _draw_curves(curves, "times", "metric"):
+    _label_x(axis, [row["times"] for row in panel_rows], label)
   return _finish(axis.figure, title, path, metric)
 
 
@@ -168,9 +168,9 @@ def by_field(
   seeds.
   """
   rows = of_metric(rows, "em")
-  lines = pool(rows, (field, "length"), ("bits", *BY_CONFIG))
+  curves = pool(rows, (field, "length"), ("bits", *BY_CONFIG))
   values = [row[field] for row in rows]
-  for axis, length, panel_rows in _draw_curves(lines, field, "length"):
+  for axis, length, panel_rows in _draw_curves(curves, field, "length"):
     heading = f"test length: {length} {joined_values(panel_rows, 'unit')}"
     is_log = 0 < 10 * min(values) < max(values)
     _label_x(axis, values, field, heading, is_log)
@@ -178,47 +178,45 @@ def by_field(
 
 
 def _draw_curves(
-  lines: list[Line], x_field: str, panel_field: str
+  curves: list[Curve], x_field: str, panel_field: str
 ) -> Iterator[tuple]:
-  """Draws lines against `x_field`, in a panel per value of `panel_field`.
+  """Draws curves against `x_field`, in a panel per value of `panel_field`.
 
   Yields:
     (axes of the panel, value of `panel_field`, rows of the panel).
   """
-  check(lines, EMPTY)
-  rows = [row for line in lines for row in line.rows]
+  rows = [row for curve in curves for row in curve.rows]
   panel_values = sorted({row[panel_field] for row in rows})
-  _, axes = plt.subplots(
-    1,
-    len(panel_values),
-    figsize=(1.5 + 4.2 * len(panel_values), 3.8),
-    squeeze=False,
-  )
-  for axis, value in zip(axes[0], panel_values, strict=True):
+  room = {"hspace": 0.45}  # for the labels between rows of panels
+  _, panels = _panels(len(panel_values), 4.2, 3.0, gridspec_kw=room)
+  for axis, value in zip(panels, panel_values, strict=True):
     panel_rows = [row for row in rows if row[panel_field] == value]
-    styles = zip(lines, itertools.cycle(CURVES), itertools.cycle(MARKERS))
-    for line, style, marker in styles:
-      line_rows = [row for row in line.rows if row[panel_field] == value]
-      part = line._replace(rows=line_rows)
-      _draw_curve(axis, part, line, x_field, style | {"marker": marker})
+    styles = zip(curves, itertools.cycle(STYLES), itertools.cycle(MARKERS))
+    for curve, style, marker in styles:
+      curve_rows = [row for row in curve.rows if row[panel_field] == value]
+      part = curve._replace(rows=curve_rows)
+      _draw_curve(axis, part, curve, x_field, style | {"marker": marker})
     yield axis, value, panel_rows
 
 
 def _draw_curve(
-  axis: plt.Axes, part: Line, line: Line, x_field: str, style: dict
+  axis: plt.Axes, part: Curve, curve: Curve, x_field: str, style: dict
 ) -> None:
-  """Draws a panel's part of a line, with the range of seeds."""
+  """Draws a panel's part of a curve, with the range of seeds."""
   cells = part.cells_by(x_field)
-  lows = [c.worst if c.bound is None else c.bound for c in cells.values()]
+  lows = [
+    cell.worst if cell.lower_bound is None else cell.lower_bound
+    for cell in cells.values()
+  ]
   highs = [cell.best for cell in cells.values()]
   medians = [cell.median for cell in cells.values()]
-  count = f" ({line.seed_count} seeds)" if " of " in line.seed_count else ""
-  percents = lambda shares: 100 * np.array(shares)
+  count = f" ({curve.seed_count} seeds)" if " of " in curve.seed_count else ""
+  percents = lambda fractions: 100 * np.array(fractions)
   axis.plot(
     list(cells),
     percents(medians),
     markersize=5,
-    label=line.name + count,
+    label=curve.name + count,
     clip_on=False,
     **style,
   )
@@ -248,7 +246,7 @@ def _label_x(
   for value, position in zip(values, positions, strict=True):
     # Labels closer to each other than this would overlap.
     has_room = position - last_position >= 0.05 * (positions[-1] - positions[0])
-    tick_labels.append(f"{value:g}" if has_room else "")
+    tick_labels.append(str(value) if has_room else "")
     last_position = position if has_room else last_position
   axis.set_xticks(values, tick_labels)
   axis.minorticks_off()
@@ -262,10 +260,15 @@ def _finish(
   """Adds title, y axis and legend, writes the figure and returns its path."""
   label, limits = AXES[metric]
   plt.setp(figure.axes, ylim=limits)
-  figure.axes[0].set_ylabel(label)
-  figure.axes[-1].legend(
-    fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
-  )
+  for axis in figure.axes:
+    panel = axis.get_subplotspec()
+    assert panel is not None
+    if panel.is_first_col():
+      axis.set_ylabel(label)
+    if panel.is_first_row() and panel.is_last_col():
+      axis.legend(
+        fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
+      )
   figure.suptitle(title, fontsize=11)
   return save(figure, path)
 
@@ -273,16 +276,12 @@ def _finish(
 # How a metric is drawn against what test sets vary.
 DRAW = {
   ("em", "length"): by_length,
-  ("em", "repetition"): functools.partial(by_times, kind="repetition"),
-  ("em", "multiplicity"): functools.partial(by_times, kind="multiplicity"),
+  ("em", "repetition"): by_times,
+  ("em", "multiplicity"): by_times,
   ("em", "test_set"): by_test_set,
-  ("edit", "length"): functools.partial(by_length, metric="edit"),
-  ("edit", "repetition"): functools.partial(
-    by_times, metric="edit", kind="repetition"
-  ),
-  ("edit", "multiplicity"): functools.partial(
-    by_times, metric="edit", kind="multiplicity"
-  ),
+  ("edit", "length"): by_length,
+  ("edit", "repetition"): by_times,
+  ("edit", "multiplicity"): by_times,
 }
 
 
@@ -297,12 +296,12 @@ def varied_by(row: dict) -> str:
 MAX_CURVES = 8  # the most that a reader can tell apart in one figure
 
 
-def by_size(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
+def by_task_and_width(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
   """Returns the rows of each (task, width): those that figures can share."""
-  rows_by_size = {}
+  groups = {}
   for row in rows:
-    rows_by_size.setdefault((row["task"], row["width"]), []).append(row)
-  return rows_by_size
+    groups.setdefault((row["task"], row["width"]), []).append(row)
+  return groups
 
 
 def draw(
@@ -316,17 +315,17 @@ def draw(
   Args:
     rows: rows of any runs.
     folder: where the figures are written.
-    prefix: what names of files begin with.
+    prefix: with which the names of the files begin.
   """
   paths, rows = [], of_metric(rows, "em") + of_metric(rows, "edit")
-  for (task, width), size_rows in by_size(rows).items():
+  for (task, width), group in by_task_and_width(rows).items():
     drawings = dict(DRAW)
-    if len({row["method"] for row in size_rows}) > MAX_CURVES:
+    if len({row["method"] for row in group}) > MAX_CURVES:
       del drawings["em", "length"], drawings["edit", "length"]
       drawings = {("em", "model"): by_method} | drawings
     for (metric, kind), draw_kind in drawings.items():
       variation = "length" if kind == "model" else kind
-      metric_rows = of_metric(size_rows, metric)
+      metric_rows = of_metric(group, metric)
       kind_rows = [row for row in metric_rows if varied_by(row) == variation]
       if kind_rows:
         path = folder / f"{prefix}{task}_{width}_{metric}_by_{kind}.png"
@@ -343,8 +342,7 @@ def draw_table(
     name: name of the table, with which the names of the files begin.
     rows: rows of any runs, under the table's names of the methods.
     folder: where the figures are written.
-    field: the config field that `by_field` draws; rows hold its value under its
-      name. "" if there is none.
+    field: the config field that `by_field` draws, "" for none.
 
   Returns:
     (caption, path of the PNG) of each figure.
@@ -356,9 +354,8 @@ def draw_table(
     for row in of_metric(rows, "em")
     if field in row and varied_by(row) == "length"
   ]
-  for (task, width), size_rows in by_size(field_rows).items():
-    if len({row[field] for row in size_rows}) > 1:
+  for (task, width), group in by_task_and_width(field_rows).items():
+    if len({row[field] for row in group}) > 1:
       path = folder / f"{name}_{task}_{width}_by_{field}.png"
-      title = f"{task}, width={width}"
-      paths.append(by_field(size_rows, path, title, field))
+      paths.append(by_field(group, path, f"{task}, width={width}", field))
   return [(path.stem.replace("_", " "), path) for path in paths]

@@ -1,4 +1,4 @@
-"""How far tests go beyond the lengths of training, in our runs and others'."""
+"""How far beyond their training lengths our models and published ones go."""
 
 import pathlib
 from typing import NamedTuple
@@ -14,17 +14,17 @@ class Mark(NamedTuple):
 
   Attributes:
     task: the task; marks of one task stand together.
-    who: the method and where it is from.
+    method: the method and, if it is not ours, its source.
     trained, tested: the longest training length, and the test length.
     exact: exact match at the test length, in %; None if it is not published.
     unit: what lengths count.
     seeds: how many seeds, as text; "" if it is not published.
     n: samples per seed at the test length, 0 if unknown.
-    proof: which seeds are proved right, as in `summary.Line.proof`.
+    proof: which seeds are proved right, as in `summary.Curve.proof`.
   """
 
   task: str
-  who: str
+  method: str
   trained: int
   tested: int
   exact: float | None
@@ -39,29 +39,31 @@ class Mark(NamedTuple):
     return "not said" if self.exact is None else f"{self.exact:.3g} %"
 
 
-def farthest(task: str, who: str, rows: list[dict]) -> Mark | None:
+def farthest(task: str, method: str, rows: list[dict]) -> Mark | None:
   """Returns the mark of the longest length that a run's last stage gets right.
 
   A length counts as right if the median seed has at least 99 % exact match
   there and at all shorter test lengths.
 
   Args:
-    task, who: fields of the mark.
+    task, method: as in Mark.
     rows: rows of one run.
 
   Returns:
     None where nothing was measured or nothing is right.
   """
-  line = summary.final_line(rows)
-  if line is None:
+  curve = summary.final_curve(rows)
+  if curve is None:
     return None
-  trained, unit = line.labels["train_length"], line.labels["unit"]
-  seeds, proof, mark = line.seed_count, line.proof, None
-  for length, cell in line.cells.items():
+  trained, unit = curve.labels["train_length"], curve.labels["unit"]
+  seeds, proof, mark = curve.seed_count, curve.proof, None
+  for length, cell in curve.cells.items():
     if cell.median < RIGHT:
       break
     exact = 100 * cell.median
-    mark = Mark(task, who, trained, length, exact, unit, seeds, cell.n, proof)
+    mark = Mark(
+      task, method, trained, length, exact, unit, seeds, cell.n, proof
+    )
   return mark
 
 
@@ -76,10 +78,11 @@ def _by_task(ours: list[Mark], published: list[Mark]) -> list[list[Mark]]:
 def reach_figure(
   ours: list[Mark], published: list[Mark], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws a bar from training to test length for every mark, by task.
+  """Draws a bar from training to test length for every mark, by task; returns
+  the figure's path.
 
   Our bars are blue, published ones gray; beside each stand the factor between
-  the lengths and the exact match. Returns the path of the figure.
+  the lengths and the exact match.
   """
   groups = _by_task(ours, published)
   height = len(ours) + len(published) + len(groups)
@@ -99,7 +102,7 @@ def reach_figure(
         va="center",
         fontsize=7,
       )
-      labels[y] = f"{mark.task}: {mark.who}"
+      labels[y] = f"{mark.task}: {mark.method}"
       y -= 1
     y -= 1  # a gap between tasks
   axis.set_yticks(list(labels), list(labels.values()), fontsize=7)
@@ -122,15 +125,23 @@ def reach_figure(
 
 
 def reach_grid(ours: list[Mark], published: list[Mark]) -> list[list[str]]:
-  """Returns a head and a line of cells for each mark, by task."""
+  """Returns the grid of a table with a row for each mark, by task."""
   grid = [
-    ["task", "who", "trained up to", "tested at", "exact match", "seeds", "n"]
+    [
+      "task",
+      "method",
+      "trained up to",
+      "tested at",
+      "exact match",
+      "seeds",
+      "n",
+    ]
   ]
   for marks in _by_task(ours, published):
     grid += [
       [
         mark.task,
-        f"**{mark.who}**" if mark in ours else mark.who,
+        f"**{mark.method}**" if mark in ours else mark.method,
         f"{mark.trained} {mark.unit}",
         f"{mark.tested}",
         mark.percent,

@@ -17,7 +17,7 @@ from lengthgen_jax.errors import check, file_errors
 class Conditions(TypedDict):
   """Conditions of a measurement: rows that differ in one are never pooled.
 
-  Names of lines add them in this order until the names differ.
+  Names of curves add them in this order until they differ.
   """
 
   task: str
@@ -71,7 +71,8 @@ CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
   *(name for name in CONDITIONS if name not in ("run", "bound")),
-  *("seed", "stopped_at"),
+  "seed",
+  "stopped_at",
 )
 # The fields that say which trained parameters a row is about.
 PARAMETERS = ("run", "config_hash", "stage", "checkpoint", "step", "seed")

@@ -1,11 +1,11 @@
-"""Lines of tables and figures: result rows pooled over seeds, with statistics.
+"""Result rows pooled over seeds into curves, with statistics at each length.
 
-Rows are pooled only over seeds. The rows of a line agree in all conditions
-(the fields of `records.Conditions`) and have each seed once at each length; if
-a seed was evaluated several times, the last evaluation counts. The step of a
-checkpoint is a condition: if a run is evaluated, trained further and evaluated
-again, the two evaluations are different lines. For checkpoint "best" the step
-is not a condition, because it differs between seeds.
+A curve is drawn in a figure, or fills a row of a table. Its result rows agree
+in all conditions (the fields of `records.Conditions`) and have each seed once
+at each length; if a seed was evaluated several times, the last evaluation
+counts. The step of a checkpoint is a condition: if a run is evaluated, trained
+further and evaluated again, the two evaluations are different curves. For
+checkpoint "best" the step is not a condition, because it differs between seeds.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from lengthgen_jax.errors import check
 from lengthgen_jax.results.records import CONDITIONS, of_metric, parameters
 
-# The words for a condition in the name of a line; by default its field's name.
+# What a condition is called in the name of a curve, if not by its field.
 HEADINGS = {
   **dict.fromkeys(("task", "family", "metric", "run"), ""),
   "test_set": "test set",
@@ -30,27 +30,27 @@ HEADINGS = {
 # Conditions that change with the value of a config field.
 BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
 GREATER_IS_WORSE = {"edit"}
-SHOWN = ("task", "test_set", "width", "run")  # columns beside a line's name
-# Stages from the last to the first; a run is summarized by its last one.
-STAGES = ("certify", "retrain", "train")
+SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
+# Stages from the last to the first: a run's last one stands for it.
+STAGES_LAST_FIRST = ("certify", "retrain", "train")
 
 
 class Cell(NamedTuple):
-  """Statistics over the seeds of a line at one length.
+  """Statistics over the seeds of a curve at one length.
 
   Attributes:
-    median, worst, best: Values of the metric over the seeds: fractions, or
-      lengths for the metric "frontier".
-    bound: The worst seed's one-sided 95 % lower bound; None if it has none.
-    n: The smallest number of samples of a seed.
-    seeds: The number of seeds.
-    limit: The longest length that was tried, for "frontier"; else None.
+    median, worst, best: of the metric's values: fractions of 1, or lengths for
+      the metric "frontier".
+    lower_bound: the worst seed's one-sided 95 % bound; None if it has none.
+    n: the smallest number of samples of a seed.
+    seeds: the number of seeds.
+    limit: for "frontier", the longest length that was tried; else None.
   """
 
   median: float
   worst: float
   best: float
-  bound: float | None
+  lower_bound: float | None
   n: int
   seeds: int
   limit: int | None = None
@@ -67,21 +67,21 @@ def statistics(rows: Sequence[dict]) -> Cell:
     median=float(np.median(values)),
     worst=worst["value"],
     best=high(values),
-    bound=worst["lower_bound"],
+    lower_bound=worst["lower_bound"],
     n=min(row["n"] for row in rows),
     seeds=len({row["seed"] for row in rows}),
     limit=rows[0].get("bound"),
   )
 
 
-class Line(NamedTuple):
-  """Rows of one metric under the same conditions, a line of a table or figure.
+class Curve(NamedTuple):
+  """Result rows of one metric, usually against length, under equal conditions.
 
   Attributes:
-    name: The method, and the conditions in which it differs from other lines.
-    rows: One row for each seed and length.
-    frontier_rows: Rows of the frontier of the same models.
-    proved: The `parameters` keys of all models that are proved right.
+    name: the method, and the conditions in which it differs from other curves.
+    rows: one for each seed and length.
+    frontier_rows: rows of the frontier of the same models.
+    proved: `records.parameters` of all models that are proved right.
   """
 
   name: str
@@ -105,7 +105,7 @@ class Line(NamedTuple):
   def seed_count(self) -> str:
     """Returns the number of seeds: "5", or "3 of 5" if two are missing.
 
-    If the line has rows of several runs, the numbers are those of the run with
+    If the curve has rows of several runs, the numbers are those of the run with
     the most seeds missing.
     """
     seeds_by_run = {}
@@ -123,16 +123,15 @@ class Line(NamedTuple):
 
   @property
   def is_stress(self) -> bool:
-    """Returns whether the test set is one that eval.stress asked for."""
+    """Returns whether its test set is one of those that eval.stress adds."""
     return any(row.get("stress") for row in self.rows)
 
   @property
   def proved_seeds(self) -> set[int]:
     """Returns the seeds whose models are proved right at every length."""
-    unproved = {
-      r["seed"] for r in self.rows if parameters(r) not in self.proved
+    return set(self.seeds) - {
+      row["seed"] for row in self.rows if parameters(row) not in self.proved
     }
-    return set(self.seeds) - unproved
 
   @property
   def proof(self) -> str:
@@ -158,8 +157,8 @@ class Line(NamedTuple):
       rows_by_value.setdefault(row[field], []).append(row)
     return {x: statistics(rows) for x, rows in sorted(rows_by_value.items())}
 
-  def of_seed(self, seed: int) -> "Line":
-    """Returns the line of one seed alone."""
+  def of_seed(self, seed: int) -> "Curve":
+    """Returns the curve of one seed alone."""
     rows, frontier_rows = (
       [row for row in rows if row["seed"] == seed]
       for rows in (self.rows, self.frontier_rows)
@@ -167,75 +166,75 @@ class Line(NamedTuple):
     return self._replace(rows=rows, frontier_rows=frontier_rows)
 
 
-def lines(
+def curves(
   rows: list[dict], metric: str = "em", shown: Sequence[str] = SHOWN
-) -> list[Line]:
-  """Returns the lines of a metric, with their frontiers and proofs.
+) -> list[Curve]:
+  """Returns the curves of a metric, with their frontiers and proofs.
 
   Args:
-    rows: Rows of any metrics; the lines are in their order.
-    metric: The metric of the lines.
-    shown: As in `pool`.
+    rows: rows of any metrics; the curves are in their order.
+    metric: the metric of the curves.
+    shown: as in `pool`.
   """
   # If the frontier was searched up to several bounds, the greatest counts.
-  frontier_lines = sorted(
-    pool(of_metric(rows, "frontier")), key=lambda line: line.rows[0]["bound"]
+  frontier_curves = sorted(
+    pool(of_metric(rows, "frontier")), key=lambda curve: curve.rows[0]["bound"]
   )
-  frontiers = {_model(line.rows[0]): line.rows for line in frontier_lines}
+  frontiers = {_model(curve.rows[0]): curve.rows for curve in frontier_curves}
   models = proved(rows)
   return [
-    line._replace(
-      frontier_rows=frontiers.get(_model(line.rows[0]), ()), proved=models
+    curve._replace(
+      frontier_rows=frontiers.get(_model(curve.rows[0]), ()), proved=models
     )
-    for line in pool(of_metric(rows, metric), shown=shown)
+    for curve in pool(of_metric(rows, metric), shown=shown)
   ]
 
 
-def sort(unsorted: list[Line]) -> list[Line]:
-  """Returns lines sorted by task, method, stage, test set, width and run."""
+def sort(curves: list[Curve]) -> list[Curve]:
+  """Returns curves sorted by task, method, stage, test set, width and run."""
   names = ("task", "method", "stage", "test_set", "width", "run")
   return sorted(
-    unsorted,
-    key=lambda line: (
-      *(str(line.rows[0].get(name)) for name in names),
-      line.rows[0]["step"],
+    curves,
+    key=lambda curve: (
+      *(str(curve.rows[0].get(name)) for name in names),
+      curve.rows[0]["step"],
     ),
   )
 
 
-def final_line(
+def final_curve(
   rows: list[dict], stage: str = "", test_set: str = ""
-) -> Line | None:
-  """Returns the line of exact match that summarizes a run, None if it has none.
+) -> Curve | None:
+  """Returns exact match of one stage and test set, None if it has no rows.
 
   Args:
-    rows: Rows of one run.
-    stage: The stage; "" for the last one with rows of exact match.
-    test_set: The test set; "" for the first one in the rows.
+    rows: rows of one run.
+    stage: "" is the last one with rows of exact match.
+    test_set: "" is the first one in the rows.
   """
   exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]
-  for name in (stage,) if stage else STAGES:
+  for name in (stage,) if stage else STAGES_LAST_FIRST:
     stage_rows = [row for row in exact_rows if row["stage"] == name]
     if stage_rows:
       test_set = test_set or stage_rows[0]["test_set"]
       test_rows = [row for row in stage_rows if row["test_set"] == test_set]
       others = [r for r in rows if r["metric"] == "certified"]
-      return lines(test_rows + others)[0] if test_rows else None
+      return curves(test_rows + others)[0] if test_rows else None
   return None
 
 
-def single_line(rows: list[dict], source: str) -> Line:
-  """Pools rows that must all belong to one line, and returns it.
+def single_curve(rows: list[dict], source: str) -> Curve:
+  """Pools rows that must all belong to one curve, and returns it.
 
   Args:
-    rows: Rows of one metric.
-    source: Where the rows come from, with which an error message begins.
+    rows: rows of one metric.
+    source: where they come from, with which an error message begins.
 
   Raises:
-    UsageError: The rows differ in conditions, which the message names.
+    UsageError: the rows differ in conditions, which the message names.
   """
   pooled = pool(rows)
-  names = "; ".join(line.name for line in pooled)
+  names = "; ".join(curve.name for curve in pooled)
   check(len(pooled) == 1, f"{source}: rows of different conditions: {names}")
   return pooled[0]
 
@@ -245,28 +244,28 @@ def pool(
   cell_fields: Sequence[str] = ("length",),
   dependent: Sequence[str] = ("bits",),
   shown: Sequence[str] = (),
-) -> list[Line]:
-  """Groups rows into the lines of a table or a figure, in the order of rows.
+) -> list[Curve]:
+  """Groups rows by their conditions into curves, in the order of the rows.
 
   Args:
-    rows: Rows of one or more runs.
-    cell_fields: Fields that differ between the cells of a line: those of the
-      columns of a table, or of the x-axis and panels of a figure.
-    dependent: Conditions that may also differ within a line because they follow
+    rows: rows of one or more runs.
+    cell_fields: fields that vary within a curve: those of the columns of a
+      table, or of the x-axis and panels of a figure.
+    dependent: conditions that may also vary within a curve because they follow
       from `cell_fields`, like the run if the x-axis is a config field. A cell
       has only rows that agree in them with its last row.
-    shown: Fields that are shown beside the name. Lines that agree in them get
+    shown: fields that are shown beside the name. Curves that agree in them get
       different names.
   """
   conditions = [
     name for name in CONDITIONS if name not in (*cell_fields, *dependent)
   ]
-  pooled, labels, last_dependent = {}, {}, {}
+  pooled, labels, dependent_values = {}, {}, {}
   for row in rows:
     condition = _values(row, conditions)
     cell = tuple(row[field] for field in cell_fields)
     pooled.setdefault(condition, {})[cell, row["seed"]] = row
-    last_dependent[condition, cell] = _values(row, dependent)
+    dependent_values[condition, cell] = _values(row, dependent)
     labels[condition] = model_name(row), *(row.get(field) for field in shown)
   results = []
   for condition, rows_by_cell in pooled.items():
@@ -277,19 +276,21 @@ def pool(
         heading = HEADINGS.get(field, field)
         name += f", {heading} {condition[i]}".replace("  ", " ")
         namesakes = [other for other in namesakes if other[i] == condition[i]]
-    line_rows = [
+    curve_rows = [
       row
       for (cell, _), row in rows_by_cell.items()
-      if _values(row, dependent) == last_dependent[condition, cell]
+      if _values(row, dependent) == dependent_values[condition, cell]
     ]
-    results.append(Line(name, line_rows))
+    results.append(Curve(name, curve_rows))
   return results
 
 
 def proved(rows: list[dict]) -> frozenset[tuple]:
-  """Returns the `parameters` keys of models whose last certificate holds."""
-  last = {parameters(row): row for row in of_metric(rows, "certified")}
-  return frozenset(key for key, row in last.items() if row["value"] == 1)
+  """Returns `records.parameters` of models whose last certificate holds."""
+  certificates = {parameters(row): row for row in of_metric(rows, "certified")}
+  return frozenset(
+    key for key, row in certificates.items() if row["value"] == 1
+  )
 
 
 def model_name(row: dict) -> str:

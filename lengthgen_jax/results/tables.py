@@ -1,6 +1,7 @@
 """Tables of results: of one run as text, of many as Markdown, LaTeX and CSV.
 
-A grid is a head and lines of cells, all of them text.
+A grid is a list of rows of cells, all of them text, of which the first is the
+header.
 """
 
 import csv
@@ -8,7 +9,7 @@ import io
 from collections.abc import Callable, Iterable
 
 from lengthgen_jax.results import summary
-from lengthgen_jax.results.summary import Cell, Line, joined_values
+from lengthgen_jax.results.summary import Cell, Curve, joined_values
 
 # The columns before the numbers in a grid of many runs.
 NAMES = ("task", "method", "test_set", "width", "run", "seeds")
@@ -17,7 +18,7 @@ NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 def run_table(rows: list[dict]) -> str:
   """Returns a table of exact match by length as text, for the screen.
 
-  There is a line per method, test set and seed, and one for the median of the
+  There is a row per method, test set and seed, and one for the median of the
   seeds, which says "k of R seeds" if some of R are missing; hard inputs have
   the median alone. ∀ stands beside a seed that is certified right at every
   length. The last column is the frontier, where it was measured.
@@ -25,36 +26,37 @@ def run_table(rows: list[dict]) -> str:
   Args:
     rows: rows of one run.
   """
-  lines = summary.lines(rows, shown=("test_set",))
-  if not lines:
+  curves = summary.curves(rows, shown=("test_set",))
+  if not curves:
     return "no exact match was measured"
-  exact_rows = [row for line in lines for row in line.rows]
+  exact_rows = [row for curve in curves for row in curve.rows]
   bits = {row["length"]: row["bits"] for row in exact_rows}
   lengths = sorted(bits)
-  unit, head = joined_values(exact_rows, "unit"), list(map(str, lengths))
+  unit, headings = joined_values(exact_rows, "unit"), list(map(str, lengths))
   if any(bits.values()):
-    unit, head = f"{unit} (bits)", [f"{n} ({bits[n]})" for n in lengths]
-  has_frontier = any(line.frontier for line in lines)
-  grid = [["method", "test set", "seed", *head, *["frontier"] * has_frontier]]
+    unit, headings = f"{unit} (bits)", [f"{n} ({bits[n]})" for n in lengths]
+  has_frontier = any(curve.frontier for curve in curves)
+  frontier = ["frontier"] * has_frontier
+  grid = [["method", "test set", "seed", *headings, *frontier]]
 
-  def add(line: Line, seed: str, cell_text: Callable[[Cell], str]) -> None:
-    """Appends a line to the grid."""
-    cells = line.cells
+  def add(curve: Curve, seed: str, cell_text: Callable[[Cell], str]) -> None:
+    """Appends a row to the grid."""
+    cells = curve.cells
     texts = [cell_text(cells[n]) if n in cells else "-" for n in lengths]
-    texts += [frontier_text(line)] * has_frontier
-    names = [line.name, line.labels["test_set"], seed + line.proof]
+    texts += [frontier_text(curve)] * has_frontier
+    names = [curve.name, curve.labels["test_set"], seed + curve.proof]
     grid.append([*names, *texts])
 
-  for line in lines:
-    has_one_seed = line.seed_count == "1"
-    if has_one_seed or not line.is_stress:
-      for seed in line.seeds:
+  for curve in curves:
+    has_one_seed = curve.seed_count == "1"
+    if has_one_seed or not curve.is_stress:
+      for seed in curve.seeds:
         one = lambda cell: percent(cell.median) + _bound(cell)
-        add(line.of_seed(seed), str(seed), one)
+        add(curve.of_seed(seed), str(seed), one)
     if not has_one_seed:
-      is_partial = " of " in line.seed_count
-      note = f", {line.seed_count} seeds" if is_partial else ""
-      add(line, "median" + note, lambda cell: percent(cell.median))
+      is_partial = " of " in curve.seed_count
+      note = f", {curve.seed_count} seeds" if is_partial else ""
+      add(curve, "median" + note, lambda cell: percent(cell.median))
   trained = (
     f"trained on lengths up to {joined_values(exact_rows, 'train_length')}"
   )
@@ -66,14 +68,14 @@ def run_table(rows: list[dict]) -> str:
       f" {unit}; in brackets the one-sided 95 % lower bound",
       f"{trained}, width={joined_values(exact_rows, 'width')}, strict (every"
       " output token counted)"
-      + ("; ∀: proved for every input" if lines[0].proved else ""),
+      + ("; ∀: proved for every input" if curves[0].proved else ""),
       *_align(grid),
     ]
   )
 
 
 def _align(grid: list[list[str]]) -> list[str]:
-  """Returns lines of text in columns: three names left, numbers right."""
+  """Returns the rows as lines of text: three columns left, numbers right."""
   columns = list(zip(*grid, strict=True))
   aligned = []
   for i, column in enumerate(columns):
@@ -88,24 +90,24 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
 
   A cell holds the median of the seeds, the worst seed where it differs, the
   worst seed's one-sided 95 % lower bound in brackets, and the number of its
-  seeds where it is not that of the line. Rows of different conditions or runs
-  never share a line. ∀ says how many of the seeds are certified right at every
+  seeds where it is not that of the row. Results of different conditions or runs
+  never share a row. ∀ says how many of the seeds are certified right at every
   length. The last column is the frontier, where it was measured.
 
   Args:
     rows: rows of any runs; they may name their `run`.
     metric: the metric that the cells show.
   """
-  lines = summary.sort(summary.lines(rows, metric))
-  lengths = sorted({n for line in lines for n in line.cells})
-  has_frontier = metric == "em" and any(line.frontier for line in lines)
-  head = [name.replace("_", " ") for name in NAMES]
-  grid = [[*head, *map(str, lengths), *["frontier"] * has_frontier]]
-  for line in lines:
-    names = [str(line.labels[name]) for name in NAMES]
-    names[-1] += line.proof
-    cells = [cell_text(line, n) for n in lengths]
-    cells += [frontier_text(line)] * has_frontier
+  curves = summary.sort(summary.curves(rows, metric))
+  lengths = sorted({n for curve in curves for n in curve.cells})
+  has_frontier = metric == "em" and any(curve.frontier for curve in curves)
+  names = [name.replace("_", " ") for name in NAMES]
+  grid = [[*names, *map(str, lengths), *["frontier"] * has_frontier]]
+  for curve in curves:
+    names = [str(curve.labels[name]) for name in NAMES]
+    names[-1] += curve.proof
+    cells = [cell_text(curve, n) for n in lengths]
+    cells += [frontier_text(curve)] * has_frontier
     grid.append(names + cells)
   return grid
 
@@ -116,7 +118,7 @@ def certificate_grid(
   """Returns a grid of what certificates say; there may be none.
 
   Args:
-    named_rows: (task, model, rows of one stage) of each line.
+    named_rows: (task, model, result rows of one stage) of each row.
   """
   grid = [["task", "model", "right", "cases", "smallest margin", "wrong"]]
   for task, model, rows in named_rows:
@@ -138,7 +140,9 @@ def certificate_grid(
     ]
     grid.append(
       [
-        *(task, model, f"{right} of {len(certificates)}"),
+        task,
+        model,
+        f"{right} of {len(certificates)}",
         _range([f"{n:,}" for n in cases]),
         _range([f"{margin:.2f}" for margin in margins]),
         "; ".join(wrong),
@@ -155,29 +159,29 @@ def _range(texts: list[str]) -> str:
 # Cells.
 
 
-def percent(share: float) -> str:
-  """Returns a share in %, without the sign."""
-  return f"{100 * share:.1f}"
+def percent(fraction: float) -> str:
+  """Returns a fraction of 1 in %, without the sign."""
+  return f"{100 * fraction:.1f}"
 
 
 def _bound(cell: Cell) -> str:
   """Returns the lower bound in brackets, "" if there is none."""
-  return "" if cell.bound is None else f" [{percent(cell.bound)}]"
+  bound = cell.lower_bound
+  return "" if bound is None else f" [{percent(bound)}]"
 
 
-def cell_text(line: Line, length: int, worst_word: str = "worst ") -> str:
-  """Returns what a line shows at a length; a dash where nothing was measured.
+def cell_text(curve: Curve, length: int, worst_word: str = "worst ") -> str:
+  """Returns a curve's median, worst seed and lower bound at a length as text;
+  a dash where nothing was measured.
 
   Args:
-    line: the line.
-    length: the length.
-    worst_word: the word before the worst seed.
+    worst_word: stands before the worst seed.
   """
-  cell = line.cells.get(length)
+  cell = curve.cells.get(length)
   if cell is None:
     return "–"
   text = with_worst(cell, worst_word=worst_word) + _bound(cell)
-  return text if cell.seeds == len(line.seeds) else f"{text} of {cell.seeds}"
+  return text if cell.seeds == len(curve.seeds) else f"{text} of {cell.seeds}"
 
 
 def with_worst(
@@ -186,29 +190,28 @@ def with_worst(
   """Returns the median and, where it reads otherwise, the worst seed.
 
   Args:
-    cell: the seeds of a line at one length.
-    to_text: turns a value into text.
-    worst_word: the word before the worst seed, which stands in parentheses.
+    cell: statistics at one length.
+    to_text: formats a value.
+    worst_word: stands before the worst seed, within the parentheses.
   """
   median, worst = to_text(cell.median), to_text(cell.worst)
   return median if worst == median else f"{median} ({worst_word}{worst})"
 
 
-def frontier_text(line: Line) -> str:
-  """Returns the frontier of a line as text.
+def frontier_text(curve: Curve) -> str:
+  """Returns the median and the worst seed of a curve's frontier as text.
 
-  The frontier is the longest length with exact match of at least 99 %: the
-  median of the seeds, and the worst seed. "≥" says that no length failed up to
-  the one where the search ended, ∀ that every seed is proved right.
+  "≥" says that no length failed up to the one where the search ended, ∀ that
+  every seed is proved right.
   """
-  cell = line.frontier
-  if line.proof == " ∀":
+  cell = curve.frontier
+  if curve.proof == " ∀":
     return "∀"
   if cell is None:
     return "–"
   reached = "≥ " if cell.median == cell.limit else ""
   worst = f" (worst {cell.worst:g})" if cell.worst < cell.median else ""
-  seeds = f" of {cell.seeds}" if cell.seeds < len(line.seeds) else ""
+  seeds = f" of {cell.seeds}" if cell.seeds < len(curve.seeds) else ""
   return f"{reached}{cell.median:g}{worst}{seeds}"
 
 
@@ -217,8 +220,8 @@ def frontier_text(line: Line) -> str:
 
 def to_markdown(grid: list[list[str]]) -> str:
   """Returns a grid as Markdown."""
-  head, *lines = [[cell.replace("|", "\\|") for cell in line] for line in grid]
-  rows = [head, ["---"] * len(head), *lines]
+  header, *rows = [[cell.replace("|", "\\|") for cell in row] for row in grid]
+  rows = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -245,17 +248,21 @@ def to_latex(grid: list[list[str]], num_names: int = len(NAMES)) -> str:
   """Returns a grid as LaTeX, for the package booktabs.
 
   Args:
-    grid: a head and lines of cells.
+    grid: the rows of cells, the header first.
     num_names: how many columns hold names; those to the right hold numbers.
   """
-  head, *lines = [
-    " & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in grid
+  header, *rows = [
+    " & ".join(cell.translate(LATEX) for cell in row) + r" \\" for row in grid
   ]
   columns = "l" * num_names + "r" * (len(grid[0]) - num_names)
   return "\n".join(
     [
       rf"\begin{{tabular}}{{{columns}}}",
-      *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
+      r"\toprule",
+      header,
+      r"\midrule",
+      *rows,
+      r"\bottomrule",
       r"\end{tabular}",
     ]
   )
@@ -267,8 +274,8 @@ CSV_LABELS = ("task", "method", "test_set", "width", "run", "unit")
 def to_csv(rows: list[dict]) -> str:
   """Returns exact match, its frontier and edit distance of runs as CSV.
 
-  There is a line for every cell, with numbers in full: shares of 1, and lengths
-  for the metric `frontier`. Unknown values are left empty.
+  There is a line for every cell, with numbers in full: fractions of 1, and
+  lengths for the metric `frontier`. Unknown values are left empty.
 
   Args:
     rows: rows of any runs.
@@ -280,16 +287,16 @@ def to_csv(rows: list[dict]) -> str:
   )
   writer.writeheader()
   for metric in ("em", "edit"):
-    for line in summary.sort(summary.lines(rows, metric)):
-      fields = {name: line.labels[name] for name in CSV_LABELS}
+    for curve in summary.sort(summary.curves(rows, metric)):
+      fields = {name: curve.labels[name] for name in CSV_LABELS}
       fields["metric"] = metric
-      fields["asked"] = max(row["seeds_asked"] for row in line.rows)
-      fields["certified"] = line.proof.strip()
-      bits = {row["length"]: row["bits"] for row in line.rows}
-      for length, cell in line.cells.items():
-        place = {"length": length, "bits": bits[length]}
-        writer.writerow(fields | place | cell._asdict())
-      if metric == "em" and line.frontier:
+      fields["asked"] = max(row["seeds_asked"] for row in curve.rows)
+      fields["certified"] = curve.proof.strip()
+      bits = {row["length"]: row["bits"] for row in curve.rows}
+      for length, cell in curve.cells.items():
+        where = {"length": length, "bits": bits[length]}
+        writer.writerow(fields | where | cell._asdict())
+      if metric == "em" and curve.frontier:
         fields["metric"] = "frontier"
-        writer.writerow(fields | line.frontier._asdict())
+        writer.writerow(fields | curve.frontier._asdict())
   return buffer.getvalue()

@@ -34,7 +34,7 @@ class ArithmeticTask(NumberTask):
   key that marks the end of the number. The aligned form (ABS paper, section
   4.1) puts the operator first and interleaves the operands' digits.
 
-  A task states itself as a transducer that reads the operands' digits from the
+  A subclass describes a transducer that reads the operands' digits from the
   least significant on (the single digit of N×1 again at every place): `states`,
   `initial_state` and `step`.
 
@@ -131,8 +131,8 @@ class ArithmeticTask(NumberTask):
   def from_values(
     self, values: jax.Array, numbers: jax.Array, size: Size, limit: int
   ) -> Example:
-    """Returns the example of integers [O] below `limit`; the digit of N×1 is
-    made of `numbers`."""
+    """Returns the example of the integers `values` [O], which are below
+    `limit`; the single digit of N×1 is made of uniform numbers instead."""
     powers = [self.base**i for i in range(size.max_length)]
     powers = [power for power in powers if power < limit]
     digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base
@@ -156,8 +156,8 @@ class ArithmeticTask(NumberTask):
     return self.transduce(self.columns(items))[0]
 
   def columns(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [O, max_length] that are read together at each place;
-    the digit of N×1 is at every place."""
+    """Returns the digits [O, max_length] that the transducer reads at each
+    place; the single digit of N×1 is at every place."""
     return items.at[1].set(items[1, 0]) if self.short_operand else items
 
   def prompt(self, items: jax.Array, width: int | Array) -> Tokens:

@@ -40,7 +40,6 @@ class SequenceTask(ItemTask):
   def output_names(self) -> tuple[str, ...]:
     """Returns every token but the marks, as people write it; the items come
     first."""
-    raise NotImplementedError
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:

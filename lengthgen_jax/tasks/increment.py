@@ -66,7 +66,6 @@ class Increment(ItemTask):
   stress_sets = ("nines", "repeated")
   of_digits = True
   base = 10
-  alphabet = 10
   states = (0, 1)
   initial_state = 1
   strides = (1,)

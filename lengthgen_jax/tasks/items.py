@@ -19,8 +19,8 @@ class ItemTask(Task):
   """This is the base class of tasks whose input is a list of items, by default
   the integers 1...V.
 
-  PAD is 0, `⊥` is V + 1 and `c`, the carry marker, V + 2. A subclass has
-  `base`, which is V.
+  PAD is 0, the delimiter `⊥` is V + 1, and `c`, the carry marker of the
+  increment task's hint, V + 2. A subclass has `base`, which is V.
 
   Attributes:
     first_item: id of the first item.
@@ -79,7 +79,7 @@ class ItemTask(Task):
 
   @property
   def expected_input(self) -> str:
-    """Returns what `parse` reads, in words."""
+    """Returns what a person types, like "numbers from 1 to 9"."""
     return f"numbers from 1 to {self.base}"
 
   def split_items(self, text: str) -> list[str]:
@@ -88,13 +88,13 @@ class ItemTask(Task):
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
-    names = self.token_names[self.first_item :][: self.base]
-    ids = {name: id for id, name in enumerate(names, self.first_item)}
-    words = self.split_items(text)
-    expect(words, f"empty line; {expected}")
-    for word in words:
-      expect(word in ids, f"{quoted(text)} has {quoted(word)}; {expected}")
-    return np.array([[ids[word] for word in words]], np.int32), [len(words)]
+    item_names = self.token_names[self.first_item :][: self.base]
+    ids = {name: id for id, name in enumerate(item_names, self.first_item)}
+    names = self.split_items(text)
+    expect(names, f"empty line; {expected}")
+    for name in names:
+      expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
+    return np.array([[ids[name] for name in names]], np.int32), [len(names)]
 
   def input_text(self, items: np.ndarray, length: int) -> str:
     return " ".join(self.symbols(items[0, :length]))

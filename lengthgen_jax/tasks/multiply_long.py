@@ -237,20 +237,21 @@ class RunningSum:
   writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below
   10·a, or 0; and every such sum occurs, if the operand b is long enough.
 
-  A state is `initial_state`, or the carry and how s compares with 10·a so far:
-  `less`, `nothing` (both are 0), or `neither`.
+  A state is `initial_state`, or 3·carry + order, where the order says how s
+  compares with 10·a by the digits so far: NOT_LESS, LESS or BOTH_ZERO.
 
   Attributes:
-    first: whether there is no row before.
+    is_first: whether there is no row before, so that s is 0.
+    end: id of the end token.
   """
 
   operands, base, shared_operands = 3, 10, (1,)
-  neither, less, nothing = range(3)
+  NOT_LESS, LESS, BOTH_ZERO = range(3)
   initial_state = 30
   states = range(31)
 
-  def __init__(self, first: bool, end: int):
-    self.first, self.end = first, end
+  def __init__(self, is_first: bool, end: int):
+    self.is_first, self.end = is_first, end
 
   def step(
     self, state: Array, symbols: Sequence[Array]
@@ -258,18 +259,23 @@ class RunningSum:
     """Returns (next state, output digit) of arrays of states and symbols."""
     a, b, s = symbols
     carry, order = np.divmod(state, 3)
-    decides = (a != s) | (order == self.nothing) & (a > 0)
-    order = np.where(decides, np.where(s < a, self.less, self.neither), order)
+    # The most significant digits that differ decide; equal nonzero numbers are
+    # not less.
+    decides = (a != s) | (order == self.BOTH_ZERO) & (a > 0)
+    order = np.where(decides, np.where(s < a, self.LESS, self.NOT_LESS), order)
     total = s + a * b + carry
-    at_begin, empty_state = state == self.initial_state, np.where(s > 0, 0, 2)
-    next_state = np.where(at_begin, empty_state, 3 * (total // 10) + order)
-    return next_state, np.where(at_begin, 0, total % 10)
+    # At place 0 there is no digit of a, so that 10·a has a zero there.
+    is_initial = state == self.initial_state
+    first_order = np.where(s > 0, self.NOT_LESS, self.BOTH_ZERO)
+    next_state = np.where(is_initial, first_order, 3 * (total // 10) + order)
+    return next_state, np.where(is_initial, 0, total % 10)
 
-  def possible(self, state: int, digits: tuple[int, ...]) -> bool:
+  def can_read(self, state: int, digits: tuple[int, ...]) -> bool:
     """Returns whether these digits of (a, s) can follow a state."""
     a, s = digits
-    return not (a and state == self.initial_state or s and self.first)
+    return not (a and state == self.initial_state or s and self.is_first)
 
-  def ends(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether zeros can follow for ever."""
-    return not any(digits) and state % 3 != self.neither
+  def can_pad(self, state: int, digits: tuple[int, ...]) -> bool:
+    """Returns whether these digits of (a, s), and only zeros after them, can
+    follow a state: s must have turned out to be less than 10·a, or both 0."""
+    return not any(digits) and state % 3 != self.NOT_LESS

@@ -1,8 +1,6 @@
 """Defines the base class of tasks whose operands are numbers: tokens of their
 digits, and text."""
 
-import dataclasses
-from collections.abc import Iterable
 from typing import ClassVar
 
 import jax
@@ -19,34 +17,10 @@ from lengthgen_jax.tasks.task import (
   typed_characters,
 )
 
-
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-  """Describes an ordered alphabet of one-character tokens.
-
-  Attributes:
-    symbols: one character per token id.
-  """
-
-  symbols: str
-
-  def encode(self, text: str) -> list[int]:
-    """Returns the token ids of `text`.
-
-    Raises:
-      ValueError: a character is not in the alphabet.
-    """
-    return [self.symbols.index(symbol) for symbol in text]
-
-  def decode(self, ids: Iterable[int]) -> str:
-    """Returns token ids as text."""
-    return "".join(self.symbols[int(token)] for token in ids)
-
-
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
 # value, and `=`, which stands between prompt and output in one sequence. `$`
-# starts a sequence, `&` ends an output, `@` is a key that does not exist.
-ARITHMETIC = Vocabulary("0123456789+*$&@=")
+# starts a sequence, `&` ends an output, `@` is PAD.
+TOKENS = "0123456789+*$&@="
 
 
 class NumberTask(Task):
@@ -57,17 +31,15 @@ class NumberTask(Task):
 
   Attributes:
     operator: between the operands.
-    vocabulary: the tokens.
   """
 
   operator: ClassVar[str] = ""
-  vocabulary: ClassVar[Vocabulary] = ARITHMETIC
   unit = "digits"
   ragged = False
   of_digits = True
   base = 10
   vocab_size = 15  # the papers' tokens; only decoder-only models add `=`
-  start, end, pad, delimiter = ARITHMETIC.encode("$&@=")
+  start, end, pad, delimiter = map(TOKENS.index, "$&@=")
 
   @property
   def short_operand(self) -> bool:
@@ -87,12 +59,12 @@ class NumberTask(Task):
     segment: int,
     axis: int = 0,
   ) -> Tokens:
-    """Returns tokens of the marks, then of the operands' digits in turn, most
-    significant first."""
+    """Returns the tokens of one segment: its marks (`$` and operators), then
+    the operands' digits, most significant first and in turn of the operands."""
     count, longest = items.shape
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
-    mark_ids = jnp.array(self.vocabulary.encode(marks), jnp.int32)
+    mark_ids = jnp.array(self.encode(marks), jnp.int32)
     ids = jnp.asarray(items)[place % count, digit].at[:count].set(mark_ids)
     return self.segment_tokens(ids, count * (width + 1), segment, axis, count)
 
@@ -116,20 +88,15 @@ class NumberTask(Task):
     allowed = "0123456789"[: self.base] + self.operator
     expression = typed_characters(text, allowed, expected)
     parts = expression.split(self.operator) if self.operator else [expression]
-    num_operators, last_length = len(parts) - 1, len(parts[-1])
-    for is_valid, problem in (
-      (
-        num_operators + 1 == self.operands,
-        f"has {num_operators} operators {self.operator!r}",
-      ),
-      (all(parts), "lacks an operand"),
-      (
-        not self.short_operand or last_length == 1,
-        f"has a multiplier of {last_length} digits",
-      ),
-    ):
-      expect(is_valid, f"{quoted(text)} {problem}; {expected}")
     lengths = [len(part) for part in parts]
+    problem = None
+    if len(parts) != self.operands:
+      problem = f"has {len(parts) - 1} operators {self.operator!r}"
+    elif not all(parts):
+      problem = "lacks an operand"
+    elif self.short_operand and lengths[-1] != 1:
+      problem = f"has a multiplier of {lengths[-1]} digits"
+    expect(not problem, f"{quoted(text)} {problem}; {expected}")
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
     return items, lengths
@@ -142,7 +109,15 @@ class NumberTask(Task):
     return self.operator.join("".join(map(str, number)) for number in numbers)
 
   def symbols(self, ids: Ids) -> list[str]:
-    return list(self.vocabulary.decode(ids))
+    return [TOKENS[int(token)] for token in ids]
+
+  def encode(self, text: str) -> list[int]:
+    """Returns the token ids of a text."""
+    return [TOKENS.index(symbol) for symbol in text]
+
+  def decode(self, ids: Ids) -> str:
+    """Returns token ids as text."""
+    return "".join(self.symbols(ids))
 
   def render(self, ids: Ids) -> str:
     """Returns the answer in ordinary order without leading zeros."""
@@ -154,7 +129,7 @@ class NumberTask(Task):
     Raises:
       ValueError: there is no end token, or anything but digits before it.
     """
-    digits, end, _ = self.vocabulary.decode(ids).partition("&")
+    digits, end, _ = self.decode(ids).partition("&")
     expect(end, f"no end token '&' after {quoted(digits)}")
     expect(
       digits and set(digits) <= set("0123456789"[: self.base]),

@@ -137,27 +137,24 @@ def _pack_decoder_only(task: Task, example: Example) -> Batch:
     jnp.array([task.delimiter]), 1, task.target_segment + 1, marks=1
   )
   whole = _pad(join(prompt, delimiter, output), task.pad)
-  input_part, target_part = slice(None, -1), slice(1, None)
   row = jnp.arange(len(whole.ids) - 1)
   # An input of the prompt has the place of the token that it holds, any other
   # that of the token its row must say.
-  inside = row < prompt.length
-  tokens = Tokens(
-    ids=jnp.where(inside, whole.ids[:-1], whole.ids[1:]),
-    length=whole.length,
-    segment=jnp.where(inside, whole.segment[:-1], whole.segment[1:]),
-    left=jnp.where(inside[:, None], whole.left[:-1], whole.left[1:]),
-    right=jnp.where(inside[:, None], whole.right[:-1], whole.right[1:]),
-    digit=jnp.where(inside, whole.digit[:-1], whole.digit[1:]),
+  in_prompt = row < prompt.length
+  select = lambda x: jax.vmap(jnp.where)(in_prompt, x[:-1], x[1:])
+  tokens = whole._replace(
+    left=select(whole.left),
+    right=select(whole.right),
+    digit=select(whole.digit),
   )
   anchored = tokens.left if task.anchor == "left" else tokens.right
-  place = jnp.where(inside[:, None], anchored, tokens.left)
+  place = jnp.where(in_prompt[:, None], anchored, tokens.left)
   return Batch(
-    inputs=whole.ids[input_part],
-    target=whole.ids[target_part],
+    inputs=whole.ids[:-1],
+    target=whole.ids[1:],
     weight=_weight(row - prompt.length, example),
-    rows=_coordinates(whole, target_part),
-    keys=_coordinates(whole, input_part),
+    rows=_coordinates(whole, slice(1, None)),
+    keys=_coordinates(whole, slice(None, -1)),
     places=_places(tokens, place, whole.length),
     prompt_length=prompt.length,
     first_scored=jnp.asarray(prompt.length + example.prefix_length, jnp.int32),

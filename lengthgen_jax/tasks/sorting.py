@@ -118,8 +118,8 @@ class Sort(ItemTask):
     repeat_share: part of the examples that draw from few distinct values.
     count_gap: count hint: most by which one number outnumbers the other.
     count_ties: count hint: part of the even lengths at which they tie.
-    asks_single: successor hint: ask for items that occur once (if any does),
-      after which sorting has the same token (ours).
+    asks_single: successor hint: ask for items that occur once, if any does, so
+      that the answer is also the next token of the sorted list (ours).
   """
 
   alphabet: int = 32
@@ -256,7 +256,6 @@ class OneTokenHint(Sort):
       inside: [max_length] bool, False for padding of the items.
       query: the queried item.
     """
-    raise NotImplementedError
 
   def num_random(self, max_length: int) -> int:
     return 1 + super().num_random(max_length)

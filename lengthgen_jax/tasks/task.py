@@ -18,7 +18,7 @@ Ids = Sequence[int] | Array  # token ids
 
 
 class Tokens(NamedTuple):
-  """Consecutive tokens and their coordinates.
+  """Consecutive tokens and where they stand in their segments.
 
   Attributes:
     ids: [n] int32, of which those from `length` on are padding of any value.
@@ -55,9 +55,10 @@ class Size(NamedTuple):
 
   Attributes:
     lengths: [O] traced, the number of digits or items of each of O operands.
-    width: Traced, the width that operands are padded to, or [O] widths, in
-      tasks that are padded.
-    bound: Static, the greatest width or length of all operands, or of each.
+    width: Traced, the width that operands are padded to, or [O] widths; not
+      used in ragged tasks.
+    bound: Static, the greatest width (or length, in ragged tasks) that arrays
+      have room for, of all operands or of each.
   """
 
   lengths: jax.Array
@@ -87,17 +88,17 @@ class Task(abc.ABC):
     name: The name in results and on the command line.
     section: The name of the task's config section.
     test_sets: By name, functions (task, key, size, *arguments) -> items.
-    unit: The unit of lengths.
+    unit: The unit of lengths in a config.
     operands: The number of numbers or lists in an example.
     axes: The number of axes of coordinates, 2 for grids.
     segment_axes: In a grid, the axis of each segment of the prompt.
     ragged: Whether the examples of a batch differ in length. If False, they are
       padded to one width.
     of_digits: Whether segments are numbers, least significant digit last.
-    anchor: The end of each segment that the first output depends on: "right"
-      (the least significant digits) or "left".
-    shared_operands: The indices of operands of one digit, which all outputs
-      depend on.
+    anchor: The end of each prompt segment that the first output depends on:
+      "right" (the least significant digits) or "left".
+    shared_operands: The indices of operands of one digit, on which all outputs
+      depend.
     initial_state: The initial state of the transducer, if the task has one.
   """
 
@@ -121,31 +122,26 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def segments(self) -> tuple[str, ...]:
     """Returns the names of the prompt's segments."""
-    raise NotImplementedError
 
   @property
   @abc.abstractmethod
   def vocab_size(self) -> int:
     """Returns the number of tokens of all models."""
-    raise NotImplementedError
 
   @property
   @abc.abstractmethod
   def pad(self) -> int:
     """Returns the id that fills up sequences."""
-    raise NotImplementedError
 
   @property
   @abc.abstractmethod
   def start(self) -> int:
     """Returns the first input of an encoder-decoder's decoder."""
-    raise NotImplementedError
 
   @property
   @abc.abstractmethod
   def delimiter(self) -> int:
     """Returns the id that follows the prompt in a decoder-only model."""
-    raise NotImplementedError
 
   @property
   def end(self) -> int | None:
@@ -160,8 +156,9 @@ class Task(abc.ABC):
 
   @property
   def strides(self) -> tuple[int, ...]:
-    """Returns how many tokens of each segment an output row advances; () if
-    outputs stand at no fixed place of the input."""
+    """Returns, for each prompt segment, by how many tokens what an output
+    depends on moves from one output to the next; () if outputs stand at no
+    fixed place of the prompt."""
     return ()
 
   def segment_tokens(
@@ -190,19 +187,15 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def num_random(self, max_length: int) -> int:
-    """Returns the number of random numbers that an example is made from."""
-    raise NotImplementedError
+    """Returns how many uniform numbers an example is made from."""
 
   @abc.abstractmethod
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns a training example, made of uniform numbers [num_random] in
-    [0, 1)."""
-    raise NotImplementedError
+    """Returns the training example of numbers [num_random] in [0, 1)."""
 
   @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of given items [operands, max_length]."""
-    raise NotImplementedError
 
   # A task may state itself as a transducer, which reads a symbol of each
   # operand at every place and writes one token.
@@ -211,7 +204,6 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def base(self) -> int:
     """Returns how many different digits or items there are."""
-    raise NotImplementedError
 
   @property
   def states(self) -> tuple[int, ...]:
@@ -242,7 +234,8 @@ class Task(abc.ABC):
   def operand_place(
     self, segment: int, left: int, right: int
   ) -> tuple[int, int] | None:
-    """Returns (operand, place) of a prompt's token; None if it is a mark."""
+    """Returns (operand, place) of the prompt's token at these offsets in its
+    segment; None if it is no digit or item."""
     return segment, left if self.anchor == "left" else right
 
   # Sizes.
@@ -256,17 +249,17 @@ class Task(abc.ABC):
     return len(_shapes(self, bound).output.ids)
 
   def units(self, length: int) -> int:
-    """Converts a length as people count it to the task's own units."""
+    """Converts a length in a config (decimal digits, or items) to the task's
+    own units: bits of numbers of so many digits, for parity."""
     return length
 
   def bits(self, length: int) -> int | None:
-    """Converts a length as people count it to bits; None unless the task is
-    about bits."""
+    """Returns `units(length)` if they are bits, else None."""
     return None
 
   @property
   def slack(self) -> int:
-    """Returns how many places `width=natural` puts before the longest
+    """Returns how many zeros `data.width=natural` puts before the longest
     operand."""
     return 0
 
@@ -275,12 +268,13 @@ class Task(abc.ABC):
     return length + self.slack
 
   def padded_width(self, lengths: Sequence[int]) -> Width:
-    """Returns the width of operands of these units: one for all, or a tuple."""
+    """Returns the width for operands of these lengths in units: one for all,
+    or a tuple."""
     return self.natural_width(max(lengths))
 
   def training_widths(self, widths: tuple[int, ...]) -> tuple[Width, ...]:
-    """Returns the widths that operands are padded to in training, in turn, made
-    of data.widths."""
+    """Returns the widths that training batches have in turn, of those in
+    data.widths."""
     return widths
 
   # Test sets.
@@ -296,19 +290,20 @@ class Task(abc.ABC):
     return ()
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    """Returns the units of each operand in a test set with these further
-    arguments."""
+    """Returns the length in units of each operand in a test set with these
+    further arguments."""
     return (self.units(length),) * self.operands
 
   def num_test_samples(self, length: int, samples: int) -> int:
-    """Returns how many samples there can be of a length, at most `samples`."""
+    """Returns how many different inputs of a length there are, at most
+    `samples`."""
     return samples
 
   def variants(
     self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
-    """Returns (row's name, further arguments) of each variant of a test set;
-    `section` is config.eval."""
+    """Returns each variant of a test set as (its name in result rows, further
+    arguments of the test set's function); `section` is config.eval."""
     return [(test_set, ())]
 
   # Text. Hints need none, because people type inputs of main tasks only.
@@ -317,7 +312,6 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def usage(self) -> str:
     """Returns an example of what a person types."""
-    raise NotImplementedError
 
   @property
   def figure_input(self) -> str:
@@ -332,13 +326,11 @@ class Task(abc.ABC):
     Raises:
       ValueError: the line is no input of the task.
     """
-    raise NotImplementedError
 
   @abc.abstractmethod
   def input_text(self, items: np.ndarray, length: int) -> str:
     """Returns the line that a person types for the first `length` items
     [operands, n] of every operand."""
-    raise NotImplementedError
 
   @abc.abstractmethod
   def render(self, ids: Ids) -> str:
@@ -347,7 +339,6 @@ class Task(abc.ABC):
     Raises:
       ValueError: the tokens are no output of the task; the message is one line.
     """
-    raise NotImplementedError
 
   def render_with_lengths(
     self,
@@ -364,7 +355,6 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def symbols(self, ids: Ids) -> list[str]:
     """Returns each token as people write it."""
-    raise NotImplementedError
 
 
 @functools.cache

@@ -27,20 +27,20 @@ class Run:
   """A Run says what is trained, and where it is stored.
 
   Attributes:
-    experiment: tasks, data and model.
+    experiment: the tasks, data and model.
     train: the optimizer, the schedule, and when a seed stops.
-    seeds: R of them.
-    scaffold: with a leading axis R or 1.
-    folder: of checkpoints and logs.
-    save_every: chunks between checkpoints.
-    keep: number of newest checkpoints that stay.
-    config: what a checkpoint says it was made with, a plain dict.
-    report: function of one line of text.
+    seeds: the R seeds, which are trained together.
+    scaffold: the bias by attention site, with a leading axis R or 1.
+    folder: the folder of checkpoints and logs.
+    save_every: the number of chunks between checkpoints.
+    keep: the number of newest checkpoints that stay.
+    config: the config as a plain dict, which checkpoints hold.
+    report: prints a line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
-    sparse_plan: of attention along lines; see TrainSpec.
-    watch: function of the run and its states that returns rows to log.
-    watch_every: chunks between calls of `watch`.
+    sparse_plan: the plan of attention along lines; None for dense attention.
+    watch: returns rows to log of the run's states while it trains.
+    watch_every: the number of chunks between calls of `watch`.
     mesh: the devices.
   """
 
@@ -111,8 +111,8 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     signals = stack.enter_context(stop_signals())
     any_host_stops = AnyHostFlag(run.mesh)
 
-    def receive(status: Status | None, states: TrainState) -> TrainState:
-      """Waits for the status of a chunk, and restarts the seeds that failed."""
+    def read(status: Status | None, states: TrainState) -> TrainState:
+      """Reads the status of a chunk, and restarts the seeds that failed."""
       if status is not None:
         status = jax.device_get(status)
         log.write(status)
@@ -123,13 +123,13 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       return states
 
     def save(states: TrainState) -> list[int]:
-      """Saves unless no seed has moved since; returns the steps of all."""
+      """Saves the states if a step was done; returns the steps of all seeds."""
       if progress.steps != saved_steps:
         checkpoints.save(max(progress.steps), states, run.config)
       return progress.steps
 
     chunk_count = max(progress.steps) // spec.chunk_steps
-    states, pending = receive(None, states), None
+    states, unread = read(None, states), None
     while not progress.done.all():
       states, status = train_step.train_unfinished_seeds(
         spec,
@@ -141,19 +141,19 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         run.replay,
       )
       chunk_count += 1
-      states, pending = receive(pending, states), status
+      states, unread = read(unread, states), status
       if run.watch is not None and chunk_count % run.watch_every == 0:
         log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = any_host_stops(bool(signals))
       if chunk_count % run.save_every == 0 or stop:
-        states, pending = receive(pending, states), None
+        states, unread = read(unread, states), None
         saved_steps = save(states)
       if stop:
         raise Interrupted(
           f"stopped at step {max(progress.steps)} of {run.train.steps},"
           " saved; the same command goes on from there"
         )
-    states = receive(pending, states)
+    states = read(unread, states)
     save(states)
   hosts.barrier("trained")
   return states
@@ -211,7 +211,7 @@ def load(run: Run, checkpoint: str) -> TrainState:
 
 
 class Progress:
-  """Progress is what the host knows of the seeds: which are done, which failed.
+  """What the host knows of the seeds: which are done, and which failed.
 
   Attributes:
     state: the states [R] without parameters, as last read.

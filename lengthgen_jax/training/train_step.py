@@ -1,9 +1,9 @@
 """The training step as pure functions, of one seed and of many.
 
 A gradient step is `draw_batches`, then `train_step`: `loss_fn`, its gradient,
-and `update_params`. A chunk is many of them and `validate` at its end. Nothing
-above `over_seeds` knows of another seed; below it are the compiled functions
-that the loop calls, of all seeds.
+and `update_params`. A chunk is many of them and `validate` at its end. What
+stands above `over_seeds` is for one seed; below it are the compiled functions
+of all seeds, which the loop calls.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
-CACHE_BYTES = 3 << 20  # of the activations of a microbatch
+CACHE_BYTES = 3 << 20  # what activations of a microbatch may take on a CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +289,11 @@ def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   example_bytes = spec.experiment.activation_bytes(
     batch, scaffold, spec.sparse_plan
   )
+  most_examples = max(CACHE_BYTES // example_bytes, 1)
   return next(
     count
     for count in range(1, per_shard + 1)
-    if per_shard % count == 0
-    and (
-      per_shard // count * example_bytes <= CACHE_BYTES or count == per_shard
-    )
+    if per_shard % count == 0 and per_shard // count <= most_examples
   )
 
 
