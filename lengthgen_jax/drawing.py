@@ -11,6 +11,8 @@ from matplotlib.figure import Figure, SubFigure  # noqa: E402
 
 from lengthgen_jax import hosts  # noqa: E402
 
+plt.rcParams.update({"savefig.dpi": 150, "savefig.bbox": "tight"})
+
 Canvas = Figure | SubFigure
 
 
@@ -29,6 +31,6 @@ def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
   path = pathlib.Path(path)
   if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    figure.savefig(path)
   plt.close(figure)
   return path

@@ -11,7 +11,11 @@ import tempfile
 CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault(
+  "XLA_FLAGS",
+  "--xla_cpu_use_fusion_emitters=false"
+  " --xla_cpu_parallel_codegen_split_count=1",
+)
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", CACHE)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
@@ -22,11 +26,15 @@ import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
 from lengthgen_jax.certify import running_sums, survey  # noqa: E402
+from lengthgen_jax.drawing import plt  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # Rows on which rounding is measured: of small models fewer say as much.
 survey.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 5_000, 100
+
+# Figures are drawn, with few pixels; a tight box would draw them twice.
+plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 
 
 def pytest_unconfigure():

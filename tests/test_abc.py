@@ -19,6 +19,7 @@ from lengthgen_jax.pipelines import (
   attention_statistics,
   calibrate,
   certify,
+  run_figures,
   runs,
 )
 from lengthgen_jax.pipelines import workdir as workdirs
@@ -26,15 +27,17 @@ from lengthgen_jax.results import figures, records
 from lengthgen_jax.training import checkpoint, loop
 
 SMALL = (
+  "model.num_encoder_layers=0",
   "data.widths=(4,5)",
   "retrain.data.widths=(4,)",
   "train.steps=200",
-  "train.chunk=20",
+  "train.chunk=50",
   "checkpoint.every=1",
   "calibration.samples=64",
   "calibration.kappa=1.0",
   "abc.min_exact_match=0.05",
   "retrain.train.steps=60",
+  "retrain.train.chunk=20",
   "retrain.train.warmup_steps=10",
   "retrain.train.restarts=0",
   "practice.rounds=2",
@@ -75,6 +78,9 @@ class Killed(BaseException):
   """What no code of ours catches."""
 
 
+CHUNKS = {"interpolate": "50", "retrain": "20", "certify_1": "20"}  # steps
+
+
 def kill_at(stage: str, patch, workdir) -> None:
   """Makes the next run end in a stage: at its first checkpoint, before
   bias.npz is written, or before the figures are drawn."""
@@ -98,20 +104,26 @@ def kill_at(stage: str, patch, workdir) -> None:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
 
-def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
+@pytest.fixture
+def undrawn(monkeypatch):
+  """Leaves out the figures, which take half of the time of a second run."""
+  for name in ("draw_margins", "draw_calibration"):
+    monkeypatch.setattr(run_figures, name, lambda *arguments: [])
+  monkeypatch.setattr(figures, "draw", lambda rows, folder: [])
+
+
+def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
   workdir = tmp_path / "killed"
   arguments = (*PIPELINE, f"--workdir={workdir}")
   for stage in ("interpolate", "calibrate", "retrain", "certify_1", "evaluate"):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
       kill_at(stage, patch, workdir)
       inside(*arguments)
-    if stage in ("interpolate", "retrain", "certify_1"):
-      assert [p.name for p in (workdir / stage / "checkpoints").iterdir()] == [
-        "20"
-      ]
-    assert workdirs.bias_path(workdir).exists() == (
-      stage in ("retrain", "certify_1", "evaluate")
-    )
+    if stage in CHUNKS:
+      (first,) = (workdir / stage / "checkpoints").iterdir()
+      assert first.name == CHUNKS[stage]
+    is_calibrated = stage not in ("interpolate", "calibrate")
+    assert workdirs.bias_path(workdir).exists() == is_calibrated
     if stage == "calibrate":
       assert (workdir / "calibrate" / "attention.npz").exists()
   done = inside(*arguments)
@@ -123,9 +135,8 @@ def test_killed_in_each_stage_it_ends_the_same(whole, tmp_path):
   for name in ("certificate.json", "certify_1/practice.json"):
     assert (workdir / name).read_text() == (whole[0] / name).read_text()
   # What is done is not done again.
-  over = inside(*arguments)
-  assert "calibrated" not in over.stderr
-  assert rows_of(workdir) == rows_of(whole[0])
+  assert "calibrated" in whole[1].stderr
+  assert "calibrated" not in done.stderr
 
 
 def test_pipeline_leaves_rows_figures_and_a_bias(whole):
@@ -153,7 +164,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   ]
   for name in names:
     path = workdir / "figures" / f"{name}.png"
-    assert path.stat().st_size > 5000 and str(path) in done.stdout
+    assert path.stat().st_size > 1000 and str(path) in done.stdout
   arrays, meta = file.read(workdirs.bias_path(workdir))
   assert meta["seeds"] == [0, 1]
   # Two widths, two lengths.
@@ -189,7 +200,7 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
     assert sorted(wrong, key=len) == wrong
     assert f"the shortest: {wrong[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
-  assert figure.stat().st_size > 5000
+  assert figure.stat().st_size > 1000
 
 
 def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
@@ -212,7 +223,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
 
 
 def test_what_cannot_be_certified_is_evaluated_all_the_same(
-  whole, tmp_path, capsys, monkeypatch
+  whole, undrawn, tmp_path, capsys, monkeypatch
 ):
   def refuse(models):
     raise UsageError("certify: a head is transparent")
@@ -228,8 +239,8 @@ def test_what_cannot_be_certified_is_evaluated_all_the_same(
   assert not (tmp_path / "certificate.json").exists()
 
 
-def test_certifying_again_keeps_what_is_there_and_tells_other_parameters(
-  whole, tmp_path
+def test_certifying_again_keeps_rows_and_names_other_parameters(
+  whole, undrawn, tmp_path
 ):
   workdir = tmp_path / "copy"
   shutil.copytree(whole[0], workdir)
@@ -304,7 +315,7 @@ def again(whole, tmp_path, *assignments: str):
 
 
 def test_seed_that_did_not_interpolate_is_dropped_and_counted(
-  whole, tmp_path, capsys, monkeypatch
+  whole, undrawn, tmp_path, capsys, monkeypatch
 ):
   ready = files.saved_config(whole[0])
   run = runs.make_run(ready, whole[0] / "interpolate")
@@ -432,7 +443,6 @@ def test_an_example_that_does_not_fit_shows_before_any_training():
 def test_interpolated_start_cannot_start_again(tmp_path):
   same = (
     "retrain.start='interpolated'",
-    "retrain.model.num_encoder_layers=1",
     "retrain.model.dropout_rate=0.02",
     "retrain.positions.kind='sinusoidal'",
   )
@@ -451,11 +461,16 @@ def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
     f"--workdir={workdir}",
     "--config.model.kind=decoder_only",
     "--config.positions.kind=coordinates",
-    *(f"--config.{field}" for field in SMALL),
+    "--config.data.widths=(4,5)",
+    "--config.retrain.data.widths=(4,)",
     "--config.seeds=(0,)",
+    "--config.train.chunk=20",
     "--config.train.steps=20",
     "--config.retrain.train.steps=20",
+    "--config.retrain.train.warmup_steps=10",
+    "--config.calibration.samples=64",
     "--config.calibration.self_directions=(-1,0,1)",
+    "--config.eval.lengths=(4,)",
     # Nothing is learned in so few steps: let every line pass.
     "--config.abc.min_exact_match=0.0",
     "--config.calibration.kappa=-9.0",

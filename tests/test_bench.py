@@ -184,7 +184,7 @@ def test_the_table_says_rates_and_ratios(tmp_path):
   assert "b at 60: y takes 2.00 times as long as x" in text
   assert "left out: b 600 y: takes too long" in text
   path = report.by_length(results, tmp_path / "bench.png")
-  assert path.stat().st_size > 10_000
+  assert path.stat().st_size > 1000
   assert report.by_length(results | {"rows": [row("x", 1.0)]}, path) is None
 
 

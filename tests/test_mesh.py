@@ -202,9 +202,9 @@ def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
   """It may be resumed and read on other devices."""
   config = changed("mesh=(1, 1)")
   workdir.open_workdir(config, tmp_path, "train")
-  found = files.saved_config(tmp_path)
-  assert found.mesh == () and not files.differences(config, found)
-  assert files.config_hash(config) == files.config_hash(found)
+  saved = files.saved_config(tmp_path)
+  assert saved.mesh == () and not files.differences(config, saved)
+  assert files.config_hash(config) == files.config_hash(saved)
 
 
 def test_a_checkpoint_of_other_seeds_is_refused(tmp_path):
@@ -218,14 +218,16 @@ def test_a_checkpoint_of_other_seeds_is_refused(tmp_path):
     assert line.endswith("is of seeds [3, 1, 4, 5] and not of [3, 1, 4, 6]")
 
 
-# Devices that are not here.
+# Devices of other platforms.
 
 
 def lowers(function, *args) -> bool:
   """Whether a function of shapes lowers for GPUs and for TPUs."""
   platforms = ("cuda", "tpu")
-  found = jax.export.export(jax.jit(function), platforms=platforms)(*args)
-  return found.platforms == platforms and bool(found.mlir_module_serialized)
+  exported = jax.export.export(jax.jit(function), platforms=platforms)(*args)
+  return exported.platforms == platforms and bool(
+    exported.mlir_module_serialized
+  )
 
 
 def test_training_tests_calibration_and_decoding_lower_for_accelerators():
@@ -240,18 +242,24 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
     partial(train_step.train_seeds, spec), states, seeds, scaffold, rounds
   )
   shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-  own = of_seed(scaffold, 0)
-  batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, own)
-  asked = jax.tree.map(shape, states.params), own, jax.eval_shape(batch)
-  model = trained.Model(built, own, {})
-  kept = model.cache_window(batch())
-  assert model.sparse_plan and kept
+  seed_scaffold = of_seed(scaffold, 0)
+  batch = lambda: built.test_batch("equal", 0, np.arange(4), 3, seed_scaffold)
+  shapes = (
+    jax.tree.map(shape, states.params),
+    seed_scaffold,
+    jax.eval_shape(batch),
+  )
+  model = trained.Model(built, seed_scaffold, {})
+  window = model.cache_window(batch())
+  assert model.sparse_plan and window
   for heads in (None, model.sparse_plan):
     assert lowers(
-      partial(trained._matches, SINGLE_DEVICE, built, heads), *asked
+      partial(trained._matches, SINGLE_DEVICE, built, heads), *shapes
     )
-  for ring in (None, kept):
-    told = partial(trained._greedy, SINGLE_DEVICE, built, built.task.end, ring)
-    assert lowers(told, *asked, rounds)
+  for ring in (None, window):
+    greedy = partial(
+      trained._greedy, SINGLE_DEVICE, built, built.task.end, ring
+    )
+    assert lowers(greedy, *shapes, rounds)
   sums = partial(attention_statistics._sums, SINGLE_DEVICE, built, "weights")
-  assert lowers(sums, *asked, False)
+  assert lowers(sums, *shapes, False)

@@ -24,7 +24,7 @@ from lengthgen_jax.training.train_step import SEED_AXES, TrainSpec
 SEEDS = jnp.array([3, 1, 4, 7])
 
 
-@pytest.fixture(params=SEED_AXES)
+@pytest.fixture(params=SEED_AXES, scope="module")
 def spec(request):
   return toy.train_spec(request.param)
 
@@ -113,7 +113,7 @@ def test_not_finite_is_back_at_the_chunks_first_parameters(spec):
   assert unchanged(states, later) == states.done.tolist()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def learned(spec):
   states, _ = chunk(spec, initial(spec), 150)
   assert states.done.all() and (states.best_em >= 0.95).all()
