@@ -103,16 +103,16 @@ def check_training(run: Run) -> None:
   state_bytes = _tree_bytes(run.abstract_states) // along_seed
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   is_sparse = run.sparse_plan is not None
-  step_bytes = (
-    seeds_at_once * _step_bytes(run.experiment, is_sparse) // along_data
+  bytes_at_once = (
+    seeds_at_once * step_bytes(run.experiment, is_sparse) // along_data
   )
   limit = device_bytes()
   advice = "train.batch_size"
   if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
-  if state_bytes > step_bytes:
+  if state_bytes > bytes_at_once:
     advice = "model.emb_dim or the number of seeds"
-  least = state_bytes + step_bytes
+  least = state_bytes + bytes_at_once
   check(
     least <= limit,
     f"training takes at least {_gib(least)} on each device, which has"
@@ -120,7 +120,7 @@ def check_training(run: Run) -> None:
   )
 
 
-def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
+def step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   """Returns a lower bound of the bytes of a gradient step of one seed.
 
   It is the size of a batch and of the arrays that the backward pass of a
