@@ -178,7 +178,8 @@ def estimate(run: Run) -> Estimate:
   return Estimate(
     spec.attempt_steps,
     sum(flops) / len(flops),
-    memory.step_bytes(experiment, is_sparse=False),
+    memory.step_bytes(experiment, is_sparse=False, in_microbatches=False)
+    + memory.tree_bytes(state),
   )
 
 

@@ -100,11 +100,14 @@ def check_training(run: Run) -> None:
   """
   along_seed, along_data = run.mesh.shape
   seeds_per_device = len(run.seeds) // along_seed
-  state_bytes = _tree_bytes(run.abstract_states) // along_seed
+  state_bytes = tree_bytes(run.abstract_states) // along_seed
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   is_sparse = run.sparse_plan is not None
+  in_microbatches = jax.default_backend() == "cpu"
   bytes_at_once = (
-    seeds_at_once * step_bytes(run.experiment, is_sparse) // along_data
+    seeds_at_once
+    * step_bytes(run.experiment, is_sparse, in_microbatches)
+    // along_data
   )
   limit = device_bytes()
   advice = "train.batch_size"
@@ -120,7 +123,9 @@ def check_training(run: Run) -> None:
   )
 
 
-def step_bytes(experiment: Experiment, is_sparse: bool) -> int:
+def step_bytes(
+  experiment: Experiment, is_sparse: bool, in_microbatches: bool
+) -> int:
   """Returns a lower bound of the bytes of a gradient step of one seed.
 
   It is the size of a batch and of the arrays that the backward pass of a
@@ -138,8 +143,8 @@ def step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
     width = data_sets[experiment.heads.index(head)].bound(part.bucket)
-    examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
-    return _tree_bytes(batch) + examples_at_once * sum(
+    examples_at_once = 1 if in_microbatches else part.count
+    return tree_bytes(batch) + examples_at_once * sum(
       depth.get(site, config.num_decoder_layers)
       * rows
       * (bytes_per_cell * keys + bytes_per_row * (site != "cross"))
@@ -156,7 +161,7 @@ def step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   )
 
 
-def _tree_bytes(tree: Any) -> int:
+def tree_bytes(tree: Any) -> int:
   """Returns the size of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
