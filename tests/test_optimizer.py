@@ -99,7 +99,6 @@ def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(params, grads):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_decay_by_the_learning_rate(name, params):
   """Where there is no gradient, decay alone is left."""
-  assert OPTIMIZERS[name].has_weight_decay
   zeros = jax.tree.map(jnp.zeros_like, params)
   train = train_config(optimizer=name, learning_rate=0.5, weight_decay=0.1)
   decays = updates(train, params, zeros)

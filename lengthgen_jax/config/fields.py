@@ -348,9 +348,7 @@ TRAINING_FIELDS = {
     "adam_b2": Field(0.98, BELOW_ONE, when=optimizers("has_adam")),
     "adam_eps": Field(1e-8, when=optimizers("has_adam")),
     # decoupled from the gradient; it is multiplied by the learning rate
-    "weight_decay": Field(
-      0.0, NOT_NEGATIVE, when=optimizers("has_weight_decay")
-    ),
+    "weight_decay": Field(0.0, NOT_NEGATIVE),
     # steps per dispatch; logs and stops are between chunks
     "chunk": Field(100, POSITIVE),
     # in-range examples after every chunk

@@ -52,14 +52,12 @@ class Optimizer(NamedTuple):
     make: Function (TrainConfig) -> optax.GradientTransformation, which takes
       its learning rate from `schedule`.
     has_adam: Whether it uses the fields train.adam_b1, adam_b2 and adam_eps.
-    has_weight_decay: Whether it uses the field train.weight_decay.
     has_adam_rate: Whether some parameters are Adam's, with a learning rate of
       their own, train.adam_learning_rate.
   """
 
   make: Callable[[TrainConfig], optax.GradientTransformation]
   has_adam: bool = False
-  has_weight_decay: bool = True
   has_adam_rate: bool = False
 
 
