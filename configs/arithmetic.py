@@ -100,6 +100,19 @@ MUON = {
   "retrain.train.batch_size": 64,
   "retrain.train.steps": 400,
 }
+MUON_BY_TASK = {
+  "multiply": {
+    "train.steps": 1000,
+    "retrain.train.learning_rate": 0.03,
+    "retrain.train.steps": 600,
+  },
+  "successor": {
+    "train.steps": 400,
+    "retrain.train.weight_decay": 0.1,
+    "retrain.train.steps": 300,
+  },
+  "parity": {"train.steps": 500, "retrain.train.steps": 150},
+}
 
 METHODS = {
   "vanilla": BASELINE,
@@ -247,8 +260,8 @@ def get_config(preset: str = "addition"):
   config = default_config(task)
   changes = {"method": method} | METHODS[method]
   changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
-  if method == "abc" and not options:
-    changes |= MUON
+  if method == "abc" and not options and task != "parity_classification":
+    changes |= MUON | MUON_BY_TASK.get(task, {})
   if "decoder_only" in options:
     changes |= DECODER_ONLY
   if "fixed" in options or papers:
