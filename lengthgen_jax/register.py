@@ -1,5 +1,5 @@
-"""Users add tasks, hints, position encodings, biases, temperatures and probes
-from files of their own: a config file, or a module that it imports.
+"""Users add tasks, hints, position encodings, biases, temperatures, optimizers
+and probes from files of their own: a config file, or a module that it imports.
 
 What is registered is found by everything that the package's own is found by:
 configs, training, predictions, certificates, probes and reports. A workdir
@@ -21,6 +21,7 @@ from lengthgen_jax.probes.registry import PROBES, Probe
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.tasks import HINTS, TASKS, check_task
 from lengthgen_jax.tasks.task import Task
+from lengthgen_jax.training.optimizer import OPTIMIZERS, Optimizer
 
 
 def task(task_class: type[Task]) -> type[Task]:
@@ -50,6 +51,11 @@ def bias(name: str, function: Callable) -> Callable:
 def temperature(name: str, temperature: Temperature) -> Temperature:
   """Registers a softmax temperature, for temperature.kind."""
   return TEMPERATURES.register(name, temperature)
+
+
+def optimizer(name: str, optimizer: Optimizer) -> Optimizer:
+  """Registers an optimizer, for train.optimizer."""
+  return OPTIMIZERS.register(name, optimizer)
 
 
 def probe(name: str, probe: Probe) -> Probe:

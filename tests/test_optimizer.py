@@ -13,6 +13,7 @@ import toy
 import untrained
 from pytrees import bits, far, is_finite
 
+from lengthgen_jax import register
 from lengthgen_jax.config import fields
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
@@ -21,6 +22,7 @@ from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
+NAMES = tuple(OPTIMIZERS)
 KERNELS = {
   "query": (0, (1, 2)),
   "key": (0, (1, 2)),
@@ -96,7 +98,7 @@ def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(params, grads):
     np.testing.assert_allclose(muon[path], leaf, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_decay_by_the_learning_rate(name, params):
   """Where there is no gradient, decay alone is left."""
   zeros = jax.tree.map(jnp.zeros_like, params)
@@ -107,7 +109,7 @@ def test_weights_decay_by_the_learning_rate(name, params):
   np.testing.assert_allclose(decays[path], -0.05 * kernel, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_heads_that_a_step_does_not_train_stay_with_their_moments(name):
   experiment = build(tiny.get_config("increment,carry"))
   spec = TrainSpec(experiment, train_config(optimizer=name, weight_decay=0.1))
@@ -135,7 +137,7 @@ def test_heads_that_a_step_does_not_train_stay_with_their_moments(name):
     assert before and (bits(before) == bits(after)) == (head in idle)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_state_comes_back_from_a_checkpoint(name, tmp_path, params, grads):
   transformation = optimizer.make(train_config(optimizer=name))
   update = jax.jit(transformation.update)
@@ -158,7 +160,7 @@ def toy_state(opt_state) -> train_step.TrainState:
   return state.replace(opt_state=opt_state)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_rate_that_is_too_high_freezes_the_seed(name):
   """At its last finite parameters."""
   train = train_config(optimizer=name, learning_rate=1e38, chunk=2)
@@ -192,3 +194,27 @@ def test_an_optimizer_that_is_none_is_refused():
   config.train.optimizer = "adagrad"
   with pytest.raises(UsageError, match="'adagrad'.*adam, muon, lion"):
     fields.check_fields(config)
+
+
+def test_an_optimizer_of_a_user_trains():
+  def descend(train):
+    return optax.sgd(optimizer.schedule(train))
+
+  register.optimizer("descent", optimizer.Optimizer(descend))
+  train = train_config(
+    optimizer="descent",
+    learning_rate=0.05,
+    steps=400,
+    target_exact_match=2.0,
+  )
+  spec, seeds = TrainSpec(toy.Toy(), train), jnp.array([0])
+  states = train_step.init_seeds(spec, seeds)
+  losses = []
+  for _ in range(3):
+    states, status = train_step.train_seeds(
+      spec, states, seeds, toy.scaffold(toy.FINE), 20
+    )
+    losses.append(float(status.metrics.loss[0, 0]))
+  assert losses[0] > losses[1] > losses[2]
+  with pytest.raises(UsageError, match="'adam' exists already"):
+    register.optimizer("adam", optimizer.Optimizer(descend))

@@ -170,6 +170,9 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "no Temperature with a value": (
       lambda: register.temperature("mine", Temperature())
     ),
+    "no Optimizer with a function": (
+      lambda: register.optimizer("mine", lambda train: None)
+    ),
     "is no Probe": lambda: register.probe("mine", lambda seen: ()),
   }.items():
     with pytest.raises(UsageError, match=match) as error:

@@ -36,7 +36,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
-  "register": MODEL | {"probes"},
+  "register": MODEL | {"probes", "training"},
   "config": MODEL | {"training"},
   "training": SMALL
   | {"tasks", "experiment", "results", "hosts", "attention", "stopwatch"},

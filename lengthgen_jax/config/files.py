@@ -24,6 +24,7 @@ from lengthgen_jax.config.fields import (
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.registry import registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
+from lengthgen_jax.training.optimizer import OPTIMIZERS
 
 # Sections and fields that may differ from those of the training when a trained
 # workdir is used.
@@ -53,6 +54,7 @@ REGISTRY_OF_FIELD = {
   "positions.kind": POSITIONS,
   "temperature.kind": TEMPERATURES,
   "bias.kind": BIASES,
+  "train.optimizer": OPTIMIZERS,
 }
 
 
