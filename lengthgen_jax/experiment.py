@@ -226,9 +226,10 @@ class Experiment:
   # The model's inputs beside a batch.
 
   def supports_sparse(self, scaffold: dict) -> bool:
-    """Tells whether attention may visit the keys on lines alone.
+    """Tells whether attention may compute the scores of keys on lines alone.
 
-    That is so if every site has lines, and nothing else is added to the scores.
+    That is so if the model has no encoder layers, every site has lines, closed
+    cells are -inf, and the position encoding adds nothing to the scores.
     """
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (

@@ -46,7 +46,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     results = measure(workload, config.bench, path)
   print(report.table(results))
   print(f"rows: {path}")
-  if figure := report.by_length(results, folder / "figures" / "bench.png"):
+  if figure := report.draw_by_length(results, folder / "figures" / "bench.png"):
     print(f"figure: {figure}")
   return 0
 

@@ -205,9 +205,10 @@ class Survey(abc.ABC, Generic[SizeT]):
     return sum(group.contexts.count for group in self.groups)
 
   def layouts(self, size: SizeT, largest: SizeT) -> Iterator[Layout]:
-    """Yields the Layout of every tape, by the program's own biases.
+    """Yields the Layout of every tape at a size, with its open cells.
 
-    One compiled program serves all sizes up to `largest`.
+    They are read off the biases that the model computes with. One compiled
+    program serves all sizes up to `largest`.
     """
     experiment, cells = self.experiment, None
     batch, biases = jax.tree.map(
@@ -228,14 +229,18 @@ class Survey(abc.ABC, Generic[SizeT]):
   def rows_at(
     self, size: SizeT, largest: SizeT
   ) -> Iterator[tuple[ReceptiveField, Row]]:
-    """Yields every row of a size and its receptive field.
+    """Yields the receptive field of every row at a size, and the row.
+
+    Args:
+      size: the size of the inputs.
+      largest: the largest size of the survey, as in `layouts`.
 
     Raises:
       UsageError: a row depends on something that the lemma leaves out.
     """
     for layout in self.layouts(size, largest):
-      for index in layout.places:
-        yield receptive_fields.of_row(layout, index)
+      for row_index in layout.places:
+        yield receptive_fields.of_row(layout, row_index)
 
   def contexts_of(
     self,

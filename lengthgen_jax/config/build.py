@@ -1,8 +1,6 @@
 """Validates a config, and builds the experiment and the scaffold that it
 describes."""
 
-import itertools
-
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -278,17 +276,20 @@ def _check_size(
 
 def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
   """Raises UsageError if a length or a test set cannot be tested."""
-  task, fields = experiment.task, {section.frontier or 1: "frontier"}
-  fields |= dict.fromkeys(section.lengths, "lengths")
-  for name, length in itertools.product(section.test_sets, fields):
-    try:
-      for _, arguments in task.variants(name, section, length):
-        experiment.test_width(length, arguments)
-    except UsageError as error:
-      raise UsageError(f"eval.{fields[length]}: {error}") from error
+  task = experiment.task
+  lengths = [("lengths", length) for length in section.lengths]
+  if section.frontier:
+    lengths.append(("frontier", section.frontier))
+  for test_set in section.test_sets:
+    for field, length in lengths:
+      try:
+        for _, arguments in task.variants(test_set, section, length):
+          experiment.test_width(length, arguments)
+      except UsageError as error:
+        raise UsageError(f"eval.{field}: {error}") from error
     check(
-      task.variants(name, section, max(section.lengths)),
-      f"eval.test_sets: {name} has nothing to test at eval.lengths="
+      task.variants(test_set, section, max(section.lengths)),
+      f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
       f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items",
     )
 

@@ -141,15 +141,20 @@ class Transformer(nn.Module):
     return [block.cross_key_value(x, unrotated) for block in self.decoder]
 
   def bias(
-    self, inputs: SiteInputs, site: str, rows: Coordinates, keys: Coordinates
+    self,
+    site_inputs: SiteInputs,
+    site: str,
+    rows: Coordinates,
+    keys: Coordinates,
   ) -> DenseBias | SparseBias:
-    """Returns a site's bias plus that of its position encoding."""
-    bias, encoding = inputs.biases[site], self.positions[site]
+    """Returns a site's bias of all layers, plus that of its position encoding,
+    which is the same in every layer."""
+    bias, encoding = site_inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
     position_bias = encoding.bias(rows, keys, site == "self")
     assert position_bias is not None
-    return DenseBias(bias.values + position_bias[None])
+    return DenseBias(bias.values + position_bias[None])  # axis of layers
 
   def encode(
     self, batch: Batch, site_inputs: SiteInputs, noise: Noise | None = None

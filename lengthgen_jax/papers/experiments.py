@@ -184,16 +184,16 @@ def eval_fields(
   """Returns the config fields that say how a run is tested.
 
   Args:
-    preset: the parts of the run's name that its preset gives.
+    preset: the first words of the run's name, without its overrides.
     size: one of SIZES.
     has_overrides: whether the run overrides fields of its preset.
   """
-  kind = preset[0]
-  if kind in EVAL_FIELDS:
-    return EVAL_FIELDS[kind]
-  if kind == "increment":
+  family = preset[0]
+  if family in EVAL_FIELDS:
+    return EVAL_FIELDS[family]
+  if family == "increment":
     return {"eval.frontier": 1000 if "abc" in preset else 100}
-  if kind == "sort":
+  if family == "sort":
     fields: dict[str, Any] = {"eval.frontier": 100, "eval.stress": True}
     if "construction" in preset:
       fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
@@ -202,8 +202,8 @@ def eval_fields(
       fields |= {"eval.test_sets": ("uniform", "repeats")}
     return fields
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
-  scaffolded = "abc" in preset or any("window" in word for word in preset)
-  is_natural = not {"fixed", "paper_model"} & {*preset}  # operands' width
+  scaffolded = "abc" in preset or any("window" in part for part in preset)
+  is_natural = not {"fixed", "paper_model"} & {*preset}  # of data.width
   goes_far = scaffolded and is_natural and not has_overrides
   if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)
@@ -212,6 +212,8 @@ def eval_fields(
   if size == "paper":
     samples = (10000,)  # as in the papers
   elif "decoder_only" in preset:
+    # 299 is the least number of samples that shows 99 %: if all are right, the
+    # one-sided 95 % lower bound is 0.99.
     samples = (1000, 1000, 1000, 1000, 299, 299, 299)
   fields = {"eval.lengths": lengths, "eval.samples": samples}
   fields |= {"eval.frontier": lengths[-1]}

@@ -294,7 +294,10 @@ def proved(rows: list[dict]) -> frozenset[tuple]:
 
 
 def model_name(row: dict) -> str:
-  """Returns a row's method and its unusual settings: "abc (retrain) LEAK"."""
+  """Returns a row's method and its unusual settings, like "abc (retrain) LEAK".
+
+  LEAK says that the model's bias shows outputs to rows before them.
+  """
   settings = []
   if row["stage"] != "train":
     settings.append(row["stage"])
