@@ -149,15 +149,27 @@ class Experiment:
       bias.check_size(site, *sizes[site])
 
   def check_positions(self, width: Width, what: str, start: int = 0) -> None:
-    """Raises UsageError if a table of positions has too few rows for a
-    width."""
+    """Checks that a table of positions has enough rows for a width.
+
+    Args:
+      width: what operands are padded to.
+      what: the operands in words, like "60 digits".
+      start: the greatest number that training adds to all places at random.
+
+    Raises:
+      UsageError: the table has too few rows.
+    """
     config = self.model.config.positions
     limited = POSITIONS[config.kind].limited
-    cyclic = config.kind == "learned" and config.cyclic_period
-    longest = max(max(size) for size in self.site_sizes(width).values())
-    needed = np.max(width) + 1 + start if limited == "place" else longest
+    is_cyclic = config.kind == "learned" and config.cyclic_period
+    if not limited or is_cyclic:
+      return
+    if limited == "place":
+      needed = np.max(width) + 1 + start
+    else:
+      needed = max(max(size) for size in self.site_sizes(width).values())
     check(
-      not limited or cyclic or needed <= config.table,
+      needed <= config.table,
       f"{what} need {needed} positions, but positions.table={config.table}",
     )
 

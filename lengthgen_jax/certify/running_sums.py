@@ -240,7 +240,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     if not rows:
       return []
     row = max(rows, key=lambda row: row.width)
-    return products(group.receptive_field, row, context, m, rng)[:count]
+    return random_products(group.receptive_field, row, context, m, rng)[:count]
 
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
@@ -260,7 +260,7 @@ def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
   return range(1, up + down + 2)
 
 
-def products(
+def random_products(
   field: ReceptiveField,
   row: Row,
   context: Context,
@@ -269,46 +269,53 @@ def products(
 ) -> list[str]:
   """Returns typed products whose running sums have a context.
 
-  Of PRODUCTS_TRIED random products that have the context's digits of a and b,
-  those are returned whose sums have its other digits. The context is in the
-  first row if `row` is, else in the last one, which has most sums before it, or
-  at the end.
+  PRODUCTS_TRIED random products that have the context's digits of a and b are
+  drawn; those whose running sums have its other digits are returned. The
+  context is put in the first row of the grid if `row` is in the first row. Else
+  it is put in the last row, whose sum is of the most products, or at the end
+  token if `row` is there.
 
   Args:
     field: the receptive field of the row.
-    row: the row that has the context; a has as many digits as there.
+    row: the row whose context it is; a has as many digits as in its size.
     context: values of the receptive field's columns.
     b_length: how many digits b has.
     rng: draws the other digits.
   """
-  a_length, is_end = row.width - 2, field.answer_column is None
-  j = b_length - 1 + is_end if row.tape else 0
+  a_length = row.width - 2
+  is_end_token = field.answer_column is None
+  grid_row = b_length if is_end_token else b_length - 1
+  if row.tape == 0:
+    grid_row = 0
   a, b = (
     rng.integers(0, 10, (PRODUCTS_TRIED, length))
     for length in (a_length, b_length)
   )
-  constraints = []  # (row, power of ten, digit) of the sums
+  constraints = []  # (grid row, power of ten, digit) of the sums
   for (kind, operand, number), column in field.columns.items():
     place = row.places[number] if number >= 0 else 0
     if number < 0:
-      b[:, min(j, b_length - 1)] = context[column]
+      b[:, min(grid_row, b_length - 1)] = context[column]
     elif kind == "output":
-      constraints.append((j, place - 1, context[column]))
+      constraints.append((grid_row, place - 1, context[column]))
     elif operand:
-      constraints.append((j - 1, place, context[column]))
+      constraints.append((grid_row - 1, place, context[column]))
     elif 0 < place <= a_length:
       a[:, place - 1] = context[column]
-  value = (a * 10 ** np.arange(a_length)).sum(axis=1)
-  sums = [0 * value]
-  for k in range(b_length):
-    sums.append(sums[-1] // 10 + value * b[:, k])
+  a_values = (a * 10 ** np.arange(a_length)).sum(axis=1)
+  sums, running_sum = [], np.zeros_like(a_values)
+  for digits in b.T:
+    running_sum = running_sum // 10 + a_values * digits
+    sums.append(running_sum)
   fits = np.ones(PRODUCTS_TRIED, bool)
   for sum_row, power, digit in constraints:
     if 0 <= sum_row < b_length:
-      fits &= sums[sum_row + 1] // 10**power % 10 == digit
-  text = lambda digits: "".join(map(str, digits[::-1]))
+      fits &= sums[sum_row] // 10**power % 10 == digit
+  to_text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
-  return [f"{text(a_digits)}*{text(b_digits)}" for a_digits, b_digits in pairs]
+  return [
+    f"{to_text(a_digits)}*{to_text(b_digits)}" for a_digits, b_digits in pairs
+  ]
 
 
 def product_with_context(group: RowGroup, context: Context) -> str:

@@ -26,7 +26,7 @@ def build(config: ConfigDict) -> Experiment:
     UsageError: one line that names a field and its valid choices.
   """
   check_fields(config)
-  _check_seeds(config)
+  _check_seeds_and_mesh(config)
   _check_initial(config)
   _check_eval(config)
   _check_head_dim(config)
@@ -294,8 +294,9 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
     )
 
 
-def _check_seeds(config: ConfigDict) -> None:
-  """Raises UsageError if a seed occurs twice, or the mesh has not two axes."""
+def _check_seeds_and_mesh(config: ConfigDict) -> None:
+  """Raises UsageError if a seed occurs twice, or the mesh has one axis or more
+  than two."""
   check(
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",

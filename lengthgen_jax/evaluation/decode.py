@@ -155,6 +155,8 @@ def stream(
   memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
   memory_index = _memory_index(model.config, batch)
   first, recent = cache_window
+  # Where the cache holds the key of an index: behind the first keys is a ring
+  # of the recent ones.
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
@@ -206,9 +208,10 @@ def stream(
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
 ) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention on the few keys that rows
-  see."""
-  plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
+  """Returns the biases of self- and cross-attention in sparse form: on the keys
+  that lie on lines of the rows of `part`."""
+  no_dense_heads = ((),)  # the same in all layers
+  plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
   biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
   self_bias, cross_bias = biases["self"], biases["cross"]
   assert isinstance(self_bias, SparseBias)

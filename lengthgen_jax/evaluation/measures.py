@@ -15,18 +15,18 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model
 def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """Returns rows of exact match, of token accuracy under teacher forcing, and
   of accuracy by position."""
-  token, exact = [], []
+  token_batches, exact_batches = [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
     is_output = np.asarray(batch.weight) > 0
     token_right = np.asarray(token_right)[is_output].reshape(len(is_output), -1)
-    token.append(token_right[:count])
-    exact.append(np.asarray(exact_right)[:count])
-  token, exact = np.concatenate(token), np.concatenate(exact)
+    token_batches.append(token_right[:count])
+    exact_batches.append(np.asarray(exact_right)[:count])
+  tokens, exact = np.concatenate(token_batches), np.concatenate(exact_batches)
   return [
     success_row("em", exact.sum(), len(exact)),
-    success_row("token", token.sum(), token.size, teacher_forced=True),
-    position_row(token),
+    success_row("token", tokens.sum(), tokens.size, teacher_forced=True),
+    position_row(tokens),
   ]
 
 

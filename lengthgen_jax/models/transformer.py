@@ -122,14 +122,18 @@ class Transformer(nn.Module):
     """Returns the embeddings [1, period·V, D] of every token at every phase of
     the cyclic index.
 
-    They are all inputs that a model can have whose only positions are a cyclic
-    index, or none.
+    If the only positions of a model are a cyclic index, or it has none, these
+    are the embeddings of all its possible inputs.
     """
     vocab_size = self.config.vocab_size
     count = vocab_size * (self.config.positions.cyclic_period or 1)
     index, tokens = jnp.divmod(jnp.arange(count), vocab_size)
-    zero = jnp.zeros((1, count, 1), jnp.int32)
-    places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
+    places = Places(  # only the index counts
+      place=jnp.zeros((1, count, 1), jnp.int32),
+      digit=jnp.zeros((1, count), bool),
+      index=index,
+      size=jnp.zeros((1, 1), jnp.int32),
+    )
     return self.embed(tokens[None], places, site, None)
 
   def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:

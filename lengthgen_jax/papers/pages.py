@@ -337,12 +337,15 @@ def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
       if header["first_stage"] and not remark:
         remark = f"first stage of {header['first_stage']}"
       versions = (f"{name} {x}" for name, x in header["versions"].items())
-      cells = [run.name, f"{header['seconds'] or '–'}", header["machine"]]
-      cells += [
-        header["date"],
-        header["commit"][:12],
-        ", ".join(versions),
-        remark,
-      ]
-      grid.append(cells)
+      grid.append(
+        [
+          run.name,
+          f"{header['seconds'] or '–'}",
+          header["machine"],
+          header["date"],
+          header["commit"][:12],
+          ", ".join(versions),
+          remark,
+        ]
+      )
   return [*parts, tables.to_markdown(grid)] if len(grid) > 1 else parts

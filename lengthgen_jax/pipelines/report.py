@@ -113,11 +113,11 @@ def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
-  """Returns a message for the seeds and lengths of a config that no row is of.
+  """Returns messages that name the seeds and lengths without results.
 
   Args:
     rows: rows of exact match of all runs.
-    configs: {run: config}.
+    configs: {run: config}, which say which seeds and lengths a run has.
   """
   messages = []
   for name, config in configs.items():
