@@ -86,7 +86,8 @@ class Experiment:
     Args:
       lengths: the length of every operand, in the task's units.
       what: the operands in words, like "60 digits".
-      advice: ends the error; its {} becomes the longest length that fits.
+      advice: the end of an error message, in which {} is replaced by the
+        longest length that fits.
 
     Raises:
       UsageError: the operands do not fit.

@@ -210,7 +210,7 @@ class Survey(abc.ABC, Generic[SizeT]):
     They are read off the biases that the model computes with. One compiled
     program serves all sizes up to `largest`.
     """
-    experiment, cells = self.experiment, None
+    experiment, cells = self.experiment, None  # all tapes have the same cells
     batch, biases = jax.tree.map(
       np.asarray,
       receptive_fields.batch_and_biases(

@@ -32,7 +32,7 @@ def build(config: ConfigDict) -> Experiment:
   _check_head_dim(config)
   tasks = _tasks(config)
   main_task, kind = tasks[0], config.model.kind
-  _check_positions(config, main_task)
+  _check_positions_and_encoder(config, main_task)
   lengths, widths = _lengths(config, main_task), _widths(config, main_task)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   datasets = tuple(
@@ -353,15 +353,15 @@ def _check_eval(config: ConfigDict) -> None:
   )
 
 
-def _check_positions(config: ConfigDict, task: Task) -> None:
+def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
   """Raises UsageError if the task has no digits and the position encoding needs
   them, or the model has no encoder and the bias needs one."""
   kind = config.positions.kind
-  other_kinds = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
-    task.of_digits or kind in other_kinds,
+    task.of_digits or kind in any_task,
     f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
-    f" has none: choose one of {', '.join(other_kinds)}",
+    f" has none: choose one of {', '.join(any_task)}",
   )
   decoder_only = config.model.kind == "decoder_only"
   check(

@@ -258,10 +258,12 @@ def check_shape(experiment: Experiment) -> Sort:
   assert isinstance(task, Sort)
   check_choice(f"{field}: model.norm", config.norm, ("none", "block_end"))
   size, doubled = dimensions(task.alphabet).size, config.norm == "block_end"
+  # Without doubling, an odd size is filled up, because two heads share it.
+  emb_dim = 2 * size if doubled else size + size % 2
   required = {
     "model.num_decoder_layers": (config.num_decoder_layers, 2),
     "model.num_heads": (config.num_heads, 2),
-    "model.emb_dim": (config.emb_dim, size + (size if doubled else size % 2)),
+    "model.emb_dim": (config.emb_dim, emb_dim),
     "model.mlp_dim": (config.mlp_dim, task.alphabet + 1),
     "model.activation": (config.activation, "relu"),
     "model.norm_kind": (config.norm_kind, "layer"),

@@ -225,8 +225,9 @@ def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
   for i, item in enumerate(first):
     deleted = distances[1:] + 1
     substituted = distances[:-1] + (np.asarray(second) != item)
-    # The best without an insertion as last edit.
-    best = np.concatenate([[i + 1], np.minimum(deleted, substituted)])
-    # With j - k insertions at the end: min over k <= j of best[k] + j - k.
-    distances = np.minimum.accumulate(best - columns) + columns
+    # The distances if the last edit is no insertion.
+    not_inserted = np.concatenate([[i + 1], np.minimum(deleted, substituted)])
+    # If the last j - k edits are insertions, the distance to second[:j] is
+    # not_inserted[k] + j - k; the minimum over all k <= j counts.
+    distances = np.minimum.accumulate(not_inserted - columns) + columns
   return int(distances[-1])

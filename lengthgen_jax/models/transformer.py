@@ -171,7 +171,7 @@ class Transformer(nn.Module):
       return Memory([None] * self.config.num_decoder_layers), {}
     source, keys, places = batch.source, batch.source_keys, batch.source_places
     assert source is not None and keys is not None and places is not None
-    if self.config.positions.source_anchor == "right":
+    if self.config.positions.source_anchor == "right":  # index from the right
       places = places._replace(index=keys.index_right())
     x = self.embed(source, places, "cross", noise)
     rotate = partial(self.positions["cross"].rotate, at=places)
@@ -179,9 +179,9 @@ class Transformer(nn.Module):
     if self.encoder:
       bias = self.bias(site_inputs, "encoder", keys, keys)
       counts = {"self": site_inputs.counts["encoder"]}
-      for n, block in enumerate(self.encoder):
+      for layer, block in enumerate(self.encoder):
         key_values = {"self": block.self_key_value(x, rotate)}
-        layer_biases = {"self": bias.layer(n)}
+        layer_biases = {"self": bias.layer(layer)}
         x, block_acts = block(
           x, rotate, key_values, layer_biases, counts, noise
         )
@@ -225,15 +225,15 @@ class Transformer(nn.Module):
       biases["cross"] = self.bias(site_inputs, "cross", rows, memory.keys)
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
-    for n, block in enumerate(self.decoder):
+    for layer, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
         self_key_value = layers.update_cache(
-          cache[n], self_key_value, rows.index[0]
+          cache[layer], self_key_value, rows.index[0]
         )
         new_cache.append(self_key_value)
-      key_values = {"self": self_key_value, "cross": memory.key_values[n]}
-      layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
+      key_values = {"self": self_key_value, "cross": memory.key_values[layer]}
+      layer_biases = {site: bias.layer(layer) for site, bias in biases.items()}
       x, block_acts = block(
         x, rotate, key_values, layer_biases, site_inputs.counts, noise
       )
@@ -242,8 +242,8 @@ class Transformer(nn.Module):
       x = self.decoder_norm(x)
     acts["output"] = x
     if self.is_initializing():  # every head has parameters from the start
-      for layer in self.logits_dense.values():
-        layer(x)
+      for output_head in self.logits_dense.values():
+        output_head(x)
     logits = self.logits_dense[head](x)
     return logits, new_cache if cache is not None else None, acts
 

@@ -88,7 +88,7 @@ def write(
     The paths of the pages, the index first.
   """
   archive = provenance.read_archive(results / "rows")
-  index, paths, gaps = [["table", *SIZES, "what"]], [], []
+  index, paths, missing = [["table", *SIZES, "what"]], [], []
   for name, table in TABLES.items():
     cells = []
     for size in SIZES:
@@ -97,7 +97,7 @@ def write(
       path = results / f"{name}{'' if size == 'cpu' else '_paper'}.md"
       text = f"{done} of {len(runs)} runs" if runs else ""
       if done < len(runs):
-        gaps.append(f"{name} ({size}): {text} have been made")
+        missing.append(f"{name} ({size}): {text} have been made")
       if runs and (done or size == "cpu"):
         records.write_text(path, page(name, size, archive, results))
         paths.append(path)
@@ -112,7 +112,8 @@ def write(
   ]
   if rows:
     paths.append(results / "report.html")
-    records.write_text(paths[-1], html_report.page("Kept results", rows, gaps))
+    report = html_report.page("Kept results", rows, missing)
+    records.write_text(paths[-1], report)
   paths.insert(0, results / "README.md")
   reach = overview.reach_section(results, archive)
   text = INDEX.format(table=tables.to_markdown(index), reach=reach)
@@ -146,15 +147,21 @@ def make_entry(row: TableRow, run: str, archive: Archive) -> Entry:
   Raises:
     UsageError: the results of a test set are of different conditions.
   """
-  rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
-  others = [x for x in rows if x["metric"] in ("frontier", "certified")]
-  test_sets, curves = {}, []
-  for exact_row in records.of_metric(rows, "em"):
-    test_sets.setdefault(exact_row["test_set"], []).append(exact_row)
-  for test_set, exact_rows in test_sets.items():
+  result_rows = [
+    result_row
+    for result_row in rows_of(archive, run)
+    if result_row["stage"] == row.stage
+  ]
+  frontiers = records.of_metric(result_rows, "frontier")
+  certificates = records.of_metric(result_rows, "certified")
+  rows_by_test_set, curves = {}, []
+  for exact_row in records.of_metric(result_rows, "em"):
+    rows_by_test_set.setdefault(exact_row["test_set"], []).append(exact_row)
+  for test_set, exact_rows in rows_by_test_set.items():
+    # This raises UsageError if they are more than one curve.
     summary.single_curve(exact_rows, f"{run}, {row.stage}, {test_set}")
-    curves += summary.curves(exact_rows + others)
-  return Entry(row, run, rows, curves)
+    curves += summary.curves(exact_rows + frontiers + certificates)
+  return Entry(row, run, result_rows, curves)
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:

@@ -2,9 +2,9 @@
 found it wrong.
 
 W/certify_1, W/certify_2 and so on are the rounds of a workdir W of --mode=train
-or abc, each with the inputs that it trains on. W/unmended.json lists the seeds
-that are still wrong after the last round; of these seeds, the parameters from
-before the first round are used.
+or abc, each with the inputs that it trains on. W/still_wrong.json lists the
+seeds that are still wrong after the last round; of these seeds, the parameters
+from before the first round are used.
 """
 
 import json
@@ -63,7 +63,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
   except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return
-  path = folder / workdir.UNMENDED
+  path = folder / workdir.STILL_WRONG
   if not path.exists():
     wrong_seeds = _run_rounds(config, folder, stage_after)
     if not wrong_seeds:

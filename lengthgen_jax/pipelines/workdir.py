@@ -19,7 +19,7 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
-UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
+STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -161,7 +161,7 @@ class Stage(NamedTuple):
     runs: the training runs in order. Those of "certify" are the run before
       practice, then one for each round, of the seeds that were wrong.
     num_seeds: how many seeds the user's config names; a stage may have fewer.
-    unmended: the seeds that are still wrong after practice; their models are
+    still_wrong: the seeds that are still wrong after practice; their models are
       those of the first run.
   """
 
@@ -169,7 +169,7 @@ class Stage(NamedTuple):
   config: ConfigDict
   runs: tuple[loop.Run, ...]
   num_seeds: int
-  unmended: tuple[int, ...] = ()
+  still_wrong: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
     """Loads one model of each seed, whose step is summed over its runs."""
@@ -180,7 +180,7 @@ class Stage(NamedTuple):
     }
     for practice_run in rounds:
       for model in runs.load(practice_run, checkpoint):
-        if model.seed not in self.unmended:
+        if model.seed not in self.still_wrong:
           step = models_by_seed[model.seed].step + model.step
           models_by_seed[model.seed] = dataclasses.replace(model, step=step)
     return list(models_by_seed.values())
@@ -195,7 +195,7 @@ def trained_stages(
     config: the config of the workdir.
     workdir: the workdir.
     rounds: how many rounds of practice to include. None includes all, except
-      for seeds that are still wrong after them (see `Stage.unmended`).
+      for seeds that are still wrong after them (see `Stage.still_wrong`).
 
   Raises:
     UsageError: the workdir was not trained with this config.
@@ -221,12 +221,12 @@ def trained_stages(
   if practice_runs:
     stage_config = copy.deepcopy(stage_config)
     stage_config.method += "+certify"
-    path, unmended = workdir / UNMENDED, ()
+    path, still_wrong = workdir / STILL_WRONG, ()
     if rounds is None and path.exists():
-      unmended = tuple(json.loads(path.read_text()))
+      still_wrong = tuple(json.loads(path.read_text()))
     all_runs = trained_run, *practice_runs
     stage_list.append(
-      Stage("certify", stage_config, all_runs, num_seeds, unmended)
+      Stage("certify", stage_config, all_runs, num_seeds, still_wrong)
     )
   return stage_list
 

@@ -139,11 +139,12 @@ def patched(observation: Observation) -> Iterator[Mean]:
   show which residuals each output depends on.
   """
   batch = observation.batch
-  num_rows = int((batch.rows.segment[0] >= 0).sum())
+  num_rows = int((batch.rows.segment[0] >= 0).sum())  # without padding
   num_source_rows = int(batch.prompt_length[0])
-  for index, (part, layer) in enumerate(patch_points(observation.experiment)):
+  points = patch_points(observation.experiment)
+  for point_index, (part, layer) in enumerate(points):
     for row in range(num_source_rows if part == "source" else num_rows):
-      logits = edited_logits(observation, patch=Patch(index, row))
+      logits = edited_logits(observation, patch=Patch(point_index, row))
       yield _exact_match(
         observation, logits, part=part, layer=layer, position=row
       )

@@ -205,21 +205,23 @@ def sort(curves: list[Curve]) -> list[Curve]:
 def final_curve(
   rows: list[dict], stage: str = "", test_set: str = ""
 ) -> Curve | None:
-  """Returns exact match of one stage and test set, None if it has no rows.
+  """Returns a run's curve of exact match in one stage and on one test set.
+
+  It is None if there are no such rows.
 
   Args:
     rows: rows of one run.
-    stage: "" is the last one with rows of exact match.
-    test_set: "" is the first one in the rows.
+    stage: the stage; "" for the last one with rows of exact match.
+    test_set: the test set; "" for the first one in the rows.
   """
   exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]
-  for name in (stage,) if stage else STAGES_LAST_FIRST:
-    stage_rows = [row for row in exact_rows if row["stage"] == name]
+  certificates = of_metric(rows, "certified")
+  for candidate in (stage,) if stage else STAGES_LAST_FIRST:
+    stage_rows = [row for row in exact_rows if row["stage"] == candidate]
     if stage_rows:
       test_set = test_set or stage_rows[0]["test_set"]
       test_rows = [row for row in stage_rows if row["test_set"] == test_set]
-      others = [r for r in rows if r["metric"] == "certified"]
-      return curves(test_rows + others)[0] if test_rows else None
+      return curves(test_rows + certificates)[0] if test_rows else None
   return None
 
 

@@ -253,7 +253,7 @@ class OneTokenHint(Sort):
 
     Args:
       items: [max_length].
-      inside: [max_length] bool, False for padding of the items.
+      inside: [max_length] bool, False behind the last item.
       query: the queried item.
     """
 
@@ -274,8 +274,8 @@ class OneTokenHint(Sort):
 
 
 class SuccessorHint(OneTokenHint):
-  """Asks for the smallest value greater than a, an item; `⊥` if a is the
-  greatest.
+  """Asks for the smallest value that is greater than the queried item; `⊥` if
+  that is the greatest item.
 
   `5 3 9 3 ⊥ 5` -> `9`; `5 3 9 3 ⊥ 9` -> `⊥`.
   """
@@ -302,8 +302,8 @@ class SuccessorHint(OneTokenHint):
 
 
 class PredecessorHint(OneTokenHint):
-  """Asks for the greatest value smaller than a, an item; `⊥` if a is the
-  smallest.
+  """Asks for the greatest value that is smaller than the queried item; `⊥` if
+  that is the smallest item.
 
   `5 3 9 3 ⊥ 5` -> `3`; `5 3 9 3 ⊥ 3` -> `⊥`. This hint is ours.
   """
