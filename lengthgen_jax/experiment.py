@@ -362,11 +362,13 @@ class Experiment:
     """Returns the size of the largest activations of a block for one example:
     the attention weights, and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
-    columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
-    if sparse_plan is not None:  # copies of a key, its value, both gradients
+    # How many numbers each head has for a row.
+    row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
+    if sparse_plan is not None:
+      # For each line: the weight, the key, the value and both their gradients.
       num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
-      columns = num_lines * (1 + 4 * config.head_dim)
-    return 4 * rows * (config.num_heads * columns + config.mlp_dim)
+      row_size = num_lines * (1 + 4 * config.head_dim)
+    return 4 * rows * (config.num_heads * row_size + config.mlp_dim)
 
   def matches(
     self,

@@ -284,35 +284,35 @@ def decoding(model: Model, length: int) -> list[Case]:
   rows = batch.inputs.shape[1]
   window = model.cache_window(batch)
 
-  def recompute(params, scaffold, batch, last_row):
-    def decode_row(i, inputs):
+  def recompute(params, scaffold, batch, count):
+    def decode_row(row, inputs):
       args = batch._replace(inputs=inputs), experiment.heads[0]
       logits, _ = experiment.apply(params, scaffold, *args)
-      token = logits[:, i].argmax(-1).astype(inputs.dtype)
-      return inputs.at[:, i + 1].set(token)
+      token = logits[:, row].argmax(-1).astype(inputs.dtype)
+      return inputs.at[:, row + 1].set(token)
 
-    return jax.lax.fori_loop(0, last_row, decode_row, batch.inputs)
+    return jax.lax.fori_loop(0, count, decode_row, batch.inputs)
 
-  def cached(params, scaffold, batch, rows):
-    return decode.greedy(experiment, params, scaffold, batch, rows, None)
+  def greedy(params, scaffold, batch, count):
+    return decode.greedy(experiment, params, scaffold, batch, count, None)
 
-  def streamed(params, scaffold, batch, rows):
+  def stream(params, scaffold, batch, count):
     return decode.stream(
-      experiment, params, scaffold, batch, rows, None, window
+      experiment, params, scaffold, batch, count, None, window
     )
 
-  def case(variant: str, function: Callable, last_row: int) -> Case:
+  def case(variant: str, function: Callable, count: int) -> Case:
     return Case(
       "decoding",
       variant,
       function,
-      (model.params, model.scaffold, batch, jnp.int32(last_row)),
+      (model.params, model.scaffold, batch, jnp.int32(count)),
       length=length,
       samples=1,
       tokens=rows,
     )
 
-  cases = [case("cache", cached, rows), case("window", streamed, rows)]
+  cases = [case("cache", greedy, rows), case("window", stream, rows)]
   if length <= MAX_RECOMPUTED:
     cases.insert(0, case("no cache", recompute, rows - 1))
   return cases

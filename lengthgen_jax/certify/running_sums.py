@@ -113,6 +113,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     scored = np.flatnonzero(batch.weight[0] > 0)
     coordinates = np.asarray(batch.rows.left[0, scored]).tolist()
     for j in range(m + 1):
+      # The place of digit k is k + 1 (see RunningSum), that of the end token is
+      # behind all digits.
       places = {
         row: k + 1 if j < m else n + 2
         for row, (row_j, k) in zip(scored.tolist(), coordinates, strict=True)
@@ -157,7 +159,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     self, size: tuple[int, int], largest: tuple[int, int]
   ) -> Iterator[tuple[ReceptiveField, Row]]:
     for field, row in super().rows_at(size, largest):
-      kinds = {t.kind for _, tokens in field.tokens for t in tokens}
+      kinds = {token.kind for _, tokens in field.tokens for token in tokens}
       check(
         "outside" not in kinds,
         "a row of running sums meets digits beyond the row before and its own"
@@ -166,7 +168,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
       )
       steps, next_place = field.steps, 1 + max(row.places, default=-1)
       if next_place < row.width:
-        # Not every sum of the row before can end where the places do.
+        # The places beyond the receptive field must have digits with which the
+        # sum of the row before is below 10·a.
         gap = Gap(row.width - 1 - next_place, 1)
         steps = *steps, field.transducer.shorten(gap)
       yield field._replace(steps=steps), row

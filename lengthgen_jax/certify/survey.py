@@ -163,7 +163,8 @@ class Survey(abc.ABC, Generic[SizeT]):
 
     Args:
       group: the rows of one receptive field.
-      thin: Tally.thin of the group; inputs are made of its failing contexts.
+      thin: the (margin, context) pairs of Tally.thin; inputs are made of those
+        whose margin is not positive.
       dense: computes the logits of whole inputs with dense attention.
       model: the model that was surveyed.
     """
@@ -415,8 +416,11 @@ class SequenceSurvey(Survey[int]):
   ) -> np.ndarray:
     row = group.rows[0]
     places = self.experiment.nonzero_places(row.width)
-    find = lambda x: find_input(group.receptive_field, row, x, places)
-    return np.stack([find(context) for context in contexts])
+    inputs = [
+      find_input(group.receptive_field, row, context, places)
+      for context in contexts
+    ]
+    return np.stack(inputs)
 
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
@@ -470,18 +474,19 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
     [N or 1] the most of every layer's lines.
   """
   task = experiment.task
-  c = lines.intercept[..., -1]
+  intercept = lines.intercept[..., -1]
   packed = site == "self" and experiment.kind == "decoder_only"
   whole, outputs = lines.segment == WHOLE, lines.segment == task.target_segment
-  hop = np.abs(c) + packed
+  hop = np.abs(intercept) + packed
   if site != "self" and 2 in task.strides:
     hop = (hop + 1) // 2 + 1
   if site == "self":
     left = lines.anchor == LEFT
-    hop = np.where(outputs, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+    to_output = np.where(left, np.abs(intercept + 1), np.abs(intercept) + 1)
+    hop = np.where(outputs, to_output, hop)
   if site != "self" or packed:
     between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
-    hop = np.where(whole, np.abs(c) + between, hop)
+    hop = np.where(whole, np.abs(intercept) + between, hop)
   hop = np.where(lines.valid, hop, 0)
   return hop.reshape(len(hop), -1).max(axis=1, initial=0)
 
@@ -539,9 +544,10 @@ def check_memory(
     return
   farthest = (-1, "")
   for site, lines in scaffold.items():
-    c = np.where(lines.valid[..., None], lines.intercept, 0)
-    layer, head, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
-    offset = int(c[layer, head, k, axis])
+    intercept = np.where(lines.valid[..., None], lines.intercept, 0)
+    index = np.unravel_index(np.abs(intercept).argmax(), intercept.shape)
+    layer, head, *_ = index
+    offset = int(intercept[index])
     description = f"{site}-attention, layer {layer}, head {head}: {offset:+d}"
     farthest = max(farthest, (abs(offset), description))
   raise UsageError(

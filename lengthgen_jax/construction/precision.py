@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import weights
-from lengthgen_jax.evaluation.measures import longest_before
+from lengthgen_jax.evaluation.measures import longest_before_failure
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
@@ -47,7 +47,7 @@ def longest_lists(
     lengths = [*sorted({n for n in powers if n < greatest}), greatest]
     for bits in precisions:
       is_sorted = partial(sorts, experiment, copies, bits)
-      length = longest_before(is_sorted, lengths)
+      length = longest_before_failure(is_sorted, lengths)
       row = {"copies": copies, "bits": bits, "longest": length}
       rows.append(row | {"tried": greatest})
   return rows

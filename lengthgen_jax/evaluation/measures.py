@@ -100,7 +100,7 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   lengths = [min(model.experiment.train_length, spec.length)]
   while lengths[-1] < spec.length:
     lengths.append(min(2 * lengths[-1], spec.length))
-  longest = longest_before(holds, lengths, list(tried))
+  longest = longest_before_failure(holds, lengths, list(tried))
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
@@ -125,7 +125,7 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   return correct, n
 
 
-def longest_before(
+def longest_before_failure(
   holds: Callable[[int], bool],
   lengths: Sequence[int],
   known: Iterable[int] = (),
@@ -137,21 +137,26 @@ def longest_before(
   Args:
     holds: returns whether the condition holds at a length.
     lengths: the lengths that are tried first, ascending.
-    known: lengths at which `holds` returns without cost; they are asked first.
+    known: lengths at which the result of `holds` is known already; they count
+      before the others are tried.
 
   Returns:
     A length; 0 if the condition fails at the shortest one that was tried.
   """
-  results = {n: holds(n) for n in known}
+  results = {length: holds(length) for length in known}
   for length in lengths:
-    if all(results[n] for n in results if n < length):
+    if all(results[shorter] for shorter in results if shorter < length):
       results[length] = holds(length)
-  high = min([n for n in results if not results[n]], default=lengths[-1] + 1)
-  low = max([n for n in results if n < high], default=0)
-  while high - low > 1:
-    middle = (low + high) // 2
-    low, high = (middle, high) if holds(middle) else (low, middle)
-  return low
+  failures = [length for length in results if not results[length]]
+  failure = min(failures, default=lengths[-1] + 1)
+  success = max([n for n in results if n < failure], default=0)
+  while failure - success > 1:
+    middle = (success + failure) // 2
+    if holds(middle):
+      success = middle
+    else:
+      failure = middle
+  return success
 
 
 def _digits(tokens: Iterable[int], end: int) -> list[int]:

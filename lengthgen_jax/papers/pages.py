@@ -1,5 +1,6 @@
 """The pages of docs/results: archived results beside published numbers."""
 
+import itertools
 import pathlib
 import shlex
 from typing import Any, NamedTuple
@@ -268,21 +269,21 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
   """Returns the grid of published numbers and ours, by length."""
-  done = {entry.run for entry in entries if entry.curves}
-  shown = [
-    (entry, [curve for curve in entry.curves if not curve.is_stress])
+  runs_with_results = {entry.run for entry in entries if entry.curves}
+  entry_curves = [
+    [curve for curve in entry.curves if not curve.is_stress]
     for entry in entries
   ]
-  curves = [curve for _, entry_curves in shown for curve in entry_curves]
+  all_curves = list(itertools.chain(*entry_curves))
   lengths = {n for entry in entries for n in entry.row.published}
-  lengths = sorted(lengths | {n for curve in curves for n in curve.cells})
-  test_sets = {curve.labels["test_set"] for curve in curves}
+  lengths = sorted(lengths | {n for curve in all_curves for n in curve.cells})
+  test_sets = {curve.labels["test_set"] for curve in all_curves}
   names_of = lambda task, model, test_set: (
     [task, model, test_set] if len(test_sets) > 1 else [task, model]
   )
   header = [*names_of("task", "model", "test set"), "", *map(str, lengths)]
   grid = [[*header, "frontier", "seeds", "n", "width"]]
-  for entry, curves in shown:
+  for entry, curves in zip(entries, entry_curves, strict=True):
     task, model = entry.row.task, entry.row.model
     names = names_of(task, model, "")
     if published := entry.row.published:
@@ -290,7 +291,8 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
       status = "not needed" if entry.row.stage == "certify" else "no rows"
-      status = status if entry.run in done else "not run yet"
+      if entry.run not in runs_with_results:
+        status = "not run yet"
       cells = ["–"] * len(lengths)
       grid.append([*names, "ours", *cells, "", status, "", ""])
     for curve in curves:
@@ -312,15 +314,15 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
 
 def hard_table(entries: list[Entry]) -> list[list[str]]:
   """Returns the grid of exact match on hard test sets."""
-  shown = [
+  rows_and_curves = [
     (entry.row, curve)
     for entry in entries
     for curve in entry.curves
     if curve.is_stress
   ]
-  lengths = sorted({n for _, curve in shown for n in curve.cells})
+  lengths = sorted({n for _, curve in rows_and_curves for n in curve.cells})
   grid = [["task", "model", "test set", *map(str, lengths)]]
-  for row, curve in shown:
+  for row, curve in rows_and_curves:
     cells = map(curve.cells.get, lengths)
     texts = [tables.with_worst(cell) if cell else "" for cell in cells]
     grid.append([row.task, row.model, curve.labels["test_set"], *texts])

@@ -114,17 +114,23 @@ def practice_run(
   seeds = tuple(map(int, practice))
   task = run.experiment.task
   longest = int(np.max(run.experiment.data[0].bound(0)))
-  sets, lengths = [], []
+  items_by_seed, lengths_by_seed = [], []
+  pad_items = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
   for inputs in practice.values():
+    # Inputs that fail are repeated, so that they are about as many as those
+    # with thin margins.
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
-    # About as many inputs fail as have thin margins.
     texts = inputs["failing"] * repeats + inputs["thin"]
-    items, sizes = zip(*map(task.parse, texts), strict=True)
-    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
-    sets.append(np.stack(list(map(pad, items))))
-    lengths.append(np.array(sizes, np.int32))
-  size = max(map(len, sets))
-  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
+    items, lengths = zip(*map(task.parse, texts), strict=True)
+    items_by_seed.append(np.stack(list(map(pad_items, items))))
+    lengths_by_seed.append(np.array(lengths, np.int32))
+  counts = list(map(len, items_by_seed))
+
+  def stack(arrays: list[np.ndarray]) -> np.ndarray:
+    """Stacks an array [inputs, ...] of each seed, padded to equal counts."""
+    pad = lambda x: [(0, max(counts) - len(x)), *[(0, 0)] * (x.ndim - 1)]
+    return np.stack([np.pad(x, pad(x)) for x in arrays])
+
   seed_indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
@@ -134,9 +140,9 @@ def practice_run(
     ),
     folder=folder,
     replay={
-      "items": np.stack(list(map(fill, sets))),
-      "lengths": np.stack(list(map(fill, lengths))),
-      "count": np.array(list(map(len, sets)), np.int32),
+      "items": stack(items_by_seed),
+      "lengths": stack(lengths_by_seed),
+      "count": np.array(counts, np.int32),
     },
     train=dataclasses.replace(
       run.train,
@@ -145,7 +151,7 @@ def practice_run(
       replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,
-      target_exact_match=2.0,
+      target_exact_match=2.0,  # never reached, so that all steps are taken
     ),
     mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
   )

@@ -221,7 +221,7 @@ class Sort(ItemTask):
       ]
     if test_set != "repeats":
       return [(test_set, ())]
-    # Items repeat as often as the length permits: most often in long prompts.
+    # Only the repetitions that fit in the length are tested.
     num_values = section.repeated_items
     return [
       (f"repeats_{num_values}x{times}", (num_values, times))
