@@ -62,9 +62,11 @@ def greedy(
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
-  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[-1])
+  def unfinished(carry: tuple) -> jax.Array:
+    column, _, _, _, done = carry
+    return (column < num_outputs) & ~jnp.all(done)
 
-  def one_row(carry):
+  def decode_column(carry: tuple) -> tuple:
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -83,7 +85,8 @@ def greedy(
 
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), first_token, cache, decoded, done)
-  return jax.lax.while_loop(unfinished, one_row, carry)[3]
+  _, _, _, decoded, _ = jax.lax.while_loop(unfinished, decode_column, carry)
+  return decoded
 
 
 def decode_rows(
@@ -162,9 +165,12 @@ def stream(
   )
   length = min(BLOCK, size)
 
-  def one_row(carry):
-    row, token, cache, decoded, done, start, biases = carry
-    self_bias, cross_bias = (_select_row(bias, row - start) for bias in biases)
+  def decode_row(carry: tuple) -> tuple:
+    """Decodes one row of a block; `biases` are those of all its rows."""
+    row, token, cache, decoded, done, block_start, biases = carry
+    self_bias, cross_bias = (
+      _select_row(bias, row - block_start) for bias in biases
+    )
     part = select_rows(batch, row, 1)
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
@@ -181,10 +187,11 @@ def stream(
       decoded, next_token[:, None], row, 1
     )
     done = done if stop is None else done | (next_token == stop)
-    return row + 1, next_token, cache, decoded, done, start, biases
+    return row + 1, next_token, cache, decoded, done, block_start, biases
 
-  def one_block(carry):
-    row = carry[0]
+  def decode_block(carry: tuple) -> tuple:
+    """Decodes BLOCK rows, or until all sequences have stopped."""
+    row, *_ = carry
     start = jnp.minimum(row, size - length)
     part = select_rows(batch, start, length)
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
@@ -194,14 +201,17 @@ def stream(
     )
     in_block = lambda state: (state[0] < start + length) & unfinished(state)
     carry = (*carry, start, (self_bias, cross_bias))
-    return jax.lax.while_loop(in_block, one_row, carry)[:5]
+    return jax.lax.while_loop(in_block, decode_row, carry)[:5]
 
-  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[4])
+  def unfinished(carry: tuple) -> jax.Array:
+    row, _, _, _, done, *_ = carry
+    return (row < num_outputs) & ~jnp.all(done)
+
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
-  *_, decoded, _ = jax.lax.while_loop(unfinished, one_block, carry)
+  *_, decoded, _ = jax.lax.while_loop(unfinished, decode_block, carry)
   return decoded
 
 

@@ -58,7 +58,7 @@ def _attention_page(
   batch = figure_input.observation.batch
   symbols = figure_input.observation.task.symbols
   key_ids = batch.inputs if site == "self" else batch.source
-  key_indices = figure_input.drawn(figure_input.observation.keys(site))
+  key_indices = figure_input.drawn_tokens(figure_input.observation.keys(site))
   keys = symbols(np.asarray(key_ids)[0, key_indices])
   # Rows of a single sequence are keys too, and are labelled by what they hold.
   if site == "encoder":

@@ -272,12 +272,15 @@ def pool(
   results = []
   for condition, rows_by_cell in pooled.items():
     name = labels[condition][0]
-    namesakes = [x for x in pooled if labels[x] == labels[condition]]
-    for i, field in enumerate(conditions):
-      if len({other[i] for other in namesakes}) > 1:
+    # The name gets the values that tell this curve from others with its labels.
+    others = [other for other in pooled if labels[other] == labels[condition]]
+    for index, (field, value) in enumerate(
+      zip(conditions, condition, strict=True)
+    ):
+      if len({other[index] for other in others}) > 1:
         heading = HEADINGS.get(field, field)
-        name += f", {heading} {condition[i]}".replace("  ", " ")
-        namesakes = [other for other in namesakes if other[i] == condition[i]]
+        name += f", {heading} {value}".replace("  ", " ")
+        others = [other for other in others if other[index] == value]
     curve_rows = [
       row
       for (cell, _), row in rows_by_cell.items()

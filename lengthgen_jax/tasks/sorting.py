@@ -96,13 +96,14 @@ def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
 
 
 def ranks(numbers: jax.Array) -> jax.Array:
-  """Returns the place of each number in ascending order (a random permutation).
+  """Returns the rank of each number in ascending order, from 0.
 
-  Numbers are compared in pairs, because XLA takes seconds to compile a sort.
+  Of random numbers the ranks are a random permutation. Numbers are compared in
+  pairs, because XLA takes seconds to compile a sort.
   """
-  i = jnp.arange(numbers.shape[0])
+  index = jnp.arange(numbers.shape[0])
   precedes = (numbers < numbers[:, None]) | (
-    (numbers == numbers[:, None]) & (i < i[:, None])
+    (numbers == numbers[:, None]) & (index < index[:, None])
   )
   return jnp.sum(precedes, axis=1)
 

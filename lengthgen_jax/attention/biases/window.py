@@ -74,12 +74,12 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """Returns lines to the cells of a grid near a row (j, k) of attention.
 
-  They are dealt to the heads in turn. The choice of cells is ours. Of an operand
-  along k a row sees digit k and the `width` less significant ones; of an operand
-  along j it sees digit j. Of the outputs it sees the previous one, and in the
-  grid's row before its own the digits k + 1 - width to k + width. It sees
-  outputs in the first layer alone, where a key is a token; in later layers a key
-  is a state that has seen its own neighborhood.
+  They are dealt to the heads in turn. The choice of cells is ours. Of an
+  operand along k a row sees digit k and the `width` less significant ones; of
+  an operand along j it sees digit j. Of the outputs it sees the previous one,
+  and in the grid's row before its own the digits k + 1 - width to k + width. It
+  sees outputs in the first layer alone, where a key is a token; in later layers
+  a key is a state that has seen its own neighborhood.
   """
   task = spec.task
   target, last_axis = task.target_segment, task.axes - 1
