@@ -7,7 +7,7 @@ from lengthgen_jax.results import figures, reach
 
 
 @pytest.fixture
-def drawn_tokens(monkeypatch):
+def drawn(monkeypatch):
   """Figures are handed back instead of saved."""
   for module in (figures, reach):
     monkeypatch.setattr(module, "save", lambda figure, path: figure)

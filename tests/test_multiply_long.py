@@ -109,7 +109,7 @@ def test_training_goes_through_squares_and_rectangles():
 
 
 @functools.cache
-def drawn_tokens(name: str, n: int, m: int) -> list:
+def drawn(name: str, n: int, m: int) -> list:
   """Operands' texts of a test set."""
   size = Size(np.array([n, m]), np.array([n, m]), (n, m))
   draw = lambda key: TASK.test_sets[name](TASK, key, size)
