@@ -249,17 +249,17 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
   """Returns M of the lemma's grids, up to `up + down + 1`."""
   # By site, the intercepts along the rows, [N or 1, lines of a layer].
-  c = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
+  intercepts = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
   for site, lines in scaffold.items():
     row_intercept = np.where(lines.valid, lines.intercept[..., 0], 0)
-    c[site] = row_intercept.reshape(len(row_intercept), -1)
-  self_up = -c["self"].min(axis=1, initial=0)
+    intercepts[site] = row_intercept.reshape(len(row_intercept), -1)
+  self_up = -intercepts["self"].min(axis=1, initial=0)
   if len(self_up) == 1:  # all layers share these lines
     self_up = self_up * experiment.model.config.num_decoder_layers
-  up = 1 + int(self_up.sum()) - int(c["cross"].min(initial=0))
+  up = 1 + int(self_up.sum()) - int(intercepts["cross"].min(initial=0))
   # In one sequence, b is read in self-attention.
   site_of_b = "self" if experiment.kind == "decoder_only" else "cross"
-  down = int(c[site_of_b].max(initial=0))
+  down = int(intercepts[site_of_b].max(initial=0))
   return range(1, up + down + 2)
 
 

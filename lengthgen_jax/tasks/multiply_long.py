@@ -30,7 +30,11 @@ MAX_TOKENS = 1 << 25  # the most tokens of an output that fit in memory
 def equal(
   task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
 ) -> jax.Array:
-  """Returns two operands of exactly the given lengths."""
+  """Returns two operands of exactly the given lengths.
+
+  The argument of the test set "unequal" is not used, because it is in the
+  lengths.
+  """
   operands = [
     random_digits(operand_key, length, size.max_length, task.base)
     for operand_key, length in zip(
