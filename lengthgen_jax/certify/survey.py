@@ -278,11 +278,14 @@ class Survey(abc.ABC, Generic[SizeT]):
       values = self.values(items, batch, size, layout.tape)
       task = layout.transducer.task
       state = np.full(len(items), task.initial_state)
+      # A tape whose rows are all behind the last place has the end token alone.
       has_outputs = set(layout.places.values()) != {layout.width}
       for place in range(layout.width) if has_outputs else ():
         symbols = [
-          values("digit", k, -1 if k in task.shared_operands else place)
-          for k in range(task.operands)
+          values(
+            "digit", operand, -1 if operand in task.shared_operands else place
+          )
+          for operand in range(task.operands)
         ]
         state, output = task.step(state, symbols)
         check(
@@ -291,13 +294,13 @@ class Survey(abc.ABC, Generic[SizeT]):
           f" {where}",
         )
       for stack, tokens in layout.tokens.items():
-        for i, token in enumerate(tokens):
-          if token.kind == "outside":
+        for index, token in enumerate(tokens):
+          if token.kind == "outside":  # of another tape, or another digit of b
             continue
           expected = token.id if token.kind == "mark" else values(*token.key)
           check(
-            bool(np.all(np.asarray(ids[stack])[:, i] == expected)),
-            f"certify: {name}'s {stack} input {i}, {where}, is not always the"
+            bool(np.all(np.asarray(ids[stack])[:, index] == expected)),
+            f"certify: {name}'s {stack} input {index}, {where}, is not always the"
             f" {token.kind} that the task says it holds",
           )
 

@@ -121,7 +121,7 @@ def parameters(
 ) -> dict:
   """Returns parameters of the experiment's model that sort.
 
-  The heads of hints are zero.
+  The output heads of hints are zero.
 
   Args:
     experiment: one whose task is sort and whose model has the construction's
@@ -138,6 +138,7 @@ def parameters(
   shapes = jax.eval_shape(lambda: experiment.init(0))
   params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
   dims, is_share = dimensions(alphabet), copies == "share"
+  # These are g and d of the derivation above.
   gain = (4.0 if is_share else 2.0) * (2 * longest - 1)
   gap = np.ceil(np.log(gain) / np.log(3)) + 6
   embedding = params["token_embedder"]["embedding"]

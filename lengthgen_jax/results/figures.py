@@ -169,11 +169,13 @@ def by_field(
   seeds.
   """
   rows = of_metric(rows, "em")
-  curves = pool(rows, (field, "length"), ("bits", *BY_CONFIG))
+  curves = pool(
+    rows, cell_fields=(field, "length"), dependent=("bits", *BY_CONFIG)
+  )
   values = [row[field] for row in rows]
   for axis, length, panel_rows in _draw_curves(curves, field, "length"):
     heading = f"test length: {length} {joined_values(panel_rows, 'unit')}"
-    is_log = 0 < 10 * min(values) < max(values)
+    is_log = 0 < 10 * min(values) < max(values)  # more than one decade
     _label_x(axis, values, field, heading, is_log)
   return _finish(axis.figure, title, path, "em")
 
