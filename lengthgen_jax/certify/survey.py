@@ -300,8 +300,8 @@ class Survey(abc.ABC, Generic[SizeT]):
           expected = token.id if token.kind == "mark" else values(*token.key)
           check(
             bool(np.all(np.asarray(ids[stack])[:, index] == expected)),
-            f"certify: {name}'s {stack} input {index}, {where}, is not always the"
-            f" {token.kind} that the task says it holds",
+            f"certify: {name}'s {stack} input {index}, {where}, is not always"
+            f" the {token.kind} that the task says it holds",
           )
 
 
