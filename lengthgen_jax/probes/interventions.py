@@ -277,7 +277,9 @@ def _residual_point(
 ) -> Point | None:
   """Returns the residual that a call of a module's method computes, if any."""
   if method_name == "embed" and not path:
-    return {"self": "inputs", "cross": "source"}[args[2]], None
+    _, _, site, _ = args  # of Transformer.embed
+    return {"self": "inputs", "cross": "source"}[site], None
   if method_name == "residual" and path[0].startswith("decoder_"):
-    return args[0], int(path[0].rpartition("_")[2])
+    name, _ = args  # of Block.residual
+    return name, int(path[0].rpartition("_")[2])
   return None
