@@ -83,8 +83,11 @@ class Tally:
     counts = np.histogram(margins, HISTOGRAM_EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
     order = np.argsort(margins, kind="stable")[:MAX_THIN]
-    thin = [[float(margins[k]), contexts[k].tolist()] for k in order]
-    self.thin = sorted([*self.thin, *thin])[:MAX_THIN]
+    chunk_thin = [
+      [float(margin), context.tolist()]
+      for margin, context in zip(margins[order], contexts[order], strict=True)
+    ]
+    self.thin = sorted([*self.thin, *chunk_thin])[:MAX_THIN]
 
   def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
     """Returns the thin contexts [n, columns] below a margin."""
