@@ -488,8 +488,10 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
     to_output = np.where(left, np.abs(intercept + 1), np.abs(intercept) + 1)
     hop = np.where(outputs, to_output, hop)
   if site != "self" or packed:
-    between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
-    hop = np.where(whole, np.abs(intercept) + between, hop)
+    # Such lines count the marks of the prompt but for the first one and, in a
+    # single sequence, the mark between prompt and output.
+    num_marks = max(marks(task) - (2 if packed else 3), 0)
+    hop = np.where(whole, np.abs(intercept) + num_marks, hop)
   hop = np.where(lines.valid, hop, 0)
   return hop.reshape(len(hop), -1).max(axis=1, initial=0)
 

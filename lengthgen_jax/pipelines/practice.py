@@ -120,7 +120,7 @@ def _run_rounds(
     initial = {model.seed: model.params for model in stage.models()}
     seed_names = ", ".join(map(str, practice_run.seeds))
     runs.print_note(
-      f"certification, round {round_number}: training on inputs that fail, seeds"
-      f" {seed_names}"
+      f"certification, round {round_number}: training on inputs that fail,"
+      f" seeds {seed_names}"
     )
     loop.train(practice_run, [initial[seed] for seed in practice_run.seeds])
