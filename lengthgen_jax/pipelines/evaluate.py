@@ -165,7 +165,7 @@ def check_memory(
     lengths = [int(min(section.frontier, longest))]
     specs += _specs(config, model, section.test_sets, lengths)
   for spec in specs:
-    model.batch_size(spec)
+    model.batch_size(spec)  # raises if an example does not fit
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
