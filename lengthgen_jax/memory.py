@@ -100,19 +100,22 @@ def check_training(run: Run) -> None:
   """
   along_seed, along_data = run.mesh.shape
   seeds_per_device = len(run.seeds) // along_seed
-  state_bytes = _tree_bytes(run.abstract_states) // along_seed
+  state_bytes = tree_bytes(run.abstract_states) // along_seed
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   is_sparse = run.sparse_plan is not None
-  step_bytes = (
-    seeds_at_once * _step_bytes(run.experiment, is_sparse) // along_data
+  in_microbatches = jax.default_backend() == "cpu"
+  bytes_at_once = (
+    seeds_at_once
+    * step_bytes(run.experiment, is_sparse, in_microbatches)
+    // along_data
   )
   limit = device_bytes()
   advice = "train.batch_size"
   if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
-  if state_bytes > step_bytes:
+  if state_bytes > bytes_at_once:
     advice = "model.emb_dim or the number of seeds"
-  least = state_bytes + step_bytes
+  least = state_bytes + bytes_at_once
   check(
     least <= limit,
     f"training takes at least {_gib(least)} on each device, which has"
@@ -120,12 +123,15 @@ def check_training(run: Run) -> None:
   )
 
 
-def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
+def step_bytes(
+  experiment: Experiment, is_sparse: bool, in_microbatches: bool
+) -> int:
   """Returns a lower bound of the bytes of a gradient step of one seed.
 
   It is the size of a batch and of the arrays that the backward pass of a
   microbatch needs: the inputs of all dense layers, and the float32 weights of
-  dense attention.
+  dense attention. If the step is taken in microbatches, each has at least one
+  example.
   """
   config, data_sets = experiment.model.config, experiment.data
   # A block has four dense inputs: attention's two and the MLP's two.
@@ -146,8 +152,8 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
       example_bytes += layer_bytes * (
         config.num_encoder_layers if is_encoder else config.num_decoder_layers
       )
-    examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
-    return _tree_bytes(batch) + examples_at_once * example_bytes
+    examples_at_once = 1 if in_microbatches else part.count
+    return tree_bytes(batch) + examples_at_once * example_bytes
 
   return max(
     sum(
@@ -159,7 +165,7 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   )
 
 
-def _tree_bytes(tree: Any) -> int:
+def tree_bytes(tree: Any) -> int:
   """Returns the size of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
