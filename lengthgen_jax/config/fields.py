@@ -530,8 +530,10 @@ RETRAIN = {
 def default_config(task: str = "addition") -> ConfigDict:
   """Returns the default config of a task: a small vanilla model."""
   sections = {
-    known.section: {f.name: f.default for f in dataclasses.fields(known)}
-    for known in TASKS.values()
+    task_class.section: {
+      field.name: field.default for field in dataclasses.fields(task_class)
+    }
+    for task_class in TASKS.values()
   }
   config = ConfigDict(_defaults(TRAINING_FIELDS | READING_FIELDS) | sections)
   config.task = task
@@ -548,14 +550,15 @@ def default_config(task: str = "addition") -> ConfigDict:
 
 
 def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
-  return {
-    name: _defaults(field)
-    if isinstance(field, dict)
-    else field.default
-    if isinstance(field, Field)
-    else field
-    for name, field in fields.items()
-  }
+  """Returns the default of each field; a field may be a section, a Field or a
+  default itself."""
+  defaults = {}
+  for name, field in fields.items():
+    if isinstance(field, dict):
+      defaults[name] = _defaults(field)
+    else:
+      defaults[name] = field.default if isinstance(field, Field) else field
+  return defaults
 
 
 def parse_preset(

@@ -96,13 +96,13 @@ class Attention(nn.Module):
     shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
     if kind.counts:
-      start = nn.initializers.constant(config.temperature.initial)
       self.tau_scale = config.temperature.initial
       if kind.learned:
-        self.tau_scale = self.param("temperature", start, shape)
+        init = nn.initializers.constant(config.temperature.initial)
+        self.tau_scale = self.param("temperature", init, shape)
     if kind.offset:
-      ones = nn.initializers.ones
-      self.tau_offset = self.param("temperature_offset", ones, shape)
+      init = nn.initializers.ones
+      self.tau_offset = self.param("temperature_offset", init, shape)
 
   def key_value(
     self, inputs_BxSxD: jax.Array, rotate: Callable
