@@ -292,7 +292,14 @@ class Experiment:
   # The model.
 
   def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns fresh parameters of a seed, others for each attempt."""
+    """Returns random initial parameters, float32 at least.
+
+    Args:
+      seed: the seed of the run.
+      attempt: the number of the attempt to train it; each one has its own
+        parameters.
+    """
+    # Of this batch, a single example, only the shapes matter.
     share = self.step_specs[0][0]
     part = share.parts[0]._replace(count=1)
     batch = self.sample(jax.random.key(0), share.head, part)

@@ -221,20 +221,20 @@ def training_steps(
   )
 
 
-def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
+def sample_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   """Returns a batch of the first test set of a model's task.
 
   Args:
-    model: whose task and scaffold are used.
-    length: in digits or items.
-    examples: 0 is as many as evaluation takes in one pass, but at most
-      MAX_EXAMPLES.
+    model: the model whose task and scaffold are used.
+    length: the length of the inputs, in digits or items.
+    examples: the number of examples. With 0 there are as many as evaluation
+      takes in one pass, but at most MAX_EXAMPLES.
   """
   name = next(iter(model.experiment.task.test_sets))
   if not examples:
-    test = EvalSpec(name, name, (), length, MAX_EXAMPLES)
+    spec = EvalSpec(name, name, (), length, samples=MAX_EXAMPLES)
     try:
-      examples = min(model.batch_size(test), MAX_EXAMPLES)
+      examples = min(model.batch_size(spec), MAX_EXAMPLES)
     except UsageError:  # not even one fits; compile_case says by how much
       examples = 1
   index = np.arange(examples)
@@ -257,9 +257,9 @@ def evaluation(
   """
   experiment = model.experiment
   if sparse_plan is None:
-    batch = test_inputs(Model(experiment, {}, model.params), length)
+    batch = sample_inputs(Model(experiment, {}, model.params), length)
   else:
-    batch = test_inputs(model, length)
+    batch = sample_inputs(model, length)
 
   def run(params, scaffold, batch):
     args = params, scaffold, batch, experiment.heads[0]
@@ -281,41 +281,44 @@ def decoding(model: Model, length: int) -> list[Case]:
   """Returns the cases of greedy decoding of one input to its end: without a
   cache, with one, and with a cache of only the rows that lines reach."""
   experiment = model.experiment
-  batch = test_inputs(model, length, examples=1)
-  rows = batch.inputs.shape[1]
+  batch = sample_inputs(model, length, examples=1)
+  num_rows = batch.inputs.shape[1]
   window = model.cache_window(batch)
 
-  def recompute(params, scaffold, batch, last_row):
-    def decode_row(i, inputs):
-      args = batch._replace(inputs=inputs), experiment.heads[0]
-      logits, _ = experiment.apply(params, scaffold, *args)
-      token = logits[:, i].argmax(-1).astype(inputs.dtype)
-      return inputs.at[:, i + 1].set(token)
+  def recompute(params, scaffold, batch, num_rows):
+    def decode_row(row, inputs):
+      logits, _ = experiment.apply(
+        params, scaffold, batch._replace(inputs=inputs), experiment.heads[0]
+      )
+      token = logits[:, row].argmax(-1).astype(inputs.dtype)
+      return inputs.at[:, row + 1].set(token)
 
-    return jax.lax.fori_loop(0, last_row, decode_row, batch.inputs)
+    # The output of the last row is no input of another one.
+    return jax.lax.fori_loop(0, num_rows - 1, decode_row, batch.inputs)
 
-  def cached(params, scaffold, batch, rows):
-    return decode.greedy(experiment, params, scaffold, batch, rows, None)
+  # No end token stops decoding, so that all rows are decoded.
+  def cached(params, scaffold, batch, num_rows):
+    return decode.greedy(experiment, params, scaffold, batch, num_rows, None)
 
-  def streamed(params, scaffold, batch, rows):
+  def streamed(params, scaffold, batch, num_rows):
     return decode.stream(
-      experiment, params, scaffold, batch, rows, None, window
+      experiment, params, scaffold, batch, num_rows, None, window
     )
 
-  def case(variant: str, function: Callable, last_row: int) -> Case:
+  def case(variant: str, function: Callable) -> Case:
     return Case(
       "decoding",
       variant,
       function,
-      (model.params, model.scaffold, batch, jnp.int32(last_row)),
+      (model.params, model.scaffold, batch, jnp.int32(num_rows)),
       length=length,
       samples=1,
-      tokens=rows,
+      tokens=num_rows,
     )
 
-  cases = [case("cache", cached, rows), case("window", streamed, rows)]
+  cases = [case("cache", cached), case("window", streamed)]
   if length <= MAX_RECOMPUTED:
-    cases.insert(0, case("no cache", recompute, rows - 1))
+    cases.insert(0, case("no cache", recompute))
   return cases
 
 

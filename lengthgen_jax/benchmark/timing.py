@@ -206,7 +206,8 @@ def describe_device(dtype: str) -> dict:
   """Returns the names and numbers of this machine that bench.json records.
 
   Args:
-    dtype: of the matrix products whose "peak_flops" per second are measured.
+    dtype: dtype of the matrix products that "peak_flops", in FLOP/s, is
+      measured with.
   """
   device = jax.devices()[0]
   is_cpu = device.platform == "cpu"
@@ -215,7 +216,7 @@ def describe_device(dtype: str) -> dict:
     "device": cpu_name() if is_cpu else device.device_kind,
     "devices": jax.device_count(),
     "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
-    "load": os.getloadavg()[0],
+    "load": os.getloadavg()[0],  # over the last minute
     "jax": jax.__version__,
     "peak_flops": peak_flops(dtype),
   }
@@ -234,9 +235,8 @@ def peak_flops(dtype: str) -> float:
   rates = []
   for size in SQUARE_SIZES:
     x = jnp.ones((size, size), dtype)
-    product = compile_case(
-      Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
-    )
-    time_in_turns([product], 5, math.inf)
-    rates.append(product.flops / min(product.wall_seconds))
+    case = Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
+    compiled = compile_case(case)
+    time_in_turns([compiled], 5, math.inf)
+    rates.append(compiled.flops / min(compiled.wall_seconds))
   return max(rates)

@@ -258,20 +258,25 @@ class _FieldRow:
 def _columns(
   field: ReceptiveField, encoder_depth: int
 ) -> dict[StateKey, list[int]]:
-  """Returns the columns of contexts that each state depends on, sorted."""
-  used: dict[StateKey, set[int]] = {}
+  """Returns the columns of contexts that each state depends on, sorted.
+
+  A state depends on the columns of all states that it is computed from; an
+  input depends on the column of its token, if that is a digit or an output.
+  """
+  columns: dict[StateKey, set[int]] = {}
   for stack, tokens in field.tokens:
     for i, token in enumerate(tokens):
       column = field.columns.get(token.key)
-      used[stack, 0, i] = set() if column is None else {column}
-  for stack, n, nodes in field.layers:
+      columns[stack, 0, i] = set() if column is None else {column}
+  for stack, layer, nodes in field.layers:
     for i, node in nodes:
-      self_states = (node.previous, *dict(node.self_keys))
-      used[stack, n, i] = set().union(
-        *(used[stack, n - 1, k] for k in self_states),
-        *(used["encoder", encoder_depth, k] for k in dict(node.cross_keys)),
+      self_states = [node.previous, *(state for state, _ in node.self_keys)]
+      cross_states = [state for state, _ in node.cross_keys]
+      columns[stack, layer, i] = set().union(
+        *(columns[stack, layer - 1, state] for state in self_states),
+        *(columns["encoder", encoder_depth, state] for state in cross_states),
       )
-  return {key: sorted(columns) for key, columns in used.items()}
+  return {key: sorted(state_columns) for key, state_columns in columns.items()}
 
 
 def distinct(

@@ -89,17 +89,19 @@ class OneOf(NamedTuple):
     check_choice(name, value, self.choices)
 
 
-def integers(smallest: int, min_count: int = 0) -> Callable[[str, Any], None]:
-  """Returns a check of a tuple of at least `min_count` integers."""
+def integers(
+  smallest: int, allow_empty: bool = True
+) -> Callable[[str, Any], None]:
+  """Returns a check of a tuple of int32 values of at least `smallest`."""
 
   def check_value(name: str, value: Sequence) -> None:
     numbers = tuple(value)
     check(
-      all(isinstance(n, int) and smallest <= n < 1 << 31 for n in numbers),
+      all(isinstance(x, int) and smallest <= x < 1 << 31 for x in numbers),
       f"{name}={numbers}: must be integers from {smallest} on",
     )
     check(
-      len(numbers) >= min_count,
+      numbers or allow_empty,
       f"{name}=(): name at least one, like ({smallest},)",
     )
 
@@ -107,7 +109,7 @@ def integers(smallest: int, min_count: int = 0) -> Callable[[str, Any], None]:
 
 
 def directions(name: str, value: Sequence) -> None:
-  """Raises UsageError unless a value is a tuple of steps Δ."""
+  """Raises UsageError unless a value is a tuple of at least one integer."""
   steps = tuple(value)
   check(
     steps and all(isinstance(step, int) for step in steps),
@@ -185,7 +187,14 @@ WEIGHTED = Condition(
 
 # The sections that ABC's second stage has again in `retrain`; a field that is
 # None there has the first stage's value.
-STAGED = ("data", "model", "positions", "temperature", "bias", "train")
+RETRAIN_SECTIONS = (
+  "data",
+  "model",
+  "positions",
+  "temperature",
+  "bias",
+  "train",
+)
 # Fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
 
@@ -199,7 +208,7 @@ TRAINING_FIELDS = {
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
   # trained together, one result row each
-  "seeds": Field((0,), integers(0, min_count=1)),
+  "seeds": Field((0,), integers(0, allow_empty=False)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
   "mesh": Field((), integers(1)),
@@ -391,7 +400,7 @@ TRAINING_FIELDS = {
     "vanilla_longest": 60,  # longest test length of the vanilla model
   },
   # ... and what the model retrained with them changes: any field of the
-  # sections in STAGED
+  # sections in RETRAIN_SECTIONS
   "retrain": {
     # parameters: fresh, interpolated
     "start": Field("fresh", OneOf(("fresh", "interpolated"))),
@@ -453,7 +462,7 @@ READING_FIELDS = {
   },
   "eval": {
     # decimal digits
-    "lengths": Field((6, 10, 20, 60), integers(1, min_count=1)),
+    "lengths": Field((6, 10, 20, 60), integers(1, allow_empty=False)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
@@ -510,16 +519,23 @@ RETRAIN = {
 
 
 def default_config(task: str = "addition") -> ConfigDict:
-  """Returns the default config of a task: a small vanilla model."""
+  """Returns the default config of a task: a small vanilla model.
+
+  It has the sections of all tasks, so that its field `task` can be changed. An
+  unknown task is refused by `check_fields`.
+  """
   sections = {
-    known.section: {f.name: f.default for f in dataclasses.fields(known)}
-    for known in TASKS.values()
+    task_class.section: {
+      field.name: field.default for field in dataclasses.fields(task_class)
+    }
+    for task_class in TASKS.values()
   }
   config = ConfigDict(_defaults(TRAINING_FIELDS | READING_FIELDS) | sections)
   config.task = task
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
-  for section in STAGED:
+  for section in RETRAIN_SECTIONS:
+    # A placeholder is None, and takes values of its type only.
     config.retrain[section] = {
       name: config_dict.placeholder(type(value))
       for name, value in config[section].items()
@@ -530,14 +546,14 @@ def default_config(task: str = "addition") -> ConfigDict:
 
 
 def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
-  return {
-    name: _defaults(field)
-    if isinstance(field, dict)
-    else field.default
-    if isinstance(field, Field)
-    else field
-    for name, field in fields.items()
-  }
+  """Returns the default value of every field, by section and name."""
+  defaults = {}
+  for name, field in fields.items():
+    if isinstance(field, dict):
+      defaults[name] = _defaults(field)
+    else:
+      defaults[name] = field.default if isinstance(field, Field) else field
+  return defaults
 
 
 def parse_preset(

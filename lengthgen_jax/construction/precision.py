@@ -25,7 +25,7 @@ def longest_lists(
   """Returns the longest lists that the construction sorts at each precision.
 
   Args:
-    experiment: one whose model has the construction's shape.
+    experiment: an experiment whose model has the construction's shape.
     precisions: numbers of significant bits, of parameters and activations.
     max_length: the greatest length to try, or less where the dtype of the model
       is too coarse for that length even without rounding.
@@ -37,20 +37,24 @@ def longest_lists(
   """
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
-    tried = min(max_length, weights.max_items(dtype, copies))
+    greatest = min(max_length, weights.max_items(dtype, copies))
     # Powers of the square root of 2. Beyond the first length that fails, a
     # greater one may be sorted again, if errors of rounding cancel.
-    powers = np.rint(2 ** (np.arange(2 * tried.bit_length()) / 2)).astype(int)
-    lengths = [*sorted({n for n in powers.tolist() if n < tried}), tried]
+    exponents = np.arange(2 * greatest.bit_length()) / 2
+    powers = set(np.rint(2**exponents).astype(int).tolist())
+    lengths = [*sorted(n for n in powers if n < greatest), greatest]
     for bits in precisions:
-      is_sorted = partial(sorts, experiment, copies, bits)
-      length = longest_before(is_sorted, lengths)
-      row = {"copies": copies, "bits": bits, "longest": length, "tried": tried}
-      rows.append(row)
+      is_sorted = partial(sorts_hardest, experiment, copies, bits)
+      longest = longest_before(is_sorted, lengths)
+      rows.append(
+        {"copies": copies, "bits": bits, "longest": longest, "tried": greatest}
+      )
   return rows
 
 
-def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
+def sorts_hardest(
+  experiment: Experiment, copies: str, bits: int, length: int
+) -> bool:
   """Returns whether the construction sorts the hardest lists of a length.
 
   The construction is the one for lists of up to `length` items, with numbers of
@@ -60,7 +64,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   params = weights.parameters(experiment, length, copies)
   bound = max(1 << (length - 1).bit_length(), 64)
   # One list at a time: attention is as large as the square of the bound.
-  for items in hardest(task.alphabet, length):
+  for items in hardest_lists(task.alphabet, length):
     parsed = [(items, [length])]
     batch = dataset.typed_batch(task, experiment.kind, parsed, length, bound)
     if not _exact_match(experiment, params, batch, jnp.int32(bits))[0]:
@@ -68,7 +72,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   return True
 
 
-def hardest(alphabet: int, length: int) -> list[list[int]]:
+def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   """Returns the lists of a length that are hardest to sort: those of 1 and 2
   with few to many copies of 1, and those of a value once and then copies of the
   next one."""

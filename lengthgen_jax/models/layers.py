@@ -89,18 +89,20 @@ class Attention(nn.Module):
     )
     heads = (config.num_heads, config.head_dim)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
-    self.out = dense(config.emb_dim, axis=(1, 3))
+    self.out = dense(config.emb_dim, axis=(1, 3))  # the H and K of [B, H, T, K]
     if config.learned_bias_scale:
       self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
-    kind = TEMPERATURES[config.temperature.kind]
-    shape = (config.num_heads,) if kind.per_head else ()
+    # Scores are multiplied by a temperature τ, which `tau` computes from n, the
+    # number of tokens that attention is over, and from a scale and an offset.
+    temperature = TEMPERATURES[config.temperature.kind]
+    shape = (config.num_heads,) if temperature.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if kind.counts:
-      start = nn.initializers.constant(config.temperature.initial)
+    if temperature.counts:  # else there is no τ
       self.tau_scale = config.temperature.initial
-      if kind.learned:
-        self.tau_scale = self.param("temperature", start, shape)
-    if kind.offset:
+      if temperature.learned:
+        constant = nn.initializers.constant(config.temperature.initial)
+        self.tau_scale = self.param("temperature", constant, shape)
+    if temperature.offset:
       ones = nn.initializers.ones
       self.tau_offset = self.param("temperature_offset", ones, shape)
 

@@ -289,7 +289,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
     for curve in curves:
       names = names_of(task, model, curve.labels["test_set"])
       cells = [tables.cell_text(curve, n, "") for n in lengths]
-      cells += [tables.frontier_text(curve), curve.seed_count + curve.proof]
+      cells += [tables.frontier_text(curve), curve.seeds_text + curve.proof]
       cells += [sample_counts(curve.cells), curve.labels["width"]]
       grid.append([*names, "**ours**", *cells])
   return grid

@@ -45,12 +45,18 @@ def by_length(data: FigureData) -> Iterator[Page]:
   probe was measured against length.
   """
   rows, seed = data.rows, data.seed
-  metrics = {row["metric"] for row in rows}
-  metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
+  measured = {row["metric"] for row in rows}
+  metrics = [
+    metric
+    for metric, probe in PROBES.items()
+    if probe.by_length and metric in measured
+  ]
   styles = _styles([row for row in rows if row["metric"] in metrics])
 
   def draw(canvas: Canvas) -> None:
-    margins = Margins(0.4, 1.4, 0.45, 0.55, 0.4)
+    margins = Margins(
+      left=0.4, right=1.4, bottom=0.45, top=0.55, between_columns=0.4
+    )
     axes = grid(canvas, 1, len(metrics), margins)[0]
     for axis, metric in zip(axes, metrics, strict=True):
       series, title = select_rows(rows, metric), PROBES[metric].title
@@ -59,16 +65,15 @@ def by_length(data: FigureData) -> Iterator[Page]:
         title += f", seed {seed}"
       for (location, head), curve in group_by_location(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
-        values = values_by_length(curve)
         style = {"linewidth": linewidth, "clip_on": False} | styles[location]
-        _draw_curve(axis, values, label=location, **style)
+        _draw_curve(axis, values_by_length(curve), label=location, **style)
       _set_lengths(axis, series)
       axis.set_title(title, fontsize=8)
       if max(row["value"] for row in series) <= 1:
         axis.set_ylim(-0.03, 1.03)
       axis.set_xlabel(f"length ({series[0]['unit']})", fontsize=7)
     _add_legend(axes, styles)
-    add_texts(canvas, "probes against length (dotted: trained up to)")
+    add_texts(canvas, "probes against length (dotted: longest trained)")
 
   if metrics:
     yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)

@@ -210,7 +210,7 @@ def _draw_curve(
   ]
   highs = [cell.best for cell in cells.values()]
   medians = [cell.median for cell in cells.values()]
-  count = f" ({curve.seed_count} seeds)" if " of " in curve.seed_count else ""
+  count = f" ({curve.seeds_text} seeds)" if " of " in curve.seeds_text else ""
   percents = lambda fractions: 100 * np.array(fractions)
   axis.plot(
     list(cells),
@@ -340,7 +340,7 @@ def draw_table(
 
   Args:
     name: name of the table, with which the names of the files begin.
-    rows: rows of any runs, under the table's names of the methods.
+    rows: rows of any runs, whose field "method" is a name of the table's.
     folder: where the figures are written.
     field: the config field that `by_field` draws, "" for none.
 
@@ -349,6 +349,7 @@ def draw_table(
   """
   paths = draw(rows, folder, f"{name}_")
   short_name = field.rpartition(".")[2]
+  # Methods "NAME, FIELD=VALUE" that differ in the value alone are one curve.
   field_rows = [
     row | {"method": row["method"].partition(f", {short_name}=")[0]}
     for row in of_metric(rows, "em")

@@ -94,7 +94,7 @@ class Curve(NamedTuple):
     """Returns the columns that a table shows beside the numbers."""
     names = (*SHOWN, "unit", "train_length")
     labels = {name: self.rows[0].get(name, "") for name in names}
-    return labels | {"method": self.name, "seeds": self.seed_count}
+    return labels | {"method": self.name, "seeds": self.seeds_text}
 
   @property
   def seeds(self) -> list[int]:
@@ -102,7 +102,7 @@ class Curve(NamedTuple):
     return sorted({row["seed"] for row in self.rows})
 
   @property
-  def seed_count(self) -> str:
+  def seeds_text(self) -> str:
     """Returns the number of seeds: "5", or "3 of 5" if two are missing.
 
     If the curve has rows of several runs, the numbers are those of the run with

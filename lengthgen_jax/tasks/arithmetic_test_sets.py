@@ -39,8 +39,11 @@ def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def longest_carry(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands with the longest carry chain (99...9, or operands that add
-  up to 10^L), or a one-hot string of bits."""
+  """Returns operands with the longest carry chain.
+
+  One operand is 99...9; two operands of L digits add up to 10^L; N×1 is 99...9
+  times a digit. A string of bits has a single one, at a random place.
+  """
   place, length = jnp.arange(size.max_length), size.lengths[0]
   inside = place < length
   if task.base == 2:
@@ -52,8 +55,9 @@ def longest_carry(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   if task.short_operand:
     factor = jax.random.randint(key, (), 2, 10)
     return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
-  a = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
-  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])
+  first = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
+  # The digits add up to 9 at every place but the last one, where it is 10.
+  return jnp.stack([first, jnp.where(inside, 9 - first, 0) + (place == 0)])
 
 
 def zeros(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
