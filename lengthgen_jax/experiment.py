@@ -219,9 +219,10 @@ class Experiment:
   ) -> packing.Batch:
     """Returns examples of the task's first test set, each a function of its
     index and the key; see dataset.test_batch."""
-    test_set, sizes = next(iter(self.task.test_sets)), (length, width, bound)
-    args = self.task, self.kind, test_set, key, index_B, *sizes
-    return dataset.test_batch(*args, ())
+    test_set = next(iter(self.task.test_sets))
+    return dataset.test_batch(
+      self.task, self.kind, test_set, key, index_B, length, width, bound, ()
+    )
 
   # The model's inputs beside a batch.
 

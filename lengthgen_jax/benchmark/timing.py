@@ -117,7 +117,7 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
   flops = 0.0
   for equation in jaxpr.eqns:
     inner_flops = [
-      matmul_flops(getattr(inner, "jaxpr", inner))
+      matmul_flops(getattr(inner, "jaxpr", inner))  # it may be a ClosedJaxpr
       for inner in core.jaxprs_in_params(equation.params)
     ]
     match equation.primitive.name:

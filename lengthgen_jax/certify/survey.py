@@ -444,14 +444,20 @@ class SequenceSurvey(Survey[int]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    texts, nonzero_places = [], self.experiment.nonzero_places
-    longest = self.experiment.task.units(self.experiment.train_length)
-    rows = [row for row in group.rows if nonzero_places(row.width) <= longest]
-    for _ in range(count) if rows else ():
+    experiment, texts = self.experiment, []
+    longest = experiment.task.units(experiment.train_length)
+    rows = [
+      row
+      for row in group.rows
+      if experiment.nonzero_places(row.width) <= longest
+    ]
+    if not rows:
+      return []
+    for _ in range(count):
       row = rows[rng.integers(len(rows))]
-      places = nonzero_places(row.width)
+      places = experiment.nonzero_places(row.width)
       items = find_input(group.receptive_field, row, context, places, rng)
-      texts.append(self.experiment.task.input_text(items, places))
+      texts.append(experiment.task.input_text(items, places))
     return texts
 
 

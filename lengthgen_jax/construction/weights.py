@@ -114,16 +114,17 @@ def parameters(
 ) -> dict:
   """Returns parameters of the experiment's model that sort.
 
-  The heads of hints are zero.
+  The symbols are those of this module's docstring: q is the size of the
+  alphabet, `gain` is g, and `gap` is d. The output heads of hints are zero.
 
   Args:
-    experiment: one whose task is sort and whose model has the construction's
-      shape.
+    experiment: an experiment whose task is sort and whose model has the
+      construction's shape.
     longest: N, the most items that are sorted.
-    copies: how it is told whether copies are left, one of COPIES.
+    copies: how the model tells whether copies are left, one of COPIES.
 
   Raises:
-    UsageError: the model has another shape, or its numbers are too coarse.
+    UsageError: the model has another shape, or its dtype is too coarse.
   """
   task, config = check_shape(experiment), experiment.model.config
   q = task.alphabet
@@ -156,16 +157,20 @@ def parameters(
 
 
 def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
-  """Writes layer 1's heads: the one finds `after`, the other says copies and
-  the minimum."""
+  """Writes layer 1's heads: head 0 finds whether a token stands after `⊥`, and
+  head 1 says copies and the minimum."""
   query, key, value, out = _kernels(attention)
   q, eye = dims.end, np.eye(dims.end)
+  # In both heads, items score at equal items.
   key[dims.item, :, :q] = eye[:, None]
   query[dims.item, :, :q] = gap * eye[:, None]
+  # In head 0, items score twice as high at `⊥`, and `⊥` scores at itself; what
+  # is seen there becomes `after`.
   key[dims.end, 0, q] = 1.0
   query[dims.item, 0, q] = 2 * gap
   query[dims.end, 0, q] = gap
   value[dims.end, 0, q] = out[0, q, dims.after] = 1.0
+  # In head 1, `⊥` scores higher at smaller items; items that are seen are said.
   query[dims.end, 1, :q] = STEP * (q - np.arange(q))
   value[dims.item, 1, :q] = eye
   out[1, :q, dims.said] = eye

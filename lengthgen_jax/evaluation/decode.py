@@ -155,14 +155,18 @@ def stream(
   memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
   memory_index = _memory_index(model.config, batch)
   first, recent = cache_window
+  # The column of the cache that holds the key of a row.
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
   length = min(BLOCK, size)
 
+  # A row is decoded with the biases of its block, which begins at block_start.
   def one_row(carry):
-    row, token, cache, decoded, done, start, biases = carry
-    self_bias, cross_bias = (_select_row(bias, row - start) for bias in biases)
+    row, token, cache, decoded, done, block_start, biases = carry
+    self_bias, cross_bias = (
+      _select_row(bias, row - block_start) for bias in biases
+    )
     part = select_rows(batch, row, 1)
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
@@ -179,19 +183,21 @@ def stream(
       decoded, next_token[:, None], row, 1
     )
     done = done if stop is None else done | (next_token == stop)
-    return row + 1, next_token, cache, decoded, done, start, biases
+    return row + 1, next_token, cache, decoded, done, block_start, biases
 
   def one_block(carry):
     row = carry[0]
-    start = jnp.minimum(row, size - length)
-    part = select_rows(batch, start, length)
+    block_start = jnp.minimum(row, size - length)
+    part = select_rows(batch, block_start, length)
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
     cross_bias = cross_bias.replace(
       index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)
     )
-    in_block = lambda state: (state[0] < start + length) & unfinished(state)
-    carry = (*carry, start, (self_bias, cross_bias))
+    in_block = lambda state: (
+      (state[0] < block_start + length) & unfinished(state)
+    )
+    carry = (*carry, block_start, (self_bias, cross_bias))
     return jax.lax.while_loop(in_block, one_row, carry)[:5]
 
   unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[4])

@@ -122,15 +122,20 @@ class Transformer(nn.Module):
     """Returns the embeddings [1, period·V, D] of every token at every phase of
     the cyclic index.
 
-    They are all inputs that a model can have whose only positions are a cyclic
-    index, or none.
+    A model whose only positions are a cyclic index, or which has none, has no
+    other inputs.
     """
     vocab_size = self.config.vocab_size
     count = vocab_size * (self.config.positions.cyclic_period or 1)
-    index, tokens = jnp.divmod(jnp.arange(count), vocab_size)
-    zero = jnp.zeros((1, count, 1), jnp.int32)
-    places = Places(zero, zero[..., 0] > 0, index, zero[:, 0])
-    return self.embed(tokens[None], places, site, None)
+    phases, tokens = jnp.divmod(jnp.arange(count), vocab_size)
+    # Such position encodings read the index alone; the other fields are zero.
+    places = Places(
+      place=jnp.zeros((1, count, 1), jnp.int32),
+      digit=jnp.zeros((1, count), bool),
+      index=phases,
+      size=jnp.zeros((1, 1), jnp.int32),
+    )
+    return self.embed(tokens[None], places, site, noise=None)
 
   def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
     """Returns keys and values [1, H, period·V, K] of `every_token`, by layer.

@@ -275,11 +275,11 @@ def check_runs(
   """Makes archived runs again, prints how their rows differ from those in
   `results`, and returns whether all agree.
 
-  A run that was interrupted resumes from its workdir below `root`; the workdir
-  of one that agrees is removed.
+  A run that was interrupted resumes from its workdir below `root`. If the rows
+  of a run agree, its workdir is removed.
 
   Raises:
-    UsageError: a name is no run's or nothing is archived of it, or a run fails.
+    UsageError: a name is not that of an archived run, or a run fails.
   """
   runs = {
     name: run
@@ -289,8 +289,8 @@ def check_runs(
   }
   archive, all_agree = provenance.read_archive(results / "rows"), True
   for name in names:
-    near = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
-    check(name in runs, f"no row {name!r}: close are {near}")
+    similar = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
+    check(name in runs, f"no row {name!r}: close are {similar}")
     check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
@@ -300,7 +300,9 @@ def check_runs(
       )
     rows = records.read_results(workdir / "results.jsonl")
     reasons = provenance.differences_in_origin(archive[name].header)
-    differences = provenance.compare(archive[name].rows, rows, not reasons)
+    differences = provenance.compare(
+      archive[name].rows, rows, exact=not reasons
+    )
     verdict = "differs" if differences else "agrees"
     precision = f"in range ({reasons})" if reasons else "to the bit"
     print(f"{name}: {verdict}, compared {precision}")

@@ -217,7 +217,7 @@ def count_all(
   folder: pathlib.Path,
 ) -> list[Tally]:
   """Returns a Tally of every receptive field, or of those up to the first that
-  fails.
+  fails, unless `exhaustive`.
 
   It resumes where an earlier call was interrupted.
 
@@ -230,8 +230,9 @@ def count_all(
   if partial.get("key") != key:  # of another model
     partial = {}
   tallies = [Tally(**fields) for fields in partial.get("tallies", ())]
+  # The last tally is of a group of which only so many chunks are counted.
   last_tallied, chunks = len(tallies) - 1, partial.get("chunks", 0)
-  saved_at, vote = time.monotonic(), AnyHostFlag(model.mesh)
+  saved_at, any_host = time.monotonic(), AnyHostFlag(model.mesh)
   bar = tqdm(
     total=survey.cases,
     initial=sum(tally.cases for tally in tallies),
@@ -242,17 +243,17 @@ def count_all(
     desc=f"seed {model.seed}",
   )
   with stop_signals() as stops, bar:
-    for k, group in enumerate(survey.groups):
-      if k < last_tallied:
+    for index, group in enumerate(survey.groups):
+      if index < last_tallied:
         continue
-      if k > last_tallied:
+      if index > last_tallied:
         tallies.append(Tally())
         chunks = 0
       for count in certificate.count_cases(
-        layerwise, group, tallies[k], chunks
+        layerwise, group, tallies[index], chunks
       ):
         chunks += 1
-        stop = vote(bool(stops))
+        stop = any_host(bool(stops))
         bar.update(count)
         margin = min(tally.margin for tally in tallies)
         bar.set_postfix_str(f"smallest margin {margin:.3g}", refresh=False)
@@ -264,9 +265,9 @@ def count_all(
         if stop:
           done = sum(tally.cases for tally in tallies)
           raise Interrupted(
-            f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
-            " command goes on from there"
+            f"stopped after {done:,} of {survey.cases:,} cases, which are"
+            " saved; the same command goes on from there"
           )
-        if tallies[k].wrong and not exhaustive:
+        if tallies[index].wrong and not exhaustive:
           return tallies
   return tallies

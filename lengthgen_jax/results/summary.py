@@ -103,7 +103,7 @@ class Curve(NamedTuple):
 
   @property
   def seeds_text(self) -> str:
-    """Returns the number of seeds: "5", or "3 of 5" if two are missing.
+    """Returns the number of seeds as text: "5", or "3 of 5" if two are missing.
 
     If the curve has rows of several runs, the numbers are those of the run with
     the most seeds missing.
@@ -112,6 +112,7 @@ class Curve(NamedTuple):
     for row in self.rows:
       run = row.get("run"), row["config_hash"], row["seeds_asked"]
       seeds_by_run.setdefault(run, set()).add(row["seed"])
+    # (seeds that have rows, seeds that the config has) of every run.
     counts = [
       (len(seeds), num_configured)
       for (_, _, num_configured), seeds in seeds_by_run.items()
