@@ -257,13 +257,15 @@ def evaluation(
   """
   experiment = model.experiment
   if sparse_plan is None:
+    # Without a scaffold, there are as many inputs as fit with dense attention.
     batch = sample_inputs(Model(experiment, {}, model.params), length)
   else:
     batch = sample_inputs(model, length)
 
   def run(params, scaffold, batch):
-    args = params, scaffold, batch, experiment.heads[0]
-    return experiment.matches(*args, sparse_plan=sparse_plan)
+    return experiment.matches(
+      params, scaffold, batch, experiment.heads[0], sparse_plan=sparse_plan
+    )
 
   return Case(
     benchmark,

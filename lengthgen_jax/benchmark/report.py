@@ -23,8 +23,11 @@ busy; fewer than it could use if others needed them."""
 
 
 def table(results: dict) -> str:
-  """Returns the contents of bench.json as a table in text, with the ratios of
-  times between cases and the cases that were skipped below."""
+  """Returns the contents of bench.json as a table in text.
+
+  Below the table stand the ratios of times between cases, and the cases that
+  were skipped.
+  """
   peak = results["peak_flops"]
   table_rows = [["benchmark", "", "length", *COLUMNS]]
   for row in results["rows"]:
@@ -34,6 +37,7 @@ def table(results: dict) -> str:
   widths = [max(map(len, column)) for column in zip(*table_rows, strict=True)]
   lines = [
     "  ".join(
+      # The benchmark and the variant are words, the other columns numbers.
       cell.ljust(width) if i < 2 else cell.rjust(width)
       for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ).rstrip()

@@ -267,41 +267,43 @@ def products(
   b_length: int,
   rng: np.random.Generator,
 ) -> list[str]:
-  """Returns typed products whose running sums have a context.
+  """Returns typed products a*b, in whose running sums a context occurs.
 
-  Of PRODUCTS_TRIED random products that have the context's digits of a and b,
-  those are returned whose sums have its other digits. The context is in the
-  first row if `row` is, else in the last one, which has most sums before it, or
-  at the end.
+  PRODUCTS_TRIED products are drawn at random, with the digits of a and b that
+  the context has. Those are returned whose running sums have the context's
+  other digits, which are outputs of the grid's row j and of the row before. If
+  `row` is in the grid's first row, j is 0; otherwise j is the last row, because
+  most sums come before it, or the end token's for a row that says it.
 
   Args:
     field: the receptive field of the row.
-    row: the row that has the context; a has as many digits as there.
+    row: a row with this receptive field, whose number of digits a has.
     context: values of the receptive field's columns.
     b_length: how many digits b has.
     rng: draws the other digits.
   """
+  # A row of the grid has two places more than a has digits.
   a_length, is_end = row.width - 2, field.answer_column is None
   j = b_length - 1 + is_end if row.tape else 0
   a, b = (
     rng.integers(0, 10, (PRODUCTS_TRIED, length))
     for length in (a_length, b_length)
   )
-  constraints = []  # (row, power of ten, digit) of the sums
+  constraints = []  # (row, power of ten, digit) of the running sums
   for (kind, operand, number), column in field.columns.items():
     place = row.places[number] if number >= 0 else 0
-    if number < 0:
+    if number < 0:  # the row's digit of b
       b[:, min(j, b_length - 1)] = context[column]
     elif kind == "output":
       constraints.append((j, place - 1, context[column]))
-    elif operand:
+    elif operand:  # a digit of the sum of the row before
       constraints.append((j - 1, place, context[column]))
     elif 0 < place <= a_length:
       a[:, place - 1] = context[column]
-  value = (a * 10 ** np.arange(a_length)).sum(axis=1)
-  sums = [0 * value]
-  for k in range(b_length):
-    sums.append(sums[-1] // 10 + value * b[:, k])
+  a_values = (a * 10 ** np.arange(a_length)).sum(axis=1)
+  sums = [0 * a_values]  # before the first row, then after every row
+  for b_digits in b.T:
+    sums.append(sums[-1] // 10 + a_values * b_digits)
   fits = np.ones(PRODUCTS_TRIED, bool)
   for sum_row, power, digit in constraints:
     if 0 <= sum_row < b_length:

@@ -337,8 +337,17 @@ class Contexts:
   def _extend(
     self, step: int, contexts: np.ndarray, sets: np.ndarray, size: int
   ) -> Iterator[np.ndarray]:
-    """Yields all contexts that begin with the given values, which lead to the
-    sets of states of the given numbers, about `size` at a time."""
+    """Yields all contexts that begin with some values, about `size` at a time.
+
+    It extends so few of them at once that the choices of one step make at most
+    about `size` of them; so memory does not grow with the number of contexts.
+
+    Args:
+      step: the first step whose choices are not in the values yet.
+      contexts: the values of the steps before.
+      sets: for each context the number of the set of states after these steps.
+      size: about how many contexts are yielded at once.
+    """
     if step == len(self._moves):
       yield contexts
       return

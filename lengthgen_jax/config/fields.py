@@ -606,15 +606,16 @@ def retrain_config(
   It is that of the first stage, but for the changes in `config.retrain`.
 
   Args:
-    config: of the whole run.
-    seeds: those that interpolated.
-    file: the bias file with their lines; None before there is one.
+    config: the config of the whole run.
+    seeds: the seeds whose models interpolated in the first stage.
+    file: the calibrated bias of these seeds; None before it is calibrated.
   """
   config = copy.deepcopy(config)
   changes = {
     name: value
     for name, value in leaves(config.retrain)
-    if value is not None and "." in name  # the others are of the stage itself
+    # A name without a dot is a setting of the stage, and no field of the first.
+    if value is not None and "." in name
   } | {
     "bias.kind": "file" if file else "none",
     "bias.file": str(file or ""),

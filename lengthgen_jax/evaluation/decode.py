@@ -64,6 +64,8 @@ def greedy(
 
   unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[-1])
 
+  # The token of a column is the output of row `first + column`, and the input
+  # of the next row, whose output is the token of the next column.
   def one_row(carry):
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
@@ -83,7 +85,8 @@ def greedy(
 
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), first_token, cache, decoded, done)
-  return jax.lax.while_loop(unfinished, one_row, carry)[3]
+  _, _, _, decoded, _ = jax.lax.while_loop(unfinished, one_row, carry)
+  return decoded
 
 
 def decode_rows(

@@ -170,7 +170,7 @@ class Transformer(nn.Module):
     if self.config.positions.source_anchor == "right":
       places = places._replace(index=keys.index_right())
     x = self.embed(source, places, "cross", noise)
-    rotate = partial(self.positions["cross"].rotate, at=places)
+    rotate = partial(self.positions["cross"].rotate, places=places)
     acts = {"embeddings": x, "blocks": []}
     if self.encoder:
       bias = self.bias(site_inputs, "encoder", keys, keys)
@@ -214,7 +214,7 @@ class Transformer(nn.Module):
       (logits, updated cache or None, activations).
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
-    rotate = partial(self.positions["self"].rotate, at=batch.places)
+    rotate = partial(self.positions["self"].rotate, places=batch.places)
     rows = batch.rows
     biases = {"self": self.bias(site_inputs, "self", rows, batch.keys)}
     if memory.keys is not None:

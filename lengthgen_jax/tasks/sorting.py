@@ -221,7 +221,8 @@ class Sort(ItemTask):
       ]
     if test_set != "repeats":
       return [(test_set, ())]
-    # Items repeat as often as the length permits: most often in long prompts.
+    # So many values, each as often as config.eval asks for and the length
+    # permits.
     num_values = section.repeated_items
     return [
       (f"repeats_{num_values}x{times}", (num_values, times))
