@@ -128,8 +128,10 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   dense attention.
   """
   config, data_sets = experiment.model.config, experiment.data
-  depth = {"encoder": config.num_encoder_layers}
-  # A block has four dense inputs: attention's two and the MLP's two.
+  depth = {"encoder": config.num_encoder_layers}  # of other sites the decoder's
+  # The dense layers of a block have four inputs: of the projections to query,
+  # key and value, of the one from the heads, and of the MLP's two layers. Only
+  # the last input is of size mlp_dim.
   bytes_per_row = config.mlp_dim + 3 * config.emb_dim
   bytes_per_row *= jnp.dtype(config.dtype).itemsize
   bytes_per_cell = 0 if is_sparse else 4 * config.num_heads
@@ -138,13 +140,15 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
     width = data_sets[experiment.heads.index(head)].bound(part.bucket)
+    # On a CPU a microbatch can be a single example.
     examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
-    return _tree_bytes(batch) + examples_at_once * sum(
-      depth.get(site, config.num_decoder_layers)
-      * rows
-      * (bytes_per_cell * keys + bytes_per_row * (site != "cross"))
-      for site, (rows, keys) in experiment.site_sizes(width).items()
-    )
+    example_bytes = 0
+    for site, (rows, keys) in experiment.site_sizes(width).items():
+      # The rows of cross-attention are those of self-attention.
+      dense_bytes = 0 if site == "cross" else bytes_per_row
+      layers = depth.get(site, config.num_decoder_layers)
+      example_bytes += layers * rows * (bytes_per_cell * keys + dense_bytes)
+    return _tree_bytes(batch) + examples_at_once * example_bytes
 
   return max(
     sum(

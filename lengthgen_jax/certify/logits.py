@@ -344,7 +344,11 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _key_value(config: ModelConfig, params, norm, states, site: str):
-  """Returns keys and values [H, R, K] of a block's site."""
+  """Returns keys and values [H, R, K] of R states for one site of a block.
+
+  `params` are the block's. `norm` has the parameters of the encoder's last
+  normalization, which comes before cross-attention; None if there is none.
+  """
   block = Block(config, cross="cross_attention" in params)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)

@@ -62,6 +62,7 @@ def sorts_hardest(
   """
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
+  # Inputs are padded to a power of two, so that few programs are compiled.
   bound = max(1 << (length - 1).bit_length(), 64)
   # One list at a time: attention is as large as the square of the bound.
   for items in hardest_lists(task.alphabet, length):

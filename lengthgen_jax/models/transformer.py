@@ -152,9 +152,9 @@ class Transformer(nn.Module):
     bias, encoding = inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
-    position_bias = encoding.bias(rows, keys, site == "self")
+    position_bias = encoding.bias(rows, keys, causal=site == "self")
     assert position_bias is not None
-    return DenseBias(bias.values + position_bias[None])
+    return DenseBias(bias.values + position_bias[None])  # in every layer
 
   def encode(
     self, batch: Batch, site_inputs: SiteInputs, noise: Noise | None = None

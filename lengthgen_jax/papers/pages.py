@@ -322,7 +322,11 @@ def hard_table(entries: list[Entry]) -> list[list[str]]:
 
 def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
   """Returns paragraphs with the commands of runs, and a table that says when
-  and where the archived ones were made."""
+  and where the archived ones were made.
+
+  Its last column, without a heading, is a remark: how the config has changed
+  since, or which other run trained the first stage.
+  """
   commands = [
     shlex.join(["lengthgen", *arguments])
     for run in runs.values()
@@ -336,7 +340,7 @@ def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
       remark = config_changes(run, header["config"])
       if header["first_stage"] and not remark:
         remark = f"first stage of {header['first_stage']}"
-      versions = (f"{name} {x}" for name, x in header["versions"].items())
+      versions = map(" ".join, header["versions"].items())
       cells = [run.name, f"{header['seconds'] or '–'}", header["machine"]]
       cells += [
         header["date"],

@@ -95,15 +95,19 @@ def config_changes(
   """Returns how a run's config differs from a saved one, "" if it does not.
 
   Args:
-    saved: a config.json. Fields that only one of both has do not count.
-    ignored: prefixes of fields that do not count either.
+    run: the run, whose config is that of today's presets and tables.
+    saved: the contents of a config.json. A field that is missing in one of the
+      two configs is no difference.
+    ignored: prefixes of the fields that are not compared.
   """
   config = json.loads(config_of(run).to_json_best_effort())
-  now, before = (flatten_dict(x, sep=".") for x in (config, saved))
+  new_values = flatten_dict(config, sep=".")
   return "; ".join(
-    f"{name}={value}, now {now[name]}"
-    for name, value in before.items()
-    if name in now and now[name] != value and not name.startswith(ignored)
+    f"{name}={value}, now {new_values[name]}"
+    for name, value in flatten_dict(saved, sep=".").items()
+    if name in new_values
+    and new_values[name] != value
+    and not name.startswith(ignored)
   )
 
 

@@ -104,49 +104,55 @@ def carry_chain(
 
   Two operands generate the carry at a random place, propagate it where their
   digits add up to 9, and absorb it. The successor's carry begins at the last
-  digit. In N×1 there is a run of digits that all carry, and a zero above it.
-  A bit string has two ones, so that the running xor is 1 for so many places.
+  digit, and travels over 9s. In N×1 there is a run of digits that all carry,
+  and a zero above it. A bit string has two ones that are `carries` places
+  apart, between which the running xor is 1.
   """
   # There are four random numbers for each place; the last one of the first
   # place says where the chain begins.
   numbers = jax.random.uniform(key, (size.max_length, 4)).T
   length, place = size.lengths[0], jnp.arange(size.max_length)
   first = uniform_int(numbers[3, 0], length - carries + 1)
-  # The least digit of each place: the leading one is not zero.
-  lead = (place == length - 1).astype(jnp.int32)
+  # The leading digit is not zero.
+  least_digit = (place == length - 1).astype(jnp.int32)
   if task.base == 2:
     operands = ((place == first) | (place == first + carries))[None]
   elif task.operands == 1:
-    other = between(numbers[0], lead, jnp.where(place == carries, 8, 9))
-    operands = jnp.where(place < carries, 9, other)[None]
+    # The digit after the 9s absorbs the carry, so it is at most 8.
+    most_digit = jnp.where(place == carries, 8, 9)
+    other_digits = between(numbers[0], least_digit, most_digit)
+    operands = jnp.where(place < carries, 9, other_digits)[None]
   elif task.short_operand:
-    operands = _products(numbers, place, lead, first, carries)
+    operands = _products(numbers, place, least_digit, first, carries)
   else:
-    operands = _sums(numbers, place, lead, first, carries)
+    operands = _sums(numbers, place, least_digit, first, carries)
   return jnp.where(place < length, operands, 0).astype(jnp.int32)
 
 
 def _sums(
   numbers: jax.Array,
   place: jax.Array,
-  lead: jax.Array,
+  least_digit: jax.Array,
   first: jax.Array,
   carries: int,
 ) -> jax.Array:
   """Returns two operands whose digits add up to 10 or more at the first place
   of the chain, to 9 along it, and to 8 or less elsewhere."""
   in_chain = (place > first) & (place < first + carries)
-  total = jnp.where(in_chain, 9, between(numbers[0], 2 * lead, 8))
+  total = jnp.where(in_chain, 9, between(numbers[0], 2 * least_digit, 8))
   total = jnp.where(place == first, between(numbers[1], 10, 18), total)
-  least, most = jnp.maximum(total - 9, lead), jnp.minimum(total - lead, 9)
-  a = between(numbers[2], least, most)
-  return jnp.stack([a, total - a])
+  least, most = (
+    jnp.maximum(total - 9, least_digit),
+    jnp.minimum(total - least_digit, 9),
+  )
+  first_digits = between(numbers[2], least, most)
+  return jnp.stack([first_digits, total - first_digits])
 
 
 def _products(
   numbers: jax.Array,
   place: jax.Array,
-  lead: jax.Array,
+  least_digit: jax.Array,
   first: jax.Array,
   carries: int,
 ) -> jax.Array:
@@ -154,11 +160,13 @@ def _products(
   reach 10, the others do not."""
   # The digit that absorbs the carry is zero, so it must not be the leading
   # digit.
-  first = first + jnp.any(lead & (place == first + carries))
+  first = first + jnp.any(least_digit & (place == first + carries))
   factor = between(numbers[0, 0], 2, 9)
   run_digits = between(numbers[1], (9 + factor) // factor, 9)
   absorbs = place == first + carries
-  other_digits = jnp.where(absorbs, 0, between(numbers[2], lead, 9 // factor))
+  other_digits = jnp.where(
+    absorbs, 0, between(numbers[2], least_digit, 9 // factor)
+  )
   in_run = (place >= first) & (place < first + carries)
   factors = jnp.where(place == 0, factor, 0)
   return jnp.stack([jnp.where(in_run, run_digits, other_digits), factors])

@@ -32,13 +32,18 @@ class SinusoidalCoordinates(PositionEncoding):
   ) -> jax.Array:
     """Adds the sinusoids of all axes to the token embeddings."""
     axes = places.place.shape[-1]
+    # The features are split evenly among the axes; the last one has the rest.
     size = self.features // axes
     sizes = [size] * (axes - 1) + [self.features - size * (axes - 1)]
     waves = [
-      sinusoid(places.place[..., i], size) for i, size in enumerate(sizes)
+      sinusoid(places.place[..., axis], axis_size)
+      for axis, axis_size in enumerate(sizes)
     ]
     if places.extends is not None:
-      waves = [x * places.extends[..., i, None] for i, x in enumerate(waves)]
+      waves = [
+        axis_waves * places.extends[..., axis, None]
+        for axis, axis_waves in enumerate(waves)
+      ]
     return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)
 
 
