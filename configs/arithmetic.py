@@ -87,6 +87,20 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "practice.rounds": 0},
 }
 
+# At natural width an encoder-decoder learns in a third of the steps with Muon.
+MUON = {
+  "train.optimizer": "muon",
+  "train.learning_rate": 0.03,
+  "train.adam_learning_rate": 3e-3,
+  "train.warmup_steps": 50,
+  "train.steps": 600,
+  "train.target_exact_match": 0.999,
+  "practice.learning_rate": 0.01,
+  "retrain.train.learning_rate": 0.03,
+  "retrain.train.batch_size": 64,
+  "retrain.train.steps": 400,
+}
+
 METHODS = {
   "vanilla": BASELINE,
   "window": WINDOW,
@@ -233,6 +247,8 @@ def get_config(preset: str = "addition"):
   config = default_config(task)
   changes = {"method": method} | METHODS[method]
   changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
+  if method == "abc" and not options:
+    changes |= MUON
   if "decoder_only" in options:
     changes |= DECODER_ONLY
   if "fixed" in options or papers:

@@ -11,17 +11,15 @@ Examples:
 
 import argparse
 import contextlib
-import hashlib
 import importlib
 import pathlib
-import platform
 import sys
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
 # Each mode is a file of pipelines/; "bench" is one of benchmark/.
@@ -77,6 +75,8 @@ _PROCESS = flags.DEFINE_integer(
 _CONNECT_TIMEOUT = flags.DEFINE_integer(
   "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
 )
+# Modes that end with a line of where the time went.
+TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
@@ -224,12 +224,18 @@ def dispatch(
     input_path is None or mode == "predict", "--input is for --mode=predict"
   )
   if config is not None:
-    set_compile_cache(config.compile_cache)
+    from lengthgen_jax import compilation
+
+    compilation.set_cache(config.compile_cache)
   package = "benchmark" if mode == "bench" else "pipelines"
   run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
   extra_arguments = (input_path,) if mode == "predict" else ()
+  stopwatch.watch_compilation()
   with multihost_context(mode):
-    return run(config, pathlib.Path(workdir), *extra_arguments)
+    code = run(config, pathlib.Path(workdir), *extra_arguments)
+  if mode in TIMED_MODES and hosts.is_primary():
+    print(stopwatch.STOPWATCH.line())
+  return code
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:
@@ -253,30 +259,6 @@ def multihost_context(mode: str) -> contextlib.AbstractContextManager:
     f"--multihost is for --mode: {', '.join(MULTIHOST_MODES)}",
   )
   return hosts.multihost_context(*cluster, _CONNECT_TIMEOUT.value)
-
-
-def set_compile_cache(folder: str) -> None:
-  """Sets the folder of JAX's compilation cache.
-
-  Each kind of CPU has a subfolder, because its programs may not run on others.
-  If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
-
-  Args:
-    folder: The folder; "" for no cache.
-  """
-  import jax
-
-  if folder and not jax.config.values["jax_compilation_cache_dir"]:
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    features = {
-      line for line in lines if line.startswith(("flags", "Features"))
-    }
-    text = f"{platform.machine()}{platform.processor()}{sorted(features)}"
-    name = hashlib.sha256(text.encode()).hexdigest()[:8]
-    path = pathlib.Path(folder).expanduser() / name
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 if __name__ == "__main__":

@@ -100,19 +100,22 @@ def check_training(run: Run) -> None:
   """
   along_seed, along_data = run.mesh.shape
   seeds_per_device = len(run.seeds) // along_seed
-  state_bytes = _tree_bytes(run.abstract_states) // along_seed
+  state_bytes = tree_bytes(run.abstract_states) // along_seed
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   is_sparse = run.sparse_plan is not None
-  step_bytes = (
-    seeds_at_once * _step_bytes(run.experiment, is_sparse) // along_data
+  in_microbatches = jax.default_backend() == "cpu"
+  bytes_at_once = (
+    seeds_at_once
+    * step_bytes(run.experiment, is_sparse, in_microbatches)
+    // along_data
   )
   limit = device_bytes()
   advice = "train.batch_size"
   if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
-  if state_bytes > step_bytes:
+  if state_bytes > bytes_at_once:
     advice = "model.emb_dim or the number of seeds"
-  least = state_bytes + step_bytes
+  least = state_bytes + bytes_at_once
   check(
     least <= limit,
     f"training takes at least {_gib(least)} on each device, which has"
@@ -120,7 +123,9 @@ def check_training(run: Run) -> None:
   )
 
 
-def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
+def step_bytes(
+  experiment: Experiment, is_sparse: bool, in_microbatches: bool
+) -> int:
   """Returns a lower bound of the bytes of a gradient step of one seed.
 
   It is the size of a batch and of the arrays that the backward pass of a
@@ -140,15 +145,15 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
     width = data_sets[experiment.heads.index(head)].bound(part.bucket)
-    # On a CPU a microbatch can be a single example.
-    examples_at_once = 1 if jax.default_backend() == "cpu" else part.count
+    # A microbatch can be as small as a single example.
+    examples_at_once = 1 if in_microbatches else part.count
     example_bytes = 0
     for site, (rows, keys) in experiment.site_sizes(width).items():
       # The rows of cross-attention are those of self-attention.
       dense_bytes = 0 if site == "cross" else bytes_per_row
       layers = depth.get(site, config.num_decoder_layers)
       example_bytes += layers * rows * (bytes_per_cell * keys + dense_bytes)
-    return _tree_bytes(batch) + examples_at_once * example_bytes
+    return tree_bytes(batch) + examples_at_once * example_bytes
 
   return max(
     sum(
@@ -160,7 +165,7 @@ def _step_bytes(experiment: Experiment, is_sparse: bool) -> int:
   )
 
 
-def _tree_bytes(tree: Any) -> int:
+def tree_bytes(tree: Any) -> int:
   """Returns the size of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import jax
 import pytest
 from absl import flags
 from tiny import get_config
@@ -22,6 +23,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 REPOSITORY = pathlib.Path(__file__).parents[1]
 SCRIPT = pathlib.Path(sys.executable).with_name("lengthgen")
 TINY = "--config=tests/tiny.py"
+
+
+@contextlib.contextmanager
+def count_programs():
+  """The names of all programs that JAX compiles inside of the context."""
+  names, is_open = [], [True]
+
+  def add(event: str, duration_secs: float, **metadata) -> None:
+    if is_open and event.endswith("backend_compile_duration"):
+      names.append(str(metadata.get("fun_name")))
+
+  jax.monitoring.register_event_duration_secs_listener(add)
+  try:
+    yield names
+  finally:
+    is_open.clear()  # JAX keeps a listener for good
 
 
 def start(*arguments, env=None) -> subprocess.Popen:

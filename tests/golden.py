@@ -207,7 +207,7 @@ def of_calibrated(preset: str) -> dict:
   experiment, section = run.experiment, config.calibration
   condition = attention_statistics.conditions(section, experiment)[0]
   batch = attention_statistics.sample_batch(
-    experiment, 0, condition, 0, EXAMPLES
+    experiment, 0, condition, condition.width, 0, EXAMPLES
   )
   bias, scores = {}, {}
   for site in attention_statistics.sites(experiment):
@@ -279,8 +279,7 @@ def of_tests(task: str) -> dict:
   draw = lambda name: experiment.test_batch(
     name, 0, np.arange(EXAMPLES), config.eval.lengths[0], {}
   )
-  batches = jax.jit(lambda: {name: draw(name) for name in TESTED[task]})()
-  return {name: texts(batch) for name, batch in batches.items()}
+  return {name: texts(draw(name)) for name in TESTED[task]}
 
 
 def of_certificate(task: str) -> dict:

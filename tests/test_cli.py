@@ -11,7 +11,7 @@ import tiny
 from command import TINY, changed, inside, refusal, refused, run
 from tiny import get_config
 
-from lengthgen_jax import main
+from lengthgen_jax import compilation, main
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.pipelines import evaluate, workdir
 
@@ -291,12 +291,12 @@ def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
   least = jax.config.jax_persistent_cache_min_compile_time_secs
   try:
     jax.config.update(name, None)
-    main.set_compile_cache("")
+    compilation.set_cache("")
     assert jax.config.jax_compilation_cache_dir is None
-    main.set_compile_cache(str(tmp_path))
+    compilation.set_cache(str(tmp_path))
     folder = jax.config.jax_compilation_cache_dir
     assert folder.startswith(f"{tmp_path}/")  # one of each kind of CPU
-    main.set_compile_cache(str(tmp_path / "other"))
+    compilation.set_cache(str(tmp_path / "other"))
     assert jax.config.jax_compilation_cache_dir == folder
   finally:
     jax.config.update(name, before)

@@ -117,8 +117,13 @@ NOTHING = {
   "positions.source_anchor": {"model.kind": "decoder_only"},
   "positions.cyclic_period": {"positions.kind": "alibi"},
   "train.restart_below": {"retrain.train.restarts": 0},
+  **dict.fromkeys(
+    ("train.adam_b1", "train.adam_b2", "train.adam_eps"),
+    {"train.optimizer": "lion"},
+  ),
 }
 SOMETHING = {
+  "train.adam_learning_rate": {"train.optimizer": "muon"},
   "data.fixed_width": {"data.width": "fixed"},
   "data.short_share": {"data.short_longest": 3},
   "data.seed": {"data.size": 1000},

@@ -115,7 +115,9 @@ def train_config(**fields) -> TrainConfig:
   usual = TrainConfig(
     steps=400,
     batch_size=16,
+    optimizer="adam",
     learning_rate=0.05,
+    adam_learning_rate=0.0,
     warmup_steps=4,
     schedule="constant",
     clip_norm=0.0,

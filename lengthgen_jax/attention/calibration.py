@@ -209,8 +209,8 @@ def calibrate(
   It is pure and jittable. If causal, only cells at or before the row count
   (self-attention).
   """
-  measured = [_measure(mean, lines, causal, rule) for mean in attention]
-  strength, score, is_long = map(jnp.stack, zip(*measured, strict=True))
+  measure = lambda mean: _measure(mean, lines, causal, rule)
+  strength, score, is_long = jax.lax.map(measure, _stack(attention))
   keep = (is_long & (score > rule.threshold)).all(axis=0)
   strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
@@ -222,6 +222,37 @@ def calibrate(
     peer_strength = jnp.where(peers, strength[..., None, :], -jnp.inf)
     value = strength - peer_strength.max(axis=-1)
   return Selection(value, strength, score.min(axis=0), keep)
+
+
+def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
+  """Stacks the conditions along a new first axis; smaller ones are padded."""
+  num_rows, num_keys = np.max(
+    [mean.values.shape[2:] for mean in attention], axis=0
+  )
+
+  def pad(x: Array, size: int, axis: int, value: float = 0) -> jax.Array:
+    padding = [(0, 0)] * x.ndim
+    padding[axis] = (0, size - x.shape[axis])
+    return jnp.pad(x, padding, constant_values=value)
+
+  def pad_coordinates(coordinates: Coordinates, size: int) -> Coordinates:
+    return Coordinates(
+      pad(coordinates.segment, size, 1, PAD),
+      pad(coordinates.left, size, 1),
+      pad(coordinates.right, size, 1),
+      pad(coordinates.index, size, 0),
+    )
+
+  padded = [
+    MeanAttention(
+      pad(pad(mean.values, num_rows, 2), num_keys, 3),
+      pad(mean.used, num_rows, 0),
+      pad_coordinates(mean.rows, num_rows),
+      pad_coordinates(mean.keys, num_keys),
+    )
+    for mean in attention
+  ]
+  return jax.tree.map(lambda *x: jnp.stack(x), *padded)
 
 
 def _measure(

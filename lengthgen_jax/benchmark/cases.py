@@ -423,11 +423,11 @@ def time_calibration(
 
   def calibrate() -> None:
     means, _ = attention_statistics.collect(
-      settings, model, condition, settings.samples
+      settings, model, [condition], settings.samples
     )
-    for site, mean in means.items():
+    for site, attention in means.items():
       attention_statistics.select_lines(
-        settings, model.experiment.task, [mean], site
+        settings, model.experiment.task, attention, site
       )
 
   yield [Case("calibration", "", calibrate, samples=settings.samples)]

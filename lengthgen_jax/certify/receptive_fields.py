@@ -13,7 +13,6 @@ has to be done so that no receptive field is missing.
 """
 
 import itertools
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
+from lengthgen_jax.compilation import jit_briefly
 from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
@@ -169,11 +169,10 @@ def num_layers(experiment: Experiment, site: str) -> int:
   return depths(experiment)["encoder" if site == "encoder" else "decoder"]
 
 
-@partial(jax.jit, static_argnums=(0, 3))
 def batch_and_biases(
   experiment: Experiment,
   scaffold: dict[str, SiteLines],
-  size: jax.Array,
+  size: np.ndarray,
   bound: Size,
 ) -> tuple[packing.Batch, dict[str, Array]]:
   """Returns a batch of one example of a size, and its dense biases by site.
@@ -183,10 +182,16 @@ def batch_and_biases(
   """
   length, index = experiment.nonzero_places(size), np.zeros(1, np.int32)
   batch = experiment.random_batch(jax.random.key(0), index, length, size, bound)
-  site_inputs = experiment.site_inputs(scaffold, batch)
-  return batch, {
-    site: bias.values[:, 0] for site, bias in site_inputs.biases.items()
-  }
+  return batch, _dense_biases(experiment, scaffold, batch)
+
+
+@jit_briefly(0)
+def _dense_biases(
+  experiment: Experiment, scaffold: dict[str, SiteLines], batch: packing.Batch
+) -> dict[str, Array]:
+  """Returns the dense biases of a batch of one example by site."""
+  biases = experiment.site_inputs(scaffold, batch).biases
+  return {site: bias.values[:, 0] for site, bias in biases.items()}
 
 
 def open_cells(

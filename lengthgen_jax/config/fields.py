@@ -26,7 +26,7 @@ from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
-from lengthgen_jax.training.optimizer import SCHEDULES
+from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES
 from lengthgen_jax.training.train_step import SEED_AXES
 
 
@@ -129,6 +129,17 @@ def encodings(attribute: str) -> Condition:
     lambda: (
       "positions.kind="
       + " or ".join(n for n in POSITIONS if getattr(POSITIONS[n], attribute))
+    ),
+  )
+
+
+def optimizers(attribute: str) -> Condition:
+  """Returns the condition that an optimizer says something of itself."""
+  return Condition(
+    lambda config: getattr(OPTIMIZERS[config.train.optimizer], attribute),
+    lambda: (
+      "train.optimizer="
+      + " or ".join(n for n in OPTIMIZERS if getattr(OPTIMIZERS[n], attribute))
     ),
   )
 
@@ -331,14 +342,21 @@ TRAINING_FIELDS = {
   "train": {
     "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
     "batch_size": Field(128, POSITIVE),
+    # adam (AdamW with train.weight_decay), lion; muon: the kernels of attention
+    # and MLP, and NAdam for all other parameters
+    "optimizer": Field("adam", OneOf(OPTIMIZERS)),
     "learning_rate": Field(1e-3, POSITIVE),
+    # of the parameters that Muon leaves to NAdam; 0 = learning_rate
+    "adam_learning_rate": Field(
+      0.0, NOT_NEGATIVE, when=optimizers("has_adam_rate")
+    ),
     "warmup_steps": Field(200, NOT_NEGATIVE),
     "schedule": Field("cosine", OneOf(SCHEDULES)),  # constant, cosine
     "clip_norm": Field(1.0, NOT_NEGATIVE),  # global gradient norm, 0 = off
-    "adam_b1": Field(0.9, BELOW_ONE),
-    "adam_b2": Field(0.98, BELOW_ONE),
-    "adam_eps": 1e-8,
-    # of AdamW; it is multiplied by the learning rate
+    "adam_b1": Field(0.9, BELOW_ONE, when=optimizers("has_adam")),
+    "adam_b2": Field(0.98, BELOW_ONE, when=optimizers("has_adam")),
+    "adam_eps": Field(1e-8, when=optimizers("has_adam")),
+    # decoupled from the gradient; it is multiplied by the learning rate
     "weight_decay": Field(0.0, NOT_NEGATIVE),
     # steps per dispatch; logs and stops are between chunks
     "chunk": Field(100, POSITIVE),
@@ -679,6 +697,7 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))
   for stage in stages:
     check_choice("positions.kind", stage.positions.kind, POSITIONS)
+    check_choice("train.optimizer", stage.train.optimizer, OPTIMIZERS)
   value = dict(leaves(config))[name]
   check(
     any(field.when.holds(stage) for stage in stages),

@@ -382,7 +382,7 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
     Model(
       run.experiment,
       of_seed(run.scaffold, r),
-      jax.tree.map(lambda x, r=r: x[r], params),
+      _select_seed(params, r),
       seed=int(seed),
       step=int(states.best_step[r]) if best else step,
       stopped_at=int(states.stopped_at[r]),
@@ -392,6 +392,13 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
     )
     for r, seed in enumerate(run.seeds)
   ]
+
+
+@jax.jit
+def _select_seed(params: dict, r: jax.Array | int) -> dict:
+  """Returns the parameters of seed r of [R, ...]; one program for all
+  leaves."""
+  return jax.tree.map(lambda x: x[r], params)
 
 
 def best(models: list[Model]) -> Model:

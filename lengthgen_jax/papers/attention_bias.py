@@ -314,6 +314,5 @@ FURTHER_TABLES = {
     " ours; our models are much smaller (64 against 256) and have seen less.",
     COPYING,
     source="ASEntmax",
-    sizes=CPU,
   ),
 }

@@ -7,6 +7,7 @@ also that of a finished one begins with a copy of it.
 import datetime
 import difflib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -200,14 +201,21 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   return True
 
 
-def lengthgen(arguments: list[str]) -> int:
-  """Runs `lengthgen` in a process of its own and returns its exit code."""
+def lengthgen(arguments: list[str], platform: str = "") -> int:
+  """Runs `lengthgen` in a process of its own and returns its exit code.
+
+  Args:
+    arguments: of its command line.
+    platform: the kind of device that JAX may use, like "cpu"; "" for any.
+  """
   command = [sys.executable, "-m", "lengthgen_jax.main", *arguments]
-  process = subprocess.Popen(command)
+  limits = {"JAX_PLATFORMS": platform} if platform else {}
+  process = subprocess.Popen(command, env=os.environ | limits)
   try:
     return process.wait()
   except KeyboardInterrupt:
-    process.wait()  # Ctrl-C has reached it too: it saves a checkpoint and ends
+    process.terminate()  # it saves a checkpoint and ends
+    process.wait()
     raise
 
 

@@ -4,6 +4,7 @@ The mean attention is collected for each condition, a width and a length of
 operands, and the lines with much attention are selected.
 """
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from lengthgen_jax.attention.lines import WHOLE, Lines
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.dataset import Width
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
@@ -68,28 +70,50 @@ def sites(experiment: Experiment) -> tuple[str, ...]:
 def collect(
   section: ConfigDict,
   model: Model,
-  condition: Condition,
+  sampled: Sequence[Condition],
   num_samples: int,
   unsolved: bool = False,
-) -> tuple[dict[str, MeanAttention], float]:
-  """Collects the mean attention of a model under one condition.
+) -> tuple[dict[str, list[MeanAttention]], list[float]]:
+  """Collects the mean attention of a model under some conditions.
 
-  Samples that the model does not solve count only if `unsolved`.
+  Samples that the model does not solve count only if `unsolved`. All batches
+  are padded to the widest condition, so that they share one program.
 
   Returns:
-    The mean attention of the samples that count, for each attention site, and
-    the percentage of samples that count.
+    The mean attention of the samples that count, for each attention site and
+    each condition, and the percentages of samples that count.
   """
+  bound = dataset.widest([condition.width for condition in sampled])
+  means, percentages = zip(
+    *(
+      _collect_one(section, model, condition, bound, num_samples, unsolved)
+      for condition in sampled
+    ),
+    strict=True,
+  )
+  return {site: [mean[site] for mean in means] for site in means[0]}, [
+    *percentages
+  ]
+
+
+def _collect_one(
+  section: ConfigDict,
+  model: Model,
+  condition: Condition,
+  bound: Width,
+  num_samples: int,
+  unsolved: bool,
+) -> tuple[dict[str, MeanAttention], float]:
+  """Does what `collect` does for one condition; batches are padded to
+  `bound`."""
   experiment, task = model.experiment, model.experiment.task
-  draw = partial(sample_batch, experiment, model.seed, condition)
+  draw = partial(sample_batch, experiment, model.seed, condition, bound)
 
   def sums(start: int) -> dict:
     batch = draw(start, min(BATCH_SIZE, num_samples - start))
     args = model.params, model.scaffold, batch, unsolved
     return _sums(model.mesh, experiment, section.quantity, *args)
 
-  # The sums are added by numpy: there are arrays of many shapes, and to compile
-  # an addition for each would take longer.
   parts = jax.device_get(
     [sums(start) for start in range(0, num_samples, BATCH_SIZE)]
   )
@@ -123,11 +147,12 @@ def sample_batch(
   experiment: Experiment,
   seed: int,
   condition: Condition,
+  bound: Width,
   start: int,
   count: int,
 ) -> Batch:
   """Returns samples `start` to `start + count` of a condition, drawn from the
-  seed of a model."""
+  seed of a model and padded to the width `bound`."""
   width, length = condition
   # A width or length is folded into the key as one number; the pair (n, m) of a
   # grid is 1000 n + m.
@@ -144,7 +169,7 @@ def sample_batch(
     jnp.arange(start, start + count),
     np.asarray(length, np.int32),
     np.asarray(width, np.int32),
-    width,
+    bound,
   )
 
 
@@ -194,7 +219,7 @@ def select_lines(
     threshold: the least score of a line that is kept; None for the section's κ.
   """
   causal = site == "self"
-  largest = max(attention, key=lambda mean: mean.values.shape[3])
+  largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
   prompt_segments = set(range(len(task.segments)))
   lines = calibration.candidate_lines(
     largest.rows,
@@ -251,13 +276,8 @@ def strongest_lines(
       for width, length in sampled
       for extra in range(1 + 2 * (length is not None))
     ]
-  means = [
-    collect(section, model, condition, num_samples, unsolved=True)[0]
-    for condition in sampled
-  ]
+  means, _ = collect(section, model, sampled, num_samples, unsolved=True)
   return {
-    site: select_lines(
-      section, experiment.task, [mean[site] for mean in means], site, -np.inf
-    )
-    for site in means[0]
+    site: select_lines(section, experiment.task, attention, site, -np.inf)
+    for site, attention in means.items()
   }

@@ -8,7 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import Lines
@@ -117,6 +117,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   return interpolating
 
 
+@stopwatch.phase("calibration")
 def calibrate(
   config: ConfigDict, models: list[Model], folder: pathlib.Path
 ) -> None:
@@ -186,19 +187,15 @@ def _mean_attention(
 ) -> dict[str, list[calibration.MeanAttention]]:
   """Returns a model's mean attention under every condition, by site."""
   conditions = attention_statistics.conditions(section, model.experiment)
-  means, solved_percentages = zip(
-    *(
-      attention_statistics.collect(section, model, condition, section.samples)
-      for condition in conditions
-    ),
-    strict=True,
+  attention, solved_percentages = attention_statistics.collect(
+    section, model, conditions, section.samples
   )
   runs.print_note(
     f"seed {model.seed}: collected {section.samples} samples at each of"
     f" {len(conditions)} conditions, solved {min(solved_percentages):.1f} to"
     f" {max(solved_percentages):.1f} %"
   )
-  return {site: [mean[site] for mean in means] for site in means[0]}
+  return attention
 
 
 def _print_lines(

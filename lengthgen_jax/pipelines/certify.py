@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from tqdm import tqdm
 
 import lengthgen_jax
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.certify import certificate, conditions
 from lengthgen_jax.certify.certificate import Tally
 from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
@@ -39,6 +39,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
+@stopwatch.phase("certificate")
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 

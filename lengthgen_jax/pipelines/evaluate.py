@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 import lengthgen_jax
+from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
@@ -31,7 +32,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
   It prints a table and draws figures of the results.
   """
-  rows, models, extra_figures, measured_rows = [], [], [], {}
+  rows, models, measured_rows = [], [], {}
   stages = workdir.trained_stages(config, folder)
   for stage in stages:
     is_vanilla = stage.name == "interpolate"
@@ -49,6 +50,31 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   print(tables.run_table(rows))
   if workdir.is_abc(folder):
     print(run_figures.training_times(folder))
+  figure_paths = draw_figures(config, folder, stages, models, rows)
+  print(f"rows: {folder / 'results.jsonl'}")
+  print(f"figures: {', '.join(map(str, figure_paths))}")
+  return 0
+
+
+@stopwatch.phase("figures")
+def draw_figures(
+  config: ConfigDict,
+  folder: pathlib.Path,
+  stages: list[workdir.Stage],
+  models: list[Model],
+  rows: list[dict],
+) -> list[pathlib.Path]:
+  """Draws the figures of a workdir, and returns their paths.
+
+  Args:
+    config: The config of the workdir.
+    folder: The workdir.
+    stages: Its stages.
+    models: The models of the last stage.
+    rows: The result rows of all stages.
+  """
+  extra_figures = []
+  if workdir.is_abc(folder):
     extra_figures = run_figures.draw_calibration(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
     )
@@ -59,10 +85,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if config.eval.precisions:
     experiment = models[0].experiment
     extra_figures.append(measure_precisions(config, folder, experiment))
-  figure_paths = figures.draw(rows, folder / "figures") + extra_figures
-  print(f"rows: {folder / 'results.jsonl'}")
-  print(f"figures: {', '.join(map(str, figure_paths))}")
-  return 0
+  return figures.draw(rows, folder / "figures") + extra_figures
 
 
 def measure_precisions(
@@ -109,6 +132,7 @@ def certified_rows(
   return valid_rows
 
 
+@stopwatch.phase("tests")
 def evaluate(
   stage: workdir.Stage,
   models: list[Model],

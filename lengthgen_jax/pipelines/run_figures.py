@@ -69,7 +69,7 @@ def draw_calibration(
   experiment, section = interpolation.experiment, config.calibration
   *_, condition = attention_statistics.conditions(section, experiment)
   batch = attention_statistics.sample_batch(
-    experiment, model.seed, condition, 0, 1
+    experiment, model.seed, condition, condition.width, 0, 1
   )
   attention = np.load(folder / "calibrate" / "attention.npz")
   return [
@@ -125,7 +125,7 @@ def draw_window(
   width, units = experiment.test_width(length), experiment.task.units(length)
   condition = attention_statistics.Condition(width, units)
   batch = attention_statistics.sample_batch(
-    experiment, model.seed, condition, 0, 1
+    experiment, model.seed, condition, width, 0, 1
   )
   size_text = f"{length} {experiment.task.unit}"
   return draw_biases(model, batch, folder / "figures", size_text)

@@ -142,6 +142,8 @@ def practice_run(
       run.train,
       steps=section.steps,
       learning_rate=section.learning_rate,
+      adam_learning_rate=run.train.adam_learning_rate
+      * (section.learning_rate / run.train.learning_rate),
       replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
+from lengthgen_jax.compilation import jit_briefly
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
@@ -373,7 +374,7 @@ class Dataset:
     return Batch(**fields)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 7, 8))
+@jit_briefly(0, 1, 2, 7, 8)
 def test_batch(
   task: Task,
   kind: str,
@@ -434,7 +435,7 @@ def typed_batch(
   )
 
 
-@partial(jax.jit, static_argnums=(0, 1, 5))
+@jit_briefly(0, 1, 5)
 def _batch_of_items(
   task: Task,
   kind: str,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
@@ -80,6 +80,7 @@ class Run:
     return jax.eval_shape(init_seeds, self.seed_R)
 
 
+@stopwatch.phase("training")
 def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """Trains until all seeds are done, resuming from the newest sound checkpoint.
 

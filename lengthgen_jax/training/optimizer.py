@@ -1,9 +1,18 @@
-"""This module makes Adam(W) with warm-up and a schedule, from the config."""
+"""This module makes an optimizer and its learning-rate schedule from the
+config."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
+import jax
 import optax
+import optax.contrib
+from optax.contrib import MuonDimensionNumbers
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.registry import Registry
 
 SCHEDULES = ("constant", "cosine")
 
@@ -17,7 +26,9 @@ class TrainConfig:
 
   steps: int
   batch_size: int
+  optimizer: str
   learning_rate: float
+  adam_learning_rate: float
   warmup_steps: int
   schedule: str
   clip_norm: float
@@ -34,32 +45,126 @@ class TrainConfig:
   replay_share: float = 0.0  # of a batch, where there is a set to replay
 
 
-def schedule(train: TrainConfig) -> optax.Schedule:
+class Optimizer(NamedTuple):
+  """An Optimizer is one choice of train.optimizer.
+
+  Attributes:
+    make: Function (TrainConfig) -> optax.GradientTransformation, which takes
+      its learning rate from `schedule`.
+    has_adam: Whether it uses the fields train.adam_b1, adam_b2 and adam_eps.
+    has_adam_rate: Whether some parameters are Adam's, with a learning rate of
+      their own, train.adam_learning_rate.
+  """
+
+  make: Callable[[TrainConfig], optax.GradientTransformation]
+  has_adam: bool = False
+  has_adam_rate: bool = False
+
+
+def schedule(train: TrainConfig, peak: float | None = None) -> optax.Schedule:
   """Returns the learning rate by gradient step: linear warm-up, then the
-  schedule."""
+  schedule.
+
+  Args:
+    train: The config.
+    peak: The learning rate after the warm-up; None is train.learning_rate.
+  """
+  peak = train.learning_rate if peak is None else peak
   if train.schedule == "cosine":
     return optax.warmup_cosine_decay_schedule(
       init_value=0.0,
-      peak_value=train.learning_rate,
+      peak_value=peak,
       warmup_steps=train.warmup_steps,
       decay_steps=max(train.steps, train.warmup_steps + 1),
     )
   return optax.linear_schedule(
-    0.0 if train.warmup_steps else train.learning_rate,
-    train.learning_rate,
-    max(train.warmup_steps, 1),
+    0.0 if train.warmup_steps else peak, peak, max(train.warmup_steps, 1)
   )
+
+
+def adam(train: TrainConfig) -> optax.GradientTransformation:
+  """Returns Adam; AdamW if there is weight decay."""
+  make = optax.adam
+  if train.weight_decay:
+    make = partial(optax.adamw, weight_decay=train.weight_decay)
+  return make(
+    schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
+  )
+
+
+def lion(train: TrainConfig) -> optax.GradientTransformation:
+  """Returns Lion (Chen et al. 2023)."""
+  return optax.lion(schedule(train), weight_decay=train.weight_decay)
+
+
+# The axes of an attention's and an MLP's kernels that are the rows and columns
+# of the matrix that Muon makes orthogonal.
+MUON_KERNELS = {
+  "query": MuonDimensionNumbers(0, (1, 2)),  # [D, H, K]
+  "key": MuonDimensionNumbers(0, (1, 2)),
+  "value": MuonDimensionNumbers(0, (1, 2)),
+  "out": MuonDimensionNumbers((0, 1), 2),  # [H, K, D]
+  "wi": MuonDimensionNumbers(0, 1),  # [D, F]
+  "wo": MuonDimensionNumbers(0, 1),  # [F, D]
+}
+
+
+def muon_dimensions(params: optax.Params) -> optax.Params:
+  """Returns the axes of each kernel of attention or MLP, and None for all
+  other parameters, which are NAdam's."""
+
+  def dimensions(path: tuple, leaf: jax.Array) -> MuonDimensionNumbers | None:
+    names = [getattr(key, "key", "") for key in path]
+    return MUON_KERNELS.get(names[-2]) if names[-1] == "kernel" else None
+
+  return jax.tree_util.tree_map_with_path(dimensions, params)
+
+
+def muon(train: TrainConfig) -> optax.GradientTransformation:
+  """Returns Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam
+  for all other parameters.
+
+  Three Newton-Schulz iterations with AOL preconditioning train as well as the
+  usual five without, at 0.6 times their cost.
+  """
+  peak = train.adam_learning_rate or train.learning_rate
+  return optax.contrib.muon(
+    schedule(train),
+    ns_steps=3,
+    preconditioning="aol",
+    eps=train.adam_eps,
+    weight_decay=train.weight_decay,
+    adam_b1=train.adam_b1,
+    adam_b2=train.adam_b2,
+    adam_weight_decay=train.weight_decay,
+    adam_learning_rate=schedule(train, peak),
+    muon_weight_dimension_numbers=muon_dimensions,
+  )
+
+
+def check_optimizer(name: str, optimizer: Optimizer) -> None:
+  """Raises UsageError if a thing is no optimizer."""
+  check(
+    isinstance(optimizer, Optimizer) and callable(optimizer.make),
+    f"register: optimizer {name!r} is no Optimizer with a function `make`",
+  )
+
+
+OPTIMIZERS = Registry(
+  "optimizer",
+  {
+    "adam": Optimizer(adam, has_adam=True),
+    "muon": Optimizer(muon, has_adam=True, has_adam_rate=True),
+    "lion": Optimizer(lion),
+  },
+  check_optimizer,
+)
 
 
 def make(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns Adam(W), after clipping by global norm if `clip_norm` is not
+  """Returns the optimizer, after clipping by global norm if `clip_norm` is not
   zero."""
-  make_adam = optax.adam
-  if train.weight_decay:
-    make_adam = partial(optax.adamw, weight_decay=train.weight_decay)
-  adam = make_adam(
-    schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
-  )
+  optimizer = OPTIMIZERS[train.optimizer].make(train)
   if not train.clip_norm:
-    return adam
-  return optax.chain(optax.clip_by_global_norm(train.clip_norm), adam)
+    return optimizer
+  return optax.chain(optax.clip_by_global_norm(train.clip_norm), optimizer)

@@ -1,0 +1,242 @@
+"""Makes the best of an hour with one GPU or TPU.
+
+  python launch/card.py --minutes=60
+  python launch/card.py --plan
+
+It does these things in order of value, until the minutes are over:
+
+  numerics     this device's numbers beside the CPU's: attention, a training
+               step, and the margin of the main job's certificate
+  bench        --mode=bench
+  tables       the papers' own sizes: sorting without a hint, with the successor
+               hint and with a temperature; addition with ABC, vanilla, and with
+               ABS; sorting in ASEntmax's protocol
+
+A training that the end of the time cuts off is saved, and the same command goes
+on with it. Rows of finished runs are archived in --results, as
+launch/tables.py does. --plan prints an estimate of the FLOPs and the memory of
+each run, and runs nothing. --dry-run makes everything tiny and leaves the main
+job out, to try the script on a CPU.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import shutil
+import signal
+import sys
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+import jax  # noqa: E402
+
+from lengthgen_jax import memory  # noqa: E402
+from lengthgen_jax.attention.lines import of_seed  # noqa: E402
+from lengthgen_jax.benchmark import numerics  # noqa: E402
+from lengthgen_jax.benchmark.cases import make_workload  # noqa: E402
+from lengthgen_jax.benchmark.timing import matmul_flops  # noqa: E402
+from lengthgen_jax.errors import UsageError  # noqa: E402
+from lengthgen_jax.papers import provenance, runs  # noqa: E402
+from lengthgen_jax.papers.experiments import Run, flags  # noqa: E402
+from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
+from lengthgen_jax.training.train_step import (  # noqa: E402
+  TrainSpec,
+  TrainState,
+  draw_batches,
+  init_state,
+  train_step,
+)
+
+# Runs of launch/tables.py --size=paper, the most valuable first.
+RUNS = (
+  "sort-none-paper",
+  "sort-successor-paper",
+  "sort-none-tempered-paper",
+  "addition-abc-paper",
+  "addition-paper",
+  "addition-window_cpi-paper",
+  "asentmax-sort-rope-paper",
+  "asentmax-sort-best-paper",
+)
+# What --dry-run changes of every run.
+TINY = {
+  "model.emb_dim": 16,
+  "model.mlp_dim": 32,
+  "model.num_heads": 2,
+  "train.steps": 4,
+  "train.batch_size": 8,
+  "train.chunk": 2,
+  "train.validation_samples": 8,
+  "eval.samples": (8,),
+  "eval.lengths": (6,),
+}
+TINY_ABC = {
+  "abc.min_exact_match": 0.0,
+  "calibration.samples": 8,
+  "calibration.kappa": -1.0,  # there is nothing in untrained attention
+  "calibration.kappa_self": -1.0,
+  "retrain.train.steps": 4,
+}
+MAIN_JOB = "--config=configs/quickstart.py"
+BENCH = ("papers", "main", "sorting", "evaluate", "lengths")
+
+
+class Estimate(NamedTuple):
+  """An Estimate is what a run asks of a device.
+
+  Attributes:
+    steps: The number of gradient steps of one seed.
+    flops: The FLOPs of the matrix products of one step.
+    num_bytes: A lower bound of the memory of a step.
+  """
+
+  steps: int
+  flops: float
+  num_bytes: int
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+  """Returns the parsed arguments of the command line."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+  )
+  add = parser.add_argument
+  add("--minutes", type=float, default=60.0)
+  add("--root", type=pathlib.Path, default=pathlib.Path("runs/card"))
+  add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
+  add("--plan", action="store_true", help="only print the estimates")
+  add("--dry-run", action="store_true", help="tiny runs, on any device")
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Runs a command line, by default that of sys.argv; returns the exit code."""
+  args = parse(sys.argv[1:] if argv is None else argv)
+  try:
+    jobs = table_jobs(args.results, args.dry_run)
+    print(estimates([job.run for job in jobs]), flush=True)
+    if args.plan:
+      return 0
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
+    differences = 0 if args.dry_run else check_numerics(args.root)
+    bench(args.root, args.dry_run)
+    runs.run_jobs(jobs, args.root / "tables", args.results)
+    return differences
+  except UsageError as error:
+    print(f"card: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print("stopped; the same command goes on from here", file=sys.stderr)
+    return 130
+
+
+def stop(*_: Any) -> None:
+  """Ends the script when its time is over; the running training is saved."""
+  raise KeyboardInterrupt
+
+
+def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
+  """Returns the runs at the papers' sizes that are not archived yet.
+
+  Seeds are trained side by side in one program, and matrix products have the
+  device's default precision, as large models are trained.
+  """
+  archive = provenance.read_archive(results / "rows")
+  fields = {"train.seed_axis": "vmap", "model.precision": "default"}
+  jobs = []
+  for job in runs.jobs_of([*RUNS], "paper", archive):
+    if dry_run:
+      fields = fields | TINY | (TINY_ABC if job.run.mode == "abc" else {})
+    run = job.run._replace(fields=job.run.fields | fields)
+    jobs.append(job._replace(run=run))
+  return jobs
+
+
+def estimate(run: Run) -> Estimate:
+  """Returns what the first stage of a run asks of a device; nothing is
+  compiled."""
+  config = runs.config_of(run)
+  workload = make_workload(config)
+  experiment = workload.experiment
+  spec = TrainSpec(experiment, workload.train)
+  scaffold = of_seed(workload.scaffold, 0)
+  state = jax.eval_shape(partial(init_state, spec), 0)
+
+  def take_step(step_spec: StepSpec, state: TrainState) -> Any:
+    batches = draw_batches(spec, step_spec, state.step, state.step)
+    learning = state.params, state.opt_state
+    return train_step(spec, step_spec, *learning, batches, scaffold)
+
+  flops = [
+    matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
+    for step_spec in experiment.step_specs
+  ]
+  return Estimate(
+    spec.attempt_steps,
+    sum(flops) / len(flops),
+    memory.step_bytes(experiment, is_sparse=False, in_microbatches=False)
+    + memory.tree_bytes(state),
+  )
+
+
+def estimates(table_runs: list[Run]) -> str:
+  """Returns a table of text with the estimate of each run."""
+  lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}{'GiB':>7}"]
+  for run in table_runs:
+    steps, flops, num_bytes = estimate(run)
+    seeds = len(run.fields["seeds"])
+    lines.append(
+      f"{run.name:<44}{steps:>9}{flops / 1e12:>12.4f}"
+      f"{seeds * steps * flops / 1e15:>9.1f}{seeds * num_bytes / 2**30:>7.1f}"
+    )
+  return "\n".join(lines)
+
+
+def check_numerics(root: pathlib.Path) -> int:
+  """Compares this device with the CPU; returns 1 if they differ by more than
+  rounding.
+
+  The main job is run on this device, and its certificate is made once more on
+  the CPU, of the same parameters.
+  """
+  code = numerics.main()
+  workdir, copy = root / "main_job", root / "main_job_cpu"
+  if runs.lengthgen([MAIN_JOB, "--mode=abc", f"--workdir={workdir}"]):
+    raise UsageError("the main job failed")
+  shutil.rmtree(copy, ignore_errors=True)
+  shutil.copytree(workdir, copy)
+  (copy / "certificate.json").unlink()
+  certify = ["--mode=certify", f"--workdir={copy}"]
+  if runs.lengthgen(certify, platform="cpu"):
+    raise UsageError("the certificate of the main job failed on the CPU")
+  margins = [
+    json.loads((folder / "certificate.json").read_text())["0"]["margin"]
+    for folder in (workdir, copy)
+  ]
+  print(f"margin here {margins[0]:.6f}, on the CPU {margins[1]:.6f}")
+  return code or int(abs(margins[0] - margins[1]) > 1e-3)
+
+
+def bench(root: pathlib.Path, dry_run: bool) -> None:
+  """Runs --mode=bench, unless it has been run."""
+  if (root / "bench" / "bench.json").exists():
+    return
+  fields: dict[str, Any] = {"bench.only": BENCH}
+  if dry_run:
+    fields = TINY | {"bench.only": ("config",), "bench.repeats": 1}
+  start = time.monotonic()
+  arguments = [MAIN_JOB, "--mode=bench", f"--workdir={root / 'bench'}"]
+  if runs.lengthgen([*arguments, *flags(fields)]):
+    raise UsageError("--mode=bench failed")
+  spent = datetime.timedelta(seconds=round(time.monotonic() - start))
+  print(f"== bench in {spent}", flush=True)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

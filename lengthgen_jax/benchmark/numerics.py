@@ -1,0 +1,152 @@
+"""Numbers of this device beside those of the CPU: does it compute the same?
+
+  python -m lengthgen_jax.benchmark.numerics
+
+prints a table of the relative differences of attention, dense and along lines,
+of a training step's loss and gradients, and of a certificate's margins, and
+ends with code 1 if one exceeds its tolerance.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.attention.kernel import (
+  CLOSED,
+  DenseBias,
+  SparseBias,
+  attend,
+)
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.benchmark.cases import (
+  MAIN_JOB,
+  Workload,
+  main_job,
+  retraining,
+)
+from lengthgen_jax.training.train_step import (
+  TrainSpec,
+  draw_batches,
+  loss_fn,
+)
+
+# Greatest relative difference of float32 results with precision "highest".
+TOLERANCE = 1e-4
+
+
+class Computation(NamedTuple):
+  """A Computation is compared on two devices.
+
+  Attributes:
+    name: What is computed.
+    function: A jittable function of `arguments`.
+    arguments: Arrays of numpy.
+  """
+
+  name: str
+  function: Callable
+  arguments: tuple
+
+
+class Comparison(NamedTuple):
+  """A Comparison is what two devices gave for a computation.
+
+  Attributes:
+    name: What was computed.
+    difference: The greatest difference of two numbers, relative to the greatest
+      number of the same array.
+    is_close: Whether it is at most TOLERANCE.
+  """
+
+  name: str
+  difference: float
+  is_close: bool
+
+
+def compare(
+  computation: Computation, device: jax.Device, reference: jax.Device
+) -> Comparison:
+  """Runs a computation on two devices of JAX and compares the results."""
+  results = []
+  for place in (device, reference):
+    with jax.default_device(place):
+      arguments = jax.device_put(computation.arguments, place)
+      results.append(jax.device_get(jax.jit(computation.function)(*arguments)))
+  differences = jax.tree.map(relative_difference, *results)
+  difference = float(np.max(jax.tree.leaves(differences)))  # NaN if one is
+  return Comparison(computation.name, difference, difference <= TOLERANCE)
+
+
+def relative_difference(x: np.ndarray, y: np.ndarray) -> float:
+  """Returns the greatest difference of two arrays over the greatest number."""
+  scale = max(float(np.abs(y).max()), 1e-30)
+  return float(np.abs(np.asarray(x, float) - y).max()) / scale
+
+
+def attention(is_sparse: bool) -> Computation:
+  """Returns attention of random inputs; half of its cells are closed."""
+  rng = np.random.default_rng(0)
+  batch, heads, rows, keys, size, keys_of_row = 4, 8, 96, 128, 32, 6
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+  query = draw(batch, heads, rows, size)
+  key, value = draw(2, batch, heads, keys, size)
+  cells = keys_of_row if is_sparse else keys
+  values = draw(1, heads, rows, cells)
+  values[rng.random(values.shape) < 0.5] = CLOSED
+  if is_sparse:
+    order = rng.random((1, heads, rows, keys)).argsort(axis=-1)
+    bias = SparseBias(values, order[..., :keys_of_row].astype(np.int32))
+  else:
+    bias = DenseBias(values)
+  function = lambda query, key, value, bias: attend(
+    query, key, value, bias, None, "highest"
+  )[0]
+  name = "attention along lines" if is_sparse else "dense attention"
+  return Computation(name, function, (query, key, value, bias))
+
+
+def training_step(name: str, workload: Workload) -> Computation:
+  """Returns the loss and gradients of a training step with random
+  parameters."""
+  experiment = workload.experiment
+  spec = TrainSpec(experiment, workload.train, workload.sparse_plan)
+  step_spec = experiment.step_specs[0]
+
+  def loss_and_gradients(params: dict, scaffold: dict) -> tuple:
+    batches = draw_batches(spec, step_spec, jnp.int32(0), jnp.int32(0))
+    gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
+    (loss, _), grads = gradient_fn(params, spec, step_spec, batches, scaffold)
+    return loss, grads
+
+  scaffold = jax.device_get(of_seed(workload.scaffold, 0))
+  params = jax.device_get(workload.params())
+  return Computation(name, loss_and_gradients, (params, scaffold))
+
+
+def computations() -> list[Computation]:
+  """Returns what is compared."""
+  return [
+    attention(is_sparse=False),
+    attention(is_sparse=True),
+    training_step("training step, dense", main_job()),
+    training_step("training step along lines", retraining(MAIN_JOB)),
+  ]
+
+
+def main() -> int:
+  """Prints the table; returns 1 if a difference exceeds the tolerance."""
+  device, reference = jax.devices()[0], jax.devices("cpu")[0]
+  print(f"{device.device_kind} beside the CPU, float32, precision highest:")
+  rows = [compare(item, device, reference) for item in computations()]
+  for row in rows:
+    verdict = "" if row.is_close else f"  exceeds {TOLERANCE:g}"
+    print(f"{row.name:<28}{row.difference:.2e}{verdict}")
+  return int(not all(row.is_close for row in rows))
+
+
+if __name__ == "__main__":
+  sys.exit(main())

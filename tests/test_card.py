@@ -1,0 +1,69 @@
+"""An hour with one accelerator, tried on a CPU."""
+
+import importlib.util
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from command import REPOSITORY
+
+from lengthgen_jax.benchmark import numerics
+from lengthgen_jax.benchmark.numerics import Computation
+from lengthgen_jax.papers import provenance
+
+
+@pytest.fixture(scope="module")
+def card():
+  path = REPOSITORY / "launch" / "card.py"
+  spec = importlib.util.spec_from_file_location("card", path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def test_a_dry_run_makes_every_kind_of_thing(card, tmp_path, monkeypatch):
+  """A benchmark, and archived rows of a run at the papers' size."""
+  monkeypatch.setattr(card, "RUNS", ("sort-successor-paper",))
+  root, results = tmp_path / "root", tmp_path / "results"
+  arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
+  assert card.main(arguments) == 0
+  archive = provenance.read_archive(results / "rows")
+  assert archive["sort-successor-paper"].rows
+  assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
+
+
+def test_estimates_grow_with_the_model(card):
+  (job,) = card.runs.jobs_of(["sort-none-paper"], "paper", {})
+  small = card.estimate(
+    job.run._replace(fields=job.run.fields | {"train.batch_size": 16})
+  )
+  large = card.estimate(
+    job.run._replace(fields=job.run.fields | {"train.batch_size": 32})
+  )
+  assert small.steps == large.steps == 100_000
+  assert large.flops == pytest.approx(2 * small.flops, rel=0.01)
+  assert large.num_bytes > small.num_bytes
+
+
+def test_equal_devices_compute_the_same_attention():
+  cpu = jax.devices("cpu")[0]
+  for is_sparse in (False, True):
+    comparison = numerics.compare(numerics.attention(is_sparse), cpu, cpu)
+    assert comparison.is_close and comparison.difference == 0.0
+
+
+def test_a_device_that_computes_something_else_is_told():
+  """A result that changes from call to call stands for a wrong device."""
+  cpu, calls = jax.devices("cpu")[0], []
+
+  def drift(x):
+    calls.append(1)
+    return x + np.float32(1e-3 * len(calls))
+
+  one = np.ones(3, np.float32)
+  compute = lambda x: jax.pure_callback(drift, x, x)
+  assert not numerics.compare(Computation("", compute, (one,)), cpu, cpu)[2]
+  nan = Computation("", lambda x: jnp.log(-x), (one,))
+  assert not numerics.compare(nan, cpu, cpu).is_close

@@ -1,0 +1,194 @@
+"""Optimizers: which parameters they move, how far, and what is saved."""
+
+import functools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny
+import toy
+import untrained
+from pytrees import bits, far, is_finite
+
+from lengthgen_jax.config import fields
+from lengthgen_jax.config.build import build
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.training import optimizer, train_step
+from lengthgen_jax.training.checkpoint import Checkpoints
+from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
+from lengthgen_jax.training.train_step import TrainSpec
+
+KERNELS = {
+  "query": (0, (1, 2)),
+  "key": (0, (1, 2)),
+  "value": (0, (1, 2)),
+  "out": ((0, 1), 2),
+  "wi": (0, 1),
+  "wo": (0, 1),
+}
+
+
+def train_config(**changes) -> TrainConfig:
+  """A constant rate of 1 from the first step, without clipping."""
+  usual = {"learning_rate": 1.0, "warmup_steps": 0, "steps": 10}
+  return toy.train_config(**usual | changes)
+
+
+@pytest.fixture(scope="module")
+def params() -> dict:
+  return untrained.params(untrained.experiment("addition"))
+
+
+@pytest.fixture(scope="module")
+def grads(params) -> dict:
+  rng = np.random.default_rng(1)
+  return jax.tree.map(lambda x: jnp.array(rng.normal(size=x.shape)), params)
+
+
+def updates(train: TrainConfig, params: dict, grads: dict) -> dict:
+  """{path: update} of the first step."""
+  transformation = optimizer.make(train)
+  update = jax.jit(transformation.update)
+  tree, _ = update(grads, transformation.init(params), params)
+  return {
+    tuple(key.key for key in path): np.asarray(leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def is_muon_kernel(path: tuple) -> bool:
+  return path[-1] == "kernel" and path[-2] in KERNELS
+
+
+def test_muon_makes_the_updates_of_kernels_orthogonal(params, grads):
+  kernel_updates = {
+    path: update
+    for path, update in updates(
+      train_config(optimizer="muon"), params, grads
+    ).items()
+    if is_muon_kernel(path)
+  }
+  assert {path[-2] for path in kernel_updates} == set(KERNELS)
+  for path, update in kernel_updates.items():
+    rows, columns = KERNELS[path[-2]]
+    shape = np.array(update.shape)
+    fan_in, fan_out = np.prod(shape[[rows]]), np.prod(shape[[columns]])
+    singular = np.linalg.svd(
+      update.reshape(fan_in, fan_out), compute_uv=False
+    ) / np.sqrt(max(1.0, fan_out / fan_in))
+    # Newton-Schulz leaves them near 1, and the smallest a little behind.
+    assert singular.max() < 1.4, path
+    assert np.median(singular) > 0.6, path
+
+
+def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(params, grads):
+  train = train_config(optimizer="muon", adam_learning_rate=0.01)
+  muon = updates(train, params, grads)
+  nadam = optax.nadam(0.01, b1=train.adam_b1, b2=train.adam_b2)
+  expected, _ = nadam.update(grads, nadam.init(params), params)
+  others = [path for path in muon if not is_muon_kernel(path)]
+  assert len(others) > 10
+  for path in others:
+    leaf = functools.reduce(lambda tree, name: tree[name], path, expected)
+    np.testing.assert_allclose(muon[path], leaf, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_decay_by_the_learning_rate(name, params):
+  """Where there is no gradient, decay alone is left."""
+  zeros = jax.tree.map(jnp.zeros_like, params)
+  train = train_config(optimizer=name, learning_rate=0.5, weight_decay=0.1)
+  decays = updates(train, params, zeros)
+  path = ("decoder_0", "mlp", "wi", "kernel")
+  kernel = params[path[0]][path[1]][path[2]][path[3]]
+  np.testing.assert_allclose(decays[path], -0.05 * kernel, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_heads_that_a_step_does_not_train_stay_with_their_moments(name):
+  experiment = build(tiny.get_config("increment,carry"))
+  spec = TrainSpec(experiment, train_config(optimizer=name, weight_decay=0.1))
+  params = untrained.params(experiment)
+  opt_state = optimizer.make(spec.train).init(params)
+  step_spec = experiment.step_specs[1]
+  idle = experiment.idle_params(step_spec)
+  assert idle == {"logits_dense_increment"}
+  ones = jax.tree.map(jnp.ones_like, params)
+  update = jax.jit(partial(train_step.update_params, spec, step_spec))
+  new_params, new_state = update(params, opt_state, ones)
+  moved = {n for n in params if bits(params[n]) != bits(new_params[n])}
+  assert moved == set(params) - idle
+
+  def moments(state, head: str) -> list:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return [
+      np.asarray(leaf)
+      for path, leaf in leaves
+      if head in {getattr(key, "key", None) for key in path}
+    ]
+
+  for head in ("logits_dense_increment", "logits_dense_increment_carry"):
+    before, after = moments(opt_state, head), moments(new_state, head)
+    assert before and (bits(before) == bits(after)) == (head in idle)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_state_comes_back_from_a_checkpoint(name, tmp_path, params, grads):
+  transformation = optimizer.make(train_config(optimizer=name))
+  update = jax.jit(transformation.update)
+  _, opt_state = update(grads, transformation.init(params), params)
+  state = toy_state(opt_state)
+  store = Checkpoints(tmp_path / "checkpoints")
+  store.save(1, state, {})
+  _, restored = store.restore(jax.eval_shape(lambda: state))
+  store.close()
+  assert bits(restored) == bits(state)
+  following = [
+    update(grads, saved, params) for saved in (opt_state, restored.opt_state)
+  ]
+  assert far(*following) == 0.0
+
+
+def toy_state(opt_state) -> train_step.TrainState:
+  """A train state with the state of an optimizer."""
+  state = train_step.init_state(toy.train_spec(), 0)
+  return state.replace(opt_state=opt_state)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_rate_that_is_too_high_freezes_the_seed(name):
+  """At its last finite parameters."""
+  train = train_config(optimizer=name, learning_rate=1e38, chunk=2)
+  spec = TrainSpec(toy.Toy(), train)
+  seeds = jnp.array([0])
+  start = train_step.init_seeds(spec, seeds)
+  states, _ = train_step.train_seeds(
+    spec, start, seeds, toy.scaffold(toy.FINE), 5
+  )
+  assert states.diverged.all() and states.done.all()
+  assert is_finite(states.params)
+
+
+@pytest.mark.parametrize(
+  ("optimizer_name", "field", "value"),
+  [
+    ("adam", "adam_learning_rate", 0.1),
+    ("lion", "adam_b2", 0.5),
+  ],
+)
+def test_fields_of_other_optimizers_are_refused(optimizer_name, field, value):
+  config = tiny.get_config()
+  config.train.optimizer = optimizer_name
+  config.train[field] = value
+  with pytest.raises(UsageError, match=f"train.{field}={value}.*optimizer"):
+    fields.check_has_effect(config, f"train.{field}")
+
+
+def test_an_optimizer_that_is_none_is_refused():
+  config = tiny.get_config()
+  config.train.optimizer = "adagrad"
+  with pytest.raises(UsageError, match="'adagrad'.*adam, muon, lion"):
+    fields.check_fields(config)
