@@ -5,12 +5,12 @@ The tasks are those of "Long-Context Generalization with Sparse Attention"
 32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match.
 
 TASK     sort, copy, reverse
-METHOD   rope     softmax and rotary positions, their baseline (default)
-         ssmax    the same with scalable softmax, their other baseline
+METHOD   rope     softmax and rotary positions, the paper's baseline (default)
+         ssmax    the same with scalable softmax, its other baseline
          best     sort: what goes furthest on two cores (configs/sorting.py)
          abc      copy, reverse: ABC, with --mode=abc
-paper    their sizes, steps and learning rates, for an accelerator; without it a
-         model and a budget for two cores
+paper    the sizes, steps and learning rates of the paper, for an accelerator;
+         without it model and budget are for two cores
 
   lengthgen --config=configs/asentmax.py:sort,best --workdir=W1
   lengthgen --config=configs/asentmax.py:copy,abc --mode=abc --workdir=W2
@@ -102,7 +102,7 @@ METHODS = {
   "best": BEST,
   "abc": ABC,
 }
-# The tasks of a method that is not for all of them.
+# The tasks of a method; a method that is not listed has them all.
 TASKS_OF_METHOD = {"best": ("sort",), "abc": ("copy", "reverse")}
 OPTIONS = ("paper",)
 

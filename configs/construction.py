@@ -51,7 +51,7 @@ def get_config(preset: str = "10,1000"):
   config.initial.update(kind="construction", longest=longest)
   config.initial.copies = "share" if "share" in options else "difference"
   config.sort.alphabet = alphabet
-  size = 3 * alphabet + 2  # dimensions that the construction uses
+  size = 3 * alphabet + 2  # the dimensions of the construction
   has_norm = "norm" in options
   config.model.update(
     num_heads=2,

@@ -5,7 +5,8 @@ HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
 OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
          repeats   60 % of the examples draw from few distinct values, instead
                    of 10 % (at the paper's size: 10 % instead of none)
-         best      what is right furthest on two cores, see BEST
+         best      what is right up to the greatest length on two cores, see
+                   BEST
          grows     an alphabet of 128, of which test sequences use n/3 values,
                    so that a value occurs three times on average at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
@@ -108,8 +109,8 @@ def hint_config(
 ):
   """Returns the config and the options of a preset HINT[,OPTION...].
 
-  It is of a decoder-only model with task hints. Of the options "tempered" is
-  applied, the others are left to the caller.
+  The config is of a decoder-only model with task hints. The option "tempered"
+  is applied; the caller applies the others.
 
   Args:
     task: the main task.
@@ -117,12 +118,13 @@ def hint_config(
     hints: the auxiliary tasks that each name of HINT stands for.
     options: the valid names of OPTION.
   """
-  hint, _, chosen = parse_preset(preset, hints, (), options)
+  hint, _, preset_options = parse_preset(preset, hints, (), options)
   config = default_config(task)
   config.update_from_flattened_dict(DECODER_ONLY)
   config.hints = hints[hint]
-  in_name = [option for option in chosen if option not in ("abc", "paper")]
-  config.method = "+".join([hint, *in_name])
-  if "tempered" in chosen:
+  method = [hint]
+  method += [name for name in preset_options if name not in ("abc", "paper")]
+  config.method = "+".join(method)
+  if "tempered" in preset_options:
     config.temperature.kind = "log_items"
-  return config, chosen
+  return config, preset_options

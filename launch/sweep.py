@@ -190,6 +190,7 @@ def run_jobs(
   free_slots, processes = queue.SimpleQueue(), set()
   for slot in slots:
     free_slots.put(slot)
+  # The lock makes sure that no process starts once `stopped` is set.
   lock, stopped = threading.Lock(), threading.Event()
 
   def run_job(

@@ -86,7 +86,8 @@ class Experiment:
     Args:
       lengths: the length of every operand, in the task's units.
       what: the operands in words, like "60 digits".
-      advice: ends the error; its {} becomes the longest length that fits.
+      advice: the end of an error message, in which {} is replaced by the
+        longest length that fits.
 
     Raises:
       UsageError: the operands do not fit.
@@ -149,15 +150,27 @@ class Experiment:
       bias.check_size(site, *sizes[site])
 
   def check_positions(self, width: Width, what: str, start: int = 0) -> None:
-    """Raises UsageError if a table of positions has too few rows for a
-    width."""
+    """Checks that a table of positions has enough rows for a width.
+
+    Args:
+      width: what operands are padded to.
+      what: the operands in words, like "60 digits".
+      start: the greatest number that training adds to all places at random.
+
+    Raises:
+      UsageError: the table has too few rows.
+    """
     config = self.model.config.positions
     limited = POSITIONS[config.kind].limited
-    cyclic = config.kind == "learned" and config.cyclic_period
-    longest = max(max(size) for size in self.site_sizes(width).values())
-    needed = np.max(width) + 1 + start if limited == "place" else longest
+    is_cyclic = config.kind == "learned" and config.cyclic_period
+    if not limited or is_cyclic:
+      return
+    if limited == "place":
+      needed = np.max(width) + 1 + start
+    else:
+      needed = max(max(size) for size in self.site_sizes(width).values())
     check(
-      not limited or cyclic or needed <= config.table,
+      needed <= config.table,
       f"{what} need {needed} positions, but positions.table={config.table}",
     )
 
@@ -227,9 +240,10 @@ class Experiment:
   # The model's inputs beside a batch.
 
   def supports_sparse(self, scaffold: dict) -> bool:
-    """Tells whether attention may visit the keys on lines alone.
+    """Tells whether attention may compute the scores of keys on lines alone.
 
-    That is so if every site has lines, and nothing else is added to the scores.
+    That is so if the model has no encoder layers, every site has lines, closed
+    cells are -inf, and the position encoding adds nothing to the scores.
     """
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (
@@ -356,11 +370,13 @@ class Experiment:
     """Returns the size of the largest activations of a block for one example:
     the attention weights, and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
-    columns = max(rows, 0 if batch.source is None else batch.source.shape[1])
-    if sparse_plan is not None:  # copies of a key, its value, both gradients
+    # How many numbers each head has for a row.
+    row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
+    if sparse_plan is not None:
+      # For each line: the weight, the key, the value and both their gradients.
       num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
-      columns = num_lines * (1 + 4 * config.head_dim)
-    return 4 * rows * (config.num_heads * columns + config.mlp_dim)
+      row_size = num_lines * (1 + 4 * config.head_dim)
+    return 4 * rows * (config.num_heads * row_size + config.mlp_dim)
 
   def matches(
     self,

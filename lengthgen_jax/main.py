@@ -89,9 +89,9 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; returns the program's name, which is left of it.
+  """Parses the command line, and returns what is no flag: the program's name.
 
-  A mistake in it ends the program with one line and exit code 2.
+  If the command line is wrong, the program ends with one line and exit code 2.
   """
   try:
     # config_flags looks for overrides in sys.argv, not in its argument.

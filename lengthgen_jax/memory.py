@@ -130,13 +130,11 @@ def step_bytes(
 
   It is the size of a batch and of the arrays that the backward pass of a
   microbatch needs: the inputs of all dense layers, and the float32 weights of
-  dense attention.
+  dense attention. If the step is taken in microbatches, each has at least one
+  example.
   """
   config, data_sets = experiment.model.config, experiment.data
-  depth = {"encoder": config.num_encoder_layers}  # of other sites the decoder's
-  # The dense layers of a block have four inputs: of the projections to query,
-  # key and value, of the one from the heads, and of the MLP's two layers. Only
-  # the last input is of size mlp_dim.
+  # A block has four dense inputs: attention's two and the MLP's two.
   bytes_per_row = config.mlp_dim + 3 * config.emb_dim
   bytes_per_row *= jnp.dtype(config.dtype).itemsize
   bytes_per_cell = 0 if is_sparse else 4 * config.num_heads
@@ -145,14 +143,16 @@ def step_bytes(
   def part_bytes(head: str, part: Part) -> int:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
     width = data_sets[experiment.heads.index(head)].bound(part.bucket)
-    # A microbatch can be as small as a single example.
-    examples_at_once = 1 if in_microbatches else part.count
     example_bytes = 0
     for site, (rows, keys) in experiment.site_sizes(width).items():
-      # The rows of cross-attention are those of self-attention.
-      dense_bytes = 0 if site == "cross" else bytes_per_row
-      layers = depth.get(site, config.num_decoder_layers)
-      example_bytes += layers * rows * (bytes_per_cell * keys + dense_bytes)
+      layer_bytes = rows * keys * bytes_per_cell
+      if site != "cross":  # its rows are those of "self", counted there
+        layer_bytes += rows * bytes_per_row
+      is_encoder = site == "encoder"
+      example_bytes += layer_bytes * (
+        config.num_encoder_layers if is_encoder else config.num_decoder_layers
+      )
+    examples_at_once = 1 if in_microbatches else part.count
     return tree_bytes(batch) + examples_at_once * example_bytes
 
   return max(

@@ -207,7 +207,7 @@ def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
   workdir = tmp_path / "copy"
   shutil.copytree(whole[0], workdir)
   assert "seeds 0, 1 are still wrong after all rounds" in whole[1].stderr
-  path = workdir / "unmended.json"
+  path = workdir / "still_wrong.json"
   assert json.loads(path.read_text()) == [0, 1]
   stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
   first, last = (

@@ -183,9 +183,10 @@ def test_the_table_says_rates_and_ratios(tmp_path):
   assert words[9:] == ["1", "1.5", "3"]
   assert "b at 60: y takes 2.00 times as long as x" in text
   assert "left out: b 600 y: takes too long" in text
-  path = report.by_length(results, tmp_path / "bench.png")
+  path = report.draw_by_length(results, tmp_path / "bench.png")
   assert path.stat().st_size > 1000
-  assert report.by_length(results | {"rows": [row("x", 1.0)]}, path) is None
+  one_length = results | {"rows": [row("x", 1.0)]}
+  assert report.draw_by_length(one_length, path) is None
 
 
 def test_one_command_times_the_training_of_its_config(tmp_path, monkeypatch):

@@ -154,22 +154,22 @@ def test_a_count_cut_off_and_run_again_is_the_same(
   monkeypatch.setattr(Tally, "add", add_some)
   args = surveyed, layerwise, tmp_path
   with pytest.raises(Killed if is_killed else Interrupted):
-    certify.count_all(True, model, *args)
+    certify.tally_cases(True, model, *args)
   partial = json.loads((tmp_path / certify.PARTIAL).read_text())
   assert partial["chunks"] == 2 + (not is_killed)
-  assert certify.count_all(True, model, *args) == tallies
+  assert certify.tally_cases(True, model, *args) == tallies
   # Nothing was counted twice.
   assert len(calls) == sum(chunks) + is_killed
   # Another model starts anew.
   params = jax.tree.map(lambda x: x + 1, model.params)
   calls[:] = [None] * sum(chunks)
-  certify.count_all(True, dataclasses.replace(model, params=params), *args)
+  certify.tally_cases(True, dataclasses.replace(model, params=params), *args)
   assert len(calls) == 2 * sum(chunks)
 
 
 def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
   model, surveyed, layerwise, dense, tallies = small("successor")
-  first = certify.count_all(False, model, surveyed, layerwise, tmp_path)
+  first = certify.tally_cases(False, model, surveyed, layerwise, tmp_path)
   assert 0 < len(first) < len(tallies)
   assert not any(tally.wrong for tally in first[:-1])
   assert 0 < first[-1].wrong <= tallies[len(first) - 1].wrong

@@ -189,8 +189,8 @@ def test_one_more_bit_holds_twice_as_many_items():
 def test_rounding_leaves_that_many_bits():
   x = jnp.array([0.0, 1.0, 1.3, -1.3, 6.9e5, -3e-5])
   expected = x.astype(jnp.bfloat16).astype(jnp.float32)
-  np.testing.assert_array_equal(precision.rounded(x, 8), expected)
-  np.testing.assert_array_equal(precision.rounded(x, 24), x)
+  np.testing.assert_array_equal(precision.round_to_bits(x, 8), expected)
+  np.testing.assert_array_equal(precision.round_to_bits(x, 24), x)
 
 
 # What is refused.

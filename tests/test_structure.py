@@ -90,7 +90,7 @@ ONLY = {
   ("certify", "training"): MESH,
   ("certify", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
   ("construction", "evaluation"): {
-    "lengthgen_jax.evaluation.measures.longest_before",
+    "lengthgen_jax.evaluation.measures.longest_before_failure",
   },
   ("configs", "config"): {
     f"lengthgen_jax.config.{name}"

@@ -119,8 +119,8 @@ class SiteLines(NamedTuple):
     sizes = len(rows.index), len(keys.index)
     shape = (value.shape[0], batch, value.shape[1], *sizes)
 
-    def add_line(k, bias):
-      take = lambda x: jax.lax.dynamic_slice_in_dim(x, k, 1, axis=2)
+    def add_line(index: jax.Array, bias: jax.Array) -> jax.Array:
+      take = lambda x: jax.lax.dynamic_slice_in_dim(x, index, 1, axis=2)
       is_open = open_cells(Lines(*map(take, lines)), rows, keys)
       is_open &= _expand_lines(take(valid))
       line_bias = jnp.where(is_open, _expand_lines(take(value)), CLOSED)
@@ -168,24 +168,25 @@ class SiteLines(NamedTuple):
   def cache_window(self, target: int, rows: Coordinates) -> tuple[int, int]:
     """Returns (first, recent): how many keys decoding must keep in its cache.
 
-    Self-attention sees no keys but the `first` ones of the sequence, and the
-    `recent` ones that end at the row's own. Runs on the host.
+    Every row attends only to the first `first` keys of the sequence, and to the
+    last `recent` keys up to its own. Runs on the host.
 
     Args:
       target: the segment of the output, which begins at the second key.
       rows: coordinates of all rows of the output.
     """
-    step, c = np.asarray(self.matrix), np.asarray(self.intercept)
+    matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     to_output = np.asarray(self.segment) == target
     grid_row_size = int(rows.left[0, 0, -1] + rows.right[0, 0, -1]) + 1
     on_grid = to_output & (rows.axes > 1)
-    # The key in row 0; on a diagonal, that of row i is i keys further on.
-    key = np.where(on_grid, grid_row_size * c[..., 0] + c[..., -1], c[..., 0])
-    key += to_output
-    # Within a row of the grid, the key of such a line may be anywhere.
-    not_identity = on_grid & (step != np.eye(rows.axes)).any((-1, -2))
-    is_diagonal = step[..., 0, 0] == 1
-    is_diagonal &= np.where(not_identity, c[..., 0], key) <= 0
+    # The index of the key in row 0; on a diagonal, that of row i is i more.
+    key = intercept[..., 0]
+    on_grid_key = grid_row_size * intercept[..., 0] + intercept[..., -1]
+    key = np.where(on_grid, on_grid_key, key) + to_output
+    # If M is not the identity, the key may be anywhere in its row of the grid.
+    not_identity = on_grid & (matrix != np.eye(rows.axes)).any((-1, -2))
+    is_diagonal = matrix[..., 0, 0] == 1
+    is_diagonal &= np.where(not_identity, intercept[..., 0], key) <= 0
     spread = grid_row_size * not_identity
     first = np.where(self.valid & ~is_diagonal, key + spread, 0)
     recent = np.where(self.valid & is_diagonal, spread - key, 0)
@@ -207,29 +208,30 @@ class SiteLines(NamedTuple):
     Returns:
       (seed, layer, head, row, column) of the cell, or None.
     """
-    step, c = np.asarray(self.matrix), np.asarray(self.intercept)
-    axes = step.shape[-1]
+    matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
+    axes = matrix.shape[-1]
     is_whole = np.asarray(self.segment) == WHOLE
     # In row-major order the first axis on which key and row differ decides.
-    same = (step * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
+    same_so_far = (matrix * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
     ahead = np.zeros(is_whole.shape, bool)
     for axis in range(axes):
-      factor, shift = step[..., axis, axis], c[..., axis]
-      ahead |= same & ((factor > 1) | (factor == 1) & (shift > 0))
-      same &= (factor == 1) & (shift == 0)
-    ahead |= same & ~is_whole
+      factor, shift = matrix[..., axis, axis], intercept[..., axis]
+      ahead |= same_so_far & ((factor > 1) | (factor == 1) & (shift > 0))
+      same_so_far &= (factor == 1) & (shift == 0)
+    ahead |= same_so_far & ~is_whole
     rows = np.asarray(self.row_segment)
     same_segment = is_whole | (rows == ANY) | (np.asarray(self.segment) == rows)
     future = self.valid & (self.anchor == LEFT) & same_segment & ahead
     if not future.any():
       return None
-    r, n, h, k = np.argwhere(future)[0].tolist()
+    index = tuple(np.argwhere(future)[0].tolist())
+    seed, layer, head, _ = index
     if axes > 1:
-      return r, n, h, 0, int(c[r, n, h, k].max())
-    factor, shift = int(step[r, n, h, k, 0, 0]), int(c[r, n, h, k, 0])
-    shift += 0 if is_whole[r, n, h, k] else 1
+      return seed, layer, head, 0, int(intercept[index].max())
+    factor, shift = int(matrix[index][0, 0]), int(intercept[index][0])
+    shift += 0 if is_whole[index] else 1
     row = 0 if shift > 0 else -shift // (factor - 1) + 1
-    return r, n, h, row, factor * row + shift
+    return seed, layer, head, row, factor * row + shift
 
 
 class Line(NamedTuple):

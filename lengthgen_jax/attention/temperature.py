@@ -93,16 +93,18 @@ class TemperatureConfig:
 def site_counts(
   config: TemperatureConfig, batch: Batch, noise: Noise | None = None
 ) -> Mapping[str, Array | None]:
-  """Returns n at every attention site, [B or 1, T or 1], or None.
+  """Returns n at every attention site, [B or 1, T or 1]; None if the kind of
+  temperature has no n.
 
-  In a decoder-only model n is what the kind counts. Elsewhere self-attention
-  sees no prompt and cross-attention nothing else, so that n is what they see.
+  In a decoder-only model n is what the kind counts. In an encoder-decoder n is
+  the number of keys that a row sees: self-attention sees only outputs, and
+  cross-attention only the prompt.
 
   n is multiplied by s = `config.stretch`, and in training (`noise` is not None)
-  by one more factor for each example, log-uniform in 1/s...s. So training sees
-  n times 1...s², and what is learned must hold at every temperature of that
-  range, in which inputs up to s times as long have theirs. Ours; akin to
-  randomized position encodings (Ruoss et al. 2023).
+  by one more factor for each example, log-uniform in 1/s...s. So a model is
+  trained at all temperatures of n to s²n, and the temperatures of inputs that
+  are s times as long as those of training are among them. This is ours; it is
+  like randomized position encodings (Ruoss et al. 2023).
   """
   kind_counts = TEMPERATURES[config.kind].counts
   visible = batch.rows.index[None] + 1

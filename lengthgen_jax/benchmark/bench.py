@@ -46,7 +46,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     results = measure(workload, config.bench, path)
   print(report.table(results))
   print(f"rows: {path}")
-  if figure := report.by_length(results, folder / "figures" / "bench.png"):
+  if figure := report.draw_by_length(results, folder / "figures" / "bench.png"):
     print(f"figure: {figure}")
   return 0
 
@@ -99,13 +99,15 @@ def measure(
 def time_group(
   cases: list[Case], section: ConfigDict, deadline: float
 ) -> tuple[list[dict], dict[str, str]]:
-  """Times cases in turns; returns their rows, and the reasons why some have
-  none, by title.
+  """Times cases in turns, so that they are compared under the same conditions.
 
   Args:
-    cases: that are compared.
+    cases: the cases to compare.
     section: the config's section `bench`.
     deadline: in seconds of time.perf_counter(); beyond it no case is started.
+
+  Returns:
+    The rows of the cases, and {title: reason} of those that have no row.
   """
   programs, skipped = [], {}
   for case in cases:

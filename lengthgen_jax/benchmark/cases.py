@@ -7,6 +7,7 @@ models have random parameters, on which times do not depend.
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -186,10 +187,10 @@ def training_steps(
   opt_state = optimizer.make(workload.train).init(params)
 
   def run(params, opt_state, scaffold, seed, rounds):
-    def train_round(i: jax.Array, carry: tuple) -> tuple:
+    def train_round(index: jax.Array, carry: tuple) -> tuple:
       params, opt_state = carry
       for step_spec in experiment.step_specs:
-        batches = draw_batches(spec, step_spec, seed, i)
+        batches = draw_batches(spec, step_spec, seed, index)
         params, opt_state, _ = train_step(
           spec, step_spec, params, opt_state, batches, scaffold
         )
@@ -197,16 +198,14 @@ def training_steps(
 
     return jax.lax.fori_loop(0, rounds, train_round, (params, opt_state))
 
-  inputs = [
-    jax.eval_shape(
-      lambda head=share.head, part=part: experiment.sample(
-        jax.random.key(0), head, part
-      )
-    ).inputs
-    for step_spec in experiment.step_specs
-    for share in step_spec
-    for part in share.parts
-  ]
+  # The shapes [B, T] of the inputs of a round.
+  input_shapes = []
+  for step_spec in experiment.step_specs:
+    for share in step_spec:
+      for part in share.parts:
+        sample = partial(experiment.sample, head=share.head, part=part)
+        batch = jax.eval_shape(sample, jax.random.key(0))
+        input_shapes.append(batch.inputs.shape)
   scaffold = of_seed(workload.scaffold, 0)
   return Case(
     benchmark,
@@ -215,8 +214,8 @@ def training_steps(
     (params, opt_state, scaffold, jnp.int32(0), jnp.int32(rounds)),
     length=length,
     steps=rounds * spec.steps_per_round,
-    samples=rounds * sum(len(x) for x in inputs),
-    tokens=rounds * sum(math.prod(x.shape) for x in inputs),
+    samples=rounds * sum(shape[0] for shape in input_shapes),
+    tokens=rounds * sum(map(math.prod, input_shapes)),
     trip_count=rounds,
   )
 
@@ -287,38 +286,35 @@ def decoding(model: Model, length: int) -> list[Case]:
   num_rows = batch.inputs.shape[1]
   window = model.cache_window(batch)
 
-  def recompute(params, scaffold, batch, num_rows):
+  def recompute(params, scaffold, batch, count):
     def decode_row(row, inputs):
-      logits, _ = experiment.apply(
-        params, scaffold, batch._replace(inputs=inputs), experiment.heads[0]
-      )
+      args = batch._replace(inputs=inputs), experiment.heads[0]
+      logits, _ = experiment.apply(params, scaffold, *args)
       token = logits[:, row].argmax(-1).astype(inputs.dtype)
       return inputs.at[:, row + 1].set(token)
 
-    # The output of the last row is no input of another one.
-    return jax.lax.fori_loop(0, num_rows - 1, decode_row, batch.inputs)
+    return jax.lax.fori_loop(0, count, decode_row, batch.inputs)
 
-  # No end token stops decoding, so that all rows are decoded.
-  def cached(params, scaffold, batch, num_rows):
-    return decode.greedy(experiment, params, scaffold, batch, num_rows, None)
+  def greedy(params, scaffold, batch, count):
+    return decode.greedy(experiment, params, scaffold, batch, count, None)
 
-  def streamed(params, scaffold, batch, num_rows):
+  def stream(params, scaffold, batch, count):
     return decode.stream(
-      experiment, params, scaffold, batch, num_rows, None, window
+      experiment, params, scaffold, batch, count, None, window
     )
 
-  def case(variant: str, function: Callable) -> Case:
+  def case(variant: str, function: Callable, count: int) -> Case:
     return Case(
       "decoding",
       variant,
       function,
-      (model.params, model.scaffold, batch, jnp.int32(num_rows)),
+      (model.params, model.scaffold, batch, jnp.int32(count)),
       length=length,
       samples=1,
       tokens=num_rows,
     )
 
-  cases = [case("cache", cached), case("window", streamed)]
+  cases = [case("cache", greedy, rows), case("window", stream, rows)]
   if length <= MAX_RECOMPUTED:
     cases.insert(0, case("no cache", recompute))
   return cases

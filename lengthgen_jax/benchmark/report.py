@@ -1,5 +1,6 @@
 """The table and the figure of the results of --mode=bench."""
 
+import itertools
 import pathlib
 
 from lengthgen_jax.drawing import plt, save
@@ -17,16 +18,16 @@ COLUMNS = {
   "MB": lambda row, peak: row["memory"] / 1e6,
 }
 LEGEND = """\
-ms: of a step, or of a pass. tokens: decoder rows. GFLOP/s: of matrix products;
-of peak: of the fastest product of square matrices here. CPUs: how many were
-busy; fewer than it could use if others needed them."""
+ms is the time of a step, or of a pass where there are no steps. tokens are the
+rows of the decoder. GFLOP/s counts matrix products, and "of peak %" compares it
+with the fastest product of square matrices on this device. CPUs is how many
+were busy on average."""
 
 
 def table(results: dict) -> str:
   """Returns the contents of bench.json as a table in text.
 
-  Below the table stand the ratios of times between cases, and the cases that
-  were skipped.
+  Below it are the ratios of times between variants, and the skipped cases.
   """
   peak = results["peak_flops"]
   table_rows = [["benchmark", "", "length", *COLUMNS]]
@@ -51,7 +52,8 @@ def table(results: dict) -> str:
     f"left out: {title}: {reason}"
     for title, reason in results["skipped"].items()
   ]
-  return "\n".join([device, *lines, LEGEND, *ratios(results["rows"]), *skipped])
+  ratios = _ratios(results["rows"])
+  return "\n".join([device, *lines, LEGEND, *ratios, *skipped])
 
 
 def _number(value: float) -> str:
@@ -61,9 +63,12 @@ def _number(value: float) -> str:
   return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def ratios(rows: list[dict]) -> list[str]:
-  """Returns a line for each case that is compared with the first of its group:
-  how many times as long it takes for a sample."""
+def _ratios(rows: list[dict]) -> list[str]:
+  """Returns lines that compare the variants of a benchmark at a length.
+
+  Each says how many times as long a variant takes for a sample as the first
+  variant does.
+  """
   groups = {}
   for row in rows:
     key = row["benchmark"], row["length"], bool(row["steps"])
@@ -84,9 +89,12 @@ def ratios(rows: list[dict]) -> list[str]:
   return lines
 
 
-def by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
-  """Draws the contents of bench.json as microseconds per token against length;
-  returns the figure's path, or None if no case has two lengths."""
+def draw_by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
+  """Draws the time per token against length from the contents of bench.json.
+
+  It returns the path of the figure, or None if no case was timed at two
+  lengths.
+  """
   curves: dict[str, list[tuple[int, float]]] = {}
   for row in results["rows"]:
     if row["length"] is not None:
@@ -96,14 +104,16 @@ def by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
   curves = {name: points for name, points in curves.items() if len(points) > 1}
   if not curves:
     return None
-  figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-  for marker, (name, points) in zip("os^vDPX*", curves.items(), strict=False):
-    axis.loglog(*zip(*sorted(points), strict=True), marker=marker, label=name)
+  figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+  markers = itertools.cycle("os^vDPX*")
+  for marker, (name, points) in zip(markers, curves.items(), strict=False):
+    lengths, times = zip(*sorted(points), strict=True)
+    axes.loglog(lengths, times, marker=marker, label=name)
   ticks = sorted({length for points in curves.values() for length, _ in points})
-  axis.set_xticks(ticks, [f"{length:g}" for length in ticks])
-  axis.minorticks_off()
-  axis.set_xlabel("digits")
-  axis.set_ylabel("microseconds per token")
-  axis.set_title(results["device"], fontsize=10)
-  axis.legend(fontsize=8)
+  axes.set_xticks(ticks, [f"{length:g}" for length in ticks])
+  axes.minorticks_off()
+  axes.set_xlabel("digits")
+  axes.set_ylabel("microseconds per token")
+  axes.set_title(results["device"], fontsize=10)
+  axes.legend(fontsize=8)
   return save(figure, path)

@@ -203,11 +203,10 @@ def _bind(cpus: list[int]) -> None:
 
 
 def describe_device(dtype: str) -> dict:
-  """Returns the names and numbers of this machine that bench.json records.
+  """Returns what bench.json records of this machine.
 
   Args:
-    dtype: dtype of the matrix products that "peak_flops", in FLOP/s, is
-      measured with.
+    dtype: the dtype of the matrix products that "peak_flops" is measured on.
   """
   device = jax.devices()[0]
   is_cpu = device.platform == "cpu"

@@ -83,8 +83,11 @@ class Tally:
     counts = np.histogram(margins, HISTOGRAM_EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
     order = np.argsort(margins, kind="stable")[:MAX_THIN]
-    thin = [[float(margins[k]), contexts[k].tolist()] for k in order]
-    self.thin = sorted([*self.thin, *thin])[:MAX_THIN]
+    chunk_thin = [
+      [float(margin), context.tolist()]
+      for margin, context in zip(margins[order], contexts[order], strict=True)
+    ]
+    self.thin = sorted([*self.thin, *chunk_thin])[:MAX_THIN]
 
   def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
     """Returns the thin contexts [n, columns] below a margin."""
@@ -319,8 +322,8 @@ def verdict(
     lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
   noise = f"rounding at most {counted['rounding']:.1g}"
-  certain = CERTAIN_FACTOR * counted["rounding"]
-  if counted["wrong"] and (counted["counterexamples"] or margin < -certain):
+  threshold = CERTAIN_FACTOR * counted["rounding"]
+  if counted["wrong"] and (counted["counterexamples"] or margin < -threshold):
     cases = cases if counted["complete"] else f"the first {cases}"
     shortest = ", ".join(counted["counterexamples"][:3]) or "no input known"
     return {
@@ -331,7 +334,7 @@ def verdict(
   # NaN as a margin, or a case that was not checked, proves nothing.
   all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
   all_right = all_right and margin > 0 and np.isfinite(margin)
-  if not (all_right and min(margin, exact_margin) >= certain):
+  if not (all_right and min(margin, exact_margin) >= threshold):
     return {
       "value": None,
       "verdict": f"undecided: {cases}, no input is known to fail, but the"
@@ -378,10 +381,10 @@ def describe_lines(
   descriptions = {}
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
-    for n, h in np.ndindex(*np.shape(lines.valid)[:2]):
-      descriptions[f"{site} layer {n} head {h}"] = [
-        lines.lines.take((n, h, k)).describe(names)
-        for k in np.flatnonzero(lines.valid[n, h])
+    for layer, head in np.ndindex(*np.shape(lines.valid)[:2]):
+      descriptions[f"{site} layer {layer} head {head}"] = [
+        lines.lines.take((layer, head, index)).describe(names)
+        for index in np.flatnonzero(lines.valid[layer, head])
       ]
   return descriptions
 

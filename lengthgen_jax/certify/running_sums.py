@@ -113,6 +113,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     scored = np.flatnonzero(batch.weight[0] > 0)
     coordinates = np.asarray(batch.rows.left[0, scored]).tolist()
     for j in range(m + 1):
+      # The place of digit k is k + 1 (see RunningSum), that of the end token is
+      # behind all digits.
       places = {
         row: k + 1 if j < m else n + 2
         for row, (row_j, k) in zip(scored.tolist(), coordinates, strict=True)
@@ -157,7 +159,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     self, size: tuple[int, int], largest: tuple[int, int]
   ) -> Iterator[tuple[ReceptiveField, Row]]:
     for field, row in super().rows_at(size, largest):
-      kinds = {t.kind for _, tokens in field.tokens for t in tokens}
+      kinds = {token.kind for _, tokens in field.tokens for token in tokens}
       check(
         "outside" not in kinds,
         "a row of running sums meets digits beyond the row before and its own"
@@ -166,7 +168,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
       )
       steps, next_place = field.steps, 1 + max(row.places, default=-1)
       if next_place < row.width:
-        # Not every sum of the row before can end where the places do.
+        # The places beyond the receptive field must have digits with which the
+        # sum of the row before is below 10·a.
         gap = Gap(row.width - 1 - next_place, 1)
         steps = *steps, field.transducer.shorten(gap)
       yield field._replace(steps=steps), row
@@ -241,27 +244,27 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     if not rows:
       return []
     row = max(rows, key=lambda row: row.width)
-    return products(group.receptive_field, row, context, m, rng)[:count]
+    return random_products(group.receptive_field, row, context, m, rng)[:count]
 
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
   """Returns M of the lemma's grids, up to `up + down + 1`."""
   # By site, the intercepts along the rows, [N or 1, lines of a layer].
-  c = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
+  intercepts = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
   for site, lines in scaffold.items():
     row_intercept = np.where(lines.valid, lines.intercept[..., 0], 0)
-    c[site] = row_intercept.reshape(len(row_intercept), -1)
-  self_up = -c["self"].min(axis=1, initial=0)
+    intercepts[site] = row_intercept.reshape(len(row_intercept), -1)
+  self_up = -intercepts["self"].min(axis=1, initial=0)
   if len(self_up) == 1:  # all layers share these lines
     self_up = self_up * experiment.model.config.num_decoder_layers
-  up = 1 + int(self_up.sum()) - int(c["cross"].min(initial=0))
+  up = 1 + int(self_up.sum()) - int(intercepts["cross"].min(initial=0))
   # In one sequence, b is read in self-attention.
   site_of_b = "self" if experiment.kind == "decoder_only" else "cross"
-  down = int(c[site_of_b].max(initial=0))
+  down = int(intercepts[site_of_b].max(initial=0))
   return range(1, up + down + 2)
 
 
-def products(
+def random_products(
   field: ReceptiveField,
   row: Row,
   context: Context,
@@ -270,48 +273,53 @@ def products(
 ) -> list[str]:
   """Returns typed products a*b, in whose running sums a context occurs.
 
-  PRODUCTS_TRIED products are drawn at random, with the digits of a and b that
-  the context has. Those are returned whose running sums have the context's
-  other digits, which are outputs of the grid's row j and of the row before. If
-  `row` is in the grid's first row, j is 0; otherwise j is the last row, because
-  most sums come before it, or the end token's for a row that says it.
+  PRODUCTS_TRIED random products that have the context's digits of a and b are
+  drawn; those whose running sums have its other digits are returned. The
+  context is put in the first row of the grid if `row` is in the first row. Else
+  it is put in the last row, whose sum is of the most products, or at the end
+  token if `row` is there.
 
   Args:
     field: the receptive field of the row.
-    row: a row with this receptive field, whose number of digits a has.
+    row: the row whose context it is; a has as many digits as in its size.
     context: values of the receptive field's columns.
     b_length: how many digits b has.
     rng: draws the other digits.
   """
-  # A row of the grid has two places more than a has digits.
-  a_length, is_end = row.width - 2, field.answer_column is None
-  j = b_length - 1 + is_end if row.tape else 0
+  a_length = row.width - 2
+  is_end_token = field.answer_column is None
+  grid_row = b_length if is_end_token else b_length - 1
+  if row.tape == 0:
+    grid_row = 0
   a, b = (
     rng.integers(0, 10, (PRODUCTS_TRIED, length))
     for length in (a_length, b_length)
   )
-  constraints = []  # (row, power of ten, digit) of the running sums
+  constraints = []  # (grid row, power of ten, digit) of the sums
   for (kind, operand, number), column in field.columns.items():
     place = row.places[number] if number >= 0 else 0
-    if number < 0:  # the row's digit of b
-      b[:, min(j, b_length - 1)] = context[column]
+    if number < 0:
+      b[:, min(grid_row, b_length - 1)] = context[column]
     elif kind == "output":
-      constraints.append((j, place - 1, context[column]))
-    elif operand:  # a digit of the sum of the row before
-      constraints.append((j - 1, place, context[column]))
+      constraints.append((grid_row, place - 1, context[column]))
+    elif operand:
+      constraints.append((grid_row - 1, place, context[column]))
     elif 0 < place <= a_length:
       a[:, place - 1] = context[column]
   a_values = (a * 10 ** np.arange(a_length)).sum(axis=1)
-  sums = [0 * a_values]  # before the first row, then after every row
-  for b_digits in b.T:
-    sums.append(sums[-1] // 10 + a_values * b_digits)
+  sums, running_sum = [], np.zeros_like(a_values)
+  for digits in b.T:
+    running_sum = running_sum // 10 + a_values * digits
+    sums.append(running_sum)
   fits = np.ones(PRODUCTS_TRIED, bool)
   for sum_row, power, digit in constraints:
     if 0 <= sum_row < b_length:
-      fits &= sums[sum_row + 1] // 10**power % 10 == digit
-  text = lambda digits: "".join(map(str, digits[::-1]))
+      fits &= sums[sum_row] // 10**power % 10 == digit
+  to_text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
-  return [f"{text(a_digits)}*{text(b_digits)}" for a_digits, b_digits in pairs]
+  return [
+    f"{to_text(a_digits)}*{to_text(b_digits)}" for a_digits, b_digits in pairs
+  ]
 
 
 def product_with_context(group: RowGroup, context: Context) -> str:

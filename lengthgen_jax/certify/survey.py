@@ -172,7 +172,8 @@ class Survey(abc.ABC, Generic[SizeT]):
 
     Args:
       group: the rows of one receptive field.
-      thin: Tally.thin of the group; inputs are made of its failing contexts.
+      thin: the (margin, context) pairs of Tally.thin; inputs are made of those
+        whose margin is not positive.
       dense: computes the logits of whole inputs with dense attention.
       model: the model that was surveyed.
     """
@@ -214,11 +215,12 @@ class Survey(abc.ABC, Generic[SizeT]):
     return sum(group.contexts.count for group in self.groups)
 
   def layouts(self, size: SizeT, largest: SizeT) -> Iterator[Layout]:
-    """Yields the Layout of every tape, by the program's own biases.
+    """Yields the Layout of every tape at a size, with its open cells.
 
-    One compiled program serves all sizes up to `largest`.
+    They are read off the biases that the model computes with. One compiled
+    program serves all sizes up to `largest`.
     """
-    experiment, cells = self.experiment, None
+    experiment, cells = self.experiment, None  # all tapes have the same cells
     batch, biases = jax.tree.map(
       np.asarray,
       receptive_fields.batch_and_biases(
@@ -237,14 +239,18 @@ class Survey(abc.ABC, Generic[SizeT]):
   def rows_at(
     self, size: SizeT, largest: SizeT
   ) -> Iterator[tuple[ReceptiveField, Row]]:
-    """Yields every row of a size and its receptive field.
+    """Yields the receptive field of every row at a size, and the row.
+
+    Args:
+      size: the size of the inputs.
+      largest: the largest size of the survey, as in `layouts`.
 
     Raises:
       UsageError: a row depends on something that the lemma leaves out.
     """
     for layout in self.layouts(size, largest):
-      for index in layout.places:
-        yield receptive_fields.of_row(layout, index)
+      for row_index in layout.places:
+        yield receptive_fields.of_row(layout, row_index)
 
   def contexts_of(
     self,
@@ -281,11 +287,14 @@ class Survey(abc.ABC, Generic[SizeT]):
       values = self.values(items, batch, size, layout.tape)
       task = layout.transducer.task
       state = np.full(len(items), task.initial_state)
+      # A tape whose rows are all behind the last place has the end token alone.
       has_outputs = set(layout.places.values()) != {layout.width}
       for place in range(layout.width) if has_outputs else ():
         symbols = [
-          values("digit", k, -1 if k in task.shared_operands else place)
-          for k in range(task.operands)
+          values(
+            "digit", operand, -1 if operand in task.shared_operands else place
+          )
+          for operand in range(task.operands)
         ]
         state, output = task.step(state, symbols)
         check(
@@ -294,14 +303,14 @@ class Survey(abc.ABC, Generic[SizeT]):
           f" {where}",
         )
       for stack, tokens in layout.tokens.items():
-        for i, token in enumerate(tokens):
-          if token.kind == "outside":
+        for index, token in enumerate(tokens):
+          if token.kind == "outside":  # of another tape, or another digit of b
             continue
           expected = token.id if token.kind == "mark" else values(*token.key)
           check(
-            bool(np.all(np.asarray(ids[stack])[:, i] == expected)),
-            f"certify: {name}'s {stack} input {i}, {where}, is not always the"
-            f" {token.kind} that the task says it holds",
+            bool(np.all(np.asarray(ids[stack])[:, index] == expected)),
+            f"certify: {name}'s {stack} input {index}, {where}, is not always"
+            f" the {token.kind} that the task says it holds",
           )
 
 
@@ -419,8 +428,11 @@ class SequenceSurvey(Survey[int]):
   ) -> np.ndarray:
     row = group.rows[0]
     places = self.experiment.nonzero_places(row.width)
-    find = lambda x: find_input(group.receptive_field, row, x, places)
-    return np.stack([find(context) for context in contexts])
+    inputs = [
+      find_input(group.receptive_field, row, context, places)
+      for context in contexts
+    ]
+    return np.stack(inputs)
 
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
@@ -480,18 +492,21 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
     [N or 1] the most of every layer's lines.
   """
   task = experiment.task
-  c = lines.intercept[..., -1]
+  intercept = lines.intercept[..., -1]
   packed = site == "self" and experiment.kind == "decoder_only"
   whole, outputs = lines.segment == WHOLE, lines.segment == task.target_segment
-  hop = np.abs(c) + packed
+  hop = np.abs(intercept) + packed
   if site != "self" and 2 in task.strides:
     hop = (hop + 1) // 2 + 1
   if site == "self":
     left = lines.anchor == LEFT
-    hop = np.where(outputs, np.where(left, np.abs(c + 1), np.abs(c) + 1), hop)
+    to_output = np.where(left, np.abs(intercept + 1), np.abs(intercept) + 1)
+    hop = np.where(outputs, to_output, hop)
   if site != "self" or packed:
-    between = max(marks(task) - (2 if packed else 3), 0)  # of the segments
-    hop = np.where(whole, np.abs(c) + between, hop)
+    # Such lines count the marks of the prompt but for the first one and, in a
+    # single sequence, the mark between prompt and output.
+    num_marks = max(marks(task) - (2 if packed else 3), 0)
+    hop = np.where(whole, np.abs(intercept) + num_marks, hop)
   hop = np.where(lines.valid, hop, 0)
   return hop.reshape(len(hop), -1).max(axis=1, initial=0)
 
@@ -552,9 +567,10 @@ def check_memory(
     return
   farthest = (-1, "")
   for site, lines in scaffold.items():
-    c = np.where(lines.valid[..., None], lines.intercept, 0)
-    layer, head, k, axis = np.unravel_index(np.abs(c).argmax(), c.shape)
-    offset = int(c[layer, head, k, axis])
+    intercept = np.where(lines.valid[..., None], lines.intercept, 0)
+    index = np.unravel_index(np.abs(intercept).argmax(), intercept.shape)
+    layer, head, *_ = index
+    offset = int(intercept[index])
     description = f"{site}-attention, layer {layer}, head {head}: {offset:+d}"
     farthest = max(farthest, (abs(offset), description))
   raise UsageError(

@@ -325,8 +325,9 @@ class Contexts:
   def chunks(self, size: int) -> Iterator[np.ndarray]:
     """Yields all contexts in order, uint8 [`size` or fewer, columns]."""
     pending = np.zeros((0, len(self.columns)), np.uint8)
-    first = np.zeros((1, 0), np.uint8), np.zeros(1, int)
-    for contexts in self._extend(0, *first, size):
+    # All contexts begin with the empty one, and with set number 0.
+    empty_context, initial_set = np.zeros((1, 0), np.uint8), np.zeros(1, int)
+    for contexts in self._extend(0, empty_context, initial_set, size):
       pending = np.concatenate([pending, contexts])
       while len(pending) >= size:
         yield pending[:size]

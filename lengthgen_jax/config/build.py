@@ -1,8 +1,6 @@
 """Validates a config, and builds the experiment and the scaffold that it
 describes."""
 
-import itertools
-
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -28,13 +26,13 @@ def build(config: ConfigDict) -> Experiment:
     UsageError: one line that names a field and its valid choices.
   """
   check_fields(config)
-  _check_seeds(config)
+  _check_seeds_and_mesh(config)
   _check_initial(config)
   _check_eval(config)
   _check_head_dim(config)
   tasks = _tasks(config)
   main_task, kind = tasks[0], config.model.kind
-  _check_positions(config, main_task)
+  _check_positions_and_encoder(config, main_task)
   lengths, widths = _lengths(config, main_task), _widths(config, main_task)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   datasets = tuple(
@@ -286,23 +284,27 @@ def _check_size(
 
 def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
   """Raises UsageError if a length or a test set cannot be tested."""
-  task, fields = experiment.task, {section.frontier or 1: "frontier"}
-  fields |= dict.fromkeys(section.lengths, "lengths")
-  for name, length in itertools.product(section.test_sets, fields):
-    try:
-      for _, arguments in task.variants(name, section, length):
-        experiment.test_width(length, arguments)
-    except UsageError as error:
-      raise UsageError(f"eval.{fields[length]}: {error}") from error
+  task = experiment.task
+  lengths = [("lengths", length) for length in section.lengths]
+  if section.frontier:
+    lengths.append(("frontier", section.frontier))
+  for test_set in section.test_sets:
+    for field, length in lengths:
+      try:
+        for _, arguments in task.variants(test_set, section, length):
+          experiment.test_width(length, arguments)
+      except UsageError as error:
+        raise UsageError(f"eval.{field}: {error}") from error
     check(
-      task.variants(name, section, max(section.lengths)),
-      f"eval.test_sets: {name} has nothing to test at eval.lengths="
+      task.variants(test_set, section, max(section.lengths)),
+      f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
       f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items",
     )
 
 
-def _check_seeds(config: ConfigDict) -> None:
-  """Raises UsageError if a seed occurs twice, or the mesh has not two axes."""
+def _check_seeds_and_mesh(config: ConfigDict) -> None:
+  """Raises UsageError if a seed occurs twice, or the mesh has one axis or more
+  than two."""
   check(
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",
@@ -359,15 +361,15 @@ def _check_eval(config: ConfigDict) -> None:
   )
 
 
-def _check_positions(config: ConfigDict, task: Task) -> None:
+def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
   """Raises UsageError if the task has no digits and the position encoding needs
   them, or the model has no encoder and the bias needs one."""
   kind = config.positions.kind
-  other_kinds = [name for name in POSITIONS if not POSITIONS[name].of_digits]
+  any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
-    task.of_digits or kind in other_kinds,
+    task.of_digits or kind in any_task,
     f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
-    f" has none: choose one of {', '.join(other_kinds)}",
+    f" has none: choose one of {', '.join(any_task)}",
   )
   decoder_only = config.model.kind == "decoder_only"
   check(

@@ -564,7 +564,8 @@ def default_config(task: str = "addition") -> ConfigDict:
 
 
 def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
-  """Returns the default value of every field, by section and name."""
+  """Returns the default of each field; a field may be a section, a Field or a
+  default itself."""
   defaults = {}
   for name, field in fields.items():
     if isinstance(field, dict):

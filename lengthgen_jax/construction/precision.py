@@ -10,11 +10,13 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.construction import weights
-from lengthgen_jax.evaluation.measures import longest_before
+from lengthgen_jax.evaluation.measures import longest_before_failure
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
+# The layers whose inputs and outputs are rounded, and the method of a block
+# whose output is.
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
 RESIDUAL_METHOD = Block.add_to_residual.__name__
 
@@ -38,17 +40,16 @@ def longest_lists(
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
     greatest = min(max_length, weights.max_items(dtype, copies))
-    # Powers of the square root of 2. Beyond the first length that fails, a
-    # greater one may be sorted again, if errors of rounding cancel.
+    # Lengths are tried in ascending order, because errors of rounding can
+    # cancel at a length beyond one that fails. They are powers of sqrt(2).
     exponents = np.arange(2 * greatest.bit_length()) / 2
-    powers = set(np.rint(2**exponents).astype(int).tolist())
-    lengths = [*sorted(n for n in powers if n < greatest), greatest]
+    powers = np.rint(2**exponents).astype(int).tolist()
+    lengths = [*sorted({n for n in powers if n < greatest}), greatest]
     for bits in precisions:
-      is_sorted = partial(sorts_hardest, experiment, copies, bits)
-      longest = longest_before(is_sorted, lengths)
-      rows.append(
-        {"copies": copies, "bits": bits, "longest": longest, "tried": greatest}
-      )
+      is_sorted = partial(sorts, experiment, copies, bits)
+      length = longest_before_failure(is_sorted, lengths)
+      row = {"copies": copies, "bits": bits, "longest": length}
+      rows.append(row | {"tried": greatest})
   return rows
 
 
@@ -74,9 +75,11 @@ def sorts_hardest(
 
 
 def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
-  """Returns the lists of a length that are hardest to sort: those of 1 and 2
-  with few to many copies of 1, and those of a value once and then copies of the
-  next one."""
+  """Returns the lists of a length that are hardest to sort.
+
+  They are lists of 1 and 2 with few to many copies of 1, and lists that begin
+  with a value and go on with copies of the next one.
+  """
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
   ones_and_twos = [(index >= count) + 1 for count in counts]
@@ -95,16 +98,16 @@ def _exact_match(
     is_layer = isinstance(module, LAYERS) and name == "__call__"
     is_residual = isinstance(module, Block) and name == RESIDUAL_METHOD
     if is_layer:
-      args = tuple(rounded(x, bits) for x in args)
+      args = tuple(round_to_bits(x, bits) for x in args)
     out = method(*args, **kwargs)
-    return rounded(out, bits) if is_layer or is_residual else out
+    return round_to_bits(out, bits) if is_layer or is_residual else out
 
-  params = jax.tree.map(lambda x: rounded(x, bits), params)
+  params = jax.tree.map(lambda x: round_to_bits(x, bits), params)
   with nn.intercept_methods(intercept):
     return experiment.matches(params, {}, batch, experiment.task.name)[1]
 
 
-def rounded(x: jax.Array, bits: jax.Array | int) -> jax.Array:
+def round_to_bits(x: jax.Array, bits: jax.Array | int) -> jax.Array:
   """Rounds floating-point arrays to some significant bits; returns integers as
   they are."""
   if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -10,7 +10,7 @@ has 3q + 2 dimensions, which are zero or about one unless stated otherwise:
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands behind `⊥`       (1)
   output s   a token s behind `⊥`              (q)
-  said s     how much s is to be said next     (q)
+  next s     how much s is to be output next   (q)
 
 Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`, from where
 it copies `after`. Head 2 copies: equal tokens say themselves, and `⊥`, to which
@@ -21,13 +21,13 @@ Layer 2, head 1 compares what the input and the output have of a token s: at a
 row of output s, n_s copies of item s and m_s of output s (its own among them)
 score alike, so that the input's share is n_s / (n_s + m_s). Head 2 says the
 successor: greater items score, smaller ones higher. `⊥` sees itself alone. The
-last MLP takes a fixed amount from said s where output s is one.
+last MLP takes a fixed amount from next s where output s is one.
 
 The identity survives that while copies are left. `copies` says how:
-"share" is the paper's: said s gets g times the input's share, which is 1/2 if
+"share" is the paper's: next s gets g times the input's share, which is 1/2 if
 none are left and else at least 1/2 + 1/(4N-2). With g = 4(2N-1) and 1 + g/2
 taken away, 0 or at least 2 remain, beside a successor of 1.
-"difference" gives copies in the output the value -1: said s gets g times
+"difference" gives copies in the output the value -1: next s gets g times
 (n_s - m_s) / (n_s + m_s), which is 0 or at least 1/(2N-1). With g = 2(2N-1) and
 1 taken away the same remains. Floating-point numbers are finest about 0.
 
@@ -37,10 +37,10 @@ that score d less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are t
 hardest, but for those of one item, where nothing is to be compared.
 
   gap d between what heads look at and the rest. At rows of the output `after`
-  is 1 - ε, so their tokens keep ε of item s: said s is off by gε, what is taken
+  is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
   away included. Tokens that differ add up to gε. With normalization rows differ
   in scale by ε and in scores by dε: the weights of n_s and of m_s copies by a
-  factor (n+1)^(dε), and said s is off by g dε log(n+1)/2, and gε. In all that
+  factor (n+1)^(dε), and next s is off by g dε log(n+1)/2, and gε. In all that
   is at most gε(3 + 0.55d), or 1/8 for d = ceil(log3 g) + 6 <= 36.
   STEP between an item and the next greater one: 4 makes ε <= 0.05.
 
@@ -79,7 +79,7 @@ from lengthgen_jax.tasks.sorting import Sort
 
 COPIES = ("difference", "share")
 STEP = 4
-LOGIT = 8.0  # of one unit of `said`; any would do, 8 is easy to train from
+LOGIT = 8.0  # of one unit of next s; any would do, 8 is easy to train from
 
 
 class Dimensions(NamedTuple):
@@ -91,7 +91,7 @@ class Dimensions(NamedTuple):
     end: the one of `⊥`, which is q as well.
     after: the one that says that the token stands behind `⊥`.
     output: those of output s.
-    said: those of how much s is to be said next.
+    next_item: those of how much s is to be output next.
     size: how many dimensions there are.
   """
 
@@ -99,14 +99,21 @@ class Dimensions(NamedTuple):
   end: int
   after: int
   output: np.ndarray
-  said: np.ndarray
+  next_item: np.ndarray
   size: int
 
 
 def dimensions(alphabet: int) -> Dimensions:
   """Returns the dimensions for an alphabet of so many items."""
-  q, s = alphabet, np.arange(alphabet)
-  return Dimensions(s, q, q + 1, q + 2 + s, 2 * q + 2 + s, 3 * q + 2)
+  items = np.arange(alphabet)
+  return Dimensions(
+    item=items,
+    end=alphabet,
+    after=alphabet + 1,
+    output=alphabet + 2 + items,
+    next_item=2 * alphabet + 2 + items,
+    size=3 * alphabet + 2,
+  )
 
 
 def parameters(
@@ -114,8 +121,7 @@ def parameters(
 ) -> dict:
   """Returns parameters of the experiment's model that sort.
 
-  The symbols are those of this module's docstring: q is the size of the
-  alphabet, `gain` is g, and `gap` is d. The output heads of hints are zero.
+  The output heads of hints are zero.
 
   Args:
     experiment: an experiment whose task is sort and whose model has the
@@ -127,18 +133,19 @@ def parameters(
     UsageError: the model has another shape, or its dtype is too coarse.
   """
   task, config = check_shape(experiment), experiment.model.config
-  q = task.alphabet
-  check_precision(config, q, longest, copies)
+  alphabet = task.alphabet
+  check_precision(config, alphabet, longest, copies)
   shapes = jax.eval_shape(lambda: experiment.init(0))
   params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-  dims, is_share = dimensions(q), copies == "share"
+  dims, is_share = dimensions(alphabet), copies == "share"
+  # These are g and d of the derivation above.
   gain = (4.0 if is_share else 2.0) * (2 * longest - 1)
   gap = np.ceil(np.log(gain) / np.log(3)) + 6
   embedding = params["token_embedder"]["embedding"]
-  embedding[1 : q + 1, dims.item] = np.eye(q)
+  embedding[1 : alphabet + 1, dims.item] = np.eye(alphabet)
   embedding[task.delimiter, dims.end] = 1.0
   logits = params[f"logits_dense_{task.name}"]["kernel"]
-  logits[dims.said, 1 : q + 1] = LOGIT * np.eye(q)
+  logits[dims.next_item, 1 : alphabet + 1] = LOGIT * np.eye(alphabet)
   first, second = params["decoder_0"], params["decoder_1"]
   for block in (first, second):
     block["self_attention"]["temperature"] += np.sqrt(config.head_dim)
@@ -157,62 +164,65 @@ def parameters(
 
 
 def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
-  """Writes layer 1's heads: head 0 finds whether a token stands after `⊥`, and
-  head 1 says copies and the minimum."""
+  """Writes the heads of layer 1.
+
+  The first finds `after`; the second outputs copies of the input, and the
+  minimum at `⊥`.
+  """
   query, key, value, out = _kernels(attention)
-  q, eye = dims.end, np.eye(dims.end)
-  # In both heads, items score at equal items.
-  key[dims.item, :, :q] = eye[:, None]
-  query[dims.item, :, :q] = gap * eye[:, None]
-  # In head 0, items score twice as high at `⊥`, and `⊥` scores at itself; what
-  # is seen there becomes `after`.
-  key[dims.end, 0, q] = 1.0
-  query[dims.item, 0, q] = 2 * gap
-  query[dims.end, 0, q] = gap
-  value[dims.end, 0, q] = out[0, q, dims.after] = 1.0
-  # In head 1, `⊥` scores higher at smaller items; items that are seen are said.
-  query[dims.end, 1, :q] = STEP * (q - np.arange(q))
-  value[dims.item, 1, :q] = eye
-  out[1, :q, dims.said] = eye
+  alphabet, eye = dims.end, np.eye(dims.end)
+  key[dims.item, :, :alphabet] = eye[:, None]
+  query[dims.item, :, :alphabet] = gap * eye[:, None]
+  key[dims.end, 0, alphabet] = 1.0
+  query[dims.item, 0, alphabet] = 2 * gap
+  query[dims.end, 0, alphabet] = gap
+  value[dims.end, 0, alphabet] = out[0, alphabet, dims.after] = 1.0
+  query[dims.end, 1, :alphabet] = STEP * (alphabet - np.arange(alphabet))
+  value[dims.item, 1, :alphabet] = eye
+  out[1, :alphabet, dims.next_item] = eye
 
 
 def _mark(mlp: dict, dims: Dimensions) -> None:
   """Writes layer 1's MLP, which moves item s to output s behind `⊥`."""
-  wi, wo, q = mlp["wi"]["kernel"], mlp["wo"]["kernel"], dims.end
-  wi[dims.item, :q] = np.eye(q)
+  wi, wo = mlp["wi"]["kernel"], mlp["wo"]["kernel"]
+  alphabet = dims.end
+  wi[dims.item, :alphabet] = np.eye(alphabet)
   wi[dims.after] = 1.0
-  mlp["wi"]["bias"][:q] = -1.0
-  wo[:q, dims.item] = -np.eye(q)
-  wo[:q, dims.output] = np.eye(q)
-  wo[q, dims.after] = -1.0
+  mlp["wi"]["bias"][:alphabet] = -1.0
+  wo[:alphabet, dims.item] = -np.eye(alphabet)
+  wo[:alphabet, dims.output] = np.eye(alphabet)
+  wo[alphabet, dims.after] = -1.0
 
 
 def _count_and_successor(
   attention: dict, dims: Dimensions, gap: float, gain: float, copy_value: float
 ) -> None:
-  """Writes layer 2's heads: the one compares copies, the other says the
-  successor."""
+  """Writes the heads of layer 2.
+
+  The first compares the copies of an item in the input and in the output; the
+  second outputs the item's successor.
+  """
   query, key, value, out = _kernels(attention)
-  q, eye = dims.end, np.eye(dims.end)
-  key[dims.item, :, :q] = eye[:, None]
-  key[dims.end, :, q] = 1.0
-  query[dims.end, :, q] = gap
-  key[dims.output, 0, :q] = eye
-  query[dims.output, 0, :q] = gap * eye
-  value[dims.output, 0, :q] = copy_value * eye
-  order = np.tile(STEP * (q - np.arange(q)), (q, 1))
-  query[dims.output, 1, :q] = np.triu(order, 1)  # of greater items
-  value[dims.item, :, :q] = eye[:, None]
-  out[0, :q, dims.said] = gain * eye
-  out[1, :q, dims.said] = eye
+  alphabet, eye = dims.end, np.eye(dims.end)
+  key[dims.item, :, :alphabet] = eye[:, None]
+  key[dims.end, :, alphabet] = 1.0
+  query[dims.end, :, alphabet] = gap
+  key[dims.output, 0, :alphabet] = eye
+  query[dims.output, 0, :alphabet] = gap * eye
+  value[dims.output, 0, :alphabet] = copy_value * eye
+  order = np.tile(STEP * (alphabet - np.arange(alphabet)), (alphabet, 1))
+  query[dims.output, 1, :alphabet] = np.triu(order, 1)  # of greater items
+  value[dims.item, :, :alphabet] = eye[:, None]
+  out[0, :alphabet, dims.next_item] = gain * eye
+  out[1, :alphabet, dims.next_item] = eye
 
 
 def _remove(mlp: dict, dims: Dimensions, amount: float) -> None:
-  """Writes layer 2's MLP, which takes `amount` from said s where output s is
+  """Writes layer 2's MLP, which takes `amount` from next s where output s is
   one."""
-  q = dims.end
-  mlp["wi"]["kernel"][dims.output, :q] = np.eye(q)
-  mlp["wo"]["kernel"][:q, dims.said] = -amount * np.eye(q)
+  alphabet = dims.end
+  mlp["wi"]["kernel"][dims.output, :alphabet] = np.eye(alphabet)
+  mlp["wo"]["kernel"][:alphabet, dims.next_item] = -amount * np.eye(alphabet)
 
 
 def _kernels(attention: dict) -> list[np.ndarray]:
@@ -221,7 +231,8 @@ def _kernels(attention: dict) -> list[np.ndarray]:
 
 
 def _double(params: dict, size: int) -> None:
-  """Writes everything once more, negative; what is read is the first half."""
+  """Writes what every layer adds to the residual stream once more, negated, to
+  its second half; only the first half is read."""
   written = [params["token_embedder"]["embedding"]]
   for block in (params["decoder_0"], params["decoder_1"]):
     written.append(block["self_attention"]["out"]["kernel"])
@@ -248,10 +259,12 @@ def check_shape(experiment: Experiment) -> Sort:
   assert isinstance(task, Sort)
   check_choice(f"{field}: model.norm", config.norm, ("none", "block_end"))
   size, doubled = dimensions(task.alphabet).size, config.norm == "block_end"
+  # Without doubling, an odd size is filled up, because two heads share it.
+  emb_dim = 2 * size if doubled else size + size % 2
   required = {
     "model.num_decoder_layers": (config.num_decoder_layers, 2),
     "model.num_heads": (config.num_heads, 2),
-    "model.emb_dim": (config.emb_dim, size + (size if doubled else size % 2)),
+    "model.emb_dim": (config.emb_dim, emb_dim),
     "model.mlp_dim": (config.mlp_dim, task.alphabet + 1),
     "model.activation": (config.activation, "relu"),
     "model.norm_kind": (config.norm_kind, "layer"),
@@ -271,31 +284,44 @@ def check_shape(experiment: Experiment) -> Sort:
 
 
 def max_items(dtype: str, copies: str) -> int:
-  """Returns the length of the longest list that numbers of a dtype can sort."""
-  bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
-  return min(int(2**bits + 2) // 4, 2896) if copies == "share" else 1 << 20
+  """Returns the length of the longest list that numbers of a dtype can sort.
+
+  The bounds are derived under "Precision" at the top of this module; `copies`
+  is one of COPIES.
+  """
+  if copies == "difference":
+    return 2**20
+  significant_bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
+  return min(int(2**significant_bits + 2) // 4, 2896)
 
 
 def check_precision(
   config: ModelConfig, alphabet: int, longest: int, copies: str
 ) -> None:
-  """Checks that a model's numbers can hold q items and lists of N.
+  """Checks that a model's numbers are fine enough to sort.
+
+  Args:
+    config: the model, whose dtype and precision round its numbers.
+    alphabet: q, how many items there are.
+    longest: N, the length of the longest list.
+    copies: one of COPIES.
 
   Raises:
-    UsageError: they cannot; the message says what they hold.
+    UsageError: they are too coarse; the message names what they suffice for.
   """
   # Accelerators round the factors of a product unless its precision is highest.
   dtype = config.dtype if config.precision == "highest" else "bfloat16"
-  most, size = max_items(dtype, copies), int(1 / jnp.finfo(dtype).eps)
+  max_length = max_items(dtype, copies)
+  max_alphabet = int(1 / jnp.finfo(dtype).eps)
   check(
-    alphabet <= size,
+    alphabet <= max_alphabet,
     f"sort.alphabet={alphabet}: scores of {dtype} tell at most"
-    f" {size} items of the construction apart; choose"
+    f" {max_alphabet} items of the construction apart; choose"
     " fewer, or model.dtype='float32' and model.precision='highest'",
   )
   check(
-    longest <= most,
-    f"initial.longest={longest}: {dtype} holds at most {most} items with"
+    longest <= max_length,
+    f"initial.longest={longest}: {dtype} holds at most {max_length} items with"
     f" initial.copies={copies!r}; choose fewer, initial.copies='difference', or"
     " model.dtype='float32' and model.precision='highest'",
   )

@@ -62,11 +62,11 @@ def greedy(
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
-  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[-1])
+  def unfinished(carry: tuple) -> jax.Array:
+    column, _, _, _, done = carry
+    return (column < num_outputs) & ~jnp.all(done)
 
-  # The token of a column is the output of row `first + column`, and the input
-  # of the next row, whose output is the token of the next column.
-  def one_row(carry):
+  def decode_column(carry: tuple) -> tuple:
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -85,7 +85,7 @@ def greedy(
 
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), first_token, cache, decoded, done)
-  _, _, _, decoded, _ = jax.lax.while_loop(unfinished, one_row, carry)
+  _, _, _, decoded, _ = jax.lax.while_loop(unfinished, decode_column, carry)
   return decoded
 
 
@@ -158,14 +158,15 @@ def stream(
   memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
   memory_index = _memory_index(model.config, batch)
   first, recent = cache_window
-  # The column of the cache that holds the key of a row.
+  # Where the cache holds the key of an index: behind the first keys is a ring
+  # of the recent ones.
   slot = lambda index: jnp.where(
     index < first, index, first + (index - first) % recent
   )
   length = min(BLOCK, size)
 
-  # A row is decoded with the biases of its block, which begins at block_start.
-  def one_row(carry):
+  def decode_row(carry: tuple) -> tuple:
+    """Decodes one row of a block; `biases` are those of all its rows."""
     row, token, cache, decoded, done, block_start, biases = carry
     self_bias, cross_bias = (
       _select_row(bias, row - block_start) for bias in biases
@@ -188,36 +189,39 @@ def stream(
     done = done if stop is None else done | (next_token == stop)
     return row + 1, next_token, cache, decoded, done, block_start, biases
 
-  def one_block(carry):
-    row = carry[0]
-    block_start = jnp.minimum(row, size - length)
-    part = select_rows(batch, block_start, length)
+  def decode_block(carry: tuple) -> tuple:
+    """Decodes BLOCK rows, or until all sequences have stopped."""
+    row, *_ = carry
+    start = jnp.minimum(row, size - length)
+    part = select_rows(batch, start, length)
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
     cross_bias = cross_bias.replace(
       index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)
     )
-    in_block = lambda state: (
-      (state[0] < block_start + length) & unfinished(state)
-    )
-    carry = (*carry, block_start, (self_bias, cross_bias))
-    return jax.lax.while_loop(in_block, one_row, carry)[:5]
+    in_block = lambda state: (state[0] < start + length) & unfinished(state)
+    carry = (*carry, start, (self_bias, cross_bias))
+    return jax.lax.while_loop(in_block, decode_row, carry)[:5]
 
-  unfinished = lambda carry: (carry[0] < num_outputs) & ~jnp.all(carry[4])
+  def unfinished(carry: tuple) -> jax.Array:
+    row, _, _, _, done, *_ = carry
+    return (row < num_outputs) & ~jnp.all(done)
+
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent)
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
-  *_, decoded, _ = jax.lax.while_loop(unfinished, one_block, carry)
+  *_, decoded, _ = jax.lax.while_loop(unfinished, decode_block, carry)
   return decoded
 
 
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
 ) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention on the few keys that rows
-  see."""
-  plan = SparsePlan(tuple((site, ((),)) for site in scaffold))
+  """Returns the biases of self- and cross-attention in sparse form: on the keys
+  that lie on lines of the rows of `part`."""
+  no_dense_heads = ((),)  # the same in all layers
+  plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
   biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
   self_bias, cross_bias = biases["self"], biases["cross"]
   assert isinstance(self_bias, SparseBias)

@@ -15,18 +15,18 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model
 def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
   """Returns rows of exact match, of token accuracy under teacher forcing, and
   of accuracy by position."""
-  token, exact = [], []
+  token_batches, exact_batches = [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
     is_output = np.asarray(batch.weight) > 0
     token_right = np.asarray(token_right)[is_output].reshape(len(is_output), -1)
-    token.append(token_right[:count])
-    exact.append(np.asarray(exact_right)[:count])
-  token, exact = np.concatenate(token), np.concatenate(exact)
+    token_batches.append(token_right[:count])
+    exact_batches.append(np.asarray(exact_right)[:count])
+  tokens, exact = np.concatenate(token_batches), np.concatenate(exact_batches)
   return [
     success_row("em", exact.sum(), len(exact)),
-    success_row("token", token.sum(), token.size, teacher_forced=True),
-    position_row(token),
+    success_row("token", tokens.sum(), tokens.size, teacher_forced=True),
+    position_row(tokens),
   ]
 
 
@@ -100,7 +100,7 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   lengths = [min(model.experiment.train_length, spec.length)]
   while lengths[-1] < spec.length:
     lengths.append(min(2 * lengths[-1], spec.length))
-  longest = longest_before(holds, lengths, list(tried))
+  longest = longest_before_failure(holds, lengths, list(tried))
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
@@ -125,7 +125,7 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   return correct, n
 
 
-def longest_before(
+def longest_before_failure(
   holds: Callable[[int], bool],
   lengths: Sequence[int],
   known: Iterable[int] = (),
@@ -137,21 +137,26 @@ def longest_before(
   Args:
     holds: returns whether the condition holds at a length.
     lengths: the lengths that are tried first, ascending.
-    known: lengths at which `holds` returns without cost; they are asked first.
+    known: lengths at which the result of `holds` is known already; they count
+      before the others are tried.
 
   Returns:
     A length; 0 if the condition fails at the shortest one that was tried.
   """
-  results = {n: holds(n) for n in known}
+  results = {length: holds(length) for length in known}
   for length in lengths:
-    if all(results[n] for n in results if n < length):
+    if all(results[shorter] for shorter in results if shorter < length):
       results[length] = holds(length)
-  high = min([n for n in results if not results[n]], default=lengths[-1] + 1)
-  low = max([n for n in results if n < high], default=0)
-  while high - low > 1:
-    middle = (low + high) // 2
-    low, high = (middle, high) if holds(middle) else (low, middle)
-  return low
+  failures = [length for length in results if not results[length]]
+  failure = min(failures, default=lengths[-1] + 1)
+  success = max([n for n in results if n < failure], default=0)
+  while failure - success > 1:
+    middle = (success + failure) // 2
+    if holds(middle):
+      success = middle
+    else:
+      failure = middle
+  return success
 
 
 def _digits(tokens: Iterable[int], end: int) -> list[int]:
@@ -225,8 +230,9 @@ def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
   for i, item in enumerate(first):
     deleted = distances[1:] + 1
     substituted = distances[:-1] + (np.asarray(second) != item)
-    # The best without an insertion as last edit.
-    best = np.concatenate([[i + 1], np.minimum(deleted, substituted)])
-    # With j - k insertions at the end: min over k <= j of best[k] + j - k.
-    distances = np.minimum.accumulate(best - columns) + columns
+    # The distances if the last edit is no insertion.
+    not_inserted = np.concatenate([[i + 1], np.minimum(deleted, substituted)])
+    # If the last j - k edits are insertions, the distance to second[:j] is
+    # not_inserted[k] + j - k; the minimum over all k <= j counts.
+    distances = np.minimum.accumulate(not_inserted - columns) + columns
   return int(distances[-1])

@@ -97,14 +97,14 @@ class Attention(nn.Module):
     temperature = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if temperature.per_head else ()
     self.tau_scale = self.tau_offset = None
-    if temperature.counts:  # else there is no τ
+    if kind.counts:
       self.tau_scale = config.temperature.initial
-      if temperature.learned:
-        constant = nn.initializers.constant(config.temperature.initial)
-        self.tau_scale = self.param("temperature", constant, shape)
-    if temperature.offset:
-      ones = nn.initializers.ones
-      self.tau_offset = self.param("temperature_offset", ones, shape)
+      if kind.learned:
+        init = nn.initializers.constant(config.temperature.initial)
+        self.tau_scale = self.param("temperature", init, shape)
+    if kind.offset:
+      init = nn.initializers.ones
+      self.tau_offset = self.param("temperature_offset", init, shape)
 
   def key_value(
     self, inputs_BxSxD: jax.Array, rotate: Callable

@@ -122,20 +122,19 @@ class Transformer(nn.Module):
     """Returns the embeddings [1, period·V, D] of every token at every phase of
     the cyclic index.
 
-    A model whose only positions are a cyclic index, or which has none, has no
-    other inputs.
+    If the only positions of a model are a cyclic index, or it has none, these
+    are the embeddings of all its possible inputs.
     """
     vocab_size = self.config.vocab_size
     count = vocab_size * (self.config.positions.cyclic_period or 1)
-    phases, tokens = jnp.divmod(jnp.arange(count), vocab_size)
-    # Such position encodings read the index alone; the other fields are zero.
-    places = Places(
+    index, tokens = jnp.divmod(jnp.arange(count), vocab_size)
+    places = Places(  # only the index counts
       place=jnp.zeros((1, count, 1), jnp.int32),
       digit=jnp.zeros((1, count), bool),
-      index=phases,
+      index=index,
       size=jnp.zeros((1, 1), jnp.int32),
     )
-    return self.embed(tokens[None], places, site, noise=None)
+    return self.embed(tokens[None], places, site, None)
 
   def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
     """Returns keys and values [1, H, period·V, K] of `every_token`, by layer.
@@ -146,15 +145,20 @@ class Transformer(nn.Module):
     return [block.cross_key_value(x, unrotated) for block in self.decoder]
 
   def bias(
-    self, inputs: SiteInputs, site: str, rows: Coordinates, keys: Coordinates
+    self,
+    site_inputs: SiteInputs,
+    site: str,
+    rows: Coordinates,
+    keys: Coordinates,
   ) -> DenseBias | SparseBias:
-    """Returns a site's bias plus that of its position encoding."""
-    bias, encoding = inputs.biases[site], self.positions[site]
+    """Returns a site's bias of all layers, plus that of its position encoding,
+    which is the same in every layer."""
+    bias, encoding = site_inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
     position_bias = encoding.bias(rows, keys, causal=site == "self")
     assert position_bias is not None
-    return DenseBias(bias.values + position_bias[None])  # in every layer
+    return DenseBias(bias.values + position_bias[None])  # axis of layers
 
   def encode(
     self, batch: Batch, site_inputs: SiteInputs, noise: Noise | None = None
@@ -167,7 +171,7 @@ class Transformer(nn.Module):
       return Memory([None] * self.config.num_decoder_layers), {}
     source, keys, places = batch.source, batch.source_keys, batch.source_places
     assert source is not None and keys is not None and places is not None
-    if self.config.positions.source_anchor == "right":
+    if self.config.positions.source_anchor == "right":  # index from the right
       places = places._replace(index=keys.index_right())
     x = self.embed(source, places, "cross", noise)
     rotate = partial(self.positions["cross"].rotate, places=places)
@@ -175,9 +179,9 @@ class Transformer(nn.Module):
     if self.encoder:
       bias = self.bias(site_inputs, "encoder", keys, keys)
       counts = {"self": site_inputs.counts["encoder"]}
-      for n, block in enumerate(self.encoder):
+      for layer, block in enumerate(self.encoder):
         key_values = {"self": block.self_key_value(x, rotate)}
-        layer_biases = {"self": bias.layer(n)}
+        layer_biases = {"self": bias.layer(layer)}
         x, block_acts = block(
           x, rotate, key_values, layer_biases, counts, noise
         )
@@ -221,15 +225,15 @@ class Transformer(nn.Module):
       biases["cross"] = self.bias(site_inputs, "cross", rows, memory.keys)
     acts = {"embeddings": x, "blocks": []}
     new_cache = []
-    for n, block in enumerate(self.decoder):
+    for layer, block in enumerate(self.decoder):
       self_key_value = block.self_key_value(x, rotate)
       if cache is not None:
         self_key_value = layers.update_cache(
-          cache[n], self_key_value, rows.index[0]
+          cache[layer], self_key_value, rows.index[0]
         )
         new_cache.append(self_key_value)
-      key_values = {"self": self_key_value, "cross": memory.key_values[n]}
-      layer_biases = {site: bias.layer(n) for site, bias in biases.items()}
+      key_values = {"self": self_key_value, "cross": memory.key_values[layer]}
+      layer_biases = {site: bias.layer(layer) for site, bias in biases.items()}
       x, block_acts = block(
         x, rotate, key_values, layer_biases, site_inputs.counts, noise
       )
@@ -238,8 +242,8 @@ class Transformer(nn.Module):
       x = self.decoder_norm(x)
     acts["output"] = x
     if self.is_initializing():  # every head has parameters from the start
-      for layer in self.logits_dense.values():
-        layer(x)
+      for output_head in self.logits_dense.values():
+        output_head(x)
     logits = self.logits_dense[head](x)
     return logits, new_cache if cache is not None else None, acts
 

@@ -1,5 +1,6 @@
 """The pages of docs/results: archived results beside published numbers."""
 
+import itertools
 import pathlib
 import shlex
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def write(
     The paths of the pages, the index first.
   """
   archive = provenance.read_archive(results / "rows")
-  index, paths, gaps = [["table", *SIZES, "what"]], [], []
+  index, paths, missing = [["table", *SIZES, "what"]], [], []
   for name, table in TABLES.items():
     cells = []
     for size in SIZES:
@@ -97,7 +98,7 @@ def write(
       path = results / f"{name}{'' if size == 'cpu' else '_paper'}.md"
       text = f"{done} of {len(runs)} runs" if runs else ""
       if done < len(runs):
-        gaps.append(f"{name} ({size}): {text} have been made")
+        missing.append(f"{name} ({size}): {text} have been made")
       if runs and (done or size == "cpu"):
         records.write_text(path, page(name, size, archive, results))
         paths.append(path)
@@ -112,7 +113,8 @@ def write(
   ]
   if rows:
     paths.append(results / "report.html")
-    records.write_text(paths[-1], html_report.page("Kept results", rows, gaps))
+    report = html_report.page("Kept results", rows, missing)
+    records.write_text(paths[-1], report)
   paths.insert(0, results / "README.md")
   reach = overview.reach_section(results, archive)
   text = INDEX.format(table=tables.to_markdown(index), reach=reach)
@@ -146,15 +148,21 @@ def make_entry(row: TableRow, run: str, archive: Archive) -> Entry:
   Raises:
     UsageError: the results of a test set are of different conditions.
   """
-  rows = [x for x in rows_of(archive, run) if x["stage"] == row.stage]
-  others = [x for x in rows if x["metric"] in ("frontier", "certified")]
-  test_sets, curves = {}, []
-  for exact_row in records.of_metric(rows, "em"):
-    test_sets.setdefault(exact_row["test_set"], []).append(exact_row)
-  for test_set, exact_rows in test_sets.items():
+  result_rows = [
+    result_row
+    for result_row in rows_of(archive, run)
+    if result_row["stage"] == row.stage
+  ]
+  frontiers = records.of_metric(result_rows, "frontier")
+  certificates = records.of_metric(result_rows, "certified")
+  rows_by_test_set, curves = {}, []
+  for exact_row in records.of_metric(result_rows, "em"):
+    rows_by_test_set.setdefault(exact_row["test_set"], []).append(exact_row)
+  for test_set, exact_rows in rows_by_test_set.items():
+    # This raises UsageError if they are more than one curve.
     summary.single_curve(exact_rows, f"{run}, {row.stage}, {test_set}")
-    curves += summary.curves(exact_rows + others)
-  return Entry(row, run, rows, curves)
+    curves += summary.curves(exact_rows + frontiers + certificates)
+  return Entry(row, run, result_rows, curves)
 
 
 def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
@@ -261,21 +269,21 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
   """Returns the grid of published numbers and ours, by length."""
-  done = {entry.run for entry in entries if entry.curves}
-  shown = [
-    (entry, [curve for curve in entry.curves if not curve.is_stress])
+  runs_with_results = {entry.run for entry in entries if entry.curves}
+  entry_curves = [
+    [curve for curve in entry.curves if not curve.is_stress]
     for entry in entries
   ]
-  curves = [curve for _, entry_curves in shown for curve in entry_curves]
+  all_curves = list(itertools.chain(*entry_curves))
   lengths = {n for entry in entries for n in entry.row.published}
-  lengths = sorted(lengths | {n for curve in curves for n in curve.cells})
-  test_sets = {curve.labels["test_set"] for curve in curves}
+  lengths = sorted(lengths | {n for curve in all_curves for n in curve.cells})
+  test_sets = {curve.labels["test_set"] for curve in all_curves}
   names_of = lambda task, model, test_set: (
     [task, model, test_set] if len(test_sets) > 1 else [task, model]
   )
   header = [*names_of("task", "model", "test set"), "", *map(str, lengths)]
   grid = [[*header, "frontier", "seeds", "n", "width"]]
-  for entry, curves in shown:
+  for entry, curves in zip(entries, entry_curves, strict=True):
     task, model = entry.row.task, entry.row.model
     names = names_of(task, model, "")
     if published := entry.row.published:
@@ -283,7 +291,8 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
       status = "not needed" if entry.row.stage == "certify" else "no rows"
-      status = status if entry.run in done else "not run yet"
+      if entry.run not in runs_with_results:
+        status = "not run yet"
       cells = ["–"] * len(lengths)
       grid.append([*names, "ours", *cells, "", status, "", ""])
     for curve in curves:
@@ -305,15 +314,15 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
 
 def hard_table(entries: list[Entry]) -> list[list[str]]:
   """Returns the grid of exact match on hard test sets."""
-  shown = [
+  rows_and_curves = [
     (entry.row, curve)
     for entry in entries
     for curve in entry.curves
     if curve.is_stress
   ]
-  lengths = sorted({n for _, curve in shown for n in curve.cells})
+  lengths = sorted({n for _, curve in rows_and_curves for n in curve.cells})
   grid = [["task", "model", "test set", *map(str, lengths)]]
-  for row, curve in shown:
+  for row, curve in rows_and_curves:
     cells = map(curve.cells.get, lengths)
     texts = [tables.with_worst(cell) if cell else "" for cell in cells]
     grid.append([row.task, row.model, curve.labels["test_set"], *texts])
@@ -340,13 +349,16 @@ def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
       remark = config_changes(run, header["config"])
       if header["first_stage"] and not remark:
         remark = f"first stage of {header['first_stage']}"
-      versions = map(" ".join, header["versions"].items())
-      cells = [run.name, f"{header['seconds'] or '–'}", header["machine"]]
-      cells += [
-        header["date"],
-        header["commit"][:12],
-        ", ".join(versions),
-        remark,
-      ]
-      grid.append(cells)
+      versions = (f"{name} {x}" for name, x in header["versions"].items())
+      grid.append(
+        [
+          run.name,
+          f"{header['seconds'] or '–'}",
+          header["machine"],
+          header["date"],
+          header["commit"][:12],
+          ", ".join(versions),
+          remark,
+        ]
+      )
   return [*parts, tables.to_markdown(grid)] if len(grid) > 1 else parts

@@ -160,7 +160,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
     f"{path}: its header lacks {', '.join(sorted(missing))}; {hint}",
   )
   run_rows = []
-  for number, group in enumerate(groups, 2):
+  for number, group in enumerate(groups, start=2):
     try:
       rows = [
         group["shared"] | dict(zip(group["columns"], values, strict=True))

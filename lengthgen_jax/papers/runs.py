@@ -239,15 +239,16 @@ def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
     if not config_changes(
       run, json.loads(path.read_text()), NO_EFFECT_ON_FIRST_STAGE
     ):
-      part = workdir.with_name(f"{run.name}.part")  # the copy may be cut off
-      stage = part / "interpolate"
+      # It is renamed when it is complete, because copying may be interrupted.
+      copy = workdir.with_name(f"{run.name}.part")
+      stage = copy / "interpolate"
       shutil.copytree(other / stage.name, stage, dirs_exist_ok=True)
-      if not (part / TRAINED_BY).exists():  # else it is a copy itself
+      if not (copy / TRAINED_BY).exists():  # else `other` has a copy itself
         name = other.name.partition(".old")[0]
-        records.write_text(part / TRAINED_BY, name)
-      # Its time counts as this run's.
-      _add_seconds(part, training_seconds(stage / "metrics.jsonl"))
-      part.rename(workdir)
+        records.write_text(copy / TRAINED_BY, name)
+      # The time of its training counts as this run's.
+      _add_seconds(copy, training_seconds(stage / "metrics.jsonl"))
+      copy.rename(workdir)
       print(f"== {run.name} begins with the first stage of {other.name}")
       return
 

@@ -178,7 +178,7 @@ def _results(
   rounding, compared = certificate.measure_rounding(
     layerwise, survey, dense, model.seed
   )
-  tallies = count_all(exhaustive, model, survey, layerwise, folder)
+  tallies = tally_cases(exhaustive, model, survey, layerwise, folder)
   thin_rounding, thin_compared = certificate.rounding_of_thin_contexts(
     layerwise, survey, dense, tallies
   )
@@ -210,17 +210,24 @@ def _results(
   return fields | certificate.verdict(fixed_width, fields, exact_margin)
 
 
-def count_all(
+def tally_cases(
   exhaustive: bool,
   model: Model,
   survey: Survey,
   layerwise: LayerwiseLogits,
   folder: pathlib.Path,
 ) -> list[Tally]:
-  """Returns a Tally of every receptive field, or of those up to the first that
-  fails, unless `exhaustive`.
+  """Counts the cases of each receptive field in a Tally, and returns them all.
 
   It resumes where an earlier call was interrupted.
+
+  Args:
+    exhaustive: whether to go on after a receptive field with wrong cases;
+      without it, the fields behind the first such one are left out.
+    model: the model that is certified.
+    survey: its receptive fields.
+    layerwise: computes the logits of cases.
+    folder: the folder of PARTIAL, which holds the tallies so far.
 
   Raises:
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
@@ -231,9 +238,9 @@ def count_all(
   if partial.get("key") != key:  # of another model
     partial = {}
   tallies = [Tally(**fields) for fields in partial.get("tallies", ())]
-  # The last tally is of a group of which only so many chunks are counted.
+  # Of the last of these fields, so many chunks are counted.
   last_tallied, chunks = len(tallies) - 1, partial.get("chunks", 0)
-  saved_at, any_host = time.monotonic(), AnyHostFlag(model.mesh)
+  saved_at, any_host_stops = time.monotonic(), AnyHostFlag(model.mesh)
   bar = tqdm(
     total=survey.cases,
     initial=sum(tally.cases for tally in tallies),
@@ -243,7 +250,7 @@ def count_all(
     disable=not hosts.is_primary(),
     desc=f"seed {model.seed}",
   )
-  with stop_signals() as stops, bar:
+  with stop_signals() as signals, bar:
     for index, group in enumerate(survey.groups):
       if index < last_tallied:
         continue
@@ -254,7 +261,7 @@ def count_all(
         layerwise, group, tallies[index], chunks
       ):
         chunks += 1
-        stop = any_host(bool(stops))
+        stop = any_host_stops(bool(signals))
         bar.update(count)
         margin = min(tally.margin for tally in tallies)
         bar.set_postfix_str(f"smallest margin {margin:.3g}", refresh=False)

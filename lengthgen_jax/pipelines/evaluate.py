@@ -189,7 +189,7 @@ def check_memory(
     lengths = [int(min(section.frontier, longest))]
     specs += _specs(config, model, section.test_sets, lengths)
   for spec in specs:
-    model.batch_size(spec)
+    model.batch_size(spec)  # raises if an example does not fit
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
@@ -237,7 +237,8 @@ def frontiers(
   single_input_sets = model.experiment.task.single_input_sets
   bound = int(min(section.frontier, longest))
   for spec in _specs(config, model, section.test_sets, [bound]):
-    # There is no such length where sets differ by length, or have one input.
+    # Left out are variants, which do not exist at every length (their name is
+    # not that of a test set), and test sets of one input at each length.
     if spec.name not in section.test_sets or spec.name in single_input_sets:
       continue
     spec = spec._replace(samples=section.frontier_samples, count=None)
@@ -261,7 +262,11 @@ def eval_specs(
   lengths = [length for length in section.lengths if length <= longest]
   test_sets = [*section.test_sets]
   if section.stress:
-    test_sets += [x for x in task.stress_sets if x not in section.test_sets]
+    test_sets += [
+      test_set
+      for test_set in task.stress_sets
+      if test_set not in section.test_sets
+    ]
   return list(_specs(config, model, test_sets, lengths))
 
 

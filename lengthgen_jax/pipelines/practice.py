@@ -2,9 +2,9 @@
 found it wrong.
 
 W/certify_1, W/certify_2 and so on are the rounds of a workdir W of --mode=train
-or abc, each with the inputs that it trains on. W/unmended.json lists the seeds
-that are still wrong after the last round; of these seeds, the parameters from
-before the first round are used.
+or abc, each with the inputs that it trains on. W/still_wrong.json lists the
+seeds that are still wrong after the last round; of these seeds, the parameters
+from before the first round are used.
 """
 
 import json
@@ -63,7 +63,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
   except UsageError as reason:  # the models can be evaluated all the same
     runs.print_note(f"no certificate: {reason}")
     return
-  path = folder / workdir.UNMENDED
+  path = folder / workdir.STILL_WRONG
   if not path.exists():
     wrong_seeds = _run_rounds(config, folder, stage_after)
     if not wrong_seeds:
@@ -87,19 +87,20 @@ def _run_rounds(
 
   `stage_after` returns the Stage that was trained in a number of rounds.
   """
-  earlier_inputs, number = {}, 0  # the inputs of each seed so far; the round
+  earlier_inputs = {}  # the inputs on which each seed has been trained so far
+  round_number = 0
   while True:
-    number += 1
-    path = folder / f"certify_{number}" / workdir.PRACTICE_INPUTS
+    round_number += 1
+    path = folder / f"certify_{round_number}" / workdir.PRACTICE_INPUTS
     if not path.exists():
-      stage = stage_after(number - 1)
+      stage = stage_after(round_number - 1)
       certificates = certify.certify(stage, folder)
       inputs = {
         seed: certificate["practice"]
         for seed, certificate in certificates.items()
         if certificate["value"] == 0 and certificate["practice"]["failing"]
       }
-      if not inputs or number > config.practice.rounds:
+      if not inputs or round_number > config.practice.rounds:
         return [
           int(seed)
           for seed in earlier_inputs
@@ -112,14 +113,14 @@ def _run_rounds(
       records.write_text(path, json.dumps(inputs, indent=1))
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
-    stage = stage_after(number - 1)
+    stage = stage_after(round_number - 1)
     practice_run = workdir.practice_run(
       config.practice, stage.runs[0], path.parent
     )
     initial = {model.seed: model.params for model in stage.models()}
     seed_names = ", ".join(map(str, practice_run.seeds))
     runs.print_note(
-      f"certification, round {number}: training on inputs that fail, seeds"
-      f" {seed_names}"
+      f"certification, round {round_number}: training on inputs that fail,"
+      f" seeds {seed_names}"
     )
     loop.train(practice_run, [initial[seed] for seed in practice_run.seeds])

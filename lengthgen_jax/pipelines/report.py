@@ -113,11 +113,11 @@ def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
-  """Returns a message for the seeds and lengths of a config that no row is of.
+  """Returns messages that name the seeds and lengths without results.
 
   Args:
     rows: rows of exact match of all runs.
-    configs: {run: config}.
+    configs: {run: config}, which say which seeds and lengths a run has.
   """
   messages = []
   for name, config in configs.items():
@@ -159,19 +159,22 @@ def varied_fields(
     fields_by_run: what `training_fields` returns, by run.
     rows: rows that name their run and method.
   """
-  methods = {row["run"]: row["method"] for row in rows}
+  method_by_run = {row["run"]: row["method"] for row in rows}
   values = {}
-  for run_name in methods:
+  for run_name in method_by_run:
     for field, value in fields_by_run[run_name].items():
       values.setdefault(field, {})[run_name] = value
-  num_methods = len(set(methods.values()))
-  return {
-    field: by_run
-    for field, by_run in sorted(values.items())
-    if by_run.keys() == methods.keys()
-    and len({(methods[run_name], value) for run_name, value in by_run.items()})
-    > num_methods
-  }
+  num_methods = len(set(method_by_run.values()))
+  varied = {}
+  for field, value_by_run in sorted(values.items()):
+    method_values = {
+      (method_by_run[run_name], value)
+      for run_name, value in value_by_run.items()
+    }
+    all_have_it = value_by_run.keys() == method_by_run.keys()
+    if all_have_it and len(method_values) > num_methods:
+      varied[field] = value_by_run
+  return varied
 
 
 def draw_by_field(

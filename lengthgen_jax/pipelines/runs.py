@@ -81,19 +81,24 @@ def _check_scaffold(
 
 
 def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each site and training width of which rows have nothing
-  open under the run's scaffold."""
+  """Prints a note for each site and training width at which the run's scaffold
+  closes all cells of some rows."""
   experiment, scaffold = run.experiment, run.scaffold
   if not scaffold:
     return
   num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
-  seed_scaffolds = [lines.of_seed(scaffold, r) for r in range(num_seeds)]
+  seed_scaffolds = [
+    lines.of_seed(scaffold, index) for index in range(num_seeds)
+  ]
   longest = dataset.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   for width_index in range(experiment.num_widths):
     key, head = jax.random.key(0), experiment.task.name
     batch = experiment.sample(key, head, longest, width_index)
     scored_T = np.asarray(batch.weight[0]) > 0
-    closed_masks = [_closed_rows(experiment, x, batch) for x in seed_scaffolds]
+    closed_masks = [
+      _closed_rows(experiment, seed_scaffold, batch)
+      for seed_scaffold in seed_scaffolds
+    ]
     for site in sorted(closed_masks[0]):
       closed_count = sum(
         int(mask[site][..., scored_T].sum()) for mask in closed_masks

@@ -50,7 +50,8 @@ def observations(
   experiment.check_scaffold(width, model.scaffold)
   longest = width if exact else experiment.bound(width, model.scaffold)
   config = experiment.model.config
-  cells = sum(t * s for t, s in experiment.site_sizes(longest).values())
+  sizes = experiment.site_sizes(longest).values()
+  cells = sum(rows * keys for rows, keys in sizes)
   example_bytes = 8 * cells * config.num_heads * config.num_decoder_layers
   samples = task.num_test_samples(length, samples)
   num_batches = math.ceil(samples / max(ATTENTION_BYTES // example_bytes, 1))
@@ -103,7 +104,8 @@ def make_watcher(
 
   def watch(run: loop.Run, states: TrainState) -> list[dict]:
     rows, samples = [], section.samples
-    for r, model in enumerate(models(run, states, checkpoint="last")):
+    run_models = models(run, states, checkpoint="last")
+    for step, model in zip(states.step.tolist(), run_models, strict=True):
       scored_lines = partial(
         attention_statistics.strongest_lines, calibration, model, samples
       )
@@ -112,7 +114,7 @@ def make_watcher(
       )
       for name, means in measure(probes, batches).items():
         rows += [
-          {"step": int(states.step[r]), "seed": model.seed, "metric": name}
+          {"step": step, "seed": model.seed, "metric": name}
           | {"part": mean.part, "layer": mean.layer, "head": mean.head}
           | {"line": mean.line, "value": mean.value, "n": int(mean.count)}
           for mean in means.values()

@@ -19,7 +19,7 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
-UNMENDED = "unmended.json"  # the seeds that are wrong after all rounds
+STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -114,17 +114,23 @@ def practice_run(
   seeds = tuple(map(int, practice))
   task = run.experiment.task
   longest = int(np.max(run.experiment.data[0].bound(0)))
-  sets, lengths = [], []
+  items_by_seed, lengths_by_seed = [], []
+  pad_items = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
   for inputs in practice.values():
+    # Inputs that fail are repeated, so that they are about as many as those
+    # with thin margins.
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
-    # About as many inputs fail as have thin margins.
     texts = inputs["failing"] * repeats + inputs["thin"]
-    items, sizes = zip(*map(task.parse, texts), strict=True)
-    pad = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
-    sets.append(np.stack(list(map(pad, items))))
-    lengths.append(np.array(sizes, np.int32))
-  size = max(map(len, sets))
-  fill = lambda x: np.pad(x, [(0, size - len(x)), *[(0, 0)] * (x.ndim - 1)])
+    items, lengths = zip(*map(task.parse, texts), strict=True)
+    items_by_seed.append(np.stack(list(map(pad_items, items))))
+    lengths_by_seed.append(np.array(lengths, np.int32))
+  counts = list(map(len, items_by_seed))
+
+  def stack(arrays: list[np.ndarray]) -> np.ndarray:
+    """Stacks an array [inputs, ...] of each seed, padded to equal counts."""
+    pad = lambda x: [(0, max(counts) - len(x)), *[(0, 0)] * (x.ndim - 1)]
+    return np.stack([np.pad(x, pad(x)) for x in arrays])
+
   seed_indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
@@ -134,9 +140,9 @@ def practice_run(
     ),
     folder=folder,
     replay={
-      "items": np.stack(list(map(fill, sets))),
-      "lengths": np.stack(list(map(fill, lengths))),
-      "count": np.array(list(map(len, sets)), np.int32),
+      "items": stack(items_by_seed),
+      "lengths": stack(lengths_by_seed),
+      "count": np.array(counts, np.int32),
     },
     train=dataclasses.replace(
       run.train,
@@ -147,7 +153,7 @@ def practice_run(
       replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,
-      target_exact_match=2.0,
+      target_exact_match=2.0,  # never reached, so that all steps are taken
     ),
     mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
   )
@@ -163,7 +169,7 @@ class Stage(NamedTuple):
     runs: the training runs in order. Those of "certify" are the run before
       practice, then one for each round, of the seeds that were wrong.
     num_seeds: how many seeds the user's config names; a stage may have fewer.
-    unmended: the seeds that are still wrong after practice; their models are
+    still_wrong: the seeds that are still wrong after practice; their models are
       those of the first run.
   """
 
@@ -171,7 +177,7 @@ class Stage(NamedTuple):
   config: ConfigDict
   runs: tuple[loop.Run, ...]
   num_seeds: int
-  unmended: tuple[int, ...] = ()
+  still_wrong: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
     """Loads one model of each seed, whose step is summed over its runs."""
@@ -182,7 +188,7 @@ class Stage(NamedTuple):
     }
     for practice_run in rounds:
       for model in runs.load(practice_run, checkpoint):
-        if model.seed not in self.unmended:
+        if model.seed not in self.still_wrong:
           step = models_by_seed[model.seed].step + model.step
           models_by_seed[model.seed] = dataclasses.replace(model, step=step)
     return list(models_by_seed.values())
@@ -197,7 +203,7 @@ def trained_stages(
     config: the config of the workdir.
     workdir: the workdir.
     rounds: how many rounds of practice to include. None includes all, except
-      for seeds that are still wrong after them (see `Stage.unmended`).
+      for seeds that are still wrong after them (see `Stage.still_wrong`).
 
   Raises:
     UsageError: the workdir was not trained with this config.
@@ -223,12 +229,12 @@ def trained_stages(
   if practice_runs:
     stage_config = copy.deepcopy(stage_config)
     stage_config.method += "+certify"
-    path, unmended = workdir / UNMENDED, ()
+    path, still_wrong = workdir / STILL_WRONG, ()
     if rounds is None and path.exists():
-      unmended = tuple(json.loads(path.read_text()))
+      still_wrong = tuple(json.loads(path.read_text()))
     all_runs = trained_run, *practice_runs
     stage_list.append(
-      Stage("certify", stage_config, all_runs, num_seeds, unmended)
+      Stage("certify", stage_config, all_runs, num_seeds, still_wrong)
     )
   return stage_list
 

@@ -109,7 +109,8 @@ class Observation:
     count: how many examples count, the first ones; the others fill the batch.
     length: units of every operand or list.
     scored_lines: a function that returns {site: (Lines, Selection)} of all
-      lines in the model's attention; only probes of lines call it.
+      lines in the model's attention; only probes of lines call it. The default
+      returns {}.
   """
 
   model: TrainedModel

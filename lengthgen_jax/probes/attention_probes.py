@@ -11,6 +11,8 @@ import numpy as np
 
 from lengthgen_jax.probes.activations import Mean, Observation
 
+NO_PLACE = -9  # of a key without a digit; no row's place, nor one less
+
 
 def same_place(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on the operands' digits at the row's place.
@@ -135,10 +137,10 @@ def _answer_rows(
 def _key_places(
   observation: Observation, site: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the place [S] of the digit that each key holds (-9 for a mark), and
-  whether all places share that digit, [S]."""
+  """Returns the place [S] of the digit that each key holds (NO_PLACE if it
+  holds none), and whether all places share that digit, [S]."""
   task, keys = observation.task, observation.keys(site)
-  places = np.full(len(keys.index), -9)
+  places = np.full(len(keys.index), NO_PLACE)
   is_shared = np.zeros(len(keys.index), bool)
   for key, segment in enumerate(keys.segment[0].tolist()):
     left, right = int(keys.left[0, key, 0]), int(keys.right[0, key, 0])

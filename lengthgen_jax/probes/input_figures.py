@@ -58,7 +58,7 @@ def _attention_page(
   batch = figure_input.observation.batch
   symbols = figure_input.observation.task.symbols
   key_ids = batch.inputs if site == "self" else batch.source
-  key_indices = figure_input.drawn(figure_input.observation.keys(site))
+  key_indices = figure_input.drawn_tokens(figure_input.observation.keys(site))
   keys = symbols(np.asarray(key_ids)[0, key_indices])
   # Rows of a single sequence are keys too, and are labelled by what they hold.
   if site == "encoder":
@@ -131,28 +131,30 @@ def projections(data: FigureData) -> Iterator[Page]:
 
 
 def tokens(data: FigureData) -> Iterator[Page]:
-  """Yields pages of a token before `⊥`, of `⊥`, and of the same after it.
+  """Yields pages of the median item before `⊥`, of `⊥`, and of the same item
+  after it.
 
   They are the three positions that the task hinting paper draws (figure 4.14).
   """
   for prefix, figure_input in data.named_inputs():
     observation = figure_input.observation
-    n, ids = observation.length, np.asarray(observation.batch.inputs[0])
-    rank = (n - 1) // 2
-    token = np.sort(ids[:n])[rank]
-    rows = {
-      "before": (int(np.argmax(ids[:n] == token)), f"{token} before ⊥"),
-      "delimiter": (n, "⊥"),
-      "after": (n + 1 + rank, f"{token} after ⊥"),
+    # The inputs are the list, `⊥` and the sorted list.
+    length, ids = observation.length, np.asarray(observation.batch.inputs[0])
+    items, median_rank = ids[:length], (length - 1) // 2
+    median = np.sort(items)[median_rank]
+    positions = {
+      "before": (int(np.argmax(items == median)), f"{median} before ⊥"),
+      "delimiter": (length, "⊥"),
+      "after": (length + 1 + median_rank, f"{median} after ⊥"),
     }
-    for name, (row, text) in rows.items():
+    for position, (row, text) in positions.items():
       if row < len(ids):
         title = f"{text}, in {figure_input.text}: projections of the residual"
         bars = [
           Bars(row, basis, f"{basis}\nbasis")
           for basis, vectors in BASES.items()
         ]
-        name = f"{prefix}token_{name}"
+        name = f"{prefix}token_{position}"
         yield _projection_page(name, observation, bars, title, height=1.5)
 
 

@@ -139,11 +139,12 @@ def patched(observation: Observation) -> Iterator[Mean]:
   show which residuals each output depends on.
   """
   batch = observation.batch
-  num_rows = int((batch.rows.segment[0] >= 0).sum())
+  num_rows = int((batch.rows.segment[0] >= 0).sum())  # without padding
   num_source_rows = int(batch.prompt_length[0])
-  for index, (part, layer) in enumerate(patch_points(observation.experiment)):
+  points = patch_points(observation.experiment)
+  for point_index, (part, layer) in enumerate(points):
     for row in range(num_source_rows if part == "source" else num_rows):
-      logits = edited_logits(observation, patch=Patch(index, row))
+      logits = edited_logits(observation, patch=Patch(point_index, row))
       yield _exact_match(
         observation, logits, part=part, layer=layer, position=row
       )
@@ -276,7 +277,9 @@ def _residual_point(
 ) -> Point | None:
   """Returns the residual that a call of a module's method computes, if any."""
   if method_name == "embed" and not path:
-    return {"self": "inputs", "cross": "source"}[args[2]], None
+    _, _, site, _ = args  # of Transformer.embed
+    return {"self": "inputs", "cross": "source"}[site], None
   if method_name == "residual" and path[0].startswith("decoder_"):
-    return args[0], int(path[0].rpartition("_")[2])
+    name, _ = args  # of Block.residual
+    return name, int(path[0].rpartition("_")[2])
   return None

@@ -30,14 +30,14 @@ class FigureInput(NamedTuple):
   @property
   def rows(self) -> np.ndarray:
     """Indices of the decoder rows that are drawn, which attend to something."""
-    rows = self.drawn(self.observation.batch.rows)
+    rows = self.drawn_tokens(self.observation.batch.rows)
     sums = [
       weights[0][:, rows].sum(axis=(0, 2))
       for _, _, weights in self.observation.attention()
     ]
     return rows[np.sum(sums, axis=0) > 0]
 
-  def drawn(self, coordinates: Coordinates) -> np.ndarray:
+  def drawn_tokens(self, coordinates: Coordinates) -> np.ndarray:
     """Returns the indices of the tokens that are drawn.
 
     Leading zeros are left out if there are more than MAX_TOKENS_WITH_ZEROS.
@@ -49,8 +49,10 @@ class FigureInput(NamedTuple):
     if is_token.sum() <= MAX_TOKENS_WITH_ZEROS or not task.of_digits:
       return np.flatnonzero(is_token)
     is_target = segment == task.target_segment
-    strides = np.array([*task.strides, 1, 1])  # tokens of a place
-    place = np.where(is_target, left, right // np.maximum(strides[segment], 1))
+    # How many tokens of a segment have the same place.
+    strides = np.maximum([*task.strides, 1, 1], 1)
+    place = np.where(is_target, left, right // strides[segment])
+    # A mark is the last token of the output, and the first of other segments.
     is_mark = np.where(is_target, right, left) == 0
     is_zero = (place > self.observation.length) & ~is_mark
     return np.flatnonzero(is_token & ~is_zero)
@@ -59,7 +61,7 @@ class FigureInput(NamedTuple):
     """Raises a UsageError if the input is longer than a figure can show."""
     batch = self.observation.batch
     sequences = [batch.keys, batch.source_keys]
-    longest = max(len(self.drawn(keys)) for keys in sequences if keys)
+    longest = max(len(self.drawn_tokens(keys)) for keys in sequences if keys)
     check(
       longest <= MAX_TOKENS,
       f"probe.inputs: {self.text!r} makes a sequence of {longest} tokens, and"

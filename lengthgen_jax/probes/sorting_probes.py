@@ -70,9 +70,9 @@ def copy(observation: Observation) -> Iterator[Mean]:
 def identity_removed(observation: Observation) -> Iterator[Mean]:
   """Yields how often the last MLP leaves the successor alone.
 
-  Of the outputs whose copies have all been said, the successor is the greatest
-  of the alphabet in the decoder basis. It is measured before and after the
-  MLP.
+  Only outputs that are the last copy of their item count. They are right if the
+  successor is the greatest of the alphabet in the decoder basis. It is measured
+  before and after the MLP.
   """
   _, successors, is_counted = output_items(observation)
   next_outputs = np.sort(_lists(observation), axis=1)[:, 1:]
@@ -86,8 +86,9 @@ def identity_removed(observation: Observation) -> Iterator[Mean]:
 def identity_lowered(observation: Observation) -> Iterator[Mean]:
   """Yields how often the last MLP lowers the identity.
 
-  The inner product of the token itself, less that of the successor, falls in
-  the decoder basis, whether copies are left or not.
+  That is so where the difference of two inner products in the decoder basis,
+  that of the token itself less that of its successor, is smaller after the MLP.
+  It does not matter whether copies of the token are left.
   """
   items, successors, has_successor = output_items(observation)
   layer, gaps = observation.num_layers - 1, []

@@ -148,6 +148,7 @@ def by_times(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   metric, (_, label) = rows[0]["metric"], TIMES[varied_by(rows[0])]
   split_rows = []
   for row in rows:
+    # A test set's name ends in how often items occur, like repeats_2x4.
     test_set, _, times = row["test_set"].rpartition("x")
     method = f"{row['method']}, {row['length']} {row['unit']}"
     fields = {"test_set": test_set, "times": int(times), "method": method}
@@ -168,11 +169,13 @@ def by_field(
   seeds.
   """
   rows = of_metric(rows, "em")
-  curves = pool(rows, (field, "length"), ("bits", *BY_CONFIG))
+  curves = pool(
+    rows, cell_fields=(field, "length"), dependent=("bits", *BY_CONFIG)
+  )
   values = [row[field] for row in rows]
   for axis, length, panel_rows in _draw_curves(curves, field, "length"):
     heading = f"test length: {length} {joined_values(panel_rows, 'unit')}"
-    is_log = 0 < 10 * min(values) < max(values)
+    is_log = 0 < 10 * min(values) < max(values)  # more than one decade
     _label_x(axis, values, field, heading, is_log)
   return _finish(axis.figure, title, path, "em")
 
@@ -187,36 +190,38 @@ def _draw_curves(
   """
   rows = [row for curve in curves for row in curve.rows]
   panel_values = sorted({row[panel_field] for row in rows})
-  room = {"hspace": 0.45}  # for the labels between rows of panels
-  _, panels = _panels(len(panel_values), 4.2, 3.0, gridspec_kw=room)
+  spacing = {"hspace": 0.45}  # for the labels between rows of panels
+  _, panels = _panels(len(panel_values), 4.2, 3.0, gridspec_kw=spacing)
   for axis, value in zip(panels, panel_values, strict=True):
     panel_rows = [row for row in rows if row[panel_field] == value]
     styles = zip(curves, itertools.cycle(STYLES), itertools.cycle(MARKERS))
     for curve, style, marker in styles:
       curve_rows = [row for row in curve.rows if row[panel_field] == value]
-      part = curve._replace(rows=curve_rows)
-      _draw_curve(axis, part, curve, x_field, style | {"marker": marker})
+      panel_curve = curve._replace(rows=curve_rows)
+      label = curve.name
+      if " of " in curve.seed_count:
+        label += f" ({curve.seed_count} seeds)"
+      options = style | {"marker": marker, "label": label}
+      _draw_curve(axis, panel_curve, x_field, options)
     yield axis, value, panel_rows
 
 
 def _draw_curve(
-  axis: plt.Axes, part: Curve, curve: Curve, x_field: str, style: dict
+  axis: plt.Axes, curve: Curve, x_field: str, style: dict
 ) -> None:
-  """Draws a panel's part of a curve, with the range of seeds."""
-  cells = part.cells_by(x_field)
+  """Draws a curve of medians, with a band for the range of the seeds."""
+  cells = curve.cells_by(x_field)
   lows = [
     cell.worst if cell.lower_bound is None else cell.lower_bound
     for cell in cells.values()
   ]
   highs = [cell.best for cell in cells.values()]
   medians = [cell.median for cell in cells.values()]
-  count = f" ({curve.seeds_text} seeds)" if " of " in curve.seeds_text else ""
   percents = lambda fractions: 100 * np.array(fractions)
   axis.plot(
     list(cells),
     percents(medians),
     markersize=5,
-    label=curve.name + count,
     clip_on=False,
     **style,
   )

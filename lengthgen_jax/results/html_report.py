@@ -40,7 +40,8 @@ def page(
   tasks = dict.fromkeys(curve.rows[0]["task"] for curve in exact)
   links = [f'<a href="#{_escape(task)}">{_escape(task)}</a>' for task in tasks]
   parts = [f"<nav>{' '.join(links)}</nav>"]
-  parts += [_section(t, of_task(exact, t), of_task(edit, t)) for t in tasks]
+  for task in tasks:
+    parts.append(_section(task, of_task(exact, task), of_task(edit, task)))
   items = [f"<li>{_escape(text)}</li>" for text in missing]
   if items:
     parts.append(_fold(f"Missing ({len(items)})", f"<ul>{''.join(items)}</ul>"))
@@ -125,7 +126,7 @@ def _table(curves: list[Curve], main_test_set: str | None) -> str:
   """Returns an HTML table with a row for each curve, a column for each length,
   and a column of test sets unless all are the main one."""
   lengths = sorted({length for curve in curves for length in curve.cells})
-  bits = {r["length"]: r["bits"] for curve in curves for r in curve.rows}
+  bits = {row["length"]: row["bits"] for curve in curves for row in curve.rows}
   has_test_sets = any(
     curve.rows[0]["test_set"] != main_test_set for curve in curves
   )

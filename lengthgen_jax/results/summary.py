@@ -206,21 +206,23 @@ def sort(curves: list[Curve]) -> list[Curve]:
 def final_curve(
   rows: list[dict], stage: str = "", test_set: str = ""
 ) -> Curve | None:
-  """Returns exact match of one stage and test set, None if it has no rows.
+  """Returns a run's curve of exact match in one stage and on one test set.
+
+  It is None if there are no such rows.
 
   Args:
     rows: rows of one run.
-    stage: "" is the last one with rows of exact match.
-    test_set: "" is the first one in the rows.
+    stage: the stage; "" for the last one with rows of exact match.
+    test_set: the test set; "" for the first one in the rows.
   """
   exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]
-  for name in (stage,) if stage else STAGES_LAST_FIRST:
-    stage_rows = [row for row in exact_rows if row["stage"] == name]
+  certificates = of_metric(rows, "certified")
+  for candidate in (stage,) if stage else STAGES_LAST_FIRST:
+    stage_rows = [row for row in exact_rows if row["stage"] == candidate]
     if stage_rows:
       test_set = test_set or stage_rows[0]["test_set"]
       test_rows = [row for row in stage_rows if row["test_set"] == test_set]
-      others = [r for r in rows if r["metric"] == "certified"]
-      return curves(test_rows + others)[0] if test_rows else None
+      return curves(test_rows + certificates)[0] if test_rows else None
   return None
 
 
@@ -271,12 +273,15 @@ def pool(
   results = []
   for condition, rows_by_cell in pooled.items():
     name = labels[condition][0]
-    namesakes = [x for x in pooled if labels[x] == labels[condition]]
-    for i, field in enumerate(conditions):
-      if len({other[i] for other in namesakes}) > 1:
+    # The name gets the values that tell this curve from others with its labels.
+    others = [other for other in pooled if labels[other] == labels[condition]]
+    for index, (field, value) in enumerate(
+      zip(conditions, condition, strict=True)
+    ):
+      if len({other[index] for other in others}) > 1:
         heading = HEADINGS.get(field, field)
-        name += f", {heading} {condition[i]}".replace("  ", " ")
-        namesakes = [other for other in namesakes if other[i] == condition[i]]
+        name += f", {heading} {value}".replace("  ", " ")
+        others = [other for other in others if other[index] == value]
     curve_rows = [
       row
       for (cell, _), row in rows_by_cell.items()
@@ -295,7 +300,10 @@ def proved(rows: list[dict]) -> frozenset[tuple]:
 
 
 def model_name(row: dict) -> str:
-  """Returns a row's method and its unusual settings: "abc (retrain) LEAK"."""
+  """Returns a row's method and its unusual settings, like "abc (retrain) LEAK".
+
+  LEAK says that the model's bias shows outputs to rows before them.
+  """
   settings = []
   if row["stage"] != "train":
     settings.append(row["stage"])

@@ -39,10 +39,10 @@ def run_table(rows: list[dict]) -> str:
   frontier = ["frontier"] * has_frontier
   grid = [["method", "test set", "seed", *headings, *frontier]]
 
-  def add(curve: Curve, seed: str, cell_text: Callable[[Cell], str]) -> None:
+  def add_row(curve: Curve, seed: str, to_text: Callable[[Cell], str]) -> None:
     """Appends a row to the grid."""
     cells = curve.cells
-    texts = [cell_text(cells[n]) if n in cells else "-" for n in lengths]
+    texts = [to_text(cells[n]) if n in cells else "-" for n in lengths]
     texts += [frontier_text(curve)] * has_frontier
     names = [curve.name, curve.labels["test_set"], seed + curve.proof]
     grid.append([*names, *texts])
@@ -51,12 +51,12 @@ def run_table(rows: list[dict]) -> str:
     has_one_seed = curve.seeds_text == "1"
     if has_one_seed or not curve.is_stress:
       for seed in curve.seeds:
-        one = lambda cell: percent(cell.median) + _bound(cell)
-        add(curve.of_seed(seed), str(seed), one)
+        with_bound = lambda cell: percent(cell.median) + _bound(cell)
+        add_row(curve.of_seed(seed), str(seed), with_bound)
     if not has_one_seed:
-      is_partial = " of " in curve.seeds_text
-      note = f", {curve.seeds_text} seeds" if is_partial else ""
-      add(curve, "median" + note, lambda cell: percent(cell.median))
+      is_partial = " of " in curve.seed_count
+      note = f", {curve.seed_count} seeds" if is_partial else ""
+      add_row(curve, "median" + note, lambda cell: percent(cell.median))
   trained = (
     f"trained on lengths up to {joined_values(exact_rows, 'train_length')}"
   )
@@ -171,10 +171,14 @@ def _bound(cell: Cell) -> str:
 
 
 def cell_text(curve: Curve, length: int, worst_word: str = "worst ") -> str:
-  """Returns a curve's median, worst seed and lower bound at a length as text;
-  a dash where nothing was measured.
+  """Returns a curve's median, worst seed and lower bound at a length as text.
+
+  " of k" follows where only k of the curve's seeds were measured; it is a dash
+  where none was.
 
   Args:
+    curve: the results of one row of the table.
+    length: the length of the cell's column.
     worst_word: stands before the worst seed.
   """
   cell = curve.cells.get(length)

@@ -108,64 +108,74 @@ def carry_chain(
   and a zero above it. A bit string has two ones that are `carries` places
   apart, between which the running xor is 1.
   """
-  # There are four random numbers for each place; the last one of the first
+  # There are four uniform numbers for each place; the last one of the first
   # place says where the chain begins.
-  numbers = jax.random.uniform(key, (size.max_length, 4)).T
+  uniforms = jax.random.uniform(key, (size.max_length, 4)).T
   length, place = size.lengths[0], jnp.arange(size.max_length)
-  first = uniform_int(numbers[3, 0], length - carries + 1)
+  first = uniform_int(uniforms[3, 0], length - carries + 1)
   # The leading digit is not zero.
   least_digit = (place == length - 1).astype(jnp.int32)
   if task.base == 2:
     operands = ((place == first) | (place == first + carries))[None]
   elif task.operands == 1:
-    # The digit after the 9s absorbs the carry, so it is at most 8.
-    most_digit = jnp.where(place == carries, 8, 9)
-    other_digits = between(numbers[0], least_digit, most_digit)
-    operands = jnp.where(place < carries, 9, other_digits)[None]
+    other = between(uniforms[0], least_digit, jnp.where(place == carries, 8, 9))
+    operands = jnp.where(place < carries, 9, other)[None]
   elif task.short_operand:
-    operands = _products(numbers, place, least_digit, first, carries)
+    operands = _product_operands(uniforms, place, least_digit, first, carries)
   else:
-    operands = _sums(numbers, place, least_digit, first, carries)
+    operands = _sum_operands(uniforms, place, least_digit, first, carries)
   return jnp.where(place < length, operands, 0).astype(jnp.int32)
 
 
-def _sums(
-  numbers: jax.Array,
+def _sum_operands(
+  uniforms: jax.Array,
   place: jax.Array,
   least_digit: jax.Array,
   first: jax.Array,
   carries: int,
 ) -> jax.Array:
-  """Returns two operands whose digits add up to 10 or more at the first place
-  of the chain, to 9 along it, and to 8 or less elsewhere."""
+  """Returns two operands with one chain of carries in their sum.
+
+  Their digits add up to 10 or more at the first place of the chain, to 9 along
+  it, and to 8 or less elsewhere.
+
+  Args:
+    uniforms: [4, places] random numbers in [0, 1), of which three are used.
+    place: [places] the places, from 0 for the last digit of a number.
+    least_digit: [places] the least digit that may stand at a place.
+    first: the place where the chain begins.
+    carries: how many places the carry travels.
+  """
   in_chain = (place > first) & (place < first + carries)
-  total = jnp.where(in_chain, 9, between(numbers[0], 2 * least_digit, 8))
-  total = jnp.where(place == first, between(numbers[1], 10, 18), total)
-  least, most = (
-    jnp.maximum(total - 9, least_digit),
-    jnp.minimum(total - least_digit, 9),
-  )
-  first_digits = between(numbers[2], least, most)
-  return jnp.stack([first_digits, total - first_digits])
+  total = jnp.where(in_chain, 9, between(uniforms[0], 2 * least_digit, 8))
+  total = jnp.where(place == first, between(uniforms[1], 10, 18), total)
+  least = jnp.maximum(total - 9, least_digit)
+  most = jnp.minimum(total - least_digit, 9)
+  operand = between(uniforms[2], least, most)
+  return jnp.stack([operand, total - operand])
 
 
-def _products(
-  numbers: jax.Array,
+def _product_operands(
+  uniforms: jax.Array,
   place: jax.Array,
   least_digit: jax.Array,
   first: jax.Array,
   carries: int,
 ) -> jax.Array:
-  """Returns a number and a one-digit factor: the products of the run's digits
-  reach 10, the others do not."""
+  """Returns a number and a one-digit factor with one chain of carries in their
+  product; the arguments are those of `_sum_operands`.
+
+  The products of the factor and the digits of the chain reach 10, those of the
+  other digits do not.
+  """
   # The digit that absorbs the carry is zero, so it must not be the leading
   # digit.
   first = first + jnp.any(least_digit & (place == first + carries))
-  factor = between(numbers[0, 0], 2, 9)
-  run_digits = between(numbers[1], (9 + factor) // factor, 9)
+  factor = between(uniforms[0, 0], 2, 9)
+  run_digits = between(uniforms[1], (9 + factor) // factor, 9)
   absorbs = place == first + carries
   other_digits = jnp.where(
-    absorbs, 0, between(numbers[2], least_digit, 9 // factor)
+    absorbs, 0, between(uniforms[2], least_digit, 9 // factor)
   )
   in_run = (place >= first) & (place < first + carries)
   factors = jnp.where(place == 0, factor, 0)

@@ -30,7 +30,11 @@ MAX_TOKENS = 1 << 25  # the most tokens of an output that fit in memory
 def equal(
   task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
 ) -> jax.Array:
-  """Returns two operands of exactly the given lengths."""
+  """Returns two operands of exactly the given lengths.
+
+  The argument of the test set "unequal" is not used, because it is in the
+  lengths.
+  """
   operands = [
     random_digits(operand_key, length, size.max_length, task.base)
     for operand_key, length in zip(
@@ -204,8 +208,8 @@ class MultiplyLong(NumberTask):
   ) -> str:
     """Returns the product that the tokens of an output spell.
 
-    The rows of the grid are split by the lengths, and nothing is multiplied
-    here: the tokens may be wrong.
+    It is read off the running sums and not computed, so it is wrong where they
+    are.
 
     Args:
       ids: the tokens of an output.
@@ -214,17 +218,18 @@ class MultiplyLong(NumberTask):
         `738 688 560 -> 56088`.
 
     Raises:
-      ValueError: their number is not that of the running sums of operands of
-        these lengths.
+      ValueError: there are more or fewer tokens than the running sums of
+        operands of these lengths have.
     """
     n, m = lengths
-    body = self.output_digits(ids)
+    digits = self.output_digits(ids)
+    count = m * (n + 1)
     expect(
-      len(body) == m * (n + 1),
-      f"the model wrote {len(body)} digits of running sums, not {m * (n + 1)}",
+      len(digits) == count,
+      f"the model wrote {len(digits)} digits of running sums, not {count}",
     )
-    # All numbers are least significant digit first.
-    sums = [body[i : i + n + 1] for i in range(0, len(body), n + 1)]
+    # All numbers are least significant digit first. A row is a running sum.
+    sums = [digits[i : i + n + 1] for i in range(0, len(digits), n + 1)]
     product = "".join(number[0] for number in sums) + sums[-1][1:]
     texts = [number[::-1].lstrip("0") or "0" for number in (*sums, product)]
     return " ".join([*texts[:-1], "->", texts[-1]]) if scratchpad else texts[-1]
@@ -247,7 +252,7 @@ class RunningSum:
 
   operands, base, shared_operands = 3, 10, (1,)
   NOT_LESS, LESS, BOTH_ZERO = range(3)
-  initial_state = 30
+  initial_state = 30  # the carry is at most 9, so the other states are 0...29
   states = range(31)
 
   def __init__(self, is_first: bool, end: int):

@@ -75,8 +75,8 @@ class NumberTask(Task):
     return f"123{self.operator}{4 if self.short_operand else 456}"
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
-    """Returns the digits [O, n] of a typed expression, and its operands'
-    lengths.
+    """Returns the digits [operands, n] of a typed expression, and the lengths
+    of its operands.
 
     Spaces are ignored.
 

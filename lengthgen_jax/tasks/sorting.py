@@ -96,13 +96,14 @@ def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
 
 
 def ranks(numbers: jax.Array) -> jax.Array:
-  """Returns the place of each number in ascending order (a random permutation).
+  """Returns the rank of each number in ascending order, from 0.
 
-  Numbers are compared in pairs, because XLA takes seconds to compile a sort.
+  Of random numbers the ranks are a random permutation. Numbers are compared in
+  pairs, because XLA takes seconds to compile a sort.
   """
-  i = jnp.arange(numbers.shape[0])
+  index = jnp.arange(numbers.shape[0])
   precedes = (numbers < numbers[:, None]) | (
-    (numbers == numbers[:, None]) & (i < i[:, None])
+    (numbers == numbers[:, None]) & (index < index[:, None])
   )
   return jnp.sum(precedes, axis=1)
 
@@ -221,8 +222,7 @@ class Sort(ItemTask):
       ]
     if test_set != "repeats":
       return [(test_set, ())]
-    # So many values, each as often as config.eval asks for and the length
-    # permits.
+    # Only the repetitions that fit in the length are tested.
     num_values = section.repeated_items
     return [
       (f"repeats_{num_values}x{times}", (num_values, times))
@@ -254,7 +254,7 @@ class OneTokenHint(Sort):
 
     Args:
       items: [max_length].
-      inside: [max_length] bool, False for padding of the items.
+      inside: [max_length] bool, False behind the last item.
       query: the queried item.
     """
 
@@ -275,8 +275,8 @@ class OneTokenHint(Sort):
 
 
 class SuccessorHint(OneTokenHint):
-  """Asks for the smallest value greater than a, an item; `⊥` if a is the
-  greatest.
+  """Asks for the smallest value that is greater than the queried item; `⊥` if
+  that is the greatest item.
 
   `5 3 9 3 ⊥ 5` -> `9`; `5 3 9 3 ⊥ 9` -> `⊥`.
   """
@@ -303,8 +303,8 @@ class SuccessorHint(OneTokenHint):
 
 
 class PredecessorHint(OneTokenHint):
-  """Asks for the greatest value smaller than a, an item; `⊥` if a is the
-  smallest.
+  """Asks for the greatest value that is smaller than the queried item; `⊥` if
+  that is the smallest item.
 
   `5 3 9 3 ⊥ 5` -> `3`; `5 3 9 3 ⊥ 3` -> `⊥`. This hint is ours.
   """

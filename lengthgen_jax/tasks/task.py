@@ -156,9 +156,11 @@ class Task(abc.ABC):
 
   @property
   def strides(self) -> tuple[int, ...]:
-    """Returns, for each prompt segment, by how many tokens what an output
-    depends on moves from one output to the next; () if outputs stand at no
-    fixed place of the prompt."""
+    """Returns the stride of each prompt segment: how many tokens lie between
+    what one output depends on and what the next one depends on.
+
+    It is () if outputs depend on no fixed places of the prompt.
+    """
     return ()
 
   def segment_tokens(
@@ -169,8 +171,15 @@ class Task(abc.ABC):
     axis: int = 0,
     marks: int = 0,
   ) -> Tokens:
-    """Returns the tokens of one segment, which extends along one axis; the
-    first `marks` of them are no digits."""
+    """Returns the tokens of one segment.
+
+    Args:
+      ids: [L] the tokens, of which those from `length` on are padding.
+      length: how many tokens the segment has.
+      segment: the number of the segment.
+      axis: the axis of the coordinates along which it extends.
+      marks: how many tokens at its beginning are no digits.
+    """
     place = jnp.arange(ids.shape[0])
     is_axis = jnp.arange(self.axes) == axis
     along_axis = lambda x: (x[:, None] * is_axis).astype(jnp.int32)

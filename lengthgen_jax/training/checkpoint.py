@@ -104,13 +104,15 @@ class Checkpoints:
       UsageError: `step` is missing or damaged, or the checkpoint has other
         seeds or another structure.
     """
-    if self._write is not None:  # save() or close() raises its error
+    # An error of this write is raised by the next save() or by close().
+    if self._write is not None:
       concurrent.futures.wait([self._write])
-    repairs = repair and hosts.is_primary()
-    if repair and not repairs:
-      hosts.barrier("checkpoints")  # the first host has moved what is damaged
-    sound_step = self._find_sound(step, report, repairs)
-    if repairs:
+    # The first host repairs; the others wait, and then read what it has left.
+    is_primary = hosts.is_primary()
+    if repair and not is_primary:
+      hosts.barrier("checkpoints")
+    sound_step = self._find_sound(step, report, repair and is_primary)
+    if repair and is_primary:
       hosts.barrier("checkpoints")
     if sound_step is None:
       return None, None
@@ -119,7 +121,10 @@ class Checkpoints:
   def _find_sound(
     self, step: int | None, report: Callable[[str], None], repair: bool
   ) -> int | None:
-    """Returns the newest sound step, or `step` if that is sound."""
+    """Returns `step` if it is sound, or the newest sound step if it is None.
+
+    It is None if no step is sound.
+    """
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -131,14 +136,14 @@ class Checkpoints:
       damage = find_damage(self.folder / str(candidate))
       if not damage:
         return candidate
-      line = f"checkpoint {candidate} in {self.folder} is damaged ({damage})"
-      check(step is None, f"eval.checkpoint={step}: {line}; {choices}")
+      message = f"checkpoint {candidate} in {self.folder} is damaged ({damage})"
+      check(step is None, f"eval.checkpoint={step}: {message}; {choices}")
       if repair:
-        line += f"; moved to {self._move_aside(candidate)}"
+        message += f"; moved to {self._move_aside(candidate)}"
       consequence = (
         "using the one before" if candidate > steps[0] else "none is left"
       )
-      report(f"{line}; {consequence}")
+      report(f"{message}; {consequence}")
     return None
 
   def close(self) -> None:

@@ -65,8 +65,10 @@ class Log:
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    # The main task's loss and exact match, then each hint's by its name.
-    self.suffixes = ["", *(f"_{h}" for h in spec.experiment.heads[1:])]
+    # Of the names "loss" and "em": none for the main task, and for each hint
+    # the name of its head.
+    hints = spec.experiment.heads[1:]
+    self.suffixes = ["", *(f"_{hint}" for hint in hints)]
     self.attempt_steps = spec.attempt_steps
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
@@ -111,9 +113,9 @@ class Log:
         "learning_rate": float(self.learning_rates[step - attempt_start]),
         "seconds": seconds,
       }
-      for i, suffix in enumerate(self.suffixes):
-        row[f"loss{suffix}"] = float(metrics.loss[r, i])
-        row[f"em{suffix}"] = float(metrics.em[r, i])
+      for head, suffix in enumerate(self.suffixes):
+        row[f"loss{suffix}"] = float(metrics.loss[r, head])
+        row[f"em{suffix}"] = float(metrics.em[r, head])
       if np.isfinite(row["loss"]):  # NaN if the seed had finished before
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):
@@ -123,11 +125,10 @@ class Log:
       loss = np.median([row["loss"] for row in rows])
       em = np.median([row["em"] for row in rows])
       self.progress_bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
-    last = int(np.argmax(state.step))
-    self.progress_bar.total = (
-      int(state.attempt_start[last]) + self.attempt_steps
-    )
-    self.progress_bar.update(int(state.step[last]) - self.progress_bar.n)
+    # The bar is that of the seed that has trained furthest.
+    r = int(np.argmax(state.step))
+    self.progress_bar.total = int(state.attempt_start[r]) + self.attempt_steps
+    self.progress_bar.update(int(state.step[r]) - self.progress_bar.n)
 
   def write_watched(self, rows: list[dict]) -> None:
     """Appends rows of probes, except those of seeds that have not trained since

@@ -112,8 +112,10 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     signals = stack.enter_context(stop_signals())
     any_host_stops = AnyHostFlag(run.mesh)
 
-    def read(status: Status | None, states: TrainState) -> TrainState:
-      """Reads the status of a chunk, and restarts the seeds that failed."""
+    def log_and_restart(
+      status: Status | None, states: TrainState
+    ) -> TrainState:
+      """Logs the status of a chunk, and restarts the seeds that failed."""
       if status is not None:
         status = jax.device_get(status)
         log.write(status)
@@ -130,7 +132,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       return progress.steps
 
     chunk_count = max(progress.steps) // spec.chunk_steps
-    states, unread = read(None, states), None
+    states, unlogged = log_and_restart(None, states), None
     while not progress.done.all():
       states, status = train_step.train_unfinished_seeds(
         spec,
@@ -142,19 +144,19 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         run.replay,
       )
       chunk_count += 1
-      states, unread = read(unread, states), status
+      states, unlogged = log_and_restart(unlogged, states), status
       if run.watch is not None and chunk_count % run.watch_every == 0:
         log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = any_host_stops(bool(signals))
       if chunk_count % run.save_every == 0 or stop:
-        states, unread = read(unread, states), None
+        states, unlogged = log_and_restart(unlogged, states), None
         saved_steps = save(states)
       if stop:
         raise Interrupted(
           f"stopped at step {max(progress.steps)} of {run.train.steps},"
           " saved; the same command goes on from there"
         )
-    states = read(unread, states)
+    states = log_and_restart(unlogged, states)
     save(states)
   hosts.barrier("trained")
   return states

@@ -72,26 +72,31 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 
 
 def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Returns lines to the cells near a grid's row (j, k), one for each head in
-  turn.
+  """Returns lines to the cells of a grid near a row (j, k) of attention.
 
-  The choice of cells is ours. Operands that stand on k: digit k and the `width`
-  less significant ones; on j: digit j. Outputs: the one before, and of the row
-  before the digits k + width down to k + 1 - width; these in the first layer
-  alone, where a key is a token: later it is a state, which has seen its own
-  neighborhood.
+  They are dealt to the heads in turn. The choice of cells is ours. Of an
+  operand along k a row sees digit k and the `width` less significant ones; of
+  an operand along j it sees digit j. Of the outputs it sees the previous one,
+  and in the grid's row before its own the digits k + 1 - width to k + width. It
+  sees outputs in the first layer alone, where a key is a token; in later layers
+  a key is a state that has seen its own neighborhood.
   """
   task = spec.task
   target, last_axis = task.target_segment, task.axes - 1
   identity = np.eye(task.axes, dtype=int)
-  offsets = [(0, -1), *((-1, ahead) for ahead in range(width, -width, -1))]
-  output_lines = [(target, target, LEFT, identity, c) for c in offsets]
+  # A line here is the fields of Lines: the row's and the key's segment, the
+  # anchor, the matrix and the intercept.
+  intercepts = [(0, -1), *((-1, shift) for shift in range(width, -width, -1))]
+  output_lines = [
+    (target, target, LEFT, identity, intercept) for intercept in intercepts
+  ]
   operand_lines = []
   for segment, axis in enumerate(task.segment_axes):
-    step = np.diag(identity[axis])
+    along_axis = identity[axis]
+    shifts = range(width + 1) if axis == last_axis else range(1)
     operand_lines += [
-      (target, segment, RIGHT, step, -back * identity[axis])
-      for back in (range(width + 1) if axis == last_axis else range(1))
+      (target, segment, RIGHT, np.diag(along_axis), -shift * along_axis)
+      for shift in shifts
     ]
   outputs = len(output_lines)
   if "cross" not in spec.site_segments:

@@ -106,8 +106,8 @@ class Fire(PositionEncoding):
     if not causal:
       longest = jnp.maximum(longest, keys.num_tokens() - 1 - longest)
     scale = jnp.abs(self.rate)
-    squash = lambda x: jnp.log(scale * x + 1.0)
-    longest_squashed = squash(jnp.maximum(longest, jnp.abs(self.threshold)))
-    share = squash(distance) / jnp.maximum(longest_squashed[..., None], 1e-6)
+    psi = lambda x: jnp.log(scale * x + 1.0)
+    psi_longest = psi(jnp.maximum(longest, jnp.abs(self.threshold)))
+    share = psi(distance) / jnp.maximum(psi_longest[..., None], 1e-6)
     value = self.out(nn.relu(self.hidden(share[..., None])))
     return jnp.moveaxis(value, -1, 1)
