@@ -314,9 +314,10 @@ def decoding(model: Model, length: int) -> list[Case]:
       tokens=num_rows,
     )
 
-  cases = [case("cache", greedy, rows), case("window", stream, rows)]
+  cases = [case("cache", greedy, num_rows), case("window", stream, num_rows)]
   if length <= MAX_RECOMPUTED:
-    cases.insert(0, case("no cache", recompute))
+    # The output of the last row is no input of another one.
+    cases.insert(0, case("no cache", recompute, num_rows - 1))
   return cases
 
 

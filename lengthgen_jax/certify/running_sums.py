@@ -192,22 +192,21 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     start = int(np.asarray(batch.first_scored)[0])
     outputs = np.asarray(batch.target)[:, start : start + m * (n + 1)]
     sums = outputs.reshape(-1, m, n + 1)
-    # The tape has n + 2 places. The sum of the row before loses its last digit
-    # at place 0; the digits of a and of the row's own sum begin at place 1.
+    # The digits of a and of both sums, as the places of the tape have them.
     a, sum_before, row_sum = np.zeros((3, len(items), n + 2), int)
     a[:, 1:-1] = items[:, 0, :n]
     sum_before[:, :-1] = sums[:, j - 1] if j else 0
     row_sum[:, 1:] = sums[:, j] if j < m else 0
     digit_of_b = items[:, 1, j] if j < m else np.zeros(len(items), int)
 
-    def look_up(kind: str, operand: int, place: int) -> np.ndarray:
+    def values(kind: str, operand: int, place: int) -> np.ndarray:
       if place < 0:
         return digit_of_b
       if kind == "output":
         return row_sum[:, place]
       return (sum_before if operand else a)[:, place]
 
-    return look_up
+    return values
 
   def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
     return [(group, group.rows[0]) for group in self.groups], ROUNDING_SAMPLES
@@ -271,7 +270,7 @@ def random_products(
   b_length: int,
   rng: np.random.Generator,
 ) -> list[str]:
-  """Returns typed products a*b, in whose running sums a context occurs.
+  """Returns typed products whose running sums have a context.
 
   PRODUCTS_TRIED random products that have the context's digits of a and b are
   drawn; those whose running sums have its other digits are returned. The

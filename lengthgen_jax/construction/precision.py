@@ -27,7 +27,7 @@ def longest_lists(
   """Returns the longest lists that the construction sorts at each precision.
 
   Args:
-    experiment: an experiment whose model has the construction's shape.
+    experiment: one whose model has the construction's shape.
     precisions: numbers of significant bits, of parameters and activations.
     max_length: the greatest length to try, or less where the dtype of the model
       is too coarse for that length even without rounding.
@@ -53,9 +53,7 @@ def longest_lists(
   return rows
 
 
-def sorts_hardest(
-  experiment: Experiment, copies: str, bits: int, length: int
-) -> bool:
+def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   """Returns whether the construction sorts the hardest lists of a length.
 
   The construction is the one for lists of up to `length` items, with numbers of
@@ -63,7 +61,6 @@ def sorts_hardest(
   """
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
-  # Inputs are padded to a power of two, so that few programs are compiled.
   bound = max(1 << (length - 1).bit_length(), 64)
   # One list at a time: attention is as large as the square of the bound.
   for items in hardest_lists(task.alphabet, length):

@@ -124,13 +124,13 @@ def parameters(
   The output heads of hints are zero.
 
   Args:
-    experiment: an experiment whose task is sort and whose model has the
-      construction's shape.
+    experiment: one whose task is sort and whose model has the construction's
+      shape.
     longest: N, the most items that are sorted.
-    copies: how the model tells whether copies are left, one of COPIES.
+    copies: how it is told whether copies are left, one of COPIES.
 
   Raises:
-    UsageError: the model has another shape, or its dtype is too coarse.
+    UsageError: the model has another shape, or its numbers are too coarse.
   """
   task, config = check_shape(experiment), experiment.model.config
   alphabet = task.alphabet

@@ -89,13 +89,11 @@ class Attention(nn.Module):
     )
     heads = (config.num_heads, config.head_dim)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
-    self.out = dense(config.emb_dim, axis=(1, 3))  # the H and K of [B, H, T, K]
+    self.out = dense(config.emb_dim, axis=(1, 3))
     if config.learned_bias_scale:
       self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
-    # Scores are multiplied by a temperature τ, which `tau` computes from n, the
-    # number of tokens that attention is over, and from a scale and an offset.
-    temperature = TEMPERATURES[config.temperature.kind]
-    shape = (config.num_heads,) if temperature.per_head else ()
+    kind = TEMPERATURES[config.temperature.kind]
+    shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
     if kind.counts:
       self.tau_scale = config.temperature.initial

@@ -273,8 +273,8 @@ def tally_cases(
         if stop:
           done = sum(tally.cases for tally in tallies)
           raise Interrupted(
-            f"stopped after {done:,} of {survey.cases:,} cases, which are"
-            " saved; the same command goes on from there"
+            f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
+            " command goes on from there"
           )
         if tallies[index].wrong and not exhaustive:
           return tallies

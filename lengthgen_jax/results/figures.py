@@ -199,8 +199,8 @@ def _draw_curves(
       curve_rows = [row for row in curve.rows if row[panel_field] == value]
       panel_curve = curve._replace(rows=curve_rows)
       label = curve.name
-      if " of " in curve.seed_count:
-        label += f" ({curve.seed_count} seeds)"
+      if " of " in curve.seeds_text:
+        label += f" ({curve.seeds_text} seeds)"
       options = style | {"marker": marker, "label": label}
       _draw_curve(axis, panel_curve, x_field, options)
     yield axis, value, panel_rows
@@ -345,7 +345,7 @@ def draw_table(
 
   Args:
     name: name of the table, with which the names of the files begin.
-    rows: rows of any runs, whose field "method" is a name of the table's.
+    rows: rows of any runs, under the table's names of the methods.
     folder: where the figures are written.
     field: the config field that `by_field` draws, "" for none.
 
@@ -354,7 +354,6 @@ def draw_table(
   """
   paths = draw(rows, folder, f"{name}_")
   short_name = field.rpartition(".")[2]
-  # Methods "NAME, FIELD=VALUE" that differ in the value alone are one curve.
   field_rows = [
     row | {"method": row["method"].partition(f", {short_name}=")[0]}
     for row in of_metric(rows, "em")

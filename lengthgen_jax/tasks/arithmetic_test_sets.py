@@ -39,11 +39,8 @@ def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def longest_carry(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands with the longest carry chain.
-
-  One operand is 99...9; two operands of L digits add up to 10^L; N×1 is 99...9
-  times a digit. A string of bits has a single one, at a random place.
-  """
+  """Returns operands with the longest carry chain (99...9, or operands that add
+  up to 10^L), or a one-hot string of bits."""
   place, length = jnp.arange(size.max_length), size.lengths[0]
   inside = place < length
   if task.base == 2:
@@ -55,9 +52,8 @@ def longest_carry(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   if task.short_operand:
     factor = jax.random.randint(key, (), 2, 10)
     return jnp.stack([nines, jnp.where(place == 0, factor, 0)])
-  first = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
-  # The digits add up to 9 at every place but the last one, where it is 10.
-  return jnp.stack([first, jnp.where(inside, 9 - first, 0) + (place == 0)])
+  a = jnp.where(inside, jax.random.randint(key, place.shape, 1, 10), 0)
+  return jnp.stack([a, jnp.where(inside, 9 - a, 0) + (place == 0)])
 
 
 def zeros(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
@@ -104,9 +100,8 @@ def carry_chain(
 
   Two operands generate the carry at a random place, propagate it where their
   digits add up to 9, and absorb it. The successor's carry begins at the last
-  digit, and travels over 9s. In N×1 there is a run of digits that all carry,
-  and a zero above it. A bit string has two ones that are `carries` places
-  apart, between which the running xor is 1.
+  digit. In N×1 there is a run of digits that all carry, and a zero above it.
+  A bit string has two ones, so that the running xor is 1 for so many places.
   """
   # There are four uniform numbers for each place; the last one of the first
   # place says where the chain begins.
