@@ -135,7 +135,8 @@ def replace_tables(text: str, archive: Archive) -> str:
   """
   before, start, tail = text.partition(START)
   _, end, after = tail.partition(END)
-  check(start and end, f"README.md: has no {(start and END or START).strip()}")
+  for mark, mark_in_text in ((START, start), (END, end)):
+    check(mark_in_text, f"README.md: has no {mark.strip()}")
   parts = "\n".join(
     markdown
     for table in README_TABLES
