@@ -254,7 +254,7 @@ DECODER_ONLY = {
 def get_config(preset: str = "addition"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  papers = [option for option in options if option in PAPERS]
+  papers = [option for option in options if option in PAPERS]  # none or one
   if len(papers) > 1:
     raise ValueError(f"preset {preset!r}: name at most one of {tuple(PAPERS)}")
   config = default_config(task)
@@ -268,9 +268,10 @@ def get_config(preset: str = "addition"):
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for paper in papers:
     changes |= PAPER | PAPERS[paper]
+    # Retraining keeps the positions of the first stage; by default it has none.
     positions = changes.get("positions.kind", config.positions.kind)
     changes |= {"retrain.positions.kind": positions}
     if (method, task) == ("rope", "addition"):
-      changes |= {"model.emb_dim": 512}
+      changes |= {"model.emb_dim": 512}  # wider than the other models
   config.update_from_flattened_dict(changes)
   return config

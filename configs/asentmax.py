@@ -60,7 +60,8 @@ PAPER = {
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
 }
-# As in the paper all steps are taken: this exact match is never reached.
+# As in the paper, training takes all its steps: it would stop at this exact
+# match, which cannot be reached.
 ALL_STEPS = {"train.target_exact_match": 2.0}
 PAPER_BY_TASK = {
   "sort": {"train.steps": 312_500, "data.size": 40_000_000},
@@ -115,7 +116,7 @@ def get_config(preset: str = "sort"):
   changes = PROTOCOL | BY_TASK[task] | {"method": method} | METHODS[method]
   if "paper" in options:
     changes |= PAPER | PAPER_BY_TASK[task]
-    if method != "abc":
+    if method != "abc":  # ABC's first stage stops when it interpolates
       changes |= ALL_STEPS
   config = default_config(task)
   config.update_from_flattened_dict(changes)

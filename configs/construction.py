@@ -55,6 +55,7 @@ def get_config(preset: str = "10,1000"):
   has_norm = "norm" in options
   config.model.update(
     num_heads=2,
+    # Rounded up to an even number, because there are two heads.
     emb_dim=2 * size if has_norm else size + size % 2,
     mlp_dim=alphabet + 1,
     activation="relu",
@@ -66,7 +67,7 @@ def get_config(preset: str = "10,1000"):
   train_length = max(min(longest, 20), 6)
   config.data.update(train_length=train_length, shortest=2, short_longest=5)
   config.data.buckets = (5, train_length)
-  lengths = *(n for n in (10, 100, 1000) if n < longest), longest
+  lengths = (*(n for n in (10, 100, 1000) if n < longest), longest)
   num_values = min(3, alphabet, longest)
   config.eval.update(
     test_sets=("uniform", "repeats", "all_equal"),

@@ -196,6 +196,7 @@ def run_jobs(
   def run_job(
     workdir: pathlib.Path, arguments: list[str]
   ) -> tuple[pathlib.Path, int]:
+    """Runs a job on the next free slot; returns (workdir, exit code)."""
     slot = free_slots.get()
     try:
       with lock:
@@ -216,11 +217,11 @@ def run_jobs(
     try:
       for future in concurrent.futures.as_completed(futures):
         yield future.result()
-    except BaseException as stop:
+    except BaseException as error:
       with lock:
         stopped.set()
       for process in processes:
-        if not isinstance(stop, KeyboardInterrupt):
+        if not isinstance(error, KeyboardInterrupt):
           process.terminate()
       raise
 

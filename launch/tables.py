@@ -99,14 +99,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def plan(jobs: list[runs.Job]) -> str:
   """Returns a line of text for each run to make: the reason, and how long the
-  archived run took on its machine."""
+  run took on the machine of the repository's archive, whatever --results is."""
   archive, lines = provenance.read_archive(RESULTS / "rows"), []
   for job in jobs:
-    archived, duration = archive.get(job.run.name), "never timed"
-    if archived and archived.header["seconds"]:
-      time = datetime.timedelta(seconds=archived.header["seconds"])
-      duration = f"took {time} on {archived.header['machine']}"
-    lines.append(f"{job.run.name}: {job.reason} ({duration})")
+    archived_run, time_text = archive.get(job.run.name), "never timed"
+    if archived_run and archived_run.header["seconds"]:
+      duration = datetime.timedelta(seconds=archived_run.header["seconds"])
+      time_text = f"took {duration} on {archived_run.header['machine']}"
+    lines.append(f"{job.run.name}: {job.reason} ({time_text})")
   return "\n".join([*lines, f"runs to make: {len(jobs)}"])
 
 

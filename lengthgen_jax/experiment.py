@@ -232,9 +232,10 @@ class Experiment:
   ) -> packing.Batch:
     """Returns examples of the task's first test set, each a function of its
     index and the key; see dataset.test_batch."""
-    test_set, sizes = next(iter(self.task.test_sets)), (length, width, bound)
-    args = self.task, self.kind, test_set, key, index_B, *sizes
-    return dataset.test_batch(*args, ())
+    test_set = next(iter(self.task.test_sets))
+    return dataset.test_batch(
+      self.task, self.kind, test_set, key, index_B, length, width, bound, ()
+    )
 
   # The model's inputs beside a batch.
 
@@ -306,7 +307,14 @@ class Experiment:
   # The model.
 
   def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns fresh parameters of a seed, others for each attempt."""
+    """Returns random initial parameters, float32 at least.
+
+    Args:
+      seed: the seed of the run.
+      attempt: the number of the attempt to train it; each one has its own
+        parameters.
+    """
+    # Of this batch, a single example, only the shapes matter.
     share = self.step_specs[0][0]
     part = share.parts[0]._replace(count=1)
     batch = self.sample(jax.random.key(0), share.head, part)

@@ -173,7 +173,7 @@ def test_every_field_of_the_second_stage_reaches_it():
     assert changed[section][name] == config[section][name]
     assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
     assert later.seeds == (3,) and later.method == "abc"
-  assert set(fields.STAGED) <= set(config.retrain)
+  assert set(fields.RETRAIN_SECTIONS) <= set(config.retrain)
   no_steps = after(config, {"retrain.train.steps": 0})
   with refuses("train.steps=0"):
     build.build(fields.retrain_config(no_steps, (0,), ""))

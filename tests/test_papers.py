@@ -78,7 +78,12 @@ def test_every_run_of_both_sizes_builds():
     _, *others = run.commands("w")
     assert others == [["--mode=certify", "--workdir=w"]] * run.certify
     certified += [run.name] * run.certify
-  assert {width for width, size in sizes if size == "paper"} == {128, 512, 1024}
+  assert {width for width, size in sizes if size == "paper"} == {
+    128,
+    256,
+    512,
+    1024,
+  }
   assert {width for width, size in sizes if size == "cpu"} == {32, 64, 128}
   assert len(RUNS) > 150
   windows = "successor-window_cpi", "parity-window_cpi", "multiply-window_cpi"

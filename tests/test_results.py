@@ -124,7 +124,7 @@ def test_what_is_no_condition_shares_a_curve():
   stops = [row(seed=seed, stopped_at=100 * seed) for seed in range(3)]
   assert len(summary.pool(bits)) == 1
   (curve,) = summary.pool(stops)
-  assert (curve.name, curve.seed_count, curve.seeds) == (
+  assert (curve.name, curve.seeds_text, curve.seeds) == (
     "vanilla",
     "3",
     [0, 1, 2],
@@ -138,7 +138,7 @@ def test_every_seed_has_its_own_best_step():
   ]
   # Trained on, seeds 1 and 2 got better: each counts once, as it was last.
   (curve,) = summary.pool(best(3, 5, 4) + best(3, 8, 7)[1:])
-  assert curve.name == "vanilla (checkpoint best)" and curve.seed_count == "3"
+  assert curve.name == "vanilla (checkpoint best)" and curve.seeds_text == "3"
   assert {row["seed"]: row["step"] for row in curve.rows} == {0: 3, 1: 8, 2: 7}
 
 
@@ -151,7 +151,7 @@ def test_a_name_has_the_conditions_that_are_unusual():
 
 def test_rows_of_different_conditions_are_refused_where_one_curve_is_needed():
   rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
-  assert summary.single_curve(rows[:3], "one").seed_count == "3"
+  assert summary.single_curve(rows[:3], "one").seeds_text == "3"
   with refuses(
     "addition, vanilla: rows of different conditions: vanilla, step 500;"
     " vanilla, step 700"

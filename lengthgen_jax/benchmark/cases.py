@@ -220,20 +220,20 @@ def training_steps(
   )
 
 
-def test_inputs(model: Model, length: int, examples: int = 0) -> Batch:
+def sample_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   """Returns a batch of the first test set of a model's task.
 
   Args:
-    model: whose task and scaffold are used.
-    length: in digits or items.
-    examples: 0 is as many as evaluation takes in one pass, but at most
-      MAX_EXAMPLES.
+    model: the model whose task and scaffold are used.
+    length: the length of the inputs, in digits or items.
+    examples: the number of examples. With 0 there are as many as evaluation
+      takes in one pass, but at most MAX_EXAMPLES.
   """
   name = next(iter(model.experiment.task.test_sets))
   if not examples:
-    test = EvalSpec(name, name, (), length, MAX_EXAMPLES)
+    spec = EvalSpec(name, name, (), length, samples=MAX_EXAMPLES)
     try:
-      examples = min(model.batch_size(test), MAX_EXAMPLES)
+      examples = min(model.batch_size(spec), MAX_EXAMPLES)
     except UsageError:  # not even one fits; compile_case says by how much
       examples = 1
   index = np.arange(examples)
@@ -256,13 +256,15 @@ def evaluation(
   """
   experiment = model.experiment
   if sparse_plan is None:
-    batch = test_inputs(Model(experiment, {}, model.params), length)
+    # Without a scaffold, there are as many inputs as fit with dense attention.
+    batch = sample_inputs(Model(experiment, {}, model.params), length)
   else:
-    batch = test_inputs(model, length)
+    batch = sample_inputs(model, length)
 
   def run(params, scaffold, batch):
-    args = params, scaffold, batch, experiment.heads[0]
-    return experiment.matches(*args, sparse_plan=sparse_plan)
+    return experiment.matches(
+      params, scaffold, batch, experiment.heads[0], sparse_plan=sparse_plan
+    )
 
   return Case(
     benchmark,
@@ -280,8 +282,8 @@ def decoding(model: Model, length: int) -> list[Case]:
   """Returns the cases of greedy decoding of one input to its end: without a
   cache, with one, and with a cache of only the rows that lines reach."""
   experiment = model.experiment
-  batch = test_inputs(model, length, examples=1)
-  rows = batch.inputs.shape[1]
+  batch = sample_inputs(model, length, examples=1)
+  num_rows = batch.inputs.shape[1]
   window = model.cache_window(batch)
 
   def recompute(params, scaffold, batch, count):
@@ -309,12 +311,13 @@ def decoding(model: Model, length: int) -> list[Case]:
       (model.params, model.scaffold, batch, jnp.int32(count)),
       length=length,
       samples=1,
-      tokens=rows,
+      tokens=num_rows,
     )
 
-  cases = [case("cache", greedy, rows), case("window", stream, rows)]
+  cases = [case("cache", greedy, num_rows), case("window", stream, num_rows)]
   if length <= MAX_RECOMPUTED:
-    cases.insert(0, case("no cache", recompute, rows - 1))
+    # The output of the last row is no input of another one.
+    cases.insert(0, case("no cache", recompute, num_rows - 1))
   return cases
 
 

@@ -38,6 +38,7 @@ def table(results: dict) -> str:
   widths = [max(map(len, column)) for column in zip(*table_rows, strict=True)]
   lines = [
     "  ".join(
+      # The benchmark and the variant are words, the other columns numbers.
       cell.ljust(width) if i < 2 else cell.rjust(width)
       for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ).rstrip()

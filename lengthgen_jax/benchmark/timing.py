@@ -117,7 +117,7 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
   flops = 0.0
   for equation in jaxpr.eqns:
     inner_flops = [
-      matmul_flops(getattr(inner, "jaxpr", inner))
+      matmul_flops(getattr(inner, "jaxpr", inner))  # it may be a ClosedJaxpr
       for inner in core.jaxprs_in_params(equation.params)
     ]
     match equation.primitive.name:
@@ -215,7 +215,7 @@ def describe_device(dtype: str) -> dict:
     "device": cpu_name() if is_cpu else device.device_kind,
     "devices": jax.device_count(),
     "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
-    "load": os.getloadavg()[0],
+    "load": os.getloadavg()[0],  # over the last minute
     "jax": jax.__version__,
     "peak_flops": peak_flops(dtype),
   }
@@ -234,9 +234,8 @@ def peak_flops(dtype: str) -> float:
   rates = []
   for size in SQUARE_SIZES:
     x = jnp.ones((size, size), dtype)
-    product = compile_case(
-      Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
-    )
-    time_in_turns([product], 5, math.inf)
-    rates.append(product.flops / min(product.wall_seconds))
+    case = Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
+    compiled = compile_case(case)
+    time_in_turns([compiled], 5, math.inf)
+    rates.append(compiled.flops / min(compiled.wall_seconds))
   return max(rates)

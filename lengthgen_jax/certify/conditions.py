@@ -84,19 +84,21 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
     _check_grid(experiment, scaffold)
   else:
     for site, lines in scaffold.items():
-      _check_pace(task, site, lines)
+      _check_slopes(task, site, lines)
 
 
-def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
-  """Checks that each line moves as many keys per row as a digit has tokens, or
-  none.
+def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
+  """Checks that from one row to the next, each line moves by the tokens of one
+  digit of its segment, or not at all.
 
   Lines of self-attention to outputs must be anchored at the first output,
   because decoding does not know the last one.
 
   Raises:
-    UsageError: a line moves otherwise, or has the wrong anchor.
+    UsageError: a line moves by another number of tokens, or has the wrong
+      anchor.
   """
+  # The start token's segment is the one after that of the outputs.
   outputs = np.isin(
     lines.segment, (task.target_segment, task.target_segment + 1)
   )
@@ -106,20 +108,21 @@ def _check_pace(task: Task, site: str, lines: SiteLines) -> None:
     "certify: a line of self-attention counts outputs from the last one, which"
     " decoding has not seen; anchor it left",
   )
-  # How many tokens a row advances in each segment; 0 if its size is fixed.
-  paces = dict(enumerate(task.strides)) if site != "encoder" else {}
-  paces[WHOLE] = max(1, *task.strides) if site == "cross" else 1
+  # The tokens of a digit by segment, 1 if missing. A stride of 0 is that of a
+  # segment of fixed size. The rows of an encoder are tokens themselves.
+  strides = dict(enumerate(task.strides)) if site != "encoder" else {}
+  strides[WHOLE] = max(1, *task.strides) if site == "cross" else 1
   valid = np.asarray(lines.valid)
   for segment, step in zip(
     np.asarray(lines.segment)[valid],
     np.abs(lines.matrix).max((-2, -1), initial=0)[valid],
     strict=True,
   ):
-    pace = paces.get(int(segment), 1) or 1
+    stride = strides.get(int(segment), 1) or 1
     check(
-      step in (0, pace),
+      step in (0, stride),
       f"certify: a line of {site}-attention moves {step} tokens a row, the"
-      f" digits {pace}; calibrate with other calibration.directions",
+      f" digits {stride}; calibrate with other calibration.directions",
     )
 
 

@@ -154,29 +154,31 @@ class _FieldRow:
     self.columns = _columns(field, layerwise.model.config.num_encoder_layers)
     self.tables: dict[tuple[str, int], tuple[Table, dict[int, int]]] = {}
     base = layerwise.transducer.values
-    for stack, n, nodes in field.layers[:-1]:
-      sizes = [base ** len(self.columns[stack, n, i]) for i, _ in nodes]
+    for stack, layer, nodes in field.layers[:-1]:
+      sizes = [base ** len(self.columns[stack, layer, i]) for i, _ in nodes]
       if sum(sizes) > min(MAX_TABLE_ROWS, 2 * count):
         break
       states, starts, start = [], {}, 0
       for (i, node), size in zip(nodes, sizes, strict=True):
-        columns = self.columns[stack, n, i]
+        columns = self.columns[stack, layer, i]
         contexts = np.zeros((size, len(field.columns)), np.uint8)
         values = np.indices((base,) * len(columns), np.uint8)
         contexts[:, columns] = values.reshape(len(columns), size).T
         below = self._table_rows(contexts)
-        states.append(self._states(stack, n, node, below)[:size])
+        states.append(self._states(stack, layer, node, below)[:size])
         starts[i], start = start, start + size
-      self.tables[stack, n] = Table(np.concatenate(states)), starts
+      self.tables[stack, layer] = Table(np.concatenate(states)), starts
 
   def logits(self, contexts: np.ndarray) -> jax.Array:
     """Returns the logits [B or more, V] in contexts [B, columns]."""
     state_rows = self._table_rows(contexts)
-    for stack, n, nodes in self.field.layers[:-1]:
-      if (stack, n) not in self.tables:
-        state_rows |= self._layer(stack, n, nodes, contexts, state_rows)
-    stack, n, ((_, node),) = self.field.layers[-1]
-    states = self._states(stack, n, node, state_rows)
+    for stack, layer, nodes in self.field.layers[:-1]:
+      if (stack, layer) not in self.tables:
+        state_rows |= self._layer_rows(
+          stack, layer, nodes, contexts, state_rows
+        )
+    stack, layer, ((_, node),) = self.field.layers[-1]
+    states = self._states(stack, layer, node, state_rows)
     layerwise = self.layerwise
     return _output_logits(
       layerwise.model, layerwise.head, layerwise.params, states
@@ -196,30 +198,35 @@ class _FieldRow:
         values = np.broadcast_to(np.int64(values), len(contexts))
         row = values + layerwise.model.config.vocab_size * token.phase
         state_rows[stack, 0, i] = layerwise.inputs[stack], row.astype(np.int32)
-    for (stack, n), (table, starts) in self.tables.items():
+    for (stack, layer), (table, starts) in self.tables.items():
       for i, start in starts.items():
-        columns = self.columns[stack, n, i]
+        columns = self.columns[stack, layer, i]
         row = start + code(contexts, columns, layerwise.transducer.values)
-        state_rows[stack, n, i] = table, row
+        state_rows[stack, layer, i] = table, row
     return state_rows
 
-  def _layer(
+  def _layer_rows(
     self,
     stack: str,
-    n: int,
+    layer: int,
     nodes: tuple,
     contexts: np.ndarray,
     below: StateRows,
   ) -> StateRows:
-    """Returns the states after layer n (from 1) of a stack, each distinct one
-    computed once; `below` has those of all layers below."""
+    """Returns the states after a layer of a stack in a new table.
+
+    A token's states are computed once for all contexts that are equal in the
+    columns on which they depend. Layers are counted from 1; `below` has the
+    states of all lower ones.
+    """
     rows, states, start = {}, [], 0
     base = self.layerwise.transducer.values
     for i, node in nodes:
-      columns = self.columns[stack, n, i]
+      columns = self.columns[stack, layer, i]
       first, inverse = distinct(contexts, columns, base)
-      states.append(self._states(stack, n, node, below, first)[: len(first)])
-      rows[stack, n, i] = start + inverse
+      token_states = self._states(stack, layer, node, below, first)
+      states.append(token_states[: len(first)])
+      rows[stack, layer, i] = start + inverse
       start += len(first)
     table = Table(np.concatenate(states))
     return {key: (table, row) for key, row in rows.items()}
@@ -227,27 +234,28 @@ class _FieldRow:
   def _states(
     self,
     stack: str,
-    n: int,
+    layer: int,
     node: Node,
     below: StateRows,
     selected: np.ndarray | slice = slice(None),
   ) -> jax.Array:
-    """Returns the states [B or more, D] of a token after layer n, in B selected
+    """Returns the states [B or more, D] of a token after a layer, in B selected
     contexts."""
-    layerwise, name = self.layerwise, f"{stack}_{n - 1}"
+    layerwise, name = self.layerwise, f"{stack}_{layer - 1}"
     config, params = layerwise.model.config, layerwise.params
-    sites = {"self": ((stack, n - 1), node.self_keys)}
+    # By site, the (stack, layer) whose states the keys are, and the open keys.
+    sites = {"self": ((stack, layer - 1), node.self_keys)}
     if stack == "decoder" and "cross" in layerwise.model.sites:
       sites["cross"] = ("encoder", config.num_encoder_layers), node.cross_keys
-    previous, rows = below[stack, n - 1, node.previous]
+    previous, rows = below[stack, layer - 1, node.previous]
     rows, keys, key_rows, biases = rows[selected], {}, {}, {}
-    for site, (layer, open_keys) in sites.items():
+    for site, (key_layer, open_keys) in sites.items():
       size = len(_padded(np.zeros(max(len(open_keys), 1)), KEY_SIZES))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
       index = np.zeros((len(rows), size), np.int32)
       table = layerwise.inputs["decoder"]  # any table, if no key is open
       for k, (i, bias_by_head) in enumerate(open_keys):
-        table, key_row = below[*layer, i]
+        table, key_row = below[*key_layer, i]
         index[:, k], bias[:, k] = key_row[selected], bias_by_head
       keys[site] = table.key_value(config, params, name, site)
       key_rows[site], biases[site] = _padded(index), bias
@@ -258,20 +266,25 @@ class _FieldRow:
 def _columns(
   field: ReceptiveField, encoder_depth: int
 ) -> dict[StateKey, list[int]]:
-  """Returns the columns of contexts that each state depends on, sorted."""
-  used: dict[StateKey, set[int]] = {}
+  """Returns the columns of contexts that each state depends on, sorted.
+
+  A state depends on the columns of all states that it is computed from; an
+  input depends on the column of its token, if that is a digit or an output.
+  """
+  columns: dict[StateKey, set[int]] = {}
   for stack, tokens in field.tokens:
     for i, token in enumerate(tokens):
       column = field.columns.get(token.key)
-      used[stack, 0, i] = set() if column is None else {column}
-  for stack, n, nodes in field.layers:
+      columns[stack, 0, i] = set() if column is None else {column}
+  for stack, layer, nodes in field.layers:
     for i, node in nodes:
-      self_states = (node.previous, *dict(node.self_keys))
-      used[stack, n, i] = set().union(
-        *(used[stack, n - 1, k] for k in self_states),
-        *(used["encoder", encoder_depth, k] for k in dict(node.cross_keys)),
+      self_states = [node.previous, *(state for state, _ in node.self_keys)]
+      cross_states = [state for state, _ in node.cross_keys]
+      columns[stack, layer, i] = set().union(
+        *(columns[stack, layer - 1, state] for state in self_states),
+        *(columns["encoder", encoder_depth, state] for state in cross_states),
       )
-  return {key: sorted(columns) for key, columns in used.items()}
+  return {key: sorted(state_columns) for key, state_columns in columns.items()}
 
 
 def distinct(
@@ -331,7 +344,11 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _key_value(config: ModelConfig, params, norm, states, site: str):
-  """Returns keys and values [H, R, K] of a block's site."""
+  """Returns keys and values [H, R, K] of R states for one site of a block.
+
+  `params` are the block's. `norm` has the parameters of the encoder's last
+  normalization, which comes before cross-attention; None if there is none.
+  """
   block = Block(config, cross="cross_attention" in params)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)

@@ -6,14 +6,22 @@ contexts. A lemma says which sizes have to be surveyed so that none is missing:
 the lemma of outputs with one axis is proved here, that of grids in
 certify.running_sums.
 
-Lemma. Let the conditions of certify.conditions hold. Let a *hop* be the most by
-which one layer can move a place (see `hops`), C the sum of the hops of all
-self- and encoder-attention and of the longest hop of cross-attention, and g and
-p the transducer's preperiod and period: of two gaps of g unseen places or more
-that differ by a multiple of p, the same can follow. Let D = 2C + marks + slack
-+ g, and T the period of a cyclic index, 1 without one. Then every row at every
-width W > 3 (D + T·p) has the receptive field, and the contexts, of a row at a
-smaller width.
+Lemma. Let the conditions of certify.conditions hold, and let
+
+- W be the width: the number of places to which all numbers are padded;
+- a *hop* be the most by which one layer can move a place (see `hops`);
+- C be the sum of the hops of all layers of self- and encoder-attention and of
+  the longest hop of cross-attention (see `context_radius`);
+- g and p be the transducer's preperiod and period: g or more places that a
+  receptive field does not look at can be followed by the same digits and
+  outputs as p more of them;
+- D = 2C + marks + slack + g, where marks are the tokens that hold no digit and
+  no output (see `marks`), and slack is the task's least number of padding
+  zeros;
+- T be the period of a cyclic index, 1 without one.
+
+Then every row at every width W > 3 (D + T·p) has the receptive field, and the
+contexts, of a row at a smaller width.
 
 Proof. Every input has a place: an output's is that of the token its row must
 say, a digit's its own. Along a line, the place of the key is ± the row's place,
@@ -24,14 +32,15 @@ these four the anchors. Whether a cell is open, which of two inputs comes first
 and whether a place is padding are comparisons of two places met, or of one with
 an end of its segment, up to marks and slack. While neighboring anchors are more
 than D apart, such comparisons between their neighborhoods do not depend on how
-far apart they are, and the unseen places between them are more than g, so
-contexts depend on their number modulo p alone. If W > 3 (D + T·p), one of the
-gaps min(i, W - i) and |W - 2i| is above D + T·p. Shorten it by T·p (if it is
-the first, both of its copies): it stays above D, so no comparison changes;
-indices move by multiples of T and keep their phase; unseen gaps by multiples of
-p, and keep their contexts. Repeat until W <= 3 (D + T·p). So the receptive
-fields of all widths up to there are those of all widths. At width=fixed there
-is one width, and nothing to prove.
+far apart they are, and more than g places between them are not looked at, so
+contexts depend on the number of these places modulo p alone. If W > 3 (D +
+T·p), one of the distances min(i, W - i) and |W - 2i| between neighboring
+anchors is above D + T·p. Shorten it by T·p; min(i, W - i) occurs twice, and is
+shortened at both ends. It stays above D, so no comparison changes. Indices move
+by multiples of T and keep their phase; the runs of places that are not looked
+at shorten by multiples of p, and contexts stay the same. Repeat until W <= 3 (D
++ T·p). So the receptive fields of all widths up to there are those of all
+widths. At width=fixed there is one width, and nothing to prove.
 
 A context holds the true outputs of earlier places, as in teacher forcing:
 greedy decoding shows the same until its first error, and a first error is an
@@ -447,14 +456,20 @@ class SequenceSurvey(Survey[int]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    texts, nonzero_places = [], self.experiment.nonzero_places
-    longest = self.experiment.task.units(self.experiment.train_length)
-    rows = [row for row in group.rows if nonzero_places(row.width) <= longest]
-    for _ in range(count) if rows else ():
+    experiment, texts = self.experiment, []
+    longest = experiment.task.units(experiment.train_length)
+    rows = [
+      row
+      for row in group.rows
+      if experiment.nonzero_places(row.width) <= longest
+    ]
+    if not rows:
+      return []
+    for _ in range(count):
       row = rows[rng.integers(len(rows))]
-      places = nonzero_places(row.width)
+      places = experiment.nonzero_places(row.width)
       items = find_input(group.receptive_field, row, context, places, rng)
-      texts.append(self.experiment.task.input_text(items, places))
+      texts.append(experiment.task.input_text(items, places))
     return texts
 
 
@@ -522,12 +537,15 @@ def context_radius(experiment: Experiment, scaffold: Scaffold) -> int:
 def lemma_widths(
   experiment: Experiment, scaffold: Scaffold, transducer: Transducer
 ) -> range:
-  """Returns the widths of the lemma, up to 3 (D + T·p)."""
+  """Returns the widths W that the lemma asks to survey.
+
+  They reach from the width of numbers of one digit to 3 (D + T·p).
+  """
   task = experiment.task
-  radius = context_radius(experiment, scaffold)
-  distance = 2 * radius + marks(task) + task.slack + transducer.preperiod
-  index_period = experiment.model.config.positions.cyclic_period or 1
-  period = index_period * transducer.period
+  radius = context_radius(experiment, scaffold)  # C
+  distance = 2 * radius + marks(task) + task.slack + transducer.preperiod  # D
+  index_period = experiment.model.config.positions.cyclic_period or 1  # T
+  period = index_period * transducer.period  # T·p
   return range(task.natural_width(1), 3 * (distance + period) + 1)
 
 

@@ -156,17 +156,18 @@ class Transducer:
     }
 
   def columns(self, steps: Sequence[Step]) -> dict[Key, int]:
-    """Returns the column of a neighborhood's contexts for every value in them.
+    """Returns which column of a neighborhood's contexts holds which value.
 
-    The keys are ("digit", operand, number of the place) and ("output", 0,
-    number), where only places that are looked at are numbered; the number is -1
-    for a digit that all places share.
+    A value is named by a key ("digit", operand, number of the place) or
+    ("output", 0, number of the place). Only the places that the neighborhood
+    looks at are numbered; the number is -1 for a digit that all places share.
     """
     keys = [("digit", operand, -1) for operand in self.shared]
     places = [step for step in steps if isinstance(step, Place)]
     for number, place in enumerate(places):
       keys += [("digit", operand, number) for operand in place.operands]
-      keys += [("output", 0, number)] * place.has_output
+      if place.has_output:
+        keys.append(("output", 0, number))
     return {key: column for column, key in enumerate(keys)}
 
   def moves(
@@ -337,8 +338,17 @@ class Contexts:
   def _extend(
     self, step: int, contexts: np.ndarray, sets: np.ndarray, size: int
   ) -> Iterator[np.ndarray]:
-    """Yields all contexts that begin with the given values, which lead to the
-    sets of states of the given numbers, about `size` at a time."""
+    """Yields all contexts that begin with some values, about `size` at a time.
+
+    It extends so few of them at once that the choices of one step make at most
+    about `size` of them; so memory does not grow with the number of contexts.
+
+    Args:
+      step: the first step whose choices are not in the values yet.
+      contexts: the values of the steps before.
+      sets: for each context the number of the set of states after these steps.
+      size: about how many contexts are yielded at once.
+    """
     if step == len(self._moves):
       yield contexts
       return

@@ -178,6 +178,7 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     return ()
   longest = task.units(section.train_length)
   if section.width == "fixed":
+    # A place more than the longest operand has, which the answer may need.
     widths = (task.units(section.fixed_width - 1) + 1,)
   else:
     # With a cyclic period T, the last row must occur in training at every phase
@@ -192,7 +193,7 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
       f"{task.section}.slack=0: sums of the longest operands need one digit"
       " more",
     )
-  if section.numbers == "permutation":
+  if section.numbers == "permutation":  # integers below 2^20
     longest = 20 if task.base == 2 else 7
   for width in widths:
     check(
@@ -255,7 +256,14 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
 def _check_size(
   config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
 ) -> None:
-  """Raises UsageError if a task or a bucket would get no examples."""
+  """Raises UsageError if data or batches are too small to be shared out.
+
+  Args:
+    config: the config; data.size examples are shared by the tasks.
+    lengths: the distribution of lengths, of which every bucket must have
+      examples in a batch and in validation.
+    sizes: how many of the examples each task has.
+  """
   size, batch = config.data.size, config.train.batch_size
   check(
     size == 0 or min(sizes) >= batch,

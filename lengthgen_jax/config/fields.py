@@ -89,17 +89,19 @@ class OneOf(NamedTuple):
     check_choice(name, value, self.choices)
 
 
-def integers(smallest: int, min_count: int = 0) -> Callable[[str, Any], None]:
-  """Returns a check of a tuple of at least `min_count` integers."""
+def integers(
+  smallest: int, allow_empty: bool = True
+) -> Callable[[str, Any], None]:
+  """Returns a check of a tuple of int32 values of at least `smallest`."""
 
   def check_value(name: str, value: Sequence) -> None:
     numbers = tuple(value)
     check(
-      all(isinstance(n, int) and smallest <= n < 1 << 31 for n in numbers),
+      all(isinstance(x, int) and smallest <= x < 1 << 31 for x in numbers),
       f"{name}={numbers}: must be integers from {smallest} on",
     )
     check(
-      len(numbers) >= min_count,
+      numbers or allow_empty,
       f"{name}=(): name at least one, like ({smallest},)",
     )
 
@@ -107,7 +109,7 @@ def integers(smallest: int, min_count: int = 0) -> Callable[[str, Any], None]:
 
 
 def directions(name: str, value: Sequence) -> None:
-  """Raises UsageError unless a value is a tuple of steps Δ."""
+  """Raises UsageError unless a value is a tuple of at least one integer."""
   steps = tuple(value)
   check(
     steps and all(isinstance(step, int) for step in steps),
@@ -196,7 +198,14 @@ WEIGHTED = Condition(
 
 # The sections that ABC's second stage has again in `retrain`; a field that is
 # None there has the first stage's value.
-STAGED = ("data", "model", "positions", "temperature", "bias", "train")
+RETRAIN_SECTIONS = (
+  "data",
+  "model",
+  "positions",
+  "temperature",
+  "bias",
+  "train",
+)
 # Fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
 
@@ -210,7 +219,7 @@ TRAINING_FIELDS = {
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
   # trained together, one result row each
-  "seeds": Field((0,), integers(0, min_count=1)),
+  "seeds": Field((0,), integers(0, allow_empty=False)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
   "mesh": Field((), integers(1)),
@@ -409,7 +418,7 @@ TRAINING_FIELDS = {
     "vanilla_longest": 60,  # longest test length of the vanilla model
   },
   # ... and what the model retrained with them changes: any field of the
-  # sections in STAGED
+  # sections in RETRAIN_SECTIONS
   "retrain": {
     # parameters: fresh, interpolated
     "start": Field("fresh", OneOf(("fresh", "interpolated"))),
@@ -471,7 +480,7 @@ READING_FIELDS = {
   },
   "eval": {
     # decimal digits
-    "lengths": Field((6, 10, 20, 60), integers(1, min_count=1)),
+    "lengths": Field((6, 10, 20, 60), integers(1, allow_empty=False)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
@@ -528,7 +537,11 @@ RETRAIN = {
 
 
 def default_config(task: str = "addition") -> ConfigDict:
-  """Returns the default config of a task: a small vanilla model."""
+  """Returns the default config of a task: a small vanilla model.
+
+  It has the sections of all tasks, so that its field `task` can be changed. An
+  unknown task is refused by `check_fields`.
+  """
   sections = {
     task_class.section: {
       field.name: field.default for field in dataclasses.fields(task_class)
@@ -539,7 +552,8 @@ def default_config(task: str = "addition") -> ConfigDict:
   config.task = task
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
-  for section in STAGED:
+  for section in RETRAIN_SECTIONS:
+    # A placeholder is None, and takes values of its type only.
     config.retrain[section] = {
       name: config_dict.placeholder(type(value))
       for name, value in config[section].items()
@@ -611,15 +625,16 @@ def retrain_config(
   It is that of the first stage, but for the changes in `config.retrain`.
 
   Args:
-    config: of the whole run.
-    seeds: those that interpolated.
-    file: the bias file with their lines; None before there is one.
+    config: the config of the whole run.
+    seeds: the seeds whose models interpolated in the first stage.
+    file: the calibrated bias of these seeds; None before it is calibrated.
   """
   config = copy.deepcopy(config)
   changes = {
     name: value
     for name, value in leaves(config.retrain)
-    if value is not None and "." in name  # the others are of the stage itself
+    # A name without a dot is a setting of the stage, and no field of the first.
+    if value is not None and "." in name
   } | {
     "bias.kind": "file" if file else "none",
     "bias.file": str(file or ""),

@@ -156,7 +156,7 @@ class Transformer(nn.Module):
     bias, encoding = site_inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
-    position_bias = encoding.bias(rows, keys, site == "self")
+    position_bias = encoding.bias(rows, keys, causal=site == "self")
     assert position_bias is not None
     return DenseBias(bias.values + position_bias[None])  # axis of layers
 
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
     if self.config.positions.source_anchor == "right":  # index from the right
       places = places._replace(index=keys.index_right())
     x = self.embed(source, places, "cross", noise)
-    rotate = partial(self.positions["cross"].rotate, at=places)
+    rotate = partial(self.positions["cross"].rotate, places=places)
     acts = {"embeddings": x, "blocks": []}
     if self.encoder:
       bias = self.bias(site_inputs, "encoder", keys, keys)
@@ -218,7 +218,7 @@ class Transformer(nn.Module):
       (logits, updated cache or None, activations).
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
-    rotate = partial(self.positions["self"].rotate, at=batch.places)
+    rotate = partial(self.positions["self"].rotate, places=batch.places)
     rows = batch.rows
     biases = {"self": self.bias(site_inputs, "self", rows, batch.keys)}
     if memory.keys is not None:

@@ -135,7 +135,8 @@ def replace_tables(text: str, archive: Archive) -> str:
   """
   before, start, tail = text.partition(START)
   _, end, after = tail.partition(END)
-  check(start and end, f"README.md: has no {(start and END or START).strip()}")
+  for mark, mark_in_text in ((START, start), (END, end)):
+    check(mark_in_text, f"README.md: has no {mark.strip()}")
   parts = "\n".join(
     markdown
     for table in README_TABLES
@@ -145,16 +146,20 @@ def replace_tables(text: str, archive: Archive) -> str:
 
 
 def readme_table(table: ReadmeTable, archive: Archive) -> str:
-  """Returns one of README's tables as Markdown, without the rows of runs that
-  are not archived; "" if none is."""
-  lengths = [f"{n:,}".replace(",", " ") for n in table.lengths]
-  grid = [[table.title, "method", "seeds", *lengths, "∀"]]
+  """Returns one of README's tables as Markdown.
+
+  Its last column, "∀", is the number of seeds whose models are proved right at
+  every length. Runs that are not archived have no row; if no run is archived,
+  the result is "".
+  """
+  headings = [f"{length:,}".replace(",", " ") for length in table.lengths]
+  grid = [[table.title, "method", "seeds", *headings, "∀"]]
   for task, method, run, stage in table.rows:
     curve = summary.final_curve(rows_of(archive, run), stage, table.test_set)
     if curve is not None:
-      cells = [cell_text(curve.cells.get(n)) for n in table.lengths]
-      proved = len(curve.proved_seeds) or ""
-      grid.append([task, method, curve.seed_count, *cells, f"{proved}"])
+      cells = [cell_text(curve.cells.get(length)) for length in table.lengths]
+      num_proved = str(len(curve.proved_seeds) or "")
+      grid.append([task, method, curve.seeds_text, *cells, num_proved])
   return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
 
 

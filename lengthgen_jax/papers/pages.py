@@ -298,7 +298,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
     for curve in curves:
       names = names_of(task, model, curve.labels["test_set"])
       cells = [tables.cell_text(curve, n, "") for n in lengths]
-      cells += [tables.frontier_text(curve), curve.seed_count + curve.proof]
+      cells += [tables.frontier_text(curve), curve.seeds_text + curve.proof]
       cells += [sample_counts(curve.cells), curve.labels["width"]]
       grid.append([*names, "**ours**", *cells])
   return grid
@@ -331,7 +331,11 @@ def hard_table(entries: list[Entry]) -> list[list[str]]:
 
 def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
   """Returns paragraphs with the commands of runs, and a table that says when
-  and where the archived ones were made."""
+  and where the archived ones were made.
+
+  Its last column, without a heading, is a remark: how the config has changed
+  since, or which other run trained the first stage.
+  """
   commands = [
     shlex.join(["lengthgen", *arguments])
     for run in runs.values()

@@ -206,16 +206,18 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     A line of text for each difference.
   """
   if not exact:
-    old, new = (records.of_metric(rows, "em") for rows in (old, new))
-  new_rows, ranges, messages = {_key(row): row for row in new}, {}, []
+    old, new = records.of_metric(old, "em"), records.of_metric(new, "em")
+  new_rows = {(row["seed"], _condition(row)): row for row in new}
+  values, messages = {}, []  # the archived values of all seeds, by condition
   for row in old:
-    ranges.setdefault(_key(row)[1:], []).append(row["value"])
+    values.setdefault(_condition(row), []).append(row["value"])
   for row in old:
     if row["metric"] not in METRICS:
       continue
-    key, new_row = _key(row), new_rows.get(_key(row))
-    text = ", ".join(str(x) for x in key[1:] if x not in ("em", "", None))
-    text = f"seed {row['seed']}, {text}"
+    condition = _condition(row)
+    new_row = new_rows.get((row["seed"], condition))
+    names = [str(x) for x in condition if x not in ("em", "", None)]
+    text = ", ".join([f"seed {row['seed']}", *names])
     if new_row is None:
       messages.append(f"{text} is missing")
     elif exact and (new_row["value"], new_row["n"]) != (row["value"], row["n"]):
@@ -224,7 +226,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
         f" {new_row['value']} (n={new_row['n']}) now"
       )
     elif not exact:
-      low, high = min(ranges[key[1:]]), max(ranges[key[1:]])
+      low, high = min(values[condition]), max(values[condition])
       if not agrees(new_row["value"], low, high):
         messages.append(
           f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
@@ -233,10 +235,9 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   return messages
 
 
-def _key(row: dict) -> tuple:
-  """Returns the seed, stage, metric, test set and length of a row."""
-  names = "seed", "stage", "metric", "test_set", "length"
-  return tuple(row[name] for name in names)
+def _condition(row: dict) -> tuple:
+  """Returns the stage, metric, test set and length of a row."""
+  return tuple(row[name] for name in ("stage", "metric", "test_set", "length"))
 
 
 def agrees(value: float, low: float, high: float) -> bool:

@@ -96,15 +96,19 @@ def config_changes(
   """Returns how a run's config differs from a saved one, "" if it does not.
 
   Args:
-    saved: a config.json. Fields that only one of both has do not count.
-    ignored: prefixes of fields that do not count either.
+    run: the run, whose config is that of today's presets and tables.
+    saved: the contents of a config.json. A field that is missing in one of the
+      two configs is no difference.
+    ignored: prefixes of the fields that are not compared.
   """
   config = json.loads(config_of(run).to_json_best_effort())
-  now, before = (flatten_dict(x, sep=".") for x in (config, saved))
+  new_values = flatten_dict(config, sep=".")
   return "; ".join(
-    f"{name}={value}, now {now[name]}"
-    for name, value in before.items()
-    if name in now and now[name] != value and not name.startswith(ignored)
+    f"{name}={value}, now {new_values[name]}"
+    for name, value in flatten_dict(saved, sep=".").items()
+    if name in new_values
+    and new_values[name] != value
+    and not name.startswith(ignored)
   )
 
 
@@ -284,11 +288,11 @@ def check_runs(
   """Makes archived runs again, prints how their rows differ from those in
   `results`, and returns whether all agree.
 
-  A run that was interrupted resumes from its workdir below `root`; the workdir
-  of one that agrees is removed.
+  A run that was interrupted resumes from its workdir below `root`. If the rows
+  of a run agree, its workdir is removed.
 
   Raises:
-    UsageError: a name is no run's or nothing is archived of it, or a run fails.
+    UsageError: a name is not that of an archived run, or a run fails.
   """
   runs = {
     name: run
@@ -298,8 +302,8 @@ def check_runs(
   }
   archive, all_agree = provenance.read_archive(results / "rows"), True
   for name in names:
-    near = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
-    check(name in runs, f"no row {name!r}: close are {near}")
+    similar = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
+    check(name in runs, f"no row {name!r}: close are {similar}")
     check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
@@ -309,7 +313,9 @@ def check_runs(
       )
     rows = records.read_results(workdir / "results.jsonl")
     reasons = provenance.differences_in_origin(archive[name].header)
-    differences = provenance.compare(archive[name].rows, rows, not reasons)
+    differences = provenance.compare(
+      archive[name].rows, rows, exact=not reasons
+    )
     verdict = "differs" if differences else "agrees"
     precision = f"in range ({reasons})" if reasons else "to the bit"
     print(f"{name}: {verdict}, compared {precision}")

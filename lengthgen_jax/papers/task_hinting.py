@@ -19,10 +19,10 @@ def sorting_row(
   published: dict[int, float | str] | None = None,
   sizes: tuple[str, ...] = SIZES,
 ) -> TableRow:
-  """Returns the row of one model that sorts.
+  """Returns a table row of one model that sorts.
 
   Args:
-    preset: of configs/sorting.py.
+    preset: a preset of configs/sorting.py.
     model, fields, published, sizes: as in TableRow.
   """
   config = f"configs/sorting.py:{preset}"

@@ -72,18 +72,19 @@ def check_config(config: ConfigDict) -> None:
     second_experiment = build.build(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
-  fields_kept = ["kind", "num_heads"]
+  # The lines of each head are those of the same head in the first stage.
+  equal_fields = ["kind", "num_heads"]
   # Lines of a single layer fit any number of layers.
   if (
     config.calibration.layers == "each" and config.model.num_decoder_layers > 1
   ):
-    fields_kept.append("num_decoder_layers")
-  for name in fields_kept:
-    before, after = config.model[name], second_config.model[name]
+    equal_fields.append("num_decoder_layers")
+  for name in equal_fields:
+    first, second = config.model[name], second_config.model[name]
     check(
-      before == after,
-      f"retrain.model.{name}={after!r}: lines go from head to head, so it must"
-      f" be as in the first stage, {before!r}",
+      first == second,
+      f"retrain.model.{name}={second!r}: each head gets the lines of one head"
+      f" of the first stage, so it must be as there, {first!r}",
     )
   if config.retrain.start == "interpolated":
     check(

@@ -206,19 +206,19 @@ def draw_matrices(
   Args:
     values: the matrices.
     path: where the PNG goes.
-    title: stands above all panels.
-    key_labels: labels of the S keys, drawn if they are few enough to read.
-    row_labels: labels of the T rows, likewise.
+    title: the title above all panels.
+    key_labels: labels of the S keys, drawn if there are at most MAX_LABELS.
+    row_labels: labels of the T rows, drawn if there are at most MAX_LABELS.
   """
-  layers, heads, height, width = values.shape
+  layers, heads, num_rows, num_keys = values.shape
   columns = 4 if layers == 1 and heads % 4 == 0 else heads
   panel_rows = layers * heads // columns
-  panel_size = min(max(width / 11, 1.3), 4.0, 14.0 / columns)  # inches
-  panel_height = panel_size * height / width
+  panel_width = min(max(num_keys / 11, 1.3), 4.0, 14.0 / columns)  # inches
+  panel_height = panel_width * num_rows / num_keys
   figure, axes = plt.subplots(
     panel_rows,
     columns,
-    figsize=(panel_size * columns, (panel_height + 0.4) * panel_rows + 0.6),
+    figsize=(panel_width * columns, (panel_height + 0.4) * panel_rows + 0.6),
     squeeze=False,
     layout="constrained",
   )

@@ -54,15 +54,15 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Returns whether a config is saved in the workdir; it must equal `config`.
+  """Returns whether the workdir has a config, which must equal `config`.
 
   Raises:
     UsageError: another config is saved there.
   """
-  previous = files.saved_config(workdir)
-  if previous is None:
+  saved_config = files.saved_config(workdir)
+  if saved_config is None:
     return False
-  differences = files.differences(config, previous)
+  differences = files.differences(config, saved_config)
   check(
     not differences,
     f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."

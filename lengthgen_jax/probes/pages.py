@@ -165,9 +165,19 @@ def add_color_bar(
 ) -> None:
   """Draws the color bar of an image in the right margin of a canvas."""
   width, height = size_of(canvas)
-  left, bottom = 1 - (margins.right - 0.1) / width, margins.bottom / height
-  box = left, bottom, 0.09 / width, 1 - margins.top / height - bottom
-  bar = canvas.colorbar(image, cax=canvas.add_axes(box))
+  gap, bar_width = 0.1, 0.09  # inches
+  bar_height = height - margins.bottom - margins.top
+  left = width - margins.right + gap
+  # Matplotlib takes fractions of the canvas.
+  bar_axes = canvas.add_axes(
+    (
+      left / width,
+      margins.bottom / height,
+      bar_width / width,
+      bar_height / height,
+    )
+  )
+  bar = canvas.colorbar(image, cax=bar_axes)
   bar.ax.tick_params(labelsize=5)
   bar.set_label(label, fontsize=6)
 

@@ -3,6 +3,7 @@
 The public functions yield Pages, except `draw_comparison`, which saves a PNG.
 """
 
+import math
 import pathlib
 from collections.abc import Callable, Iterator
 
@@ -45,12 +46,18 @@ def by_length(data: FigureData) -> Iterator[Page]:
   probe was measured against length.
   """
   rows, seed = data.rows, data.seed
-  metrics = {row["metric"] for row in rows}
-  metrics = [n for n, p in PROBES.items() if p.by_length and n in metrics]
+  measured = {row["metric"] for row in rows}
+  metrics = [
+    metric
+    for metric, probe in PROBES.items()
+    if probe.by_length and metric in measured
+  ]
   styles = _styles([row for row in rows if row["metric"] in metrics])
 
   def draw(canvas: Canvas) -> None:
-    margins = Margins(0.4, 1.4, 0.45, 0.55, 0.4)
+    margins = Margins(
+      left=0.4, right=1.4, bottom=0.45, top=0.55, between_columns=0.4
+    )
     axes = grid(canvas, 1, len(metrics), margins)[0]
     for axis, metric in zip(axes, metrics, strict=True):
       series, title = select_rows(rows, metric), PROBES[metric].title
@@ -59,16 +66,15 @@ def by_length(data: FigureData) -> Iterator[Page]:
         title += f", seed {seed}"
       for (location, head), curve in group_by_location(series, "head").items():
         linewidth = 1.4 if head is None else 0.9
-        values = values_by_length(curve)
         style = {"linewidth": linewidth, "clip_on": False} | styles[location]
-        _draw_curve(axis, values, label=location, **style)
+        _draw_curve(axis, values_by_length(curve), label=location, **style)
       _set_lengths(axis, series)
       axis.set_title(title, fontsize=8)
       if max(row["value"] for row in series) <= 1:
         axis.set_ylim(-0.03, 1.03)
       axis.set_xlabel(f"length ({series[0]['unit']})", fontsize=7)
     _add_legend(axes, styles)
-    add_texts(canvas, "probes against length (dotted: trained up to)")
+    add_texts(canvas, "probes against length (dotted: longest trained)")
 
   if metrics:
     yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)
@@ -123,9 +129,9 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
 def draw_comparison(
   models: dict[str, list[dict]], path: pathlib.Path | str, title: str
 ) -> pathlib.Path:
-  """Draws rates of several models against length, and returns the path.
+  """Draws the probes of several models against length, and returns the path.
 
-  There is a panel for each probe and location. A curve is the median over
+  There is a panel for each probe and location, in %. A curve is the median over
   seeds, and the area around it is their range.
 
   Args:
@@ -135,9 +141,16 @@ def draw_comparison(
   """
   all_rows = [row for rows in models.values() for row in rows]
   titles, columns = panel_titles(all_rows), COMPARISON_COLUMNS
-  panel_rows = -(-len(titles) // columns)
+  panel_rows = math.ceil(len(titles) / columns)
   canvas = plt.figure(figsize=(0.4 + 2.6 * columns, 1.3 + 2.0 * panel_rows))
-  margins = Margins(0.35, 0.1, 0.75, 0.55, 0.3, 0.6)
+  margins = Margins(
+    left=0.35,
+    right=0.1,
+    bottom=0.75,
+    top=0.55,
+    between_columns=0.3,
+    between_rows=0.6,
+  )
   axes = grid(canvas, panel_rows, columns, margins).ravel()
   for axis, (panel, panel_title) in zip(axes, titles.items(), strict=False):
     for model, rows in models.items():
@@ -148,6 +161,7 @@ def draw_comparison(
     _set_lengths(axis, all_rows)
     axis.set_ylim(-0.03, 1.03)
     axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
+    # A title "PROBE, LOCATION" takes two lines.
     axis.set_title(panel_title.replace(", ", ",\n", 1), fontsize=7)
   for axis in axes[len(titles) :]:
     axis.set_axis_off()
@@ -158,7 +172,7 @@ def draw_comparison(
     frameon=False,
     loc="lower center",
   )
-  add_texts(canvas, f"{title} (% against items; dotted: trained up to)")
+  add_texts(canvas, f"{title} (% against items; dotted: longest trained)")
   return save(canvas, path)
 
 

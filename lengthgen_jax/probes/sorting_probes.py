@@ -3,7 +3,8 @@
 They measure, as rates, what the task hinting paper claims (section 4.2, figures
 4.14 to 4.16), and its Theorem 5.1. A list is `x1 … xn ⊥ y1 … yn`, and the last
 output is never an input. A residual shows a token in a basis if, of all
-vectors, it has the greatest inner product with that of the token.
+vectors, it has the greatest inner product with that of the token. The bases
+are the embedding (the encoder's) and the output head (the decoder's).
 """
 
 from collections.abc import Iterator
@@ -29,18 +30,21 @@ def minimum(observation: Observation) -> Iterator[Mean]:
 
 
 def identity_successor(observation: Observation) -> Iterator[Mean]:
-  """Yields how often outputs show identity and successor.
+  """Yields how often outputs show the identity and the successor.
 
-  After the last attention layer, the two greatest of the alphabet in the
-  decoder basis are the token and the next distinct greater item. Outputs that
-  are the maximum have no successor, and do not count.
+  The identity is the output itself, and the successor is the next distinct
+  greater item of the list. They count as shown if, after the last attention
+  layer, they have the two greatest inner products of the alphabet in the
+  decoder's basis. Outputs that are the maximum have no successor, and do not
+  count.
   """
   items, successors, has_successor = output_items(observation)
   layer = observation.num_layers - 1
   products = _item_products(
     observation, _output_rows(observation, layer, "before_mlp")
   )
-  top_two = np.sort(np.argsort(products, axis=-1)[..., -2:] + 1, axis=-1)
+  top_two = np.argsort(products, axis=-1)[..., -2:] + 1  # the first item is 1
+  top_two = np.sort(top_two, axis=-1)
   is_right = (top_two == np.stack([items, successors], axis=-1)).all(axis=-1)
   yield _rate(is_right[has_successor], "before_mlp", layer)
 

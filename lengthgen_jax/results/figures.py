@@ -199,8 +199,8 @@ def _draw_curves(
       curve_rows = [row for row in curve.rows if row[panel_field] == value]
       panel_curve = curve._replace(rows=curve_rows)
       label = curve.name
-      if " of " in curve.seed_count:
-        label += f" ({curve.seed_count} seeds)"
+      if " of " in curve.seeds_text:
+        label += f" ({curve.seeds_text} seeds)"
       options = style | {"marker": marker, "label": label}
       _draw_curve(axis, panel_curve, x_field, options)
     yield axis, value, panel_rows

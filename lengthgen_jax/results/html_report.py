@@ -164,6 +164,6 @@ def _table(curves: list[Curve], main_test_set: str | None) -> str:
     if has_frontier:
       frontier = tables.frontier_text(curve).replace("(worst ", "(")
       parts.append(f"<td>{frontier}</td>")
-    seeds, run = curve.seed_count + curve.proof, _escape(row.get("run", ""))
+    seeds, run = curve.seeds_text + curve.proof, _escape(row.get("run", ""))
     parts.append(f"<td>{seeds}</td><td>{run}</td></tr>")
   return "".join([*parts, "</tbody></table></div>"])

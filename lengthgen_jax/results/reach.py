@@ -56,7 +56,7 @@ def farthest(task: str, method: str, rows: list[dict]) -> Mark | None:
   if curve is None:
     return None
   trained, unit = curve.labels["train_length"], curve.labels["unit"]
-  seeds, proof, mark = curve.seed_count, curve.proof, None
+  seeds, proof, mark = curve.seeds_text, curve.proof, None
   for length, cell in curve.cells.items():
     if cell.median < RIGHT:
       break

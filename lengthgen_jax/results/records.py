@@ -89,7 +89,7 @@ def parameters(row: dict) -> tuple:
 
 
 def flaw(row: Any) -> str:
-  """Returns why a value is no row, "" if it is one."""
+  """Returns what is wrong with a value that is no row, "" if it is a row."""
   if not isinstance(row, dict):
     return "is no object"
   if missing := sorted(Row.__required_keys__ - set(row)):

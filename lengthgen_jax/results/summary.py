@@ -94,7 +94,7 @@ class Curve(NamedTuple):
     """Returns the columns that a table shows beside the numbers."""
     names = (*SHOWN, "unit", "train_length")
     labels = {name: self.rows[0].get(name, "") for name in names}
-    return labels | {"method": self.name, "seeds": self.seed_count}
+    return labels | {"method": self.name, "seeds": self.seeds_text}
 
   @property
   def seeds(self) -> list[int]:
@@ -102,8 +102,8 @@ class Curve(NamedTuple):
     return sorted({row["seed"] for row in self.rows})
 
   @property
-  def seed_count(self) -> str:
-    """Returns the number of seeds: "5", or "3 of 5" if two are missing.
+  def seeds_text(self) -> str:
+    """Returns the number of seeds as text: "5", or "3 of 5" if two are missing.
 
     If the curve has rows of several runs, the numbers are those of the run with
     the most seeds missing.
@@ -112,6 +112,7 @@ class Curve(NamedTuple):
     for row in self.rows:
       run = row.get("run"), row["config_hash"], row["seeds_asked"]
       seeds_by_run.setdefault(run, set()).add(row["seed"])
+    # (seeds that have rows, seeds that the config has) of every run.
     counts = [
       (len(seeds), num_configured)
       for (_, _, num_configured), seeds in seeds_by_run.items()

@@ -48,14 +48,14 @@ def run_table(rows: list[dict]) -> str:
     grid.append([*names, *texts])
 
   for curve in curves:
-    has_one_seed = curve.seed_count == "1"
+    has_one_seed = curve.seeds_text == "1"
     if has_one_seed or not curve.is_stress:
       for seed in curve.seeds:
         with_bound = lambda cell: percent(cell.median) + _bound(cell)
         add_row(curve.of_seed(seed), str(seed), with_bound)
     if not has_one_seed:
-      is_partial = " of " in curve.seed_count
-      note = f", {curve.seed_count} seeds" if is_partial else ""
+      is_partial = " of " in curve.seeds_text
+      note = f", {curve.seeds_text} seeds" if is_partial else ""
       add_row(curve, "median" + note, lambda cell: percent(cell.median))
   trained = (
     f"trained on lengths up to {joined_values(exact_rows, 'train_length')}"

@@ -20,7 +20,8 @@ WATCHED = "watched.jsonl"  # rows of the probes that run during training
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-  """Appends SIGTERM and SIGINT to the list that it yields, instead of stopping.
+  """Yields a list to which SIGTERM and SIGINT are appended when they arrive,
+  instead of stopping the process.
 
   The training loop reads the list after each chunk, saves and returns.
   """
@@ -33,7 +34,8 @@ def stop_signals() -> Iterator[list[int]]:
 
   with contextlib.ExitStack() as stack:
     for number in (signal.SIGTERM, signal.SIGINT):
-      stack.callback(signal.signal, number, signal.signal(number, remember))
+      previous_handler = signal.signal(number, remember)
+      stack.callback(signal.signal, number, previous_handler)
     yield received
 
 

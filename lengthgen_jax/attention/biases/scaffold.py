@@ -168,8 +168,9 @@ class SparsePlan:
   hashable, so that it can be a static argument of jit.
 
   Attributes:
-    dense_heads: for every site (site, layers), where layers has a tuple of the
-      transparent heads of each layer, or one for all that share their lines.
+    dense_heads: (site, layers) of every site. `layers` has a tuple for each
+      layer, or a single one if all layers share their lines: the indices of the
+      transparent heads.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
@@ -201,6 +202,8 @@ def sparse_bias(
 
   Instead of a value for every key, it holds the index and the value of the few
   keys on lines of each row. Heads that stay dense have the mask as their bias.
+  All other keys are left out, so this is for config.closed = -inf alone
+  (Experiment.supports_sparse).
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED

@@ -22,10 +22,10 @@ class Sinusoidal(PositionEncoding):
   by_index = True
 
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the sinusoids of each index."""
-    index = self.config.cyclic(at.index)
+    index = self.config.cyclic(places.index)
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
 
@@ -42,10 +42,10 @@ class Learned(PositionEncoding):
     self.embedding = embedding_table(rows, self.features)
 
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the learned vector of each index."""
-    vectors = look_up(self.embedding, self.config.cyclic(at.index))
+    vectors = look_up(self.embedding, self.config.cyclic(places.index))
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
 
 
@@ -57,11 +57,11 @@ class Rope(PositionEncoding):
   with the source's.
   """
 
-  def rotate(self, x_BxHxLxK: jax.Array, at: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
     """Rotates each pair of features by an angle proportional to the index."""
     half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
-    angle = self.config.cyclic(at.index)[..., None, :, None] * rates
+    angle = self.config.cyclic(places.index)[..., None, :, None] * rates
     sin, cos = jnp.sin(angle), jnp.cos(angle)
     first, second = x_BxHxLxK[..., :half], x_BxHxLxK[..., half:]
     rotated = [first * cos - second * sin, second * cos + first * sin]
@@ -79,7 +79,7 @@ class Randomized(PositionEncoding):
   limited = "index"
 
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the sinusoids of the positions that were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
@@ -87,8 +87,8 @@ class Randomized(PositionEncoding):
     # In a random order of all positions, the first `size` are chosen.
     rank = jnp.argsort(jnp.argsort(order))
     positions = jnp.arange(self.config.table)
-    chosen = jnp.where(rank < at.size, positions, self.config.table)
-    index = jnp.clip(jnp.atleast_2d(at.index), 0, self.config.table - 1)
+    chosen = jnp.where(rank < places.size, positions, self.config.table)
+    index = jnp.clip(jnp.atleast_2d(places.index), 0, self.config.table - 1)
     ordered = jnp.sort(chosen, axis=-1)
     position = jnp.take_along_axis(ordered, index, axis=-1)
     waves = sinusoid(position, self.features)

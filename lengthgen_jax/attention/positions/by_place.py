@@ -28,15 +28,22 @@ class SinusoidalCoordinates(PositionEncoding):
   """
 
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the sinusoids of all axes to the token embeddings."""
-    axes = at.place.shape[-1]
+    axes = places.place.shape[-1]
+    # The features are split evenly among the axes; the last one has the rest.
     size = self.features // axes
     sizes = [size] * (axes - 1) + [self.features - size * (axes - 1)]
-    waves = [sinusoid(at.place[..., i], size) for i, size in enumerate(sizes)]
-    if at.extends is not None:
-      waves = [x * at.extends[..., i, None] for i, x in enumerate(waves)]
+    waves = [
+      sinusoid(places.place[..., axis], axis_size)
+      for axis, axis_size in enumerate(sizes)
+    ]
+    if places.extends is not None:
+      waves = [
+        axis_waves * places.extends[..., axis, None]
+        for axis, axis_waves in enumerate(waves)
+      ]
     return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)
 
 
@@ -57,20 +64,20 @@ class Abacus(PositionEncoding):
 
   @nn.compact
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the learned vectors of the places along every axis."""
     start = 0
     if noise is not None:
       limit = self.config.random_start
       start = noise.draw(lambda key: jax.random.randint(key, (1,), 0, limit))
-    rows, axes = self.config.table, range(at.place.shape[-1])
+    rows, axes = self.config.table, range(places.place.shape[-1])
     tables = [embedding_table(rows, self.features, f"axis_{i}") for i in axes]
     vectors = reduce(
-      jnp.add, [look_up(tables[i], at.place[..., i] + start) for i in axes]
+      jnp.add, [look_up(tables[i], places.place[..., i] + start) for i in axes]
     )
     if not self.marks:
-      vectors = jnp.where(at.digit[..., None], vectors, 0.0)
+      vectors = jnp.where(places.digit[..., None], vectors, 0.0)
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
 
 

@@ -81,19 +81,19 @@ class PositionEncoding(nn.Module):
   random_start: ClassVar[bool] = False
 
   def embed(
-    self, x_BxLxD: jax.Array, at: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Returns the inputs with their positions encoded.
 
     Args:
       x_BxLxD: token embeddings.
-      at: the places of the inputs.
-      noise: what random positions are drawn from in training, None in tests;
-        both sides of an encoder-decoder get the same.
+      places: the places of the inputs.
+      noise: the noise that random positions are drawn from in training, the
+        same for the encoder and the decoder; None outside of training.
     """
     return x_BxLxD
 
-  def rotate(self, x_BxHxLxK: jax.Array, at: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
     """Returns queries or keys with their positions encoded."""
     return x_BxHxLxK
 
