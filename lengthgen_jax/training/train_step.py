@@ -19,7 +19,6 @@ from flax import struct
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
-from lengthgen_jax.compilation import jit_briefly
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.dataset import Part, StepSpec
@@ -504,7 +503,7 @@ def over_seeds(
   )
 
 
-@jit_briefly(0)
+@partial(jax.jit, static_argnums=0)
 def init_seeds(spec: TrainSpec, seed_R: jax.Array) -> TrainState:
   """Returns the states before the first step.
 
