@@ -89,8 +89,9 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "practice.rounds": 0},
 }
 
-# Measured on encoder-decoders at natural width, three seeds each: addition and
-# successor are proved at once, N×1 after one or two rounds of practice.
+# Measured on encoder-decoders at natural width, three seeds each: addition,
+# successor and parity are proved at once, N×1 after one or two rounds of
+# practice.
 MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,

@@ -7,6 +7,7 @@ goes on, does not count.
 """
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -85,6 +86,7 @@ STOPWATCH = Stopwatch()  # of this process
 phase = STOPWATCH.phase
 
 
+@functools.cache  # JAX would report everything twice after a second call
 def watch_compilation() -> None:
   """Lets JAX report to the stopwatch what it compiles from now on."""
   from jax import monitoring

@@ -247,7 +247,7 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
   shapes = (
     jax.tree.map(shape, states.params),
     seed_scaffold,
-    jax.eval_shape(batch),
+    jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch()),
   )
   model = trained.Model(built, seed_scaffold, {})
   window = model.cache_window(batch())

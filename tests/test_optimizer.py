@@ -196,11 +196,13 @@ def test_an_optimizer_that_is_none_is_refused():
     fields.check_fields(config)
 
 
-def test_an_optimizer_of_a_user_trains():
+def test_an_optimizer_of_a_user_trains(request):
   def descend(train):
     return optax.sgd(optimizer.schedule(train))
 
   register.optimizer("descent", optimizer.Optimizer(descend))
+  request.addfinalizer(lambda: OPTIMIZERS.pop("descent"))
+  request.addfinalizer(OPTIMIZERS.origins.clear)
   train = train_config(
     optimizer="descent",
     learning_rate=0.05,
