@@ -97,7 +97,7 @@ MUON = {
   "train.learning_rate": 0.03,
   "train.adam_learning_rate": 3e-3,
   "train.warmup_steps": 50,
-  "train.steps": 600,
+  "train.steps": 500,
   "train.target_exact_match": 0.999,
   "practice.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
