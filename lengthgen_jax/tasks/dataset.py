@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
-from lengthgen_jax.compilation import jit_briefly
+from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
@@ -374,7 +374,7 @@ class Dataset:
     return Batch(**fields)
 
 
-@jit_briefly(0, 1, 2, 7, 8)
+@jit_unoptimized(0, 1, 2, 7, 8)
 def test_batch(
   task: Task,
   kind: str,
@@ -435,7 +435,7 @@ def typed_batch(
   )
 
 
-@jit_briefly(0, 1, 5)
+@jit_unoptimized(0, 1, 5)
 def _batch_of_items(
   task: Task,
   kind: str,
