@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"card: {error}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print("stopped; the same command continues from here", file=sys.stderr)
+    print("stopped; the same command goes on from here", file=sys.stderr)
     return 130
 
 

@@ -91,8 +91,8 @@ def relative_difference(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def attention(is_sparse: bool) -> Computation:
-  """Returns the computation of attention to random inputs, with a dense bias or
-  one along lines that closes half of the cells."""
+  """Returns the computation of attention to random inputs, where a bias,
+  dense or along lines, closes half of the cells."""
   rng = np.random.default_rng(0)
   batch, heads, rows, keys, head_dim, keys_of_row = 4, 8, 96, 128, 32, 6
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
