@@ -1,9 +1,9 @@
-"""Makes the best of an hour with one GPU or TPU.
+"""This script runs what is worth most in an hour with one GPU or TPU.
 
   python launch/card.py --minutes=60
   python launch/card.py --plan
 
-It does these things in order of value, until the minutes are over:
+It runs these, the most valuable first, until the minutes are over:
 
   numerics     this device's numbers beside the CPU's: attention, a training
                step, and the margin of the main job's certificate
@@ -12,11 +12,11 @@ It does these things in order of value, until the minutes are over:
                hint and with a temperature; addition with ABC, vanilla, and with
                ABS; sorting in ASEntmax's protocol
 
-A training that the end of the time cuts off is saved, and the same command goes
-on with it. Rows of finished runs are archived in --results, as
+Training that is cut off at the end of the minutes is saved, and the same
+command continues it. Rows of finished runs are archived in --results, as
 launch/tables.py does. --plan prints an estimate of the FLOPs and the memory of
-each run, and runs nothing. --dry-run makes everything tiny and leaves the main
-job out, to try the script on a CPU.
+each run, and runs nothing. --dry-run makes every run tiny and leaves out the
+numerics, to try the script on a CPU.
 """
 
 import argparse
@@ -63,7 +63,7 @@ RUNS = (
   "asentmax-sort-rope-paper",
   "asentmax-sort-best-paper",
 )
-# What --dry-run changes of every run.
+# The fields that --dry-run sets in every run, and in runs of ABC.
 TINY = {
   "model.emb_dim": 16,
   "model.mlp_dim": 32,
@@ -78,16 +78,17 @@ TINY = {
 TINY_ABC = {
   "abc.min_exact_match": 0.0,
   "calibration.samples": 8,
-  "calibration.kappa": -1.0,  # there is nothing in untrained attention
+  "calibration.kappa": -1.0,  # no line stands out before training
   "calibration.kappa_self": -1.0,
   "retrain.train.steps": 4,
 }
-MAIN_JOB = "--config=configs/quickstart.py"
-BENCH = ("papers", "main", "sorting", "evaluate", "lengths")
+MAIN_JOB_FLAG = "--config=configs/quickstart.py"
+# The names of benchmark cases that are run.
+BENCH_CASES = ("papers", "main", "sorting", "evaluate", "lengths")
 
 
 class Estimate(NamedTuple):
-  """An Estimate is what a run asks of a device.
+  """An Estimate says how much a run computes and how much memory it takes.
 
   Attributes:
     steps: The number of gradient steps of one seed.
@@ -119,15 +120,15 @@ def main(argv: list[str] | None = None) -> int:
   args = parse(sys.argv[1:] if argv is None else argv)
   try:
     jobs = table_jobs(args.results, args.dry_run)
-    print(estimates([job.run for job in jobs]), flush=True)
+    print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
       return 0
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
-    differences = 0 if args.dry_run else check_numerics(args.root)
+    exit_code = 0 if args.dry_run else check_numerics(args.root)
     bench(args.root, args.dry_run)
     runs.run_jobs(jobs, args.root / "tables", args.results)
-    return differences
+    return exit_code
   except UsageError as error:
     print(f"card: {error}", file=sys.stderr)
     return 1
@@ -137,7 +138,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stop(*_: Any) -> None:
-  """Ends the script when its time is over; the running training is saved."""
+  """Interrupts the script when its minutes are over; training that is running
+  saves its state."""
   raise KeyboardInterrupt
 
 
@@ -159,8 +161,7 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
 
 
 def estimate(run: Run) -> Estimate:
-  """Returns what the first stage of a run asks of a device; nothing is
-  compiled."""
+  """Estimates the first stage of a run, without compiling anything."""
   config = runs.config_of(run)
   workload = make_workload(config)
   experiment = workload.experiment
@@ -185,8 +186,8 @@ def estimate(run: Run) -> Estimate:
   )
 
 
-def estimates(table_runs: list[Run]) -> str:
-  """Returns a table of text with the estimate of each run."""
+def estimate_table(table_runs: list[Run]) -> str:
+  """Returns a table, as text, of the estimates of all seeds of each run."""
   lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}{'GiB':>7}"]
   for run in table_runs:
     steps, flops, num_bytes = estimate(run)
@@ -199,43 +200,44 @@ def estimates(table_runs: list[Run]) -> str:
 
 
 def check_numerics(root: pathlib.Path) -> int:
-  """Compares this device with the CPU; returns 1 if they differ by more than
-  rounding.
+  """Compares this device's numbers with the CPU's.
 
-  The main job is run on this device, and its certificate is made once more on
-  the CPU, of the same parameters.
+  Returns the exit code: 1 if they differ by more than rounding.
+
+  The main job is run on this device, and its certificate is made again on the
+  CPU from the same parameters.
   """
   code = numerics.main()
-  workdir, copy = root / "main_job", root / "main_job_cpu"
-  if runs.lengthgen([MAIN_JOB, "--mode=abc", f"--workdir={workdir}"]):
+  workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
+  if runs.lengthgen([MAIN_JOB_FLAG, "--mode=abc", f"--workdir={workdir}"]):
     raise UsageError("the main job failed")
-  shutil.rmtree(copy, ignore_errors=True)
-  shutil.copytree(workdir, copy)
-  (copy / "certificate.json").unlink()
-  certify = ["--mode=certify", f"--workdir={copy}"]
+  shutil.rmtree(cpu_workdir, ignore_errors=True)
+  shutil.copytree(workdir, cpu_workdir)
+  (cpu_workdir / "certificate.json").unlink()
+  certify = ["--mode=certify", f"--workdir={cpu_workdir}"]
   if runs.lengthgen(certify, platform="cpu"):
     raise UsageError("the certificate of the main job failed on the CPU")
   margins = [
     json.loads((folder / "certificate.json").read_text())["0"]["margin"]
-    for folder in (workdir, copy)
+    for folder in (workdir, cpu_workdir)
   ]
-  print(f"margin here {margins[0]:.6f}, on the CPU {margins[1]:.6f}")
+  print(f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}")
   return code or int(abs(margins[0] - margins[1]) > 1e-3)
 
 
 def bench(root: pathlib.Path, dry_run: bool) -> None:
-  """Runs --mode=bench, unless it has been run."""
+  """Runs --mode=bench, unless its results exist already."""
   if (root / "bench" / "bench.json").exists():
     return
-  fields: dict[str, Any] = {"bench.only": BENCH}
+  fields: dict[str, Any] = {"bench.only": BENCH_CASES}
   if dry_run:
     fields = TINY | {"bench.only": ("config",), "bench.repeats": 1}
   start = time.monotonic()
-  arguments = [MAIN_JOB, "--mode=bench", f"--workdir={root / 'bench'}"]
+  arguments = [MAIN_JOB_FLAG, "--mode=bench", f"--workdir={root / 'bench'}"]
   if runs.lengthgen([*arguments, *flags(fields)]):
     raise UsageError("--mode=bench failed")
-  spent = datetime.timedelta(seconds=round(time.monotonic() - start))
-  print(f"== bench in {spent}", flush=True)
+  elapsed = datetime.timedelta(seconds=round(time.monotonic() - start))
+  print(f"== bench in {elapsed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -120,8 +120,8 @@ def tests(on_one: Model, on_all: Model) -> dict:
     "hits": far(*hits),
     "correct": float(hits[0][0].mean()),
     "sums": far(*sums),
-    "solved": float(sums[0]["solved"]),
-    "devices": len(sums[1]["solved"].devices()),
+    "counted": float(sums[0]["counted"]),
+    "devices": len(sums[1]["counted"].devices()),
     "replicated": all(x.is_fully_replicated for x in jax.tree.leaves(sums[1])),
   }
 

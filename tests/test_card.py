@@ -1,4 +1,4 @@
-"""An hour with one accelerator, tried on a CPU."""
+"""launch/card.py, the runs for an hour with one accelerator, on a CPU."""
 
 import importlib.util
 import json
@@ -23,8 +23,8 @@ def card():
   return module
 
 
-def test_a_dry_run_makes_every_kind_of_thing(card, tmp_path, monkeypatch):
-  """A benchmark, and archived rows of a run at the papers' size."""
+def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
+  """It leaves a benchmark, and archived rows of a run at the papers' size."""
   monkeypatch.setattr(card, "RUNS", ("sort-successor-paper",))
   root, results = tmp_path / "root", tmp_path / "results"
   arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
@@ -34,7 +34,7 @@ def test_a_dry_run_makes_every_kind_of_thing(card, tmp_path, monkeypatch):
   assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
 
 
-def test_estimates_grow_with_the_model(card):
+def test_estimates_grow_with_the_batch(card):
   (job,) = card.runs.jobs_of(["sort-none-paper"], "paper", {})
   small = card.estimate(
     job.run._replace(fields=job.run.fields | {"train.batch_size": 16})
@@ -54,7 +54,7 @@ def test_equal_devices_compute_the_same_attention():
     assert comparison.is_close and comparison.difference == 0.0
 
 
-def test_a_device_that_computes_something_else_is_told():
+def test_a_device_with_other_results_is_reported():
   """A result that changes from call to call stands for a wrong device."""
   cpu, calls = jax.devices("cpu")[0], []
 
@@ -62,8 +62,9 @@ def test_a_device_that_computes_something_else_is_told():
     calls.append(1)
     return x + np.float32(1e-3 * len(calls))
 
-  one = np.ones(3, np.float32)
-  compute = lambda x: jax.pure_callback(drift, x, x)
-  assert not numerics.compare(Computation("", compute, (one,)), cpu, cpu)[2]
-  nan = Computation("", lambda x: jnp.log(-x), (one,))
+  ones = np.ones(3, np.float32)
+  compute_drift = lambda x: jax.pure_callback(drift, x, x)
+  drifting = Computation("", compute_drift, (ones,))
+  assert not numerics.compare(drifting, cpu, cpu).is_close
+  nan = Computation("", lambda x: jnp.log(-x), (ones,))
   assert not numerics.compare(nan, cpu, cpu).is_close

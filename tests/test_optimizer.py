@@ -23,6 +23,7 @@ from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
 NAMES = tuple(OPTIMIZERS)
+# The input axes and the output axes of the kernels that Muon updates.
 KERNELS = {
   "query": (0, (1, 2)),
   "key": (0, (1, 2)),
@@ -35,8 +36,8 @@ KERNELS = {
 
 def train_config(**changes) -> TrainConfig:
   """A constant rate of 1 from the first step, without clipping."""
-  usual = {"learning_rate": 1.0, "warmup_steps": 0, "steps": 10}
-  return toy.train_config(**usual | changes)
+  defaults = {"learning_rate": 1.0, "warmup_steps": 0, "steps": 10}
+  return toy.train_config(**defaults | changes)
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +79,12 @@ def test_muon_makes_the_updates_of_kernels_orthogonal(params, grads):
     rows, columns = KERNELS[path[-2]]
     shape = np.array(update.shape)
     fan_in, fan_out = np.prod(shape[[rows]]), np.prod(shape[[columns]])
-    singular = np.linalg.svd(
+    singular_values = np.linalg.svd(
       update.reshape(fan_in, fan_out), compute_uv=False
     ) / np.sqrt(max(1.0, fan_out / fan_in))
-    # Newton-Schulz leaves them near 1, and the smallest a little behind.
-    assert singular.max() < 1.4, path
-    assert np.median(singular) > 0.6, path
+    # Newton-Schulz brings most of them near 1; the smallest need more steps.
+    assert singular_values.max() < 1.4, path
+    assert np.median(singular_values) > 0.6, path
 
 
 def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(params, grads):
@@ -100,7 +101,7 @@ def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(params, grads):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_decay_by_the_learning_rate(name, params):
-  """Where there is no gradient, decay alone is left."""
+  """Without gradients the update is the decay alone."""
   zeros = jax.tree.map(jnp.zeros_like, params)
   train = train_config(optimizer=name, learning_rate=0.5, weight_decay=0.1)
   decays = updates(train, params, zeros)
@@ -121,8 +122,10 @@ def test_heads_that_a_step_does_not_train_stay_with_their_moments(name):
   ones = jax.tree.map(jnp.ones_like, params)
   update = jax.jit(partial(train_step.update_params, spec, step_spec))
   new_params, new_state = update(params, opt_state, ones)
-  moved = {n for n in params if bits(params[n]) != bits(new_params[n])}
-  assert moved == set(params) - idle
+  changed = {
+    name for name in params if bits(params[name]) != bits(new_params[name])
+  }
+  assert changed == set(params) - idle
 
   def moments(state, head: str) -> list:
     leaves = jax.tree_util.tree_leaves_with_path(state)
@@ -148,21 +151,21 @@ def test_state_comes_back_from_a_checkpoint(name, tmp_path, params, grads):
   _, restored = store.restore(jax.eval_shape(lambda: state))
   store.close()
   assert bits(restored) == bits(state)
-  following = [
-    update(grads, saved, params) for saved in (opt_state, restored.opt_state)
+  next_updates = [
+    update(grads, state, params) for state in (opt_state, restored.opt_state)
   ]
-  assert far(*following) == 0.0
+  assert far(*next_updates) == 0.0
 
 
 def toy_state(opt_state) -> train_step.TrainState:
-  """A train state with the state of an optimizer."""
+  """A train state that holds this state of an optimizer."""
   state = train_step.init_state(toy.train_spec(), 0)
   return state.replace(opt_state=opt_state)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rate_that_is_too_high_freezes_the_seed(name):
-  """At its last finite parameters."""
+  """The seed stops training and keeps its last finite parameters."""
   train = train_config(optimizer=name, learning_rate=1e38, chunk=2)
   spec = TrainSpec(toy.Toy(), train)
   seeds = jnp.array([0])
@@ -189,7 +192,7 @@ def test_fields_of_other_optimizers_are_refused(optimizer_name, field, value):
     fields.check_has_effect(config, f"train.{field}")
 
 
-def test_an_optimizer_that_is_none_is_refused():
+def test_an_unknown_optimizer_is_refused():
   config = tiny.get_config()
   config.train.optimizer = "adagrad"
   with pytest.raises(UsageError, match="'adagrad'.*adam, muon, lion"):

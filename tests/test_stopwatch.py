@@ -23,10 +23,10 @@ def watch(monkeypatch):
 
 
 def seconds_of(line: str) -> dict[str, int]:
-  """{phase: seconds} of the line, the sum as "time"."""
+  """The seconds of each phase in the line, and the total as "time"."""
   total, phases = re.fullmatch(r"time: (\d+) s = (.*)", line).groups()
   pairs = [phase.rsplit(" ", 1) for phase in phases.split(" + ")]
-  return {"time": int(total)} | {name: int(n) for name, n in pairs}
+  return {"time": int(total)} | {name: int(text) for name, text in pairs}
 
 
 def test_a_second_belongs_to_the_innermost_phase(watch):
@@ -54,7 +54,7 @@ def test_a_phase_that_fails_is_closed(watch):
 
 
 def test_compilation_is_taken_out_of_the_phase_that_needs_it(watch):
-  """An event inside of another one counts once."""
+  """The seconds of an event inside another event count once."""
   event = "/jax/core/compile/jaxpr_trace_duration"
   with watch.phase("training"):
     watch.clock[0] += 5
@@ -86,5 +86,5 @@ def test_jax_reports_what_it_compiles():
   before = stopwatch.STOPWATCH.seconds.get(COMPILING, 0.0)
   start = time.perf_counter()
   jax.jit(lambda x: jnp.tanh(x) @ x + 17.25)(jnp.ones((3, 3)))
-  passed = time.perf_counter() - start
-  assert 0 < stopwatch.STOPWATCH.seconds[COMPILING] - before <= passed
+  elapsed = time.perf_counter() - start
+  assert 0 < stopwatch.STOPWATCH.seconds[COMPILING] - before <= elapsed

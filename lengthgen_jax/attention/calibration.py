@@ -118,7 +118,7 @@ def candidate_lines(
   right_anchored: Collection[int],
   right_anchored_steps: Sequence[int] | None = None,
 ) -> Lines:
-  """Lists every line of the given directions that meets a cell, Lines [C].
+  """Lists the lines of some directions that cross a cell, as Lines [C].
 
   Args:
     rows, keys: Coordinates [1, L] of the largest condition, on the host.
@@ -133,8 +133,12 @@ def candidate_lines(
       They differ where a decoder-only model reads its prompt.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
-  occupied = rows.segment[0] != PAD
-  selected = occupied if row_segment == ANY else rows.segment[0] == row_segment
+  segment_of_row = rows.segment[0]
+  has_lines = (
+    segment_of_row != PAD
+    if row_segment == ANY
+    else segment_of_row == row_segment
+  )
   segments = (
     [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
   )
@@ -153,8 +157,8 @@ def candidate_lines(
       for matrix in _matrices(
         key_offsets, segment_steps, anchor, split_by_sign
       ):
-        # These are all intercepts that occur: key's offset - M · row's.
-        row_steps = row_offsets[selected] @ matrix.T
+        # All intercepts that occur: the key's offset minus M times the row's.
+        row_steps = row_offsets[has_lines] @ matrix.T
         intercepts = key_offsets[None] - row_steps[:, None]
         for intercept in np.unique(
           intercepts.reshape(-1, intercepts.shape[-1]), axis=0
@@ -183,18 +187,22 @@ def _on_first_axis(index: Array, axes: int) -> np.ndarray:
 def _matrices(
   offsets: np.ndarray, steps: Sequence[int], anchor: int, split_by_sign: bool
 ) -> list[np.ndarray]:
-  """Returns the matrix M of every direction.
+  """Returns the matrix M of every direction of the lines from one anchor.
 
-  An axis along which all keys have the same offset is not followed. If split by
-  sign, each direction belongs to one anchor.
+  M is diagonal, with one of the steps on each axis, and 0 on an axis along
+  which all keys have the same offset. From the right, offsets are counted
+  backwards, so that the sign changes. If `split_by_sign`, lines with a negative
+  step start from the right anchor only, and all others from the left one only.
   """
-  extends = [len(np.unique(axis_offsets)) > 1 for axis_offsets in offsets.T]
-  choices = [steps if extent else (0,) for extent in extends]
+  axis_steps = [
+    steps if len(np.unique(axis_offsets)) > 1 else (0,)
+    for axis_offsets in offsets.T
+  ]
   sign = 1 if anchor == LEFT else -1
   return [
-    sign * np.diag(step)
-    for step in itertools.product(*choices)
-    if not split_by_sign or (step[0] < 0) == (anchor == RIGHT)
+    sign * np.diag(diagonal)
+    for diagonal in itertools.product(*axis_steps)
+    if not split_by_sign or (diagonal[0] < 0) == (anchor == RIGHT)
   ]
 
 
@@ -204,10 +212,10 @@ def _matrices(
 def calibrate(
   attention: Sequence[MeanAttention], lines: Lines, causal: bool, rule: Rule
 ) -> Selection:
-  """Tests the C candidates by the attention of every condition.
+  """Tests the C candidate lines on the mean attention of every condition.
 
-  It is pure and jittable. If causal, only cells at or before the row count
-  (self-attention).
+  It is pure and jittable. If `causal` (self-attention), only cells whose key is
+  at the row's own position or before it count.
   """
   measure = lambda mean: _measure(mean, lines, causal, rule)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
@@ -217,15 +225,21 @@ def calibrate(
   if rule.maximum == "head":
     value = strength - strength.max(axis=-1, keepdims=True)
   elif rule.maximum == "direction":
-    same = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
-    peers = same(lines.segment) & same(lines.anchor) & same(lines.matrix)
-    peer_strength = jnp.where(peers, strength[..., None, :], -jnp.inf)
-    value = strength - peer_strength.max(axis=-1)
+    # Lines of one direction have the same segment, anchor and matrix.
+    equal = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
+    same_direction = (
+      equal(lines.segment) & equal(lines.anchor) & equal(lines.matrix)
+    )
+    strength_of_direction = jnp.where(
+      same_direction, strength[..., None, :], -jnp.inf
+    )
+    value = strength - strength_of_direction.max(axis=-1)
   return Selection(value, strength, score.min(axis=0), keep)
 
 
 def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
-  """Stacks the conditions along a new first axis; smaller ones are padded."""
+  """Stacks the attention of all conditions along a new first axis, padded to
+  the most rows and the most keys."""
   num_rows, num_keys = np.max(
     [mean.values.shape[2:] for mean in attention], axis=0
   )
@@ -258,35 +272,41 @@ def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
 def _measure(
   attention: MeanAttention, lines: Lines, causal: bool, rule: Rule
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns strength, score, and which lines cross enough rows, [N, H, C],
-  under one condition."""
+  """Measures the C candidate lines on the mean attention of one condition.
+
+  Returns:
+    Each line's strength and score, and whether it crosses enough rows; all of
+    shape [N, H, C].
+  """
   values, used, rows, keys = attention
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
     counted &= keys.index <= rows.index[:, None]
+  # `open_cells` takes the lines of heads; here each head has one line.
   lines_as_heads = Lines(*(jnp.asarray(x)[None, :, None] for x in lines))
   cells = open_cells(lines_as_heads, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
   flat_values = values.reshape(*values.shape[:2], -1)
   total = jnp.einsum("nhx,cx->nhc", flat_values, on_line, precision="highest")
-  count = on_line.sum(axis=1)
-  mean = total / jnp.maximum(count, 1.0)
+  num_cells = on_line.sum(axis=1)
+  mean = total / jnp.maximum(num_cells, 1.0)
   strength = total if rule.line == "sum" else mean
-  exists = count > 0
-  is_long = exists & (count >= rule.min_cells * used.sum())
+  exists = num_cells > 0  # under this condition
+  is_long = exists & (num_cells >= rule.min_cells * used.sum())
   if rule.rule == "mass":
     random_mass = jnp.where(counted, values, 0.0).sum((2, 3)) / counted.sum()
     score = mean / jnp.maximum(random_mass, 1e-9)[..., None]
   else:
+    # The z-score, with the mean and deviation of the members of each head.
     if rule.statistics == "distinct":
       members = _distinct(jnp.where(exists, strength, 0.0))
     else:
       members = is_long if rule.statistics == "long" else exists
       members = jnp.broadcast_to(members, strength.shape)
-    size = jnp.maximum(members.sum(-1, keepdims=True), 1)
-    mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / size
+    num_members = jnp.maximum(members.sum(-1, keepdims=True), 1)
+    mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / num_members
     squares = jnp.where(members, (strength - mu) ** 2, 0.0)
-    sigma = jnp.sqrt(squares.sum(-1, keepdims=True) / size)
+    sigma = jnp.sqrt(squares.sum(-1, keepdims=True) / num_members)
     score = (strength - mu) / jnp.maximum(sigma, 1e-9)
   score = jnp.where(exists, score, -jnp.inf)
   return strength, score, jnp.broadcast_to(is_long, score.shape)
@@ -392,18 +412,19 @@ def compact(
 ) -> SiteLines:
   """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K].
 
-  With layers "each" a layer keeps its own lines, with "last" that one's serve
-  all. Heads without a line are "transparent" or "closed". Runs on the host.
+  With `layers` "each", a layer has its own kept lines; with "last", all layers
+  have those of the last one. Heads without a line become "transparent" or
+  "closed". K is the largest number of lines of a head. Runs on the host.
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])
   if layers == "last":
     keep, value = keep[:, -1:], value[:, -1:]
-  size = max(int(keep.sum(-1).max()), 1)
-  order = np.argsort(~keep, axis=-1, kind="stable")[..., :size]
-  pick = lambda x: np.take_along_axis(x, order, axis=-1)
+  most_lines = max(int(keep.sum(-1).max()), 1)
+  kept_first = np.argsort(~keep, axis=-1, kind="stable")[..., :most_lines]
+  pick = lambda x: np.take_along_axis(x, kept_first, axis=-1)
   return SiteLines(
-    *lines.take(order),
+    *lines.take(kept_first),
     value=pick(value).astype(np.float32),
     valid=pick(keep),
     transparent=np.logical_and(~keep.any(-1), empty_heads == "transparent"),

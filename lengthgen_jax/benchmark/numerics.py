@@ -1,10 +1,10 @@
-"""Numbers of this device beside those of the CPU: does it compute the same?
+"""This module checks that this device computes the same numbers as the CPU.
 
   python -m lengthgen_jax.benchmark.numerics
 
-prints a table of the relative differences of attention, dense and along lines,
-of a training step's loss and gradients, and of a certificate's margins, and
-ends with code 1 if one exceeds its tolerance.
+prints a table of the relative differences of attention and of a training step's
+loss and gradients, both dense and along lines, and exits with code 1 if one
+exceeds the tolerance.
 """
 
 import sys
@@ -34,12 +34,13 @@ from lengthgen_jax.training.train_step import (
   loss_fn,
 )
 
-# Greatest relative difference of float32 results with precision "highest".
+# The greatest relative difference of float32 results with precision "highest".
 TOLERANCE = 1e-4
 
 
 class Computation(NamedTuple):
-  """A Computation is compared on two devices.
+  """A Computation is what two devices run, so that their results can be
+  compared.
 
   Attributes:
     name: What is computed.
@@ -53,13 +54,13 @@ class Computation(NamedTuple):
 
 
 class Comparison(NamedTuple):
-  """A Comparison is what two devices gave for a computation.
+  """A Comparison says how far the results of two devices are apart.
 
   Attributes:
     name: What was computed.
     difference: The greatest difference of two numbers, relative to the greatest
       number of the same array.
-    is_close: Whether it is at most TOLERANCE.
+    is_close: Whether the difference is at most TOLERANCE.
   """
 
   name: str
@@ -70,36 +71,39 @@ class Comparison(NamedTuple):
 def compare(
   computation: Computation, device: jax.Device, reference: jax.Device
 ) -> Comparison:
-  """Runs a computation on two devices of JAX and compares the results."""
+  """Runs a computation on a device and on a reference device, and compares the
+  results."""
   results = []
-  for place in (device, reference):
-    with jax.default_device(place):
-      arguments = jax.device_put(computation.arguments, place)
+  for jax_device in (device, reference):
+    with jax.default_device(jax_device):
+      arguments = jax.device_put(computation.arguments, jax_device)
       results.append(jax.device_get(jax.jit(computation.function)(*arguments)))
   differences = jax.tree.map(relative_difference, *results)
-  difference = float(np.max(jax.tree.leaves(differences)))  # NaN if one is
+  difference = float(np.max(jax.tree.leaves(differences)))  # NaN if any is
   return Comparison(computation.name, difference, difference <= TOLERANCE)
 
 
 def relative_difference(x: np.ndarray, y: np.ndarray) -> float:
-  """Returns the greatest difference of two arrays over the greatest number."""
+  """Returns the greatest difference of two arrays, divided by the greatest
+  absolute value of the second."""
   scale = max(float(np.abs(y).max()), 1e-30)
   return float(np.abs(np.asarray(x, float) - y).max()) / scale
 
 
 def attention(is_sparse: bool) -> Computation:
-  """Returns attention of random inputs; half of its cells are closed."""
+  """Returns the computation of attention to random inputs, where a bias,
+  dense or along lines, closes half of the cells."""
   rng = np.random.default_rng(0)
-  batch, heads, rows, keys, size, keys_of_row = 4, 8, 96, 128, 32, 6
+  batch, heads, rows, keys, head_dim, keys_of_row = 4, 8, 96, 128, 32, 6
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
-  query = draw(batch, heads, rows, size)
-  key, value = draw(2, batch, heads, keys, size)
-  cells = keys_of_row if is_sparse else keys
-  values = draw(1, heads, rows, cells)
+  query = draw(batch, heads, rows, head_dim)
+  key, value = draw(2, batch, heads, keys, head_dim)
+  cells_of_row = keys_of_row if is_sparse else keys
+  values = draw(1, heads, rows, cells_of_row)
   values[rng.random(values.shape) < 0.5] = CLOSED
   if is_sparse:
-    order = rng.random((1, heads, rows, keys)).argsort(axis=-1)
-    bias = SparseBias(values, order[..., :keys_of_row].astype(np.int32))
+    permutations = rng.random((1, heads, rows, keys)).argsort(axis=-1)
+    bias = SparseBias(values, permutations[..., :keys_of_row].astype(np.int32))
   else:
     bias = DenseBias(values)
   function = lambda query, key, value, bias: attend(
@@ -110,8 +114,8 @@ def attention(is_sparse: bool) -> Computation:
 
 
 def training_step(name: str, workload: Workload) -> Computation:
-  """Returns the loss and gradients of a training step with random
-  parameters."""
+  """Returns the computation of the loss and gradients of a training step with
+  random parameters."""
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, workload.sparse_plan)
   step_spec = experiment.step_specs[0]
@@ -128,7 +132,7 @@ def training_step(name: str, workload: Workload) -> Computation:
 
 
 def computations() -> list[Computation]:
-  """Returns what is compared."""
+  """Returns the computations that the table compares."""
   return [
     attention(is_sparse=False),
     attention(is_sparse=True),
@@ -138,14 +142,17 @@ def computations() -> list[Computation]:
 
 
 def main() -> int:
-  """Prints the table; returns 1 if a difference exceeds the tolerance."""
+  """Prints the table; returns the exit code, 1 if a difference exceeds the
+  tolerance."""
   device, reference = jax.devices()[0], jax.devices("cpu")[0]
   print(f"{device.device_kind} beside the CPU, float32, precision highest:")
-  rows = [compare(item, device, reference) for item in computations()]
-  for row in rows:
-    verdict = "" if row.is_close else f"  exceeds {TOLERANCE:g}"
-    print(f"{row.name:<28}{row.difference:.2e}{verdict}")
-  return int(not all(row.is_close for row in rows))
+  comparisons = [
+    compare(computation, device, reference) for computation in computations()
+  ]
+  for name, difference, is_close in comparisons:
+    verdict = "" if is_close else f"  exceeds {TOLERANCE:g}"
+    print(f"{name:<28}{difference:.2e}{verdict}")
+  return int(not all(comparison.is_close for comparison in comparisons))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
-from lengthgen_jax.compilation import jit_briefly
+from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
@@ -185,7 +185,7 @@ def batch_and_biases(
   return batch, _dense_biases(experiment, scaffold, batch)
 
 
-@jit_briefly(0)
+@jit_unoptimized(0)
 def _dense_biases(
   experiment: Experiment, scaffold: dict[str, SiteLines], batch: packing.Batch
 ) -> dict[str, Array]:

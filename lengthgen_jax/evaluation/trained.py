@@ -130,11 +130,11 @@ class Model:
       yield batch, min(size, count - start)
 
   def batch_size(self, spec: EvalSpec) -> int:
-    """Returns how many examples of a test attention can hold within
+    """Returns the most examples of a batch with which attention takes at most
     spec.memory_mb on each device.
 
     Raises:
-      UsageError: attention to one example takes more.
+      UsageError: attention takes more than that for a single example.
     """
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
@@ -144,21 +144,23 @@ class Model:
     memory.check_test(example_bytes, spec.memory_mb, size_text)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     default_mb = 16 if jax.default_backend() == "cpu" else 1024
-    examples = ((spec.memory_mb or default_mb) << 20) // example_bytes
-    return max(examples, 1) * self.mesh.size
+    memory_bytes = (spec.memory_mb or default_mb) << 20
+    return max(memory_bytes // example_bytes, 1) * self.mesh.size
 
   def matches(self, batch: Batch) -> tuple[Array, Array]:
     """Returns which tokens [B, T] and examples [B] of a batch of the main task
     are right.
 
-    They are computed by one teacher-forced pass, but decoded where the scaffold
-    lets rows attend to future outputs (teacher forcing would show them the
-    answer) and where outputs are too long for one pass to fit in memory.
+    The outputs come from one teacher-forced pass. They are decoded instead if
+    the scaffold lets rows attend to future outputs, because teacher forcing
+    would show the answer, or if they are too long for one pass to fit in memory
+    and decoding needs a cache of few keys.
     """
-    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED and self.cache_window(
-      batch
+    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
+    needs_decoding = self.experiment.bias.allow_leak or (
+      is_long and self.cache_window(batch) is not None
     )
-    if not self.experiment.bias.allow_leak and not is_long:
+    if not needs_decoding:
       args = self.params, self.scaffold, batch
       return _matches(self.mesh, self.experiment, self.sparse_plan, *args)
     is_output = np.asarray(batch.weight) > 0
@@ -230,13 +232,14 @@ class Model:
   def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
     """Returns how many typed inputs of a width are decoded together.
 
-    It is the largest power of two with which the scores, logits and weights of
-    one layer, in float32, fit in MAX_ANSWER_BYTES, but at most
-    MAX_ANSWER_BATCH; 0 if one input does not fit.
+    It is the largest power of two up to MAX_ANSWER_BATCH with which the scores,
+    logits and weights of attention in one layer, in float32, fit in
+    MAX_ANSWER_BYTES; 0 if they do not fit for a single input.
     """
     experiment, task = self.experiment, self.experiment.task
     bound = experiment.bound(width, self.scaffold)
     config = experiment.model.config
+    # The cells of one head that are computed at once.
     cells = max(task.prompt_size(bound), task.output_size(bound))
     if experiment.kind == "decoder_only":
       cells = (cells + task.output_size(bound)) ** 2
@@ -244,13 +247,13 @@ class Model:
       cells = cells**2
     input_bytes = 3 * 4 * config.num_heads * cells
     count = MAX_ANSWER_BYTES // input_bytes
-    power_of_two = 1 << count.bit_length() >> 1
+    power_of_two = 1 << count.bit_length() >> 1  # the largest up to `count`
     return min(power_of_two, MAX_ANSWER_BATCH)
 
   def _decode_parsed(
     self, parsed: Sequence[tuple], width: int | tuple[int, ...]
   ) -> list[list[int]]:
-    """Returns the tokens of each output, for parsed inputs of one width.
+    """Returns the tokens that the model answers to parsed inputs of one width.
 
     The batch is padded to a power of two, so that decoding is compiled for few
     batch sizes.
@@ -261,8 +264,10 @@ class Model:
     bound = experiment.bound(width, self.scaffold)
     batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
     outputs = self.greedy(batch, stop=task.end)
-    lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
-    return [outputs[i, : lengths[i]].tolist() for i in range(len(parsed))]
+    output_lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
+    return [
+      outputs[i, : output_lengths[i]].tolist() for i in range(len(parsed))
+    ]
 
   def exact_match(
     self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
@@ -338,8 +343,8 @@ def _matches(
   params: dict,
   scaffold: dict,
   batch: Batch,
-):
-  """Computes the teacher-forced pass of `Model.matches`."""
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the right tokens [B, T] and examples [B], by teacher forcing."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
   return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 
@@ -353,10 +358,12 @@ def _greedy(
   params: dict,
   scaffold: dict,
   batch: Batch,
-  count: jax.Array,
-):
-  """Computes `Model.greedy`, with the cache that it chose."""
-  args = experiment, params, scaffold, mesh.shard_batch(batch), count, stop
+  output_count: jax.Array,
+) -> jax.Array:
+  """Returns `output_count` outputs of each example by greedy decoding, with a
+  cache of all keys or of those in `cache_window`."""
+  batch = mesh.shard_batch(batch)
+  args = experiment, params, scaffold, batch, output_count, stop
   outputs = (
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
   )

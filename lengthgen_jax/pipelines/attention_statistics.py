@@ -1,4 +1,4 @@
-"""Statistics of a trained model's attention, from which lines are calibrated.
+"""This module collects the attention of a trained model and selects its lines.
 
 The mean attention is collected for each condition, a width and a length of
 operands, and the lines with much attention are selected.
@@ -51,7 +51,7 @@ def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
   if experiment.task.ragged:
     return [Condition(length, length) for length in lengths]
   widths = experiment.data[0].widths
-  if experiment.task.axes > 1:  # a grid's digits fill it
+  if experiment.task.axes > 1:  # the operands of a grid fill their width
     return [
       Condition(width, width)
       for width in widths
@@ -63,31 +63,32 @@ def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
 
 
 def sites(experiment: Experiment) -> tuple[str, ...]:
-  """Returns the attention sites of the decoder's rows."""
-  return tuple(s for s in experiment.site_segments if s != "encoder")
+  """Returns the attention sites of the decoder, "self" and perhaps "cross"."""
+  return tuple(site for site in experiment.site_segments if site != "encoder")
 
 
 def collect(
   section: ConfigDict,
   model: Model,
-  sampled: Sequence[Condition],
+  sampled_conditions: Sequence[Condition],
   num_samples: int,
-  unsolved: bool = False,
+  with_unsolved: bool = False,
 ) -> tuple[dict[str, list[MeanAttention]], list[float]]:
   """Collects the mean attention of a model under some conditions.
 
-  Samples that the model does not solve count only if `unsolved`. All batches
-  are padded to the widest condition, so that they share one program.
+  The samples that count are those that the model solves, or all of them if
+  `with_unsolved`. All batches are padded to the widest condition, so that they
+  share one program.
 
   Returns:
     The mean attention of the samples that count, for each attention site and
     each condition, and the percentages of samples that count.
   """
-  bound = dataset.widest([condition.width for condition in sampled])
+  bound = dataset.widest([condition.width for condition in sampled_conditions])
   means, percentages = zip(
     *(
-      _collect_one(section, model, condition, bound, num_samples, unsolved)
-      for condition in sampled
+      _collect_one(section, model, condition, bound, num_samples, with_unsolved)
+      for condition in sampled_conditions
     ),
     strict=True,
   )
@@ -102,45 +103,46 @@ def _collect_one(
   condition: Condition,
   bound: Width,
   num_samples: int,
-  unsolved: bool,
+  with_unsolved: bool,
 ) -> tuple[dict[str, MeanAttention], float]:
-  """Does what `collect` does for one condition; batches are padded to
-  `bound`."""
+  """Returns the mean attention by site and the percentage of samples that
+  count, for one condition; batches are padded to the width `bound`."""
   experiment, task = model.experiment, model.experiment.task
   draw = partial(sample_batch, experiment, model.seed, condition, bound)
 
-  def sums(start: int) -> dict:
+  def sums_of_batch(start: int) -> dict:
     batch = draw(start, min(BATCH_SIZE, num_samples - start))
-    args = model.params, model.scaffold, batch, unsolved
+    args = model.params, model.scaffold, batch, with_unsolved
     return _sums(model.mesh, experiment, section.quantity, *args)
 
-  parts = jax.device_get(
-    [sums(start) for start in range(0, num_samples, BATCH_SIZE)]
+  batch_sums = jax.device_get(
+    [sums_of_batch(start) for start in range(0, num_samples, BATCH_SIZE)]
   )
-  total = reduce(partial(jax.tree.map, np.add), parts)
-  solved = float(total["solved"])
-  scale = experiment.model.config.head_dim**0.5
-  scale = 1.0 if section.scaled or section.quantity == "weights" else scale
+  totals = reduce(partial(jax.tree.map, np.add), batch_sums)
+  num_counted = float(totals["counted"])
+  # The model's scores are divided by the square root of the head's size.
+  is_unscaled = section.quantity == "scores" and not section.scaled
+  scale = experiment.model.config.head_dim**0.5 if is_unscaled else 1.0
   # All samples of a condition have the same coordinates.
   first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
   example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
   used_T = example.rows.segment[0] == task.target_segment
   if section.rows == "length":
-    if task.axes > 1:  # rows of the grid, of one operand's digits
+    if task.axes > 1:  # the digits of the operand along the first axis
       limit = condition.length[task.segment_axes.index(0)]
     else:
       limit = condition.length or task.units(experiment.train_length)
     used_T &= example.rows.left[0, :, 0] < limit
   means = {
     site: MeanAttention(
-      scale * (total[site] / max(solved, 1.0)),
+      scale * (totals[site] / max(num_counted, 1.0)),
       used_T,
       example.rows,
       example.keys if site == "self" else example.source_keys,
     )
     for site in sites(experiment)
   }
-  return means, 100 * solved / num_samples
+  return means, 100 * num_counted / num_samples
 
 
 def sample_batch(
@@ -181,23 +183,23 @@ def _sums(
   params: dict,
   scaffold: dict,
   batch: Batch,
-  unsolved: bool,
+  with_unsolved: bool,
 ) -> dict[str, jax.Array]:
   """Returns attention summed over the samples that count, by site, and the
-  number of these samples as "solved".
+  number of these samples as "counted".
 
   `quantity` is "weights" (after the softmax) or "scores" (before it).
   """
   batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  used_B = (jnp.all(correct_BxT, axis=1) | unsolved).astype(jnp.float32)
-  sums = {"solved": used_B.sum()}
+  counted_B = (jnp.all(correct_BxT, axis=1) | with_unsolved).astype(jnp.float32)
+  sums = {"counted": counted_B.sum()}
   for site in sites(experiment):
     blocks = acts["decoder"]["blocks"]
     values = jnp.stack([block[site][quantity] for block in blocks])
     sums[site] = jnp.einsum(
-      "nbhts,b->nhts", values, used_B, precision="highest"
+      "nbhts,b->nhts", values, counted_B, precision="highest"
     )
   return mesh.replicate(sums)
 
@@ -216,7 +218,7 @@ def select_lines(
     task: the main task.
     attention: the mean attention of the site under every condition.
     site: "self" or "cross".
-    threshold: the least score of a line that is kept; None for the section's κ.
+    threshold: the score that a kept line exceeds; None for the section's κ.
   """
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
@@ -244,7 +246,7 @@ def select_lines(
   selection = jax.device_get(
     calibrate(attention, lines, causal=causal, rule=rule)
   )
-  if section.reach:
+  if section.reach:  # a certificate could not try all cases of other lines
     first_layer, later_layers = calibration.within_reach(
       lines, largest.keys, task, section.reach
     )
@@ -261,22 +263,27 @@ def select_lines(
 def strongest_lines(
   section: ConfigDict, model: Model, num_samples: int
 ) -> dict[str, tuple[Lines, Selection]]:
-  """Returns the candidate lines of each attention site, and which are kept if
-  any score will do.
+  """Returns the candidate lines of each attention site, and which are kept
+  without a threshold on their scores.
 
-  Samples count whether they are solved or not. A model that was trained at one
-  width is also shown two greater ones, because one width cannot tell the two
-  ends of an operand apart.
+  Samples count even if the model does not solve them. A model that was trained
+  at one width is also shown two greater ones, because one width cannot tell the
+  two ends of an operand apart.
   """
   experiment = model.experiment
-  sampled = conditions(section, experiment)
-  if experiment.fixed_width is None and len({c.width for c in sampled}) == 1:
-    sampled = [
+  sampled_conditions = conditions(section, experiment)
+  if (
+    experiment.fixed_width is None
+    and len({c.width for c in sampled_conditions}) == 1
+  ):
+    sampled_conditions = [
       Condition(width + extra, length)
-      for width, length in sampled
+      for width, length in sampled_conditions
       for extra in range(1 + 2 * (length is not None))
     ]
-  means, _ = collect(section, model, sampled, num_samples, unsolved=True)
+  means, _ = collect(
+    section, model, sampled_conditions, num_samples, with_unsolved=True
+  )
   return {
     site: select_lines(section, experiment.task, attention, site, -np.inf)
     for site, attention in means.items()

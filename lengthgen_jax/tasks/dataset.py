@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
-from lengthgen_jax.compilation import jit_briefly
+from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
@@ -338,32 +338,31 @@ class Dataset:
     count: int,
     width_index: int | jax.Array,
   ) -> Batch:
-    """Replaces the first `count` examples of a batch by inputs to train on
-    again.
+    """Returns a batch whose first `count` examples are drawn from a replay set.
 
     Args:
       batch: a batch of the data set's only bucket.
-      replay: "items" [n, operands, max_length] and "lengths" [n, operands], of
-        which the first "count" are drawn from.
-      key: the key of the draw.
+      replay: the replay set's inputs as "items" [n, operands, max_length] and
+        "lengths" [n, operands], of which only the first "count" are valid.
+      key: PRNG key of the draw.
       count: the number of examples to replace, static.
       width_index: the index of the width, as in `examples`.
     """
     width, bound = self._width(width_index), self.bound(0)
-    index = jax.random.randint(key, (count,), 0, replay["count"])
+    drawn = jax.random.randint(key, (count,), 0, replay["count"])
     replayed = pack(
       self.kind,
       self.task,
       lambda items, lengths: self.task.from_items(
         items, Size(lengths, width, bound)
       ),
-      replay["items"][index],
-      replay["lengths"][index],
+      replay["items"][drawn],
+      replay["lengths"][drawn],
     )
     overwrite = lambda old, new: old.at[:count].set(new)
     fields = batch._asdict()
     for name, new in replayed._asdict().items():
-      if new is None:
+      if new is None:  # a field that this model family does not have
         continue
       if name not in COORDINATE_FIELDS:
         fields[name] = overwrite(fields[name], new)
@@ -374,7 +373,7 @@ class Dataset:
     return Batch(**fields)
 
 
-@jit_briefly(0, 1, 2, 7, 8)
+@jit_unoptimized(0, 1, 2, 7, 8)
 def test_batch(
   task: Task,
   kind: str,
@@ -386,18 +385,19 @@ def test_batch(
   bound: Width,
   arguments: tuple,
 ) -> Batch:
-  """Returns examples of a test set; example i is a function of (key, i).
+  """Returns examples of a test set, each a function of `key` and its index.
 
   Args:
     task: a main task.
     kind: the model family that examples are packed for.
-    test_set: in task.test_sets.
-    key: PRNG key.
-    index_B: [B] int32.
-    length: traced, of every operand in the task's units, or [O].
-    width: traced, what operands are padded to, or [O].
-    bound: static bound of both.
-    arguments: further arguments of the test set, static.
+    test_set: the key of its function in task.test_sets.
+    key: PRNG key of the test set.
+    index_B: [B] int32, the indices of the examples.
+    length: the length of operands in the task's units, one for all or [O];
+      traced.
+    width: the width that operands are padded to, one for all or [O]; traced.
+    bound: the greatest length and width that one program serves, static.
+    arguments: further arguments of the test set's function, static.
   """
   lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
   size = Size(lengths, width, bound)
@@ -435,7 +435,7 @@ def typed_batch(
   )
 
 
-@jit_briefly(0, 1, 5)
+@jit_unoptimized(0, 1, 5)
 def _batch_of_items(
   task: Task,
   kind: str,

@@ -42,7 +42,8 @@ class TrainConfig:
   restarts: int
   restart_below: float
   seed_axis: str
-  replay_share: float = 0.0  # of a batch, where there is a set to replay
+  # The fraction of each batch that is drawn from a replay set, if there is one.
+  replay_share: float = 0.0
 
 
 class Optimizer(NamedTuple):
@@ -52,8 +53,8 @@ class Optimizer(NamedTuple):
     make: Function (TrainConfig) -> optax.GradientTransformation, which takes
       its learning rate from `schedule`.
     has_adam: Whether it uses the fields train.adam_b1, adam_b2 and adam_eps.
-    has_adam_rate: Whether some parameters are Adam's, with a learning rate of
-      their own, train.adam_learning_rate.
+    has_adam_rate: Whether it leaves some parameters to Adam, whose learning
+      rate is train.adam_learning_rate.
   """
 
   make: Callable[[TrainConfig], optax.GradientTransformation]
@@ -62,12 +63,13 @@ class Optimizer(NamedTuple):
 
 
 def schedule(train: TrainConfig, peak: float | None = None) -> optax.Schedule:
-  """Returns the learning rate by gradient step: linear warm-up, then the
-  schedule.
+  """Returns the learning rate as a function of the gradient step: a linear
+  warm-up, then a constant or a cosine decay.
 
   Args:
     train: The config.
-    peak: The learning rate after the warm-up; None is train.learning_rate.
+    peak: The learning rate at the end of the warm-up; None stands for
+      train.learning_rate.
   """
   peak = train.learning_rate if peak is None else peak
   if train.schedule == "cosine":
@@ -84,10 +86,10 @@ def schedule(train: TrainConfig, peak: float | None = None) -> optax.Schedule:
 
 def adam(train: TrainConfig) -> optax.GradientTransformation:
   """Returns Adam; AdamW if there is weight decay."""
-  make = optax.adam
+  constructor = optax.adam
   if train.weight_decay:
-    make = partial(optax.adamw, weight_decay=train.weight_decay)
-  return make(
+    constructor = partial(optax.adamw, weight_decay=train.weight_decay)
+  return constructor(
     schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
   )
 
@@ -97,8 +99,9 @@ def lion(train: TrainConfig) -> optax.GradientTransformation:
   return optax.lion(schedule(train), weight_decay=train.weight_decay)
 
 
-# The axes of an attention's and an MLP's kernels that are the rows and columns
-# of the matrix that Muon makes orthogonal.
+# Muon orthogonalizes the update of a kernel as a matrix. These are the input
+# axes and the output axes of each kernel of attention and MLP, with D features,
+# H heads, K features per head and F hidden units.
 MUON_KERNELS = {
   "query": MuonDimensionNumbers(0, (1, 2)),  # [D, H, K]
   "key": MuonDimensionNumbers(0, (1, 2)),
@@ -110,8 +113,8 @@ MUON_KERNELS = {
 
 
 def muon_dimensions(params: optax.Params) -> optax.Params:
-  """Returns the axes of each kernel of attention or MLP, and None for all
-  other parameters, which are NAdam's."""
+  """Returns a pytree like `params`: the axes of each kernel of attention or
+  MLP, and None for all other parameters, which NAdam updates."""
 
   def dimensions(path: tuple, leaf: jax.Array) -> MuonDimensionNumbers | None:
     names = [getattr(key, "key", "") for key in path]
@@ -124,10 +127,10 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
   """Returns Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam
   for all other parameters.
 
-  Three Newton-Schulz iterations with AOL preconditioning train as well as the
-  usual five without, at 0.6 times their cost.
+  Three Newton-Schulz iterations with AOL (almost orthogonal) preconditioning
+  train as well as the usual five without it, at 0.6 times their cost.
   """
-  peak = train.adam_learning_rate or train.learning_rate
+  adam_peak = train.adam_learning_rate or train.learning_rate
   return optax.contrib.muon(
     schedule(train),
     ns_steps=3,
@@ -137,13 +140,13 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
     adam_b1=train.adam_b1,
     adam_b2=train.adam_b2,
     adam_weight_decay=train.weight_decay,
-    adam_learning_rate=schedule(train, peak),
+    adam_learning_rate=schedule(train, adam_peak),
     muon_weight_dimension_numbers=muon_dimensions,
   )
 
 
 def check_optimizer(name: str, optimizer: Optimizer) -> None:
-  """Raises UsageError if a thing is no optimizer."""
+  """Raises UsageError unless `optimizer` is an Optimizer that can be made."""
   check(
     isinstance(optimizer, Optimizer) and callable(optimizer.make),
     f"register: optimizer {name!r} is no Optimizer with a function `make`",
@@ -162,8 +165,10 @@ OPTIMIZERS = Registry(
 
 
 def make(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns the optimizer, after clipping by global norm if `clip_norm` is not
-  zero."""
+  """Returns the optimizer that the config names.
+
+  Unless `clip_norm` is zero, gradients are clipped by global norm first.
+  """
   optimizer = OPTIMIZERS[train.optimizer].make(train)
   if not train.clip_norm:
     return optimizer

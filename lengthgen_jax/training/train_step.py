@@ -236,8 +236,9 @@ def batch_loss(
 ) -> jax.Array:
   """Returns the loss (nats) summed over the scored tokens of a batch.
 
-  Where a batch is taken in microbatches, the gradient of each is computed along
-  with its loss, so that only one microbatch's activations are there at once.
+  If the batch is split into microbatches, the gradient of each is computed
+  along with its loss, so that memory holds the activations of one microbatch
+  only.
   """
   noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
   count = num_microbatches(spec, batch, scaffold)
@@ -251,14 +252,17 @@ def batch_loss(
     return loss_sum(params, batch, noise)
 
   def microbatch_loss(params: dict, i: jax.Array) -> jax.Array:
-    # Every count-th example: an axis that a mesh has split stays split.
-    select = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
-    return loss_sum(params, packing.take(batch, select), noise.take(select))
+    # Every count-th example, so that an axis that a mesh splits stays split.
+    take_examples = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
+    return loss_sum(
+      params, packing.take(batch, take_examples), noise.take(take_examples)
+    )
 
   @jax.custom_vjp
-  def summed(params: dict) -> jax.Array:
+  def batch_loss_sum(params: dict) -> jax.Array:
     return forward(params)[0]
 
+  # The gradients are what the forward pass saves for the backward pass.
   def forward(params: dict) -> tuple[jax.Array, dict]:
     def add_microbatch(carry, i):
       loss_and_grads = jax.value_and_grad(microbatch_loss)(params, i)
@@ -272,8 +276,8 @@ def batch_loss(
   def backward(grads: dict, factor: jax.Array) -> tuple[dict]:
     return (jax.tree.map(lambda x: x * factor, grads),)
 
-  summed.defvjp(forward, backward)
-  return summed(params)
+  batch_loss_sum.defvjp(forward, backward)
+  return batch_loss_sum(params)
 
 
 def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
@@ -419,10 +423,14 @@ def train_rounds(
   rounds: jax.Array,
   replay: dict | None,
 ) -> tuple[dict, optax.OptState, jax.Array]:
-  """Returns parameters, optimizer state and mean losses [heads] after rounds of
-  gradient steps; the arguments are those of `train_chunk`."""
+  """Takes the gradient steps of some rounds; arguments as in `train_chunk`.
+
+  Returns:
+    The parameters, the optimizer's state, and each head's mean loss [heads].
+  """
   step_specs, heads = spec.experiment.step_specs, spec.experiment.heads
-  # The heads that each step trains, and the number of steps that train a head.
+  # The heads that each step of a round trains, and for each head the number of
+  # steps of a round that train it.
   head_indices = [
     np.array([heads.index(share.head) for share in step_spec])
     for step_spec in step_specs
@@ -525,18 +533,22 @@ def train_seeds(
   """Trains every seed that is not done for up to `rounds` rounds.
 
   Args:
-    spec: static; all else is traced.
-    states: [R, ...], whose buffers are donated to the result.
-    scaffold: with a leading axis R or 1.
-    replay: with a leading axis R, see `draw_batches`.
+    spec: The static argument; all others are traced.
+    states: The states [R, ...], whose buffers are donated to the result.
+    seed_R: The seeds.
+    scaffold: The scaffold, with a leading axis R, or 1 if all seeds share it.
+    rounds: The greatest number of rounds.
+    replay: The replay sets of `draw_batches`, with a leading axis R.
   """
-  spread = lambda x: jnp.broadcast_to(x, (len(seed_R), *jnp.shape(x)[1:]))
+  broadcast_to_seeds = lambda x: jnp.broadcast_to(
+    x, (len(seed_R), *jnp.shape(x)[1:])
+  )
   train_seed = lambda state, seed, seed_scaffold, seed_replay: train_chunk(
     spec, state, seed, seed_scaffold, rounds, seed_replay
   )
   map_seeds = over_seeds(train_seed, spec.train.seed_axis, spec.mesh)
   states, metrics = map_seeds(
-    states, seed_R, jax.tree.map(spread, scaffold), replay
+    states, seed_R, jax.tree.map(broadcast_to_seeds, scaffold), replay
   )
   metrics = spec.mesh.replicate(metrics)
   return states, Status(without_params(spec.mesh, states), metrics)
@@ -578,20 +590,21 @@ def train_unfinished_seeds(
   rounds: jax.Array | int,
   replay: dict | None = None,
 ) -> tuple[TrainState, Status]:
-  """Trains a chunk of all seeds, without the cost of those that are done.
+  """Does what `train_seeds` does, at less cost when half of the seeds are done.
 
-  Under vmap a seed that is done costs as much as any other. So when half of the
-  seeds are done, they are removed from the mapped axis, which compiles anew for
-  each halving. This is not done if seeds are split over devices. The arguments
-  are those of `train_seeds`, and `done_R`, a mask on the host.
+  Under vmap a seed that is done costs as much as any other. So whenever half of
+  the mapped seeds are done, the chunk is compiled again for half as many. This
+  is not done if seeds are split over devices. `done_R` is a mask on the host of
+  the seeds that are done; the other arguments are those of `train_seeds`.
   """
   count = len(seed_R)
+  # The least power of two that is not below the number of unfinished seeds.
   size = 1 << int(max(count - done_R.sum() - 1, 0)).bit_length()
-  looped = spec.train.seed_axis == "loop" or spec.mesh.shape[0] > 1
-  if looped or size > count // 2:
+  is_vmapped = spec.train.seed_axis == "vmap" and spec.mesh.shape[0] == 1
+  if not is_vmapped or size > count // 2:
     return train_seeds(spec, states, seed_R, scaffold, rounds, replay)
-  picked = np.argsort(done_R, kind="stable")[:size]  # those that train first
-  pick = lambda x: x[picked] if len(x) > 1 else x
+  picked = np.argsort(done_R, kind="stable")[:size]  # unfinished first
+  pick = lambda x: x[picked] if len(x) > 1 else x  # 1: shared by all seeds
   picked_states, picked_scaffold, picked_replay = jax.tree.map(
     pick, (states, scaffold, replay)
   )
