@@ -91,14 +91,17 @@ ABC_BY_TASK = {
 
 # Measured on encoder-decoders at natural width, three seeds each: addition,
 # successor and parity are proved at once, N×1 after one or two rounds of
-# practice.
+# practice. Not the default yet: the lines that calibration finds depend on the
+# draw, and with them the cases of a certificate (30,403 after 600 steps of the
+# first stage of addition, seed 0, but 22 million after 700), and a schedule of
+# 500 steps left that seed at 95 % in range.
 MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,
   "train.adam_learning_rate": 3e-3,
   "train.warmup_steps": 50,
-  "train.steps": 700,
-  "train.target_exact_match": 0.998,
+  "train.steps": 600,
+  "train.target_exact_match": 0.999,
   "practice.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
   "retrain.train.batch_size": 64,

@@ -17,4 +17,4 @@ arithmetic = load_presets(FOLDER / "arithmetic.py")
 
 def get_config():
   """Returns the config of ABC on addition."""
-  return arithmetic.get_config("addition,abc,muon")
+  return arithmetic.get_config("addition,abc")

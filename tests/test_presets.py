@@ -65,7 +65,7 @@ def test_every_preset_of_hints_builds(file):
 
 def test_quickstart_is_the_main_job():
   config = quickstart.get_config()
-  assert config == arithmetic.get_config("addition,abc,muon")
+  assert config == arithmetic.get_config("addition,abc")
   abc.check_config(config)
   assert max(config.eval.lengths) == 1000
 
