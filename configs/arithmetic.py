@@ -110,7 +110,6 @@ MUON = {
 MUON_BY_TASK = {
   "multiply": {
     "train.steps": 1000,
-    "retrain.train.learning_rate": 0.03,
     "retrain.train.steps": 600,
   },
   "successor": {

@@ -40,7 +40,7 @@ from lengthgen_jax.attention.lines import of_seed  # noqa: E402
 from lengthgen_jax.benchmark import numerics  # noqa: E402
 from lengthgen_jax.benchmark.cases import make_workload  # noqa: E402
 from lengthgen_jax.benchmark.timing import matmul_flops  # noqa: E402
-from lengthgen_jax.errors import UsageError  # noqa: E402
+from lengthgen_jax.errors import UsageError, check  # noqa: E402
 from lengthgen_jax.papers import provenance, runs  # noqa: E402
 from lengthgen_jax.papers.experiments import Run, flags  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
@@ -119,6 +119,7 @@ def main(argv: list[str] | None = None) -> int:
   """Runs a command line, by default that of sys.argv; returns the exit code."""
   args = parse(sys.argv[1:] if argv is None else argv)
   try:
+    check(args.minutes > 0, f"--minutes={args.minutes:g}: must be positive")
     jobs = table_jobs(args.results, args.dry_run)
     print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
@@ -146,18 +147,20 @@ def stop(*_: Any) -> None:
 def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
   """Returns the runs at the papers' sizes that are not archived yet.
 
-  Seeds are trained side by side in one program, and matrix products have the
-  device's default precision, as large models are trained.
+  They are those of launch/tables.py, so that their rows count there; a dry run
+  makes them tiny.
   """
   archive = provenance.read_archive(results / "rows")
-  fields = {"train.seed_axis": "vmap", "model.precision": "default"}
-  jobs = []
-  for job in runs.jobs_of([*RUNS], "paper", archive):
-    if dry_run:
-      fields = fields | TINY | (TINY_ABC if job.run.mode == "abc" else {})
-    run = job.run._replace(fields=job.run.fields | fields)
-    jobs.append(job._replace(run=run))
+  jobs = runs.jobs_of([*RUNS], "paper", archive)
+  if dry_run:
+    jobs = [job._replace(run=tiny(job.run)) for job in jobs]
   return jobs
+
+
+def tiny(run: Run) -> Run:
+  """Returns a run with the fields of a dry run."""
+  of_abc = TINY_ABC if run.mode == "abc" else {}
+  return run._replace(fields=run.fields | TINY | of_abc)
 
 
 def estimate(run: Run) -> Estimate:

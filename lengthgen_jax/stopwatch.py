@@ -24,12 +24,11 @@ class Stopwatch:
     seconds: The seconds of every phase, in the order in which they began.
   """
 
-  def __init__(self, start: float | None = None):
-    """Starts the clock; `start` is a value of time.perf_counter()."""
-    now = time.perf_counter()
+  def __init__(self):
+    """Starts the clock."""
     self.seconds: dict[str, float] = {}
     self._open_phases = [OTHER]
-    self._last = now if start is None else start
+    self._last = time.perf_counter()
     # The start and end of every compilation that is not part of another one.
     self._compilations: list[tuple[float, float]] = []
     self._compiling_since_last = 0.0

@@ -34,6 +34,22 @@ def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
 
 
+def test_runs_are_those_of_the_tables_and_archived_ones_are_left_out(
+  card, tmp_path, capsys
+):
+  jobs = card.table_jobs(tmp_path, dry_run=False)
+  assert [job.run.name for job in jobs] == [*card.RUNS]
+  for job in jobs:  # else archived rows would count as those of another config
+    assert (job.run,) == tuple(
+      run for run, _ in card.runs.select([job.run.name], "paper").values()
+    )
+  for job in card.table_jobs(tmp_path, dry_run=True):
+    is_abc = job.run.mode == "abc"
+    assert ("calibration.samples" in job.run.fields) == is_abc
+  assert card.main(["--minutes=0"]) == 1
+  assert capsys.readouterr().err == "card: --minutes=0: must be positive\n"
+
+
 def test_estimates_grow_with_the_batch(card):
   (job,) = card.runs.jobs_of(["sort-none-paper"], "paper", {})
   small = card.estimate(
