@@ -65,7 +65,8 @@ ABC = {
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
   "calibration.reach": 1,
-  "practice.rounds": 3,
+  "calibration.min_share": 0.5,
+  "finetune.rounds": 3,
   "eval.lengths": (6, 10, 20, 60, 200, 1000),
   "eval.samples": (1000, 1000, 1000, 1000, 300, 100),
 }
@@ -86,13 +87,13 @@ ABC_BY_TASK = {
   },
   "parity": ABC_PARITY,
   "parity_classification": ABC_PARITY
-  | {"calibration.reach": 0, "practice.rounds": 0},
+  | {"calibration.reach": 0, "finetune.rounds": 0},
 }
 
 # Measured on encoder-decoders at natural width, three seeds each: addition,
 # successor and parity are proved at once, N×1 after one or two rounds of
-# practice. Not the default yet: the lines that calibration finds depend on the
-# draw, and with them the cases of a certificate (30,403 after 600 steps of the
+# finetuning. Not the default yet: the lines that calibration finds depend on
+# the draw, and with them the cases of a certificate (30,403 after 600 steps of the
 # first stage of addition, seed 0, but 22 million after 700), and a schedule of
 # 500 steps left that seed at 95 % in range.
 MUON = {
@@ -102,7 +103,7 @@ MUON = {
   "train.warmup_steps": 50,
   "train.steps": 600,
   "train.target_exact_match": 0.999,
-  "practice.learning_rate": 0.01,
+  "finetune.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
   "retrain.train.batch_size": 64,
   "retrain.train.steps": 400,
@@ -148,7 +149,8 @@ FIXED = {
   "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,
   "calibration.reach": 0,
-  "practice.rounds": 0,
+  "calibration.min_share": 0.0,
+  "finetune.rounds": 0,
   "retrain.train.steps": 1500,
   "eval.lengths": (6, 10, 20, 60),
   "eval.samples": (1000,),

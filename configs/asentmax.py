@@ -92,7 +92,7 @@ ABC = {
   "calibration.kappa_self": 2.0,
   "retrain.data.shortest": 32,
   "retrain.train.steps": 500,
-  "practice.rounds": 3,
+  "finetune.rounds": 3,
   "eval.lengths": (64, 128, 256, 512, 4096),
   "eval.samples": (1000, 300, 300, 300, 20),
 }

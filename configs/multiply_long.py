@@ -40,17 +40,17 @@ WITH_LINES = {
   "train.chunk": 1000,
   "train.target_exact_match": 2.0,  # never reached: all steps are trained
 }
-# If the certificate finds contexts on which the model is wrong, practice trains
-# it on them.
-PRACTICE = {
-  "practice.rounds": 6,
-  "practice.steps": 1000,
-  "practice.learning_rate": 3e-4,
+# If the certificate finds contexts on which the model is wrong, finetuning
+# trains it on them.
+FINETUNE = {
+  "finetune.rounds": 6,
+  "finetune.steps": 1000,
+  "finetune.learning_rate": 3e-4,
   "certify.exhaustive": False,
 }
 METHODS = {
   "vanilla": {},
-  "window": WITH_LINES | PRACTICE | {"bias.kind": "window"},
+  "window": WITH_LINES | FINETUNE | {"bias.kind": "window"},
   "abc": {
     "method": "vanilla",  # the first stage; the second is named "abc"
     "abc.vanilla_longest": 6,
@@ -60,7 +60,7 @@ METHODS = {
     "calibration.reach": 1,
     "retrain.model.dropout_rate": 0.0,
   }
-  | PRACTICE
+  | FINETUNE
   | {f"retrain.{name}": value for name, value in WITH_LINES.items()},
 }
 # A vanilla model of three layers takes one digit of the previous row from the

@@ -47,7 +47,7 @@ ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
   "calibration.lengths": (10, 15, 20),
   "calibration.reach": 1,
-  "practice.rounds": 3,
+  "finetune.rounds": 3,
   "retrain.model.dropout_rate": 0.0,
   "retrain.train.steps": 400,
 }

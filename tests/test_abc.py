@@ -40,8 +40,8 @@ SMALL = (
   "retrain.train.chunk=20",
   "retrain.train.warmup_steps=10",
   "retrain.train.restarts=0",
-  "practice.rounds=2",
-  "practice.steps=40",
+  "finetune.rounds=2",
+  "finetune.steps=40",
   "eval.lengths=(4,)",
 )
 PIPELINE = (
@@ -78,7 +78,7 @@ class Killed(BaseException):
   """What no code of ours catches."""
 
 
-CHUNKS = {"interpolate": "50", "retrain": "20", "certify_1": "20"}  # steps
+CHUNKS = {"interpolate": "50", "retrain": "20", "finetune_1": "20"}  # steps
 
 
 def kill_at(stage: str, patch, workdir) -> None:
@@ -115,7 +115,13 @@ def undrawn(monkeypatch):
 def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
   workdir = tmp_path / "killed"
   arguments = (*PIPELINE, f"--workdir={workdir}")
-  for stage in ("interpolate", "calibrate", "retrain", "certify_1", "evaluate"):
+  for stage in (
+    "interpolate",
+    "calibrate",
+    "retrain",
+    "finetune_1",
+    "evaluate",
+  ):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
       kill_at(stage, patch, workdir)
       inside(*arguments)
@@ -132,7 +138,7 @@ def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
   biases = [file.read(workdirs.bias_path(w))[0] for w in (workdir, whole[0])]
   equal(*biases)
   assert rows_of(workdir) == rows_of(whole[0])
-  for name in ("certificate.json", "certify_1/practice.json"):
+  for name in ("certificate.json", "finetune_1/inputs.json"):
     assert (workdir / name).read_text() == (whole[0] / name).read_text()
   # What is done is not done again.
   assert "calibrated" in whole[1].stderr
@@ -144,11 +150,11 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   rows = records.read(workdir / "results.jsonl")
   vanilla = [row for row in rows if row["stage"] == "interpolate"]
   later = [row for row in rows if row["stage"] == "retrain"]
-  last = [row for row in rows if row["stage"] == "certify"]
+  last = [row for row in rows if row["stage"] == "finetune"]
   assert len(vanilla) + len(later) + len(last) == len(rows)
   assert {row["method"].split()[0] for row in vanilla} == {"vanilla"}
   assert {row["method"].split()[0] for row in later} == {"abc"}
-  assert {row["method"].split()[0] for row in last} == {"abc+certify"}
+  assert {row["method"].split()[0] for row in last} == {"abc+finetune"}
   assert {row["seed"] for row in later} == {0, 1}
   assert {row["seeds_asked"] for row in rows} == {2}
   assert {row["config_hash"] for row in vanilla} != {
@@ -175,24 +181,24 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   assert arrays["cross_valid"].any()
 
 
-def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
+def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
   workdir, done = whole
   certificates = json.loads((workdir / "certificate.json").read_text())
-  rounds = [workdir / f"certify_{n}" / "practice.json" for n in (1, 2)]
-  practice, last = (json.loads(path.read_text()) for path in rounds)
+  rounds = [workdir / f"finetune_{n}" / "inputs.json" for n in (1, 2)]
+  first, last = (json.loads(path.read_text()) for path in rounds)
   rows = records.read(workdir / "results.jsonl")
   certified = [row for row in rows if row["metric"] == "certified"]
   # Trained for so short a time no seed is right, before or after.
-  assert set(certificates) == set(practice) == {"0", "1"}
+  assert set(certificates) == set(first) == {"0", "1"}
   for row in certified:
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
-  steps = [row["step"] for row in certified if row["stage"] == "certify"]
+  steps = [row["step"] for row in certified if row["stage"] == "finetune"]
   assert sorted(steps) == [60, 60, 100, 100, 140, 140]
-  for seed, inputs in practice.items():
+  for seed, inputs in first.items():
     assert inputs["failing"]
     assert all(len(text) <= 2 for text in inputs["failing"] + inputs["thin"])
-    # What failed before is practiced on again.
+    # What failed before is trained on again.
     added = len(last[seed]["failing"]) - len(inputs["failing"])
     assert added > 0 and last[seed]["failing"][added:] == inputs["failing"]
     wrong = certificates[seed]["counterexamples"]
@@ -205,7 +211,7 @@ def test_certificates_are_rows_and_inputs_that_fail_are_practiced(whole):
   assert figure.stat().st_size > 1000
 
 
-def test_a_seed_that_practice_has_not_mended_stays_as_it_was(whole, tmp_path):
+def test_a_seed_that_finetuning_has_not_mended_stays_as_it_was(whole, tmp_path):
   workdir = tmp_path / "copy"
   shutil.copytree(whole[0], workdir)
   assert "seeds 0, 1 are still wrong after all rounds" in whole[1].stderr

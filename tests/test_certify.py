@@ -253,11 +253,11 @@ def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
     items = np.pad(model.experiment.task.parse(text)[0], [(0, 0), (0, 2)])
     batch, _ = dense(np.repeat(items[None], 32, 0), len(text) + 2)
     assert not model.matches(batch)[1].any()
-  practice, again = (
-    certificate.practice_inputs(surveyed, tallies, 0) for _ in range(2)
+  inputs, again = (
+    certificate.training_inputs(surveyed, tallies, 0) for _ in range(2)
   )
-  assert practice == again
-  lengths = {len(text) for text in practice["failing"] + practice["thin"]}
+  assert inputs == again
+  lengths = {len(text) for text in inputs["failing"] + inputs["thin"]}
   assert lengths == set(range(1, model.experiment.train_length + 1))
 
 

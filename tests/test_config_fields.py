@@ -116,6 +116,7 @@ NOTHING = {
   "model.norm_kind": {"model.norm": "none"},
   "positions.source_anchor": {"model.kind": "decoder_only"},
   "positions.cyclic_period": {"positions.kind": "alibi"},
+  "calibration.min_share": {"calibration.quantity": "scores"},
   "train.restart_below": {"retrain.train.restarts": 0},
   **dict.fromkeys(
     ("train.adam_b1", "train.adam_b2", "train.adam_eps"),
@@ -135,7 +136,7 @@ SOMETHING = {
   "initial": {"initial.kind": "construction"},
   "bias": {"bias.kind": "window"},
   "bias.file": {"bias.kind": "file"},
-  "practice": {"practice.rounds": 1},
+  "finetune": {"finetune.rounds": 1},
   "calibration.scaled": {"calibration.quantity": "scores"},
 }
 

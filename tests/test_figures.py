@@ -140,7 +140,7 @@ def test_the_farthest_length_ends_where_the_median_seed_fails():
 def test_the_last_stage_and_the_first_test_set_count():
   tested = lambda rows: reach.farthest("addition", "ours", rows).tested
   rows = of_medians(100, 100, stage="retrain")
-  assert tested(rows + of_medians(100, stage="certify")) == 6
+  assert tested(rows + of_medians(100, stage="finetune")) == 6
   rows = of_medians(100, 100) + of_medians(100, 100, 100, test_set="carry")
   hard = of_medians(0, test_set="zeros", stress=True)
   assert tested(rows) == tested(hard + rows) == 10

@@ -85,7 +85,7 @@ def test_every_preset_of_products_builds(method, words):
     multiply_long.get_config("windows" + words)
 
 
-def test_practice_is_for_one_bucket():
+def test_finetuning_is_for_one_bucket():
   config = states.get_config("permutations,abc")
   config.retrain.data.buckets = (4, 20)
   with pytest.raises(UsageError, match="retrain.data.buckets"):

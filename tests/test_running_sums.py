@@ -128,7 +128,7 @@ def test_rows_that_meet_earlier_digits_of_b_are_refused(monkeypatch):
   assert fields["verdict"].startswith("not tried: a")
 
 
-def test_products_to_practice_on_have_the_contexts(grid, monkeypatch):
+def test_products_to_train_on_have_the_contexts(grid, monkeypatch):
   """And are of training sizes: failing ones several times."""
   rng, (_, survey) = np.random.default_rng(0), grid
   trained_on = lambda n, m: types.SimpleNamespace(
@@ -148,9 +148,9 @@ def test_products_to_practice_on_have_the_contexts(grid, monkeypatch):
     thin = [[-1.0, contexts[0].tolist()], [2.0, contexts[1].tolist()]]
     tallies.append(certificate.Tally(thin=thin))
   assert num_made > len(tallies)
-  inputs = certificate.practice_inputs(survey, tallies, 0)
+  inputs = certificate.training_inputs(survey, tallies, 0)
   assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0
   for text in inputs["failing"] + inputs["thin"]:
     assert max(map(len, text.split("*"))) <= 4
   monkeypatch.setattr(survey, "experiment", trained_on(0, 4))
-  assert not any(certificate.practice_inputs(survey, tallies, 0).values())
+  assert not any(certificate.training_inputs(survey, tallies, 0).values())

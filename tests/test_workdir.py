@@ -135,7 +135,7 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
   assert notes.count("seed 1, equal") == 2
   of_seed = lambda rows, seed: [row for row in rows if row["seed"] == seed]
   assert of_seed(certify_rows, 0) == [
-    row | {"stage": "certify"} for row in of_seed(train_rows, 0)
+    row | {"stage": "finetune"} for row in of_seed(train_rows, 0)
   ]
   assert {row["step"] for row in of_seed(certify_rows, 1)} == {changed.step}
   assert [row["value"] for row in of_seed(certify_rows, 0)] == [

@@ -10,7 +10,8 @@ that low thresholds suffice.
 
 In order: `candidate_lines` lists what is tested, `calibrate` tests it,
 `within_reach` and `outputs_in_first_layer` leave out what a certificate could
-not try all cases of, and `compact` makes a bias of the rest.
+not try all cases of, `drop_weak_heads` leaves out heads that lines do not
+describe, and `compact` makes a bias of the rest.
 """
 
 import dataclasses
@@ -319,6 +320,23 @@ def _distinct(strength: jax.Array) -> jax.Array:
   is_first = jnp.diff(ascending, axis=-1, prepend=jnp.nan) != 0
   is_first = jnp.take_along_axis(is_first, jnp.argsort(order, axis=-1), axis=-1)
   return is_first & (strength != 0)
+
+
+def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
+  """Drops all lines of heads whose kept lines hold too little attention.
+
+  A head that spends most of its attention off its lines is not described by
+  them: they are what one draw happened to show, and each makes the rows depend
+  on further digits.
+
+  Args:
+    selection: the strengths are mean softmax weights.
+    min_share: the least sum of the strengths of a head's kept lines.
+  """
+  share = np.where(selection.keep, selection.strength, 0.0).sum(-1)
+  return selection._replace(
+    keep=selection.keep & (share >= min_share)[..., None]
+  )
 
 
 # Lines of models that can be certified.

@@ -278,7 +278,7 @@ def counterexamples(
   return sorted(texts, key=lambda text: (len(text), text))
 
 
-def practice_inputs(
+def training_inputs(
   survey: Survey, tallies: list[Tally], seed: int
 ) -> dict[str, list[str]]:
   """Returns inputs to train the model on again, as people type them.

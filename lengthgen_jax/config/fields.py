@@ -175,11 +175,18 @@ FROM_FILE = equals("bias.kind", "file")
 FIXED_WIDTH = equals("data.width", "fixed")
 NATURAL_WIDTH = equals("data.width", "natural")
 SCORES = equals("calibration.quantity", "scores")
+MEAN_WEIGHTS = Condition(
+  lambda config: (
+    config.calibration.quantity == "weights"
+    and config.calibration.line == "mean"
+  ),
+  lambda: "calibration.quantity='weights' and calibration.line='mean'",
+)
 NORMALIZED = is_not_none("model.norm")
 BIASED = is_not_none("bias.kind")
 TEMPERED = is_not_none("temperature.kind")
 RESTARTED = above_zero("train.restarts")
-PRACTICED = above_zero("practice.rounds")
+FINETUNED = above_zero("finetune.rounds")
 SHORT_LENGTHS = Condition(
   lambda config: 0 < config.data.short_longest < config.data.train_length,
   lambda: "a data.short_longest below data.train_length",
@@ -406,6 +413,9 @@ TRAINING_FIELDS = {
     "maximum": Field("head", OneOf(CALIBRATION_CHOICES["maximum"])),
     # least share of the rows that a line crosses
     "min_cells": Field(0.5, SHARE),
+    # least share of a row's attention that the lines of a head hold together;
+    # the lines of other heads are dropped
+    "min_share": Field(0.0, SHARE, when=MEAN_WEIGHTS),
     # lines of each layer, or the last one's for all
     "layers": Field("each", OneOf(CALIBRATION_CHOICES["layers"])),
     # heads without a line: closed, transparent
@@ -425,13 +435,13 @@ TRAINING_FIELDS = {
   },
   # after training (with abc: after the second stage) certify; train a wrong
   # model on inputs of training length on which it is wrong; certify again
-  "practice": {
+  "finetune": {
     # most rounds of these; 0 = none, and no certificate
     "rounds": Field(0, NOT_NEGATIVE),
-    "steps": Field(300, POSITIVE, when=PRACTICED),  # gradient steps of a round
-    "learning_rate": Field(1e-3, POSITIVE, when=PRACTICED),
+    "steps": Field(300, POSITIVE, when=FINETUNED),  # gradient steps of a round
+    "learning_rate": Field(1e-3, POSITIVE, when=FINETUNED),
     # share of such inputs in every batch
-    "share": Field(0.25, SHARE, when=PRACTICED),
+    "share": Field(0.25, SHARE, when=FINETUNED),
   },
 }
 # The fields of modes that read a trained workdir; they do not affect training.

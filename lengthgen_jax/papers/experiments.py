@@ -66,7 +66,7 @@ class Table(NamedTuple):
 ABC_MODELS = {
   "interpolate": "vanilla",
   "retrain": "ABC",
-  "certify": "ABC, certified",
+  "finetune": "ABC, certified",
 }
 
 

@@ -290,7 +290,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       cells = [f"{published.get(n, '')}" for n in lengths]
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
-      status = "not needed" if entry.row.stage == "certify" else "no rows"
+      status = "not needed" if entry.row.stage == "finetune" else "no rows"
       if entry.run not in runs_with_results:
         status = "not run yet"
       cells = ["–"] * len(lengths)

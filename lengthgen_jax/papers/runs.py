@@ -37,7 +37,7 @@ NO_EFFECT_ON_FIRST_STAGE = (
   *NO_EFFECT_ON_TRAINING,
   "calibration.",
   "retrain.",
-  "practice.",
+  "finetune.",
   "abc.",
 )
 # Files of a workdir: the name of the run that trained a copied first stage, and

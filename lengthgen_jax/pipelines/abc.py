@@ -3,7 +3,7 @@
 One workdir W holds all stages. A stage that is done is skipped, and one that
 was interrupted is resumed. W/interpolate holds a vanilla model, W/calibrate its
 attention as lines, and W/retrain a fresh model with those lines as its bias;
-W/certify_1 and so on hold the training on inputs that a certificate found
+W/finetune_1 and so on hold the training on inputs that a certificate found
 wrong.
 """
 
@@ -17,7 +17,7 @@ from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import (
   calibrate,
   evaluate,
-  practice,
+  finetune,
   runs,
   workdir,
 )
@@ -50,7 +50,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       model.params for model in models if model.seed in retraining.seeds
     ]
   loop.train(retraining, initial)
-  practice.certify_and_practice(config, folder)
+  finetune.certify_and_finetune(config, folder)
   return evaluate.run(config, folder)
 
 
@@ -97,7 +97,7 @@ def check_config(config: ConfigDict) -> None:
       "retrain.start='interpolated' has one start for each seed, so none can"
       " start again: set retrain.train.restarts=0",
     )
-  practice.check_config(second_config, "retrain.")
+  finetune.check_config(second_config, "retrain.")
   try:
     _, lengths = first_experiment.task.parse(
       config.abc.example or first_experiment.task.usage

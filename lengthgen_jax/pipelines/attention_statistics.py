@@ -253,10 +253,12 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-    if task.axes > 1:
-      selection = calibration.outputs_in_first_layer(
-        selection, lines, task.target_segment
-      )
+  if section.min_share:
+    selection = calibration.drop_weak_heads(selection, section.min_share)
+  if section.reach and task.axes > 1:
+    selection = calibration.outputs_in_first_layer(
+      selection, lines, task.target_segment
+    )
   return lines, selection
 
 

@@ -129,7 +129,7 @@ def certify_model(
     "complete": False,
     "margin": None,
     "counterexamples": [],
-    "practice": {"failing": [], "thin": []},
+    "training_inputs": {"failing": [], "thin": []},
     "receptive_fields": [],
     "lines": certificate.describe_lines(model.experiment, model.scaffold),
     "checksum": certificate.checksum(model),
@@ -194,7 +194,7 @@ def _results(
     "counterexamples": certificate.counterexamples(
       survey, tallies, dense, model
     ),
-    "practice": certificate.practice_inputs(survey, tallies, model.seed),
+    "training_inputs": certificate.training_inputs(survey, tallies, model.seed),
     "widths": [min(widths), max(widths)],
     "receptive_fields": [
       {"rows": certificate.describe_rows(group), "cases": tally.cases}

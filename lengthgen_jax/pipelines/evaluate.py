@@ -149,7 +149,7 @@ def evaluate(
     folder: where results.jsonl is.
     longest: greater lengths are left out.
     measured_rows: the rows that were measured so far, by seed and parameters;
-      new ones are added. Seeds that need no practice have the same parameters
+      new ones are added. Seeds that need no finetuning have the same parameters
       in a later stage, and are not measured again.
   """
   # A file that cannot be read is refused before anything is measured.

@@ -1,4 +1,4 @@
-"""This is --mode=train: train, practice if the config says so, evaluate."""
+"""This is --mode=train: train, finetune if the config says so, evaluate."""
 
 import pathlib
 
@@ -8,13 +8,13 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import memory, rng
 from lengthgen_jax.construction import weights
-from lengthgen_jax.pipelines import evaluate, practice, runs, workdir
+from lengthgen_jax.pipelines import evaluate, finetune, runs, workdir
 from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Trains and evaluates what a config describes; returns the exit code."""
-  practice.check_config(config)
+  finetune.check_config(config)
   training_run = runs.make_run(config, folder)
   initial = initial_parameters(config, training_run)
   memory.check_training(training_run)
@@ -22,7 +22,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   workdir.open_workdir(config, folder, "train")
   runs.print_closed_rows(training_run)
   loop.train(training_run, initial)
-  practice.certify_and_practice(config, folder)
+  finetune.certify_and_finetune(config, folder)
   return evaluate.run(config, folder)
 
 

@@ -18,7 +18,7 @@ from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
-PRACTICE_INPUTS = "practice.json"  # the inputs of a round of practice, by seed
+TRAINING_INPUTS = "inputs.json"  # the inputs of a finetuning, by seed
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 
 
@@ -99,24 +99,24 @@ def retraining_stage(
   return retrain_config, runs.make_run(retrain_config, workdir / "retrain")
 
 
-def practice_run(
+def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
-  """Returns the training of a round of practice.
+  """Returns the training of a round of finetuning.
 
   Args:
-    section: The section config.practice.
+    section: The section config.finetune.
     run: The training before any round.
     folder: The folder of the round, with the inputs of every seed that it
       trains.
   """
-  practice = json.loads((folder / PRACTICE_INPUTS).read_text())
-  seeds = tuple(map(int, practice))
+  inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
+  seeds = tuple(map(int, inputs_by_seed))
   task = run.experiment.task
   longest = int(np.max(run.experiment.data[0].bound(0)))
   items_by_seed, lengths_by_seed = [], []
   pad_items = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
-  for inputs in practice.values():
+  for inputs in inputs_by_seed.values():
     # Inputs that fail are repeated, so that they are about as many as those
     # with thin margins.
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
@@ -164,13 +164,13 @@ class Stage(NamedTuple):
 
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
-      one of --mode=abc; "certify" for the rounds of practice after either.
+      one of --mode=abc; "finetune" for the rounds of finetuning after either.
     config: the whole config of the stage.
-    runs: the training runs in order. Those of "certify" are the run before
-      practice, then one for each round, of the seeds that were wrong.
+    runs: the training runs in order. Those of "finetune" are the run before
+      it, then one for each round, of the seeds that were wrong.
     num_seeds: how many seeds the user's config names; a stage may have fewer.
-    still_wrong: the seeds that are still wrong after practice; their models are
-      those of the first run.
+    still_wrong: the seeds that are still wrong after finetuning; their models
+      are those of the first run.
   """
 
   name: str
@@ -186,8 +186,8 @@ class Stage(NamedTuple):
     models_by_seed = {
       model.seed: model for model in runs.load(first, checkpoint)
     }
-    for practice_run in rounds:
-      for model in runs.load(practice_run, checkpoint):
+    for finetuning_run in rounds:
+      for model in runs.load(finetuning_run, checkpoint):
         if model.seed not in self.still_wrong:
           step = models_by_seed[model.seed].step + model.step
           models_by_seed[model.seed] = dataclasses.replace(model, step=step)
@@ -202,7 +202,7 @@ def trained_stages(
   Args:
     config: the config of the workdir.
     workdir: the workdir.
-    rounds: how many rounds of practice to include. None includes all, except
+    rounds: how many rounds of finetuning to include. None includes all, except
       for seeds that are still wrong after them (see `Stage.still_wrong`).
 
   Raises:
@@ -218,23 +218,23 @@ def trained_stages(
   else:
     stage_config, trained_run = config, runs.make_run(config, workdir)
     stage_list = [Stage("train", stage_config, (trained_run,), num_seeds)]
-  practice_runs = [
-    practice_run(config.practice, trained_run, path.parent)
+  finetuning_runs = [
+    finetuning_run(config.finetune, trained_run, path.parent)
     for path in sorted(
-      workdir.glob(f"certify_*/{PRACTICE_INPUTS}"),
+      workdir.glob(f"finetune_*/{TRAINING_INPUTS}"),
       key=lambda path: int(path.parent.name.partition("_")[2]),
     )[:rounds]
     if (path.parent / "checkpoints").is_dir()
   ]
-  if practice_runs:
+  if finetuning_runs:
     stage_config = copy.deepcopy(stage_config)
-    stage_config.method += "+certify"
+    stage_config.method += "+finetune"
     path, still_wrong = workdir / STILL_WRONG, ()
     if rounds is None and path.exists():
       still_wrong = tuple(json.loads(path.read_text()))
-    all_runs = trained_run, *practice_runs
+    all_runs = trained_run, *finetuning_runs
     stage_list.append(
-      Stage("certify", stage_config, all_runs, num_seeds, still_wrong)
+      Stage("finetune", stage_config, all_runs, num_seeds, still_wrong)
     )
   return stage_list
 

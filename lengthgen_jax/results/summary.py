@@ -32,7 +32,7 @@ BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
 GREATER_IS_WORSE = {"edit"}
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it.
-STAGES_LAST_FIRST = ("certify", "retrain", "train")
+STAGES_LAST_FIRST = ("finetune", "retrain", "train")
 
 
 class Cell(NamedTuple):

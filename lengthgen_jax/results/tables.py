@@ -122,7 +122,7 @@ def certificate_grid(
   """
   grid = [["task", "model", "right", "cases", "smallest margin", "wrong"]]
   for task, model, rows in named_rows:
-    # Every round of practice ends with a certificate: the last one counts.
+    # Every round of finetuning ends with a certificate: the last one counts.
     certificates = {
       row["seed"]: row for row in rows if row["metric"] == "certified"
     }.values()

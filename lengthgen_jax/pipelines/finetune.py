@@ -1,10 +1,10 @@
-"""Rounds of practice: a model is trained again on inputs on which certification
+"""Rounds of finetuning: a model is trained on inputs on which certification
 found it wrong.
 
-W/certify_1, W/certify_2 and so on are the rounds of a workdir W of --mode=train
-or abc, each with the inputs that it trains on. W/still_wrong.json lists the
-seeds that are still wrong after the last round; of these seeds, the parameters
-from before the first round are used.
+W/finetune_1, W/finetune_2 and so on are the rounds of a workdir W of
+--mode=train or abc, each with the inputs that it trains on. W/still_wrong.json
+lists the seeds that are still wrong after the last round; of these seeds, the
+parameters from before the first round are used.
 """
 
 import json
@@ -21,7 +21,7 @@ from lengthgen_jax.training import loop
 
 
 def check_config(config: ConfigDict, stage: str = "") -> None:
-  """Checks that rounds of practice can follow a training.
+  """Checks that rounds of finetuning can follow a training.
 
   Args:
     config: the config of the training.
@@ -29,20 +29,20 @@ def check_config(config: ConfigDict, stage: str = "") -> None:
       error message names a field with it.
 
   Raises:
-    UsageError: the config has rounds of practice and more than one bucket.
+    UsageError: the config has rounds of finetuning and more than one bucket.
   """
   buckets = tuple(config.data.buckets)
   check(
-    not config.practice.rounds or len(buckets) < 2,
-    "practice.rounds: trains again on inputs of one bucket, not of"
+    not config.finetune.rounds or len(buckets) < 2,
+    "finetune.rounds: trains again on inputs of one bucket, not of"
     f" {stage}data.buckets={buckets}; choose ()",
   )
 
 
-def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
+def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains again those that are wrong.
 
-  In each of at most config.practice.rounds rounds, every seed whose certificate
+  In each of at most config.finetune.rounds rounds, every seed whose certificate
   says wrong is trained on inputs on which it is wrong, and certified again.
   With 0 rounds nothing is done. If the models cannot be certified, a note says
   why.
@@ -51,7 +51,7 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
     config: the config of the workdir.
     folder: the workdir; all results are files in it.
   """
-  if not config.practice.rounds:
+  if not config.finetune.rounds:
     return
 
   def stage_after(rounds: int | None = None) -> workdir.Stage:
@@ -69,11 +69,11 @@ def certify_and_practice(config: ConfigDict, folder: pathlib.Path) -> None:
     if not wrong_seeds:
       return
     records.write_text(path, json.dumps(wrong_seeds))
-    hosts.barrier("practiced")
+    hosts.barrier("finetuned")
     seed_names = ", ".join(map(str, wrong_seeds))
     runs.print_note(
-      f"seeds {seed_names} are still wrong after all rounds of practice: their"
-      " parameters from before practice are used"
+      f"seeds {seed_names} are still wrong after all rounds of finetuning:"
+      " their parameters from before it are used"
     )
   certify.certify(stage_after(), folder)
 
@@ -91,16 +91,17 @@ def _run_rounds(
   round_number = 0
   while True:
     round_number += 1
-    path = folder / f"certify_{round_number}" / workdir.PRACTICE_INPUTS
+    path = folder / f"finetune_{round_number}" / workdir.TRAINING_INPUTS
     if not path.exists():
       stage = stage_after(round_number - 1)
       certificates = certify.certify(stage, folder)
       inputs = {
-        seed: certificate["practice"]
+        seed: certificate["training_inputs"]
         for seed, certificate in certificates.items()
-        if certificate["value"] == 0 and certificate["practice"]["failing"]
+        if certificate["value"] == 0
+        and certificate["training_inputs"]["failing"]
       }
-      if not inputs or round_number > config.practice.rounds:
+      if not inputs or round_number > config.finetune.rounds:
         return [
           int(seed)
           for seed in earlier_inputs
@@ -114,13 +115,13 @@ def _run_rounds(
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
     stage = stage_after(round_number - 1)
-    practice_run = workdir.practice_run(
-      config.practice, stage.runs[0], path.parent
+    finetuning_run = workdir.finetuning_run(
+      config.finetune, stage.runs[0], path.parent
     )
     initial = {model.seed: model.params for model in stage.models()}
-    seed_names = ", ".join(map(str, practice_run.seeds))
+    seed_names = ", ".join(map(str, finetuning_run.seeds))
     runs.print_note(
       f"certification, round {round_number}: training on inputs that fail,"
       f" seeds {seed_names}"
     )
-    loop.train(practice_run, [initial[seed] for seed in practice_run.seeds])
+    loop.train(finetuning_run, [initial[seed] for seed in finetuning_run.seeds])

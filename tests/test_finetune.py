@@ -1,4 +1,4 @@
-"""Rounds of practice: training on what a certificate found wrong."""
+"""Finetuning: training on what a certificate found wrong."""
 
 import dataclasses
 import json
@@ -98,12 +98,12 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
     "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},
   }
-  folder = tmp_path / "certify_1"
+  folder = tmp_path / "finetune_1"
   folder.mkdir()
-  (folder / workdir.PRACTICE_INPUTS).write_text(json.dumps(inputs))
+  (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
   of_each_seed = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
-  section = untrained.config().practice
+  section = untrained.config().finetune
   section.update(steps=7, share=0.5)
   fields = {"data.widths": (6,)}
   experiment = untrained.experiment("addition", fields=fields)
@@ -119,12 +119,12 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     config={},
     report=print,
   )
-  practice = workdir.practice_run(section, run, folder)
-  assert practice.seeds == (7, 3) and practice.folder == folder
-  for name, values in practice.scaffold["cross"]._asdict().items():
+  finetuning = workdir.finetuning_run(section, run, folder)
+  assert finetuning.seeds == (7, 3) and finetuning.folder == folder
+  for name, values in finetuning.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(values, getattr(of_each_seed, name)[[2, 0]])
-  assert practice.scaffold["self"].shape == (1, 1, 2)
-  items, count = practice.replay["items"], practice.replay["count"]
+  assert finetuning.scaffold["self"].shape == (1, 1, 2)
+  items, count = finetuning.replay["items"], finetuning.replay["count"]
   assert items.shape == (2, 6, 2, 6) and count.tolist() == [6, 3]
   texts = [
     [experiment.task.input_text(x, 2) for x in seed_items]
@@ -133,7 +133,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert texts[0] == ["12+34"] * 3 + ["01+01", "02+02", "03+30"]
   assert texts[1][:3] == ["05+06", "07+08", "09+09"]
   assert not items[1, 3:].any() and not items[..., 2:].any()
-  train = practice.train
+  train = finetuning.train
   assert (train.steps, train.replay_share) == (7, 0.5)
   assert train.learning_rate == section.learning_rate
   assert train.warmup_steps == 7 and train.restarts == 0
