@@ -33,10 +33,6 @@ def test_every_preset_of_arithmetic_builds():
           with pytest.raises(ValueError, match="at most one of"):
             arithmetic.get_config(preset)
           continue
-        if "muon" in words and (method != "abc" or len(words) > 1):
-          with pytest.raises(ValueError, match="muon is for abc"):
-            arithmetic.get_config(preset)
-          continue
         config = arithmetic.get_config(preset)
         experiment = build.build(config)
         scaffold = build.make_scaffold(config, experiment)
@@ -44,7 +40,7 @@ def test_every_preset_of_arithmetic_builds():
         assert experiment.kind.endswith("only") == one_sequence
         sites = {"self"} if one_sequence else {"self", "cross"}
         assert set(scaffold) == (sites if "window" in method else set())
-        natural = not set(words) - {"decoder_only", "muon"}
+        natural = not set(words) - {"decoder_only"}
         assert (experiment.fixed_width is None) == natural, preset
         if method == "abc":
           abc.check_config(config)  # the second stage too

@@ -253,7 +253,8 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-  if section.min_share:
+  are_shares = section.quantity == "weights" and section.line == "mean"
+  if section.min_share and are_shares:
     selection = calibration.drop_weak_heads(selection, section.min_share)
   if section.reach and task.axes > 1:
     selection = calibration.outputs_in_first_layer(
