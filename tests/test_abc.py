@@ -483,6 +483,7 @@ def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
     "--config.abc.min_exact_match=0.0",
     "--config.calibration.kappa=-9.0",
     "--config.calibration.kappa_self=-9.0",
+    "--config.calibration.min_share=0.0",
   )
   assert done.returncode == 0, done.stderr
   rows = records.read(workdir / "results.jsonl")

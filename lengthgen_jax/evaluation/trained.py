@@ -156,19 +156,33 @@ class Model:
     would show the answer, or if they are too long for one pass to fit in memory
     and decoding needs a cache of few keys.
     """
-    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
-    needs_decoding = self.experiment.bias.allow_leak or (
-      is_long and self.cache_window(batch) is not None
-    )
-    if not needs_decoding:
-      args = self.params, self.scaffold, batch
-      return _matches(self.mesh, self.experiment, self.sparse_plan, *args)
+    if not self._needs_decoding(batch):
+      return _matches(*self._matches_arguments(batch))
     is_output = np.asarray(batch.weight) > 0
     targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
     outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
     is_right = np.ones(batch.target.shape, bool)
     is_right[is_output] = (outputs == targets).reshape(-1)
     return is_right, np.asarray(is_right.all(axis=1))
+
+  def _needs_decoding(self, batch: Batch) -> bool:
+    """Returns whether a batch is decoded; see `matches`."""
+    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
+    return self.experiment.bias.allow_leak or (
+      is_long and self.cache_window(batch) is not None
+    )
+
+  def _matches_arguments(self, batch: Batch) -> tuple:
+    """Returns the arguments of `_matches`."""
+    static_args = self.mesh, self.experiment, self.sparse_plan
+    return *static_args, self.params, self.scaffold, batch
+
+  def compile_test(self, spec: EvalSpec) -> None:
+    """Compiles the programs of a teacher-forced test; the parameters may be
+    shapes and dtypes."""
+    batch, _ = next(self.batches(spec))
+    if not self._needs_decoding(batch):
+      _matches.lower(*self._matches_arguments(batch)).compile()
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""

@@ -97,6 +97,20 @@ def collect(
   ]
 
 
+def compile_sums(section: ConfigDict, model: Model) -> None:
+  """Compiles the programs of `collect` under the section's conditions; the
+  parameters of the model may be shapes and dtypes."""
+  experiment = model.experiment
+  all_conditions = conditions(section, experiment)
+  bound = dataset.widest([condition.width for condition in all_conditions])
+  count = min(BATCH_SIZE, section.samples)
+  batch = sample_batch(
+    experiment, model.seed, all_conditions[0], bound, 0, count
+  )
+  args = model.params, model.scaffold, batch, False
+  _sums.lower(model.mesh, experiment, section.quantity, *args).compile()
+
+
 def _collect_one(
   section: ConfigDict,
   model: Model,

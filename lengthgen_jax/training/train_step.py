@@ -554,6 +554,18 @@ def train_seeds(
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
+def compile_training(
+  spec: TrainSpec, seed_R: jax.Array, scaffold: dict
+) -> None:
+  """Compiles `init_seeds` and `train_seeds` for a later training run without
+  replay; of the scaffold only shapes and dtypes matter."""
+  init_seeds.lower(spec, seed_R).compile()
+  states = jax.eval_shape(partial(init_seeds, spec), seed_R)
+  train_seeds.lower(
+    spec, states, seed_R, scaffold, spec.chunk_rounds, None
+  ).compile()
+
+
 def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   """Returns copies of the states' small arrays, on every host.
 

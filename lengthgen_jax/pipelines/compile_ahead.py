@@ -1,0 +1,129 @@
+"""The programs of ABC's later stages are compiled while the first one trains.
+
+A training step of a small model keeps one core of a CPU busy, and compiling
+what follows takes about as long as the first stage. JAX keeps what it compiled
+on one thread for all others.
+"""
+
+import contextlib
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.lines import SiteLines, of_seed
+from lengthgen_jax.config import fields
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.pipelines import (
+  attention_statistics,
+  evaluate,
+  runs,
+  workdir,
+)
+from lengthgen_jax.training import loop, train_step
+
+
+@contextlib.contextmanager
+def compiling_later_stages(
+  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+) -> Iterator[None]:
+  """Compiles the programs of the later stages on another thread, and waits for
+  it at the end of the context.
+
+  Args:
+    config: The config of the workdir.
+    interpolation: The training run of the first stage.
+    folder: The workdir.
+  """
+  interrupted = threading.Event()
+
+  def compile_programs() -> None:
+    # What fails here fails again, and is reported, where it is needed.
+    with contextlib.suppress(Exception):
+      for _ in _compile_later_stages(config, interpolation, folder):
+        if interrupted.is_set():
+          return
+
+  thread = threading.Thread(target=compile_programs, daemon=True)
+  # With a mesh of devices, how arrays are sharded is known only later.
+  if interpolation.mesh.jax_mesh is None:
+    thread.start()
+  try:
+    yield
+  except BaseException:
+    interrupted.set()
+    raise
+  finally:
+    if thread.ident:
+      thread.join()
+
+
+def _compile_later_stages(
+  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+) -> Iterator[None]:
+  """Compiles what calibration, retraining and the tests run; yields after each
+  program."""
+  vanilla = _untrained(interpolation)
+  yield attention_statistics.compile_sums(config.calibration, vanilla)
+  second_config = fields.retrain_config(
+    config, config.seeds, workdir.bias_path(folder)
+  )
+  retraining = runs.make_run(
+    second_config, folder / "retrain", likely_lines(config, vanilla.experiment)
+  )
+  yield train_step.compile_training(
+    retraining.spec, retraining.seed_R, retraining.scaffold
+  )
+  retrained = _untrained(retraining)
+  for spec in evaluate.eval_specs(second_config, retrained):
+    yield retrained.compile_test(spec)
+  for spec in evaluate.eval_specs(config, vanilla, config.abc.vanilla_longest):
+    yield vanilla.compile_test(spec)
+
+
+def _untrained(run: loop.Run) -> Model:
+  """Returns a model of one seed whose parameters are shapes and dtypes."""
+  params = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+    run.abstract_states.params,
+  )
+  return Model(run.experiment, of_seed(run.scaffold, 0), params)
+
+
+def likely_lines(
+  config: ConfigDict, experiment: Experiment
+) -> dict[str, SiteLines]:
+  """Returns as many closed lines as calibration is likely to find, by site.
+
+  Programs depend on their number alone. It is one line for each operand in
+  cross-attention, and one in self-attention of an encoder-decoder. If there are
+  others, programs are compiled again when they are needed.
+  """
+  model = experiment.model.config
+  num_layers = model.num_decoder_layers
+  layers = num_layers if config.calibration.layers == "each" else 1
+  heads = len(config.seeds), layers, model.num_heads
+
+  def closed_lines(count: int) -> SiteLines:
+    zeros = np.zeros((*heads, count), np.int32)
+    axes = experiment.task.axes
+    return SiteLines(
+      row_segment=zeros,
+      segment=zeros,
+      anchor=zeros,
+      matrix=np.zeros((*zeros.shape, axes, axes), np.int32),
+      intercept=np.zeros((*zeros.shape, axes), np.int32),
+      value=zeros.astype(np.float32),
+      valid=zeros.astype(bool),
+      transparent=np.zeros(heads, bool),
+    )
+
+  counts = {"self": 1, "cross": experiment.task.operands}
+  return {
+    site: closed_lines(counts[site])
+    for site in attention_statistics.sites(experiment)
+  }
