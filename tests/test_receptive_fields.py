@@ -63,12 +63,26 @@ def cyclic_case() -> Case:
   return Case(experiment, params, {"self": by_layer, "cross": window})
 
 
+@functools.cache
+def segmented_case(kind: str, normalizer: str) -> Case:
+  """A segment embedding, and weights that are no softmax."""
+  fields = {"positions.segments": True, "attention.normalizer": normalizer}
+  experiment, params = model("addition", kind, fields=tuple(fields.items()))
+  return Case(experiment, params, some_lines(experiment, 7))
+
+
 CASES = {
   "-".join([task, kind, *["aligned"] * aligned]): functools.partial(
     random_case, task, kind, aligned
   )
   for task, kind, aligned in FORMS
-} | {"cyclic": cyclic_case}
+} | {
+  "cyclic": cyclic_case,
+  "segments": lambda: segmented_case("encoder_decoder", "entmax"),
+  "segments-decoder_only": lambda: segmented_case(
+    "decoder_only", "stick_breaking"
+  ),
+}
 by_case = pytest.mark.parametrize("name", CASES)
 
 

@@ -48,10 +48,10 @@ scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
 def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
   """Returns δ + β·log(n+1)^γ, β = softplus(b[0]) and γ = 2·tanh(b[1]).
 
-  This is the factor of ASEntmax (Vasylenko et al. 2025). β and γ are computed for each row and head from its hidden state. Here δ = a
-  is learned for each head, n + 1 stands in the place of n, so that a first row
-  has a finite factor, and all heads have it; the paper leaves out those of
-  NAPE that have ALiBi.
+  This is the factor of ASEntmax (Vasylenko et al. 2025). β and γ are computed
+  for each row and head from its hidden state. Here δ = a is learned for each
+  head, n + 1 stands in the place of n, so that a first row has a finite factor,
+  and all heads have it; the paper leaves out those of NAPE that have ALiBi.
   """
   beta, gamma = jax.nn.softplus(b[0]), 2.0 * jnp.tanh(b[1])
   return a + beta * jnp.log(n + 1.0) ** gamma

@@ -75,9 +75,9 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   served = [name for name in NORMALIZERS if NORMALIZERS[name].certifiable]
   check(
     normalizer in served,
-    f"certify: attention.normalizer={normalizer!r} does not say that weights are"
-    " a function of the open logits alone (Normalizer.certifiable); train with"
-    f" one of {', '.join(served)}",
+    f"certify: attention.normalizer={normalizer!r} does not say that weights"
+    " are a function of the open logits alone (Normalizer.certifiable); train"
+    f" with one of {', '.join(served)}",
   )
   check(
     task.axes == 1 or config.positions.kind == "none",

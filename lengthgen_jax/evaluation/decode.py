@@ -243,4 +243,4 @@ def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
   right = config.positions.source_anchor == "right"
   index = keys.index_right() if right else keys.index[None]
   tokens, segment = jnp.asarray(batch.source), jnp.asarray(places.segment)
-  return config.input_index(tokens, index % period, segment)
+  return jnp.asarray(config.input_index(tokens, index % period, segment))

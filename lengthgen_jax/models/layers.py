@@ -122,7 +122,10 @@ class Attention(nn.Module):
       self.tau_offset = self.param("temperature_offset", init, shape)
     self.num_projections = kind.projections
     if kind.projections:
-      self.temperature_projection = dense((kind.projections, config.num_heads))
+      self.temperature_projection = dense(
+        (kind.projections, config.num_heads),
+        dtype=jnp.promote_types(jnp.float32, config.dtype),
+      )
 
   def key_value(
     self, inputs_BxSxD: jax.Array, rotate: Callable
