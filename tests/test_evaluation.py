@@ -100,6 +100,7 @@ def loud_params(experiment):
     if name in ("bias", "scale"):
       return jnp.full(x.shape, float(name == "scale"))
     loud = name != "kernel" or path[-2].key in ("value", "out")
+    loud &= path[0].key != "segment_embedder"  # the same for many inputs
     return 3 * x if loud and x.ndim > 1 else x
 
   return jax.tree_util.tree_map_with_path(louder, untrained.params(experiment))
