@@ -24,6 +24,8 @@ CONDITIONS = {
   "checkpoint": "last",
   "stopped_at": -1,
   "leak": False,
+  "normalizer": "softmax",
+  "segments": False,
   "config_hash": "0badcafe",
   "version": "1",
 }

@@ -23,6 +23,7 @@ from lengthgen_jax.attention.lines import (
   Line,
   SiteLines,
 )
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.certify.conditions import check_certifiable
 from lengthgen_jax.certify.logits import distinct
@@ -125,6 +126,24 @@ def test_what_cannot_be_certified_is_said_in_a_line(
 ):
   with refuses(*words.split(" | ")):
     check_certifiable(*local_model(task, scaffold, fields))
+
+
+def test_a_normalizer_that_does_not_say_what_it_depends_on_is_refused(
+  monkeypatch,
+):
+  softmax = NORMALIZERS["softmax"]
+  unsaid = softmax._replace(certifiable=False)
+  monkeypatch.setitem(NORMALIZERS, "unsaid", unsaid)
+  with refuses("attention.normalizer='unsaid'", "entmax"):
+    fields = {"attention.normalizer": "unsaid"}
+    check_certifiable(*local_model(fields=fields))
+
+
+def test_segments_and_other_normalizers_can_be_certified():
+  for name in NORMALIZERS:
+    kind = KINDS[NORMALIZERS[name].ordered]
+    fields = {"positions.segments": True, "attention.normalizer": name}
+    check_certifiable(*local_model(fields=fields | {"model.kind": kind}))
 
 
 def test_lines_and_cyclic_indices_can_be_certified():

@@ -64,6 +64,7 @@ def at_places(index=None, place=None, digit=None, size=SIZE) -> Places:
     np.ones((1, len(place)), bool) if digit is None else np.array([digit]),
     usual if index is None else np.asarray(index),
     np.array([[size]]),
+    np.zeros((1, len(place)), int),
   )
 
 

@@ -57,6 +57,8 @@ def test_every_preset_of_hints_builds(file):
       assert (shape.emb_dim == 1024) == ("paper" in words)
       is_tempered = shape.temperature.kind != "none"
       assert is_tempered == bool({"tempered", "best"} & set(words))
+      assert shape.positions.segments == ("segments" in words)
+      assert (shape.attention.label == "entmax 1.5") == ("entmax" in words)
 
 
 def test_quickstart_is_the_main_job():
@@ -99,7 +101,7 @@ def test_every_preset_of_states_and_of_asentmax_builds():
           abc.check_config(config)
   for task in asentmax.TASKS:
     for method in asentmax.METHODS:
-      for option in ("", ",paper"):
+      for option in ("", ",paper", ",segments,entmax"):
         if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
           config = asentmax.get_config(f"{task},{method}{option}")
           assert build.build(config).train_length == 64

@@ -12,10 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from lengthgen_jax.attention.normalizers import (
+  NORMALIZERS,
+  SOFTMAX,
+  AttentionConfig,
+)
 from lengthgen_jax.coordinates import Array
 
 CLOSED = float("-inf")
-LOWEST = -1e30  # below every score, above closed
 
 
 class DenseBias(struct.PyTreeNode):
@@ -33,6 +37,11 @@ class DenseBias(struct.PyTreeNode):
   def layer(self, n: int) -> "DenseBias":
     """Returns the bias of layer n."""
     return DenseBias(self.values[n if len(self.values) > 1 else 0])
+
+  @property
+  def key_index(self) -> jax.Array:
+    """Returns the index of every key, [S]."""
+    return jnp.arange(self.values.shape[-1])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
     """Returns the keys or values that rows see: all of them."""
@@ -75,6 +84,11 @@ class SparseBias(struct.PyTreeNode):
       (take(self.dense_heads),),
     )
 
+  @property
+  def key_index(self) -> Array:
+    """Returns the index of the keys that each row sees, [B or 1, H, T, G]."""
+    return self.index
+
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
     """Returns the keys or values that each row sees, [B, H, T, G, K]."""
     heads = jnp.arange(self.index.shape[1])[:, None, None]
@@ -104,8 +118,10 @@ def attend(
   bias: DenseBias | SparseBias,
   tau: jax.Array | None,
   precision: str,
+  config: AttentionConfig = SOFTMAX,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside.
+  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside;
+  another normalizer may stand in the softmax's place.
 
   A row whose keys are all closed (bias -inf) has zero weights and so a zero
   context vector; its gradients are zero too.
@@ -115,6 +131,7 @@ def attend(
     bias: causal, padding and scaffold terms of one layer.
     tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
     precision: of the matrix products.
+    config: the normalizer.
 
   Returns:
     context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
@@ -125,19 +142,19 @@ def attend(
   inputs = query, key_BxHxSxK, value_BxHxSxK
   groups = bias.head_groups(query.shape[1])
   if len(groups) == 1:
-    return _attend(*inputs, groups[0][1], tau, precision)
+    return _attend(*inputs, groups[0][1], tau, precision, config)
   contexts = []
   for heads, group_bias in groups:
     query, key, value = (x[:, heads] for x in inputs)
     group_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
     contexts.append(
-      _attend(query, key, value, group_bias, group_tau, precision)[0]
+      _attend(query, key, value, group_bias, group_tau, precision, config)[0]
     )
   order = np.argsort(np.concatenate([heads for heads, _ in groups]))
   return jnp.concatenate(contexts, axis=1)[:, order], {}
 
 
-def _attend(query, key, value, bias, tau, precision):
+def _attend(query, key, value, bias, tau, precision, config):
   """Computes `attend` for heads that are all dense or all sparse, with queries
   that are scaled already."""
   query_key, weight_value = bias.einsums
@@ -149,7 +166,9 @@ def _attend(query, key, value, bias, tau, precision):
     precision=precision,
   )
   scores = scores if tau is None else scores * tau
-  weights = masked_softmax(scores + bias.values)
+  normalizer = NORMALIZERS[config.normalizer]
+  logits = scores + bias.values
+  weights = normalizer.weights(logits, bias.key_index, config)
   context = jnp.einsum(
     weight_value,
     weights.astype(value.dtype),
@@ -157,22 +176,3 @@ def _attend(query, key, value, bias, tau, precision):
     precision=precision,
   )
   return context, {"weights": weights, "scores": scores}
-
-
-@jax.custom_jvp
-def masked_softmax(logits: jax.Array) -> jax.Array:
-  """Returns the softmax over the last axis, zeros where every logit is -inf."""
-  # Floors instead of selects, which break XLA's fusion on CPU (6 % of a step).
-  # There is one division per row.
-  peak = jnp.maximum(logits.max(axis=-1, keepdims=True), LOWEST)
-  unnormalized = jnp.exp(logits - peak)
-  total = unnormalized.sum(axis=-1, keepdims=True)
-  return unnormalized * (1.0 / jnp.maximum(total, -1.0 / LOWEST))
-
-
-@masked_softmax.defjvp
-def _masked_softmax_jvp(primals, tangents):
-  """Computes the derivative from the weights alone, in one backward pass."""
-  weights, tangent = masked_softmax(*primals), tangents[0]
-  mean = (weights * tangent).sum(axis=-1, keepdims=True)
-  return weights, weights * (tangent - mean)

@@ -29,6 +29,8 @@ class Temperature(NamedTuple):
     per_head: whether every head of a layer learns an a (and b) of its own.
     offset: whether there is a second parameter, b.
     learned: whether parameters are trained.
+    projections: how many numbers of each row and head are computed from the
+      row's hidden state, by a dense layer: they are b, [projections, B, T, H].
     value: function (n, a, b) -> τ.
   """
 
@@ -36,10 +38,23 @@ class Temperature(NamedTuple):
   per_head: bool = False
   offset: bool = False
   learned: bool = True
+  projections: int = 0
   value: Callable[..., jax.Array] | None = None
 
 
 scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
+
+
+def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+  """Returns δ + β·log(n+1)^γ, β = softplus(b[0]) and γ = 2·tanh(b[1]).
+
+  This is the factor of ASEntmax (Vasylenko et al. 2025). β and γ are computed
+  for each row and head from its hidden state. Here δ = a is learned for each
+  head, n + 1 stands in the place of n, so that a first row has a finite factor,
+  and all heads have it; the paper leaves out those of NAPE that have ALiBi.
+  """
+  beta, gamma = jax.nn.softplus(b[0]), 2.0 * jnp.tanh(b[1])
+  return a + beta * jnp.log(n + 1.0) ** gamma
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
@@ -70,6 +85,9 @@ TEMPERATURES = Registry(
       value=lambda n, a, b: a * jnp.log(n) + b,
     ),
     "fixed": Temperature("items", learned=False, value=scaled_log),
+    "asentmax": Temperature(
+      "visible", per_head=True, projections=2, value=adaptive
+    ),
   },
   check_temperature,
 )
@@ -138,7 +156,7 @@ def tau(
   Args:
     config: the temperature.
     n_BxT: from `site_counts`; None without a temperature.
-    a, b: the layer's parameters, [] or [H].
+    a, b: the layer's parameters, [] or [H]; b may be [projections, B, T, H].
   """
   if n_BxT is None:
     return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
@@ -70,6 +71,14 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
       f" is, or on what comes later; train with {field}={value}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
+  normalizer = config.attention.normalizer
+  served = [name for name in NORMALIZERS if NORMALIZERS[name].certifiable]
+  check(
+    normalizer in served,
+    f"certify: attention.normalizer={normalizer!r} does not say that weights"
+    " are a function of the open logits alone (Normalizer.certifiable); train"
+    f" with one of {', '.join(served)}",
+  )
   check(
     task.axes == 1 or config.positions.kind == "none",
     "certify: running sums with a cyclic index are not covered by the proof;"

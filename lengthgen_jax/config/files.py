@@ -14,6 +14,7 @@ import types
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.fields import (
@@ -53,6 +54,7 @@ REGISTRY_OF_FIELD = {
   "task": TASKS,
   "positions.kind": POSITIONS,
   "temperature.kind": TEMPERATURES,
+  "attention.normalizer": NORMALIZERS,
   "bias.kind": BIASES,
   "train.optimizer": OPTIMIZERS,
 }

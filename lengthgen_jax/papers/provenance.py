@@ -168,7 +168,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
       ]
     except (KeyError, TypeError, ValueError) as error:
       raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
-    for row in rows:
+    for row in map(records.completed, rows):
       flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
       run_rows.append(row | {"run": header["run"]})

@@ -325,6 +325,8 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
     "checkpoint": str(config.eval.checkpoint),
     "stopped_at": model.stopped_at,
     "leak": config.bias.allow_leak,
+    "normalizer": experiment.model.config.attention.label,
+    "segments": config.positions.segments,
     "config_hash": config_hash(config),
     "version": lengthgen_jax.__version__,
     "position": None,

@@ -30,6 +30,8 @@ class Conditions(TypedDict):
   train_length: int
   train_data: str
   leak: bool
+  normalizer: str  # of attention, with its α
+  segments: bool  # whether inputs have a segment embedding
   run: NotRequired[str]  # the workdir, where several files are read together
   checkpoint: str
   step: int  # of the checkpoint
@@ -67,6 +69,8 @@ class Row(Conditions):
   reason: NotRequired[str]  # of a certificate
 
 
+# What rows have that were written before these fields were.
+BEFORE = {"normalizer": "softmax", "segments": False}
 CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
@@ -86,6 +90,11 @@ def key(row: dict) -> tuple:
 def parameters(row: dict) -> tuple:
   """Returns the values of the fields of PARAMETERS."""
   return tuple(row.get(name) for name in PARAMETERS)
+
+
+def completed(row: Any) -> Any:
+  """Returns a row with the fields that it lacks because it is of before."""
+  return BEFORE | row if isinstance(row, dict) else row
 
 
 def flaw(row: Any) -> str:
@@ -134,7 +143,7 @@ def read_results(path: str | pathlib.Path) -> list[dict]:
   Raises:
     UsageError: a line is no row of this version.
   """
-  rows = read(path)
+  rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):
     check(
       not flaw(row),

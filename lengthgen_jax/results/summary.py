@@ -28,7 +28,10 @@ HEADINGS = {
   "bound": "up to",
 }
 # Conditions that change with the value of a config field.
-BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
+BY_CONFIG = (
+  *("run", "config_hash", "step", "slack", "train_length", "train_data"),
+  *("normalizer", "segments"),
+)
 GREATER_IS_WORSE = {"edit"}
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it.

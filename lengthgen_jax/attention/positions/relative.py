@@ -26,9 +26,22 @@ class Alibi(PositionEncoding):
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array:
     """Returns the linear bias [1, H, T, S]."""
-    slopes = 2.0 ** (-8.0 * jnp.arange(1, self.heads + 1) / self.heads)
     distance = jnp.abs(keys.index - rows.index[:, None])
-    return (-slopes[:, None, None] * distance)[None]
+    return (-self.slopes()[:, None, None] * distance)[None]
+
+  def slopes(self) -> jax.Array:
+    """Returns the slope of every head, [H]."""
+    return 2.0 ** (-8.0 * jnp.arange(1, self.heads + 1) / self.heads)
+
+
+class Nape(Alibi):
+  """Nape gives half of the heads ALiBi with slopes 1/1, 1/2, 1/3 …, and the
+  others no position (ASEntmax, Vasylenko et al. 2025)."""
+
+  def slopes(self) -> jax.Array:
+    """Returns the slope of every head, [H], 0 for the second half."""
+    head = jnp.arange(self.heads)
+    return jnp.where(head < self.heads // 2, 1.0 / (head + 1), 0.0)
 
 
 class T5(PositionEncoding):
