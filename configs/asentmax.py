@@ -126,7 +126,7 @@ def get_config(preset: str = "sort"):
   if "entmax" in options:
     changes |= sorting.ENTMAX
   changes["method"] = "+".join(
-    [changes["method"], *(name for name in options if name != "paper")]
+    [str(changes["method"]), *(name for name in options if name != "paper")]
   )
   config = default_config(task)
   config.update_from_flattened_dict(changes)
