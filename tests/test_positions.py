@@ -130,6 +130,18 @@ def test_sinusoids_tell_indices_apart():
   assert sinusoid(jnp.arange(4), 5).shape == (4, 5)
 
 
+def test_nape_has_alibi_in_half_of_the_heads():
+  config = PositionConfig("nape")
+  rows, keys = spaced(np.arange(SIZE)), spaced(np.arange(SIZE))
+  bias = POSITIONS["nape"](config, D, 5).apply(
+    {}, rows, keys, True, method="bias"
+  )
+  distance = np.abs(np.arange(SIZE) - np.arange(SIZE)[:, None])
+  slopes = np.array([1.0, 1 / 2, 0.0, 0.0, 0.0])
+  expected = -slopes[:, None, None] * distance
+  np.testing.assert_allclose(bias[0], expected, rtol=1e-6)
+
+
 def test_rope_scores_depend_on_the_difference_alone():
   hooks = Hooks("rope")
   query, key = (normal(i, 1, HEADS, SIZE, 8) for i in range(2))
