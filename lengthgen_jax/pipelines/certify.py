@@ -59,7 +59,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """
   models, section = stage.models(), stage.config.certify
   check_certifiable(models)
-  path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
+  path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
