@@ -151,12 +151,17 @@ def move_config_first(argv: list[str]) -> list[str]:
       field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  for name in ("config", "model", "workdir"):  # absl takes one dash as well as two
+  for name in (
+    "config",
+    "model",
+    "workdir",
+  ):  # absl takes one dash as well as two
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
   package = pathlib.Path(__file__).parent
   if options.model is not None:
+    check(options.model, "--model is empty: see --mode=models")
     check(
       options.config is None,
       "--model has a config of its own: leave --config out",
@@ -238,10 +243,14 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
   check_flags(mode)
   if mode == "models":
     return run_of(mode)()
-  if not workdir and _MODEL.value:
-    workdir = pathlib.Path(_MODEL.value).name
-  if not workdir:
-    raise UsageError("--workdir is missing: name the folder of the run")
+  pretrained = config.pretrained if config is not None else ""
+  is_named = bool(workdir)
+  workdir = workdir or pathlib.Path(pretrained).name
+  check(
+    workdir,
+    "--workdir is missing: name the folder of the run"
+    " (or a trained model of the package: --model)",
+  )
   check(
     config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
@@ -252,8 +261,8 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
     from lengthgen_jax import compilation
 
     compilation.set_cache(config.compile_cache)
-    if config.pretrained:
-      open_pretrained(mode, config, folder)
+    if pretrained:
+      open_pretrained(mode, config, folder, is_named)
   extra_arguments = {
     "predict": (_INPUT.value,),
     "export": (_EXPORT_TO.value, _SEED.value),
@@ -290,10 +299,16 @@ def check_flags(mode: str) -> None:
 
 
 def open_pretrained(
-  mode: str, config: ConfigDict, folder: pathlib.Path
+  mode: str, config: ConfigDict, folder: pathlib.Path, is_named: bool
 ) -> None:
   """Checks that a mode can use a model of the package, or an exported one, and
-  prepares the workdir that the mode writes to.
+  prepares the workdir for what the mode writes.
+
+  Args:
+    mode: One of MODES.
+    config: The config of the model.
+    folder: The workdir.
+    is_named: Whether the command line names the workdir.
 
   Raises:
     UsageError: The mode is for other models, or the workdir holds something
@@ -301,15 +316,15 @@ def open_pretrained(
   """
   check(
     mode in PRETRAINED_MODES,
-    f"--model={config.pretrained} was trained already: choose --mode="
+    f"--model={config.pretrained} is trained already: choose --mode="
     f"{', '.join(PRETRAINED_MODES)}, or another workdir",
   )
   from lengthgen_jax.pipelines import workdir
 
-  if mode == "predict":
-    workdir.check_holds(folder, config.pretrained)
-  else:
+  if mode not in ("predict", "report"):
     workdir.open_pretrained(config, folder)
+  elif is_named:
+    workdir.check_holds(folder, config.pretrained)
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:

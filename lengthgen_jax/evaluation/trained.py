@@ -29,8 +29,8 @@ from lengthgen_jax.training.train_step import TrainState
 MAX_TEACHER_FORCED = 1 << 16
 MAX_ANSWER_BATCH = 64  # typed inputs that are decoded together
 MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
-# Up to this many cells of attention, decoding takes less time than LLVM needs to
-# optimize its program.
+# Up to this many cells of attention, decoding takes less time than it takes
+# LLVM to optimize its program.
 MAX_UNOPTIMIZED_CELLS = 1 << 17
 
 

@@ -415,20 +415,19 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
   workdir, name = pathlib.Path(source), str(source)
   config = files.saved_config(workdir)
   if name in pretrained.names():
-    if config is not None:
-      check(
-        config.pretrained == name,
-        f"{name} is a model of the package, and a workdir of something else:"
-        f" for the workdir, write ./{name}",
-      )
+    check(
+      config is None or config.pretrained == name,
+      f"{name} is a model of the package, and a workdir of something else: for"
+      f" the workdir, write ./{name}",
+    )
     config = pretrained.get_config(name)
   elif config is None and pathlib.Path(f"{name}.json").is_file():
     config = pretrained.get_config(str(workdir.resolve()))
-  check(
-    config is not None,
-    f"{source}: nothing was trained there; models of the package are"
-    f" {', '.join(pretrained.names())}",
-  )
+  if config is None:
+    raise UsageError(
+      f"{source}: nothing was trained there; models of the package are"
+      f" {', '.join(pretrained.names())}"
+    )
   stage = trained_stages(config, workdir)[-1]
   models = {model.seed: model for model in stage.models()}
   check(

@@ -103,7 +103,10 @@ def get_config(model: str) -> ConfigDict:
   card, path = read_card(model), path_of(model)
   check_arrays(path, card)
   config = files.from_dict(card["config"], path)
-  config.pretrained = model if path.parent == FOLDER else str(path.resolve())
+  is_shipped = path.parent == FOLDER
+  config.pretrained = (
+    model if is_shipped else str(path.resolve().with_suffix(""))
+  )
   if config.bias.kind == "file":
     config.bias.file = str(path.with_suffix(".npz").resolve())
   return config
@@ -145,15 +148,17 @@ def read_params(model: str, experiment: Experiment) -> dict:
       for name in file
       if name.startswith(PARAMS)
     }
-  shapes = flatten_dict(jax.eval_shape(lambda: experiment.init(0)), sep="/")
+  abstract: dict[str, Any] = flatten_dict(
+    jax.eval_shape(lambda: experiment.init(0)), sep="/"
+  )
   differing = [
-    f"{name} {arrays[name].shape}, not {shapes[name].shape}"
-    for name in sorted(shapes.keys() & arrays.keys())
-    if arrays[name].shape != shapes[name].shape
+    f"{name} {arrays[name].shape}, not {abstract[name].shape}"
+    for name in sorted(abstract.keys() & arrays.keys())
+    if arrays[name].shape != abstract[name].shape
   ]
   problems = {
-    "lacks": sorted(shapes.keys() - arrays.keys()),
-    "has unknown": sorted(arrays.keys() - shapes.keys()),
+    "lacks": sorted(abstract.keys() - arrays.keys()),
+    "has unknown": sorted(arrays.keys() - abstract.keys()),
     "has": differing,
   }
   text = "; ".join(

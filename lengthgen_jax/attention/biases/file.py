@@ -42,7 +42,9 @@ def save(
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name("new_" + path.name)
-  np.savez_compressed(temporary, allow_pickle=False, **to_arrays(scaffold, meta))
+  np.savez_compressed(
+    temporary, allow_pickle=False, **to_arrays(scaffold, meta)
+  )
   os.replace(temporary, path)
 
 
