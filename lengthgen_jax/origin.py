@@ -8,7 +8,7 @@ import re
 import subprocess
 from typing import Any
 
-from lengthgen_jax import __version__
+import lengthgen_jax
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 CODE = ("lengthgen_jax", "configs")
@@ -30,7 +30,7 @@ def describe(device_kind: str) -> dict[str, Any]:
   versions["python"] = platform.python_version()
   return {
     "machine": machine if device_kind == "cpu" else f"{machine}, {device_kind}",
-    "versions": {"lengthgen_jax": __version__} | versions,
+    "versions": {"lengthgen_jax": lengthgen_jax.__version__} | versions,
     "commit": commit(),
   }
 
