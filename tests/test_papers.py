@@ -318,7 +318,7 @@ def test_a_proof_is_of_the_run_that_has_it():
   proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
   exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
   lines = summary.curves([*exact_rows, proof | {"run": "a"}])
-  assert [line.proof for line in lines] == [" ∀", ""]
+  assert [line.proof for line in lines] == [" ∀¹", ""]
 
 
 def test_a_page_folds_and_explains_its_hard_inputs():

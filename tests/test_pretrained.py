@@ -121,11 +121,11 @@ def test_a_proof_is_one_of_both_checkers():
   card = lambda first, second: {"certificate": first, "second_checker": second}
   assert models.proof(card(right, second)) == "∀"
   assert models.smallest_margin(card(right, second)) == 2.5
-  assert models.proof(card(right, None)) == "certify alone"
+  assert models.proof(card(right, None)) == "∀¹ certify"
   failed = {"verdict": "refused: temperature", "margin": None}
-  assert models.proof(card(right, failed)) == "certify alone"
+  assert models.proof(card(right, failed)) == "∀¹ certify"
   assert models.smallest_margin(card(right, failed)) == 3.0
-  assert models.proof(card(wrong, second)) == "second checker alone"
+  assert models.proof(card(wrong, second)) == "∀¹ second"
   assert models.proof(card(wrong, None)) == "measured"
   assert models.proof(card(None, None)) == "measured"
   assert models.smallest_margin(card(None, None)) is None

@@ -127,7 +127,7 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
     )
     for name, models in (
       ("train", [first, second]),
-      ("certify", [first, changed]),
+      ("finetune", [first, changed]),
     )
   )
   notes = capsys.readouterr().err

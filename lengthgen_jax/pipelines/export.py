@@ -27,6 +27,7 @@ from lengthgen_jax.results import records
 
 # What a certificate has for --mode=abc and for figures.
 LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
+SECOND = "second_checker"  # what the second checker says
 ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 
 
@@ -70,7 +71,7 @@ def run(
     certificate = {
       name: value
       for name, value in certificate.items()
-      if name not in LONG_FIELDS
+      if name not in (*LONG_FIELDS, SECOND)
     } | {"checksum": checksum(exported)}
   card = {
     "task": exported_config.task,
@@ -79,7 +80,7 @@ def run(
     "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
     | data_sheet(stage, model, results),
     "certificate": certificate,
-    "second_checker": None,
+    SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
   files.write(path, card, params, bias_arrays(experiment, model))
   card = files.read_card(f"{path.parent}/{path.name}")

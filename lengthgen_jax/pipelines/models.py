@@ -1,7 +1,7 @@
 """This is --mode=models: it lists the models that come with the package."""
 
 from lengthgen_jax.pretrained import files
-from lengthgen_jax.results import tables
+from lengthgen_jax.results import records, tables
 
 
 def run() -> int:
@@ -29,25 +29,12 @@ def table(cards: list[dict]) -> str:
 
 
 def proof(card: dict) -> str:
-  """Returns "∀" if both checkers proved a model right at every length, or the
-  name of the one that did; else how many tests it was measured by."""
-  provers = [
-    name
-    for name, is_proved in (
-      ("certify", (card["certificate"] or {}).get("value") == 1),
-      ("second checker", is_proved_by_second(card)),
-    )
-    if is_proved
-  ]
-  if len(provers) == 2:
+  """Returns "∀" if both checkers proved a model right at every length, "∀¹"
+  with the name of the one that did, or "measured"."""
+  names = records.proved_by(card["certificate"], card["second_checker"])
+  if len(names) == len(records.CHECKERS):
     return "∀"
-  return f"{provers[0]} alone" if provers else "measured"
-
-
-def is_proved_by_second(card: dict) -> bool:
-  """Returns whether the second checker proved a model right."""
-  verdict = (card["second_checker"] or {}).get("verdict", "")
-  return verdict.startswith("proved")
+  return f"∀¹ {names[0]}" if names else "measured"
 
 
 def smallest_margin(card: dict) -> float | None:
