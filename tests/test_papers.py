@@ -451,7 +451,7 @@ def test_a_failed_run_leaves_the_others(tables, monkeypatch, capsys, tmp_path):
     return 1
 
   monkeypatch.setattr(runs, "lengthgen", lengthgen)
-  monkeypatch.setattr(provenance, "origin", lambda: HEADER)
+  monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
   folders = [f"--root={tmp_path}", f"--results={tmp_path / 'docs'}"]
   assert tables.main(["repeats", *folders]) == 1
   out, err = capsys.readouterr()

@@ -243,11 +243,8 @@ def test_a_model_stands_in_place_of_a_trained_workdir(
   assert done.returncode == 0, done.stderr
   assert records.read(tmp_path / "tiny" / "results.jsonl") == rows
   named = tmp_path / "named"
-  probes = (
-    "--config.probe.only=('intact',)",
-    "--config.probe.figures=('attention',)",
-  )
-  done = inside(flag, "--mode=probe", f"--workdir={named}", *probes[:1])
+  probe = "--config.probe.only=('intact',)"
+  done = inside(flag, "--mode=probe", f"--workdir={named}", probe)
   assert done.returncode == 0, done.stderr
   assert (named / "probes.jsonl").exists()
   done = inside("--mode=report", "--workdir=tiny", folder=tmp_path)
