@@ -7,6 +7,7 @@ Examples:
     '--config.seeds=(0,1,2)'
   lengthgen --mode=evaluate --workdir=runs/p '--config.eval.lengths=(6,100)'
   echo 123+456 | lengthgen --mode=predict --workdir=runs/quickstart
+  echo 123+456 | lengthgen --mode=predict --model=addition
 """
 
 import argparse
@@ -14,6 +15,7 @@ import contextlib
 import importlib
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -35,6 +37,8 @@ MODES = {
   " necessary; rows and figures",
   "bench": "time this program on this device",
   "report": "one table and figures of all results below --workdir",
+  "models": "list the trained models that come with the package",
+  "export": "write a trained model of a workdir to --export_to",
 }
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -48,6 +52,13 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string(
   "workdir", None, "Folder of the run: checkpoints, results, figures."
 )
+_MODEL = flags.DEFINE_string(
+  "model",
+  None,
+  "A trained model in place of a trained workdir: one that --mode=models lists,"
+  " or FOLDER/NAME of an exported one. Results go to --workdir, by default"
+  " ./NAME.",
+)
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
@@ -56,6 +67,14 @@ _MODE = flags.DEFINE_enum(
 )
 _INPUT = flags.DEFINE_string(
   "input", None, "predict: a file of expressions instead of standard input."
+)
+_EXPORT_TO = flags.DEFINE_string(
+  "export_to", None, "export: FOLDER/NAME of the files NAME.npz and NAME.json."
+)
+_SEED = flags.DEFINE_integer(
+  "seed",
+  None,
+  "export: which seed; by default the proved one with the largest margin.",
 )
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
@@ -77,6 +96,8 @@ _CONNECT_TIMEOUT = flags.DEFINE_integer(
 )
 # Modes that end with a line of where the time went.
 TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
+# Modes that use a trained model of the package.
+PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
@@ -122,20 +143,32 @@ def fail(message: str, code: int) -> NoReturn:
 def move_config_first(argv: list[str]) -> list[str]:
   """Returns the command line with --config first, as config_flags needs it.
 
-  Without --config, it is the config that is saved in the workdir.
+  Without --config, it is the config of --model, or the one that is saved in the
+  workdir.
 
   Raises:
     UsageError: The config file does not exist, or an override is of an unknown
       field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  for name in ("config", "workdir"):  # absl takes one dash as well as two
+  for name in (
+    "config",
+    "model",
+    "workdir",
+  ):  # absl takes one dash as well as two
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
+  package = pathlib.Path(__file__).parent
+  if options.model is not None:
+    check(options.model, "--model is empty: see --mode=models")
+    check(
+      options.config is None,
+      "--model has a config of its own: leave --config out",
+    )
+    options.config = f"{package / 'pretrained' / 'files.py'}:{options.model}"
   if options.config is None and options.workdir and saved_path.is_file():
-    reader = pathlib.Path(__file__).parent / "config" / "files.py"
-    options.config = f"{reader}:{saved_path}"
+    options.config = f"{package / 'config' / 'files.py'}:{saved_path}"
   overrides = [
     argument.lstrip("-").partition("=")[0].removeprefix("config.")
     for argument in other_arguments
@@ -143,7 +176,8 @@ def move_config_first(argv: list[str]) -> list[str]:
   ]
   check(
     options.config or not overrides,
-    "--config.field=... needs --config=FILE (or a trained --workdir)",
+    "--config.field=... needs --config=FILE (or --model, or a trained"
+    " --workdir)",
   )
   if options.config is not None:
     from lengthgen_jax.config import files
@@ -162,8 +196,7 @@ def main(argv: list[str]) -> None:
   del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
-    workdir, input_path = _WORKDIR.value, _INPUT.value
-    sys.exit(dispatch(_MODE.value, chosen_config(), workdir, input_path))
+    sys.exit(dispatch(_MODE.value, chosen_config(), _WORKDIR.value))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -196,46 +229,102 @@ def chosen_config() -> ConfigDict | None:
   return config
 
 
-def dispatch(
-  mode: str,
-  config: ConfigDict | None,
-  workdir: str | None,
-  input_path: str | None,
-) -> int:
+def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
   """Runs one mode; returns the exit code.
 
   Args:
     mode: One of MODES.
     config: The config; None if there is none.
     workdir: The value of --workdir.
-    input_path: The value of --input.
 
   Raises:
     UsageError: A flag is missing, or is for another mode.
   """
-  if not workdir:
-    raise UsageError("--workdir is missing: name the folder of the run")
+  check_flags(mode)
+  if mode == "models":
+    return run_of(mode)()
+  pretrained = config.pretrained if config is not None else ""
+  is_named = bool(workdir)
+  workdir = workdir or pathlib.Path(pretrained).name
+  check(
+    workdir,
+    "--workdir is missing: name the folder of the run"
+    " (or a trained model of the package: --model)",
+  )
   check(
     config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  check(
-    input_path is None or mode == "predict", "--input is for --mode=predict"
-  )
+  folder = pathlib.Path(workdir)
   if config is not None:
     from lengthgen_jax import compilation
 
     compilation.set_cache(config.compile_cache)
-  package = "benchmark" if mode == "bench" else "pipelines"
-  run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
-  extra_arguments = (input_path,) if mode == "predict" else ()
+    if pretrained:
+      open_pretrained(mode, config, folder, is_named)
+  extra_arguments = {
+    "predict": (_INPUT.value,),
+    "export": (_EXPORT_TO.value, _SEED.value),
+  }
   stopwatch.watch_compilation()
   with multihost_context(mode):
-    code = run(config, pathlib.Path(workdir), *extra_arguments)
+    code = run_of(mode)(config, folder, *extra_arguments.get(mode, ()))
   if mode in TIMED_MODES and hosts.is_primary():
     print(stopwatch.STOPWATCH.line())
   return code
+
+
+def run_of(mode: str) -> Callable[..., int]:
+  """Returns the function that runs a mode."""
+  package = "benchmark" if mode == "bench" else "pipelines"
+  return importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+
+
+def check_flags(mode: str) -> None:
+  """Raises UsageError if a flag is for another mode, or is missing."""
+  for flag, its_mode in (
+    (_INPUT, "predict"),
+    (_EXPORT_TO, "export"),
+    (_SEED, "export"),
+  ):
+    check(
+      flag.value is None or mode == its_mode,
+      f"--{flag.name} is for --mode={its_mode}",
+    )
+  check(
+    mode != "export" or _EXPORT_TO.value,
+    "--export_to is missing: name FOLDER/NAME of the files",
+  )
+
+
+def open_pretrained(
+  mode: str, config: ConfigDict, folder: pathlib.Path, is_named: bool
+) -> None:
+  """Checks that a mode can use a model of the package, or an exported one, and
+  prepares the workdir for what the mode writes.
+
+  Args:
+    mode: One of MODES.
+    config: The config of the model.
+    folder: The workdir.
+    is_named: Whether the command line names the workdir.
+
+  Raises:
+    UsageError: The mode is for other models, or the workdir holds something
+      else.
+  """
+  check(
+    mode in PRETRAINED_MODES,
+    f"--model={config.pretrained} is trained already: choose --mode="
+    f"{', '.join(PRETRAINED_MODES)}, or another workdir",
+  )
+  from lengthgen_jax.pipelines import workdir
+
+  if mode not in ("predict", "report"):
+    workdir.open_pretrained(config, folder)
+  elif is_named:
+    workdir.check_holds(folder, config.pretrained)
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:

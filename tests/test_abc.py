@@ -202,7 +202,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     added = len(last[seed]["failing"]) - len(inputs["failing"])
     assert added > 0 and last[seed]["failing"][added:] == inputs["failing"]
     wrong = certificates[seed]["counterexamples"]
-    model = lengthgen_jax.load(workdir, int(seed))
+    model = lengthgen_jax.load(workdir, int(seed)).model
     for text, answer in zip(wrong[:8], model.answers(wrong[:8]), strict=True):
       assert answer != str(int(text) + 1), text
     assert sorted(wrong, key=len) == wrong
@@ -280,7 +280,7 @@ def test_modes_read_the_retrained_model(whole):
   assert len(predicted.stdout.splitlines()) == 3
   assert predicted.stdout.splitlines()[1].startswith("error: ")
   assert "step 60 " in predicted.stderr and predicted.returncode == 1
-  model = lengthgen_jax.load(workdir)
+  model = lengthgen_jax.load(workdir).model
   assert model.step == 60
   assert model.answers(["12", "x", "12345678"]) == predicted.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
@@ -499,6 +499,6 @@ def test_decoder_only_pipeline_runs_end_to_end(tmp_path):
   names = meta["sites"]["self"]
   for operand in "ab":
     assert (names.index(operand), RIGHT, 1, 0) in lines
-  assert set(lengthgen_jax.load(workdir).lines) == {"self"}
+  assert set(lengthgen_jax.load(workdir).model.lines) == {"self"}
   for name in ("bias_self", "attention_mean_self", "attention_example_self"):
     assert (workdir / "figures" / f"{name}.png").exists()

@@ -237,6 +237,9 @@ TRAINING_FIELDS = {
   "overrides": (),
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
+  # the model of lengthgen_jax/pretrained, or the path of one, that stands in
+  # place of a training; filled in by the program (--model)
+  "pretrained": "",
   # trained together, one result row each
   "seeds": Field((0,), integers(0, allow_empty=False)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as

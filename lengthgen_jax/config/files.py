@@ -37,6 +37,7 @@ CHANGEABLE = (
   "compile_cache",
   "mesh",
   "registered_by",
+  "pretrained",
 )
 # Sections and fields whose overrides are not part of the name of a run's method
 # in results, because they do not change the method.
@@ -144,6 +145,15 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
   with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
+  return from_dict(saved, path)
+
+
+def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
+  """Returns the config that was saved as a dict in the file `path`.
+
+  Raises:
+    UsageError: as in `get_config`.
+  """
   _run_registering_files(path, saved)
   config = default_config(str(saved.get("task", "addition"))).lock()
   prefix = f"{path} is of another version:"

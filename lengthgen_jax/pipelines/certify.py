@@ -59,7 +59,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """
   models, section = stage.models(), stage.config.certify
   check_certifiable(models)
-  path, certificates, rows = folder / evaluate.CERTIFICATE, {}, []
+  path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
@@ -77,6 +77,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
       | {"margin": fields["margin"], "reason": fields["verdict"]}
+      | {"checkers": records.proved_by(fields, fields.get("second_checker"))}
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)

@@ -2,24 +2,33 @@
 
 import copy
 import dataclasses
+import datetime
 import json
 import pathlib
-from typing import NamedTuple
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts, origin
+from lengthgen_jax.attention import lines
 from lengthgen_jax.attention.biases import file
+from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import fields, files
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
+from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 TRAINING_INPUTS = "inputs.json"  # the inputs of a finetuning, by seed
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
+CERTIFICATE = "certificate.json"  # has a certificate for each seed
+ORIGIN = "origin.json"  # the command, machine, versions and commit
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -28,6 +37,7 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   Raises:
     UsageError: it cannot be written, or belongs to another config or mode.
   """
+  check_holds(workdir, "")
   if has_config(config, workdir):
     saved_mode = "abc" if is_abc(workdir) else "train"
     is_trained = is_abc(workdir) or (workdir / "checkpoints").is_dir()
@@ -36,9 +46,66 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
       f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
       " workdir",
     )
+  write_config(config, workdir)
+  path = workdir / ORIGIN
+  if hosts.is_primary() and not path.exists():
+    fields = {
+      "command": sys.argv[1:],
+      "date": datetime.date.today().isoformat(),
+      **origin.describe(jax.devices()[0].device_kind),
+    }
+    records.write_text(path, json.dumps(fields, indent=1) + "\n")
+
+
+def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """Writes a workdir's config.json.
+
+  Raises:
+    UsageError: it cannot be written.
+  """
   with file_errors(f"--workdir={workdir}: cannot write there"):
     text = config.to_json_best_effort(indent=2)
     records.write_text(workdir / "config.json", text + "\n")
+
+
+def check_holds(workdir: pathlib.Path, model: str) -> None:
+  """Checks that a workdir holds nothing, or what is to be used.
+
+  Args:
+    workdir: the workdir.
+    model: name or path of a model of lengthgen_jax/pretrained; "" for a
+      training.
+
+  Raises:
+    UsageError: the workdir is that of a training or of another such model.
+  """
+  saved_config = files.saved_config(workdir)
+  if saved_config is None or saved_config.pretrained == model:
+    return
+  content = "a run that was trained there"
+  if saved_config.pretrained:
+    content = f"results of --model={saved_config.pretrained}"
+  wanted = f"--model={model}" if model else "this run"
+  raise UsageError(
+    f"--workdir={workdir} holds {content}, not {wanted}: choose another workdir"
+  )
+
+
+def open_pretrained(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """Creates the workdir for results of a pretrained model, or checks that it
+  holds such results.
+
+  Raises:
+    UsageError: it cannot be written, or holds something else.
+  """
+  check_holds(workdir, config.pretrained)
+  is_used = workdir.is_dir() and any(workdir.iterdir())
+  check(
+    (workdir / "config.json").exists() or not is_used,
+    f"--workdir={workdir} is not empty, and not of --model="
+    f"{config.pretrained}: name another --workdir for the results",
+  )
+  write_config(config, workdir)
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
@@ -165,6 +232,7 @@ class Stage(NamedTuple):
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
       one of --mode=abc; "finetune" for the rounds of finetuning after either.
+      Of a pretrained model, the stage that trained it.
     config: the whole config of the stage.
     runs: the training runs in order. Those of "finetune" are the run before
       it, then one for each round, of the seeds that were wrong.
@@ -181,6 +249,8 @@ class Stage(NamedTuple):
 
   def models(self) -> list[trained.Model]:
     """Loads one model of each seed, whose step is summed over its runs."""
+    if self.config.pretrained:
+      return [_pretrained_model(self.config, self.runs[0])]
     first, *rounds = self.runs
     checkpoint = self.config.eval.checkpoint
     models_by_seed = {
@@ -208,6 +278,8 @@ def trained_stages(
   Raises:
     UsageError: the workdir was not trained with this config.
   """
+  if config.pretrained:
+    return [_pretrained_stage(config, workdir)]
   check_trained(config, workdir)
   num_seeds = len(config.seeds)
   if is_abc(workdir):
@@ -239,6 +311,51 @@ def trained_stages(
   return stage_list
 
 
+def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
+  """Returns the stage of a model of lengthgen_jax/pretrained; what is made of
+  it goes to a workdir.
+
+  Raises:
+    UsageError: the config is not the model's.
+  """
+  model_config = pretrained.get_config(config.pretrained)
+  config = copy.deepcopy(config)
+  config.bias.file = model_config.bias.file  # wherever the package is now
+  differences = files.differences(config, model_config)
+  check(
+    not differences,
+    f"--model={config.pretrained} has a config of its own:"
+    f" {'; '.join(differences)}",
+  )
+  checkpoint, made_with = (
+    config.eval.checkpoint,
+    model_config.eval.checkpoint,
+  )
+  check(
+    checkpoint == made_with,
+    f"eval.checkpoint={checkpoint!r}: --model={config.pretrained} has"
+    f" {made_with!r} alone",
+  )
+  card = pretrained.read_card(config.pretrained)
+  run = runs.make_run(config, workdir)
+  return Stage(card["data_sheet"]["stage"], config, (run,), 1)
+
+
+def _pretrained_model(config: ConfigDict, run: loop.Run) -> trained.Model:
+  """Returns the model of a pretrained stage."""
+  sheet = pretrained.read_card(config.pretrained)["data_sheet"]
+  return trained.Model(
+    run.experiment,
+    lines.of_seed(run.scaffold, 0),
+    pretrained.read_params(config.pretrained, run.experiment),
+    seed=run.seeds[0],
+    step=sheet["step"],
+    stopped_at=sheet["stopped_at"],
+    em=sheet["validation_exact_match"],
+    mesh=run.mesh.for_one_seed(),
+  )
+
+
 def final_models(
   config: ConfigDict, workdir: pathlib.Path
 ) -> list[trained.Model]:
@@ -246,28 +363,81 @@ def final_models(
   return trained_stages(config, workdir)[-1].models()
 
 
-def open_model(
-  folder: str | pathlib.Path, seed: int | None = None
-) -> trained.Model:
-  """Loads a model of a workdir; see lengthgen_jax.load.
+def valid_certificates(
+  models: Iterable[trained.Model], workdir: pathlib.Path
+) -> dict[int, dict]:
+  """Returns the certificates in a workdir that are of the very parameters of
+  models, {seed: certificate}."""
+  path = workdir / CERTIFICATE
+  certificates = json.loads(path.read_text()) if path.exists() else {}
+  return {
+    model.seed: certificates[str(model.seed)]
+    for model in models
+    if certificates.get(str(model.seed), {}).get("checksum") == checksum(model)
+  }
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+  """A trained model that can be asked; see lengthgen_jax.load.
+
+  Attributes:
+    model: the model with its parameters, lines and experiment.
+    config: the whole config of the stage that trained it.
+    certificate: what --mode=certify found of it; None if it was not certified.
+    data_sheet: how it was made and what was measured of it; None for the model
+      of a workdir.
+  """
+
+  model: trained.Model
+  config: ConfigDict
+  certificate: dict[str, Any] | None
+  data_sheet: dict[str, Any] | None
+
+  def predict(self, texts: str | Iterable[str]) -> str | list[str]:
+    """Answers one typed input, or each of several; an input that is none of
+    the task gets `error: ...`."""
+    if isinstance(texts, str):
+      return self.model.answers([texts])[0]
+    return self.model.answers(texts)
+
+
+def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
+  """Loads a trained model; see lengthgen_jax.load.
 
   Args:
-    folder: the workdir.
+    source: a workdir, or name or path of a model of lengthgen_jax/pretrained.
     seed: the seed of the model; None chooses the best one by validation.
 
   Raises:
     UsageError: nothing was trained there, or not with this seed.
   """
-  config = files.saved_config(folder)
+  workdir, name = pathlib.Path(source), str(source)
+  config = files.saved_config(workdir)
+  if name in pretrained.names():
+    check(
+      config is None or config.pretrained == name,
+      f"{name} is a model of the package, and a workdir of something else: for"
+      f" the workdir, write ./{name}",
+    )
+    config = pretrained.get_config(name)
+  elif config is None and pathlib.Path(f"{name}.json").is_file():
+    config = pretrained.get_config(str(workdir.resolve()))
   if config is None:
-    raise UsageError(f"{folder}: nothing was trained there")
-  models_by_seed = {
-    model.seed: model for model in final_models(config, pathlib.Path(folder))
-  }
-  if seed is None:
-    return trained.best(list(models_by_seed.values()))
+    raise UsageError(
+      f"{source}: nothing was trained there; models of the package are"
+      f" {', '.join(pretrained.names())}"
+    )
+  stage = trained_stages(config, workdir)[-1]
+  models = {model.seed: model for model in stage.models()}
   check(
-    seed in models_by_seed,
-    f"{folder} has seeds {tuple(models_by_seed)}, none of {seed}",
+    seed is None or seed in models,
+    f"{source} has seeds {tuple(models)}, none of {seed}",
   )
-  return models_by_seed[seed]
+  model = trained.best(list(models.values())) if seed is None else models[seed]
+  if config.pretrained:
+    card = pretrained.read_card(config.pretrained)
+    sheet = card["data_sheet"]
+    return LoadedModel(model, stage.config, card["certificate"], sheet)
+  certificate = valid_certificates([model], workdir).get(model.seed)
+  return LoadedModel(model, stage.config, certificate, None)

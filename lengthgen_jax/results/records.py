@@ -67,10 +67,15 @@ class Row(Conditions):
   tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length
   margin: NotRequired[float | None]  # of a certificate
   reason: NotRequired[str]  # of a certificate
+  # Of a certificate: those of CHECKERS that proved it; without the field, the
+  # first alone was asked.
+  checkers: NotRequired[list[str]]
 
 
 # What rows have that were written before these fields were.
 BEFORE = {"normalizer": "softmax", "segments": False}
+# Who can prove a model right: --mode=certify, and pretrained/checker.py.
+CHECKERS = ("certify", "second")
 CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
@@ -109,6 +114,30 @@ def flaw(row: Any) -> str:
     if not isinstance(row[name], Number | None):
       return f"has {name}={row[name]!r}, which is no number"
   return ""
+
+
+def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
+  """Returns which of CHECKERS proved a model right.
+
+  Args:
+    certificate: the certificate of --mode=certify; None if there is none.
+    second: what the second checker says, a dict with its "verdict"; None if it
+      was not run.
+  """
+  verdicts = (
+    (certificate or {}).get("value") == 1,
+    (second or {}).get("verdict", "").startswith("proved"),
+  )
+  return [
+    name
+    for name, is_proved in zip(CHECKERS, verdicts, strict=True)
+    if is_proved
+  ]
+
+
+def checkers(row: dict) -> list[str]:
+  """Returns which checkers proved the model of a certificate's row right."""
+  return row.get("checkers", list(CHECKERS[:1]) if row["value"] == 1 else [])
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:
