@@ -125,9 +125,9 @@ def get_config(preset: str = "sort"):
     changes |= sorting.SEGMENTS
   if "entmax" in options:
     changes |= sorting.ENTMAX
-  changes["method"] = "+".join(
-    [changes["method"], *(name for name in options if name != "paper")]
-  )
   config = default_config(task)
   config.update_from_flattened_dict(changes)
+  names = [method, *(name for name in options if name != "paper")]
+  if len(names) > 1:
+    config.method = "+".join(names)
   return config
