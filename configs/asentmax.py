@@ -127,7 +127,6 @@ def get_config(preset: str = "sort"):
     changes |= sorting.ENTMAX
   config = default_config(task)
   config.update_from_flattened_dict(changes)
-  names = [method, *(name for name in options if name != "paper")]
-  if len(names) > 1:
-    config.method = "+".join(names)
+  names = (name for name in options if name != "paper")
+  config.method = "+".join((config.method, *names))
   return config
