@@ -125,9 +125,8 @@ def get_config(preset: str = "sort"):
     changes |= sorting.SEGMENTS
   if "entmax" in options:
     changes |= sorting.ENTMAX
-  changes["method"] = "+".join(
-    [str(changes["method"]), *(name for name in options if name != "paper")]
-  )
   config = default_config(task)
   config.update_from_flattened_dict(changes)
+  names = (name for name in options if name != "paper")
+  config.method = "+".join((config.method, *names))
   return config
