@@ -24,12 +24,13 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
-# Each mode is a file of pipelines/; "bench" is one of benchmark/.
+# Each mode is a file of pipelines/, but "bench" is one of benchmark/. It is
+# imported when it is run, so that --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
   "evaluate": "test a trained workdir",
-  "predict": "answer the expressions on standard input, one a line",
+  "predict": "answer the inputs on standard input, one a line",
   "calibrate": "write the bias that a trained workdir's attention shows",
   "certify": "prove that a trained workdir is right at every length, or find"
   " inputs where it is not",
@@ -66,7 +67,9 @@ _MODE = flags.DEFINE_enum(
   "; ".join(f"{mode}: {text}" for mode, text in MODES.items()) + ".",
 )
 _INPUT = flags.DEFINE_string(
-  "input", None, "predict: a file of expressions instead of standard input."
+  "input",
+  None,
+  "predict: a file of inputs, one a line, instead of standard input.",
 )
 _EXPORT_TO = flags.DEFINE_string(
   "export_to", None, "export: FOLDER/NAME of the files NAME.npz and NAME.json."
@@ -92,27 +95,38 @@ _PROCESS = flags.DEFINE_integer(
   "process", None, "multihost: which one this is, from 0."
 )
 _CONNECT_TIMEOUT = flags.DEFINE_integer(
-  "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
+  "connect_timeout",
+  300,
+  "multihost: seconds to wait for all processes.",
+  lower_bound=1,
 )
 # Modes that end with a line of where the time went.
 TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
-# Modes that use a trained model of the package.
+# Modes that --model is for.
 PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
+# Modes that --multihost is for.
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
 def run() -> None:
-  """Runs the program; this is its console script."""
-  for flag in flags.FLAGS.get_flags_for_module(__name__):  # for --help
+  """Runs the program `lengthgen`."""
+  # --help shows the flags and the docstring of the script that was started.
+  for flag in flags.FLAGS.get_flags_for_module(__name__):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   sys.modules["__main__"].__doc__ = __doc__
   app.run(main, flags_parser=parse_flags)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line, and returns what is no flag: the program's name.
+  """Parses the command line.
 
-  If the command line is wrong, the program ends with one line and exit code 2.
+  If it is wrong, the program ends with one line and exit code 2.
+
+  Args:
+    argv: the program's name and its arguments.
+
+  Returns:
+    The arguments that are no flags: the program's name alone.
   """
   try:
     # config_flags looks for overrides in sys.argv, not in its argument.
@@ -127,7 +141,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _one_line(error: Exception) -> str:
-  """Returns the first line of an error's message."""
+  """Returns the first line of an error's message, behind the error's class
+  unless the message is meant for users."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, UsageError | flags.Error | ValueError):
     return lines[0] if lines else repr(error)
@@ -135,7 +150,7 @@ def _one_line(error: Exception) -> str:
 
 
 def fail(message: str, code: int) -> NoReturn:
-  """Prints a message on standard error and exits with a code."""
+  """Prints a message of one line on standard error, and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
@@ -143,19 +158,19 @@ def fail(message: str, code: int) -> NoReturn:
 def move_config_first(argv: list[str]) -> list[str]:
   """Returns the command line with --config first, as config_flags needs it.
 
-  Without --config, it is the config of --model, or the one that is saved in the
-  workdir.
+  If it has no --config, the config of --model or the one that is saved in the
+  workdir is put there.
+
+  Args:
+    argv: the program's name and its arguments.
 
   Raises:
-    UsageError: The config file does not exist, or an override is of an unknown
+    UsageError: the config file does not exist, or an override is of an unknown
       field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  for name in (
-    "config",
-    "model",
-    "workdir",
-  ):  # absl takes one dash as well as two
+  # Like absl, it takes one dash as well as two.
+  for name in ("config", "model", "workdir"):
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
@@ -192,7 +207,13 @@ def move_config_first(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-  """Runs the mode that the flags name, and exits the program."""
+  """Runs the mode that the flags name, and exits the program.
+
+  The exit code is 0, or 1 after an error that a user can mend.
+
+  Args:
+    argv: what `parse_flags` returned; it has nothing to say.
+  """
   del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
@@ -218,7 +239,7 @@ def chosen_config() -> ConfigDict | None:
   Its field `overrides` lists these changes.
 
   Raises:
-    UsageError: A field was changed that has no effect under the others.
+    UsageError: a field was changed that has no effect with the other fields.
   """
   config = _CONFIG.value
   if config is not None:
@@ -233,18 +254,18 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
   """Runs one mode; returns the exit code.
 
   Args:
-    mode: One of MODES.
-    config: The config; None if there is none.
-    workdir: The value of --workdir.
+    mode: one of MODES.
+    config: the config; None if the command line names none.
+    workdir: the value of --workdir; None if the command line lacks it.
 
   Raises:
-    UsageError: A flag is missing, or is for another mode.
+    UsageError: a flag is missing, or is for another mode; or the mode's own.
   """
   check_flags(mode)
   if mode == "models":
-    return run_of(mode)()
+    return mode_function(mode)()
   pretrained = config.pretrained if config is not None else ""
-  is_named = bool(workdir)
+  has_workdir = bool(workdir)
   workdir = workdir or pathlib.Path(pretrained).name
   check(
     workdir,
@@ -262,35 +283,36 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
 
     compilation.set_cache(config.compile_cache)
     if pretrained:
-      open_pretrained(mode, config, folder, is_named)
+      open_pretrained(mode, config, folder, has_workdir)
   extra_arguments = {
     "predict": (_INPUT.value,),
     "export": (_EXPORT_TO.value, _SEED.value),
   }
   stopwatch.watch_compilation()
   with multihost_context(mode):
-    code = run_of(mode)(config, folder, *extra_arguments.get(mode, ()))
+    arguments = config, folder, *extra_arguments.get(mode, ())
+    exit_code = mode_function(mode)(*arguments)
   if mode in TIMED_MODES and hosts.is_primary():
     print(stopwatch.STOPWATCH.line())
-  return code
+  return exit_code
 
 
-def run_of(mode: str) -> Callable[..., int]:
-  """Returns the function that runs a mode."""
+def mode_function(mode: str) -> Callable[..., int]:
+  """Returns the function `run` of a mode, which returns the exit code."""
   package = "benchmark" if mode == "bench" else "pipelines"
   return importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
 
 
 def check_flags(mode: str) -> None:
   """Raises UsageError if a flag is for another mode, or is missing."""
-  for flag, its_mode in (
+  for flag, only_mode in (
     (_INPUT, "predict"),
     (_EXPORT_TO, "export"),
     (_SEED, "export"),
   ):
     check(
-      flag.value is None or mode == its_mode,
-      f"--{flag.name} is for --mode={its_mode}",
+      flag.value is None or mode == only_mode,
+      f"--{flag.name} is for --mode={only_mode}",
     )
   check(
     mode != "export" or _EXPORT_TO.value,
@@ -299,20 +321,19 @@ def check_flags(mode: str) -> None:
 
 
 def open_pretrained(
-  mode: str, config: ConfigDict, folder: pathlib.Path, is_named: bool
+  mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
 ) -> None:
-  """Checks that a mode can use a model of the package, or an exported one, and
-  prepares the workdir for what the mode writes.
+  """Checks that a mode can use a pretrained model, and prepares the workdir for
+  what the mode writes.
 
   Args:
-    mode: One of MODES.
-    config: The config of the model.
-    folder: The workdir.
-    is_named: Whether the command line names the workdir.
+    mode: one of MODES.
+    config: the config of the model.
+    folder: the workdir.
+    has_workdir: whether the command line names the workdir.
 
   Raises:
-    UsageError: The mode is for other models, or the workdir holds something
-      else.
+    UsageError: the mode cannot, or the workdir holds something else.
   """
   check(
     mode in PRETRAINED_MODES,
@@ -321,20 +342,20 @@ def open_pretrained(
   )
   from lengthgen_jax.pipelines import workdir
 
-  if mode not in ("predict", "report"):
+  if mode not in ("predict", "report"):  # these two write no rows
     workdir.open_pretrained(config, folder)
-  elif is_named:
-    workdir.check_holds(folder, config.pretrained)
+  elif has_workdir:
+    workdir.check_usable(folder, config.pretrained)
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:
   """Returns a context that connects this process to others under --multihost.
 
   Args:
-    mode: One of MODES.
+    mode: one of MODES.
 
   Raises:
-    UsageError: A flag is missing, must not be set, or has an invalid value.
+    UsageError: a flag is missing, must not be set, or has an invalid value.
   """
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:

@@ -1,8 +1,9 @@
 """This module computes scaled dot-product attention with an additive bias.
 
 The bias is dense or sparse. Shapes: B batch, T rows, S keys, H heads, K head
-size, N layers, G keys that a row sees at most. A bias of all layers has a
-leading axis N or 1; `layer` selects one.
+size, N layers, G keys that a row sees at most. The arrays of a bias have a
+leading axis of N layers, or of 1 if all layers share them; `layer` returns the
+bias of one layer, whose arrays lack this axis.
 """
 
 from typing import ClassVar
@@ -19,16 +20,16 @@ from lengthgen_jax.attention.normalizers import (
 )
 from lengthgen_jax.coordinates import Array
 
-CLOSED = float("-inf")
+CLOSED = float("-inf")  # the bias of a key that a row does not see
 
 
 class DenseBias(struct.PyTreeNode):
-  """A dense bias has a value on every pair of row and key.
+  """A DenseBias has a value for every pair of row and key.
 
   Attributes:
-    values: [N or 1, B or 1, H or 1, T, S] float32, without N for one layer.
-    einsums: the products of queries with keys and of weights with values, whose
-      layout is that of `lookup`.
+    values: [N or 1, B or 1, H or 1, T, S] float32.
+    einsums: equations of the product of queries with keys, and of weights with
+      values; keys and values are those that `lookup` returns.
   """
 
   values: Array
@@ -40,30 +41,33 @@ class DenseBias(struct.PyTreeNode):
 
   @property
   def key_index(self) -> jax.Array:
-    """Returns the index of every key, [S]."""
+    """Returns the position of every key, [S] int32."""
     return jnp.arange(self.values.shape[-1])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that rows see: all of them."""
+    """Returns the keys or values that rows see, all: [B, H, S, K]."""
     return x_BxHxSxK
 
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (heads, bias) of the only group of heads: all are dense."""
+    """Returns (heads, bias) of the only group of heads, which has all."""
     return ((np.arange(num_heads), self),)
 
 
 class SparseBias(struct.PyTreeNode):
-  """A sparse bias opens at most G keys of every row, at a cost of T·G.
+  """A SparseBias opens at most G keys of every row, at a cost of T·G.
+
+  Some heads may stay dense: a bias of their own is on every key.
 
   Attributes:
-    values: [N or 1, B or 1, H, T, G] float32, -inf where there is no key.
-    index: [N or 1, B or 1, H, T, G] int32, the keys; arbitrary where the bias
-      is closed. No key is open twice.
-    dense_values: [1, B or 1, 1, T, S], the bias of the heads that see
-      everything; None where there are none.
-    dense_heads: for every layer (or once), the heads that see everything.
+    values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
+    index: [N or 1, B or 1, H, T, G] int32, the positions of the keys; arbitrary
+      where the value is CLOSED. No key is open twice.
+    dense_values: [1, B or 1, 1, T, S] float32, the bias of the dense heads;
+      None if there are none.
+    dense_heads: for every layer, or once for all, which heads are dense.
+    einsums: as in DenseBias.
   """
 
   values: Array
@@ -86,11 +90,11 @@ class SparseBias(struct.PyTreeNode):
 
   @property
   def key_index(self) -> Array:
-    """Returns the index of the keys that each row sees, [B or 1, H, T, G]."""
+    """Returns the positions of the keys of each row, [B or 1, H, T, G]."""
     return self.index
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that each row sees, [B, H, T, G, K]."""
+    """Returns the keys or values that each row sees: [B, H, T, G, K]."""
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
       return x_BxHxSxK[:, heads, self.index[0]]
@@ -120,23 +124,23 @@ def attend(
   precision: str,
   config: AttentionConfig = SOFTMAX,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside;
-  another normalizer may stand in the softmax's place.
+  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, or the same with another
+  normalizer.
 
-  A row whose keys are all closed (bias -inf) has zero weights and so a zero
-  context vector; its gradients are zero too.
+  Scores and weights are float32 or wider. A row whose keys are all CLOSED has
+  zero weights and so a zero context vector; its gradients are zero too.
 
   Args:
-    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: of all heads.
-    bias: causal, padding and scaffold terms of one layer.
-    tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
-    precision: of the matrix products.
-    config: the normalizer.
+    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads.
+    bias: the bias of one layer: causality, padding and scaffold.
+    tau: τ, broadcastable to [B, H, T, 1]; None for 1.
+    precision: JAX's precision of the matrix products, like "highest".
+    config: the normalizer and its α.
 
   Returns:
     context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
-    T, S or G] and "scores" of the same shape, the scaled products before bias;
-    the dict is empty where some heads are sparse and others dense.
+    T, S or G] and, of the same shape, "scores": τ · q·k / sqrt(K). The dict is
+    empty if some heads are sparse and others dense.
   """
   query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
   inputs = query, key_BxHxSxK, value_BxHxSxK
@@ -147,9 +151,10 @@ def attend(
   for heads, group_bias in groups:
     query, key, value = (x[:, heads] for x in inputs)
     group_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
-    contexts.append(
-      _attend(query, key, value, group_bias, group_tau, precision, config)[0]
+    context, _ = _attend(
+      query, key, value, group_bias, group_tau, precision, config
     )
+    contexts.append(context)
   order = np.argsort(np.concatenate([heads for heads, _ in groups]))
   return jnp.concatenate(contexts, axis=1)[:, order], {}
 
@@ -157,20 +162,20 @@ def attend(
 def _attend(query, key, value, bias, tau, precision, config):
   """Computes `attend` for heads that are all dense or all sparse, with queries
   that are scaled already."""
-  query_key, weight_value = bias.einsums
+  score_equation, context_equation = bias.einsums
   scores = jnp.einsum(
-    query_key,
+    score_equation,
     query,
     bias.lookup(key),
     preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
     precision=precision,
   )
   scores = scores if tau is None else scores * tau
-  normalizer = NORMALIZERS[config.normalizer]
-  logits = scores + bias.values
-  weights = normalizer.weights(logits, bias.key_index, config)
+  weights = NORMALIZERS[config.normalizer].weights(
+    scores + bias.values, bias.key_index, config
+  )
   context = jnp.einsum(
-    weight_value,
+    context_equation,
     weights.astype(value.dtype),
     bias.lookup(value),
     precision=precision,

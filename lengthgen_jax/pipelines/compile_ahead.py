@@ -1,8 +1,9 @@
-"""The programs of ABC's later stages are compiled while the first one trains.
+"""This module compiles the programs of ABC's later stages while the first stage
+trains.
 
 A training step of a small model keeps one core of a CPU busy, and compiling
-what follows takes about as long as the first stage. JAX keeps what it compiled
-on one thread for all others.
+what follows takes about as long as the first stage. What JAX compiles on one
+thread, all others find in its cache.
 """
 
 import contextlib
@@ -31,17 +32,24 @@ from lengthgen_jax.training import loop, train_step
 def compiling_later_stages(
   config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
 ) -> Iterator[None]:
-  """Compiles the programs of the later stages on another thread, and waits for
-  it at the end of the context.
+  """Compiles the programs of the later stages on another thread.
+
+  The end of the context waits for this thread; after an error in the context,
+  only for the program that it is compiling.
 
   Args:
-    config: The config of the workdir.
-    interpolation: The training run of the first stage.
-    folder: The workdir.
+    config: the config of the workdir.
+    interpolation: the training run of the first stage.
+    folder: the workdir.
   """
+  # With a mesh of devices, how arrays are sharded is known only later.
+  if interpolation.mesh.jax_mesh is not None:
+    yield
+    return
   interrupted = threading.Event()
 
   def compile_programs() -> None:
+    """Compiles one program after the other until the context has an error."""
     # What fails here fails again, and is reported, where it is needed.
     with contextlib.suppress(Exception):
       for _ in _compile_later_stages(config, interpolation, folder):
@@ -49,44 +57,43 @@ def compiling_later_stages(
           return
 
   thread = threading.Thread(target=compile_programs, daemon=True)
-  # With a mesh of devices, how arrays are sharded is known only later.
-  if interpolation.mesh.jax_mesh is None:
-    thread.start()
+  thread.start()
   try:
     yield
   except BaseException:
     interrupted.set()
     raise
   finally:
-    if thread.ident:
-      thread.join()
+    thread.join()
 
 
 def _compile_later_stages(
   config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
 ) -> Iterator[None]:
-  """Compiles what calibration, retraining and the tests run; yields after each
-  program."""
+  """Compiles what calibration, retraining and the tests of both models run.
+
+  It yields after each program, so that the caller can stop there.
+  """
   vanilla = _untrained(interpolation)
   yield attention_statistics.compile_sums(config.calibration, vanilla)
-  second_config = fields.retrain_config(
+  retrain_config = fields.retrain_config(
     config, config.seeds, workdir.bias_path(folder)
   )
   retraining = runs.make_run(
-    second_config, folder / "retrain", likely_lines(config, vanilla.experiment)
+    retrain_config, folder / "retrain", likely_lines(config, vanilla.experiment)
   )
   yield train_step.compile_training(
     retraining.spec, retraining.seed_R, retraining.scaffold
   )
   retrained = _untrained(retraining)
-  for spec in evaluate.eval_specs(second_config, retrained):
+  for spec in evaluate.eval_specs(retrain_config, retrained):
     yield retrained.compile_test(spec)
   for spec in evaluate.eval_specs(config, vanilla, config.abc.vanilla_longest):
     yield vanilla.compile_test(spec)
 
 
 def _untrained(run: loop.Run) -> Model:
-  """Returns a model of one seed whose parameters are shapes and dtypes."""
+  """Returns a model of one seed that has shapes and dtypes for parameters."""
   params = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
     run.abstract_states.params,
@@ -97,19 +104,29 @@ def _untrained(run: loop.Run) -> Model:
 def likely_lines(
   config: ConfigDict, experiment: Experiment
 ) -> dict[str, SiteLines]:
-  """Returns as many closed lines as calibration is likely to find, by site.
+  """Returns as many lines, by site, as calibration is likely to find.
 
-  Programs depend on their number alone. It is one line for each operand in
-  cross-attention, and one in self-attention of an encoder-decoder. If there are
-  others, programs are compiled again when they are needed.
+  Compiled programs depend on nothing but the number of lines, so these are
+  zeros. In each head they are one line for each operand in cross-attention, and
+  one in self-attention. If calibration finds another number, programs are
+  compiled again when they are needed.
+
+  Args:
+    config: the config of the workdir.
+    experiment: the experiment of the first stage.
+
+  Returns:
+    Lines [R, N or 1, H, K] that are not valid: R seeds, N layers, H heads, K
+    lines of a head.
   """
   model = experiment.model.config
   num_layers = model.num_decoder_layers
   layers = num_layers if config.calibration.layers == "each" else 1
-  heads = len(config.seeds), layers, model.num_heads
+  head_shape = len(config.seeds), layers, model.num_heads
 
-  def closed_lines(count: int) -> SiteLines:
-    zeros = np.zeros((*heads, count), np.int32)
+  def invalid_lines(count: int) -> SiteLines:
+    """Returns `count` lines in each head."""
+    zeros = np.zeros((*head_shape, count), np.int32)
     axes = experiment.task.axes
     return SiteLines(
       row_segment=zeros,
@@ -119,11 +136,11 @@ def likely_lines(
       intercept=np.zeros((*zeros.shape, axes), np.int32),
       value=zeros.astype(np.float32),
       valid=zeros.astype(bool),
-      transparent=np.zeros(heads, bool),
+      transparent=np.zeros(head_shape, bool),
     )
 
   counts = {"self": 1, "cross": experiment.task.operands}
   return {
-    site: closed_lines(counts[site])
+    site: invalid_lines(counts[site])
     for site in attention_statistics.sites(experiment)
   }

@@ -1,7 +1,7 @@
-"""This is --mode=export: it makes the two files of a trained model, as those in
-lengthgen_jax/pretrained, from a workdir.
+"""This is --mode=export: it writes one seed's model of a workdir to two files,
+like those in lengthgen_jax/pretrained.
 
-They hold one seed, without the optimizer's state and the heads of hints.
+They have neither the optimizer's state nor the output heads of hints.
 """
 
 import copy
@@ -18,16 +18,16 @@ from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import check, file_errors
-from lengthgen_jax.evaluation import trained
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import evaluate, runs, workdir
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.results import records
 
-# What a certificate has for --mode=abc and for figures.
+# Fields of a certificate that a card leaves out: they are long, and only
+# --mode=abc and figures need them.
 LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
-SECOND = "second_checker"  # what the second checker says
+SECOND = "second_checker"  # the field with what the second checker says
 ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 
 
@@ -39,7 +39,7 @@ def run(
   Args:
     config: the config of the workdir.
     folder: the workdir.
-    target: FOLDER/NAME, without the ends of the two files.
+    target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
     seed: the seed; None chooses the proved one with the largest margin, or the
       best by validation if none is proved.
 
@@ -62,11 +62,11 @@ def run(
     origin = json.loads((folder / workdir.ORIGIN).read_text())
   results = records.read_results(folder / "results.jsonl")
   exported_config = config_of(stage.config, model.seed, path.name)
-  # A model that answers one task alone has no other heads.
   experiment = build.build(exported_config)
   params = used_params(model.params, experiment)
   certificate = certificates.get(model.seed)
   if certificate is not None:
+    # The checksum is of the parameters that are left.
     exported = Model(experiment, model.scaffold, params)
     certificate = {
       name: value
@@ -83,10 +83,10 @@ def run(
     SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
   files.write(path, card, params, bias_arrays(experiment, model))
-  card = files.read_card(f"{path.parent}/{path.name}")
+  written_card = files.read_card(f"{path.parent}/{path.name}")
   print(
-    f"seed {model.seed}, step {model.step}: {card['parameters']:,} parameters,"
-    f" {card['bytes']:,} bytes"
+    f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"
+    f" parameters, {written_card['bytes']:,} bytes"
   )
   print(f"{path}.npz and {path}.json")
   return 0
@@ -95,10 +95,15 @@ def run(
 def choose(
   models: list[Model], certificates: dict[int, dict], seed: int | None
 ) -> Model:
-  """Returns the model to export; see `run`.
+  """Returns the model to export.
+
+  Args:
+    models: one model of each seed.
+    certificates: {seed: certificate} of the seeds that have one.
+    seed: as in `run`.
 
   Raises:
-    UsageError: there is none of this seed.
+    UsageError: there is no model of this seed.
   """
   by_seed = {model.seed: model for model in models}
   if seed is not None:
@@ -115,12 +120,20 @@ def choose(
   if margins:
     return by_seed[max(margins, key=lambda seed: margins[seed])]
   runs.print_note("no seed is proved: the best one by validation is exported")
-  return trained.best(models)
+  return best(models)
 
 
 def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
-  """Returns the config of one seed's model without hints, whose bias is in
-  NAME.npz."""
+  """Returns the config of an exported model.
+
+  Args:
+    config: the config of the stage that trained it.
+    seed: its only seed.
+    name: NAME, of the file NAME.npz that its bias is in.
+
+  Returns:
+    A config without hints, so that the model has no output heads of theirs.
+  """
   config = copy.deepcopy(config)
   has_bias = config.bias.kind != "none"
   changes = {
@@ -138,6 +151,10 @@ def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
 def used_params(params: dict, experiment: Experiment) -> dict:
   """Returns the parameters that an experiment has, as float32 arrays.
 
+  Args:
+    params: the parameters of a model, which may have further output heads.
+    experiment: the experiment of the exported model.
+
   Raises:
     UsageError: they are of another dtype.
   """
@@ -153,7 +170,11 @@ def used_params(params: dict, experiment: Experiment) -> dict:
 
 
 def bias_arrays(experiment: Experiment, model: Model) -> dict[str, Any]:
-  """Returns the arrays of a bias file with a model's lines, {} without any.
+  """Returns the arrays of a bias file with a model's lines; {} if it has none.
+
+  Args:
+    experiment: the experiment of the exported model.
+    model: the model, whose scaffold is exported.
 
   Raises:
     UsageError: the bias is a matrix.
@@ -171,7 +192,7 @@ def bias_arrays(experiment: Experiment, model: Model) -> dict[str, Any]:
 
 
 def data_sheet(stage: workdir.Stage, model: Model, rows: list[dict]) -> dict:
-  """Returns what a card says of a model's training, and of its tests.
+  """Returns what a card says of a model's training and of its tests.
 
   Args:
     stage: the stage that trained it.

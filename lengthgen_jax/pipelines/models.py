@@ -11,7 +11,7 @@ def run() -> int:
 
 
 def table(cards: list[dict]) -> str:
-  """Returns a table of models, in Markdown."""
+  """Returns a table of the models that cards describe, in Markdown."""
   grid = [["name", "task", "family", "parameters", "proof", "margin"]]
   for card in cards:
     margin = smallest_margin(card)
@@ -29,8 +29,11 @@ def table(cards: list[dict]) -> str:
 
 
 def proof(card: dict) -> str:
-  """Returns "∀" if both checkers proved a model right at every length, "∀¹"
-  with the name of the one that did, or "measured"."""
+  """Returns how it is known that a model is right at every length.
+
+  That is "∀" if both checkers proved it, "∀¹" and the name of the checker if
+  one did, and "measured" if it is not proved.
+  """
   names = records.proved_by(card["certificate"], card["second_checker"])
   if len(names) == len(records.CHECKERS):
     return "∀"
@@ -38,7 +41,8 @@ def proof(card: dict) -> str:
 
 
 def smallest_margin(card: dict) -> float | None:
-  """Returns the smallest margin that a checker found; None if none did."""
+  """Returns the smallest margin, in logits, that a checker found; None if no
+  checker found one."""
   results = [card["certificate"], card["second_checker"]]
   margins = [result["margin"] for result in results if result]
   return min((x for x in margins if x is not None), default=None)

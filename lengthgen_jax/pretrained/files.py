@@ -1,15 +1,17 @@
-"""Files of trained models: NAME.npz has the arrays, NAME.json the model card.
+"""This module reads and writes the two files of a trained model: NAME.npz has
+the arrays, NAME.json is the model card.
 
-The arrays are float32 parameters, named "params/" and their path joined by "/",
-and the lines of the attention bias, named "lines/" and their name in a bias
-file (attention/biases/file.py). The card has the config, a data sheet (how the
-model was made, and what was measured of it) and the certificate.
+The arrays are the float32 parameters, each named "params/PATH" after its path
+in the pytree, and the lines of the attention bias, each named "lines/NAME"
+after its name in a bias file (attention/biases/file.py). The card has the
+config, a data sheet (how the model was made, and what was measured of it) and
+the certificate.
 
-The models of the package lie beside this file. They are called by their names;
-others are called by a path with a slash, FOLDER/NAME.
+The models of the package lie beside this file, and NAME alone stands for them.
+FOLDER/NAME, with a slash, stands for any others.
 
-This is itself a config file, whose presets are models: under --model, main sets
---config to it.
+This is itself a config file, whose presets are models: main turns --model=NAME
+into --config=THIS_FILE:NAME.
 """
 
 import hashlib
@@ -30,35 +32,35 @@ from lengthgen_jax.experiment import Experiment
 
 FORMAT = 1
 PARAMS = "params/"  # begins the names of parameters
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).parent  # of the models of the package
 CARD_FIELDS = (
   "format",
   "name",
   "task",
   "family",
-  "parameters",  # how many numbers
+  "parameters",  # how many numbers the parameters are
   "config",  # the whole config of the stage that trained it
-  "bytes",  # of the npz
-  "sha256",  # of the npz
+  "bytes",  # size of the npz
+  "sha256",  # of the npz, as hex digits
   "data_sheet",
   "certificate",  # of lengthgen_jax/certify; None if none was made
-  "second_checker",  # what checker.py says; None if it was not run
+  "second_checker",  # what the second checker says; None if it was not run
 )
 
 
 def names() -> list[str]:
-  """Returns the names of the models that come with the package."""
+  """Returns the names of the models of the package."""
   return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def path_of(model: str) -> pathlib.Path:
+def card_path(model: str) -> pathlib.Path:
   """Returns the path of a model's card.
 
   Args:
-    model: The name of a model of the package, or FOLDER/NAME.
+    model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: There is no such model.
+    UsageError: there is no such model.
   """
   if "/" in model or os.sep in model:
     path = pathlib.Path(f"{model.removesuffix('.json')}.json")
@@ -75,10 +77,13 @@ def path_of(model: str) -> pathlib.Path:
 def read_card(model: str) -> dict[str, Any]:
   """Returns the card of a model, a dict with CARD_FIELDS.
 
+  Args:
+    model: NAME or FOLDER/NAME.
+
   Raises:
-    UsageError: There is no such model, or its card is of another format.
+    UsageError: there is no such model, or its card is of another format.
   """
-  path = path_of(model)
+  path = card_path(model)
   with file_errors(f"{path}: cannot be read"):
     card = json.loads(path.read_text())
   is_dict = isinstance(card, dict)
@@ -94,13 +99,16 @@ def read_card(model: str) -> dict[str, Any]:
 
 
 def get_config(model: str) -> ConfigDict:
-  """Returns the config of a model, whose bias file is the model's.
+  """Returns the config of a model; its bias file is the model's own NAME.npz.
+
+  Args:
+    model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: As in `read_card`; the config is of another version; or the
+    UsageError: as in `read_card`; the config is of another version; or the
       arrays are not those of the card.
   """
-  card, path = read_card(model), path_of(model)
+  card, path = read_card(model), card_path(model)
   check_arrays(path, card)
   config = files.from_dict(card["config"], path)
   is_shipped = path.parent == FOLDER
@@ -115,8 +123,12 @@ def get_config(model: str) -> ConfigDict:
 def check_arrays(path: pathlib.Path, card: dict) -> None:
   """Checks that the arrays beside a card are those that it describes.
 
+  Args:
+    path: the path of the card.
+    card: the card.
+
   Raises:
-    UsageError: They are missing, damaged or another model's.
+    UsageError: they are missing, damaged or another model's.
   """
   archive = path.with_suffix(".npz")
   with file_errors(f"{archive}: cannot be read"):
@@ -132,13 +144,13 @@ def read_params(model: str, experiment: Experiment) -> dict:
   """Returns the parameters of a model as a pytree of arrays.
 
   Args:
-    model: The name or path of the model.
-    experiment: What its config describes.
+    model: NAME or FOLDER/NAME.
+    experiment: the experiment that the model's config describes.
 
   Raises:
-    UsageError: They are not the parameters of this experiment.
+    UsageError: they are not the parameters of this experiment.
   """
-  path = path_of(model).with_suffix(".npz")
+  path = card_path(model).with_suffix(".npz")
   with (
     file_errors(f"{path}: cannot be read"),
     np.load(path, allow_pickle=False) as file,
@@ -151,7 +163,7 @@ def read_params(model: str, experiment: Experiment) -> dict:
   abstract: dict[str, Any] = flatten_dict(
     jax.eval_shape(lambda: experiment.init(0)), sep="/"
   )
-  differing = [
+  differing_shapes = [
     f"{name} {arrays[name].shape}, not {abstract[name].shape}"
     for name in sorted(abstract.keys() & arrays.keys())
     if arrays[name].shape != abstract[name].shape
@@ -159,10 +171,10 @@ def read_params(model: str, experiment: Experiment) -> dict:
   problems = {
     "lacks": sorted(abstract.keys() - arrays.keys()),
     "has unknown": sorted(arrays.keys() - abstract.keys()),
-    "has": differing,
+    "has": differing_shapes,
   }
   text = "; ".join(
-    f"{verb} {', '.join(names)}" for verb, names in problems.items() if names
+    f"{verb} {', '.join(items)}" for verb, items in problems.items() if items
   )
   check(not text, f"{path}: is no model of its config: {text}")
   return unflatten_dict(arrays, sep="/")
@@ -173,12 +185,13 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
 
   Args:
     path: FOLDER/NAME.
-    card: The fields of CARD_FIELDS, but for those that follow from the rest.
-    params: The parameters, a pytree of float32 arrays.
-    lines: The arrays of its bias file, {} if it has none.
+    card: the CARD_FIELDS except "format", "name", "parameters", "bytes" and
+      "sha256", which follow from the other arguments.
+    params: the parameters, a pytree of float32 arrays.
+    lines: the arrays of the model's bias file; {} if it has no bias.
 
   Raises:
-    UsageError: The files cannot be written.
+    UsageError: the files cannot be written.
   """
   arrays = {
     f"{PARAMS}{name}": np.asarray(value)
@@ -189,15 +202,14 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
   with file_errors(f"--export_to={path}: cannot be written"):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(archive, allow_pickle=False, **arrays)
-  content = archive.read_bytes()
-  num_parameters = sum(x.size for x in jax.tree.leaves(params))
-  whole_card = card | {
-    "format": FORMAT,
-    "name": path.name,
-    "parameters": num_parameters,
-    "bytes": len(content),
-    "sha256": hashlib.sha256(content).hexdigest(),
-  }
-  ordered = {field: whole_card[field] for field in CARD_FIELDS}
-  text = json.dumps(ordered, indent=1, ensure_ascii=False) + "\n"
-  path.with_name(f"{path.name}.json").write_text(text)
+    content = archive.read_bytes()
+    whole_card = card | {
+      "format": FORMAT,
+      "name": path.name,
+      "parameters": sum(x.size for x in jax.tree.leaves(params)),
+      "bytes": len(content),
+      "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    ordered_card = {field: whole_card[field] for field in CARD_FIELDS}
+    text = json.dumps(ordered_card, indent=1, ensure_ascii=False) + "\n"
+    path.with_name(f"{path.name}.json").write_text(text)
