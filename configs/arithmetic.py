@@ -107,10 +107,11 @@ MUON = {
 MUON_BY_TASK = {
   "multiply": {
     "train.steps": 1000,
-    "retrain.train.steps": 600,
+    "retrain.train.steps": 1200,
   },
   "successor": {
     "train.steps": 400,
+    "calibration.min_share": 0.0,  # all heads look further, and are needed
     "retrain.train.weight_decay": 0.1,
     "retrain.train.steps": 300,
   },
