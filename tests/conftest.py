@@ -40,6 +40,40 @@ survey.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 5_000, 100
 plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 
 
+# Files that take longest, the longest first: with several workers none of them
+# is left over for the end.
+LONGEST = (
+  "abc",
+  "golden",
+  "hosts",
+  "mesh",
+  "receptive_fields",
+  "evaluation",
+  "certificate_assumptions",
+  "test_sets",
+  "register",
+  "measures",
+  "probe",
+  "construction",
+  "certify",
+  "models",
+  "docs",
+  "frontier",
+  "card",
+)
+
+
+def pytest_configure(config):
+  """Lets xdist give files to workers in the order of collection."""
+  config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+  files = [f"test_{name}" for name in LONGEST]
+  rank = {name: index for index, name in enumerate(files)}
+  items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
 def pytest_unconfigure():
   shutil.rmtree(CACHE, ignore_errors=True)
 
