@@ -50,8 +50,8 @@ class Table:
   Attributes:
     states: [R or more, D], padded.
     errors: [R or more], their errors (certify.rounding).
-    key_values: {(name of a block, site): keys and values [H, R, K], and their
-      KeyErrors [H, R]}.
+    key_values: {(name of a block, site): keys and values [H, R, K], and what
+      is known of their inputs [R]}.
   """
 
   def __init__(
@@ -63,14 +63,14 @@ class Table:
     self.key_values = {}
 
   def key_value(self, model: "LayerwiseLogits", name: str, site: str) -> tuple:
-    """Returns (keys, values, KeyErrors) for a block's site."""
+    """Returns (keys, values, their Inputs) for a block's site."""
     if (name, site) not in self.key_values:
       params, gains = model.params, model.gains
       norm = "encoder_norm" if site == "cross" else None
       self.key_values[name, site] = _key_value(
         model.model.config,
         (params[name], params.get(norm)),
-        (gains[name], gains.get(norm)),
+        (gains[name].get("pre_self_attention_layer_norm"), gains.get(norm)),
         self.states,
         self.errors,
         site,
@@ -106,11 +106,12 @@ class LayerwiseLogits:
     chunk_size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
+    precise: bool = False,
   ):
     """Embeds every token at every phase of a cyclic index."""
     self.model, self.params, self.mesh = experiment.model, params, mesh
     self.head, self.transducer = experiment.task.name, transducer
-    self.chunk_size = chunk_size
+    self.chunk_size, self.precise = chunk_size, precise
     self.gains = rounding.model_gains(params, self.head)
     self.inputs = {
       stack: Table(*_inputs(self.model, params, site))
@@ -291,7 +292,8 @@ class _FieldRow:
       key_rows[site], biases[site] = _padded(index), bias
     weights = params[name], layerwise.gains[name]
     args = *weights, previous.states, previous.errors, _padded(rows)
-    return _block(layerwise.mesh, config, *args, keys, key_rows, biases)
+    static = layerwise.mesh, config, layerwise.precise
+    return _block(*static, *args, keys, key_rows, biases)
 
 
 def _columns(
@@ -377,18 +379,17 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
-  """Returns keys, values [H, R, K] and KeyErrors [H, R] of R states for one
+  """Returns keys, values [H, R, K] and their Inputs [R] of R states for one
   site of a block.
 
-  `params` and `gains` are pairs, of the block and of the encoder's last
-  normalization, which comes before cross-attention; None if there is none.
+  `params` are those of the block and of the encoder's last normalization, which
+  comes before cross-attention; None if there is none. `gains` are those of the
+  normalizations before self- and cross-attention.
   """
-  (block_params, norm), (block_gains, norm_gains) = params, gains
+  block_params, norm = params
   block = Block(config, cross="cross_attention" in block_params)
-  name = f"{site}_attention"
-  if site == "self":
-    norm_gains = block_gains.get(f"pre_{name}_layer_norm")
-  inputs = rounding.layer_inputs(config, norm_gains, states, errors)
+  norm_gain = gains[0 if site == "self" else 1]
+  inputs = rounding.layer_inputs(config, norm_gain, states, errors)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)
   method = getattr(block, f"{site}_key_value")
@@ -396,13 +397,14 @@ def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
     {"params": block_params}, states[None], _unrotated, method=method
   )
   key, value = jax.tree.map(lambda x: x[0], key_values)
-  return key, value, rounding.key_errors(block_gains[name], inputs, key)
+  return key, value, inputs
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _block(
   mesh: Mesh,
   config: ModelConfig,
+  precise: bool,
   params,
   gains,
   states,
@@ -420,10 +422,12 @@ def _block(
   the token attends to, and `biases` [H, K] their biases.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
-  at_keys = {
-    site: jax.tree.map(lambda x: x[:, key_rows[site]].swapaxes(0, 1), keys[site])
-    for site in keys
-  }
+  at_keys = {}
+  for site, (key, value, inputs) in keys.items():
+    index = key_rows[site]
+    key, value = (x[:, index].swapaxes(0, 1) for x in (key, value))
+    inputs = jax.tree.map(lambda x, index=index: x[index], inputs)
+    at_keys[site] = key, value, inputs
   x, error = states[rows], errors[rows]
   (outputs, acts), sublayers = Block(config, cross="cross" in keys).apply(
     {"params": params},
@@ -441,10 +445,11 @@ def _block(
     gains,
     x,
     error,
-    {site: at_keys[site][1:] for site in keys},
+    at_keys,
     biases,
     acts,
     sublayers["intermediates"],
+    precise=precise,
   )
   return mesh.replicate((outputs[:, 0], error))
 

@@ -120,6 +120,52 @@ class Gain(NamedTuple):
   rounding: Any
 
 
+class AttentionGain(NamedTuple):
+  """How much an attention changes errors.
+
+  Attributes:
+    query, key, value: the Gain [H] of each head's projection.
+    query_root, key_root: [H, K, K], square roots R of W'W for the scaled kernel
+      W of each head, so that |W x| = |R x|.
+    out: the Gain of the output projection.
+    out_heads: [H], the spectral norm of each head's part of it.
+    value_out: [H], the spectral norm of each head's scaled value kernel times
+      that part.
+    all_values: the spectral norm of all heads' scaled value kernel.
+  """
+
+  query: Gain
+  key: Gain
+  value: Gain
+  query_root: Any
+  key_root: Any
+  out: Gain
+  out_heads: Any
+  value_out: Any
+  all_values: Any
+
+
+class MlpGain(NamedTuple):
+  """How much an MLP changes errors.
+
+  Attributes:
+    wi, wo: the Gains of its layers.
+    both: the spectral norm of the product of the scaled kernel of `wi` and the
+      kernel of `wo`.
+    inputs: [D, F], the scaled kernel of `wi`; outputs: [F, D], the kernel of
+      `wo`.
+    input_lengths, output_lengths: [F], the 2-norms of their columns and rows.
+  """
+
+  wi: Gain
+  wo: Gain
+  both: Any
+  inputs: Any
+  outputs: Any
+  input_lengths: Any
+  output_lengths: Any
+
+
 class Scale(NamedTuple):
   """The largest scale of a normalization, and the 2-norm of its offset."""
 
@@ -180,8 +226,57 @@ def norm_scale(params: Mapping) -> Scale:
   return Scale(np.abs(np.asarray(params["scale"])).max(), offset)
 
 
+def attention_gain(
+  params: Mapping, norm: Mapping | None, key_norm: Mapping | None
+) -> AttentionGain:
+  """Returns the AttentionGain of an attention.
+
+  Args:
+    params: its parameters.
+    norm: those of the normalization before queries, or None.
+    key_norm: those of the normalization before keys and values, or None.
+  """
+  scaled = lambda name, norm: (
+    (1.0 if norm is None else np.asarray(norm["scale"])[:, None, None])
+    * np.asarray(params[name]["kernel"], np.float64)
+  )  # [D, H, K]
+  root = lambda kernel: np.stack(
+    [np.linalg.qr(head, mode="r") for head in kernel.swapaxes(0, 1)]
+  )
+  value, out = scaled("value", key_norm), params["out"]["kernel"]
+  out_heads = list(np.asarray(out, np.float64))  # [K, D] each
+  pairs = zip(value.swapaxes(0, 1), out_heads, strict=True)
+  return AttentionGain(
+    query=dense_gain(params["query"], norm, True),
+    key=dense_gain(params["key"], key_norm, True),
+    value=dense_gain(params["value"], key_norm, True),
+    query_root=root(scaled("query", norm)),
+    key_root=root(scaled("key", key_norm)),
+    out=dense_gain(params["out"], None, False),
+    out_heads=np.array(list(map(spectral_norm, out_heads))),
+    value_out=np.array([spectral_norm(v @ o) for v, o in pairs]),
+    all_values=spectral_norm(value.reshape(len(value), -1)),
+  )
+
+
+def mlp_gain(params: Mapping, norm: Mapping | None) -> MlpGain:
+  """Returns the MlpGain of an MLP after a normalization, or None."""
+  scale = 1.0 if norm is None else np.asarray(norm["scale"])[:, None]
+  wi = scale * np.asarray(params["wi"]["kernel"], np.float64)
+  wo = np.asarray(params["wo"]["kernel"], np.float64)
+  return MlpGain(
+    dense_gain(params["wi"], norm, False),
+    dense_gain(params["wo"], None, False),
+    spectral_norm(wi @ wo),
+    wi,
+    wo,
+    np.linalg.norm(wi, axis=0),
+    np.linalg.norm(wo, axis=1),
+  )
+
+
 def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
-  """Returns the Gains and Scales of a block, by the names of its parameters.
+  """Returns what the layers of a block do, by the names of its parameters.
 
   `memory_norm` has the parameters of the normalization at the end of the
   encoder; None if there is none.
@@ -190,18 +285,10 @@ def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
   for name, layer in params.items():
     norm = params.get(f"pre_{name}_layer_norm")
     if name == "mlp":
-      gains[name] = {
-        "wi": dense_gain(layer["wi"], norm, False),
-        "wo": dense_gain(layer["wo"], None, False),
-      }
+      gains[name] = mlp_gain(layer, norm)
     elif name.endswith("attention"):
       key_norm = norm if name == "self_attention" else memory_norm
-      gains[name] = {
-        "query": dense_gain(layer["query"], norm, True),
-        "key": dense_gain(layer["key"], key_norm, True),
-        "value": dense_gain(layer["value"], key_norm, True),
-        "out": dense_gain(layer["out"], None, False),
-      }
+      gains[name] = attention_gain(layer, norm, key_norm)
     else:
       gains[name] = norm_scale(layer)
   return gains
@@ -298,79 +385,157 @@ def residual(x: jax.Array, error: jax.Array) -> jax.Array:
   return (error + U * (length(x) + 2 * error)) * SLACK + TINY
 
 
-class KeyErrors(NamedTuple):
-  """What is known of keys and values, each [..., H, G].
-
-  Attributes:
-    key: the errors of keys.
-    key_size: the largest 2-norm of a key in any evaluation.
-    value: the errors of values.
-  """
-
-  key: jax.Array
-  key_size: jax.Array
-  value: jax.Array
-
-
-def key_errors(gains: Mapping, inputs: Inputs, key: jax.Array) -> KeyErrors:
-  """Returns the KeyErrors [H, R] of R keys [H, R, K] of a site."""
-  error = dense(gains["key"], inputs).T
-  size = (length(key) + 2 * error) * SLACK
-  return KeyErrors(error, size, dense(gains["value"], inputs).T)
+def of_rest(gain: Gain, inputs: Inputs) -> jax.Array:
+  """Returns the error [..., H] of projections without what `scaled` does."""
+  return dense(gain, inputs._replace(scaled=jnp.zeros_like(inputs.scaled)))
 
 
 def attention(
-  config: ModelConfig,
-  gains: Mapping,
+  gain: AttentionGain,
   inputs: Inputs,
+  key_inputs: Inputs,
   query: jax.Array,
+  key: jax.Array,
   value: jax.Array,
-  errors: KeyErrors,
   bias: jax.Array,
   acts: Mapping,
 ) -> jax.Array:
   """Returns the error [B] of the output of an attention.
 
   Args:
-    config: the hyper-parameters of the model.
-    gains: of the four projections.
-    inputs: of the queries.
+    gain: of its projections.
+    inputs: [B], of the queries.
+    key_inputs: [B, G], of keys and values.
     query: [B, H, K], as projected.
-    value: [B, H, G, K] at the keys.
-    errors: of keys and values, [B, H, G].
+    key, value: [B, H, G, K].
     bias: [H, G], as it is added to the scores.
     acts: "scores" and "weights" [B, H, G].
   """
-  num_keys, head_dim = value.shape[-2:]
-  query_error = dense(gains["query"], inputs)
-  query_size = (length(query) + 2 * query_error)[..., None]
-  of_score = head_dim**-0.5 * (
-    query_size * (errors.key + gamma(head_dim + 4) * errors.key_size)
-    + query_error[..., None] * errors.key_size
-  )
+  num_keys, head_dim = key.shape[-2:]
+  heads_first = lambda x: x.swapaxes(-1, -2)  # [B, G, H] -> [B, H, G]
   is_open = bias > -jnp.inf
+  weights = acts["weights"]
+  # Everything is compared with the key of the largest weight, the anchor.
+  anchor = weights.argmax(axis=-1)[..., None]
+  of_anchor = lambda x: jnp.take_along_axis(x, anchor, axis=2)
+  anchor_of = lambda x: jnp.take_along_axis(x, anchor[..., None], axis=2)
+  key_step, value_step = key - anchor_of(key), value - anchor_of(value)
+
+  # Scores, relative to that of the anchor.
+  query_rest = of_rest(gain.query, inputs)[..., None]  # [B, H, 1]
+  query_error = dense(gain.query, inputs)[..., None]
+  query_length = length(query)[..., None]
+  key_rest = heads_first(of_rest(gain.key, key_inputs))
+  key_error = heads_first(dense(gain.key, key_inputs))
+  by_root = lambda root, x: length(jnp.einsum("hij,bh...j->bh...i", root, x))
+  of_query = inputs.scaled[:, None, None] * by_root(gain.query_root, key_step)
+  of_query += query_rest * length(key_step)
+  of_query += query_error * (key_error + of_anchor(key_error))
+  of_key = by_root(gain.key_root, query)[..., None]
+  of_key = of_key * key_inputs.scaled[:, None] + key_rest * query_length
+  of_key += 2 * query_error * key_error
+  key_size = length(key) + 2 * key_error
+  of_key += gamma(head_dim + 4) * (query_length + 2 * query_error) * key_size
+  scale = head_dim**-0.5
   finite_bias = jnp.where(is_open, bias, 0.0)
   logits = acts["scores"] + finite_bias
-  peak = jnp.where(is_open, logits, -jnp.inf).max(axis=-1, keepdims=True)
-  of_logit = of_score + U * (
-    jnp.abs(logits) + 2 * jnp.abs(finite_bias) + jnp.abs(logits - peak)
-  )
-  of_logit = jnp.where(is_open, of_logit, 0.0).max(axis=-1) + 2 * EXP_ULPS * U
+  of_key = scale * of_key + 2 * EXP_ULPS * U
+  of_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
+  of_key += U * jnp.abs(logits - of_anchor(logits))
+  of_logit = scale * of_query + of_key + of_anchor(of_key)
+  is_other = is_open & (jnp.arange(num_keys) != anchor)
+  of_logit = jnp.where(is_other, of_logit, 0.0) * SLACK
+
+  # Weights.
   of_total = gamma(num_keys + 2 + 2 * RECIPROCAL_ULPS)
-  has_choice = is_open.sum(axis=-1) > 1
-  exponent = jnp.where(has_choice, 2 * of_logit, 0.0) * SLACK + of_total
-  k, weights = growth(exponent), acts["weights"]
+  largest = of_logit.max(axis=-1, keepdims=True)
+  mean = (weights * growth(of_logit)).sum(axis=-1, keepdims=True)
+  mean = mean * (1 + growth(2 * largest + of_total))
+  by_ratio = (1 + growth(2 * largest + of_total)) * growth(
+    of_logit + jnp.minimum(mean, largest) + of_total
+  )
+  weighted = weights * of_logit
+  by_slope = (1 + growth(8 * largest + 2 * of_total)) * (
+    (1 - weights) * of_logit + weighted.sum(axis=-1, keepdims=True) - weighted
+  ) + 2 * of_total
+  of_weight = weights * jnp.minimum(by_ratio, by_slope) * SLACK
+  # Values.
+  value_error = heads_first(dense(gain.value, key_inputs))
+  step_length = length(value_step) + value_error + of_anchor(value_error)
+  step_length = jnp.where(is_other, step_length, 0.0)
+  of_choice = jnp.minimum(
+    (jnp.where(is_other, of_weight, 0.0) * step_length).sum(axis=-1),
+    step_length.max(axis=-1),
+  )
+  most = jnp.minimum(weights * (1 + growth(4 * largest + of_total)), 1.0)
+  most = most * SLACK
+  value_size = length(value) + 2 * value_error
+  of_choice += of_total * (of_anchor(value_size)[..., 0] * 2)
+  of_choice += gamma(num_keys + 2) * (most * value_size).sum(axis=-1)
+  value_rest = heads_first(of_rest(gain.value, key_inputs))
+  of_choice += (most * value_rest).sum(axis=-1)
+  of_choice = of_choice * SLACK + TINY  # [B, H]
+  by_head = (gain.out_heads * of_choice).sum(axis=-1)
+  error = jnp.minimum(by_head, gain.out.plain * length(of_choice))
+  # What errors of the keys' states do through values and outputs together.
+  by_head = (gain.value_out[:, None] * most).sum(axis=1)  # [B, G]
+  by_all = gain.all_values * gain.out.plain * most.max(axis=1)
+  error += (jnp.minimum(by_head, by_all) * key_inputs.scaled).sum(axis=-1)
+  # The rounding of the output projection.
   context = (weights[..., None] * value).sum(axis=-2)
-  distance = length(value - context[..., None, :]) + errors.value
-  average = lambda x: (weights * x).sum(axis=-1)
-  error = (1 + k) * k * average(distance)
-  error += (1 + k) ** 2 * average(errors.value)
-  error += of_total * length(context)
-  value_size = length(value) + 2 * errors.value
-  error += gamma(num_keys + 2) * (1 + k) ** 2 * average(value_size)
-  error = length(error * SLACK + TINY)  # over heads
-  context = context.reshape(len(context), -1)
-  return dense(gains["out"], unnormalized(context, error))
+  context_error = of_choice + (most * value_error).sum(axis=-1)
+  size = length(context.reshape(len(context), -1)) + 2 * length(context_error)
+  none = jnp.zeros_like(size)
+  return error * SLACK + dense(gain.out, Inputs(none, none, size))
+
+
+def mlp(
+  gain: MlpGain,
+  inputs: Inputs,
+  hidden: jax.Array,
+  activation: str,
+  *,
+  precise: bool,
+) -> jax.Array:
+  """Returns the error [B] of the output of an MLP.
+
+  Args:
+    gain: of its layers.
+    inputs: [B], of the first one.
+    hidden: [B, F], the outputs of the first one.
+    activation: "relu" or "gelu".
+    precise: whether to bound the Jacobian of every example.
+  """
+  error = dense(gain.wi, inputs)
+  if activation == "gelu":
+    size = length(hidden) + 2 * error
+    error = GELU_SLOPE * error + GELU_ULPS * 2 * U * size
+    return dense(gain.wo, Inputs(jnp.zeros_like(error), error, size))
+  active = jnp.maximum(hidden, 0)
+  rest = of_rest(gain.wi, inputs)
+  size = length(active) + 2 * error
+  slope = 0.5 * (gain.both + gain.wi.scaled * gain.wo.plain)
+  if precise:
+    is_active = (hidden > 0).astype(hidden.dtype)
+    jacobian = jnp.einsum(
+      "df,bf,fe->bde", gain.inputs, is_active, gain.outputs
+    )
+    distance = inputs.scaled[:, None] * gain.input_lengths + rest[:, None]
+    is_open = jnp.abs(hidden) <= 2 * SLACK * distance
+    lengths = gain.input_lengths * gain.output_lengths
+    at_point = schatten_norm(jacobian) + (is_open * lengths).sum(axis=-1)
+    slope = jnp.minimum(slope, at_point)
+  error = slope * inputs.scaled * SLACK
+  return error + dense(gain.wo, Inputs(jnp.zeros_like(rest), rest, size))
+
+
+def schatten_norm(matrix: jax.Array) -> jax.Array:
+  """Returns an upper bound [...] of the spectral norms of [..., D, D]."""
+  power = matrix @ matrix.swapaxes(-1, -2)
+  power = power @ power
+  return jnp.sqrt(jnp.sqrt(jnp.sqrt(((power @ power) ** 2).sum((-2, -1))))) ** (
+    0.5
+  ) * SLACK
 
 
 def margins(gain: Gain, inputs: Inputs) -> jax.Array:
@@ -430,6 +595,8 @@ def block(
   biases: Mapping,
   acts: Mapping,
   sublayers: Mapping,
+  *,
+  precise: bool,
 ) -> jax.Array:
   """Returns the error [B] of one token's state after a block.
 
@@ -439,10 +606,11 @@ def block(
     gains: the block's gains.
     x: [B, D], the states before the block.
     error: [B], their errors.
-    keys: by site, values [B, H, G, K] and KeyErrors [B, H, G].
+    keys: by site, keys and values [B, H, G, K] and their Inputs [B, G].
     biases: by site, [H, G].
     acts: the block's activations.
     sublayers: the outputs of its layers, as flax captures them.
+    precise: whether to bound the Jacobian of every example.
   """
 
   def inputs(name: str, x: jax.Array, error: jax.Array) -> Inputs:
@@ -459,35 +627,33 @@ def block(
       error = gains[name].scale * after.scaled + after.plain
     return x, error
 
-  for site, (value, errors) in keys.items():
+  for site, (key, value, key_inputs) in keys.items():
     name, bias = f"{site}_attention", biases[site]
     layer = sublayers[name]
     if config.learned_bias_scale:
       scale = params[name]["bias_scale"]
       bias = jnp.where(bias > -jnp.inf, scale * bias, -jnp.inf)
     output_error = attention(
-      config,
       gains[name],
       inputs(name, x, error),
+      key_inputs,
       layer["query"]["__call__"][0][:, 0],
+      key,
       value,
-      errors,
       bias,
       {key: a[:, :, 0] for key, a in acts[site].items()},
     )
     update = layer["out"]["__call__"][0][:, 0]
     x, error = add(name, x, update, error + output_error)
-  mlp, gain = sublayers["mlp"], gains["mlp"]
-  hidden = mlp["wi"]["__call__"][0][:, 0]
-  hidden_error = dense(gain["wi"], inputs("mlp", x, error))
-  if config.activation == "relu":
-    hidden = jnp.maximum(hidden, 0)
-  else:
-    hidden_error = GELU_SLOPE * hidden_error + GELU_ULPS * 2 * U * (
-      length(hidden) + 2 * hidden_error
-    )
-  output_error = dense(gain["wo"], unnormalized(hidden, hidden_error))
-  update = mlp["wo"]["__call__"][0][:, 0]
+  layer = sublayers["mlp"]
+  output_error = mlp(
+    gains["mlp"],
+    inputs("mlp", x, error),
+    layer["wi"]["__call__"][0][:, 0],
+    config.activation,
+    precise=precise,
+  )
+  update = layer["wo"]["__call__"][0][:, 0]
   x, error = add("mlp", x, update, error + output_error)
   if "block_end_layer_norm" in gains:
     norm = gains["block_end_layer_norm"]
