@@ -33,7 +33,7 @@ from lengthgen_jax.certify import (
   survey,
 )
 from lengthgen_jax.certify.logits import LayerwiseLogits
-from lengthgen_jax.certify.receptive_fields import Size
+from lengthgen_jax.certify.receptive_fields import ReceptiveField, Size
 from lengthgen_jax.certify.running_sums import RunningSumSurvey
 from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import UsageError
@@ -363,14 +363,27 @@ def check_size(drawn: Draw, size: Size) -> None:
   order = drawn.rng.permutation(len(rows))[:4]
   for field, row in [rows[k] for k in order] + [rows[-1]]:
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    compare(drawn.layerwise(field, contexts), logits[:, row.index])
+    compare(drawn, field, contexts, logits[:, row.index])
 
 
-def compare(layerwise: np.ndarray, dense: np.ndarray) -> None:
-  """Checks that two computations of the same logits agree."""
+def compare(
+  drawn: Draw, field: ReceptiveField, contexts: np.ndarray, dense: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Checks that two computations of the same logits agree, and of the same
+  margins within the bound of their rounding; returns logits and margins."""
+  end = drawn.experiment.task.end
+  layerwise, errors = drawn.layerwise(field, contexts)
   size = max(1.0, float(np.abs(dense).max()))
   gap = float(np.abs(layerwise - dense).max())
   assert gap <= TOLERANCE * size, f"layer-wise and dense logits: {gap} apart"
+  margins, dense_margins = (
+    certificate.margins(field, contexts, logits, end)
+    for logits in (layerwise, dense)
+  )
+  bounds = certificate.bounds(field, contexts, errors, end)
+  is_within = np.abs(margins - dense_margins) <= bounds
+  assert is_within.all(), "margins differ by more than the bound of rounding"
+  return layerwise, margins
 
 
 def random_items(drawn: Draw, size: Size) -> np.ndarray:
@@ -433,14 +446,11 @@ def check_small(drawn: Draw) -> None:
   have a wrong context, which is among those counted."""
   items, size = small_inputs(drawn)
   batch, logits = ordinary(drawn, items, size)
-  end = drawn.experiment.task.end
   is_right = logits.argmax(-1) == np.asarray(batch.target)
   groups = {group.receptive_field: group for group in drawn.survey.groups}
   for field, row in drawn.survey.rows_at(size, drawn.bound):
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    tabled = drawn.layerwise(field, contexts)
-    compare(tabled, logits[:, row.index])
-    margins = certificate.margins(field, contexts, tabled, end)
+    tabled, margins = compare(drawn, field, contexts, logits[:, row.index])
     tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tabled).max()))
     agree = (margins > 0) == is_right[:, row.index]
     assert (agree | tie).all(), f"{row}: the program and the tables differ"

@@ -25,7 +25,7 @@ by_task = pytest.mark.parametrize("task", LENGTHS)
 def cases_and_margins(layerwise, group):
   """(contexts [B, columns], margins [B]) of a group of rows."""
   contexts = np.concatenate(list(group.contexts.chunks(1 << 20)))
-  logits = layerwise(group.receptive_field, contexts)
+  logits, _ = layerwise(group.receptive_field, contexts)
   end = layerwise.transducer.task.end
   return contexts, certificate.margins(
     group.receptive_field, contexts, logits, end

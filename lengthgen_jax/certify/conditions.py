@@ -1,13 +1,14 @@
 """This module checks the conditions under which a model can be certified.
 
-They are those of the lemmas of certify.survey (outputs with one axis) and of
-certify.running_sums (grids).
+They are those of the lemmas of certify.survey (outputs with one axis), of
+certify.running_sums (grids) and of certify.rounding.
 """
 
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
+from lengthgen_jax.certify import rounding
 from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
@@ -57,6 +58,7 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
         f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
         " it sees everything; calibrate with calibration.empty_heads=closed"
       )
+  rounding.check_arithmetic(config)
   settings = (  # (whether a field stands in the way, its name, a valid value)
     (config.temperature.kind != "none", "temperature.kind", "none"),
     (not config.positions.placeless, "positions.kind", "none"),

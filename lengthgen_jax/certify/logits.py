@@ -15,7 +15,7 @@ MAX_TABLE_ROWS states. Values of columns are combined to int64 numbers, as many
 as they take.
 """
 
-import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -34,6 +34,7 @@ from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
+PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
 MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
 KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
@@ -87,12 +88,15 @@ class LayerwiseLogits:
   """LayerwiseLogits computes the logits of contexts, layer by layer.
 
   Attributes:
+    experiment: the experiment that the model belongs to.
     model: the flax module.
     params: the parameters of one seed.
     head: the name of the main task.
     transducer: the Transducer of that task.
     chunk_size: how many contexts are computed at once.
     mesh: the devices that they are split over.
+    is_precise: whether errors are bounded more tightly, in twenty times the
+      time (rounding.mlp).
     gains: what blocks, normalizations and the head of the task do to errors, by
       the names of their parameters.
     inputs: a Table of the embeddings, by stack ("decoder", "encoder").
@@ -106,18 +110,31 @@ class LayerwiseLogits:
     chunk_size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
-    precise: bool = False,
+    is_precise: bool = False,
   ):
     """Embeds every token at every phase of a cyclic index."""
-    self.model, self.params, self.mesh = experiment.model, params, mesh
+    self.experiment, self.model = experiment, experiment.model
+    self.params, self.mesh = params, mesh
     self.head, self.transducer = experiment.task.name, transducer
-    self.chunk_size, self.precise = chunk_size, precise
+    self.chunk_size, self.is_precise = chunk_size, is_precise
     self.gains = rounding.model_gains(params, self.head)
     self.inputs = {
       stack: Table(*_inputs(self.model, params, site))
       for stack, site in (("decoder", "self"), ("encoder", "cross"))
       if site in self.model.sites
     }
+
+  @functools.cached_property
+  def precise(self) -> "LayerwiseLogits":
+    """The same with tighter errors."""
+    return LayerwiseLogits(
+      self.experiment,
+      self.params,
+      self.transducer,
+      min(self.chunk_size, PRECISE_CHUNK_SIZE),
+      mesh=self.mesh,
+      is_precise=True,
+    )
 
   def __call__(
     self, field: ReceptiveField, contexts: np.ndarray
@@ -292,7 +309,7 @@ class _FieldRow:
       key_rows[site], biases[site] = _padded(index), bias
     weights = params[name], layerwise.gains[name]
     args = *weights, previous.states, previous.errors, _padded(rows)
-    static = layerwise.mesh, config, layerwise.precise
+    static = layerwise.mesh, config, layerwise.is_precise
     return _block(*static, *args, keys, key_rows, biases)
 
 
@@ -513,13 +530,3 @@ class DenseLogits:
       for n in range(0, count, DENSE_BATCH)
     ]
     return select(lambda x: x[:count]), np.concatenate(logits)[:count]
-
-
-def in_float64(experiment: Experiment, params: dict) -> tuple[Experiment, dict]:
-  """Returns the same model in float64; use it under jax.enable_x64."""
-  config = dataclasses.replace(experiment.model.config, dtype="float64")
-  model = experiment.model.clone(config=config)
-  params = jax.tree.map(
-    lambda x: jnp.asarray(np.asarray(x), jnp.float64), params
-  )
-  return dataclasses.replace(experiment, model=model), params

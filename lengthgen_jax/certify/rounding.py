@@ -75,10 +75,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.errors import check
-from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.attention.positions.encoding import PositionConfig
-from lengthgen_jax.models.layers import ModelConfig
+from lengthgen_jax.errors import check
+from lengthgen_jax.models.layers import PRECISIONS, ModelConfig
 
 U = 2.0**-24
 EXP_ULPS = 4
@@ -665,5 +664,32 @@ def block(
 # What is outside.
 
 
-def check_arithmetic(experiment: Experiment) -> None:
-  pass
+def check_arithmetic(config: ModelConfig) -> None:
+  """Checks that the lemmas here are of a model's arithmetic.
+
+  Whoever adds a kind of layer to the model adds its lemma here, and its name to
+  the valid values.
+
+  Raises:
+    UsageError: a field has a value whose rounding is not bounded.
+  """
+  platform = jax.default_backend()
+  check(
+    platform in ("cpu", "gpu"),
+    f"certify: a {platform} computes no IEEE float32 products; certify on a CPU"
+    " (JAX_PLATFORMS=cpu)",
+  )
+  # Below "highest" GPUs round the factors of products.
+  precisions = PRECISIONS if platform == "cpu" else ("highest",)
+  lemmas = (  # (field, its value, the values that there are lemmas for)
+    ("model.dtype", config.dtype, ("float32", "float64")),
+    ("model.precision", config.precision, precisions),
+    ("model.activation", config.activation, ("relu", "gelu")),
+    ("model.norm_kind", config.norm_kind, ("layer", "rms")),
+  )
+  for field, value, valid in lemmas:
+    check(
+      value in valid,
+      f"certify: the rounding of {field}={value} is not bounded; there are"
+      f" lemmas for {', '.join(valid)}",
+    )
