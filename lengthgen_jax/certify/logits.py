@@ -34,6 +34,7 @@ from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
+GROUP = 64  # contexts in a row, most of whose digits are the same
 PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
 MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
@@ -95,8 +96,7 @@ class LayerwiseLogits:
     transducer: the Transducer of that task.
     chunk_size: how many contexts are computed at once.
     mesh: the devices that they are split over.
-    is_precise: whether errors are bounded more tightly, in twenty times the
-      time (rounding.mlp).
+    group: how many contexts share a bound of an MLP's slope (rounding.mlp).
     gains: what blocks, normalizations and the head of the task do to errors, by
       the names of their parameters.
     inputs: a Table of the embeddings, by stack ("decoder", "encoder").
@@ -110,13 +110,13 @@ class LayerwiseLogits:
     chunk_size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
-    is_precise: bool = False,
+    group: int = GROUP,
   ):
     """Embeds every token at every phase of a cyclic index."""
     self.experiment, self.model = experiment, experiment.model
     self.params, self.mesh = params, mesh
     self.head, self.transducer = experiment.task.name, transducer
-    self.chunk_size, self.is_precise = chunk_size, is_precise
+    self.chunk_size, self.group = chunk_size, group
     self.gains = rounding.model_gains(params, self.head)
     self.inputs = {
       stack: Table(*_inputs(self.model, params, site))
@@ -126,14 +126,14 @@ class LayerwiseLogits:
 
   @functools.cached_property
   def precise(self) -> "LayerwiseLogits":
-    """The same with tighter errors."""
+    """The same with tighter errors, in ten times the time."""
     return LayerwiseLogits(
       self.experiment,
       self.params,
       self.transducer,
       min(self.chunk_size, PRECISE_CHUNK_SIZE),
       mesh=self.mesh,
-      is_precise=True,
+      group=1,
     )
 
   def __call__(
@@ -153,7 +153,7 @@ class LayerwiseLogits:
     """Yields (contexts, logits, errors) of every chunk.
 
     An error [B, V] is that of the margin if the right token is v
-    (rounding.margins).
+    (rounding.head_gains).
 
     A chunk is yielded after the next one was dispatched to the devices.
 
@@ -309,7 +309,7 @@ class _FieldRow:
       key_rows[site], biases[site] = _padded(index), bias
     weights = params[name], layerwise.gains[name]
     args = *weights, previous.states, previous.errors, _padded(rows)
-    static = layerwise.mesh, config, layerwise.is_precise
+    static = layerwise.mesh, config, layerwise.group
     return _block(*static, *args, keys, key_rows, biases)
 
 
@@ -421,7 +421,7 @@ def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
 def _block(
   mesh: Mesh,
   config: ModelConfig,
-  precise: bool,
+  group: int,
   params,
   gains,
   states,
@@ -466,7 +466,7 @@ def _block(
     biases,
     acts,
     sublayers["intermediates"],
-    precise=precise,
+    group=group,
   )
   return mesh.replicate((outputs[:, 0], error))
 
@@ -480,7 +480,7 @@ def _output_logits(model, head: str, params, gains, x, error):
   inputs = rounding.layer_inputs(model.config, norm, x, error)
   if model.config.norm == "pre":
     x = bound.decoder_norm(x)
-  errors = rounding.margins(gains[f"logits_dense_{head}"], inputs)
+  errors = rounding.dense(gains[f"logits_dense_{head}"], inputs)
   return bound.logits_dense[head](x), errors
 
 

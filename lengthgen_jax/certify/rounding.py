@@ -45,22 +45,32 @@ Lemmas, one for each function below:
   off by v = 3 gamma(n + 4) r^2 / n, as |mean| <= r / sqrt(n). With t = v / s^2
   <= 1/4, 1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt is at most
   sqrt(n) long.
-- Scores. q.k is off by |q| e_k + |k| e_q + gamma(K + 4) |q| |k|.
-- Softmax and values (`attention`). If scores plus bias are off by at most d,
-  with the rounding of their sum, of the difference to the row's peak (any
-  number: weights do not depend on it) and of exp, then each weight is within a
-  factor of exp(2d + nu) of the exact one, where nu is the rounding of the
-  total, its reciprocal and their product. With k = exp(2d + nu) - 1 and any
-  vector a, sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*) (v* - a)
-  + (sum p^ - sum p*) a. The last sum is off by nu alone; a is the computed
-  context, so that attention to one key has next to no error of its weights. The
-  weights of one open key are off by nu.
+- Scores (`attention`). Softmax depends on differences of scores alone, so they
+  are compared with that of an anchor, the key of the largest weight. q.(k - a)
+  changes by dq.(k - a) + q.(dk - da); dq is dn W with the error dn of the
+  normalized input, so |dq.(k - a)| <= |W (k - a)| |dn|, and likewise for keys.
+  The rounding of products, of the sum with the bias, of the difference to the
+  row's peak (any number will do: weights do not depend on it) and of exp is
+  added. So exponents are off by m_k, and m = max m_k.
+- Weights. log p^_k - log p*_k is m_k less a mean of the exponents' errors,
+  which is at most m and, by Jensen, at most sum p (exp(m_j) - 1); and nu, the
+  rounding of the total, its reciprocal and their product. Hence p^ <= p* exp(2m
+  + nu) (`by_ratio`). Also p^_k - p*_k is the integral of p_k ((1 - p_k) m_k -
+  sum p_j m_j) along the way, where every weight, and every sum of weights, is
+  within exp(4m + nu) of the computed one (`by_slope`).
+- Values. sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*) (v* - a) +
+  (sum p^ - 1) a, with the anchor's exact value a. The last term is of nu. The
+  second is at most 2 max |v* - a|, whatever the weights. The first goes through
+  values and outputs as one matrix.
 - Residual sum. The errors' sum, and u times the size of the sum.
-- ReLU is exact, and moves no two numbers apart; GELU moves them apart by
-  GELU_SLOPE at most.
-- Margin (`margins`). logit_i - logit_j is a product with w_i - w_j, whose error
-  is |w_i - w_j| e, and the rounding of both logits. The error of the margin is
-  that of the other token j with the largest one.
+- MLP (`mlp`). relu(y^) - relu(y*) = D (y^ - y*) with a diagonal D of 0...1,
+  which is 1 or 0 where a hidden unit is further from zero than its error. For a
+  group of examples D is M + S E, M and S known, |E| <= 1, so that |A D B| <= |A
+  M B| + sqrt(|A S A'| |B' S B|) (`slope_of_groups`). GELU moves two numbers
+  apart by GELU_SLOPE at most.
+- Margin (`head_gains`). logit_i - logit_j is a product with w_i - w_j, whose
+  error is |w_i - w_j| e, and the rounding of both logits. The error of the
+  margin is that of the other token j with the largest one.
 
 Bounds are computed in the precision of the values themselves. They are sums,
 products, quotients and roots of numbers that are not negative, so that they are
@@ -149,8 +159,7 @@ class MlpGain(NamedTuple):
 
   Attributes:
     wi, wo: the Gains of its layers.
-    both: the spectral norm of the product of the scaled kernel of `wi` and the
-      kernel of `wo`.
+    slope: a bound of |wi D wo| for all diagonal matrices D of 0...1.
     inputs: [D, F], the scaled kernel of `wi`; outputs: [F, D], the kernel of
       `wo`.
     input_lengths, output_lengths: [F], the 2-norms of their columns and rows.
@@ -158,7 +167,7 @@ class MlpGain(NamedTuple):
 
   wi: Gain
   wo: Gain
-  both: Any
+  slope: Any
   inputs: Any
   outputs: Any
   input_lengths: Any
@@ -263,10 +272,13 @@ def mlp_gain(params: Mapping, norm: Mapping | None) -> MlpGain:
   scale = 1.0 if norm is None else np.asarray(norm["scale"])[:, None]
   wi = scale * np.asarray(params["wi"]["kernel"], np.float64)
   wo = np.asarray(params["wo"]["kernel"], np.float64)
-  return MlpGain(
+  gains = (
     dense_gain(params["wi"], norm, False),
     dense_gain(params["wo"], None, False),
-    spectral_norm(wi @ wo),
+  )
+  return MlpGain(
+    *gains,
+    (spectral_norm(wi @ wo) + gains[0].scaled * gains[1].plain) / 2,
     wi,
     wo,
     np.linalg.norm(wi, axis=0),
@@ -384,6 +396,12 @@ def residual(x: jax.Array, error: jax.Array) -> jax.Array:
   return (error + U * (length(x) + 2 * error)) * SLACK + TINY
 
 
+def at_most_one(weight: jax.Array, factor: jax.Array) -> jax.Array:
+  """Returns weight · factor, 1 where that is more or no number, and SLACK."""
+  product = weight * factor
+  return jnp.where(product < 1, product, 1.0) * SLACK
+
+
 def of_rest(gain: Gain, inputs: Inputs) -> jax.Array:
   """Returns the error [..., H] of projections without what `scaled` does."""
   return dense(gain, inputs._replace(scaled=jnp.zeros_like(inputs.scaled)))
@@ -434,16 +452,18 @@ def attention(
   of_key = of_key * key_inputs.scaled[:, None] + key_rest * query_length
   of_key += 2 * query_error * key_error
   key_size = length(key) + 2 * key_error
-  of_key += gamma(head_dim + 4) * (query_length + 2 * query_error) * key_size
+  of_key += gamma(head_dim + 6) * (query_length + 2 * query_error) * key_size
   scale = head_dim**-0.5
   finite_bias = jnp.where(is_open, bias, 0.0)
   logits = acts["scores"] + finite_bias
   of_key = scale * of_key + 2 * EXP_ULPS * U
   of_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
-  of_key += U * jnp.abs(logits - of_anchor(logits))
+  of_key += U * (1 + jnp.abs(logits - of_anchor(logits)))
   of_logit = scale * of_query + of_key + of_anchor(of_key)
   is_other = is_open & (jnp.arange(num_keys) != anchor)
   of_logit = jnp.where(is_other, of_logit, 0.0) * SLACK
+  largest = of_logit.max(axis=-1, keepdims=True)
+  of_logit = jnp.where(is_other, of_logit + 8 * U * largest, 0.0)
 
   # Weights.
   of_total = gamma(num_keys + 2 + 2 * RECIPROCAL_ULPS)
@@ -457,17 +477,17 @@ def attention(
   by_slope = (1 + growth(8 * largest + 2 * of_total)) * (
     (1 - weights) * of_logit + weighted.sum(axis=-1, keepdims=True) - weighted
   ) + 2 * of_total
-  of_weight = weights * jnp.minimum(by_ratio, by_slope) * SLACK
+  of_weight = at_most_one(weights, jnp.minimum(by_ratio, by_slope))
   # Values.
   value_error = heads_first(dense(gain.value, key_inputs))
   step_length = length(value_step) + value_error + of_anchor(value_error)
   step_length = jnp.where(is_other, step_length, 0.0)
   of_choice = jnp.minimum(
     (jnp.where(is_other, of_weight, 0.0) * step_length).sum(axis=-1),
-    step_length.max(axis=-1),
+    2 * step_length.max(axis=-1),
   )
-  most = jnp.minimum(weights * (1 + growth(4 * largest + of_total)), 1.0)
-  most = most * SLACK
+  most = at_most_one(weights, 1 + growth(4 * largest + 2 * of_total))
+  most = jnp.where(is_open, most, 0.0)
   value_size = length(value) + 2 * value_error
   of_choice += of_total * (of_anchor(value_size)[..., 0] * 2)
   of_choice += gamma(num_keys + 2) * (most * value_size).sum(axis=-1)
@@ -494,7 +514,7 @@ def mlp(
   hidden: jax.Array,
   activation: str,
   *,
-  precise: bool,
+  group: int,
 ) -> jax.Array:
   """Returns the error [B] of the output of an MLP.
 
@@ -503,43 +523,70 @@ def mlp(
     inputs: [B], of the first one.
     hidden: [B, F], the outputs of the first one.
     activation: "relu" or "gelu".
-    precise: whether to bound the Jacobian of every example.
+    group: how many examples share a bound of the MLP's slope.
   """
   error = dense(gain.wi, inputs)
   if activation == "gelu":
     size = length(hidden) + 2 * error
     error = GELU_SLOPE * error + GELU_ULPS * 2 * U * size
     return dense(gain.wo, Inputs(jnp.zeros_like(error), error, size))
-  active = jnp.maximum(hidden, 0)
   rest = of_rest(gain.wi, inputs)
-  size = length(active) + 2 * error
-  slope = 0.5 * (gain.both + gain.wi.scaled * gain.wo.plain)
-  if precise:
-    is_active = (hidden > 0).astype(hidden.dtype)
-    jacobian = jnp.einsum(
-      "df,bf,fe->bde", gain.inputs, is_active, gain.outputs
-    )
-    distance = inputs.scaled[:, None] * gain.input_lengths + rest[:, None]
-    is_open = jnp.abs(hidden) <= 2 * SLACK * distance
-    lengths = gain.input_lengths * gain.output_lengths
-    at_point = schatten_norm(jacobian) + (is_open * lengths).sum(axis=-1)
-    slope = jnp.minimum(slope, at_point)
+  slope = slope_of_groups(gain, inputs, rest, hidden, group)
+  size = length(jnp.maximum(hidden, 0)) + 2 * error
   error = slope * inputs.scaled * SLACK
   return error + dense(gain.wo, Inputs(jnp.zeros_like(rest), rest, size))
 
 
+def slope_of_groups(
+  gain: MlpGain,
+  inputs: Inputs,
+  rest: jax.Array,
+  hidden: jax.Array,
+  group: int,
+) -> jax.Array:
+  """Returns bounds [B] of |wi D wo| for all D that can be between two
+  evaluations of the hidden units of any of `group` examples in a row.
+
+  Args:
+    gain: of the layers.
+    inputs: [B], of the first one.
+    rest: [B], the error of its outputs without what `scaled` does.
+    hidden: [B, F], its outputs.
+    group: how many examples share a bound, a divisor of B.
+  """
+  # Two evaluations are less than twice the error from the computed one.
+  distance = inputs.scaled[:, None] * gain.input_lengths + rest[:, None]
+  distance = 2 * SLACK * distance
+  by_group = lambda x: x.reshape(len(x) // group, group, -1)
+  always = by_group(hidden > distance).all(axis=1).astype(hidden.dtype)
+  never = by_group(hidden < -distance).all(axis=1).astype(hidden.dtype)
+  middle, spread = (1 + always - never) / 2, (1 - always - never) / 2
+  product = lambda a, d, b: jnp.einsum("df,gf,fe->gde", a, d, b)
+  norm_of_sides = schatten_norm(
+    product(gain.inputs, spread, gain.inputs.T)
+  ) * schatten_norm(product(gain.outputs.T, spread, gain.outputs))
+  slope = schatten_norm(product(gain.inputs, middle, gain.outputs))
+  slope = slope + jnp.sqrt(norm_of_sides)
+  return jnp.repeat(jnp.minimum(slope, gain.slope), group)
+
+
 def schatten_norm(matrix: jax.Array) -> jax.Array:
-  """Returns an upper bound [...] of the spectral norms of [..., D, D]."""
+  """Returns bounds [...] of the spectral norms of matrices [..., D, E].
+
+  They are the 16-norms of the singular values. The products of which such
+  matrices are made and these here round by at most a thousandth of their norms.
+  """
   power = matrix @ matrix.swapaxes(-1, -2)
+  size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
+  power = power / size  # so that nothing overflows
   power = power @ power
-  return jnp.sqrt(jnp.sqrt(jnp.sqrt(((power @ power) ** 2).sum((-2, -1))))) ** (
-    0.5
-  ) * SLACK
+  power = power @ power
+  norm = jnp.sqrt((power * power).sum((-2, -1)))  # |A|^8 at most
+  norm = jnp.sqrt(jnp.sqrt(norm)) * size[..., 0, 0]
+  return jnp.sqrt(norm) * SLACK**4
 
 
-def margins(gain: Gain, inputs: Inputs) -> jax.Array:
-  """Returns the error [B, V] of the margin if the right token is v."""
-  return dense(gain, inputs)
+# Layers of the model.
 
 
 # Layers of the model.
@@ -595,7 +642,7 @@ def block(
   acts: Mapping,
   sublayers: Mapping,
   *,
-  precise: bool,
+  group: int,
 ) -> jax.Array:
   """Returns the error [B] of one token's state after a block.
 
@@ -609,7 +656,7 @@ def block(
     biases: by site, [H, G].
     acts: the block's activations.
     sublayers: the outputs of its layers, as flax captures them.
-    precise: whether to bound the Jacobian of every example.
+    group: how many examples share a bound of the MLP's slope.
   """
 
   def inputs(name: str, x: jax.Array, error: jax.Array) -> Inputs:
@@ -650,7 +697,7 @@ def block(
     inputs("mlp", x, error),
     layer["wi"]["__call__"][0][:, 0],
     config.activation,
-    precise=precise,
+    group=group,
   )
   update = layer["wo"]["__call__"][0][:, 0]
   x, error = add("mlp", x, update, error + output_error)
