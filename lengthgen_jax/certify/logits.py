@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias
