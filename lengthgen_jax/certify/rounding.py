@@ -292,7 +292,7 @@ def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
   `memory_norm` has the parameters of the normalization at the end of the
   encoder; None if there is none.
   """
-  gains = {}
+  gains: dict[str, Any] = {}
   for name, layer in params.items():
     norm = params.get(f"pre_{name}_layer_norm")
     if name == "mlp":
@@ -599,7 +599,7 @@ def model_gains(params: Mapping, head: str) -> dict:
     params: the parameters of one seed.
     head: the name of the task whose margins are bounded.
   """
-  gains = {}
+  gains: dict[str, Any] = {}
   for name, layer in params.items():
     if name.startswith(("encoder_", "decoder_")):
       is_norm = name.endswith("norm")
