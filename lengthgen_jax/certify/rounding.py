@@ -447,6 +447,8 @@ def attention(
   of_anchor = lambda x: jnp.take_along_axis(x, anchor, axis=2)
   anchor_of = lambda x: jnp.take_along_axis(x, anchor[..., None], axis=2)
   key_step, value_step = key - anchor_of(key), value - anchor_of(value)
+  key_length, value_length = once((length(key), length(value)))
+  key_distance, value_distance = once((length(key_step), length(value_step)))
 
   # Scores, relative to that of the anchor.
   query_rest = of_rest(gain.query, inputs)[..., None]  # [B, H, 1]
@@ -454,14 +456,16 @@ def attention(
   query_length = length(query)[..., None]
   key_rest = heads_first(of_rest(gain.key, key_inputs))
   key_error = heads_first(dense(gain.key, key_inputs))
-  by_root = lambda root, x: length(jnp.einsum("hij,bh...j->bh...i", root, x))
+  by_root = lambda root, x: once(
+    length(jnp.einsum("hij,bh...j->bh...i", root, x))
+  )
   of_query = inputs.scaled[:, None, None] * by_root(gain.query_root, key_step)
-  of_query += query_rest * length(key_step)
+  of_query += query_rest * key_distance
   of_query += query_error * (key_error + of_anchor(key_error))
   of_key = by_root(gain.key_root, query)[..., None]
   of_key = of_key * key_inputs.scaled[:, None] + key_rest * query_length
   of_key += 2 * query_error * key_error
-  key_size = length(key) + 2 * key_error
+  key_size = key_length + 2 * key_error
   of_key += gamma(head_dim + 6) * (query_length + 2 * query_error) * key_size
   scale = head_dim**-0.5
   finite_bias = jnp.where(is_open, bias, 0.0)
@@ -488,18 +492,18 @@ def attention(
   by_slope = (1 + growth(8 * largest + 2 * of_total)) * (
     (1 - weights) * of_logit + weighted.sum(axis=-1, keepdims=True) - weighted
   ) + 2 * of_total
-  of_weight = at_most_one(weights, jnp.minimum(by_ratio, by_slope))
+  of_weight = once(at_most_one(weights, jnp.minimum(by_ratio, by_slope)))
   # Values.
   value_error = heads_first(dense(gain.value, key_inputs))
-  step_length = length(value_step) + value_error + of_anchor(value_error)
+  step_length = value_distance + value_error + of_anchor(value_error)
   step_length = jnp.where(is_other, step_length, 0.0)
   of_choice = jnp.minimum(
     (jnp.where(is_other, of_weight, 0.0) * step_length).sum(axis=-1),
     2 * step_length.max(axis=-1),
   )
   most = at_most_one(weights, 1 + growth(4 * largest + 2 * of_total))
-  most = jnp.where(is_open, most, 0.0)
-  value_size = length(value) + 2 * value_error
+  most = once(jnp.where(is_open, most, 0.0))
+  value_size = value_length + 2 * value_error
   of_choice += of_total * (of_anchor(value_size)[..., 0] * 2)
   of_choice += gamma(num_keys + 2) * (most * value_size).sum(axis=-1)
   value_rest = heads_first(of_rest(gain.value, key_inputs))
