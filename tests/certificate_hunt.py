@@ -8,7 +8,7 @@ all inputs of a small size, the inputs on which the ordinary program is wrong
 are those that have a wrong context.
 
 A draw is a function of its number. Those from LATER on are of the same forms,
-with a segment embedding and another normalizer than softmax where they can be:
+with a segment embedding where they can be:
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -27,7 +27,6 @@ import numpy as np
 import untrained
 
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, SiteLines
-from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.certify import (
   certificate,
   conditions,
@@ -35,7 +34,7 @@ from lengthgen_jax.certify import (
   survey,
 )
 from lengthgen_jax.certify.logits import LayerwiseLogits
-from lengthgen_jax.certify.receptive_fields import Size
+from lengthgen_jax.certify.receptive_fields import ReceptiveField, Size
 from lengthgen_jax.certify.running_sums import RunningSumSurvey
 from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import UsageError
@@ -117,15 +116,12 @@ LATER = 10_000  # the first draw of LATER_FORMS
 
 
 def later_forms() -> list[Form]:
-  """Returns the forms with a segment embedding, which three in four have, and a
-  normalizer, in turn."""
-  all_forms, names = [], itertools.cycle(NORMALIZERS)
+  """Returns the forms with a segment embedding, which three in four have."""
+  all_forms = []
   for number, form in enumerate(FORMS):
     packed, fields = form.kind == "decoder_only", dict(form.fields)
     two = TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
-    name = next(n for n in names if packed or not NORMALIZERS[n].ordered)
     fields["positions.segments"] = (packed or two) and number % 4 < 3
-    fields["attention.normalizer"] = name
     all_forms.append(form._replace(fields=tuple(fields.items())))
   return all_forms
 
@@ -384,14 +380,27 @@ def check_size(drawn: Draw, size: Size) -> None:
   order = drawn.rng.permutation(len(rows))[:4]
   for field, row in [rows[k] for k in order] + [rows[-1]]:
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    compare(drawn.layerwise(field, contexts), logits[:, row.index])
+    compare(drawn, field, contexts, logits[:, row.index])
 
 
-def compare(layerwise: np.ndarray, dense: np.ndarray) -> None:
-  """Checks that two computations of the same logits agree."""
+def compare(
+  drawn: Draw, field: ReceptiveField, contexts: np.ndarray, dense: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Checks that two computations of the same logits agree, and of the same
+  margins within the bound of their rounding; returns logits and margins."""
+  end = drawn.experiment.task.end
+  layerwise, errors = drawn.layerwise(field, contexts)
   size = max(1.0, float(np.abs(dense).max()))
   gap = float(np.abs(layerwise - dense).max())
   assert gap <= TOLERANCE * size, f"layer-wise and dense logits: {gap} apart"
+  margins, dense_margins = (
+    certificate.margins(field, contexts, logits, end)
+    for logits in (layerwise, dense)
+  )
+  bounds = certificate.bounds(field, contexts, errors, end)
+  is_within = np.abs(margins - dense_margins) <= bounds
+  assert is_within.all(), "margins differ by more than the bound of rounding"
+  return layerwise, margins
 
 
 def random_items(drawn: Draw, size: Size) -> np.ndarray:
@@ -454,14 +463,11 @@ def check_small(drawn: Draw) -> None:
   have a wrong context, which is among those counted."""
   items, size = small_inputs(drawn)
   batch, logits = ordinary(drawn, items, size)
-  end = drawn.experiment.task.end
   is_right = logits.argmax(-1) == np.asarray(batch.target)
   groups = {group.receptive_field: group for group in drawn.survey.groups}
   for field, row in drawn.survey.rows_at(size, drawn.bound):
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    tabled = drawn.layerwise(field, contexts)
-    compare(tabled, logits[:, row.index])
-    margins = certificate.margins(field, contexts, tabled, end)
+    tabled, margins = compare(drawn, field, contexts, logits[:, row.index])
     tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tabled).max()))
     agree = (margins > 0) == is_right[:, row.index]
     assert (agree | tie).all(), f"{row}: the program and the tables differ"

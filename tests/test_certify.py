@@ -1,7 +1,6 @@
 """Certificates: all cases, and what is made of them."""
 
 import dataclasses
-import functools
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from local_models import small
 
 from lengthgen_jax.certify import certificate, survey
 from lengthgen_jax.certify.certificate import Tally
-from lengthgen_jax.certify.logits import LayerwiseLogits, in_float64
+from lengthgen_jax.certify.logits import LayerwiseLogits
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.pipelines import certify
 
@@ -25,7 +24,7 @@ by_task = pytest.mark.parametrize("task", LENGTHS)
 def cases_and_margins(layerwise, group):
   """(contexts [B, columns], margins [B]) of a group of rows."""
   contexts = np.concatenate(list(group.contexts.chunks(1 << 20)))
-  logits = layerwise(group.receptive_field, contexts)
+  logits, _ = layerwise(group.receptive_field, contexts)
   end = layerwise.transducer.task.end
   return contexts, certificate.margins(
     group.receptive_field, contexts, logits, end
@@ -97,20 +96,25 @@ def test_a_tally_in_pieces_is_that_of_all_at_once():
   rng = np.random.default_rng(0)
   contexts = rng.integers(0, 10, (500, 3)).astype(np.uint8)
   margins = (rng.normal(size=500) * 9 + 9).astype(np.float32)
+  rounding = rng.uniform(0, 0.1, 500)
   tally = Tally()
   for part in np.split(np.arange(500), (1, 90, 300)):
-    tally.add(contexts[part], margins[part])
+    tally.add(contexts[part], margins[part], rounding[part])
     # As it is written and read again.
     tally = Tally(**json.loads(json.dumps(dataclasses.asdict(tally))))
   assert (tally.cases, tally.wrong) == (500, (margins <= 0).sum())
   assert tally.margin == margins.min()
+  shares = rounding / np.abs(margins)
+  assert (tally.rounding, tally.share) == (rounding.max(), shares.max())
+  assert tally.unsure == (shares >= 1).sum() > 0
   edges = np.array(certificate.HISTOGRAM_EDGES)
   inside = (margins[:, None] >= edges[:-1]) & (margins[:, None] < edges[1:])
   assert tally.histogram == inside.sum(axis=0).tolist()
   order = np.argsort(margins)[: certificate.MAX_THIN]
   assert len(order) == 32 and margins[order].max() < 0
   assert [margin for margin, _ in tally.thin] == margins[order].tolist()
-  np.testing.assert_array_equal(tally.thin_contexts(), contexts[order])
+  thin = [context for _, context in tally.thin]
+  np.testing.assert_array_equal(thin, contexts[order])
 
 
 def test_what_is_no_number_is_wrong():
@@ -122,7 +126,12 @@ def test_what_is_no_number_is_wrong():
   margins = certificate.margins(field, contexts, logits, end=2)
   assert margins.tolist() == [2, -np.inf, -np.inf, 0.5]
   tally = Tally()
-  tally.add(contexts, margins)
+  errors = np.full((4, 3), 0.1, np.float32)
+  errors[3] = np.nan
+  bounds = certificate.bounds(field, contexts, errors, end=2)
+  np.testing.assert_allclose(bounds, [0.2, 0.2, 0.2, np.inf])
+  tally.add(contexts, margins, bounds)
+  assert (tally.rounding, tally.share, tally.unsure) == (np.inf, np.inf, 1)
   assert (tally.wrong, tally.margin) == (2, -np.inf)
   assert sum(tally.histogram) == 4
 
@@ -203,42 +212,52 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
 @pytest.mark.parametrize(
   ("counted", "value", "words"),
   [
-    ({}, 1, ("right for every length: 12,345 cases", "margin 2", "0.001")),
+    (
+      {},
+      1,
+      ("right for every length: 12,345 cases", "margin 2", "0.001", "5.0% of"),
+    ),
     ({"width": 61}, 1, ("right for operands of up to 60 places",)),
-    ({"margin": 1e-2, "exact": 1e-2}, 1, ("right for every length",)),
-    ({"margin": 9e-3}, None, ("undecided", "known to fail", "0.009")),
-    ({"exact": 9e-3}, None, ("undecided",)),
-    ({"exact": -np.inf}, None, ("undecided",)),
+    # The largest rounding may be that of a larger margin.
+    ({"rounding": 3.0, "share": 0.99}, 1, ("right for every length",)),
+    ({"share": 1.0, "unsure": 7}, None, ("undecided", "fail, but 7 margins")),
     (
       {"wrong": 1234, "margin": -3.0, "counterexamples": list("1234")},
       0,
       ("wrong on 1,234 of 12,345 cases", "shortest: 1, 2, 3;", "margin -3"),
     ),
-    # Not more than rounding may be, unless an input shows it.
-    ({"wrong": 1, "margin": -9e-3}, None, ("undecided", "known to fail")),
-    ({"wrong": 1, "margin": -9e-3, "counterexamples": ["1"]}, 0, (": 1;",)),
+    # Not if rounding may turn all of them, unless an input shows it.
+    ({"wrong": 1, "margin": -9e-3, "unsure": 1}, None, ("known to fail",)),
+    (
+      {"wrong": 1, "margin": -9e-3, "unsure": 1, "counterexamples": ["1"]},
+      0,
+      (": 1;",),
+    ),
     ({"wrong": 1, "margin": -1.0}, 0, ("no input known",)),
     (
       {"wrong": 1, "margin": -1.0, "complete": False},
       0,
       ("on 1 of the first 12,345 cases",),
     ),
+    # What the model on whole inputs says otherwise is no rounding.
+    ({"exceeding": 3}, None, ("undecided", "3 margins of the model on whole")),
+    ({"exceeding": 3, "wrong": 1, "margin": -1.0}, None, ("undecided",)),
     # Nothing is proved by less than all cases, or by what is no number.
     ({"complete": False}, None, ("undecided",)),
     ({"cases": 0}, None, ("undecided",)),
-    ({"wrong": 5, "margin": 0.0, "rounding": 0.0}, None, ("undecided",)),
-    ({"margin": 0.0, "rounding": 0.0}, None, ("undecided",)),
+    ({"wrong": 5, "margin": 0.0, "unsure": 5}, None, ("undecided",)),
+    ({"margin": 0.0, "share": np.inf}, None, ("undecided",)),
     ({"margin": np.inf}, None, ("undecided",)),
     ({"margin": np.nan}, None, ("undecided",)),
-    ({"rounding": np.inf}, None, ("undecided",)),
-    ({"rounding": np.nan}, None, ("undecided", "nan")),
+    ({"rounding": np.inf, "share": np.inf}, None, ("undecided", "inf")),
+    ({"share": np.nan}, None, ("undecided",)),
   ],
 )
 def test_a_verdict_says_what_was_counted(counted, value, words):
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
+  usual |= {"share": 0.05, "unsure": 0, "exceeding": 0}
   counted = usual | {"counterexamples": [], "complete": True} | counted
-  width, exact_margin = counted.get("width"), counted.get("exact", np.inf)
-  verdict = certificate.verdict(width, counted, exact_margin)
+  verdict = certificate.verdict(counted.get("width"), counted)
   assert verdict["value"] == value and "\n" not in verdict["verdict"]
   for word in words:
     assert word in verdict["verdict"]
@@ -261,50 +280,21 @@ def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
   assert lengths == set(range(1, model.experiment.train_length + 1))
 
 
-def test_float64_says_the_same_more_exactly():
-  model, surveyed, layerwise, _, tallies = small("successor")
-  group = max(surveyed.groups, key=lambda group: group.contexts.count)
-  field, cases = group.receptive_field, next(group.contexts.chunks(64))
-  logits = layerwise(field, cases)
-  with jax.enable_x64(True):
-    experiment, params = in_float64(model.experiment, model.params)
-    exact_layerwise = LayerwiseLogits(experiment, params, surveyed.transducer)
-    exact = exact_layerwise(field, cases)
-  assert logits.dtype == np.float32 and exact.dtype == np.float64
-  np.testing.assert_allclose(logits, exact, rtol=0, atol=1e-4)
-  assert (logits != exact).any()
-  assert jax.numpy.ones(1).dtype == np.float32
-  # The smallest margins of all cases, if not too many are small.
-  smallest = functools.partial(
-    certificate.smallest_in_float64, surveyed, tallies, model.params
-  )
-  margins = sorted(margin for tally in tallies for margin, _ in tally.thin)
-  assert smallest(margins[0]) == np.inf
-  assert 0 < abs(smallest(margins[3]) - margins[0]) < 1e-4
-  assert smallest(np.inf) == -np.inf
-
-
-def test_rounding_is_what_the_whole_model_says_otherwise(monkeypatch):
-  model, surveyed, layerwise, dense, tallies = small("successor")
+def test_rounding_is_within_its_bound_on_whole_inputs(monkeypatch):
+  model, surveyed, layerwise, dense, _ = small("successor")
   rows = sum(len(group.rows) for group in surveyed.groups)
   monkeypatch.setattr(survey, "DENSE_ROWS", 20 * rows)
-  measures = {
-    20 * rows: lambda layerwise: certificate.measure_rounding(
-      layerwise, surveyed, dense, 0
-    ),
-    sum(len(tally.thin) for tally in tallies): lambda layerwise: (
-      certificate.rounding_of_thin_contexts(layerwise, surveyed, dense, tallies)
-    ),
-  }
+  compare = lambda layerwise: certificate.compare_with_dense(
+    layerwise, surveyed, dense, 0
+  )
+  comparison = compare(layerwise)
+  assert comparison.difference < 1e-4
+  assert (comparison.rows, comparison.exceeding) == (20 * rows, 0)
+  # Another model is no matter of rounding.
   head = "logits_dense_successor"
   bias = model.params[head]["bias"].at[3].add(0.5)
   params = model.params | {head: model.params[head] | {"bias": bias}}
-  args = surveyed.transducer, 64
-  other = LayerwiseLogits(model.experiment, params, *args)
-  for rows_compared, measure in measures.items():
-    gap, count = measure(layerwise)
-    assert gap < 1e-5 and count == rows_compared
-    np.testing.assert_allclose(measure(other)[0], 0.5, atol=1e-4)
-  logits = np.float32([[8.0, -2.0]])  # what agrees to the bit rounds, too
-  assert certificate.largest_gap(logits, logits) >= np.spacing(np.float32(8.0))
-  assert np.isnan(certificate.largest_gap(logits * np.nan, logits))
+  other = LayerwiseLogits(model.experiment, params, surveyed.transducer, 64)
+  comparison = compare(other)
+  np.testing.assert_allclose(comparison.difference, 0.5, atol=1e-3)
+  assert comparison.exceeding > 0

@@ -295,7 +295,7 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
   wrong = "wrong on 3 of 9 cases, the shortest: 8*9; smallest margin -0.1"
   proofs = [
     (0, 0, {"seed": 0, "margin": -0.1, "reason": wrong, "step": 300}),
-    (1, 12, {"seed": 0, "margin": 2.5, "step": 600}),
+    (1, 12, {"seed": 0, "margin": 2.5, "rounding": 0.012, "step": 600}),
     (0, 9, {"seed": 1, "margin": -0.4, "reason": wrong, "step": 300}),
     (None, 1000, {"seed": 2, "margin": None, "reason": "too large"}),
   ]
@@ -309,6 +309,7 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
   (line,) = [cells for cells in cells_of(text) if "8*9" in cells[-1]]
   assert line == [
     *("addition", "ABC", "1 of 3", "9 to 1,000", "-0.40 to 2.50"),
+    "0.01",
     "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
   ]
   assert "## Certificates" not in pages.table_paragraphs(entries[1:])

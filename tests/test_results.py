@@ -142,6 +142,15 @@ def test_every_seed_has_its_own_best_step():
   assert {row["seed"]: row["step"] for row in curve.rows} == {0: 3, 1: 8, 2: 7}
 
 
+def test_seeds_that_need_no_finetuning_are_pooled_with_those_that_do():
+  rows = [
+    row(seed=seed, step=step, stage="finetune")
+    for seed, step in enumerate((600, 900, 600))
+  ]
+  (curve,) = summary.pool(rows)
+  assert curve.seeds_text == "3"
+
+
 def test_a_name_has_the_conditions_that_are_unusual():
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
   marks = "(retrain, checkpoint best, eval.seed 1) LEAK"

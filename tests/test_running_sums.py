@@ -76,8 +76,9 @@ def test_nothing_else_changes_what_a_row_says(grid):
   layerwise = LayerwiseLogits(experiment, params, survey.transducer)
   widest = max(row.width for group in survey.groups for row in group.rows)
   dense = DenseLogits(experiment, grid_model.scaffold, params, (widest, 3))
-  gap, count = certificate.measure_rounding(layerwise, survey, dense, 0)
-  assert gap < 1e-4 and count > 1000
+  comparison = certificate.compare_with_dense(layerwise, survey, dense, 0)
+  assert comparison.difference < 1e-4 and comparison.rows > 1000
+  assert not comparison.exceeding
 
 
 def check_context(text: str, group, context) -> None:

@@ -23,6 +23,11 @@ from lengthgen_jax.coordinates import Array
 CLOSED = float("-inf")  # the bias of a key that a row does not see
 
 
+def _of_layer(x, n: int):
+  """Returns x[n], or the only x[0] if all layers share it."""
+  return x[n if len(x) > 1 else 0]
+
+
 class DenseBias(struct.PyTreeNode):
   """A DenseBias has a value for every pair of row and key.
 
@@ -37,7 +42,7 @@ class DenseBias(struct.PyTreeNode):
 
   def layer(self, n: int) -> "DenseBias":
     """Returns the bias of layer n."""
-    return DenseBias(self.values[n if len(self.values) > 1 else 0])
+    return DenseBias(_of_layer(self.values, n))
 
   @property
   def key_index(self) -> jax.Array:
@@ -58,7 +63,7 @@ class DenseBias(struct.PyTreeNode):
 class SparseBias(struct.PyTreeNode):
   """A SparseBias opens at most G keys of every row, at a cost of T·G.
 
-  Some heads may stay dense: a bias of their own is on every key.
+  Some heads may be dense: they have a value for every key instead.
 
   Attributes:
     values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
@@ -80,12 +85,11 @@ class SparseBias(struct.PyTreeNode):
 
   def layer(self, n: int) -> "SparseBias":
     """Returns the bias of layer n."""
-    take = lambda x: x[n if len(x) > 1 else 0]
     return SparseBias(
-      take(self.values),
-      take(self.index),
+      _of_layer(self.values, n),
+      _of_layer(self.index, n),
       None if self.dense_values is None else self.dense_values[0],
-      (take(self.dense_heads),),
+      (_of_layer(self.dense_heads, n),),
     )
 
   @property

@@ -61,14 +61,11 @@ class Normalizer(NamedTuple):
     ordered: whether the order of the keys matters. Such a normalizer is for
       decoder-only models, whose keys are one sequence.
     has_alpha: whether the weights depend on config.alpha.
-    certifiable: whether the weights of the open keys are a function of nothing
-      but their logits and their order, as a certificate requires.
   """
 
   weights: Callable[[jax.Array, Array, AttentionConfig], jax.Array]
   ordered: bool = False
   has_alpha: bool = False
-  certifiable: bool = False
 
 
 def check_normalizer(name: str, normalizer: Normalizer) -> None:
@@ -212,21 +209,15 @@ def stick_breaking(logits: jax.Array, index: Array) -> jax.Array:
 NORMALIZERS = Registry(
   "normalizer",
   {
-    "softmax": Normalizer(
-      lambda logits, index, config: masked_softmax(logits), certifiable=True
-    ),
+    "softmax": Normalizer(lambda logits, index, config: masked_softmax(logits)),
     "entmax": Normalizer(
       lambda logits, index, config: entmax(logits, config.alpha),
       has_alpha=True,
-      certifiable=True,
     ),
-    "sparsemax": Normalizer(
-      lambda logits, index, config: entmax(logits, 2.0), certifiable=True
-    ),
+    "sparsemax": Normalizer(lambda logits, index, config: entmax(logits, 2.0)),
     "stick_breaking": Normalizer(
       lambda logits, index, config: stick_breaking(logits, index),
       ordered=True,
-      certifiable=True,
     ),
   },
   check_normalizer,

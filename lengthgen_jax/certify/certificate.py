@@ -4,23 +4,20 @@ of its contexts.
 The lemma of certify.survey says why finitely many contexts suffice. A
 certificate rests on three things that are not proved here: the lemma; that the
 attention bias of the model is finite on the cells where the survey found it so,
-and -inf on all others; and that floating-point rounding is never larger than
-what `measure_rounding` and `rounding_of_thin_contexts` measured.
+and -inf on all others; and the model of arithmetic of certify.rounding, from
+which the rounding of every context is bounded.
 """
 
 import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from lengthgen_jax.certify.logits import (
-  DenseLogits,
-  LayerwiseLogits,
-  in_float64,
-)
+from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
 from lengthgen_jax.certify.receptive_fields import ReceptiveField
 from lengthgen_jax.certify.running_sums import RunningSumSurvey
 from lengthgen_jax.certify.survey import (
@@ -32,16 +29,14 @@ from lengthgen_jax.certify.survey import (
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
-LEMMA = 2  # version of the lemma; older certificates are computed again
+LEMMA = 3  # version of the lemmas; older certificates are computed again
 # The contexts of a receptive field with the smallest margins are called thin; a
 # tally keeps this many of them.
 MAX_THIN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-ULPS = 2  # the least rounding assumed, in units of a logit's last binary digit
-# Margins below this many times the rounding are computed again in float64.
-RECOMPUTE_FACTOR = 100
-# Margins below this many times the rounding prove nothing.
-CERTAIN_FACTOR = 10
+# Contexts of a receptive field whose rounding is bounded a second time, in a
+# way that is tighter and takes twenty times as long.
+MAX_REFINED = 20_000
 INPUTS_PER_FAILURE = 8  # training inputs made of each failing context
 
 
@@ -62,6 +57,9 @@ class Tally:
     cases: how many contexts were checked.
     wrong: how many of them have a margin that is not positive.
     margin: the smallest margin of any context.
+    rounding: the largest bound of any context's rounding.
+    share: the largest share of its margin that a context's rounding can be.
+    unsure: how many contexts have a margin that rounding can turn.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
     thin: [[margin, context]] of the MAX_THIN contexts with the smallest
       margins, smallest first.
@@ -70,13 +68,23 @@ class Tally:
   cases: int = 0
   wrong: int = 0
   margin: float = float("inf")
+  rounding: float = 0.0
+  share: float = 0.0
+  unsure: int = 0
   histogram: list = dataclasses.field(
     default_factory=lambda: [0] * (len(HISTOGRAM_EDGES) - 1)
   )
   thin: list = dataclasses.field(default_factory=list)
 
-  def add(self, contexts: np.ndarray, margins: np.ndarray) -> None:
-    """Adds the contexts [B, columns] of a chunk and their margins [B]."""
+  def add(
+    self, contexts: np.ndarray, margins: np.ndarray, rounding: np.ndarray
+  ) -> None:
+    """Adds the contexts [B, columns] of a chunk, their margins [B] and bounds
+    of their rounding [B]."""
+    shares = margin_shares(margins, rounding)
+    self.rounding = max(self.rounding, float(rounding.max()))
+    self.share = max(self.share, float(shares.max()))
+    self.unsure += int((shares >= 1).sum())
     self.cases += len(contexts)
     self.wrong += int((margins <= 0).sum())
     self.margin = min(self.margin, float(margins.min()))
@@ -88,11 +96,6 @@ class Tally:
       for margin, context in zip(margins[order], contexts[order], strict=True)
     ]
     self.thin = sorted([*self.thin, *chunk_thin])[:MAX_THIN]
-
-  def thin_contexts(self, below: float = float("inf")) -> np.ndarray:
-    """Returns the thin contexts [n, columns] below a margin."""
-    contexts = [context for margin, context in self.thin if margin < below]
-    return np.array(contexts, np.uint8)
 
 
 def margins(
@@ -112,10 +115,7 @@ def margins(
   Returns:
     [B] margins; a margin that is not a number counts as -inf.
   """
-  logits = np.array(logits)
-  answers = np.full(len(contexts), end)
-  if field.answer_column is not None:
-    answers = contexts[:, field.answer_column].astype(int)
+  logits, answers = np.array(logits), right_tokens(field, contexts, end)
   right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
   np.put_along_axis(logits, answers[:, None], -np.inf, 1)
   with np.errstate(invalid="ignore"):
@@ -123,10 +123,47 @@ def margins(
   return np.where(np.isnan(differences), -np.inf, differences)
 
 
+def right_tokens(
+  field: ReceptiveField, contexts: np.ndarray, end: int | None
+) -> np.ndarray:
+  """Returns what a row must say in each context, [B]."""
+  if field.answer_column is None:
+    return np.full(len(contexts), end)
+  return contexts[:, field.answer_column].astype(int)
+
+
+def bounds(
+  field: ReceptiveField,
+  contexts: np.ndarray,
+  errors: np.ndarray,
+  end: int | None,
+) -> np.ndarray:
+  """Returns bounds [B] of the rounding of every context's margin.
+
+  The margin that was computed and that of any other evaluation, or the exact
+  one, differ by no more. Both may be off by the error of the margin [B, V]
+  (LayerwiseLogits.chunk_logits), so a bound is twice that of the right token. A
+  bound that is not a number counts as inf.
+  """
+  answers = right_tokens(field, contexts, end)
+  rounding = 2 * np.take_along_axis(errors, answers[:, None], 1)[:, 0]
+  return np.where(np.isnan(rounding), np.inf, rounding)
+
+
+def margin_shares(margins: np.ndarray, rounding: np.ndarray) -> np.ndarray:
+  """Returns rounding / |margin| [B], inf where the margin is zero."""
+  with np.errstate(divide="ignore", invalid="ignore"):
+    shares = rounding / np.abs(margins)
+  return np.where(np.isnan(shares), np.inf, shares)
+
+
 def count_cases(
   layerwise: LayerwiseLogits, group: RowGroup, tally: Tally, num_done: int = 0
 ) -> Iterator[int]:
   """Checks the contexts of a group in chunks and adds them to a tally.
+
+  The rounding of right contexts whose margin is not above it is bounded once
+  more, precisely, unless there are too many of them or others are wrong.
 
   Args:
     layerwise: computes the logits of contexts.
@@ -140,26 +177,47 @@ def count_cases(
   field, contexts = group.receptive_field, group.contexts
   chunks = contexts.chunks(layerwise.chunk_size)
   chunks = itertools.islice(chunks, num_done, None)
-  end = layerwise.transducer.task.end
-  for chunk, logits in layerwise.chunk_logits(field, chunks, contexts.count):
-    tally.add(chunk, margins(field, chunk, logits, end))
+  end, refined = layerwise.transducer.task.end, 0
+  results = layerwise.chunk_logits(field, chunks, contexts.count)
+  for chunk, logits, errors in results:
+    chunk_margins = margins(field, chunk, logits, end)
+    rounding = bounds(field, chunk, errors, end)
+    is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
+    refined += is_unsure.sum()
+    if is_unsure.any() and refined <= MAX_REFINED and not tally.wrong:
+      unsure = chunk[is_unsure]
+      _, errors = layerwise.precise(field, unsure)
+      rounding[is_unsure] = bounds(field, unsure, errors, end)
+    tally.add(chunk, chunk_margins, rounding)
     yield len(chunk)
 
 
-# Rounding.
+# The other path.
 
 
-def measure_rounding(
+class Comparison(NamedTuple):
+  """A Comparison of two computations of the same margins.
+
+  Attributes:
+    rows: how many margins were compared.
+    difference: the largest difference.
+    exceeding: how many differ by more than the bound of their rounding.
+  """
+
+  rows: int
+  difference: float
+  exceeding: int
+
+
+def compare_with_dense(
   layerwise: LayerwiseLogits, survey: Survey, dense: DenseLogits, seed: int
-) -> tuple[float, int]:
-  """Measures how much two computations of the same logits differ.
+) -> Comparison:
+  """Compares two computations of the same margins.
 
   One is the layer-by-layer computation with which all contexts are checked, the
   other the model itself with dense attention. The inputs are random. They also
-  serve to compare the task with its transducer.
-
-  Returns:
-    (the largest difference of a logit, how many rows were compared).
+  serve to compare the task with its transducer. Were the bounds of rounding or
+  one of the two computations wrong, some margins would differ by more.
 
   Raises:
     UsageError: the outputs of the task are not those of its transducer.
@@ -176,85 +234,20 @@ def measure_rounding(
         field = group.receptive_field
         contexts = survey.contexts_of(field, row, items, batch)
         compared.setdefault(field, []).append((contexts, logits[:, row.index]))
-  largest, num_rows = 0.0, 0
+  end, differences, excess = layerwise.transducer.task.end, [], []
   for field, parts in compared.items():
-    contexts, expected = map(np.concatenate, zip(*parts, strict=True))
-    gap = largest_gap(layerwise(field, contexts), expected)
-    largest = float(np.maximum(largest, gap))  # NaN stays
-    num_rows += len(contexts)
-  return largest, num_rows
-
-
-def rounding_of_thin_contexts(
-  layerwise: LayerwiseLogits,
-  survey: Survey,
-  dense: DenseLogits,
-  tallies: list[Tally],
-) -> tuple[float, int]:
-  """Measures how much the layer-by-layer and the dense logits differ on the
-  contexts with the smallest margins.
-
-  A group is left out if no input of the size of its first row has its thin
-  contexts.
-
-  Args:
-    layerwise: computes the logits of contexts layer by layer.
-    survey: the survey of the model.
-    dense: computes the logits of whole inputs with dense attention.
-    tallies: a tally of each group, or of the first groups.
-
-  Returns:
-    (the largest difference of a logit, how many rows were compared).
-  """
-  largest, num_rows = 0.0, 0
-  for group, tally in zip(survey.groups, tallies, strict=False):
-    contexts = tally.thin_contexts()
-    items = survey.inputs_with_contexts(group, contexts) if tally.thin else None
-    if items is not None:
-      row = group.rows[0]
-      _, logits = dense(items, row.size)
-      gap = largest_gap(
-        layerwise(group.receptive_field, contexts), logits[:, row.index]
-      )
-      largest = float(np.maximum(largest, gap))
-      num_rows += len(contexts)
-  return largest, num_rows
-
-
-def largest_gap(layerwise: np.ndarray, dense: np.ndarray) -> float:
-  """Returns the largest difference of two computations of the same logits.
-
-  The result is at least ULPS units in the last binary digit of the largest
-  logit, because two computations that agree exactly may still both be rounded.
-  """
-  least = ULPS * np.finfo(dense.dtype).eps * np.abs(dense).max()
-  return float(np.maximum(np.abs(layerwise - dense).max(), least))
-
-
-def smallest_in_float64(
-  survey: Survey, tallies: list[Tally], params: dict, below: float
-) -> float:
-  """Returns the smallest float64 margin of the contexts whose float32 margin is
-  less than `below`.
-
-  It is inf if there is no such context, and -inf if a receptive field has
-  MAX_THIN or more of them, because a tally does not list more.
-  """
-  if all(tally.margin >= below for tally in tallies):
-    return float("inf")
-  smallest = float("inf")
-  with jax.enable_x64(True):
-    experiment, params = in_float64(survey.experiment, params)
-    layerwise = LayerwiseLogits(experiment, params, survey.transducer)
-    for group, tally in zip(survey.groups, tallies, strict=False):
-      contexts, field = tally.thin_contexts(below), group.receptive_field
-      if len(contexts) == MAX_THIN:
-        return -float("inf")
-      if len(contexts):
-        logits = layerwise(field, contexts)
-        exact = margins(field, contexts, logits, experiment.task.end)
-        smallest = min(smallest, float(exact.min()))
-  return smallest
+    contexts, dense_logits = map(np.concatenate, zip(*parts, strict=True))
+    logits, errors = layerwise(field, contexts)
+    difference = np.abs(
+      margins(field, contexts, logits, end)
+      - margins(field, contexts, dense_logits, end)
+    )
+    differences.append(difference)
+    excess.append(~(difference <= bounds(field, contexts, errors, end)))
+  difference, is_beyond = np.concatenate(differences), np.concatenate(excess)
+  return Comparison(
+    len(difference), float(difference.max()), int(is_beyond.sum())
+  )
 
 
 # Inputs on which the model is wrong.
@@ -302,16 +295,13 @@ def training_inputs(
 # What a certificate says.
 
 
-def verdict(
-  fixed_width: int | None, counted: dict, exact_margin: float
-) -> dict:
+def verdict(fixed_width: int | None, counted: dict) -> dict:
   """Returns the {"value", "verdict"} of what was counted of a model.
 
   Args:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
-    counted: what was counted and measured: "cases", "complete", "wrong",
-      "margin", "rounding" and "counterexamples".
-    exact_margin: the smallest margin in float64 (see smallest_in_float64).
+    counted: what was counted: "cases", "complete", "wrong", "unsure", "margin",
+      "rounding", "share", "exceeding" and "counterexamples".
 
   Returns:
     value 1 (right for every length), 0 (wrong) or None (undecided), and the
@@ -322,8 +312,9 @@ def verdict(
     lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
   noise = f"rounding at most {counted['rounding']:.1g}"
-  threshold = CERTAIN_FACTOR * counted["rounding"]
-  if counted["wrong"] and (counted["counterexamples"] or margin < -threshold):
+  # More are wrong than rounding can turn, so some are wrong for certain.
+  is_wrong = counted["wrong"] > counted["unsure"] and not counted["exceeding"]
+  if counted["wrong"] and (counted["counterexamples"] or is_wrong):
     cases = cases if counted["complete"] else f"the first {cases}"
     shortest = ", ".join(counted["counterexamples"][:3]) or "no input known"
     return {
@@ -331,19 +322,25 @@ def verdict(
       "verdict": f"wrong on {counted['wrong']:,} of {cases}, the shortest:"
       f" {shortest}; smallest margin {margin:.3g}, {noise}",
     }
-  # NaN as a margin, or a case that was not checked, proves nothing.
-  all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
-  all_right = all_right and margin > 0 and np.isfinite(margin)
-  if not (all_right and min(margin, exact_margin) >= threshold):
+  undecided = f"undecided: {cases}, no input is known to fail, but"
+  if counted["exceeding"]:
     return {
       "value": None,
-      "verdict": f"undecided: {cases}, no input is known to fail, but the"
-      f" smallest margin {margin:.3g} is too close to the {noise}",
+      "verdict": f"{undecided} {counted['exceeding']:,} margins of the model on"
+      f" whole inputs differ by more than the bound on rounding",
+    }
+  # NaN as a margin, or a case that was not checked, proves nothing.
+  all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
+  if not (all_right and 0 < margin < np.inf and counted["share"] < 1):
+    return {
+      "value": None,
+      "verdict": f"{undecided} {counted['unsure']:,} margins, the smallest of"
+      f" all {margin:.3g}, are not above their {noise}",
     }
   return {
     "value": 1,
     "verdict": f"right for {lengths}: {cases}, smallest margin {margin:.3g},"
-    f" {noise}",
+    f" {noise}, nowhere more than {counted['share']:.1%} of a margin",
   }
 
 

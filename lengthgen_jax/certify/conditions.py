@@ -1,14 +1,14 @@
 """This module checks the conditions under which a model can be certified.
 
-They are those of the lemmas of certify.survey (outputs with one axis) and of
-certify.running_sums (grids).
+They are those of the lemmas of certify.survey (outputs with one axis), of
+certify.running_sums (grids) and of certify.rounding.
 """
 
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines, SiteLines
-from lengthgen_jax.attention.normalizers import NORMALIZERS
+from lengthgen_jax.certify import rounding
 from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
@@ -58,6 +58,7 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
         f"certify: {site}-attention, layer {layer}, head {head} is transparent,"
         " it sees everything; calibrate with calibration.empty_heads=closed"
       )
+  rounding.check_arithmetic(config)
   settings = (  # (whether a field stands in the way, its name, a valid value)
     (config.temperature.kind != "none", "temperature.kind", "none"),
     (not config.positions.placeless, "positions.kind", "none"),
@@ -71,14 +72,6 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
       f" is, or on what comes later; train with {field}={value}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
-  normalizer = config.attention.normalizer
-  served = [name for name in NORMALIZERS if NORMALIZERS[name].certifiable]
-  check(
-    normalizer in served,
-    f"certify: attention.normalizer={normalizer!r} does not say that weights"
-    " are a function of the open logits alone (Normalizer.certifiable); train"
-    f" with one of {', '.join(served)}",
-  )
   check(
     task.axes == 1 or config.positions.kind == "none",
     "certify: running sums with a cyclic index are not covered by the proof;"

@@ -15,16 +15,16 @@ MAX_TABLE_ROWS states. Values of columns are combined to int64 numbers, as many
 as they take.
 """
 
-import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias
 from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.certify import rounding
 from lengthgen_jax.certify.receptive_fields import Node, ReceptiveField, Size
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.experiment import Experiment
@@ -33,6 +33,8 @@ from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
+GROUP = 64  # contexts in a row, most of whose digits are the same
+PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
 MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
 KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
@@ -48,22 +50,31 @@ class Table:
 
   Attributes:
     states: [R or more, D], padded.
-    key_values: {(name of a block, site): keys and values [H, R, K]}.
+    errors: [R or more], their errors (certify.rounding).
+    key_values: {(name of a block, site): keys and values [H, R, K], and what
+      is known of their inputs [R]}.
   """
 
-  def __init__(self, states: jax.Array | np.ndarray):
-    """Pads the states [R, D] to one of few sizes."""
+  def __init__(
+    self, states: jax.Array | np.ndarray, errors: jax.Array | np.ndarray
+  ):
+    """Pads the states [R, D] and errors [R] to one of few sizes."""
     self.states = _padded(np.asarray(states))
+    self.errors = _padded(np.asarray(errors))
     self.key_values = {}
 
-  def key_value(
-    self, config: ModelConfig, params: dict, name: str, site: str
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys and values [H, R, K] for a block's site."""
+  def key_value(self, model: "LayerwiseLogits", name: str, site: str) -> tuple:
+    """Returns (keys, values, their Inputs) for a block's site."""
     if (name, site) not in self.key_values:
-      norm = params.get("encoder_norm") if site == "cross" else None
+      params, gains = model.params, model.gains
+      norm = "encoder_norm" if site == "cross" else None
       self.key_values[name, site] = _key_value(
-        config, params[name], norm, self.states, site
+        model.model.config,
+        (params[name], params.get(norm)),
+        (gains[name].get("pre_self_attention_layer_norm"), gains.get(norm)),
+        self.states,
+        self.errors,
+        site,
       )
     return self.key_values[name, site]
 
@@ -77,12 +88,16 @@ class LayerwiseLogits:
   """LayerwiseLogits computes the logits of contexts, layer by layer.
 
   Attributes:
+    experiment: the experiment that the model belongs to.
     model: the flax module.
     params: the parameters of one seed.
     head: the name of the main task.
     transducer: the Transducer of that task.
     chunk_size: how many contexts are computed at once.
     mesh: the devices that they are split over.
+    group: how many contexts share a bound of an MLP's slope (rounding.mlp).
+    gains: what blocks, normalizations and the head of the task do to errors, by
+      the names of their parameters.
     inputs: a Table of the embeddings, by stack ("decoder", "encoder").
   """
 
@@ -94,28 +109,50 @@ class LayerwiseLogits:
     chunk_size: int = CHUNK_SIZE,
     *,
     mesh: Mesh = SINGLE_DEVICE,
+    group: int = GROUP,
   ):
     """Embeds every token at every phase of a cyclic index in every segment."""
-    self.model, self.params, self.mesh = experiment.model, params, mesh
+    self.experiment, self.model = experiment, experiment.model
+    self.params, self.mesh = params, mesh
     self.head, self.transducer = experiment.task.name, transducer
-    self.chunk_size = chunk_size
+    self.chunk_size, self.group = chunk_size, group
+    self.gains = rounding.model_gains(params, self.head)
     self.inputs = {
-      stack: Table(_inputs(self.model, params, site))
+      stack: Table(*_inputs(self.model, params, site))
       for stack, site in (("decoder", "self"), ("encoder", "cross"))
       if site in self.model.sites
     }
 
-  def __call__(self, field: ReceptiveField, contexts: np.ndarray) -> np.ndarray:
-    """Returns the logits [B, V] of a row in contexts [B, columns]."""
+  @functools.cached_property
+  def precise(self) -> "LayerwiseLogits":
+    """The same with tighter errors, in ten times the time."""
+    return LayerwiseLogits(
+      self.experiment,
+      self.params,
+      self.transducer,
+      min(self.chunk_size, PRECISE_CHUNK_SIZE),
+      mesh=self.mesh,
+      group=1,
+    )
+
+  def __call__(
+    self, field: ReceptiveField, contexts: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits of a row in contexts [B, columns], and their errors,
+    both [B, V], as in `chunk_logits`."""
     starts = range(self.chunk_size, len(contexts), self.chunk_size)
     chunks = np.split(contexts, starts)
     results = self.chunk_logits(field, chunks, len(contexts))
-    return np.concatenate([logits for _, logits in results])
+    _, logits, errors = zip(*results, strict=True)
+    return np.concatenate(logits), np.concatenate(errors)
 
   def chunk_logits(
     self, field: ReceptiveField, chunks: Iterable[np.ndarray], count: int
-  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (contexts, logits) of every chunk.
+  ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields (contexts, logits, errors) of every chunk.
+
+    An error [B, V] is that of the margin if the right token is v
+    (rounding.head_gains).
 
     A chunk is yielded after the next one was dispatched to the devices.
 
@@ -128,10 +165,18 @@ class LayerwiseLogits:
     for contexts in chunks:
       current = contexts, row.logits(contexts)
       if previous:
-        yield previous[0], np.array(previous[1])[: len(previous[0])]
+        yield _unpadded(*previous)
       previous = current
     if previous:
-      yield previous[0], np.array(previous[1])[: len(previous[0])]
+      yield _unpadded(*previous)
+
+
+def _unpadded(
+  contexts: np.ndarray, outputs: tuple[jax.Array, jax.Array]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns a chunk's contexts, logits and errors, B of each."""
+  logits, errors = (np.array(x)[: len(contexts)] for x in outputs)
+  return contexts, logits, errors
 
 
 class _FieldRow:
@@ -158,19 +203,21 @@ class _FieldRow:
       sizes = [base ** len(self.columns[stack, layer, i]) for i, _ in nodes]
       if sum(sizes) > min(MAX_TABLE_ROWS, 2 * count):
         break
-      states, starts, start = [], {}, 0
+      parts, starts, start = [], {}, 0
       for (i, node), size in zip(nodes, sizes, strict=True):
         columns = self.columns[stack, layer, i]
         contexts = np.zeros((size, len(field.columns)), np.uint8)
         values = np.indices((base,) * len(columns), np.uint8)
         contexts[:, columns] = values.reshape(len(columns), size).T
         below = self._table_rows(contexts)
-        states.append(self._states(stack, layer, node, below)[:size])
+        outputs = self._states(stack, layer, node, below)
+        parts.append([x[:size] for x in outputs])
         starts[i], start = start, start + size
-      self.tables[stack, layer] = Table(np.concatenate(states)), starts
+      table = Table(*map(np.concatenate, zip(*parts, strict=True)))
+      self.tables[stack, layer] = table, starts
 
-  def logits(self, contexts: np.ndarray) -> jax.Array:
-    """Returns the logits [B or more, V] in contexts [B, columns]."""
+  def logits(self, contexts: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Returns logits and errors [B or more, V] in contexts [B, columns]."""
     state_rows = self._table_rows(contexts)
     for stack, layer, nodes in self.field.layers[:-1]:
       if (stack, layer) not in self.tables:
@@ -178,10 +225,10 @@ class _FieldRow:
           stack, layer, nodes, contexts, state_rows
         )
     stack, layer, ((_, node),) = self.field.layers[-1]
-    states = self._states(stack, layer, node, state_rows)
-    layerwise = self.layerwise
+    outputs = self._states(stack, layer, node, state_rows)
+    model = self.layerwise
     return _output_logits(
-      layerwise.model, layerwise.head, layerwise.params, states
+      model.model, model.head, model.params, model.gains, *outputs
     )
 
   def _table_rows(self, contexts: np.ndarray) -> StateRows:
@@ -221,16 +268,16 @@ class _FieldRow:
     columns on which they depend. Layers are counted from 1; `below` has the
     states of all lower ones.
     """
-    rows, states, start = {}, [], 0
+    rows, parts, start = {}, [], 0
     base = self.layerwise.transducer.values
     for i, node in nodes:
       columns = self.columns[stack, layer, i]
       first, inverse = distinct(contexts, columns, base)
-      token_states = self._states(stack, layer, node, below, first)
-      states.append(token_states[: len(first)])
+      outputs = self._states(stack, layer, node, below, first)
+      parts.append([x[: len(first)] for x in outputs])
       rows[stack, layer, i] = start + inverse
       start += len(first)
-    table = Table(np.concatenate(states))
+    table = Table(*map(np.concatenate, zip(*parts, strict=True)))
     return {key: (table, row) for key, row in rows.items()}
 
   def _states(
@@ -240,9 +287,9 @@ class _FieldRow:
     node: Node,
     below: StateRows,
     selected: np.ndarray | slice = slice(None),
-  ) -> jax.Array:
+  ) -> tuple[jax.Array, jax.Array]:
     """Returns the states [B or more, D] of a token after a layer, in B selected
-    contexts."""
+    contexts, and their errors [B or more]."""
     layerwise, name = self.layerwise, f"{stack}_{layer - 1}"
     config, params = layerwise.model.config, layerwise.params
     # By site, the (stack, layer) whose states the keys are, and the open keys.
@@ -259,10 +306,12 @@ class _FieldRow:
       for k, (i, bias_by_head) in enumerate(open_keys):
         table, key_row = below[*key_layer, i]
         index[:, k], bias[:, k] = key_row[selected], bias_by_head
-      keys[site] = table.key_value(config, params, name, site)
+      keys[site] = table.key_value(layerwise, name, site)
       key_rows[site], biases[site] = _padded(index), bias
-    args = params[name], previous.states, _padded(rows)
-    return _block(layerwise.mesh, config, *args, keys, key_rows, biases)
+    weights = params[name], layerwise.gains[name]
+    args = *weights, previous.states, previous.errors, _padded(rows)
+    static = layerwise.mesh, config, layerwise.group
+    return _block(*static, *args, keys, key_rows, biases)
 
 
 def _columns(
@@ -333,68 +382,107 @@ def _padded(array: np.ndarray, sizes: Sequence[int] = ROW_SIZES) -> np.ndarray:
 @partial(jax.jit, static_argnums=(0, 2))
 def _inputs(model, params, site: str):
   """Returns the states before the first layer, by segment, phase and token:
-  [segments·T·V, D].
+  [segments·T·V, D], and their errors [segments·T·V].
 
   `site` is the attention site whose position encoding the states have.
   """
   method = model.every_token
-  return model.apply({"params": params}, site, method=method)[0]
+  states = model.apply({"params": params}, site, method=method)[0]
+  return states, rounding.embeddings(model.config, states)
 
 
 # Position encodings of certified models do not rotate queries and keys.
 _unrotated = lambda x: x
 
 
-@partial(jax.jit, static_argnums=(0, 4))
-def _key_value(config: ModelConfig, params, norm, states, site: str):
-  """Returns keys and values [H, R, K] of R states for one site of a block.
+@partial(jax.jit, static_argnums=(0, 5))
+def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
+  """Returns keys, values [H, R, K] and their Inputs [R] of R states for one
+  site of a block.
 
-  `params` are the block's. `norm` has the parameters of the encoder's last
-  normalization, which comes before cross-attention; None if there is none.
+  `params` are those of the block and of the encoder's last normalization, which
+  comes before cross-attention; None if there is none. `gains` are those of the
+  normalizations before self- and cross-attention.
   """
-  block = Block(config, cross="cross_attention" in params)
+  block_params, norm = params
+  block = Block(config, cross="cross_attention" in block_params)
+  norm_gain = gains[0 if site == "self" else 1]
+  inputs = rounding.layer_inputs(config, norm_gain, states, errors)
   if norm is not None:
     states = normalization(config).apply({"params": norm}, states)
   method = getattr(block, f"{site}_key_value")
   key_values = block.apply(
-    {"params": params}, states[None], _unrotated, method=method
+    {"params": block_params}, states[None], _unrotated, method=method
   )
-  return jax.tree.map(lambda x: x[0], key_values)
+  key, value = jax.tree.map(lambda x: x[0], key_values)
+  return key, value, inputs
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _block(
-  mesh: Mesh, config: ModelConfig, params, states, rows, keys, key_rows, biases
+  mesh: Mesh,
+  config: ModelConfig,
+  group: int,
+  params,
+  gains,
+  states,
+  errors,
+  rows,
+  keys,
+  key_rows,
+  biases,
 ):
-  """Returns the states [B, D] after a block, of one token in B contexts.
+  """Returns the states [B, D] after a block, of one token in B contexts, and
+  their errors [B].
 
   The token has the states `states[rows]` before the block. By site, `keys` are
-  keys and values, `key_rows` [B, K] the indices of those that the token attends
-  to, and `biases` [H, K] their biases.
+  keys, values and their KeyErrors, `key_rows` [B, K] the indices of those that
+  the token attends to, and `biases` [H, K] their biases.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
-  select_keys = lambda site: tuple(
-    x[:, key_rows[site]].swapaxes(0, 1) for x in keys[site]
-  )
-  outputs, _ = Block(config, cross="cross" in keys).apply(
+  at_keys = {}
+  for site, (key, value, inputs) in keys.items():
+    index = key_rows[site]
+    key, value = (x[:, index].swapaxes(0, 1) for x in (key, value))
+    inputs = jax.tree.map(lambda x, index=index: x[index], inputs)
+    at_keys[site] = key, value, inputs
+  x, error = states[rows], errors[rows]
+  (outputs, acts), sublayers = Block(config, cross="cross" in keys).apply(
     {"params": params},
-    states[rows][:, None],
+    x[:, None],
     _unrotated,
-    {site: select_keys(site) for site in keys},
+    {site: at_keys[site][:2] for site in keys},
     {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
     dict.fromkeys(keys),
     None,
+    capture_intermediates=True,
   )
-  return mesh.replicate(outputs[:, 0])
+  error = rounding.block(
+    config,
+    params,
+    gains,
+    x,
+    error,
+    at_keys,
+    biases,
+    acts,
+    sublayers["intermediates"],
+    group=group,
+  )
+  return mesh.replicate((outputs[:, 0], error))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _output_logits(model, head: str, params, x):
-  """Returns the logits [B, V] of states."""
+def _output_logits(model, head: str, params, gains, x, error):
+  """Returns the logits [B, V] of states [B, D], and their errors [B, V] as in
+  LayerwiseLogits.chunk_logits."""
   bound = model.bind({"params": params})
+  norm = gains.get("decoder_norm")
+  inputs = rounding.layer_inputs(model.config, norm, x, error)
   if model.config.norm == "pre":
     x = bound.decoder_norm(x)
-  return bound.logits_dense[head](x)
+  errors = rounding.dense(gains[f"logits_dense_{head}"], inputs)
+  return bound.logits_dense[head](x), errors
 
 
 class DenseLogits:
@@ -443,13 +531,3 @@ class DenseLogits:
       for n in range(0, count, DENSE_BATCH)
     ]
     return select(lambda x: x[:count]), np.concatenate(logits)[:count]
-
-
-def in_float64(experiment: Experiment, params: dict) -> tuple[Experiment, dict]:
-  """Returns the same model in float64; use it under jax.enable_x64."""
-  config = dataclasses.replace(experiment.model.config, dtype="float64")
-  model = experiment.model.clone(config=config)
-  params = jax.tree.map(
-    lambda x: jnp.asarray(np.asarray(x), jnp.float64), params
-  )
-  return dataclasses.replace(experiment, model=model), params

@@ -214,9 +214,6 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
     return [(group, group.rows[0]) for group in self.groups], ROUNDING_SAMPLES
 
-  def inputs_with_contexts(self, group: RowGroup, contexts: np.ndarray) -> None:
-    return None  # b must be long to make the sum of the row before
-
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:

@@ -159,13 +159,6 @@ class Survey(abc.ABC, Generic[SizeT]):
     how many random inputs each."""
 
   @abc.abstractmethod
-  def inputs_with_contexts(
-    self, group: RowGroup, contexts: np.ndarray
-  ) -> np.ndarray | None:
-    """Returns digits [B, operands, places] of inputs that have the B contexts
-    at the group's first row; None where such inputs are of other sizes."""
-
-  @abc.abstractmethod
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
@@ -424,26 +417,18 @@ class SequenceSurvey(Survey[int]):
     rows = [(group, row) for group in self.groups for row in group.rows]
     return rows, -(-DENSE_ROWS // len(rows))
 
-  def inputs_with_contexts(
-    self, group: RowGroup, contexts: np.ndarray
-  ) -> np.ndarray:
+  def counterexamples(
+    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
+  ) -> list[str]:
     row = group.rows[0]
     places = self.experiment.nonzero_places(row.width)
     inputs = [
       find_input(group.receptive_field, row, context, places)
-      for context in contexts
+      for _, context in thin
     ]
-    return np.stack(inputs)
-
-  def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
-  ) -> list[str]:
-    width = group.rows[0].width
-    contexts = np.array([context for _, context in thin])
-    items = self.inputs_with_contexts(group, contexts)
-    batch, _ = dense(items, width)
+    items = np.stack(inputs)
+    batch, _ = dense(items, row.width)
     exact = np.asarray(model.matches(batch)[1])
-    places = self.experiment.nonzero_places(width)
     return [
       self.experiment.task.input_text(digits, places)
       for digits, is_right, (margin, _) in zip(items, exact, thin, strict=True)

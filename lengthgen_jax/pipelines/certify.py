@@ -76,7 +76,8 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
       evaluate.row_conditions(stage, model)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
-      | {"margin": fields["margin"], "reason": fields["verdict"]}
+      | {"margin": fields["margin"], "rounding": fields["rounding"]}
+      | {"reason": fields["verdict"]}
       | {"checkers": records.proved_by(fields, fields.get("second_checker"))}
     )
   records.merge(folder / "results.jsonl", rows)
@@ -129,6 +130,7 @@ def certify_model(
     "cases": 0,
     "complete": False,
     "margin": None,
+    "rounding": None,
     "counterexamples": [],
     "training_inputs": {"failing": [], "thin": []},
     "receptive_fields": [],
@@ -176,22 +178,22 @@ def _results(
   largest = np.max([row.size for row in rows], axis=0).tolist()
   bound = tuple(largest) if isinstance(largest, list) else largest
   dense = DenseLogits(experiment, model.scaffold, params, bound, mesh=mesh)
-  rounding, compared = certificate.measure_rounding(
+  comparison = certificate.compare_with_dense(
     layerwise, survey, dense, model.seed
   )
   tallies = tally_cases(exhaustive, model, survey, layerwise, folder)
-  thin_rounding, thin_compared = certificate.rounding_of_thin_contexts(
-    layerwise, survey, dense, tallies
-  )
-  rounding = float(np.maximum(rounding, thin_rounding))  # NaN if any is
   cases, widths = sum(x.cases for x in tallies), [row.width for row in rows]
   fields = {
     "cases": cases,
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    "rounding": rounding,
-    "rounding_rows": compared + thin_compared,
+    "rounding": max(tally.rounding for tally in tallies),
+    "share": max(tally.share for tally in tallies),
+    "unsure": sum(tally.unsure for tally in tallies),
+    "measured_rounding": comparison.difference,
+    "measured_rows": comparison.rows,
+    "exceeding": comparison.exceeding,
     "counterexamples": certificate.counterexamples(
       survey, tallies, dense, model
     ),
@@ -200,15 +202,12 @@ def _results(
     "receptive_fields": [
       {"rows": certificate.describe_rows(group), "cases": tally.cases}
       | {"wrong": tally.wrong, "margin": tally.margin}
+      | {"rounding": tally.rounding, "share": tally.share}
       | {"histogram": tally.histogram}
       for group, tally in zip(survey.groups, tallies, strict=False)
     ],
   }
-  exact_margin = certificate.smallest_in_float64(
-    survey, tallies, params, certificate.RECOMPUTE_FACTOR * rounding
-  )
-  fixed_width = experiment.fixed_width
-  return fields | certificate.verdict(fixed_width, fields, exact_margin)
+  return fields | certificate.verdict(experiment.fixed_width, fields)
 
 
 def tally_cases(

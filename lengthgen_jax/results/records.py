@@ -65,7 +65,8 @@ class Row(Conditions):
   by_position: NotRequired[list[float]]
   stress: NotRequired[bool]  # the test set is one that eval.stress asked for
   tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length
-  margin: NotRequired[float | None]  # of a certificate
+  margin: NotRequired[float | None]  # of a certificate: the smallest
+  rounding: NotRequired[float | None]  # of a certificate: the largest bound
   reason: NotRequired[str]  # of a certificate
   # Of a certificate: those of CHECKERS that proved it; without the field, the
   # first alone was asked.

@@ -4,8 +4,9 @@ A curve is drawn in a figure, or fills a row of a table. Its result rows agree
 in all conditions (the fields of `records.Conditions`) and have each seed once
 at each length; if a seed was evaluated several times, the last evaluation
 counts. The step of a checkpoint is a condition: if a run is evaluated, trained
-further and evaluated again, the two evaluations are different curves. For
-checkpoint "best" the step is not a condition, because it differs between seeds.
+further and evaluated again, the two evaluations are different curves. The step
+is not a condition where it differs between seeds: for checkpoint "best", and
+after finetuning, which some seeds do not need.
 """
 
 from collections.abc import Sequence
@@ -360,9 +361,10 @@ def _model(row: dict) -> tuple:
 
 
 def _values(row: dict, fields: Sequence[str]) -> tuple:
-  """Returns the values of conditions, where the step of a "best" checkpoint is
-  None."""
-  is_best = row["checkpoint"] == "best"
+  """Returns the values of conditions, with None for a step that differs between
+  seeds."""
+  has_own_step = row["checkpoint"] == "best" or row["stage"] == "finetune"
   return tuple(
-    None if is_best and field == "step" else row.get(field) for field in fields
+    None if has_own_step and field == "step" else row.get(field)
+    for field in fields
   )

@@ -123,7 +123,8 @@ def certificate_grid(
   Args:
     named_rows: (task, model, result rows of one stage) of each row.
   """
-  grid = [["task", "model", "right", "cases", "smallest margin", "wrong"]]
+  header = ["task", "model", "right", "cases", "smallest margin", "rounding"]
+  grid = [[*header, "wrong"]]
   for task, model, rows in named_rows:
     # Every round of finetuning ends with a certificate: the last one counts.
     certificates = {
@@ -136,6 +137,8 @@ def certificate_grid(
     margins = sorted(
       row["margin"] for row in certificates if row["margin"] is not None
     )
+    rounding = [row.get("rounding") for row in certificates]
+    bound = max((x for x in rounding if x is not None), default=None)
     wrong = [
       f"seed {row['seed']}: {row['reason'].partition(';')[0]}"
       for row in certificates
@@ -148,6 +151,7 @@ def certificate_grid(
         f"{right} of {len(certificates)}",
         _range([f"{n:,}" for n in cases]),
         _range([f"{margin:.2f}" for margin in margins]),
+        "–" if bound is None else f"{bound:.1g}",
         "; ".join(wrong),
       ]
     )

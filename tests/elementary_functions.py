@@ -1,0 +1,105 @@
+"""This script tries the accuracy that certify.rounding assumes of elementary
+functions on the program's own ones, compiled for the device at hand.
+
+  python tests/elementary_functions.py            # every float32: minutes
+  python tests/elementary_functions.py --stride=997
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lengthgen_jax.certify import rounding
+
+CHUNK = 1 << 22  # numbers that are tried at once
+
+
+class Trial(NamedTuple):
+  """What is tried of one function.
+
+  Attributes:
+    function: as the program calls it.
+    exact: the same in float64.
+    first, last: positive bit patterns of the first and the last number tried.
+    sign: of the numbers.
+    ulps: how many units in the last place of the result it may be off.
+  """
+
+  function: object
+  exact: object
+  first: float
+  last: float
+  sign: int
+  ulps: float
+
+
+# Scores less the peak are not positive, below -104 exp is zero; a variance
+# plus epsilon; a total of weights, of which the largest is exp(0).
+TRIALS = {
+  "exp": Trial(jax.numpy.exp, np.exp, 0.0, 104.0, -1, rounding.EXP_ULPS),
+  "rsqrt": Trial(
+    jax.lax.rsqrt,
+    lambda x: 1 / np.sqrt(x),
+    5e-7,
+    1e12,
+    1,
+    rounding.RSQRT_ULPS,
+  ),
+  "reciprocal": Trial(
+    lambda x: 1.0 / x, lambda x: 1 / x, 0.5, 4096.0, 1, rounding.RECIPROCAL_ULPS
+  ),
+}
+SMALLEST = 2.0**-126  # results below it may be flushed to zero
+
+
+def numbers(trial: Trial, stride: int) -> Iterator[np.ndarray]:
+  """Yields float32 numbers of a trial's range, every `stride`-th."""
+  first, last = np.float32([trial.first, trial.last]).view(np.uint32)
+  for start in range(int(first), int(last) + 1, CHUNK * stride):
+    end = min(start + CHUNK * stride, int(last) + 1)
+    bits = np.arange(start, end, stride, np.uint32)
+    yield np.float32(trial.sign) * bits.view(np.float32)
+
+
+def largest_error(name: str, stride: int) -> tuple[float, int]:
+  """Returns the largest error of a function, in units in the last place of the
+  exact result, and how many numbers were tried.
+
+  Results below 2^-126 count as such units, 2^-149, of 2^-126.
+  """
+  trial, largest, count = TRIALS[name], 0.0, 0
+  function = jax.jit(trial.function)
+  for x in numbers(trial, stride):
+    result = np.asarray(function(x), np.float64)
+    exact = trial.exact(x.astype(np.float64))
+    unit = np.exp2(np.floor(np.log2(np.maximum(exact, SMALLEST))) - 23)
+    error = np.abs(result - exact)
+    error = np.where(exact < 2 * SMALLEST, error - SMALLEST, error)
+    largest = max(largest, float((error / unit).max()))
+    count += len(x)
+  return largest, count
+
+
+def main(stride: int) -> int:
+  """Prints what was tried; returns 1 if a function is less accurate than
+  assumed."""
+  failed = False
+  for name, trial in TRIALS.items():
+    error, count = largest_error(name, stride)
+    failed |= not error <= trial.ulps
+    print(
+      f"{name}: {count:,} numbers, off by at most {error:.3f} units in the last"
+      f" place ({trial.ulps} assumed), {jax.default_backend()}",
+      flush=True,
+    )
+  return int(failed)
+
+
+if __name__ == "__main__":
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--stride", type=int, default=1)
+  sys.exit(main(parser.parse_args().stride))

@@ -1,0 +1,358 @@
+"""The bound on rounding holds for every way to compute, and says something."""
+
+import dataclasses
+import fractions
+import functools
+import types
+
+import elementary_functions
+import jax
+import jax.numpy as jnp
+import local_models
+import numpy as np
+import pytest
+
+from lengthgen_jax.attention.normalizers import masked_softmax
+from lengthgen_jax.certify import certificate, rounding, survey
+from lengthgen_jax.certify.rounding import Inputs
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.models.layers import normalization
+
+ONE_LAYER = (("model.num_decoder_layers", 1),)
+FORMS = {
+  "pre": {},
+  "encoder, post, gelu": {
+    "encoder": 1,
+    "fields": (
+      *ONE_LAYER,
+      *(("model.norm", "post"), ("model.activation", "gelu")),
+    ),
+  },
+  "packed, block_end, rms": {
+    "kind": "decoder_only",
+    "fields": (
+      *ONE_LAYER,
+      *(("model.norm", "block_end"), ("model.norm_kind", "rms")),
+    ),
+  },
+  "none, scaled bias, cyclic": {
+    "fields": (
+      *ONE_LAYER,
+      *(("model.norm", "none"), ("bias.learned_scale", True)),
+      *local_models.CYCLIC.items(),
+    )
+  },
+}
+
+
+@functools.cache
+def case(form: str) -> local_models.Case:
+  experiment, params = local_models.model("successor", **FORMS[form])
+  scaffold = local_models.some_lines(experiment, 1)
+  # As small as trained weights: 0.3 would make errors grow in every layer.
+  shrink = lambda x: x if x.ndim == 1 else 0.5 * x
+  return local_models.Case(experiment, jax.tree.map(shrink, params), scaffold)
+
+
+def in_float64(experiment, params):
+  """The same model in float64; for jax.enable_x64."""
+  config = dataclasses.replace(experiment.model.config, dtype="float64")
+  to_float64 = lambda x: jnp.asarray(np.asarray(x), jnp.float64)
+  model = experiment.model.clone(config=config)
+  return dataclasses.replace(experiment, model=model), jax.tree.map(
+    to_float64, params
+  )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_margins_of_float32_are_within_the_bound_of_float64(form):
+  drawn = case(form)
+  rows = drawn.rows(drawn.largest)
+  ends = [min(rows), max(rows)]
+  items, batch = drawn.inputs(drawn.largest)
+  dense = drawn.apply(drawn.params, drawn.scaffold, batch)
+  with jax.enable_x64(True):
+    experiment, params = in_float64(drawn.experiment, drawn.params)
+    head = experiment.task.name
+    exact = experiment.apply(params, drawn.scaffold, batch, head)[0]
+    assert exact.dtype == np.float64
+    exact = np.asarray(exact)
+  gaps, bounds = [], []
+  for field, row in (rows[index] for index in ends):
+    contexts = drawn.survey.contexts_of(field, row, items, batch)
+    logits, errors = drawn.layerwise(field, contexts)
+    for computed in (logits, np.asarray(dense[:, row.index])):
+      for token in range(exact.shape[2]):
+        margin = lambda x, token=token: (
+          x[:, token] - np.delete(x, token, 1).max(axis=1)
+        )
+        computed = computed.astype(np.float64)
+        gap = np.abs(margin(computed) - margin(exact[:, row.index]))
+        assert (gap <= errors[:, token]).all()
+        gaps.append(gap.max())
+        bounds.append(errors[:, token].min())
+  # The worst order of sums and directions of errors is worse than what comes.
+  assert max(gaps) > 0 and min(bounds) < 3e4 * max(gaps)
+
+
+@pytest.mark.parametrize("name", elementary_functions.TRIALS)
+def test_functions_of_the_program_are_as_accurate_as_assumed(name):
+  error, count = elementary_functions.largest_error(name, 9973)
+  assert count > 1000
+  assert 0.25 < error <= elementary_functions.TRIALS[name].ulps
+
+
+# Primitives alone, against exact rational arithmetic.
+
+
+def exactly(x) -> np.ndarray:
+  """The same numbers as fractions."""
+  return np.vectorize(fractions.Fraction, otypes=[object])(
+    np.asarray(x, np.float64)
+  )
+
+
+def distance(computed, exact) -> float:
+  """The 2-norm of the difference."""
+  return float(np.sum((exactly(computed) - exact) ** 2)) ** 0.5
+
+
+def sums(products: np.ndarray) -> list[np.ndarray]:
+  """Sums over the first axis in float32: forward, backward, in pairs, sorted by
+  magnitude."""
+
+  def in_turn(terms):
+    total = np.zeros_like(terms[0])
+    for term in terms:
+      total = (total + term).astype(np.float32)
+    return total
+
+  by_size = np.take_along_axis(
+    products, np.argsort(-np.abs(products), axis=0), axis=0
+  )
+  pairs = products.astype(np.float32)
+  while len(pairs) > 1:
+    pairs = np.concatenate([pairs, np.zeros_like(pairs[: len(pairs) % 2])])
+    pairs = pairs[::2] + pairs[1::2]
+  return [in_turn(x) for x in (products, products[::-1], by_size)] + [pairs[0]]
+
+
+@pytest.mark.parametrize("kind", ("random", "cancelling", "growing", "same"))
+def test_dense_layers_of_any_order_are_within_their_bound(kind):
+  rng, n = np.random.default_rng(0), 64
+  x, kernel = rng.normal(size=n), rng.normal(size=(n, 8))
+  if kind == "cancelling":
+    x[n // 2 :], kernel[n // 2 :] = x[: n // 2], -kernel[: n // 2]
+  if kind == "growing":
+    x = 2.0 ** rng.integers(-12, 12, n) * x
+  if kind == "same":  # every partial sum is rounded in the same direction
+    x, kernel = np.full(n, 1 + 2.0**-12), np.full((n, 8), 1 + 2.0**-12)
+  x, kernel = np.float32(x), np.float32(kernel)
+  bias = np.float32(rng.normal(size=8))
+  gain = rounding.dense_gain({"kernel": kernel, "bias": bias}, None, False)
+  exact = exactly(x) @ exactly(kernel) + exactly(bias)
+  none = jnp.zeros(())
+  inputs = Inputs(none, none, rounding.length(jnp.asarray(x)))
+  bound = float(rounding.dense(gain, inputs))
+  results = [total + bias for total in sums(x[:, None] * kernel)]
+  errors = [distance(result, exact) for result in results]
+  assert max(errors) <= bound < 1e3 * max(errors)
+  # Errors of the inputs, along the direction that grows most.
+  step = np.float32(1e-3 * np.linalg.svd(kernel)[0][:, 0])
+  moved = (exactly(x) + exactly(step)) @ exactly(kernel) + exactly(bias)
+  error = jnp.asarray(np.linalg.norm(step) * (1 + 1e-6))
+  moved_bound = rounding.dense(gain, Inputs(none, error, inputs.size))
+  assert distance(results[0], moved) <= float(moved_bound)
+  if kind == "random":
+    assert float(moved_bound) < 1.1 * distance(results[0], moved)
+
+
+@pytest.mark.parametrize("kind", ("layer", "rms"))
+@pytest.mark.parametrize("mean", (0.0, 3.0))
+def test_normalization_is_within_its_bound(kind, mean):
+  drawn = case("pre").experiment.model.config
+  config = dataclasses.replace(drawn, norm_kind=kind)
+  rng = np.random.default_rng(0)
+  x = np.float32(
+    mean + rng.normal(size=(20, 32)) * rng.uniform(0.1, 9, (20, 1))
+  )
+  params = {"scale": np.float32(rng.uniform(0.5, 2, 32))}
+  if kind == "layer":
+    params["bias"] = np.float32(rng.normal(size=32))
+  scale = rounding.norm_scale(params)
+
+  def exact(x):
+    x = np.asarray(x, np.longdouble)
+    centered = x - x.mean(axis=1, keepdims=True) * (kind == "layer")
+    root = np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-6)
+    return centered / root * params["scale"] + params.get("bias", 0)
+
+  apply = lambda x: normalization(config).apply({"params": params}, x)
+  step = np.float32(rng.normal(size=x.shape))
+  for size in (0.0, 1e-4):
+    error = jnp.full(20, size)
+    length = np.linalg.norm(step, axis=1, keepdims=True)
+    moved = x.astype(np.float64) + size * 0.999 * step / length
+    known = rounding.normalized(config, scale, jnp.asarray(x), error)
+    bound = np.asarray(scale.scale * known.scaled + known.plain)
+    for y in (apply(x), jax.jit(apply)(x)):
+      gap = np.linalg.norm(np.asarray(y) - exact(moved), axis=1)
+      assert (gap <= bound).all() and (bound < 1e3 * gap).all()
+      assert (np.linalg.norm(y, axis=1) <= known.size).all()
+
+
+def test_attention_is_within_its_bound():
+  """Whatever errors queries' and keys' inputs have."""
+  rng = np.random.default_rng(0)
+  model_size, heads, head_dim, keys, batch = 16, 2, 4, 3, 40
+  shape = model_size, heads, head_dim
+  draw = lambda *shape: np.float32(rng.normal(size=shape))
+  params = {
+    name: {"kernel": 0.5 * draw(*shape), "bias": draw(heads, head_dim)}
+    for name in ("query", "key", "value")
+  }
+  params["out"] = {"kernel": draw(heads, head_dim, model_size)}
+  gain = rounding.attention_gain(params, None, None)
+  bias = np.float32([[0, -1, -np.inf], [0.5, 0, -2]])
+
+  def attend(x, memory):
+    """Of x [B, D] to memory [B, G, D] in their precision."""
+    project = lambda name, x: (
+      jnp.einsum("...d,dhk->...hk", x, params[name]["kernel"])
+      + params[name]["bias"]
+    )
+    query, key = project("query", x), project("key", memory)
+    value = project("value", memory)
+    scores = jnp.einsum("bhk,bghk->bhg", query * head_dim**-0.5, key)
+    weights = masked_softmax(scores + bias)
+    context = jnp.einsum("bhg,bghk->bhk", weights, value)
+    out = jnp.einsum("bhk,hkd->bd", context, params["out"]["kernel"])
+    first = lambda x: x.swapaxes(1, 2)
+    acts = {"scores": scores, "weights": weights}
+    return out, query, first(key), first(value), acts
+
+  x, memory = 2 * draw(batch, model_size), 2 * draw(batch, keys, model_size)
+  out, query, key, value, acts = attend(x, memory)
+  for size in (0.0, 1e-3, 0.03):
+    error = jnp.full(batch, size), jnp.full((batch, keys), size)
+    inputs = [
+      Inputs(e, jnp.zeros_like(e), rounding.length(a) + 2 * e)
+      for a, e in zip((x, memory), error, strict=True)
+    ]
+    bound = rounding.attention(
+      gain, *inputs, query, key, value, jnp.asarray(bias), acts
+    )
+    largest = np.zeros(batch)
+    with jax.enable_x64(True):
+      for _ in range(50):
+        steps = rng.normal(size=x.shape), rng.normal(size=memory.shape)
+        moved = [
+          a.astype(np.float64)
+          + 0.999 * size * b / np.linalg.norm(b, axis=-1, keepdims=True)
+          for a, b in zip((x, memory), steps, strict=True)
+        ]
+        gap = np.linalg.norm(np.asarray(attend(*moved)[0]) - out, axis=1)
+        largest = np.maximum(largest, gap)
+    assert (largest <= bound).all()
+    assert (np.asarray(bound) < 1e3 * largest).mean() > 0.9
+
+
+def test_slopes_are_those_of_all_masks_in_a_group():
+  rng = np.random.default_rng(0)
+  params = {
+    "wi": {"kernel": np.float32(rng.normal(size=(8, 16)))},
+    "wo": {"kernel": np.float32(rng.normal(size=(16, 8)))},
+  }
+  gain = rounding.mlp_gain(params, None)
+  hidden = jnp.asarray(rng.normal(size=(32, 16)), jnp.float32)
+  error = jnp.full(32, 0.01)
+  inputs = Inputs(error, 0 * error, 1 + error)
+  norm = lambda mask: np.linalg.norm(gain.inputs * mask @ gain.outputs, 2)
+  rows = np.asarray(hidden)
+  is_open = np.abs(rows) < 0.02 * gain.input_lengths
+  masks = np.where(is_open, rng.uniform(size=rows.shape), rows > 0)
+  norms = np.array([norm(mask) for mask in masks])
+  slope_of = functools.partial(
+    rounding.slope_of_groups, gain, inputs, 0 * error, hidden
+  )
+  slopes = {group: np.asarray(slope_of(group)) for group in (1, 4, 32)}
+  for group, slope in slopes.items():
+    largest = norms.reshape(-1, group).max(axis=1).repeat(group)
+    assert (largest <= slope).all() and (slope <= gain.slope).all()
+  assert slopes[1].mean() < 0.9 * slopes[32].mean()
+  matrix = rng.normal(size=(5, 7, 9))
+  exact = np.linalg.norm(matrix, 2, axis=(1, 2))
+  for bound in (
+    np.asarray(rounding.schatten_norm(jnp.asarray(matrix, jnp.float32))),
+    np.array([rounding.spectral_norm(x) for x in matrix]),
+  ):
+    assert (exact <= bound).all() and (bound < 1.2 * exact).all()
+
+
+# What depends on the bounds.
+
+
+def test_what_rounding_may_turn_is_bounded_again_and_else_unsure(monkeypatch):
+  contexts = np.arange(6, dtype=np.uint8)[:, None]
+  field = types.SimpleNamespace(answer_column=0)
+  logits = np.float32(5 * np.eye(6))
+  errors = np.float32([1, 2, 2.5, 3, 9, np.nan])[:, None].repeat(6, 1)
+  again = []
+
+  def precise(field, unsure):
+    again.extend(unsure[:, 0].tolist())
+    return logits[unsure[:, 0]], np.float32([2, 2, 5, 5])[:, None].repeat(6, 1)
+
+  layerwise = types.SimpleNamespace(
+    chunk_size=6,
+    transducer=types.SimpleNamespace(task=types.SimpleNamespace(end=5)),
+    chunk_logits=lambda *args: iter([(contexts, logits, errors)]),
+    precise=precise,
+  )
+  chunks = types.SimpleNamespace(chunks=lambda size: [contexts], count=6)
+  group = survey.RowGroup(field, [], chunks)
+
+  def tally_of(**counts):
+    tally = certificate.Tally(**counts)
+    assert sum(certificate.count_cases(layerwise, group, tally)) == 6
+    return tally
+
+  # A bound is twice the error: the margins of 5 are sure below 2.5.
+  tally = tally_of()
+  assert again == [2, 3, 4, 5]
+  assert (tally.unsure, tally.rounding, tally.share) == (2, 10.0, 2.0)
+  again.clear()
+  tally = tally_of(wrong=1)  # no proof in any case
+  assert not again and tally.unsure == 4 and tally.share == np.inf
+  monkeypatch.setattr(certificate, "MAX_REFINED", 3)
+  assert tally_of().unsure == 4 and not again
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [("dtype", "bfloat16"), ("activation", "swish"), ("norm_kind", "batch")],
+)
+def test_arithmetic_without_a_lemma_is_refused(field, value):
+  config = case("pre").experiment.model.config
+  rounding.check_arithmetic(config)
+  with pytest.raises(UsageError, match=f"model.{field}={value} .*lemmas for"):
+    rounding.check_arithmetic(dataclasses.replace(config, **{field: value}))
+
+
+@pytest.mark.parametrize(
+  ("platform", "precision", "words"),
+  [
+    ("gpu", "high", "model.precision=high"),
+    ("gpu", "highest", ""),
+    ("tpu", "highest", "a tpu computes no IEEE"),
+  ],
+)
+def test_rounded_factors_are_refused(platform, precision, words, monkeypatch):
+  monkeypatch.setattr(jax, "default_backend", lambda: platform)
+  config = case("pre").experiment.model.config
+  config = dataclasses.replace(config, precision=precision)
+  if not words:
+    return rounding.check_arithmetic(config)
+  with pytest.raises(UsageError, match=words):
+    rounding.check_arithmetic(config)
+  return None
