@@ -158,7 +158,7 @@ def certify_model(
     )
     return fields | {"verdict": reason}
   runs.print_note(
-    f"seed {model.seed}: {cost} (about {max(survey.cases / 2e5, 10):.0f} s on"
+    f"seed {model.seed}: {cost} (about {max(survey.cases / 5e4, 10):.0f} s on"
     f" two cores); a row depends on at most {dependencies}"
   )
   return fields | _results(section.exhaustive, model, survey, folder)
