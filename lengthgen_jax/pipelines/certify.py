@@ -183,13 +183,16 @@ def _results(
   )
   tallies = tally_cases(exhaustive, model, survey, layerwise, folder)
   cases, widths = sum(x.cases for x in tallies), [row.width for row in rows]
+  share = max(tally.share for tally in tallies)
+  rounding = max(tally.rounding for tally in tallies)
   fields = {
     "cases": cases,
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    "rounding": max(tally.rounding for tally in tallies),
-    "share": max(tally.share for tally in tallies),
+    # A bound above some margin proves nothing.
+    "rounding": rounding if share < 1 else None,
+    "share": share,
     "unsure": sum(tally.unsure for tally in tallies),
     "measured_rounding": comparison.difference,
     "measured_rows": comparison.rows,
