@@ -43,8 +43,9 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
       compiled.append(details["fun_name"])
 
   interpolation = runs.make_run(config, tmp_path / "interpolate")
-  with compile_ahead.compiling_later_stages(config, interpolation, tmp_path):
-    params = runs.make_run(config, tmp_path / "other").experiment.init(0)
+  for _ in compile_ahead.compile_later_stages(config, interpolation, tmp_path):
+    pass
+  params = interpolation.experiment.init(0)
   experiment = interpolation.experiment
   lines = compile_ahead.likely_lines(config, experiment)
   bias_path = workdir.bias_path(tmp_path)

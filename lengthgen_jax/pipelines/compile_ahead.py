@@ -6,9 +6,7 @@ what follows takes about as long as the first stage. What JAX compiles on one
 thread, all others find in its cache.
 """
 
-import contextlib
 import pathlib
-import threading
 from collections.abc import Iterator
 
 import jax
@@ -28,52 +26,15 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.training import loop, train_step
 
 
-@contextlib.contextmanager
-def compiling_later_stages(
+def compile_later_stages(
   config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
-) -> Iterator[None]:
-  """Compiles the programs of the later stages on another thread.
-
-  The end of the context waits for this thread; after an error in the context,
-  only for the program that it is compiling.
-
-  Args:
-    config: the config of the workdir.
-    interpolation: the training run of the first stage.
-    folder: the workdir.
-  """
-  # With a mesh of devices, how arrays are sharded is known only later.
-  if interpolation.mesh.jax_mesh is not None:
-    yield
-    return
-  interrupted = threading.Event()
-
-  def compile_programs() -> None:
-    """Compiles one program after the other until the context has an error."""
-    # What fails here fails again, and is reported, where it is needed.
-    with contextlib.suppress(Exception):
-      for _ in _compile_later_stages(config, interpolation, folder):
-        if interrupted.is_set():
-          return
-
-  thread = threading.Thread(target=compile_programs, daemon=True)
-  thread.start()
-  try:
-    yield
-  except BaseException:
-    interrupted.set()
-    raise
-  finally:
-    thread.join()
-
-
-def _compile_later_stages(
-  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
-) -> Iterator[None]:
+) -> Iterator[object]:
   """Compiles what calibration, retraining and the tests of both models run.
 
   It yields after each program, so that the caller can stop there.
   """
+  if interpolation.mesh.jax_mesh is not None:
+    return  # how its arrays are sharded is known only when they are there
   vanilla = _untrained(interpolation)
   yield attention_statistics.compile_sums(config.calibration, vanilla)
   retrain_config = fields.retrain_config(
@@ -82,9 +43,9 @@ def _compile_later_stages(
   retraining = runs.make_run(
     retrain_config, folder / "retrain", likely_lines(config, vanilla.experiment)
   )
-  yield train_step.compile_training(
-    retraining.spec, retraining.seed_R, retraining.scaffold
-  )
+  spec, seed_R = retraining.spec, retraining.seed_R
+  yield train_step.init_seeds.lower(spec, seed_R).compile()
+  yield train_step.compile_train_seeds(spec, seed_R, retraining.scaffold)
   retrained = _untrained(retraining)
   for spec in evaluate.eval_specs(retrain_config, retrained):
     yield retrained.compile_test(spec)

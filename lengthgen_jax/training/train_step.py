@@ -554,15 +554,17 @@ def train_seeds(
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
-def compile_training(
-  spec: TrainSpec, seed_R: jax.Array, scaffold: dict
+def compile_train_seeds(
+  spec: TrainSpec,
+  seed_R: jax.Array,
+  scaffold: dict,
+  replay: dict | None = None,
 ) -> None:
-  """Compiles `init_seeds` and `train_seeds` for a later training run without
-  replay; of the scaffold only shapes and dtypes matter."""
-  init_seeds.lower(spec, seed_R).compile()
+  """Compiles `train_seeds` for chunks of a training; of the scaffold and the
+  replay sets only shapes and dtypes matter."""
   states = jax.eval_shape(partial(init_seeds, spec), seed_R)
   train_seeds.lower(
-    spec, states, seed_R, scaffold, spec.chunk_rounds, None
+    spec, states, seed_R, scaffold, spec.chunk_rounds, replay
   ).compile()
 
 
