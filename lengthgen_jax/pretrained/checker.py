@@ -557,6 +557,7 @@ def contexts(task, row, reach, names, said, radix, memo):
 
 UNIT = 2.0**-24 * (1 + 2.0**-20)  # with room for the roundings of float64
 ULPS = 4
+DEBUG = False
 TINY = 2.0**-100  # more than all that underflow can lose
 
 
@@ -594,43 +595,52 @@ class Network:
         self.params[name[7:]] = array.astype(float)
     self.embedding = self.params["token_embedder/embedding"]
 
-  def dense(self, path, x, e, factor=1.0):
-    """Returns a dense layer's outputs and bounds of inputs [U, I]. Outputs are
-    [U, G, O] and bounds [U, G], for G groups: the heads, else one."""
+  def take(self, path, inputs):
+    """Returns kernel and bias of a dense layer with so many inputs, and the
+    norms of the kernel's groups of outputs, of the whole, and of |kernel|."""
     if path not in self.cache:
       kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
       if path.endswith("out"):  # the heads are inputs
         kernel = kernel.reshape(-1, kernel.shape[-1])
-      if kernel.ndim == 2:
-        kernel, bias = kernel[:, None], bias[None]
-      fits = kernel.shape[1:] == bias.shape and len(kernel) == x.shape[1]
+      flat = kernel.reshape(len(kernel), -1)
+      fits = len(kernel) == inputs and kernel.shape[1:] == bias.shape
       require(fits, f"params/{path} has another shape")
-      groups = np.moveaxis(kernel * factor, 1, 0)
-      norms = [
-        np.linalg.norm(x, 2, axis=(1, 2)) * (1 + 1e-9)
-        for x in (groups, np.abs(groups))
-      ]
-      self.cache[path] = kernel * factor, bias * factor, norms
-    kernel, bias, (norm, absolute) = self.cache[path]
-    y = (x @ kernel.reshape(len(kernel), -1)).reshape(-1, *bias.shape) + bias
-    size = (length(x) + e)[:, None] * absolute + length(bias)
-    return y, norm * e[:, None] + gamma(len(kernel) + 3) * size + TINY
+      if path.endswith("query"):
+        kernel, flat, bias = (x * kernel.shape[-1] ** -0.5 for x in (kernel, flat, bias))
+      groups = np.moveaxis(kernel, 1, 0) if kernel.ndim == 3 else flat[None]
+      norm = np.linalg.norm(groups, 2, axis=(1, 2)) * (1 + 1e-9)
+      self.cache[path] = kernel, bias, flat, norm
+    return self.cache[path]
+
+  def dense(self, path, x, e):
+    """Returns outputs [U, ...], and bounds on the rounding of this layer alone
+    along the last axis."""
+    kernel, bias, flat, _ = self.take(path, x.shape[1])
+    y = (x @ flat).reshape(-1, *bias.shape) + bias
+    size = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
+    size = size.reshape(y.shape) + np.abs(bias)
+    count = (x != 0).sum(axis=1) if path.endswith("wo") else x.shape[1]
+    rounding = length(size)
+    return y, gamma(len(flat) + 3) * rounding + TINY
 
   def normalize(self, path, x, e):
     """Returns the states after a layer normalization."""
     scale, bias = (self.params[f"{path}/{x}"] for x in ("scale", "bias"))
     require(scale.shape == bias.shape == x.shape[1:], f"{path} does not fit")
-    largest, root = np.abs(scale).max(), x.shape[1] ** 0.5
-    size = (length(x) + e) / root  # root mean square
-    x = x - x.mean(axis=1, keepdims=True)
+    largest, root, u = np.abs(scale).max(), x.shape[1] ** 0.5, gamma(x.shape[1] + 6)
+    size = np.abs(x).mean(axis=1) + e / root
+    square = (length(x) + e) ** 2 / len(scale)
+    mean = x.mean(axis=1)
+    x = x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
     y = x / deviation[:, None] * scale + bias
     least = np.maximum(deviation - e / root, TINY)
-    off = gamma(x.shape[1] + 2) * size / least  # the mean
-    wrong = 4 * gamma(x.shape[1] + 6) * (size / least) ** 2 + 2 * UNIT
-    wrong = np.where(wrong < 0.5, wrong, np.inf)  # the variance
+    off = u * size  # the mean
+    wrong = u * square + 2 * (np.abs(mean) + e / root + off) * off
+    wrong = wrong / least**2 + 2 * UNIT
+    wrong = np.where(wrong < 0.1, 0.55 * wrong, np.inf)  # the variance
     factor = (1 + wrong) * (1 + (2 * ULPS + 4) * UNIT) - 1
-    local = root * (factor + off * (1 + factor) + 2 * UNIT)
+    local = root * (factor + off / least * (1 + factor) + 2 * UNIT)
     local = largest * (local + e / least) + 2 * UNIT * length(bias)
     return y, local + TINY
 
@@ -643,30 +653,82 @@ class Network:
     return x, UNIT * length(x) + TINY
 
   def key_value(self, layer, site, x, e):
-    """Returns keys and values [U, H, K], each with its bounds [U, H]."""
+    """Returns keys, values [U, H, K] with their own rounding [U, H], and the bound of what
+    they are made from."""
     if site == "self":
       path = f"decoder_{layer}/pre_self_attention_layer_norm"
       x, e = self.normalize(path, x, e)
     path = f"decoder_{layer}/{site}_attention"
-    return *self.dense(f"{path}/key", x, e), *self.dense(f"{path}/value", x, e)
+    return *self.dense(f"{path}/key", x, e), *self.dense(f"{path}/value", x, e), e
 
-  def attend(self, path, x, e, heads):
+  def attend(self, path, x, e, heads, keys):
     """Returns the output of attention, where `heads` has for each head a list
-    of its keys: (bias, key, its bound, value, its bound)."""
-    factor = (self.heads / x.shape[1]) ** 0.5
-    query, query_error = self.dense(f"{path}/query", x, e, factor)
-    context, error = np.zeros_like(query), np.zeros_like(query_error)
-    for h, keys in enumerate(heads):
-      if keys:  # else zeros
-        bias, *keys = zip(*keys, strict=True)
-        keys = [np.stack(x, axis=1) for x in keys]
-        head = query[:, h], query_error[:, h, None], np.array(bias), *keys
-        context[:, h], error[:, h] = softmax_average(*head)
+    of (bias, key), and keys[key] is that of key_value."""
+    query, lq = self.dense(f"{path}/query", x, e)
+    wq, _, _, nq = self.take(f"{path}/query", x.shape[1])
+    wk, _, _, nk = self.take(f"{path}/key", x.shape[1])
+    wv = self.take(f"{path}/value", x.shape[1])[0]
+    context, error = np.zeros_like(query), np.zeros_like(lq)
+    wo, _, _, no = self.take(f"{path}/out", context[0].size)
+    parts = wo.reshape(*query.shape[1:], -1)
+    left, right = [], []
+    shares, growth = {}, np.ones(len(x))
+    for h, pairs in enumerate(heads):
+      if not pairs:
+        continue
+      k, lk, v, lv = (np.stack([keys[i][n] if n % 2 == 0 else keys[i][n] for _, i in pairs], 1)[:, :, h] for n in range(4))
+      ek = np.stack([keys[i][4] for _, i in pairs], 1)
+      weights = np.ones((len(x), 1))
+      error[:, h] = lv[:, 0]
+      if len(pairs) > 1:
+        bias, q = np.array([b for b, _ in pairs]), query[:, h]
+        scores = np.einsum("uk,ugk->ug", q, k) + bias
+        below = scores - scores.max(axis=1, keepdims=True)
+        weights = np.exp(below)
+        weights /= weights.sum(axis=1, keepdims=True)
+        around = k - np.einsum("ug,ugk->uk", weights, k)[:, None]
+        slope = around @ wq[:, h].T
+        bound_k = nk[h] * ek + lk
+        eq = (nq[h] * e + lq[:, h])[:, None]
+        other = gamma(q.shape[1] + 3) * ((length(q)[:, None] + eq) * (length(k) + bound_k) + np.abs(bias))
+        other += length(around) * lq[:, h, None] + length(q)[:, None] * lk
+        other += length(q @ wk[:, h].T)[:, None] * ek + eq * bound_k
+        all_ = length(slope) * e[:, None] + other
+        more = UNIT * (np.abs(below) + 2 * all_.max(axis=1, keepdims=True) + 2.1 * ULPS)
+        other, all_ = other + more, all_ + more
+        most = np.minimum(all_.max(axis=1), 1.0)
+        g = np.exp(4 * most)
+        mean = np.einsum("ug,ugk->uk", weights, v)
+        away = v - mean[:, None]
+        spread = length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
+        varies = weights * (1 - weights)
+        change = 2 * g * ((varies * other).sum(1) + (varies * all_**2).sum(1))
+        change = np.where(most < 1, change, np.inf)
+        theta = gamma(2 * len(bias) + 5)
+        error[:, h] = change * spread + 2 * theta * (length(v) + nk[h]*0 + lv).max(axis=1)
+        error[:, h] += (weights * lv).sum(1) * g
+        growth = np.maximum(growth, g * (1 + 2 * theta))
+        left += list(np.moveaxis(slope, 1, 0))
+        right += list(np.moveaxis((weights[..., None] * away) @ parts[h], 1, 0))
+      for n, (_, i) in enumerate(pairs):
+        share = shares.setdefault(i, [[], 0.0])
+        share[0].append(h)
+        share[1] = np.maximum(share[1], weights[:, n])
+      context[:, h] = np.einsum("ug,ugk->uk", weights, v)
+    total = length(error)
+    for i, (seen, weight) in shares.items():
+      norm = np.linalg.norm(wv[:, seen].reshape(len(wv), -1), 2)
+      total = total + growth * norm * weight * keys[i][4]
     context = context.reshape(len(x), -1)
-    y, e = self.dense(f"{path}/out", context, length(error))
-    return y[:, 0], e[:, 0]
+    y, local = self.dense(f"{path}/out", context, total)
+    jac = 0.0
+    if left:
+      a, b = np.stack(left, 1), np.stack(right, 1)
+      m = (a @ a.transpose(0, 2, 1)) @ (b @ b.transpose(0, 2, 1))
+      jac = np.maximum(np.einsum("urs,usr->u", m, m), 0) ** 0.25 * (1 + 1e-6)
+    return y, local + no[0] * total + jac * e
 
-  def block(self, layer, x, e, heads):
+  def block(self, layer, x, e, heads, keys):
     """Returns the states after a block."""
     for n, site in enumerate(self.sites):
       path = f"decoder_{layer}/{site}_attention"
@@ -674,24 +736,46 @@ class Network:
         f"decoder_{layer}/pre_{site}_attention_layer_norm", x, e
       )
       mine = heads[n * self.heads : (n + 1) * self.heads]
-      x, e = add(x, e, *self.attend(path, y, ey, mine))
+      some = {i: value for (i, s), value in keys.items() if s == site}
+      y, ey2 = self.attend(path, y, ey, mine, some)
+      if DEBUG: print(path, "e", e.max(), "ey", ey.max(), "out", ey2.max())
+      x, e = add(x, e, y, ey2)
     y, ey = self.normalize(f"decoder_{layer}/pre_mlp_layer_norm", x, e)
-    y, ey = self.dense(f"decoder_{layer}/mlp/wi", y, ey)
-    y, ey = self.dense(
-      f"decoder_{layer}/mlp/wo", np.maximum(y[:, 0], 0), ey[:, 0]
-    )
-    return add(x, e, y[:, 0], ey[:, 0])
+    return add(x, e, *self.mlp(f"decoder_{layer}/mlp", y, ey))
+
+  def mlp(self, path, x, e):
+    names = "wi/kernel wi/bias wo/kernel wo/bias".split()
+    w, b, v, c = (self.params[f"{path}/{name}"] for name in names)
+    h = x @ w + b
+    nw, nv = length(w.T), length(v)
+    eh = gamma(len(w) + 2) * (np.abs(x) @ np.abs(w) + e[:, None] * nw + np.abs(b)) + TINY
+    moved = nw * e[:, None] + eh
+    on, unsure = h > moved, np.abs(h) <= moved
+    degree = on + 0.5 * unsure
+    a = np.maximum(h, 0)
+    norm = np.linalg.norm(w, 2) * np.linalg.norm(v, 2)
+    if True:
+      jacobian = (degree[:, None] * w) @ v
+      gram = jacobian @ jacobian.transpose(0, 2, 1)
+      tight = np.sqrt(np.linalg.norm(gram, axis=(1, 2))) + 0.5 * unsure @ (nw * nv)
+      norm = np.minimum(norm, tight)
+    count = (h > -moved).sum(axis=1) + 3
+    s2 = np.linalg.norm(v, 2)
+    local = gamma(count) * length((a + moved*(degree > 0)) @ np.abs(v) + np.abs(c))
+    local = local + s2 * length(eh * (degree > 0))
+    if DEBUG: print("mlp e",e.max(),"norm",norm.max(),"local",local.max(), "unsure",unsure.sum(1).max())
+    return a @ v + c, norm * e + local
 
   def logits(self, x, e, target):
     """Returns logits [U, V], and bounds on how wrong their differences from the
     logit of `target` [U] can be."""
     x, e = self.normalize("decoder_norm", x, e)
-    y = self.dense(self.head, x, e)[0][:, 0]
-    kernel, bias, _ = self.cache[self.head]
-    pairs = length(np.moveaxis(kernel - np.moveaxis(kernel, 1, 2), 0, 2))
-    columns = length(kernel[:, 0].T)
-    size = (length(x) + e)[:, None] * (columns + columns[target, None])
-    size += np.abs(bias) + np.abs(bias[0, target, None])
+    if DEBUG: print("final e", e.max())
+    y = self.dense(self.head, x, e)[0]
+    kernel, bias, *_ = self.cache[self.head]
+    pairs = length(kernel.T[:, None] - kernel.T)
+    size = np.abs(x) @ np.abs(kernel) + e[:, None] * length(kernel.T) + np.abs(bias)
+    size += size[np.arange(len(x)), target][:, None]
     bound = pairs[target] * e[:, None] * (1 + 1e-9)
     return y, bound + gamma(x.shape[1] + 3) * size + TINY
 
@@ -700,28 +784,6 @@ def add(x, e, y, ey):
   """Returns the sum of two states."""
   total = x + y
   return total, e + ey + UNIT * (length(total) + e + ey)
-
-
-def softmax_average(q, eq, bias, k, ek, v, ev):
-  """Returns the average of values by softmax(q·k + bias), of one head."""
-  if len(bias) == 1:  # the weight is exactly 1
-    return v[:, 0], ev[:, 0]
-  nq, nk = length(q)[:, None], length(k)
-  scores = np.einsum("uk,ugk->ug", q, k) + bias
-  below = scores - scores.max(axis=1, keepdims=True)
-  weights = np.exp(below)
-  weights /= weights.sum(axis=1, keepdims=True)
-  moved = gamma(q.shape[1] + 3) * ((nq + eq) * (nk + ek) + np.abs(bias))
-  moved += nq * ek + nk * eq + eq * ek
-  moved += UNIT * (np.abs(below) + 2 * moved.max(axis=1, keepdims=True))
-  moved += 2.1 * ULPS * UNIT
-  most = np.minimum(moved.max(axis=1), 1.0)
-  change = 2 * np.exp(4 * most) * (weights * (1 - weights) * moved).sum(axis=1)
-  change = np.where(most < 1, np.minimum(change, 2.0), 2.0)
-  theta = gamma(2 * len(bias) + 5)
-  error = (change + 2 * theta) * (length(v) + ev).max(axis=1)
-  error = (1 + theta) * (error + (weights * ev).sum(axis=1)) + TINY
-  return np.einsum("ug,ugk->uk", weights, v), error
 
 
 def evaluate(network, nodes, numbers, radix):
@@ -759,18 +821,16 @@ def evaluate(network, nodes, numbers, radix):
       child: np.searchsorted(parts[child], project(child, part))
       for child in children[i]
     }
-    heads = []
+    keys = {}
     for n, head in enumerate(own[1]):
-      h, site = n % network.heads, network.sites[n // network.heads]
-      heads.append([])
-      for bias, key in head:
+      site = network.sites[n // network.heads]
+      for _, key in head:
         if (key, name, site) not in states:
-          key_value = network.key_value(name, site, *states[key])
-          states[key, name, site] = key_value
-        some = states[key, name, site]
-        heads[-1].append((bias, *(x[where[key], h] for x in some)))
+          states[key, name, site] = network.key_value(name, site, *states[key])
+        if (key, site) not in keys:
+          keys[key, site] = [x[where[key]] for x in states[key, name, site]]
     x, e = states[own[0]]
-    return network.block(name, x[where[own[0]]], e[where[own[0]]], heads)
+    return network.block(name, x[where[own[0]]], e[where[own[0]]], own[1], keys)
 
   for i in range(len(nodes) - 1):
     chunks = range(0, len(parts[i]), CHUNK)
