@@ -708,8 +708,8 @@ class Model:
     unsure, norm = np.abs(hidden) <= moved, w_norm * v_norm
     share = (hidden > moved) + 0.5 * unsure  # derivatives of relu
     if is_tight:
-      slope = (share[:, None] * w) @ v
-      tight = spectral(slope @ slope.transpose(0, 2, 1))
+      slopes = ((w * row) @ v for row in share)
+      tight = [spectral((j @ j.T)[None])[0] for j in slopes]
       norm = np.minimum(norm, tight + 0.5 * unsure @ (into * out))
     active = share > 0
     size = (np.maximum(hidden, 0) + moved * active) @ np.abs(v) + np.abs(bias)
