@@ -24,35 +24,29 @@ import time
 
 import numpy as np
 
-# 1. The model, and the conditions.
+# 1. The model, and the conditions. Settings that the function or a row's keys
+# depend on, with the value that the argument is for, and those that change
+# nothing here or that the arrays show; any other is refused.
 
-# Settings on which the function or a row's keys depend, with the values that
-# the argument is for; then those that change nothing here, or that the arrays
-# show. Whatever is in neither is refused.
-REQUIRED = {
-  "model.kind": ("encoder_decoder", "decoder_only"),
-  "model.norm": ("pre",),
-  "model.norm_kind": ("layer",),
-  "model.dense_bias": (True,),
-  "model.activation": ("relu",),
-  "model.dtype": ("float32",),
-  "model.precision": ("highest",),
-  "positions.kind": ("none",),
-  "temperature.kind": ("none",),
-  "attention.normalizer": ("softmax",),
-  "bias.allow_leak": (False,),
-  "bias.learned_scale": (False,),
-}
-FREE = """model.emb_dim model.num_heads model.mlp_dim model.num_encoder_layers
-model.num_decoder_layers model.dropout_rate positions.cyclic_period
-positions.source_anchor positions.table positions.random_start
-positions.segments temperature.initial temperature.stretch bias.kind bias.file
-bias.window bias.sides bias.windowed_encoder bias.scale bias.closed""".split()
+SETTINGS = dict(
+  re.findall(
+    r"([\w.]+)=?(\S*)",
+    """model.norm=pre model.norm_kind=layer model.dense_bias=True
+    model.activation=relu model.dtype=float32 model.precision=highest
+    positions.kind=none temperature.kind=none attention.normalizer=softmax
+    bias.allow_leak=False bias.learned_scale=False model.kind model.emb_dim
+    model.num_heads model.mlp_dim model.num_encoder_layers bias.kind bias.file
+    model.num_decoder_layers model.dropout_rate positions.cyclic_period
+    positions.source_anchor positions.table positions.random_start
+    positions.segments temperature.initial temperature.stretch bias.window
+    bias.sides bias.windowed_encoder bias.scale bias.closed""",
+  )
+)
 PARAMETER = r"""token_embedder/embedding|segment_embedder/embedding|
 (decoder_norm|decoder_\d+/pre_\w+_layer_norm)/(scale|bias)|
 (logits_dense_\w+|decoder_\d+/(mlp/w[io]|(self|cross)_attention/
 (query|key|value|out)))/(kernel|bias)"""
-LINE = "row_segment segment anchor matrix intercept value valid".split()
+LINE = "row_segment", "segment", "anchor", "matrix", "intercept", "value"
 ANY, RIGHT = -1, 1  # row segment and anchor of a line
 MAX_CLASSES = 100_000  # more kinds of rows are refused
 CHUNK = 1 << 13  # states that are computed at once
@@ -70,7 +64,8 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and NAME.json."""
+  """Returns (arrays, config) of NAME.npz and NAME.json, whose settings are
+  those that the argument is for."""
   try:
     content = pathlib.Path(path).read_bytes()
     card = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
@@ -82,88 +77,80 @@ def read(path):
     raise RefusedError(message.splitlines()[0]) from error
   same = hashlib.sha256(content).hexdigest() == digest
   require(same, "the file is not the one that its card describes (sha256)")
-  return arrays, config
-
-
-def check_config(config):
-  """Refuses a model that is another function than the argument is about."""
   for section in ("model", "positions", "temperature", "attention", "bias"):
     for field, value in config.get(section, {}).items():
       name = f"{section}.{field}"
-      require(name in REQUIRED or name in FREE, f"{name} is an unknown setting")
-      valid = REQUIRED.get(name, (value,))
-      require(value in valid, f"{name}={value}: the argument is for {valid}")
+      require(name in SETTINGS, f"{name} is a setting that is not known here")
+      valid = SETTINGS[name] in ("", str(value))
+      require(valid, f"{name}={value}: the proof is for {SETTINGS[name]}")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
-  layers = config["model"]["num_encoder_layers"]
   is_single = config["model"]["kind"] == "decoder_only"
-  require(is_single or layers == 0, f"there are {layers} encoder layers, not 0")
+  no_encoder = is_single or config["model"]["num_encoder_layers"] == 0
+  require(
+    no_encoder, "model.num_encoder_layers: the source is not as it stands"
+  )
+  return arrays, config
 
 
 def read_lines(model, arrays, site, scale):
-  """Returns the lines of a site, [layers][heads], each a list of lines (row
-  segment, segment, anchor, matrix, intercept, value).
-
-  A line opens the key whose offset from the anchor's end of its segment is,
-  along every axis, matrix · (the row's offset from the left) + intercept.
-  """
-  *fields, valid = (arrays[f"lines/{site}_{name}"] for name in LINE)
+  """Returns the lines of a site, [layers][heads], each a list of lines as in
+  LINE: the key's offset from the anchor's end of its segment is, along every
+  axis, matrix · (the row's offset from the left) + intercept."""
+  *fields, valid = (arrays[f"lines/{site}_{x}"] for x in (*LINE, "valid"))
   is_open = arrays[f"lines/{site}_transparent"].any()
   require(not is_open, f"{site}-attention: a head is open to every key")
   sizes = valid.shape[0], valid.shape[2], valid.shape[1] in (1, model.layers)
   message = f"the lines of {site}-attention are of other layers or heads"
   require(sizes == (1, model.heads, True), message)
   lines = [[[] for _ in range(model.heads)] for _ in range(model.layers)]
-  for layer in range(model.layers):
+  for layer, heads in enumerate(lines):
     stored = layer % valid.shape[1]
     for head, k in np.argwhere(valid[0, stored]):
       line = [field[0, stored, head, k].tolist() for field in fields]
       check_line(model, site, line, f"layer {layer}, {site}: line {line}")
-      lines[layer][head].append((*line[:5], line[5] * scale))
+      heads[head].append((*line[:5], line[5] * scale))
   return lines
 
 
 def check_line(model, site, line, text):
   """Refuses a line that the lemma on sizes does not cover."""
   row_segment, segment, anchor, matrix, intercept, value = line
-  task, output = model.task, model.task.operands
+  axes, output = model.task.directions, model.task.operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
   require(np.isfinite(value), f"{text}: its bias is not finite")
-  require(len(intercept) == len(task.directions), f"{text}: it has other axes")
+  require(len(intercept) == len(axes), f"{text}: it has other axes")
   require(segment in order, f"{text}: it is not to one segment")
   from_end = segment == output and anchor == RIGHT
   require(not from_end, f"{text}: it counts from the output's end")
   for row in [output] if model.has_source else order:
-    is_later = order.index(segment) > order.index(row)
-    if row_segment not in (ANY, row) or site == "self" and is_later:
+    is_later = site == "self" and order.index(segment) > order.index(row)
+    if row_segment not in (ANY, row) or is_later:
       continue
-    for axis, directions in enumerate(task.directions):
-      step = matrix[axis][axis]
-      key = directions[segment] * (-1 if anchor == RIGHT else 1)
+    for axis, directions in enumerate(axes):
+      step, key = matrix[axis][axis], directions[segment]
       straight = sum(map(abs, matrix[axis])) == abs(step) <= 1
-      along = step * directions[row] * key >= 0
-      # Rows of a grid must be alike: their axis is 0 of two.
-      alike = axis == len(task.directions) - 1 or abs(step) == abs(key)
+      along = step * directions[row] * key * (-1 if anchor == RIGHT else 1) >= 0
+      # Axis 0 of two counts the rows of a grid, which must be alike.
+      alike = axis == len(axes) - 1 or abs(step) == abs(key)
       require(straight and along and alike, f"{text}: it moves otherwise")
 
 
-# 2. The tasks. A tape is a machine that reads a symbol in each column and writes
-# a token, as tables: tokens [S, operands], next state and output [Q, S], and
-# which states may be the last. A token is (segment, offset from the left, from
-# the right, id); a tuple in place of the id is a name that stands for any id. A
-# row (x, y, j, m) says the output x columns after the first and y before the
-# last one; of a grid, in its row j of m.
+# 2. The tasks. A tape is a machine that reads a symbol in each column and
+# writes a token, as tables: tokens [S, operands], next state and output [Q, S],
+# and which states may be the last. A token is (segment, offset from the left,
+# from the right, id); a tuple in place of the id is a name that stands for any
+# id. A row (x, y, j, m) says the output x columns after the first and y before
+# the last one; of a grid, in its row j of m.
 
 
 def tabulate(start, symbols, step, accept=lambda state: True):
   """Returns the tape of step(state, *symbol) -> (state, output)."""
-  numbers, states, pairs = {start: 0}, [start], []
+  states, pairs = [start], []
   for state in states:  # grows while it is read
     pairs.append([step(state, *symbol) for symbol in symbols])
-    for other, _ in pairs[-1]:
-      if other not in numbers:
-        numbers[other] = len(states)
-        states.append(other)
-  following = [[numbers[other] for other, _ in row] for row in pairs]
+    others = (other for other, _ in pairs[-1] if other not in states)
+    states += dict.fromkeys(others)
+  following = [[states.index(other) for other, _ in row] for row in pairs]
   outputs = [[output for _, output in row] for row in pairs]
   ends = [accept(state) for state in states]
   return tuple(map(np.array, (symbols, following, outputs, ends)))
@@ -172,35 +159,14 @@ def tabulate(start, symbols, step, accept=lambda state: True):
 def segment(number, names, axis=0, axes=1):
   """Returns the tokens of a segment, which extends along one axis."""
   along = lambda n: tuple(n if i == axis else 0 for i in range(axes))
-  last = len(names) - 1
-  return [
-    (number, along(i), along(last - i), name) for i, name in enumerate(names)
-  ]
-
-
-def classes(reach, slack):
-  """Returns every (x, y) up to the limit from which on all are alike."""
-  sizes = range(2 * reach + 5 + slack)
-  require(len(sizes) ** 2 <= MAX_CLASSES, f"lines lead {reach} columns far")
-  return list(itertools.product(sizes, repeat=2))
-
-
-def with_stars(columns, x, y, reach, slack):
-  """Returns columns (allowed, names, star): behind a star any number of free
-  columns may follow, so that one row stands for all of its class."""
-  limit = 2 * reach + 4 + slack
-  stars = {reach + 2} if x == limit else set()
-  stars |= {x + reach + 2} if y == limit else set()
-  return [(*column, i in stars) for i, column in enumerate(columns)]
+  pairs, last = enumerate(names), len(names) - 1
+  return [(number, along(i), along(last - i), name) for i, name in pairs]
 
 
 class Sequences:
   """A task on columns: the digits of numbers padded to one width, the least
-  significant first, or the items of a list.
-
-  Numbers have a last column of marks: `$`, the operator, and the end of the
-  output. Before it are `slack` columns of zeros.
-  """
+  significant first, or the items of a list. Numbers have a last column of marks
+  (`$`, the operator, the end of the output), and before it `slack` zeros."""
 
   def __init__(self, tapes, start, marks=(), slack=0, step=-1):
     self.tapes = tapes  # by the digit of the short operand, else {None: tape}
@@ -212,15 +178,14 @@ class Sequences:
     prompt = (step if k < self.long else 0 for k in range(self.operands))
     self.directions = [(*prompt, 1, 0)]
 
-  def rows(self, reach):
+  def rows(self, limits):
     """Returns a row of every class."""
-    least = 1 + self.slack if self.marks else 0
-    sizes = classes(reach[0], self.slack)
-    return [(x, y, 0, 0) for x, y in sizes if x + y >= least]
+    least, sizes = 1 + self.slack if self.marks else 0, range(limits[0] + 1)
+    pairs = itertools.product(sizes, sizes)
+    return [(x, y, 0, 0) for x, y in pairs if x + y >= least]
 
   def sequence(self, last, _):
-    """Returns the tokens of prompt and output, by the number of the last
-    column."""
+    """Returns the tokens of prompt and output, by the last column."""
     size, prompt = last + 1 - bool(self.marks), []
     for k, step in enumerate(self.directions[0][: self.operands]):
       names = [("in", k, p) for p in range(size - self.slack)]
@@ -229,27 +194,25 @@ class Sequences:
     names = [("out", p) for p in range(size)] + [13] * bool(self.marks)
     return prompt, segment(self.operands, names)
 
-  def columns(self, x, y, _, __, reach):
-    """Yields ({name: token}, tape, columns) for every short operand."""
+  def columns(self, x, y, *_):
+    """Yields ({name: token}, tape, columns) for every short operand; a column
+    is (symbols that can stand there, names of its tokens, the output last)."""
     free = x + y + 1 - bool(self.marks) - self.slack
     for digit, tape in self.tapes.items():
       zero, columns = (tape[0] == 0).all(axis=1), []
       for p in range(free + self.slack):
         names = *(("in", k, p) for k in range(self.long)), ("out", p)
         columns.append((zero | (p < free), names))
-      short = {} if digit is None else {("in", 1, 0): digit}
-      yield short, tape, with_stars(columns, x, y, reach[0], self.slack)
+      yield {} if digit is None else {("in", 1, 0): digit}, tape, columns
 
 
 class Products:
   """Running sums of a product of N digits and M: row j of the grid is s_j =
-  floor(s_(j-1) / 10) + a·b_j, and the last row is the end token.
+  floor(s_(j-1) / 10) + a·b_j, and the last row is the end token. Column t has
+  digit t - 1 of a and of s_j, and digit t of s_(j-1), any number below 10·a, or
+  0."""
 
-  Column t of a tape has digit t - 1 of a and of s_j, and digit t of s_(j-1),
-  which may be any number below 10·a, or 0.
-  """
-
-  operands, start, delimiter = 2, 12, 15
+  operands, start, delimiter, slack = 2, 12, 15, 0
   directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]
 
   def __init__(self):
@@ -264,48 +227,42 @@ class Products:
     first, ends = (0, False, True), lambda state: state[1] or state[2]
     self.tapes = [tabulate(first, symbols, machine(b), ends) for b in range(10)]
 
-  def rows(self, reach):
+  def rows(self, limits):
     """Returns a row of every class: of the first row of the grid, of one in the
     middle, and of the end token's."""
-    far = 2 * reach[0] + 2
-    places = itertools.product(
-      classes(reach[1], 0), ((0, far), (far, 2 * far), (far, far))
-    )
-    rows = [(*size, *place) for size, place in places]
-    return [(x, y, j, m) for x, y, j, m in rows if x + y and (j < m or x == 0)]
+    far, sizes = limits[0], range(limits[1] + 1)
+    places = (0, far), (far, 2 * far), (far, far)
+    rows = itertools.product(sizes, sizes, places)
+    return [(x, y, *p) for x, y, p in rows if x + y and (p[0] < p[1] or x == 0)]
 
   def sequence(self, last, m):
     """Returns the tokens of prompt and output."""
     a = [12, *(("in", 0, p) for p in reversed(range(last)))]
     b = [11, *(("in", 1, p) for p in reversed(range(m)))]
-    output = [
-      (2, (j, k), (m - j, last - k), ("out", j, k))
-      for j, k in itertools.product(range(m), range(last + 1))
-    ]
+    cells = itertools.product(range(m), range(last + 1))
+    output = [(2, (j, k), (m - j, last - k), ("out", j, k)) for j, k in cells]
     output.append((2, (m, 0), (0, last), 13))
     return segment(0, a, 1, 2) + segment(1, b, 0, 2), output
 
-  def columns(self, x, y, j, m, reach):
+  def columns(self, x, y, j, m):
     """Yields ({name: token}, tape, columns) for every digit b_j; the end token
     has none."""
     last = x + y
     for b, tape in enumerate(self.tapes[: 10 if j < m else 1]):
       (no_a, no_s), columns = (tape[0] == 0).T, []
       for t in range(last + 2):
-        allowed = (no_s | (0 < j and t <= last)) & (no_a | (0 < t <= last))
         a = ("in", 0, t - 1) if 0 < t <= last else None
         s = ("out", j - 1, t) if j and t <= last else None
         out = ("out", j, t - 1) if t and j < m else None
-        columns.append((allowed, (a, s, out)))
-      short = {("in", 1, j): b} if j < m else {}
-      yield short, tape, with_stars(columns, x, y, reach[1], 0)
+        columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
+      yield {("in", 1, j): b} if j < m else {}, tape, columns
 
 
 def make_task(config):
   """Returns the task that a config names."""
   name, start = config["task"], 0
-  one = lambda size: [(i,) for i in range(size)]
-  carry, twice = lambda total: divmod(total, 10), lambda x: (x, x)
+  one, twice = lambda size: [(i,) for i in range(size)], lambda x: (x, x)
+  carry = lambda total: divmod(total, 10)
   times = lambda b: lambda c, a: carry(c + a * b)
   pairs = list(itertools.product(range(10), repeat=2))
   numbers = {  # marks, first state, symbols, step
@@ -323,9 +280,8 @@ def make_task(config):
     steps = {b: step(b) for b in range(10)} if step is times else {None: step}
     tapes = {b: tabulate(*machine, step) for b, step in steps.items()}
     return Sequences(tapes, 12, marks, section["slack"])
-  section = config.get("copying" if name == "reverse" else name, {})
+  section = config["copying" if name in ("copy", "reverse") else name]
   if name in ("copy", "reverse"):
-    section = config["copying"]
     size = count = section["alphabet"]
     step = lambda state, item: (state, item)
   elif name == "modular":
@@ -339,22 +295,22 @@ def make_task(config):
     step = lambda s, x: twice(product(elements[s], elements[x]))
   elif name == "dyck":
     kinds, bound = len(section["brackets"]) // 2, section["bound"]
-    depths = (
+    depths = [
       itertools.product(range(kinds), repeat=n) for n in range(bound + 1)
-    )
-    states = [*itertools.chain(*depths), None]  # None is "invalid"
-    start, size, count = (), 2 * kinds, 2 * kinds + len(states)
+    ]
+    stacks = [*itertools.chain(*depths), None]  # None is "invalid"
+    start, size, count = (), 2 * kinds, 2 * kinds + len(stacks)
 
     def step(stack, bracket):
       kind, closes = divmod(bracket, 2)
-      fits = stack[-1:] == (kind,) if closes else len(stack or ()) < bound
       if stack is not None:
+        fits = stack[-1:] == (kind,) if closes else len(stack) < bound
         stack = (stack[:-1] if closes else (*stack, kind)) if fits else None
-      return stack, size + states.index(stack)
+      return stack, size + stacks.index(stack)
   else:
     raise RefusedError(f"task={name}: this checker does not state it")
-  answer = section.get("answer", "states")
-  require(answer == "states", f"{name}.answer={answer}: not every state")
+  every = section.get("answer", "states") == "states"
+  require(every, f"{name}.answer: not every state is said")
   tapes = {None: tabulate(start, one(size), step)}
   return Sequences(tapes, count, step=-1 if name == "reverse" else 1)
 
@@ -372,13 +328,13 @@ class Layout:
     zero = (0,) * len(task.directions)
     mark = lambda name: (task.operands + 1, zero, zero, name)
     if model.has_source:
-      keys = {"self": [mark(task.start), *output[:-1]], "cross": prompt}
+      self.keys = {"self": [mark(task.start), *output[:-1]], "cross": prompt}
       self.said = output
     else:
       whole = [*prompt, mark(task.delimiter), *output]
-      keys, self.said = {"self": whole[:-1]}, whole[1:]
-    self.keys, self.index, self.first = keys, {}, len(self.said) - len(output)
-    for site, tokens in keys.items():
+      self.keys, self.said = {"self": whole[:-1]}, whole[1:]
+    self.first, self.index = len(self.said) - len(output), {}
+    for site, tokens in self.keys.items():
       for i, (number, left, right, _) in enumerate(tokens):
         self.index[site, number, 0, left] = i
         self.index[site, number, RIGHT, right] = i
@@ -388,11 +344,9 @@ class Layout:
     (number, left, _, _), keys = self.said[i], {}
     for row_segment, key_segment, anchor, matrix, intercept, value in lines:
       if row_segment in (ANY, number):
-        offset = [
-          sum(m * x for m, x in zip(factors, left, strict=True)) + shift
-          for factors, shift in zip(matrix, intercept, strict=True)
-        ]
-        key = self.index.get((site, key_segment, anchor, tuple(offset)))
+        moves = [sum(map(int.__mul__, factors, left)) for factors in matrix]
+        offset = tuple(map(int.__add__, moves, intercept))
+        key = self.index.get((site, key_segment, anchor, offset))
         if key is not None and (site == "cross" or key <= i):
           keys[key] = max(keys.get(key, value), value)
     return sorted(keys.items())
@@ -439,11 +393,8 @@ def advance(before, tape, allowed, weights, star):
   added = tokens[symbols] @ np.array(weights[:-1], int)
   added = added + outputs[:, symbols] * weights[-1]
   choices = [np.unique(x) for x in added * count + following[:, symbols]]
-  pairs = [
-    (numbers[states == q, None] * count + choices[q]).ravel()
-    for q in np.unique(states)
-  ]
-  pairs = np.unique(np.concatenate(pairs))
+  pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
+  pairs = np.unique(np.concatenate([x.ravel() for x in pairs]))
   while star:  # add what more free columns lead to
     after = advance(
       np.divmod(pairs, count), tape, allowed | True, weights, False
@@ -453,44 +404,46 @@ def advance(before, tape, allowed, weights, star):
   return np.divmod(pairs, count)
 
 
-def contexts(task, row, reach, names, said, radix, memo):
-  """Returns all contexts of a row, sorted: sums of token · radix^v over its
-  names v, with the token that it must say as the last digit.
+def contexts(model, row, names, said, reach, memo):
+  """Returns all contexts of a row, sorted: sums of token · V^v over its names v,
+  with the token that it must say as the last digit.
 
-  `memo` holds the results of `advance`, equal ones once.
+  Behind a star any number of free columns may follow, so that a row stands for
+  all of its class. `memo` holds the results of `advance`, equal ones once.
   """
+  radix, limit = len(model.embedding), 2 * reach + 4 + model.task.slack
   require(
     radix ** (len(names) + 1) < 1 << 54, f"a row sees {len(names)} tokens"
   )
   weight, found = {name: radix**v for v, name in enumerate(names)}, []
   weight[said] = weight.get(said, 0) + radix ** len(names)
-  for fixed, tape, columns in task.columns(*row, reach):
-    covered = set(fixed).union(*(names for _, names, _ in columns))
+  stars = {reach + 2} if row[0] == limit else set()
+  stars |= {row[0] + reach + 2} if row[1] == limit else set()
+  for fixed, tape, columns in model.task.columns(*row):
+    covered = set(fixed).union(*(names for _, names in columns))
     others = [str(name) for name in names if name not in covered]
     require(not others, f"a row sees what its columns do not have: {others}")
     start = sum(weight.get(name, 0) * token for name, token in fixed.items())
     start += said * weight[said] if isinstance(said, int) else 0
-    current = np.array([start]), np.array([0])
-    current = memo.setdefault((start,), current)
-    for allowed, column, star in columns:
+    now = memo.setdefault((start,), (np.array([start]), np.array([0])))
+    for i, (allowed, column) in enumerate(columns):
       weights = tuple(weight.get(name, 0) for name in column)
-      step = id(tape), id(current), allowed.tobytes(), weights, star
+      step = id(tape), id(now), allowed.tobytes(), weights, i in stars
       if step not in memo:
-        after = advance(current, tape, allowed, weights, star)
+        after = advance(now, tape, allowed, weights, i in stars)
         content = after[0].tobytes(), after[1].tobytes()
         memo[step] = memo.setdefault(content, after)
-      current = memo[step]
-    found.append(current[0][tape[3][current[1]]])
+      now = memo[step]
+    found.append(now[0][tape[3][now[1]]])
   return np.unique(np.concatenate(found))
 
 
-# 5. The network in float64, and bounds on rounding.
-#
-# Beside every state x stands e: any float32 evaluation of the same formulas is
-# at most e away from x (Euclidean distance), and so is exact arithmetic.
-# docs/proofs.md derives each bound. Of float32 it is assumed that sums, products
-# and quotients are rounded correctly (in any order, fused or not), and exp and
-# rsqrt are within ULPS units in the last place.
+# 5. The network in float64, and bounds on rounding. Beside every state x stands
+# e: any float32 evaluation of the same formulas is at most e away from x
+# (Euclidean distance), and so is exact arithmetic. docs/proofs.md derives each
+# bound. Of float32 it is assumed that sums, products and quotients are rounded
+# correctly (in any order, fused or not), and exp and rsqrt are within ULPS units
+# in the last place.
 
 UNIT = 2.0**-24 * (1 + 2.0**-20)  # with room for the roundings of float64
 ULPS = 4
@@ -515,12 +468,16 @@ def spectral(m):
   return np.maximum(np.einsum("uij,uji->u", square, square), 0) ** 0.125 * SAFE
 
 
+def add(x, e, y, ey):
+  """Returns the sum of two states."""
+  return x + y, e + ey + UNIT * (length(x + y) + e + ey)
+
+
 class Model:
   """A shipped model: its task, its lines, and its network."""
 
   def __init__(self, path):
     arrays, config = read(path)
-    check_config(config)
     self.task, section = make_task(config), config["model"]
     self.layers, self.heads = (
       section["num_decoder_layers"],
@@ -606,94 +563,74 @@ class Model:
   def key_value(self, layer, site, x, e):
     """Returns keys and values [U, H, K], each with its rounding [U, H], and the
     error [U] of what they are made from."""
-    path = f"decoder_{layer}/{site}_attention"
+    path = f"decoder_{layer}/{{}}{site}_attention{{}}".format
     if site == "self":
-      x, e = self.normalize(
-        f"decoder_{layer}/pre_{site}_attention_layer_norm", x, e
-      )
-    return (
-      *self.dense(f"{path}/key", x, e),
-      *self.dense(f"{path}/value", x, e),
-      e,
-    )
+      x, e = self.normalize(path("pre_", "_layer_norm"), x, e)
+    key = self.dense(path("", "/key"), x, e)
+    return *key, *self.dense(path("", "/value"), x, e), e
 
   def attend(self, path, x, e, heads, keys):
     """Returns the output of attention; `heads` has for each head a list of
     (bias, key), and keys[key] is the result of `key_value`."""
-    query, query_local = self.dense(f"{path}/query", x, e)
+    query, rounded = self.dense(f"{path}/query", x, e)
     (wq, _, nq), (wk, _, nk), (wv, _, nv) = (
       self.weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
-    context, error = np.zeros_like(query), np.zeros_like(query_local)
+    context, error = np.zeros_like(query), np.zeros_like(rounded)
     wo, _, no = self.weights(f"{path}/out", context[0].size)
     wo = wo.reshape(*context.shape[1:], -1)
     left, right, shares, growth = [], [], {}, np.ones(len(x))
     for h, pairs in enumerate(heads):
       if not pairs:
         continue  # zeros
-      k, lk, v, lv, ek = (
-        np.stack(y, axis=1)
-        for y in zip(*(keys[i] for _, i in pairs), strict=True)
+      *made, ek = zip(*(keys[i] for _, i in pairs), strict=True)
+      k, lk, v, lv = (np.stack([y[:, h] for y in z], axis=1) for z in made)
+      q, lq, ek = query[:, h], rounded[:, h, None], np.stack(ek, axis=1)
+      bias = np.array([bias for bias, _ in pairs])
+      scores = np.einsum("uk,ugk->ug", q, k) + bias
+      below = scores - scores.max(axis=1, keepdims=True)
+      weights = np.exp(below)
+      weights /= weights.sum(axis=1, keepdims=True)
+      average, v_average = (np.einsum("ug,ugk->uk", weights, z) for z in (k, v))
+      around = k - average[:, None]
+      slope = around @ wq[:, h].T  # derivatives of the scores
+      bk, bq = nk[h] * ek + lk, nq[h] * e[:, None] + lq
+      size = (length(q)[:, None] + bq) * (length(k) + bk) + np.abs(bias)
+      other = gamma(q.shape[1] + 3) * size + length(around) * lq + bq * bk
+      other += length(q)[:, None] * lk + length(q @ wk[:, h].T)[:, None] * ek
+      moved = length(slope) * e[:, None] + other
+      most = moved.max(axis=1, keepdims=True)
+      last = UNIT * (np.abs(below) + 2 * most + 2.1 * ULPS) + TINY
+      other, moved, most = (
+        other + last,
+        moved + last,
+        (moved + last).max(axis=1),
       )
-      k, lk, v, lv, weights = (
-        k[:, :, h],
-        lk[:, :, h],
-        v[:, :, h],
-        lv[:, :, h],
-        1.0,
-      )
-      if len(pairs) == 1:  # its weight is exactly 1
-        context[:, h], error[:, h] = v[:, 0], lv[:, 0]
-        weights = np.ones((len(x), 1))
-      else:
-        q, lq, bias = (
-          query[:, h],
-          query_local[:, h, None],
-          [b for b, _ in pairs],
-        )
-        scores = np.einsum("uk,ugk->ug", q, k) + bias
-        below = scores - scores.max(axis=1, keepdims=True)
-        weights = np.exp(below)
-        weights /= weights.sum(axis=1, keepdims=True)
-        average = lambda z, weights=weights: np.einsum("ug,ugk->uk", weights, z)
-        context[:, h] = average(v)
-        around = k - average(k)[:, None]
-        slope = around @ wq[:, h].T  # derivatives of the scores
-        bk, bq = nk[h] * ek + lk, nq[h] * e[:, None] + lq
-        size = (length(q)[:, None] + bq) * (length(k) + bk) + np.abs(bias)
-        other = gamma(q.shape[1] + 3) * size + length(around) * lq + bq * bk
-        other += length(q)[:, None] * lk + length(q @ wk[:, h].T)[:, None] * ek
-        moved = length(slope) * e[:, None] + other
-        most = moved.max(axis=1, keepdims=True)
-        rounding = UNIT * (np.abs(below) + 2 * most + 2.1 * ULPS) + TINY
-        other, moved = other + rounding, moved + rounding
-        most = np.where(moved.max(axis=1) < 1, moved.max(axis=1), np.inf)
-        more, theta = np.exp(4 * most), gamma(2 * len(bias) + 5)
-        spread = length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
-        change = weights * (1 - weights) * (other + more[:, None] * moved**2)
-        error[:, h] = 2 * spread * change.sum(axis=1)
-        error[:, h] += 2 * theta * (length(v) + nv[h] * ek + lv).max(axis=1)
-        growth = np.maximum(growth, more * (1 + 2 * theta))
-        error[:, h] += growth * (weights * lv).sum(axis=1)
-        away = weights[..., None] * (v - context[:, h, None])
-        left.append(slope)
-        right.append(away @ wo[h])
+      more = np.exp(np.where(most < 1, 4 * most, np.inf))
+      change = weights * (1 - weights) * (other + more[:, None] * moved**2)
+      spread = length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
+      theta = gamma(2 * len(pairs) + 5)
+      growth = np.maximum(growth, more * (1 + 2 * theta))
+      context[:, h], error[:, h] = v_average, 2 * spread * change.sum(axis=1)
+      error[:, h] += 2 * theta * (length(v) + nv[h] * ek + lv).max(axis=1)
+      error[:, h] += growth * (weights * lv).sum(axis=1)
       for n, (_, i) in enumerate(pairs):
         seen, weight = shares.setdefault(i, ([], np.zeros(len(x))))
         seen.append(h)
         np.maximum(weight, weights[:, n], out=weight)
+      if len(pairs) > 1:  # the output moves by right · (left · the error of x)
+        away = weights[..., None] * (v - v_average[:, None])
+        left, right = [*left, slope], [*right, away @ wo[h]]
     total = length(error)
     for i, (seen, weight) in shares.items():
       norm = np.linalg.norm(wv[:, seen].reshape(len(wv), -1), 2) * SAFE
       total += growth * norm * weight * keys[i][4]
     y, local = self.dense(f"{path}/out", context.reshape(len(x), -1), total)
     error = local[:, 0] + no * total
-    if left:  # the output moves by right · (left · the error of x)
-      products = (
-        z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right))
-      )
-      error += spectral(np.matmul(*products)) * e
+    if left:
+      grams = (z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right)))
+      error += spectral(np.matmul(*grams)) * e
     return y[:, 0], error
 
   def mlp(self, path, x, e, is_tight):
@@ -741,11 +678,6 @@ class Model:
     return x @ kernel + bias, error + TINY
 
 
-def add(x, e, y, ey):
-  """Returns the sum of two states."""
-  return x + y, e + ey + UNIT * (length(x + y) + e + ey)
-
-
 def evaluate(model, nodes, numbers):
   """Yields (contexts, targets, logits, bounds) of the contexts of a receptive
   field, layer by layer, equal states once.
@@ -755,9 +687,10 @@ def evaluate(model, nodes, numbers):
   """
   children, names, states, caches = [], [], [], {}
   for kind, name, *rest in nodes:
-    is_token = kind == "token"
-    keys = [] if is_token else [i for head in rest[1] for _, i in head]
-    children.append(set() if is_token else {rest[0], *keys})
+    heads = rest[1] if kind == "block" else ()
+    children.append(
+      {*rest[: len(heads) > 0], *(i for x in heads for _, i in x)}
+    )
     seen = set(name) if isinstance(name, tuple) else set()
     names.append(seen.union(*(names[i] for i in children[-1])))
   radix, root = len(model.embedding), len(nodes) - 1
@@ -785,8 +718,9 @@ def evaluate(model, nodes, numbers):
       for _, key in head:
         if (key, name, site) not in caches:
           caches[key, name, site] = model.key_value(name, site, *states[key])
-        some = [x[where[key]] for x in caches[key, name, site]]
-        keys[site].setdefault(key, some)
+        if key not in keys[site]:
+          made = caches[key, name, site]
+          keys[site][key] = [x[where[key]] for x in made]
     own = (x[where[rest[0]]] for x in states[rest[0]])
     return model.block(name, *own, rest[1], keys, len(parts[i]) <= TIGHT)
 
@@ -806,18 +740,19 @@ def evaluate(model, nodes, numbers):
 
 def survey(model):
   """Returns {nodes: [(row, names, contexts), ...]}: all that rows can see."""
-  task, radix = model.task, len(model.embedding)
+  task, layouts, memo, found = model.task, {}, {}, {}
   reach = [model.reach(axis) for axis in range(len(task.directions))]
-  layouts, memo, found = {}, {}, {}
-  for row in task.rows(reach):
-    x, y, j, m = row
-    if (x + y, m) not in layouts:
-      layouts[x + y, m] = Layout(model, x + y, m)
-    layout = layouts[x + y, m]
-    i = layout.first + j * (x + y + 1) + x
+  limits = [2 * c + 4 + task.slack for c in reach]
+  require(limits[-1] ** 2 < MAX_CLASSES, f"lines lead {reach} columns far")
+  for row in task.rows(limits):
+    size, start = (row[0] + row[1], row[3]), row[2] * (row[0] + row[1] + 1)
+    if size not in layouts:
+      layouts[size] = Layout(model, *size)
+    layout = layouts[size]
+    i = layout.first + start + row[0]
     nodes, names = receptive_field(model, layout, i)
     said = layout.said[i][3]
-    numbers = contexts(task, row, reach, names, said, radix, memo)
+    numbers = contexts(model, row, names, said, reach[-1], memo)
     found.setdefault(nodes, []).append((row, names, numbers))
   return found
 
@@ -825,8 +760,7 @@ def survey(model):
 def prove(path):
   """Returns (contexts, smallest margin, largest rounding) of a model, and a
   context that fails, or None."""
-  model = Model(path)
-  count, smallest, largest, radix = 0, np.inf, 0.0, len(model.embedding)
+  model, count, smallest, largest = Model(path), 0, np.inf, 0.0
   for nodes, rows in survey(model).items():
     numbers = np.unique(np.concatenate([row[2] for row in rows]))
     count += len(numbers)
@@ -836,14 +770,11 @@ def prove(path):
       margins[u, target], bounds[u, target] = np.inf, 0
       smallest = min(smallest, margins.min())
       largest = max(largest, bounds.max())
-      wrong = np.flatnonzero(~(margins > bounds).all(axis=1))
-      if len(wrong):
-        u = wrong[0]
+      for u in np.flatnonzero(~(margins > bounds).all(axis=1)):
         row, names, _ = next(row for row in rows if part[u] in row[2])
-        digits = [part[u] // radix**v % radix for v in range(len(names))]
-        seen = ", ".join(
-          f"{n} = {d}" for n, d in zip(names, digits, strict=True)
-        )
+        digits = [part[u] // len(logits[u]) ** v for v in range(len(names))]
+        pairs = zip(names, digits, strict=True)
+        seen = ", ".join(f"{x} = {n % len(logits[u])}" for x, n in pairs)
         text = f"row {row} must say {target[u]} after {seen}: margin"
         text += f" {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
         return count, smallest, largest, text
@@ -868,13 +799,12 @@ def check(path):
 
 def main(arguments):
   """Checks the models that are named, and returns the exit code."""
-  paths = [x for x in arguments if x != "--json"]
-  results = {}
-  for path in paths:
+  results, as_json = {}, "--json" in arguments
+  for path in (x for x in arguments if x != "--json"):
     results[path] = check(path)
-    if "--json" not in arguments:
+    if not as_json:
       print(f"{path}: {results[path]['text']}", flush=True)
-  if "--json" in arguments:
+  if as_json:
     print(json.dumps(results, indent=1))
   codes = {"proved": 0, "fails": 1, "refused": 2}
   return max((codes[x["verdict"]] for x in results.values()), default=2)
