@@ -502,8 +502,9 @@ OUT = {  # lines of output rows to outputs, (M, c, value), by head
   1: [[(1, -1, 0.5), (0, 0, 0.0)], [(1, -2, 0.0)]],
   2: [[((1, 0, 0, 1), (0, -1), 0.5)], [((1, 0, 0, 1), (-1, 1), 0.0)]],
 }
-PROMPT = {  # and to each operand, by whether rows move along it
-  1: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 1, -0.2), (0, 0, 0.0)]],
+PROMPT = {  # and to each operand: a long one of digits, of few items, a short one
+  10: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 0, 0.0)]],
+  2: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 1, -0.2), (0, 0, 0.0)]],
   0: [[(0, 0, 0.1)], [(0, 0, 0.0), (0, 1, 0.4)]],
 }
 GRID = {  # of a grid, to a and to b
@@ -527,7 +528,8 @@ def random_lines(task, kind):
   for operand in range(output):
     moves = abs(directions[0][operand])
     anchor = LEFT if moves and directions[0][operand] > 0 else RIGHT
-    lines = GRID[operand] if axes > 1 else PROMPT[moves]
+    kind_of_operand = moves * (10 if task.operands > 1 else 2)
+    lines = GRID[operand] if axes > 1 else PROMPT[kind_of_operand]
     for h, head in enumerate(lines):
       prompt[h] += [line(operand, anchor, *x) for x in head]
   if kind == "encoder_decoder":

@@ -49,6 +49,7 @@ PARAMETER = r"""token_embedder/embedding|segment_embedder/embedding|
 LINE = "row_segment", "segment", "anchor", "matrix", "intercept", "value"
 ANY, RIGHT = -1, 1  # row segment and anchor of a line
 MAX_CLASSES = 100_000  # more kinds of rows are refused
+MAX_CONTEXTS = 3 * 10**8
 CHUNK = 1 << 13  # states that are computed at once
 TIGHT = 50_000  # of more states the bounds are looser, and quicker
 
@@ -392,6 +393,8 @@ def advance(before, tape, allowed, weights, star):
   symbols, count = np.flatnonzero(allowed), len(following)
   added = tokens[symbols] @ np.array(weights[:-1], int)
   added = added + outputs[:, symbols] * weights[-1]
+  size = len(numbers) * len(symbols)
+  require(size < MAX_CONTEXTS, "there are too many contexts")
   choices = [np.unique(x) for x in added * count + following[:, symbols]]
   pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
   pairs = np.unique(np.concatenate([x.ravel() for x in pairs]))
@@ -579,7 +582,10 @@ class Model:
       self.weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
-    context, error = np.zeros_like(query), np.zeros_like(rounded)
+    context, (error, linear) = (
+      np.zeros_like(query),
+      np.zeros((2, *rounded.shape)),
+    )
     wo, _, no = self.weights(f"{path}/out", context[0].size)
     wo = wo.reshape(*context.shape[1:], -1)
     left, right, shares, growth = [], [], {}, np.ones(len(x))
@@ -617,6 +623,8 @@ class Model:
       context[:, h], error[:, h] = v_average, 2 * spread * change.sum(axis=1)
       error[:, h] += 2 * theta * (length(v) + nv[h] * ek + lv).max(axis=1)
       error[:, h] += growth * (weights * lv).sum(axis=1)
+      first = weights * (1 - weights) * moved
+      linear[:, h] = 2 * spread * first.sum(axis=1)
       for n, (_, i) in enumerate(pairs):
         seen, weight = shares.setdefault(i, ([], np.zeros(len(x))))
         seen.append(h)
@@ -628,7 +636,8 @@ class Model:
     for i, (seen, weight) in shares.items():
       norm = np.linalg.norm(wv[:, seen].reshape(len(wv), -1), 2) * SAFE
       total += growth * norm * weight * keys[i][4]
-    y, local = self.dense(f"{path}/out", context.reshape(len(x), -1), total)
+    size = total + length(linear)
+    y, local = self.dense(f"{path}/out", context.reshape(len(x), -1), size)
     error = local[:, 0] + no * total
     if left:
       grams = (z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right)))
