@@ -3,8 +3,8 @@
   python checker.py addition.npz [more.npz ...] [--json]
 
 A second opinion: it needs numpy alone, and shares no code and no argument with
-lengthgen_jax/certify. docs/proofs.md has the theorem, a proof of the lemma on
-sizes (the one step that no program checks), and of the bounds on rounding.
+lengthgen_jax/certify. docs/proofs.md has the theorem, and the proofs of the
+lemmas on sizes, contexts and rounding that are named here.
 
 It prints `proved: N contexts, smallest margin m, rounding at most e`, the first
 context that fails, or the condition that is not met. The exit code is 0 if all
@@ -24,38 +24,30 @@ import time
 
 import numpy as np
 
-# 1. The model, and the conditions. Settings that the function or a row's keys
-# depend on, with the value that the argument is for, and those that change
-# nothing here or that the arrays show; any other is refused.
-
-SETTINGS = dict(
-  re.findall(
-    r"([\w.]+)=?(\S*)",
-    """model.norm=pre model.norm_kind=layer model.dense_bias=True
-    model.activation=relu model.dtype=float32 model.precision=highest
-    positions.kind=none temperature.kind=none attention.normalizer=softmax
-    bias.allow_leak=False bias.learned_scale=False model.kind model.emb_dim
-    model.num_heads model.mlp_dim model.num_encoder_layers bias.kind bias.file
-    model.num_decoder_layers model.dropout_rate positions.cyclic_period
-    positions.source_anchor positions.table positions.random_start
-    positions.segments temperature.initial temperature.stretch bias.window
-    bias.sides bias.windowed_encoder bias.scale bias.closed""",
-  )
-)
+# 1. The model, and the conditions. Settings with the value that the proof is
+# for, and those that change nothing here or that the arrays show.
+SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
+model.activation=relu model.dtype=float32 model.precision=highest
+positions.kind=none temperature.kind=none attention.normalizer=softmax
+bias.allow_leak=False bias.learned_scale=False model.kind= model.emb_dim=
+model.num_heads= model.mlp_dim= model.num_encoder_layers= bias.file= bias.kind=
+model.num_decoder_layers= model.dropout_rate= positions.cyclic_period=
+positions.source_anchor= positions.table= positions.random_start= bias.window=
+positions.segments= temperature.initial= temperature.stretch= bias.sides=
+bias.windowed_encoder= bias.scale= bias.closed= attention.alpha="""
 PARAMETER = r"""token_embedder/embedding|segment_embedder/embedding|
 (decoder_norm|decoder_\d+/pre_\w+_layer_norm)/(scale|bias)|
 (logits_dense_\w+|decoder_\d+/(mlp/w[io]|(self|cross)_attention/
 (query|key|value|out)))/(kernel|bias)"""
 LINE = "row_segment", "segment", "anchor", "matrix", "intercept", "value"
 ANY, RIGHT = -1, 1  # row segment and anchor of a line
-MAX_CLASSES = 100_000  # more kinds of rows are refused
-MAX_CONTEXTS = 3 * 10**8
+MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # more are refused
 CHUNK = 1 << 13  # states that are computed at once
 TIGHT = 50_000  # of more states the bounds are looser, and quicker
 
 
 class RefusedError(Exception):
-  """A condition of the argument does not hold, or a file cannot be read."""
+  """A condition of the proof does not hold, or a file cannot be read."""
 
 
 def require(condition, message):
@@ -65,30 +57,29 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and NAME.json, whose settings are
-  those that the argument is for."""
+  """Returns (arrays, config) of NAME.npz and NAME.json."""
   try:
     content = pathlib.Path(path).read_bytes()
     card = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-      arrays = dict(file)
+    arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
     config, digest = card["config"], card["sha256"]
   except Exception as error:  # a damaged file fails in one of many ways
-    message = f"cannot be read: {type(error).__name__}: {error}"
-    raise RefusedError(message.splitlines()[0]) from error
+    text = str(error).partition("\n")[0]
+    raise RefusedError(f"cannot be read: {text}") from error
   same = hashlib.sha256(content).hexdigest() == digest
   require(same, "the file is not the one that its card describes (sha256)")
+  settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
   for section in ("model", "positions", "temperature", "attention", "bias"):
     for field, value in config.get(section, {}).items():
       name = f"{section}.{field}"
-      require(name in SETTINGS, f"{name} is a setting that is not known here")
-      valid = SETTINGS[name] in ("", str(value))
-      require(valid, f"{name}={value}: the proof is for {SETTINGS[name]}")
+      require(name in settings, f"{name} is a setting that is not known here")
+      valid = settings[name] in ("", str(value))
+      require(valid, f"{name}={value}: the proof is for {settings[name]}")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
-  is_single = config["model"]["kind"] == "decoder_only"
-  no_encoder = is_single or config["model"]["num_encoder_layers"] == 0
+  encoder = config["model"]["num_encoder_layers"]
+  encoder = encoder if config["model"]["kind"] == "encoder_decoder" else 0
   require(
-    no_encoder, "model.num_encoder_layers: the source is not as it stands"
+    encoder == 0, f"model.num_encoder_layers={encoder}: the proof is for 0"
   )
   return arrays, config
 
@@ -101,8 +92,8 @@ def read_lines(model, arrays, site, scale):
   is_open = arrays[f"lines/{site}_transparent"].any()
   require(not is_open, f"{site}-attention: a head is open to every key")
   sizes = valid.shape[0], valid.shape[2], valid.shape[1] in (1, model.layers)
-  message = f"the lines of {site}-attention are of other layers or heads"
-  require(sizes == (1, model.heads, True), message)
+  fits = sizes == (1, model.heads, True)
+  require(fits, f"the lines of {site}-attention are of other layers or heads")
   lines = [[[] for _ in range(model.heads)] for _ in range(model.layers)]
   for layer, heads in enumerate(lines):
     stored = layer % valid.shape[1]
@@ -125,15 +116,14 @@ def check_line(model, site, line, text):
   require(not from_end, f"{text}: it counts from the output's end")
   for row in [output] if model.has_source else order:
     is_later = site == "self" and order.index(segment) > order.index(row)
-    if row_segment not in (ANY, row) or is_later:
-      continue
-    for axis, directions in enumerate(axes):
-      step, key = matrix[axis][axis], directions[segment]
-      straight = sum(map(abs, matrix[axis])) == abs(step) <= 1
-      along = step * directions[row] * key * (-1 if anchor == RIGHT else 1) >= 0
-      # Axis 0 of two counts the rows of a grid, which must be alike.
-      alike = axis == len(axes) - 1 or abs(step) == abs(key)
-      require(straight and along and alike, f"{text}: it moves otherwise")
+    if row_segment in (ANY, row) and not is_later:
+      for axis, directions in enumerate(axes):
+        step, key = matrix[axis][axis], directions[segment]
+        straight = sum(map(abs, matrix[axis])) == abs(step) <= 1
+        along = step * directions[row] * (-key if anchor == RIGHT else key) >= 0
+        # Axis 0 of two counts the rows of a grid, which must be alike.
+        alike = axis == len(axes) - 1 or abs(step) == abs(key)
+        require(straight and along and alike, f"{text}: it moves otherwise")
 
 
 # 2. The tasks. A tape is a machine that reads a symbol in each column and
@@ -149,9 +139,8 @@ def tabulate(start, symbols, step, accept=lambda state: True):
   states, pairs = [start], []
   for state in states:  # grows while it is read
     pairs.append([step(state, *symbol) for symbol in symbols])
-    others = (other for other, _ in pairs[-1] if other not in states)
-    states += dict.fromkeys(others)
-  following = [[states.index(other) for other, _ in row] for row in pairs]
+    states += dict.fromkeys(x for x, _ in pairs[-1] if x not in states)
+  following = [[states.index(x) for x, _ in row] for row in pairs]
   outputs = [[output for _, output in row] for row in pairs]
   ends = [accept(state) for state in states]
   return tuple(map(np.array, (symbols, following, outputs, ends)))
@@ -174,16 +163,11 @@ class Sequences:
     self.start, self.marks, self.slack = start, marks, slack
     self.delimiter, self.operands = 15 if marks else start, len(marks) or 1
     self.long = 1 if len(tapes) > 1 else self.operands
+    self.least = 1 + slack if marks else 0  # the last column of the shortest
     # How the offset from the left grows with the column in every segment: of
     # operands, the output, the start token; 0 if it is at most 1.
     prompt = (step if k < self.long else 0 for k in range(self.operands))
     self.directions = [(*prompt, 1, 0)]
-
-  def rows(self, limits):
-    """Returns a row of every class."""
-    least, sizes = 1 + self.slack if self.marks else 0, range(limits[0] + 1)
-    pairs = itertools.product(sizes, sizes)
-    return [(x, y, 0, 0) for x, y in pairs if x + y >= least]
 
   def sequence(self, last, _):
     """Returns the tokens of prompt and output, by the last column."""
@@ -209,11 +193,10 @@ class Sequences:
 
 class Products:
   """Running sums of a product of N digits and M: row j of the grid is s_j =
-  floor(s_(j-1) / 10) + a·b_j, and the last row is the end token. Column t has
-  digit t - 1 of a and of s_j, and digit t of s_(j-1), any number below 10·a, or
-  0."""
+  floor(s_(j-1) / 10) + a·b_j, and row M the end token. Column t has digit t - 1
+  of a and of s_j, and digit t of s_(j-1), any number below 10·a, or 0."""
 
-  operands, start, delimiter, slack = 2, 12, 15, 0
+  operands, start, delimiter, slack, least = 2, 12, 15, 0, 1
   directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]
 
   def __init__(self):
@@ -228,14 +211,6 @@ class Products:
     first, ends = (0, False, True), lambda state: state[1] or state[2]
     self.tapes = [tabulate(first, symbols, machine(b), ends) for b in range(10)]
 
-  def rows(self, limits):
-    """Returns a row of every class: of the first row of the grid, of one in the
-    middle, and of the end token's."""
-    far, sizes = limits[0], range(limits[1] + 1)
-    places = (0, far), (far, 2 * far), (far, far)
-    rows = itertools.product(sizes, sizes, places)
-    return [(x, y, *p) for x, y, p in rows if x + y and (p[0] < p[1] or x == 0)]
-
   def sequence(self, last, m):
     """Returns the tokens of prompt and output."""
     a = [12, *(("in", 0, p) for p in reversed(range(last)))]
@@ -246,8 +221,7 @@ class Products:
     return segment(0, a, 1, 2) + segment(1, b, 0, 2), output
 
   def columns(self, x, y, j, m):
-    """Yields ({name: token}, tape, columns) for every digit b_j; the end token
-    has none."""
+    """Yields ({name: token}, tape, columns) for every digit b_j, if any."""
     last = x + y
     for b, tape in enumerate(self.tapes[: 10 if j < m else 1]):
       (no_a, no_s), columns = (tape[0] == 0).T, []
@@ -290,17 +264,15 @@ def make_task(config):
     step = lambda total, item: twice((total + item) % size)
   elif name == "permutations":
     elements = list(itertools.permutations(range(int(section["group"][1:]))))
-    number = {element: i for i, element in enumerate(elements)}
-    size = count = len(elements)
-    product = lambda s, x: number[tuple(s[k] for k in x)]
+    number, size = {x: i for i, x in enumerate(elements)}, len(elements)
+    count, product = size, lambda s, x: number[tuple(s[k] for k in x)]
     step = lambda s, x: twice(product(elements[s], elements[x]))
   elif name == "dyck":
-    kinds, bound = len(section["brackets"]) // 2, section["bound"]
-    depths = [
-      itertools.product(range(kinds), repeat=n) for n in range(bound + 1)
-    ]
-    stacks = [*itertools.chain(*depths), None]  # None is "invalid"
-    start, size, count = (), 2 * kinds, 2 * kinds + len(stacks)
+    kinds, bound = range(len(section["brackets"]) // 2), section["bound"]
+    stacks = [itertools.product(kinds, repeat=n) for n in range(bound + 1)]
+    stacks = [*itertools.chain(*stacks), None]  # None is "invalid"
+    start, size = (), 2 * len(kinds)
+    count = size + len(stacks)
 
     def step(stack, bracket):
       kind, closes = divmod(bracket, 2)
@@ -324,18 +296,17 @@ class Layout:
   """The tokens of all sequences of one size, and where lines lead in them."""
 
   def __init__(self, model, last, m):
-    task = model.task
-    prompt, output = task.sequence(last, m)
+    task, (prompt, output) = model.task, model.task.sequence(last, m)
     zero = (0,) * len(task.directions)
     mark = lambda name: (task.operands + 1, zero, zero, name)
     if model.has_source:
-      self.keys = {"self": [mark(task.start), *output[:-1]], "cross": prompt}
+      keys = {"self": [mark(task.start), *output[:-1]], "cross": prompt}
       self.said = output
     else:
       whole = [*prompt, mark(task.delimiter), *output]
-      self.keys, self.said = {"self": whole[:-1]}, whole[1:]
-    self.first, self.index = len(self.said) - len(output), {}
-    for site, tokens in self.keys.items():
+      keys, self.said = {"self": whole[:-1]}, whole[1:]
+    self.keys, self.index, self.first = keys, {}, len(self.said) - len(output)
+    for site, tokens in keys.items():
       for i, (number, left, right, _) in enumerate(tokens):
         self.index[site, number, 0, left] = i
         self.index[site, number, RIGHT, right] = i
@@ -356,9 +327,10 @@ class Layout:
 def receptive_field(model, layout, i):
   """Returns (nodes, names) of row i: how its last state is computed.
 
-  A node is ("token", id or (v,) for what names[v] stands for, segment), or
-  ("block", layer, the row's own node below, and for every head of every site
-  its keys as (bias, node)); nodes are numbers of those before.
+  A node is (variables, segment, id) of a token, where id is None if it is the
+  variable's, which stands for names[variable]; or (variables, layer, the row's
+  own node below, for every head of every site its keys as (bias, node)). Nodes
+  are numbers of those before.
   """
   nodes, names, known = {}, {}, {}
   add = lambda *node: nodes.setdefault(node, len(nodes))
@@ -366,17 +338,22 @@ def receptive_field(model, layout, i):
   def state(site, layer, i):
     if not layer:
       number, _, _, name = layout.keys[site][i]
+      number, seen = min(number, model.task.operands), ()
       if isinstance(name, tuple):
-        name = (names.setdefault(name, len(names)),)
-      return add("token", name, min(number, model.task.operands))
+        seen, name = (names.setdefault(name, len(names)),), None
+      return add(seen, number, name)
     if (layer, i) not in known:
-      own, heads = state("self", layer - 1, i), []
+      own, heads, seen = state("self", layer - 1, i), [], set()
       for site in model.sites:
         below = 0 if site == "cross" else layer - 1
         for lines in model.lines[site][layer - 1]:
           keys = layout.open_keys(site, lines, i)
           heads.append(tuple((bias, state(site, below, k)) for k, bias in keys))
-      known[layer, i] = add("block", layer - 1, own, tuple(heads))
+      records = list(nodes)
+      for child in (own, *(k for head in heads for _, k in head)):
+        seen |= set(records[child][0])
+      seen = tuple(sorted(seen))
+      known[layer, i] = add(seen, layer - 1, own, tuple(heads))
     return known[layer, i]
 
   state("self", model.layers, i)
@@ -391,35 +368,30 @@ def advance(before, tape, allowed, weights, star):
   tokens in it times their weights."""
   (tokens, following, outputs, _), (numbers, states) = tape, before
   symbols, count = np.flatnonzero(allowed), len(following)
+  few = len(numbers) * len(symbols) < MAX_CONTEXTS
+  require(few, "rows have too many contexts")
   added = tokens[symbols] @ np.array(weights[:-1], int)
   added = added + outputs[:, symbols] * weights[-1]
-  size = len(numbers) * len(symbols)
-  require(size < MAX_CONTEXTS, "there are too many contexts")
   choices = [np.unique(x) for x in added * count + following[:, symbols]]
   pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
   pairs = np.unique(np.concatenate([x.ravel() for x in pairs]))
   while star:  # add what more free columns lead to
-    after = advance(
-      np.divmod(pairs, count), tape, allowed | True, weights, False
-    )
+    after = advance(np.divmod(pairs, count), tape, allowed, weights, False)
     more = np.union1d(pairs, after[0] * count + after[1])
     star, pairs = len(more) > len(pairs), more
   return np.divmod(pairs, count)
 
 
 def contexts(model, row, names, said, reach, memo):
-  """Returns all contexts of a row, sorted: sums of token · V^v over its names v,
-  with the token that it must say as the last digit.
-
-  Behind a star any number of free columns may follow, so that a row stands for
-  all of its class. `memo` holds the results of `advance`, equal ones once.
-  """
+  """Returns all contexts of a row, sorted: sums of token · V^v over its names
+  v, with the token that it must say as the last digit. `memo` holds results of
+  `advance`, equal ones once."""
   radix, limit = len(model.embedding), 2 * reach + 4 + model.task.slack
-  require(
-    radix ** (len(names) + 1) < 1 << 54, f"a row sees {len(names)} tokens"
-  )
+  fits = radix ** (len(names) + 1) < 1 << 54
+  require(fits, f"a row sees {len(names)} tokens")
   weight, found = {name: radix**v for v, name in enumerate(names)}, []
   weight[said] = weight.get(said, 0) + radix ** len(names)
+  # Any number of free columns may follow these: the row stands for its class.
   stars = {reach + 2} if row[0] == limit else set()
   stars |= {row[0] + reach + 2} if row[1] == limit else set()
   for fixed, tape, columns in model.task.columns(*row):
@@ -428,14 +400,14 @@ def contexts(model, row, names, said, reach, memo):
     require(not others, f"a row sees what its columns do not have: {others}")
     start = sum(weight.get(name, 0) * token for name, token in fixed.items())
     start += said * weight[said] if isinstance(said, int) else 0
-    now = memo.setdefault((start,), (np.array([start]), np.array([0])))
+    now = memo.setdefault(start, (np.array([start]), np.array([0])))
     for i, (allowed, column) in enumerate(columns):
       weights = tuple(weight.get(name, 0) for name in column)
       step = id(tape), id(now), allowed.tobytes(), weights, i in stars
       if step not in memo:
         after = advance(now, tape, allowed, weights, i in stars)
-        content = after[0].tobytes(), after[1].tobytes()
-        memo[step] = memo.setdefault(content, after)
+        content = hashlib.sha256(after[0].tobytes() + after[1].tobytes())
+        memo[step] = memo.setdefault(content.digest(), after)
       now = memo[step]
     found.append(now[0][tape[3][now[1]]])
   return np.unique(np.concatenate(found))
@@ -443,25 +415,16 @@ def contexts(model, row, names, said, reach, memo):
 
 # 5. The network in float64, and bounds on rounding. Beside every state x stands
 # e: any float32 evaluation of the same formulas is at most e away from x
-# (Euclidean distance), and so is exact arithmetic. docs/proofs.md derives each
-# bound. Of float32 it is assumed that sums, products and quotients are rounded
-# correctly (in any order, fused or not), and exp and rsqrt are within ULPS units
-# in the last place.
+# (Euclidean distance), and so is exact arithmetic: lemma 3. Of float32 it is
+# assumed that sums, products and quotients are rounded correctly (in any order,
+# fused or not), and exp and rsqrt are within ULPS units in the last place.
 
 UNIT = 2.0**-24 * (1 + 2.0**-20)  # with room for the roundings of float64
 ULPS = 4
 TINY = 2.0**-100  # more than all that underflow can lose
 SAFE = 1 + 1e-9  # for norms that are computed themselves
-
-
-def gamma(n):
-  """Returns the relative error of n roundings."""
-  return n * UNIT / (1 - n * UNIT)
-
-
-def length(x):
-  """Returns Euclidean norms along the last axis."""
-  return np.sqrt(np.einsum("...d,...d->...", x, x))
+gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
+length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
 
 
 def spectral(m):
@@ -691,49 +654,41 @@ class Model:
 
 def evaluate(model, nodes, numbers):
   """Yields (contexts, targets, logits, bounds) of the contexts of a receptive
-  field, layer by layer, equal states once.
-
-  Of node i, names[i] are the tokens that it depends on, parts[i] the distinct
-  choices of them, and states[i] its states for each.
-  """
-  children, names, states, caches = [], [], [], {}
-  for kind, name, *rest in nodes:
-    heads = rest[1] if kind == "block" else ()
-    children.append(
-      {*rest[: len(heads) > 0], *(i for x in heads for _, i in x)}
-    )
-    seen = set(name) if isinstance(name, tuple) else set()
-    names.append(seen.union(*(names[i] for i in children[-1])))
-  radix, root = len(model.embedding), len(nodes) - 1
+  field, layer by layer, equal states once: parts[i] are the distinct choices of
+  the variables of node i, and states[i] its states for each."""
+  radix, root, states, caches = len(model.embedding), len(nodes) - 1, [], {}
 
   def project(i, numbers):
-    digits = (numbers // radix**v % radix * radix**v for v in names[i])
+    digits = (numbers // radix**v % radix * radix**v for v in nodes[i][0])
     return sum(digits, 0 * numbers)
+
+  def children(i):
+    _, _, own, *heads = nodes[i]
+    return {own, *(k for x in heads[0] for _, k in x)} if heads else ()
 
   parts = {root: project(root, numbers)}
   for i in range(root, -1, -1):
-    for child in children[i]:
+    for child in children(i):
       some = np.unique(project(child, parts[i]))
       parts[child] = np.union1d(parts.get(child, some), some)
 
   def compute(i, part):
-    kind, name, *rest = nodes[i]
-    if kind == "token":
-      token = part // radix ** name[0] if isinstance(name, tuple) else name
-      return model.embed(token + 0 * part, rest[0])
+    seen, layer, own, *heads = nodes[i]
+    if not heads:
+      token = part // radix ** seen[0] if seen else own + 0 * part
+      return model.embed(token, layer)
     find = lambda i: np.searchsorted(parts[i], project(i, part))
-    where = {child: find(child) for child in children[i]}
+    where = {child: find(child) for child in children(i)}
     keys = {site: {} for site in model.sites}
-    for n, head in enumerate(rest[1]):
+    for n, head in enumerate(heads[0]):
       site = model.sites[n // model.heads]
-      for _, key in head:
-        if (key, name, site) not in caches:
-          caches[key, name, site] = model.key_value(name, site, *states[key])
-        if key not in keys[site]:
-          made = caches[key, name, site]
-          keys[site][key] = [x[where[key]] for x in made]
-    own = (x[where[rest[0]]] for x in states[rest[0]])
-    return model.block(name, *own, rest[1], keys, len(parts[i]) <= TIGHT)
+      for _, k in head:
+        if (k, layer, site) not in caches:
+          caches[k, layer, site] = model.key_value(layer, site, *states[k])
+        if k not in keys[site]:
+          keys[site][k] = [x[where[k]] for x in caches[k, layer, site]]
+    x, e = (x[where[own]] for x in states[own])
+    return model.block(layer, x, e, heads[0], keys, len(parts[i]) <= TIGHT)
 
   for i in range(root):
     pieces = (parts[i][c : c + CHUNK] for c in range(0, len(parts[i]), CHUNK))
@@ -741,7 +696,7 @@ def evaluate(model, nodes, numbers):
     states.append([np.concatenate(x) for x in zip(*found, strict=True)])
   for c in range(0, len(numbers), CHUNK):
     part = numbers[c : c + CHUNK]
-    target = part // radix ** len(names[root])
+    target = part // radix ** len(nodes[root][0])
     last = compute(root, parts[root][c : c + CHUNK])
     yield part, target, *model.logits(*last, target)
 
@@ -752,25 +707,28 @@ def evaluate(model, nodes, numbers):
 def survey(model):
   """Returns {nodes: [(row, names, contexts), ...]}: all that rows can see."""
   task, layouts, memo, found = model.task, {}, {}, {}
-  reach = [model.reach(axis) for axis in range(len(task.directions))]
-  limits = [2 * c + 4 + task.slack for c in reach]
-  require(limits[-1] ** 2 < MAX_CLASSES, f"lines lead {reach} columns far")
-  for row in task.rows(limits):
-    size, start = (row[0] + row[1], row[3]), row[2] * (row[0] + row[1] + 1)
-    if size not in layouts:
-      layouts[size] = Layout(model, *size)
-    layout = layouts[size]
-    i = layout.first + start + row[0]
+  *rows, reach = (model.reach(axis) for axis in range(len(task.directions)))
+  limit, far = 2 * reach + 4 + task.slack, 2 * sum(rows) + 2
+  require(limit**2 < MAX_CLASSES, f"lines lead {reach} columns far")
+  places = ((0, far), (far, 2 * far), (far, far)) if rows else ((0, 0),)
+  sizes = range(limit + 1)
+  for x, y, (j, m) in itertools.product(sizes, sizes, places):
+    if x + y < task.least or rows and j == m and x:
+      continue
+    if (x + y, m) not in layouts:
+      layouts[x + y, m] = Layout(model, x + y, m)
+    layout = layouts[x + y, m]
+    i = layout.first + j * (x + y + 1) + x
     nodes, names = receptive_field(model, layout, i)
-    said = layout.said[i][3]
-    numbers = contexts(model, row, names, said, reach[-1], memo)
+    row, said = (x, y, j, m), layout.said[i][3]
+    numbers = contexts(model, row, names, said, reach, memo)
     found.setdefault(nodes, []).append((row, names, numbers))
   return found
 
 
 def prove(path):
   """Returns (contexts, smallest margin, largest rounding) of a model, and a
-  context that fails, or None."""
+  context that fails, or ""."""
   model, count, smallest, largest = Model(path), 0, np.inf, 0.0
   for nodes, rows in survey(model).items():
     numbers = np.unique(np.concatenate([row[2] for row in rows]))
@@ -783,25 +741,23 @@ def prove(path):
       largest = max(largest, bounds.max())
       for u in np.flatnonzero(~(margins > bounds).all(axis=1)):
         row, names, _ = next(row for row in rows if part[u] in row[2])
-        digits = [part[u] // len(logits[u]) ** v for v in range(len(names))]
-        pairs = zip(names, digits, strict=True)
-        seen = ", ".join(f"{x} = {n % len(logits[u])}" for x, n in pairs)
-        text = f"row {row} must say {target[u]} after {seen}: margin"
+        radix, parts = len(model.embedding), enumerate(names)
+        seen = [f"{x} = {part[u] // radix**v % radix}" for v, x in parts]
+        text = f"row {row} must say {target[u]} after {', '.join(seen)}: margin"
         text += f" {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
         return count, smallest, largest, text
-  return count, smallest, largest, None
+  return count, smallest, largest, ""
 
 
 def check(path):
   """Returns what is found of a model: a verdict, a text, and the figures."""
   start = time.time()
   try:
-    with np.errstate(all="ignore"):  # an infinite bound fails below
+    with np.errstate(all="ignore"):  # a bound that is infinite fails
       count, margin, rounding, failure = prove(path)
-  except RefusedError as error:
-    return {"verdict": "refused", "text": f"refused: {error}"}
-  except KeyError as error:
-    return {"verdict": "refused", "text": f"refused: there is no {error}"}
+  except (RefusedError, KeyError) as error:
+    missing = "" if isinstance(error, RefusedError) else "there is no "
+    return {"verdict": "refused", "text": f"refused: {missing}{error}"}
   text = f"proved: {count:,} contexts, smallest margin {margin:.4g}, rounding"
   text = f"fails: {failure}" if failure else f"{text} at most {rounding:.2g}"
   verdict, seconds = "fails" if failure else "proved", time.time() - start
