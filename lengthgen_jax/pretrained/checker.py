@@ -3,14 +3,10 @@
   python checker.py addition.npz [more.npz ...] [--json]
 
 A second opinion: it needs numpy alone, and shares no code and no argument with
-lengthgen_jax/certify. docs/proofs.md has the theorem, and the proofs of the
-lemmas on sizes, contexts and rounding that are named here.
-
-It prints `proved: N contexts, smallest margin m, rounding at most e`, the first
-context that fails, or the condition that is not met. The exit code is 0 if all
-models are proved, 1 if a context of one fails, else 2.
-
-Shapes: U states, D model size, H heads, K head size, G keys, V tokens.
+lengthgen_jax/certify. docs/proofs.md has the theorem and its lemmas. The exit
+code is 0 if all models are proved, 1 if a context of one fails, 2 if a
+condition is not met. Shapes: U states, D model size, H heads, K head size, G
+keys, V tokens.
 """
 
 import hashlib
@@ -42,8 +38,12 @@ PARAMETER = r"""token_embedder/embedding|segment_embedder/embedding|
 LINE = "row_segment", "segment", "anchor", "matrix", "intercept", "value"
 ANY, RIGHT = -1, 1  # row segment and anchor of a line
 MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # more are refused
-CHUNK = 1 << 13  # states that are computed at once
-TIGHT = 50_000  # of more states the bounds are looser, and quicker
+CHUNK, TIGHT = 1 << 13, 50_000  # states at once; with the tighter bounds
+UNIT = 2.0**-24 * (1 + 2.0**-20)  # float32's, with room for those of float64
+ULPS, TINY = 4, 2.0**-100  # of exp and rsqrt; all that underflow can lose
+SAFE = 1 + 1e-9  # for norms that are computed themselves
+gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
+length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
 
 
 class RefusedError(Exception):
@@ -99,21 +99,20 @@ def read_lines(model, arrays, site, scale):
     stored = layer % valid.shape[1]
     for head, k in np.argwhere(valid[0, stored]):
       line = [field[0, stored, head, k].tolist() for field in fields]
-      check_line(model, site, line, f"layer {layer}, {site}: line {line}")
+      text = f"layer {layer}, {site}: the lemma on sizes is not for line {line}"
+      require(is_covered(model, site, *line), text)
       heads[head].append((*line[:5], line[5] * scale))
   return lines
 
 
-def check_line(model, site, line, text):
-  """Refuses a line that the lemma on sizes does not cover."""
-  row_segment, segment, anchor, matrix, intercept, value = line
+def is_covered(model, site, row_segment, segment, anchor, matrix, shift, value):
+  """Returns whether the lemma on sizes is for a line."""
   axes, output = model.task.directions, model.task.operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
-  require(np.isfinite(value), f"{text}: its bias is not finite")
-  require(len(intercept) == len(axes), f"{text}: it has other axes")
-  require(segment in order, f"{text}: it is not to one segment")
   from_end = segment == output and anchor == RIGHT
-  require(not from_end, f"{text}: it counts from the output's end")
+  if len(shift) != len(axes) or segment not in order or from_end:
+    return False
+  fine = np.isfinite(value)
   for row in [output] if model.has_source else order:
     is_later = site == "self" and order.index(segment) > order.index(row)
     if row_segment in (ANY, row) and not is_later:
@@ -123,7 +122,8 @@ def check_line(model, site, line, text):
         along = step * directions[row] * (-key if anchor == RIGHT else key) >= 0
         # Axis 0 of two counts the rows of a grid, which must be alike.
         alike = axis == len(axes) - 1 or abs(step) == abs(key)
-        require(straight and along and alike, f"{text}: it moves otherwise")
+        fine &= straight and along and alike
+  return fine
 
 
 # 2. The tasks. A tape is a machine that reads a symbol in each column and
@@ -246,6 +246,9 @@ def make_task(config):
     "parity": ((12,), 0, one(2), lambda x, a: twice((x + a) % 2)),
     "multiply": ((12, 11), 0, one(10), times),
   }
+  lists = "copy", "reverse", "modular", "permutations", "dyck"
+  stated = name in (*numbers, *lists, "multiply_long")
+  require(stated, f"task={name}: this checker does not state it")
   if name == "multiply_long":
     return Products()
   if name in numbers:
@@ -256,23 +259,18 @@ def make_task(config):
     tapes = {b: tabulate(*machine, step) for b, step in steps.items()}
     return Sequences(tapes, 12, marks, section["slack"])
   section = config["copying" if name in ("copy", "reverse") else name]
-  if name in ("copy", "reverse"):
-    size = count = section["alphabet"]
-    step = lambda state, item: (state, item)
-  elif name == "modular":
-    size = count = section["p"]
-    step = lambda total, item: twice((total + item) % size)
-  elif name == "permutations":
+  every = section.get("answer", "states") == "states"
+  require(every, f"{name}.answer: not every state is said")
+  if name == "permutations":
     elements = list(itertools.permutations(range(int(section["group"][1:]))))
     number, size = {x: i for i, x in enumerate(elements)}, len(elements)
-    count, product = size, lambda s, x: number[tuple(s[k] for k in x)]
-    step = lambda s, x: twice(product(elements[s], elements[x]))
+    product = lambda s, x: number[tuple(elements[s][k] for k in elements[x])]
+    count, step = size, lambda s, x: twice(product(s, x))
   elif name == "dyck":
     kinds, bound = range(len(section["brackets"]) // 2), section["bound"]
     stacks = [itertools.product(kinds, repeat=n) for n in range(bound + 1)]
     stacks = [*itertools.chain(*stacks), None]  # None is "invalid"
-    start, size = (), 2 * len(kinds)
-    count = size + len(stacks)
+    start, size, count = (), 2 * len(kinds), 2 * len(kinds) + len(stacks)
 
     def step(stack, bracket):
       kind, closes = divmod(bracket, 2)
@@ -281,9 +279,10 @@ def make_task(config):
         stack = (stack[:-1] if closes else (*stack, kind)) if fits else None
       return stack, size + stacks.index(stack)
   else:
-    raise RefusedError(f"task={name}: this checker does not state it")
-  every = section.get("answer", "states") == "states"
-  require(every, f"{name}.answer: not every state is said")
+    size = count = section["p" if name == "modular" else "alphabet"]
+    step = lambda state, item: (state, item)  # copy, reverse
+    if name == "modular":
+      step = lambda total, item: twice((total + item) % size)
   tapes = {None: tabulate(start, one(size), step)}
   return Sequences(tapes, count, step=-1 if name == "reverse" else 1)
 
@@ -343,17 +342,15 @@ def receptive_field(model, layout, i):
         seen, name = (names.setdefault(name, len(names)),), None
       return add(seen, number, name)
     if (layer, i) not in known:
-      own, heads, seen = state("self", layer - 1, i), [], set()
+      own, heads = state("self", layer - 1, i), []
       for site in model.sites:
         below = 0 if site == "cross" else layer - 1
         for lines in model.lines[site][layer - 1]:
           keys = layout.open_keys(site, lines, i)
           heads.append(tuple((bias, state(site, below, k)) for k, bias in keys))
-      records = list(nodes)
-      for child in (own, *(k for head in heads for _, k in head)):
-        seen |= set(records[child][0])
-      seen = tuple(sorted(seen))
-      known[layer, i] = add(seen, layer - 1, own, tuple(heads))
+      children, records = [own, *(k for x in heads for _, k in x)], list(nodes)
+      seen = {variable for k in children for variable in records[k][0]}
+      known[layer, i] = add(tuple(sorted(seen)), layer - 1, own, tuple(heads))
     return known[layer, i]
 
   state("self", model.layers, i)
@@ -415,21 +412,12 @@ def contexts(model, row, names, said, reach, memo):
 
 # 5. The network in float64, and bounds on rounding. Beside every state x stands
 # e: any float32 evaluation of the same formulas is at most e away from x
-# (Euclidean distance), and so is exact arithmetic: lemma 3. Of float32 it is
-# assumed that sums, products and quotients are rounded correctly (in any order,
-# fused or not), and exp and rsqrt are within ULPS units in the last place.
-
-UNIT = 2.0**-24 * (1 + 2.0**-20)  # with room for the roundings of float64
-ULPS = 4
-TINY = 2.0**-100  # more than all that underflow can lose
-SAFE = 1 + 1e-9  # for norms that are computed themselves
-gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
-length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
+# (Euclidean distance): lemma 3.
 
 
 def spectral(m):
-  """Returns bounds on the spectral norms of matrices J, for m [U, N, N] with
-  the eigenvalues of JJᵀ: the eighth root of the trace of m⁴."""
+  """Returns bounds on the norms of matrices J from JJᵀ [U, N, N], or from what
+  has its eigenvalues: the eighth root of the trace of m⁴."""
   square = m @ m
   return np.maximum(np.einsum("uij,uji->u", square, square), 0) ** 0.125 * SAFE
 
@@ -727,9 +715,9 @@ def survey(model):
 
 
 def prove(path):
-  """Returns (contexts, smallest margin, largest rounding) of a model, and a
-  context that fails, or ""."""
-  model, count, smallest, largest = Model(path), 0, np.inf, 0.0
+  """Returns what is found of a model: verdict, text, and the figures."""
+  model, start, text = Model(path), time.time(), ""
+  count, smallest, largest, radix = 0, np.inf, 0.0, len(model.embedding)
   for nodes, rows in survey(model).items():
     numbers = np.unique(np.concatenate([row[2] for row in rows]))
     count += len(numbers)
@@ -739,44 +727,44 @@ def prove(path):
       margins[u, target], bounds[u, target] = np.inf, 0
       smallest = min(smallest, margins.min())
       largest = max(largest, bounds.max())
-      for u in np.flatnonzero(~(margins > bounds).all(axis=1)):
+      for u in np.flatnonzero(~(margins > bounds).all(axis=1))[: not text]:
         row, names, _ = next(row for row in rows if part[u] in row[2])
-        radix, parts = len(model.embedding), enumerate(names)
-        seen = [f"{x} = {part[u] // radix**v % radix}" for v, x in parts]
-        text = f"row {row} must say {target[u]} after {', '.join(seen)}: margin"
-        text += f" {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
-        return count, smallest, largest, text
-  return count, smallest, largest, ""
+        seen = [
+          f"{x}={part[u] // radix**v % radix}" for v, x in enumerate(names)
+        ]
+        text = f"fails: row {row} must say {target[u]} after {' '.join(seen)}:"
+        text += (
+          f" margin {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
+        )
+    if text:
+      break
+  verdict = "fails" if text else "proved"
+  text = text or f"proved: {count:,} contexts, smallest margin {smallest:.4g}"
+  text += f", rounding at most {largest:.2g}" if verdict == "proved" else ""
+  figures = {"contexts": count, "margin": smallest, "rounding": largest}
+  figures["seconds"] = time.time() - start
+  return {"verdict": verdict, "text": text, **figures}
 
 
 def check(path):
-  """Returns what is found of a model: a verdict, a text, and the figures."""
-  start = time.time()
+  """Returns what `prove` does, or which condition is not met."""
   try:
     with np.errstate(all="ignore"):  # a bound that is infinite fails
-      count, margin, rounding, failure = prove(path)
-  except (RefusedError, KeyError) as error:
-    missing = "" if isinstance(error, RefusedError) else "there is no "
-    return {"verdict": "refused", "text": f"refused: {missing}{error}"}
-  text = f"proved: {count:,} contexts, smallest margin {margin:.4g}, rounding"
-  text = f"fails: {failure}" if failure else f"{text} at most {rounding:.2g}"
-  verdict, seconds = "fails" if failure else "proved", time.time() - start
-  figures = {"contexts": count, "margin": margin, "rounding": rounding}
-  return {"verdict": verdict, "text": text, **figures, "seconds": seconds}
-
-
-def main(arguments):
-  """Checks the models that are named, and returns the exit code."""
-  results, as_json = {}, "--json" in arguments
-  for path in (x for x in arguments if x != "--json"):
-    results[path] = check(path)
-    if not as_json:
-      print(f"{path}: {results[path]['text']}", flush=True)
-  if as_json:
-    print(json.dumps(results, indent=1))
-  codes = {"proved": 0, "fails": 1, "refused": 2}
-  return max((codes[x["verdict"]] for x in results.values()), default=2)
+      return prove(path)
+  except RefusedError as error:
+    return {"verdict": "refused", "text": f"refused: {error}"}
+  except KeyError as error:
+    return {"verdict": "refused", "text": f"refused: there is no {error}"}
 
 
 if __name__ == "__main__":
-  sys.exit(main(sys.argv[1:]))
+  files = [x for x in sys.argv[1:] if x != "--json"]
+  results = {}
+  for file in files:
+    results[file] = check(file)
+    if "--json" not in sys.argv:
+      print(f"{file}: {results[file]['text']}", flush=True)
+  if "--json" in sys.argv:
+    print(json.dumps(results, indent=1))
+  codes = {"proved": 0, "fails": 1, "refused": 2}
+  sys.exit(max((codes[x["verdict"]] for x in results.values()), default=2))
