@@ -517,7 +517,7 @@ OUT = {  # lines of output rows to outputs, (M, c, value), by head
   1: [[(1, -1, 0.5), (0, 0, 0.0)], [(1, -2, 0.0)]],
   2: [[((1, 0, 0, 1), (0, -1), 0.5)], [((1, 0, 0, 1), (-1, 1), 0.0)]],
 }
-PROMPT = {  # and to each operand: a long one of digits, of few items, a short one
+PROMPT = {  # and to operands: a long one of digits, of few items, a short one
   10: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 0, 0.0)]],
   2: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 1, -0.2), (0, 0, 0.0)]],
   0: [[(0, 0, 0.1)], [(0, 0, 0.0), (0, 1, 0.4)]],
@@ -529,8 +529,8 @@ GRID = {  # of a grid, to a and to b
 
 
 def random_lines(task, kind):
-  """Lines by site of two layers; rows see outputs in the first one alone if
-  they are a grid's, because states there have seen other rows."""
+  """Lines by site of two layers; with two operands rows see outputs in the
+  first one alone, because states have seen too many other columns."""
   directions, output = task.directions, task.operands
   axes = len(directions)
   shape = lambda m: np.reshape(m, (axes, axes))
@@ -543,7 +543,7 @@ def random_lines(task, kind):
   for operand in range(output):
     moves = abs(directions[0][operand])
     anchor = LEFT if moves and directions[0][operand] > 0 else RIGHT
-    kind_of_operand = moves * (10 if task.operands > 1 else 2)
+    kind_of_operand = moves * (10 if task.marks else 2) if axes == 1 else 0
     lines = GRID[operand] if axes > 1 else PROMPT[kind_of_operand]
     for h, head in enumerate(lines):
       prompt[h] += [line(operand, anchor, *x) for x in head]
@@ -554,7 +554,7 @@ def random_lines(task, kind):
   arrays = {}
   for site, heads in sites.items():
     arrays |= lines_of(site, heads, 2)
-    if axes > 1:
+    if axes > 1 or task.operands > 1:
       to_output = arrays[f"lines/{site}_segment"] == output
       arrays[f"lines/{site}_valid"][:, 1:] &= ~to_output[:, 1:]
   return arrays
@@ -562,7 +562,7 @@ def random_lines(task, kind):
 
 EXAMPLES = {
   "addition": ("507+98", 6),
-  "successor": ("1" + "09" * 18, 39),
+  "successor": ("1" + "09" * 10, 23),
   "multiply": ("48091*7", 7),
   "parity": ("0110100", 9),
   "copy": ("1 2 3 4 2 2 1 3", 8),

@@ -406,8 +406,12 @@ def contexts(model, row, names, said, reach, memo):
         content = hashlib.sha256(after[0].tobytes() + after[1].tobytes())
         memo[step] = memo.setdefault(content.digest(), after)
       now = memo[step]
-    found.append(now[0][tape[3][now[1]]])
-  return np.unique(np.concatenate(found))
+    found.append((now, tape[3]))
+  all_of = tuple(id(now) for now, _ in found)
+  if all_of not in memo:
+    ends = [now[0][accept[now[1]]] for now, accept in found]
+    memo[all_of] = np.unique(np.concatenate(ends))
+  return memo[all_of]
 
 
 # 5. The network in float64, and bounds on rounding. Beside every state x stands
@@ -719,7 +723,8 @@ def prove(path):
   model, start, text = Model(path), time.time(), ""
   count, smallest, largest, radix = 0, np.inf, 0.0, len(model.embedding)
   for nodes, rows in survey(model).items():
-    numbers = np.unique(np.concatenate([row[2] for row in rows]))
+    distinct = {id(numbers): numbers for *_, numbers in rows}.values()
+    numbers = np.unique(np.concatenate(list(distinct)))
     count += len(numbers)
     for part, target, logits, bounds in evaluate(model, nodes, numbers):
       u = np.arange(len(part))
