@@ -217,8 +217,8 @@ class Products:
     b = [11, *(("in", 1, p) for p in reversed(range(m)))]
     cells = itertools.product(range(m), range(last + 1))
     output = [(2, (j, k), (m - j, last - k), ("out", j, k)) for j, k in cells]
-    output.append((2, (m, 0), (0, last), 13))
-    return segment(0, a, 1, 2) + segment(1, b, 0, 2), output
+    prompt = segment(0, a, 1, 2) + segment(1, b, 0, 2)
+    return prompt, [*output, (2, (m, 0), (0, last), 13)]
 
   def columns(self, x, y, j, m):
     """Yields ({name: token}, tape, columns) for every digit b_j, if any."""
@@ -252,11 +252,11 @@ def make_task(config):
   if name == "multiply_long":
     return Products()
   if name in numbers:
-    section, (marks, *machine, step) = config["arithmetic"], numbers[name]
+    section, (marks, first, symbols, step) = config["arithmetic"], numbers[name]
     require(not section["aligned"], "the digits of the operands alternate")
     require(config["data"]["width"] == "natural", "operands have a fixed width")
     steps = {b: step(b) for b in range(10)} if step is times else {None: step}
-    tapes = {b: tabulate(*machine, step) for b, step in steps.items()}
+    tapes = {b: tabulate(first, symbols, step) for b, step in steps.items()}
     return Sequences(tapes, 12, marks, section["slack"])
   section = config["copying" if name in ("copy", "reverse") else name]
   every = section.get("answer", "states") == "states"
@@ -772,4 +772,5 @@ if __name__ == "__main__":
   if "--json" in sys.argv:
     print(json.dumps(results, indent=1))
   codes = {"proved": 0, "fails": 1, "refused": 2}
-  sys.exit(max((codes[x["verdict"]] for x in results.values()), default=2))
+  verdicts = (codes[str(result["verdict"])] for result in results.values())
+  sys.exit(max(verdicts, default=2))
