@@ -478,6 +478,9 @@ READING_FIELDS = {
   "certify": {
     "max_cases": Field(1e9, POSITIVE),  # a certificate of more cases is refused
     "exhaustive": True,  # False: stop at the narrowest cases that fail
+    # whether pretrained/checker.py, which shares no code with it, has to prove
+    # what a certificate proves; it takes up to a minute for each seed
+    "second_checker": False,
   },
   # looking inside (--mode=probe)
   "probe": {
@@ -486,7 +489,7 @@ READING_FIELDS = {
     "inputs": (),
     # number of further random ones of training length
     "random_inputs": Field(0, NOT_NEGATIVE),
-    "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
+    "stage": "",  # of --mode=abc: interpolate, retrain, finetune; "" = the last
     # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
     # apply to the model
     "only": (),

@@ -5,8 +5,10 @@ They have neither the optimizer's state nor the output heads of hints.
 """
 
 import copy
+import dataclasses
 import json
 import pathlib
+import tempfile
 from typing import Any
 
 import jax
@@ -17,11 +19,11 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import evaluate, runs, workdir
-from lengthgen_jax.pretrained import files
+from lengthgen_jax.pretrained import checker, files
 from lengthgen_jax.results import records
 
 # Fields of a certificate that a card leaves out: they are long, and only
@@ -61,28 +63,22 @@ def run(
   with file_errors(f"{folder / workdir.ORIGIN}: cannot be read"):
     origin = json.loads((folder / workdir.ORIGIN).read_text())
   results = records.read_results(folder / "results.jsonl")
-  exported_config = config_of(stage.config, model.seed, path.name)
-  experiment = build.build(exported_config)
-  params = used_params(model.params, experiment)
+  card, exported = exported_model(stage.config, model, path.name)
   certificate = certificates.get(model.seed)
   if certificate is not None:
     # The checksum is of the parameters that are left.
-    exported = Model(experiment, model.scaffold, params)
     certificate = {
       name: value
       for name, value in certificate.items()
       if name not in (*LONG_FIELDS, SECOND)
     } | {"checksum": checksum(exported)}
-  card = {
-    "task": exported_config.task,
-    "family": experiment.kind,
-    "config": json.loads(exported_config.to_json_best_effort()),
+  card |= {
     "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
     | data_sheet(stage, model, results),
     "certificate": certificate,
     SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
-  files.write(path, card, params, bias_arrays(experiment, model))
+  files.write(path, card, exported.params, bias_arrays(exported))
   written_card = files.read_card(f"{path.parent}/{path.name}")
   print(
     f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"
@@ -90,6 +86,49 @@ def run(
   )
   print(f"{path}.npz and {path}.json")
   return 0
+
+
+def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
+  """Returns what pretrained/checker.py says of a model, with the "verdict".
+
+  Args:
+    config: the config of the stage that trained the model.
+    model: the model.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "model"
+    try:
+      card, exported = exported_model(config, model, path.name)
+      card |= dict.fromkeys(("data_sheet", "certificate", SECOND))
+      files.write(path, card, exported.params, bias_arrays(exported))
+    except UsageError as reason:
+      return {"verdict": "refused", "text": f"refused: {reason}"}
+    return checker.check(path.with_suffix(".npz"))
+
+
+def exported_model(
+  config: ConfigDict, model: Model, name: str
+) -> tuple[dict[str, Any], Model]:
+  """Returns what a card says of a model itself, and the model without what is
+  not exported.
+
+  Args:
+    config: the config of the stage that trained the model.
+    model: the model.
+    name: NAME, of the file NAME.npz that its bias is in.
+
+  Raises:
+    UsageError: its parameters are not float32.
+  """
+  exported_config = config_of(config, model.seed, name)
+  experiment = build.build(exported_config)
+  params = used_params(model.params, experiment)
+  card = {
+    "task": exported_config.task,
+    "family": experiment.kind,
+    "config": json.loads(exported_config.to_json_best_effort()),
+  }
+  return card, dataclasses.replace(model, experiment=experiment, params=params)
 
 
 def choose(
@@ -169,12 +208,8 @@ def used_params(params: dict, experiment: Experiment) -> dict:
   return jax.tree.map(np.asarray, params)
 
 
-def bias_arrays(experiment: Experiment, model: Model) -> dict[str, Any]:
+def bias_arrays(model: Model) -> dict[str, Any]:
   """Returns the arrays of a bias file with a model's lines; {} if it has none.
-
-  Args:
-    experiment: the experiment of the exported model.
-    model: the model, whose scaffold is exported.
 
   Raises:
     UsageError: the bias is a matrix.
@@ -187,7 +222,7 @@ def bias_arrays(experiment: Experiment, model: Model) -> dict[str, Any]:
   if not model.scaffold:
     return {}
   scaffold = jax.tree.map(lambda x: np.asarray(x)[None], model.scaffold)
-  meta = {"seeds": [model.seed], "sites": experiment.site_segments}
+  meta = {"seeds": [model.seed], "sites": model.experiment.site_segments}
   return file.to_arrays(scaffold, meta)
 
 
