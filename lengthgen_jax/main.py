@@ -209,10 +209,11 @@ def move_config_first(argv: list[str]) -> list[str]:
 def main(argv: list[str]) -> None:
   """Runs the mode that the flags name, and exits the program.
 
-  The exit code is 0, or 1 after an error that a user can mend.
+  The exit code is 0; 1 after an error that a user can mend; 143 or 130 after
+  SIGTERM or Ctrl-C.
 
   Args:
-    argv: what `parse_flags` returned; it has nothing to say.
+    argv: what `parse_flags` returned; it is not used.
   """
   del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
@@ -259,14 +260,15 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
     workdir: the value of --workdir; None if the command line lacks it.
 
   Raises:
-    UsageError: a flag is missing, or is for another mode; or the mode's own.
+    UsageError: a flag is missing, or is for another mode, or the mode raised
+      it.
   """
   check_flags(mode)
   if mode == "models":
     return mode_function(mode)()
-  pretrained = config.pretrained if config is not None else ""
+  model = config.pretrained if config is not None else ""
   has_workdir = bool(workdir)
-  workdir = workdir or pathlib.Path(pretrained).name
+  workdir = workdir or pathlib.Path(model).name
   check(
     workdir,
     "--workdir is missing: name the folder of the run"
@@ -282,7 +284,7 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
     from lengthgen_jax import compilation
 
     compilation.set_cache(config.compile_cache)
-    if pretrained:
+    if model:
       open_pretrained(mode, config, folder, has_workdir)
   extra_arguments = {
     "predict": (_INPUT.value,),

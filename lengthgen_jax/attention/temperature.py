@@ -168,10 +168,11 @@ def tau(
 
   Args:
     config: the temperature.
-    n_BxT: n of the site, from `site_counts`; None if there is no temperature.
+    n_BxT: [B or 1, T or 1], n of the site, from `site_counts`; None if there is
+      no temperature.
     a, b: what the function `value` of the Temperature takes beside n.
   """
   if n_BxT is None:
     return None
-  n = jnp.asarray(n_BxT, jnp.float32)[..., None]  # [B, T, 1]
+  n = jnp.asarray(n_BxT, jnp.float32)[..., None]
   return TEMPERATURES[config.kind].value(n, a, b).swapaxes(1, 2)[..., None]
