@@ -365,11 +365,11 @@ def advance(before, tape, allowed, weights, star):
   tokens in it times their weights."""
   (tokens, following, outputs, _), (numbers, states) = tape, before
   symbols, count = np.flatnonzero(allowed), len(following)
-  few = len(numbers) * len(symbols) < MAX_CONTEXTS
-  require(few, "rows have too many contexts")
   added = tokens[symbols] @ np.array(weights[:-1], int)
   added = added + outputs[:, symbols] * weights[-1]
   choices = [np.unique(x) for x in added * count + following[:, symbols]]
+  few = len(numbers) * max(map(len, choices)) < MAX_CONTEXTS
+  require(few, "rows have too many contexts")
   pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
   pairs = np.unique(np.concatenate([x.ravel() for x in pairs]))
   while star:  # add what more free columns lead to
