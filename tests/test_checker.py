@@ -529,21 +529,23 @@ GRID = {  # of a grid, to a and to b
 
 
 def random_lines(task, kind):
-  """Lines by site of two layers; with two operands rows see outputs in the
-  first one alone, because states have seen too many other columns."""
+  """Lines by site of two layers; with many digits rows see outputs in the first
+  one alone, because states have seen too many other columns."""
   directions, output = task.directions, task.operands
   axes = len(directions)
   shape = lambda m: np.reshape(m, (axes, axes))
   line = lambda key, anchor, m, c, value: (
     (output, key, anchor, shape(m), np.reshape(c, axes), value)
   )
-  outputs = [[line(output, LEFT, *x) for x in head] for head in OUT[axes]]
+  is_small = axes == 1 and len(next(iter(task.tapes.values()))[0]) <= 4
+  seen = OUT[axes] if axes > 1 or is_small else [[(1, -1, 0.5)]] * 2
+  outputs = [[line(output, LEFT, *x) for x in head] for head in seen]
   outputs[1].append(line(output + 1, LEFT, 0 * np.eye(axes), [0] * axes, 0.2))
   prompt = [[], []]
   for operand in range(output):
     moves = abs(directions[0][operand])
     anchor = LEFT if moves and directions[0][operand] > 0 else RIGHT
-    kind_of_operand = moves * (10 if task.marks else 2) if axes == 1 else 0
+    kind_of_operand = moves * (2 if is_small else 10)
     lines = GRID[operand] if axes > 1 else PROMPT[kind_of_operand]
     for h, head in enumerate(lines):
       prompt[h] += [line(operand, anchor, *x) for x in head]
@@ -554,8 +556,8 @@ def random_lines(task, kind):
   arrays = {}
   for site, heads in sites.items():
     arrays |= lines_of(site, heads, 2)
-    if axes > 1 or task.operands > 1:
-      to_output = arrays[f"lines/{site}_segment"] == output
+    if not is_small:
+      to_output = arrays[f"lines/{site}_segment"] >= output
       arrays[f"lines/{site}_valid"][:, 1:] &= ~to_output[:, 1:]
   return arrays
 

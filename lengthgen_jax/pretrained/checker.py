@@ -126,6 +126,12 @@ def is_covered(model, site, row_segment, segment, anchor, matrix, shift, value):
   return fine
 
 
+def distinct(x):
+  """Returns the distinct numbers, sorted (np.unique is slow here)."""
+  x = np.sort(x)
+  return x[np.append(x[:1] == x[:1], x[1:] != x[:-1])]
+
+
 # 2. The tasks. A tape is a machine that reads a symbol in each column and
 # writes a token, as tables: tokens [S, operands], next state and output [Q, S],
 # and which states may be the last. A token is (segment, offset from the left,
@@ -365,16 +371,16 @@ def advance(before, tape, allowed, weights, star):
   tokens in it times their weights."""
   (tokens, following, outputs, _), (numbers, states) = tape, before
   symbols, count = np.flatnonzero(allowed), len(following)
-  few = len(numbers) * len(symbols) < MAX_CONTEXTS
-  require(few, "rows have too many contexts")
   added = tokens[symbols] @ np.array(weights[:-1], int)
   added = added + outputs[:, symbols] * weights[-1]
-  choices = [np.unique(x) for x in added * count + following[:, symbols]]
+  choices = [distinct(x) for x in added * count + following[:, symbols]]
+  few = len(numbers) * max(map(len, choices)) < MAX_CONTEXTS
+  require(few, "rows have too many contexts")
   pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
-  pairs = np.unique(np.concatenate([x.ravel() for x in pairs]))
+  pairs = distinct(np.concatenate([x.ravel() for x in pairs]))
   while star:  # add what more free columns lead to
     after = advance(np.divmod(pairs, count), tape, allowed, weights, False)
-    more = np.union1d(pairs, after[0] * count + after[1])
+    more = distinct(np.append(pairs, after[0] * count + after[1]))
     star, pairs = len(more) > len(pairs), more
   return np.divmod(pairs, count)
 
@@ -409,8 +415,8 @@ def contexts(model, row, names, said, reach, memo):
     found.append((now, tape[3]))
   all_of = tuple(id(now) for now, _ in found)
   if all_of not in memo:
-    ends = [now[0][accept[now[1]]] for now, accept in found]
-    memo[all_of] = np.unique(np.concatenate(ends))
+    ends = (now[0][accept[now[1]]] for now, accept in found)
+    memo[all_of] = distinct(np.concatenate([*ends]))
   return memo[all_of]
 
 
@@ -661,8 +667,8 @@ def evaluate(model, nodes, numbers):
   parts = {root: project(root, numbers)}
   for i in range(root, -1, -1):
     for child in children(i):
-      some = np.unique(project(child, parts[i]))
-      parts[child] = np.union1d(parts.get(child, some), some)
+      some = distinct(project(child, parts[i]))
+      parts[child] = distinct(np.append(parts.get(child, some), some))
 
   def compute(i, part):
     seen, layer, own, *heads = nodes[i]
@@ -723,8 +729,8 @@ def prove(path):
   model, start, text = Model(path), time.time(), ""
   count, smallest, largest, radix = 0, np.inf, 0.0, len(model.embedding)
   for nodes, rows in survey(model).items():
-    distinct = {id(numbers): numbers for *_, numbers in rows}.values()
-    numbers = np.unique(np.concatenate(list(distinct)))
+    sets = {id(numbers): numbers for *_, numbers in rows}
+    numbers = distinct(np.concatenate(list(sets.values())))
     count += len(numbers)
     for part, target, logits, bounds in evaluate(model, nodes, numbers):
       u = np.arange(len(part))
