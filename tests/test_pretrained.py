@@ -201,6 +201,18 @@ def test_heads_of_hints_stay_behind():
   assert set(params) - set(kept) == {idle}
 
 
+def test_a_model_is_shown_to_the_second_checker_without_being_exported():
+  loaded = lengthgen_jax.load("parity")
+  opinion = export.second_opinion(loaded.config, loaded.model)
+  assert opinion["verdict"] == "proved"
+  head = f"logits_dense_{loaded.config.task}"
+  params = loaded.model.params | {
+    head: jax.tree.map(lambda x: -x, loaded.model.params[head])
+  }
+  wrong = dataclasses.replace(loaded.model, params=params)
+  assert export.second_opinion(loaded.config, wrong)["verdict"] == "fails"
+
+
 def test_what_no_file_can_hold_is_refused(trained_models, trained, tmp_path):
   model = trained_models[0]
   doubled = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
@@ -208,9 +220,7 @@ def test_what_no_file_can_hold_is_refused(trained_models, trained, tmp_path):
     export.used_params(doubled, model.experiment)
   matrix = SiteMatrix(np.zeros((1, 2, 4, 4), np.float32))
   with refuses("self is a matrix"):
-    export.bias_arrays(
-      model.experiment, dataclasses.replace(model, scaffold={"self": matrix})
-    )
+    export.bias_arrays(dataclasses.replace(model, scaffold={"self": matrix}))
   flags = f"--workdir={trained}", "--mode=export"
   assert "--export_to is missing" in refusal(inside(*flags))
   line = refusal(inside(*flags, f"--export_to={tmp_path}"))
