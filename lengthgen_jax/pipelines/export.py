@@ -42,8 +42,8 @@ def run(
     config: the config of the workdir.
     folder: the workdir.
     target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
-    seed: the seed; None chooses the proved one with the largest margin, or the
-      best by validation if none is proved.
+    seed: the seed; None chooses one that most checkers proved, of these the one
+      with the largest margin, or the best by validation if none is proved.
 
   Raises:
     UsageError: nothing was trained there, or not this seed; the model cannot
@@ -151,13 +151,14 @@ def choose(
       f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
     )
     return by_seed[seed]
-  margins = {
-    seed: certificate["margin"]
+  # By how many checkers proved it, then by its margin.
+  ranks = {
+    seed: (len(proofs), certificate["margin"])
     for seed, certificate in certificates.items()
-    if certificate["value"] == 1
+    if (proofs := records.proved_by(certificate, certificate.get(SECOND)))
   }
-  if margins:
-    return by_seed[max(margins, key=lambda seed: margins[seed])]
+  if ranks:
+    return by_seed[max(ranks, key=lambda seed: ranks[seed])]
   runs.print_note("no seed is proved: the best one by validation is exported")
   return best(models)
 
