@@ -236,10 +236,11 @@ def test_certifying_again_keeps_rows_and_names_other_parameters(
 ):
   workdir = tmp_path / "copy"
   shutil.copytree(whole[0], workdir)
-  before = sorted(map(str, rows_of(workdir)))
+  in_words = lambda rows: sorted(json.dumps(x, sort_keys=True) for x in rows)
+  before = in_words(rows_of(workdir))
   again = inside("--mode=certify", f"--workdir={workdir}")
   assert again.returncode == 0 and "case/s" not in again.stderr, again.stderr
-  assert sorted(map(str, rows_of(workdir))) == before
+  assert in_words(rows_of(workdir)) == before
   path = workdir / "certificate.json"
   certificates = json.loads(path.read_text())
   # As if they had been right, and trained since.
@@ -317,7 +318,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
   train = loop.train
 
-  def trained(run, initial=None):
+  def trained(run, initial=None, later_programs=()):
     """The retrained seed is there already: the better one."""
     if run.folder.name == "interpolate":
       return train(run)

@@ -46,7 +46,11 @@ MAX_RECOMPUTED = 200
 # The shapes that are timed, as changes of the default config of a task: those
 # of configs/quickstart.py, of configs/arithmetic.py:addition with abc,fixed and
 # with vanilla,released, and of configs/sorting.py:none,best.
-MAIN_JOB = {"data.widths": (8, 9, 10)}
+MAIN_JOB = {
+  "data.widths": (8, 9, 10),
+  "train.optimizer": "muon",
+  "retrain.train.batch_size": 64,
+}
 MAIN_JOB_AT_WIDTH_61 = {"data.width": "fixed", "train.batch_size": 64}
 PAPERS = {
   "data.numbers": "permutation",
