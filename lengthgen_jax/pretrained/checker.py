@@ -584,8 +584,7 @@ class Model:
       context[:, h], error[:, h] = v_average, 2 * spread * change.sum(axis=1)
       error[:, h] += 2 * theta * (length(v) + nv[h] * ek + lv).max(axis=1)
       error[:, h] += growth * (weights * lv).sum(axis=1)
-      first = weights * (1 - weights) * moved
-      linear[:, h] = 2 * spread * first.sum(axis=1)
+      linear[:, h] = 2 * spread * (weights * (1 - weights) * moved).sum(axis=1)
       for n, (_, i) in enumerate(pairs):
         seen, weight = shares.setdefault(i, ([], np.zeros(len(x))))
         seen.append(h)
@@ -667,8 +666,8 @@ def evaluate(model, nodes, numbers):
   parts = {root: project(root, numbers)}
   for i in range(root, -1, -1):
     for child in children(i):
-      some = distinct(project(child, parts[i]))
-      parts[child] = distinct(np.append(parts.get(child, some), some))
+      some = np.append(parts.get(child, numbers[:0]), project(child, parts[i]))
+      parts[child] = distinct(some)
 
   def compute(i, part):
     seen, layer, own, *heads = nodes[i]
@@ -740,21 +739,19 @@ def prove(path):
       largest = max(largest, bounds.max())
       for u in np.flatnonzero(~(margins > bounds).all(axis=1))[: not text]:
         row, names, _ = next(row for row in rows if part[u] in row[2])
-        seen = [
-          f"{x}={part[u] // radix**v % radix}" for v, x in enumerate(names)
-        ]
-        text = f"fails: row {row} must say {target[u]} after {' '.join(seen)}:"
-        text += (
-          f" margin {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
-        )
+        digits = (part[u] // radix**v % radix for v in range(len(names)))
+        seen = " ".join(map("{}={}".format, names, digits))
+        text = f"fails: row {row} must say {target[u]} after {seen}: margin"
+        text += f" {margins[u].min():.3g}, rounding {bounds[u].max():.2g}"
     if text:
       break
+  require(count, "there are no rows")
   verdict = "fails" if text else "proved"
   text = text or f"proved: {count:,} contexts, smallest margin {smallest:.4g}"
   text += f", rounding at most {largest:.2g}" if verdict == "proved" else ""
   figures = {"contexts": count, "margin": smallest, "rounding": largest}
-  figures["seconds"] = time.time() - start
-  return {"verdict": verdict, "text": text, **figures}
+  seconds = {"seconds": time.time() - start}
+  return {"verdict": verdict, "text": text} | figures | seconds
 
 
 def check(path):
@@ -769,9 +766,8 @@ def check(path):
 
 
 if __name__ == "__main__":
-  files = [x for x in sys.argv[1:] if x != "--json"]
   results = {}
-  for file in files:
+  for file in (x for x in sys.argv[1:] if x != "--json"):
     results[file] = check(file)
     if "--json" not in sys.argv:
       print(f"{file}: {results[file]['text']}", flush=True)
