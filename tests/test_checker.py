@@ -381,6 +381,18 @@ MUTANTS = {
   ),
   "interleaved operands": ("refused", setting("arithmetic", aligned=True)),
   "a fixed width": ("refused", setting("data", width="fixed")),
+  "no position is named": (
+    "refused",
+    lambda _, config: config["positions"].pop("kind"),
+  ),
+  "another family": ("refused", setting("model", kind="encoder_only")),
+  "another number of heads": ("refused", setting("model", num_heads=1)),
+  "a short vector": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {f"{HEAD}/bias": arrays[f"{HEAD}/bias"][:1]}
+    ),
+  ),
   "one layer more": ("refused", setting("model", num_decoder_layers=2)),
 }
 
