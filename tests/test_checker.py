@@ -443,7 +443,7 @@ def lines_of_code(source):
   for token in tokenize.generate_tokens(io.StringIO(source).readline):
     if token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
       is_first = True
-    elif token.type not in (tokenize.NL, tokenize.COMMENT):
+    elif token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
       if not (is_first and token.string.startswith('"""')):
         lines.update(range(token.start[0], token.end[0] + 1))
       is_first = False

@@ -424,11 +424,13 @@ def contexts(model, row, names, said, reach, memo):
 # (Euclidean distance): lemma 3.
 
 
-def spectral(m):
+def spectral(m, size):
   """Returns bounds on the norms of matrices J from JJᵀ [U, N, N], or from what
-  has its eigenvalues: the eighth root of the trace of m⁴."""
+  has its eigenvalues and is a product of matrices of this size (for the
+  roundings of float64): the eighth root of the trace of m⁴."""
   square = m @ m
-  return np.maximum(np.einsum("uij,uji->u", square, square), 0) ** 0.125 * SAFE
+  trace = np.einsum("uij,uji->u", square, square) + 1e-12 * size**4
+  return np.maximum(trace, 0) ** 0.125 * SAFE
 
 
 def add(x, e, y, ey):
@@ -551,9 +553,7 @@ class Model:
     wo, _, no = self.weights(f"{path}/out", context[0].size)
     wo = wo.reshape(*context.shape[1:], -1)
     left, right, shares, growth = [], [], {}, np.ones(len(x))
-    for h, pairs in enumerate(heads):
-      if not pairs:
-        continue  # zeros
+    for h, pairs in ((h, x) for h, x in enumerate(heads) if x):  # others are 0
       *made, ek = zip(*(keys[i] for _, i in pairs), strict=True)
       k, lk, v, lv = (np.stack([y[:, h] for y in z], axis=1) for z in made)
       q, lq, ek = query[:, h], rounded[:, h, None], np.stack(ek, axis=1)
@@ -601,8 +601,9 @@ class Model:
     y, local = self.dense(f"{path}/out", context.reshape(len(x), -1), size)
     error = local[:, 0] + no * total
     if left:
-      grams = (z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right)))
-      error += spectral(np.matmul(*grams)) * e
+      grams = [z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right))]
+      sizes = [np.linalg.norm(gram, axis=(1, 2)) for gram in grams]
+      error += spectral(np.matmul(*grams), np.multiply(*sizes)) * e
     return y[:, 0], error
 
   def mlp(self, path, x, e, is_tight):
@@ -618,7 +619,7 @@ class Model:
     share = (hidden > moved) + 0.5 * unsure  # derivatives of relu
     if is_tight:
       slopes = ((w * row) @ v for row in share)
-      tight = [spectral((j @ j.T)[None])[0] for j in slopes]
+      tight = [spectral((j @ j.T)[None], 0)[0] for j in slopes] + 1e-9 * norm
       norm = np.minimum(norm, tight + 0.5 * unsure @ (into * out))
     active = share > 0
     size = (np.maximum(hidden, 0) + moved * active) @ np.abs(v) + np.abs(bias)
