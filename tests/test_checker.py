@@ -379,6 +379,18 @@ MUTANTS = {
   ),
   "interleaved operands": ("refused", setting("arithmetic", aligned=True)),
   "a fixed width": ("refused", setting("data", width="fixed")),
+  "no position is named": (
+    "refused",
+    lambda _, config: config["positions"].pop("kind"),
+  ),
+  "another family": ("refused", setting("model", kind="encoder_only")),
+  "another number of heads": ("refused", setting("model", num_heads=1)),
+  "a short vector": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {f"{HEAD}/bias": arrays[f"{HEAD}/bias"][:1]}
+    ),
+  ),
   "one layer more": ("refused", setting("model", num_decoder_layers=2)),
 }
 
@@ -640,3 +652,143 @@ def test_it_computes_what_the_program_does(tmp_path, task, kind):
     difference -= difference[target]
     assert (np.abs(difference) <= bound[0]).all()
     assert np.abs(difference).max() < 1e-3
+
+
+# The bounds on rounding.
+
+
+def random_model(folder, mlp_dim=24):
+  """A model of addition with two heads and random parameters."""
+  rng = np.random.default_rng(0)
+  config = config_of("addition", "encoder_decoder", 1, 2, 16, mlp_dim)
+  kernels = {"mlp/wi": (16, mlp_dim), "mlp/wo": (mlp_dim, 16)}
+  for site in ("self", "cross"):
+    kernels |= {
+      f"{site}_attention/{name}": (16, 2, 8)
+      for name in ("query", "key", "value")
+    }
+    kernels[f"{site}_attention/out"] = (2, 8, 16)
+  params = {"token_embedder/embedding": rng.normal(size=(15, 16))}
+  for name, shape in kernels.items():
+    groups = shape[1:] if len(shape) == 3 and shape[0] == 16 else shape[-1:]
+    params[f"decoder_0/{name}/kernel"] = rng.normal(size=shape) / 3
+    params[f"decoder_0/{name}/bias"] = rng.normal(size=groups)
+  norms = [f"decoder_0/pre_{x}_attention_layer_norm" for x in ("self", "cross")]
+  for name in (*norms, "decoder_0/pre_mlp_layer_norm", "decoder_norm"):
+    params[f"{name}/scale"] = 1 + 0.3 * rng.normal(size=16)
+    params[f"{name}/bias"] = rng.normal(size=16)
+  params["logits_dense_addition/kernel"] = rng.normal(size=(16, 15))
+  params["logits_dense_addition/bias"] = rng.normal(size=15)
+  arrays = {f"params/{k}": np.float32(v) for k, v in params.items()}
+  arrays |= lines_of("self", [[], []]) | lines_of("cross", [[], []])
+  return checker.Model(write(folder, (arrays, config)))
+
+
+def worst(function, x, e):
+  """How far a function of states [D] moves at most, of those on the sphere of
+  radius e around x that its derivative at x says are the worst."""
+  step = 1e-6
+  moves = [
+    function(x + step * d) - function(x - step * d) for d in np.eye(len(x))
+  ]
+  _, _, directions = np.linalg.svd(np.array(moves).T / (2 * step))
+  return max(
+    np.linalg.norm(function(x + sign * e * d) - function(x))
+    for d in directions[:3]
+    for sign in (-1, 1)
+  )
+
+
+@pytest.mark.parametrize("e", [1e-5, 1e-3, 3e-2])
+def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
+  """Errors of a layer's inputs never move its outputs farther than it says,
+  and about as far in the worst case: the bounds mean something."""
+  model, rng = random_model(tmp_path), np.random.default_rng(1)
+  error = np.array([e])
+  ratios = {"attend": [], "keys": [], "mlp": [], "normalize": [], "logits": []}
+  zero = np.zeros(1)
+  for _ in range(30):
+    x, *others = rng.normal(size=(3, 1, 16))
+    path = "decoder_0/cross_attention"
+    heads = [[(0.3, 0), (0.0, 1)], [(0.0, 1), (0.2, 2)]]
+    tokens, exact = [x, *others], [zero] * 3
+
+    def attend(own, e, tokens=tokens, errors=exact, path=path, heads=heads):
+      pairs = zip(tokens, errors, strict=True)
+      keys = dict(
+        enumerate(model.key_value(0, "cross", *pair) for pair in pairs)
+      )
+      return model.attend(path, own, e, heads, keys)
+
+    bound = attend(x, error)[1]
+    moved = worst(lambda z, f=attend: f(z[None], zero)[0][0], x[0], e)
+    ratios["attend"].append(moved / bound[0])
+    bound = attend(x, zero, tokens, [zero, error, zero])[1]
+    change = lambda z, f=attend, x=x, y=others[1]: f(x, zero, [x, z[None], y])[
+      0
+    ][0]
+    ratios["keys"].append(worst(change, others[0][0], e) / bound[0])
+    for is_tight in (True, False):
+      mlp = lambda z, e, t=is_tight: model.mlp("decoder_0/mlp", z, e, t)
+      moved = worst(lambda z, f=mlp: f(z[None], zero)[0][0], x[0], e)
+      ratios["mlp"].append(moved / mlp(x, error)[1][0])
+    norm = functools.partial(model.normalize, "decoder_norm")
+    moved = worst(lambda z, f=norm: f(z[None], zero)[0][0], x[0], e)
+    ratios["normalize"].append(moved / norm(x, error)[1][0])
+    target = np.array([3])
+    pair = lambda z, t=target: (
+      model.logits(z[None], zero, t)[0][:1, 3:5] @ [1, -1]
+    )
+    moved = worst(pair, x[0], e)
+    ratios["logits"].append(moved / model.logits(x, error, target)[1][0, 4])
+  for name, values in ratios.items():
+    assert max(values) <= 1, name
+    assert e < 1e-4 or max(values) > 0.2, (name, max(values))
+
+
+def rounded(x, bits=16):
+  """Numbers with so many bits."""
+  mantissa, exponent = np.frexp(x)
+  return np.ldexp(np.round(mantissa * 2.0**bits), exponent - bits)
+
+
+def sum_in_order(terms):
+  """A sum along the last axis, term by term, each result rounded."""
+  total = np.zeros(terms.shape[:-1])
+  for i in range(terms.shape[-1]):
+    total = rounded(total + rounded(terms[..., i]))
+  return total
+
+
+def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
+  """Evaluated with 16 bits, a step at a time, states stay within the bounds of
+  arithmetic with 16 bits."""
+  model, rng = random_model(tmp_path), np.random.default_rng(2)
+  monkeypatch.setattr(checker, "UNIT", 2.0**-16)
+  zero = np.zeros(20)
+  x = rounded(rng.normal(size=(20, 16)))
+
+  scale, bias = (
+    rounded(model.params[f"decoder_norm/{s}"]) for s in ("scale", "bias")
+  )
+  model.params |= {"decoder_norm/scale": scale, "decoder_norm/bias": bias}
+  mean = rounded(sum_in_order(x) / 16)
+  square = rounded(sum_in_order(x * x) / 16)
+  variance = rounded(square - rounded(mean * mean))
+  factor = rounded(1 / np.sqrt(rounded(variance + 1e-6)))[:, None]
+  y = rounded(rounded(x - mean[:, None]) * rounded(factor * scale))
+  y = rounded(y + bias)
+  exact, bound = model.normalize("decoder_norm", x, zero)
+  assert (np.linalg.norm(y - exact, axis=1) <= bound).all()
+
+  path = "decoder_0/mlp"
+  for name in ("wi/kernel", "wi/bias", "wo/kernel", "wo/bias"):
+    model.params[f"{path}/{name}"] = rounded(model.params[f"{path}/{name}"])
+  dense = lambda x, name: rounded(
+    sum_in_order(x[:, None] * model.params[f"{path}/{name}/kernel"].T)
+    + model.params[f"{path}/{name}/bias"]
+  )
+  y = dense(np.maximum(dense(x, "wi"), 0), "wo")
+  exact, bound = model.mlp(path, x, zero, True)
+  assert (np.linalg.norm(y - exact, axis=1) <= bound).all()
+  assert (np.linalg.norm(y - exact, axis=1) > 1e-3 * bound).all()
