@@ -39,12 +39,15 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   )
   workdir.open_workdir(config, folder, "abc")
   runs.print_closed_rows(interpolation)
+  is_calibrated = workdir.bias_path(folder).exists()
   later_programs = compile_ahead.compile_later_stages(
     config, interpolation, folder
   )
-  loop.train(interpolation, later_programs=later_programs)
+  loop.train(
+    interpolation, later_programs=() if is_calibrated else later_programs
+  )
   models = calibrate.interpolating_models(config, interpolation)
-  if not workdir.bias_path(folder).exists():
+  if not is_calibrated:
     calibrate.calibrate(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
   _, retraining = workdir.retraining_stage(config, folder)

@@ -109,6 +109,7 @@ def train(
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints())
     )
+    stack.enter_context(compilation.compiling(later_programs))
     states, saved_steps = restore_or_init(run, checkpoints, initial)
     progress = Progress(
       run, jax.device_get(train_step.without_params(run.mesh, states))
@@ -139,8 +140,6 @@ def train(
 
     chunk_count = max(progress.steps) // spec.chunk_steps
     states, unlogged = log_and_restart(None, states), None
-    if not progress.done.all():
-      stack.enter_context(compilation.compiling(later_programs))
     while not progress.done.all():
       states, status = train_step.train_unfinished_seeds(
         spec,
