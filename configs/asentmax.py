@@ -1,4 +1,4 @@
-"""Presets of the protocol of ASEntmax: TASK[,METHOD][,paper].
+"""Presets of the protocol of ASEntmax: TASK[,METHOD][,OPTION...].
 
 The tasks are those of "Long-Context Generalization with Sparse Attention"
 (arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
@@ -9,14 +9,17 @@ METHOD   rope     softmax and rotary positions, the paper's baseline (default)
          ssmax    the same with scalable softmax, its other baseline
          best     sort: what goes furthest on two cores (configs/sorting.py)
          abc      copy, reverse: ABC, with --mode=abc
-paper    the sizes, steps and learning rates of the paper, for an accelerator;
-         without it model and budget are for two cores
+OPTION   segments  a learned vector for the prompt and one for the output
+         entmax    1.5-entmax in the softmax's place: exact zeros
+         paper     the sizes, steps and learning rates of the paper, for an
+                   accelerator; without it model and budget are for two cores
 
   lengthgen --config=configs/asentmax.py:sort,best --workdir=W1
   lengthgen --config=configs/asentmax.py:copy,abc --mode=abc --workdir=W2
 
-Not implemented here are entmax attention, its length-dependent scale, half of
-the heads with ALiBi (NAPE), Gemma-2 blocks, bfloat16, and an end token.
+The paper's own model is rope,entmax with --config.temperature.kind=asentmax and
+--config.positions.kind=nape. Not implemented here are Gemma-2 blocks and an end
+token.
 """
 
 import pathlib
@@ -104,11 +107,11 @@ METHODS = {
 }
 # The tasks of a method; a method that is not listed has them all.
 TASKS_OF_METHOD = {"best": ("sort",), "abc": ("copy", "reverse")}
-OPTIONS = ("paper",)
+OPTIONS = ("segments", "entmax", "paper")
 
 
 def get_config(preset: str = "sort"):
-  """Returns the config of a preset TASK[,METHOD][,paper]."""
+  """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
   tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:
@@ -118,6 +121,12 @@ def get_config(preset: str = "sort"):
     changes |= PAPER | PAPER_BY_TASK[task]
     if method != "abc":  # ABC's first stage stops when it interpolates
       changes |= ALL_STEPS
+  if "segments" in options:
+    changes |= sorting.SEGMENTS
+  if "entmax" in options:
+    changes |= sorting.ENTMAX
   config = default_config(task)
   config.update_from_flattened_dict(changes)
+  names = (name for name in options if name != "paper")
+  config.method = "+".join((config.method, *names))
   return config

@@ -7,6 +7,8 @@ OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
                    of 10 % (at the paper's size: 10 % instead of none)
          best      what is right up to the greatest length on two cores, see
                    BEST
+         segments  a learned vector for the prompt and one for the output
+         entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128, of which test sequences use n/3 values,
                    so that a value occurs three times on average at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
@@ -27,7 +29,17 @@ HINTS: dict[str, tuple[str, ...]] = {
   "minimum": ("minimum",),
   "all": ("successor", "count", "fill"),
 }
-OPTIONS = ("tempered", "repeats", "best", "grows", "paper")
+OPTIONS = (
+  "tempered",
+  "repeats",
+  "best",
+  "segments",
+  "entmax",
+  "grows",
+  "paper",
+)
+SEGMENTS = {"positions.segments": True}
+ENTMAX = {"attention.normalizer": "entmax"}
 
 # A small decoder-only model without positions.
 DECODER_ONLY = {
@@ -93,6 +105,10 @@ def get_config(preset: str = "none"):
     config.sort.repeat_share = 0.6
   if "best" in options:
     config.update_from_flattened_dict(BEST)
+  if "segments" in options:
+    config.update_from_flattened_dict(SEGMENTS)
+  if "entmax" in options:
+    config.update_from_flattened_dict(ENTMAX)
   if "grows" in options:
     config.update_from_flattened_dict(GROWS)
   if "paper" in options:

@@ -63,17 +63,20 @@ RUNS = (
   "asentmax-sort-rope-paper",
   "asentmax-sort-best-paper",
 )
-# The fields that --dry-run sets in every run, and in runs of ABC.
+# The fields that --dry-run sets in every run, in runs of ABC and in probes.
 TINY = {
   "model.emb_dim": 16,
   "model.mlp_dim": 32,
   "model.num_heads": 2,
+  "model.num_decoder_layers": 1,
   "train.steps": 4,
   "train.batch_size": 8,
   "train.chunk": 2,
   "train.validation_samples": 8,
   "eval.samples": (8,),
   "eval.lengths": (6,),
+  "eval.stress": False,
+  "eval.frontier": 0,
 }
 TINY_ABC = {
   "abc.min_exact_match": 0.0,
@@ -82,6 +85,7 @@ TINY_ABC = {
   "calibration.kappa_self": -1.0,
   "retrain.train.steps": 4,
 }
+TINY_PROBES = {"probe.lengths": (3, 6), "probe.samples": 8}
 MAIN_JOB_FLAG = "--config=configs/quickstart.py"
 # The names of benchmark cases that are run.
 BENCH_CASES = ("papers", "main", "sorting", "evaluate", "lengths")
@@ -153,7 +157,12 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
   archive = provenance.read_archive(results / "rows")
   jobs = runs.jobs_of([*RUNS], "paper", archive)
   if dry_run:
-    jobs = [job._replace(run=tiny(job.run)) for job in jobs]
+    jobs = [
+      job._replace(
+        run=tiny(job.run), probes=job.probes and job.probes | TINY_PROBES
+      )
+      for job in jobs
+    ]
   return jobs
 
 

@@ -1,25 +1,29 @@
 """Length generalization of transformers in JAX/Flax.
 
-`load(workdir)` is the door from Python to what the command line trained.
+`load("addition")` is the door from Python to the models that come with the
+package, `load(workdir)` to what the command line trained.
 """
 
 __version__ = "0.2.0"
 
 
-def load(workdir, seed: int | None = None):
-  """The trained model of a workdir: of --mode=abc, the retrained one.
+def load(source, seed: int | None = None):
+  """Loads a trained model: one of the package, or that of a workdir.
 
   Args:
-    workdir: folder of a run.
-    seed: one of its seeds; None takes the best by validation.
+    source: a name that `lengthgen --mode=models` lists, the path FOLDER/NAME of
+      an exported model, or a workdir; in one of --mode=abc, the retrained model
+      is loaded.
+    seed: one of the workdir's seeds; None takes the best by validation.
 
   Returns:
-    A trained.Model: answers(texts), exact_match(length, samples),
-    attention(text), lines.
+    A LoadedModel: predict(texts), model (answers, exact_match, attention,
+    lines), config, certificate and data_sheet.
 
   Raises:
-    UsageError: nothing was trained there, or not this seed.
+    UsageError: there is no such model, its files are damaged, nothing was
+      trained in the workdir, or not this seed.
   """
-  from lengthgen_jax.pipelines.workdir import open_model
+  from lengthgen_jax.pipelines import workdir
 
-  return open_model(workdir, seed)
+  return workdir.load(source, seed)

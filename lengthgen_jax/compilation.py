@@ -1,11 +1,13 @@
-"""This module says how JAX compiles: where programs are cached, and which ones
-are compiled fast rather than optimized."""
+"""This module says how JAX compiles: where programs are cached, which ones are
+compiled fast rather than optimized, and which before they are needed."""
 
+import contextlib
 import functools
 import hashlib
 import pathlib
 import platform
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
 import jax
@@ -70,3 +72,34 @@ def jit_unoptimized(
     return call
 
   return decorate
+
+
+@contextlib.contextmanager
+def compiling(programs: Iterable[object]) -> Iterator[None]:
+  """Compiles programs on another thread, and waits for it at the end of the
+  context.
+
+  JAX keeps what it compiled on one thread for all others. If the context is
+  left by an exception, the thread ends with the program that it compiles.
+
+  Args:
+    programs: Each step of the iteration compiles a program.
+  """
+  interrupted = threading.Event()
+
+  def compile_programs() -> None:
+    # What fails here fails again, and is reported, where it is needed.
+    with contextlib.suppress(Exception):
+      for _ in programs:
+        if interrupted.is_set():
+          return
+
+  thread = threading.Thread(target=compile_programs, daemon=True)
+  thread.start()
+  try:
+    yield
+  except BaseException:
+    interrupted.set()
+    raise
+  finally:
+    thread.join()

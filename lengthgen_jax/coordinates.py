@@ -96,6 +96,9 @@ class Places(NamedTuple):
     index: [L] int32, the position in the whole sequence ([1, L] if counted from
       the right).
     size: [B or 1, 1] int32, the number of tokens of the whole sequence.
+    segment: [B or 1, L] int32, the number of the segment of the token that an
+      input holds, for the segment embedding. The start token, the delimiter and
+      padding are of the output's.
     extends: [B or 1, L, A] bool, along which axes the token's segment extends;
       None if there is one axis.
   """
@@ -104,6 +107,7 @@ class Places(NamedTuple):
   digit: Array
   index: Array
   size: Array
+  segment: Array
   extends: Array | None = None
 
   def slice(self, start: int | jax.Array, size: int) -> "Places":
@@ -117,6 +121,7 @@ class Places(NamedTuple):
       _slice(self.digit, start, size, 1),
       _slice(self.index, start, size, 0),
       self.size,
+      _slice(self.segment, start, size, 1),
       None if extends is None else _slice(extends, start, size, 1),
     )
 

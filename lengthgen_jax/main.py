@@ -7,6 +7,7 @@ Examples:
     '--config.seeds=(0,1,2)'
   lengthgen --mode=evaluate --workdir=runs/p '--config.eval.lengths=(6,100)'
   echo 123+456 | lengthgen --mode=predict --workdir=runs/quickstart
+  echo 123+456 | lengthgen --mode=predict --model=addition
 """
 
 import argparse
@@ -14,6 +15,7 @@ import contextlib
 import importlib
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -22,12 +24,13 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
-# Each mode is a file of pipelines/; "bench" is one of benchmark/.
+# Each mode is a file of pipelines/, but "bench" is one of benchmark/. It is
+# imported when it is run, so that --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
   "evaluate": "test a trained workdir",
-  "predict": "answer the expressions on standard input, one a line",
+  "predict": "answer the inputs on standard input, one a line",
   "calibrate": "write the bias that a trained workdir's attention shows",
   "certify": "prove that a trained workdir is right at every length, or find"
   " inputs where it is not",
@@ -35,6 +38,8 @@ MODES = {
   " necessary; rows and figures",
   "bench": "time this program on this device",
   "report": "one table and figures of all results below --workdir",
+  "models": "list the trained models that come with the package",
+  "export": "write a trained model of a workdir to --export_to",
 }
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -48,6 +53,13 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string(
   "workdir", None, "Folder of the run: checkpoints, results, figures."
 )
+_MODEL = flags.DEFINE_string(
+  "model",
+  None,
+  "A trained model in place of a trained workdir: one that --mode=models lists,"
+  " or FOLDER/NAME of an exported one. Results go to --workdir, by default"
+  " ./NAME.",
+)
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
@@ -55,7 +67,17 @@ _MODE = flags.DEFINE_enum(
   "; ".join(f"{mode}: {text}" for mode, text in MODES.items()) + ".",
 )
 _INPUT = flags.DEFINE_string(
-  "input", None, "predict: a file of expressions instead of standard input."
+  "input",
+  None,
+  "predict: a file of inputs, one a line, instead of standard input.",
+)
+_EXPORT_TO = flags.DEFINE_string(
+  "export_to", None, "export: FOLDER/NAME of the files NAME.npz and NAME.json."
+)
+_SEED = flags.DEFINE_integer(
+  "seed",
+  None,
+  "export: which seed; by default the proved one with the largest margin.",
 )
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
@@ -73,25 +95,38 @@ _PROCESS = flags.DEFINE_integer(
   "process", None, "multihost: which one this is, from 0."
 )
 _CONNECT_TIMEOUT = flags.DEFINE_integer(
-  "connect_timeout", 300, "multihost: seconds to wait for all.", lower_bound=1
+  "connect_timeout",
+  300,
+  "multihost: seconds to wait for all processes.",
+  lower_bound=1,
 )
 # Modes that end with a line of where the time went.
 TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
+# Modes that --model is for.
+PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
+# Modes that --multihost is for.
 MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
 def run() -> None:
-  """Runs the program; this is its console script."""
-  for flag in flags.FLAGS.get_flags_for_module(__name__):  # for --help
+  """Runs the program `lengthgen`."""
+  # --help shows the flags and the docstring of the script that was started.
+  for flag in flags.FLAGS.get_flags_for_module(__name__):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   sys.modules["__main__"].__doc__ = __doc__
   app.run(main, flags_parser=parse_flags)
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line, and returns what is no flag: the program's name.
+  """Parses the command line.
 
-  If the command line is wrong, the program ends with one line and exit code 2.
+  If it is wrong, the program ends with one line and exit code 2.
+
+  Args:
+    argv: the program's name and its arguments.
+
+  Returns:
+    The arguments that are no flags: the program's name alone.
   """
   try:
     # config_flags looks for overrides in sys.argv, not in its argument.
@@ -106,7 +141,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _one_line(error: Exception) -> str:
-  """Returns the first line of an error's message."""
+  """Returns the first line of an error's message, behind the error's class
+  unless the message is meant for users."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, UsageError | flags.Error | ValueError):
     return lines[0] if lines else repr(error)
@@ -114,7 +150,7 @@ def _one_line(error: Exception) -> str:
 
 
 def fail(message: str, code: int) -> NoReturn:
-  """Prints a message on standard error and exits with a code."""
+  """Prints a message of one line on standard error, and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
@@ -122,20 +158,32 @@ def fail(message: str, code: int) -> NoReturn:
 def move_config_first(argv: list[str]) -> list[str]:
   """Returns the command line with --config first, as config_flags needs it.
 
-  Without --config, it is the config that is saved in the workdir.
+  If it has no --config, the config of --model or the one that is saved in the
+  workdir is put there.
+
+  Args:
+    argv: the program's name and its arguments.
 
   Raises:
-    UsageError: The config file does not exist, or an override is of an unknown
+    UsageError: the config file does not exist, or an override is of an unknown
       field.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  for name in ("config", "workdir"):  # absl takes one dash as well as two
+  # Like absl, it takes one dash as well as two.
+  for name in ("config", "model", "workdir"):
     parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
   options, other_arguments = parser.parse_known_args(argv[1:])
   saved_path = pathlib.Path(options.workdir or "", "config.json")
+  package = pathlib.Path(__file__).parent
+  if options.model is not None:
+    check(options.model, "--model is empty: see --mode=models")
+    check(
+      options.config is None,
+      "--model has a config of its own: leave --config out",
+    )
+    options.config = f"{package / 'pretrained' / 'files.py'}:{options.model}"
   if options.config is None and options.workdir and saved_path.is_file():
-    reader = pathlib.Path(__file__).parent / "config" / "files.py"
-    options.config = f"{reader}:{saved_path}"
+    options.config = f"{package / 'config' / 'files.py'}:{saved_path}"
   overrides = [
     argument.lstrip("-").partition("=")[0].removeprefix("config.")
     for argument in other_arguments
@@ -143,7 +191,8 @@ def move_config_first(argv: list[str]) -> list[str]:
   ]
   check(
     options.config or not overrides,
-    "--config.field=... needs --config=FILE (or a trained --workdir)",
+    "--config.field=... needs --config=FILE (or --model, or a trained"
+    " --workdir)",
   )
   if options.config is not None:
     from lengthgen_jax.config import files
@@ -158,12 +207,18 @@ def move_config_first(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-  """Runs the mode that the flags name, and exits the program."""
+  """Runs the mode that the flags name, and exits the program.
+
+  The exit code is 0; 1 after an error that a user can mend; 143 or 130 after
+  SIGTERM or Ctrl-C.
+
+  Args:
+    argv: what `parse_flags` returned; it is not used.
+  """
   del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
-    workdir, input_path = _WORKDIR.value, _INPUT.value
-    sys.exit(dispatch(_MODE.value, chosen_config(), workdir, input_path))
+    sys.exit(dispatch(_MODE.value, chosen_config(), _WORKDIR.value))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -185,7 +240,7 @@ def chosen_config() -> ConfigDict | None:
   Its field `overrides` lists these changes.
 
   Raises:
-    UsageError: A field was changed that has no effect under the others.
+    UsageError: a field was changed that has no effect with the other fields.
   """
   config = _CONFIG.value
   if config is not None:
@@ -196,56 +251,113 @@ def chosen_config() -> ConfigDict | None:
   return config
 
 
-def dispatch(
-  mode: str,
-  config: ConfigDict | None,
-  workdir: str | None,
-  input_path: str | None,
-) -> int:
+def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
   """Runs one mode; returns the exit code.
 
   Args:
-    mode: One of MODES.
-    config: The config; None if there is none.
-    workdir: The value of --workdir.
-    input_path: The value of --input.
+    mode: one of MODES.
+    config: the config; None if the command line names none.
+    workdir: the value of --workdir; None if the command line lacks it.
 
   Raises:
-    UsageError: A flag is missing, or is for another mode.
+    UsageError: a flag is missing, or is for another mode, or the mode raised
+      it.
   """
-  if not workdir:
-    raise UsageError("--workdir is missing: name the folder of the run")
+  check_flags(mode)
+  if mode == "models":
+    return mode_function(mode)()
+  model = config.pretrained if config is not None else ""
+  has_workdir = bool(workdir)
+  workdir = workdir or pathlib.Path(model).name
+  check(
+    workdir,
+    "--workdir is missing: name the folder of the run"
+    " (or a trained model of the package: --model)",
+  )
   check(
     config is not None or mode == "report",
     f"--config is missing and {workdir} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  check(
-    input_path is None or mode == "predict", "--input is for --mode=predict"
-  )
+  folder = pathlib.Path(workdir)
   if config is not None:
     from lengthgen_jax import compilation
 
     compilation.set_cache(config.compile_cache)
-  package = "benchmark" if mode == "bench" else "pipelines"
-  run = importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
-  extra_arguments = (input_path,) if mode == "predict" else ()
+    if model:
+      open_pretrained(mode, config, folder, has_workdir)
+  extra_arguments = {
+    "predict": (_INPUT.value,),
+    "export": (_EXPORT_TO.value, _SEED.value),
+  }
   stopwatch.watch_compilation()
   with multihost_context(mode):
-    code = run(config, pathlib.Path(workdir), *extra_arguments)
+    arguments = config, folder, *extra_arguments.get(mode, ())
+    exit_code = mode_function(mode)(*arguments)
   if mode in TIMED_MODES and hosts.is_primary():
     print(stopwatch.STOPWATCH.line())
-  return code
+  return exit_code
+
+
+def mode_function(mode: str) -> Callable[..., int]:
+  """Returns the function `run` of a mode, which returns the exit code."""
+  package = "benchmark" if mode == "bench" else "pipelines"
+  return importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+
+
+def check_flags(mode: str) -> None:
+  """Raises UsageError if a flag is for another mode, or is missing."""
+  for flag, only_mode in (
+    (_INPUT, "predict"),
+    (_EXPORT_TO, "export"),
+    (_SEED, "export"),
+  ):
+    check(
+      flag.value is None or mode == only_mode,
+      f"--{flag.name} is for --mode={only_mode}",
+    )
+  check(
+    mode != "export" or _EXPORT_TO.value,
+    "--export_to is missing: name FOLDER/NAME of the files",
+  )
+
+
+def open_pretrained(
+  mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
+) -> None:
+  """Checks that a mode can use a pretrained model, and prepares the workdir for
+  what the mode writes.
+
+  Args:
+    mode: one of MODES.
+    config: the config of the model.
+    folder: the workdir.
+    has_workdir: whether the command line names the workdir.
+
+  Raises:
+    UsageError: the mode cannot, or the workdir holds something else.
+  """
+  check(
+    mode in PRETRAINED_MODES,
+    f"--model={config.pretrained} is trained already: choose --mode="
+    f"{', '.join(PRETRAINED_MODES)}, or another workdir",
+  )
+  from lengthgen_jax.pipelines import workdir
+
+  if mode not in ("predict", "report"):  # these two write no rows
+    workdir.open_pretrained(config, folder)
+  elif has_workdir:
+    workdir.check_usable(folder, config.pretrained)
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:
   """Returns a context that connects this process to others under --multihost.
 
   Args:
-    mode: One of MODES.
+    mode: one of MODES.
 
   Raises:
-    UsageError: A flag is missing, must not be set, or has an invalid value.
+    UsageError: a flag is missing, must not be set, or has an invalid value.
   """
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:

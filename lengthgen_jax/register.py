@@ -1,5 +1,6 @@
-"""Users add tasks, hints, position encodings, biases, temperatures, optimizers
-and probes from files of their own: a config file, or a module that it imports.
+"""Users add tasks, hints, position encodings, biases, temperatures,
+normalizers, optimizers and probes from files of their own: a config file, or a
+module that it imports.
 
 What is registered is found by everything that the package's own is found by:
 configs, training, predictions, certificates, probes and reports. A workdir
@@ -13,6 +14,7 @@ name that exists already or a thing that lacks a part.
 from collections.abc import Callable
 
 from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
@@ -51,6 +53,11 @@ def bias(name: str, function: Callable) -> Callable:
 def temperature(name: str, temperature: Temperature) -> Temperature:
   """Registers a softmax temperature, for temperature.kind."""
   return TEMPERATURES.register(name, temperature)
+
+
+def normalizer(name: str, normalizer: Normalizer) -> Normalizer:
+  """Registers a normalizer of attention, for attention.normalizer."""
+  return NORMALIZERS.register(name, normalizer)
 
 
 def optimizer(name: str, optimizer: Optimizer) -> Optimizer:

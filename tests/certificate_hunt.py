@@ -7,7 +7,8 @@ surveyed, and the layer-wise logits are those of the ordinary forward pass. On
 all inputs of a small size, the inputs on which the ordinary program is wrong
 are those that have a wrong context.
 
-A draw is a function of its number:
+A draw is a function of its number. Those from LATER on are of the same forms,
+with a segment embedding where they can be:
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -38,7 +39,7 @@ from lengthgen_jax.certify.running_sums import RunningSumSurvey
 from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import dataset, packing
+from lengthgen_jax.tasks import TASKS, dataset, packing
 
 WIDEST = 44  # the largest width that a draw may have surveyed
 BOUND = 52  # the static bound of widths
@@ -111,6 +112,21 @@ def forms() -> list[Form]:
 
 
 FORMS = forms()
+LATER = 10_000  # the first draw of LATER_FORMS
+
+
+def later_forms() -> list[Form]:
+  """Returns the forms with a segment embedding, which three in four have."""
+  all_forms = []
+  for number, form in enumerate(FORMS):
+    packed, fields = form.kind == "decoder_only", dict(form.fields)
+    two = TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
+    fields["positions.segments"] = (packed or two) and number % 4 < 3
+    all_forms.append(form._replace(fields=tuple(fields.items())))
+  return all_forms
+
+
+LATER_FORMS = later_forms()
 
 
 @functools.cache
@@ -165,7 +181,8 @@ class Draw:
 def draw(number: int) -> Draw:
   """Returns the draw of a number."""
   rng = np.random.default_rng([20261123, number])
-  form = FORMS[rng.integers(len(FORMS))]
+  choices = FORMS if number < LATER else LATER_FORMS
+  form = choices[rng.integers(len(choices))]
   experiment = experiment_of(form)
   scale = lambda x: (
     (0.3 if len(x.shape) > 1 else 1.0) * rng.normal(size=x.shape)

@@ -25,7 +25,7 @@ from lengthgen_jax.training import loop, mesh, optimizer, train_step
 from lengthgen_jax.training.train_step import TrainSpec
 
 SEEDS = jnp.arange(4, dtype=jnp.int32)
-STEPS = 50
+STEPS = 15
 BATCH = 88  # of which each of four devices has 22
 CACHE = 60_000  # bytes; 11 examples fit
 

@@ -15,6 +15,7 @@ from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
+  hosts.HEARTBEAT = 10  # the other one waits as long for the one that is killed
   port, index, folder = sys.argv[1:]
   with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(index), 120):
     for shape in ((2, 1), (1, 2)):

@@ -24,6 +24,8 @@ CONDITIONS = {
   "checkpoint": "last",
   "stopped_at": -1,
   "leak": False,
+  "normalizer": "softmax",
+  "segments": False,
   "config_hash": "0badcafe",
   "version": "1",
 }
@@ -62,3 +64,4 @@ def frontier(value, seed, bound=60, **fields) -> dict:
 CERTIFIED = without_length(
   "certified", None, test_set=None, margin=0.25, reason="over budget"
 )
+PROVED = CERTIFIED | {"value": 1, "checkers": list(records.CHECKERS)}

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 
+import command
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from command import REPOSITORY
 
 from lengthgen_jax.benchmark import numerics
 from lengthgen_jax.benchmark.numerics import Computation
+from lengthgen_jax.config import build
 from lengthgen_jax.papers import provenance
 
 
@@ -25,12 +27,14 @@ def card():
 
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   """It leaves a benchmark, and archived rows of a run at the papers' size."""
-  monkeypatch.setattr(card, "RUNS", ("sort-successor-paper",))
+  lengthgen = lambda arguments: command.inside(*arguments).returncode
+  monkeypatch.setattr(card.runs, "lengthgen", lengthgen)
+  monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
   root, results = tmp_path / "root", tmp_path / "results"
   arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
   assert card.main(arguments) == 0
   archive = provenance.read_archive(results / "rows")
-  assert archive["sort-successor-paper"].rows
+  assert archive["sort-none-tempered-paper"].rows
   assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
 
 
@@ -44,6 +48,7 @@ def test_runs_are_those_of_the_tables_and_archived_ones_are_left_out(
       run for run, _ in card.runs.select([job.run.name], "paper").values()
     )
   for job in card.table_jobs(tmp_path, dry_run=True):
+    build.build(card.runs.config_of(job.run))  # every field changes something
     is_abc = job.run.mode == "abc"
     assert ("calibration.samples" in job.run.fields) == is_abc
   assert card.main(["--minutes=0"]) == 1

@@ -23,6 +23,7 @@ from lengthgen_jax.attention.lines import (
   Line,
   SiteLines,
 )
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.certify import certificate
 from lengthgen_jax.certify.conditions import check_certifiable
 from lengthgen_jax.certify.logits import distinct
@@ -125,6 +126,18 @@ def test_what_cannot_be_certified_is_said_in_a_line(
 ):
   with refuses(*words.split(" | ")):
     check_certifiable(*local_model(task, scaffold, fields))
+
+
+def test_normalizers_whose_rounding_is_not_bounded_are_refused():
+  for name in set(NORMALIZERS) - {"softmax"}:
+    kind = KINDS[NORMALIZERS[name].ordered]
+    fields = {"attention.normalizer": name, "model.kind": kind}
+    with refuses(f"attention.normalizer={name} is not bounded", "softmax"):
+      check_certifiable(*local_model(fields=fields))
+
+
+def test_segments_can_be_certified():
+  check_certifiable(*local_model(fields={"positions.segments": True}))
 
 
 def test_lines_and_cyclic_indices_can_be_certified():
@@ -237,7 +250,7 @@ def test_rows_of_many_layers_drift_no_farther_than_is_surveyed(kind):
     scaffold = {"self": near, "cross": read}
   case = Case(experiment, params, scaffold)
   assert context_radius(experiment, scaffold) == 4
-  for width in range(case.largest + 1, case.largest + 5):
+  for width in range(case.largest + 1, case.largest + 3):
     new = {field for field, _ in case.rows(width).values()}
     assert new <= case.receptive_fields
 

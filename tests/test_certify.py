@@ -220,7 +220,7 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
     ({"width": 61}, 1, ("right for operands of up to 60 places",)),
     # The largest rounding may be that of a larger margin.
     ({"rounding": 3.0, "share": 0.99}, 1, ("right for every length",)),
-    ({"share": 1.0, "unsure": 7}, None, ("undecided", "fail, but 7 margins")),
+    ({"rounding": None, "unsure": 7, "margin": 1e-4}, None, ("fail, but", "7")),
     (
       {"wrong": 1234, "margin": -3.0, "counterexamples": list("1234")},
       0,
@@ -249,13 +249,14 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
     ({"margin": 0.0, "share": np.inf}, None, ("undecided",)),
     ({"margin": np.inf}, None, ("undecided",)),
     ({"margin": np.nan}, None, ("undecided",)),
-    ({"rounding": np.inf, "share": np.inf}, None, ("undecided", "inf")),
-    ({"share": np.nan}, None, ("undecided",)),
+    # Where the bound is too coarse, what was measured decides.
+    ({"rounding": None, "unsure": 7}, 1, ("measured at most 2e-05", "7")),
   ],
 )
 def test_a_verdict_says_what_was_counted(counted, value, words):
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
   usual |= {"share": 0.05, "unsure": 0, "exceeding": 0}
+  usual |= {"measured_rounding": 2e-5}
   counted = usual | {"counterexamples": [], "complete": True} | counted
   verdict = certificate.verdict(counted.get("width"), counted)
   assert verdict["value"] == value and "\n" not in verdict["verdict"]

@@ -20,9 +20,9 @@ def test_help_names_our_flags_and_needs_no_jax(tmp_path):
   (tmp_path / "jax.py").write_text("raise SystemExit('jax was imported')")
   done = run("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)})
   assert "lengthgen --config=configs/quickstart.py --mode=abc" in done.stdout
-  for flag in ("config", "workdir", "mode", "input"):
+  for flag in ("config", "workdir", "model", "mode", "input", "export_to"):
     assert f"\n  --{flag}: " in done.stdout
-  assert "|".join(main.MODES) in done.stdout
+  assert "|".join(main.MODES) in done.stdout.replace("\n    ", "")
   assert "Traceback" not in done.stderr
   assert "--verbosity" not in done.stdout  # absl's own flags stay out
 

@@ -29,6 +29,7 @@ WHERE = {
   "data.fixed_width": ({"data.width": "fixed", "eval.lengths": (6,)}),
   "data.short_share": {"data.short_longest": 3},
   "data.buckets": {"task": "sort"},
+  "attention.alpha": {"attention.normalizer": "entmax"},
   "hints": {"task": "sort"},
   "mixing.kind": HINTED,
   "mixing.weights": HINTED | {"mixing.kind": "weighted"},
@@ -48,6 +49,7 @@ OTHER = {
   "model.emb_dim": 32,
   "model.num_heads": 4,
   "positions.kind": "alibi",
+  "attention.alpha": 1.25,
   "bias.kind": "window",
   "bias.closed": -5.0,
   "temperature.stretch": 2.0,
@@ -58,6 +60,7 @@ OTHER = {
   "dyck.brackets": "[]",
 }
 BUILT = ("data", "hints", "mixing", "model", "positions", "temperature", "bias")
+BUILT += ("attention",)
 BUILT += (*sorted({task.section for task in TASKS.values()}), "train")
 FIELDS = [
   ".".join(path)
@@ -130,6 +133,7 @@ SOMETHING = {
   "data.seed": {"data.size": 1000},
   "mixing.kind": HINTED,
   "mixing.weights": HINTED | {"mixing.kind": "weighted"},
+  "attention.alpha": {"attention.normalizer": "entmax"},
   "positions.table": {"positions.kind": "learned"},
   "positions.random_start": {"positions.kind": "abacus"},
   "temperature": {"temperature.kind": "log_items"},

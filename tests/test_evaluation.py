@@ -1,7 +1,7 @@
 """One teacher-forced pass proves what decoding would say.
 
-For every task in both families of models; positions, temperatures and biases
-are taken in turn, so that each has its share of the cases.
+For every task in both families of models; positions, temperatures, normalizers,
+segments and biases are taken in turn, so that each has its share of the cases.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ import pytest
 import untrained
 
 from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.build import build, make_scaffold
@@ -39,17 +40,25 @@ class Case(NamedTuple):
   temperature: str
   norm: str
   bias: str
+  normalizer: str
+  segments: str
 
 
 def cases() -> list[Case]:
   """Every task in both families (sequences, which differ in a table alone: few
   in one), every choice of the others at least once."""
   fits_task = {
-    "positions": lambda name, task: (
+    "positions": lambda name, task, kind: (
       task.of_digits or not POSITIONS[name].of_digits
     ),
-    "bias": lambda name, task: (
+    "bias": lambda name, task, kind: (
       name == "none" or task().strides or task.axes > 1
+    ),
+    "normalizer": lambda name, task, kind: (
+      kind == "decoder_only" or not NORMALIZERS[name].ordered
+    ),
+    "segments": lambda name, task, kind: (
+      name == "none" or kind == "decoder_only" or len(task().segments) > 1
     ),
   }
   queues = {
@@ -57,6 +66,8 @@ def cases() -> list[Case]:
     "temperature": list(TEMPERATURES),
     "norm": list(NORMS),
     "bias": list(BIASES),
+    "normalizer": list(NORMALIZERS),
+    "segments": ["segments", "none"],
   }
   one_each = [n for n in TASKS if not issubclass(TASKS[n], SequenceTask)]
   pairs = [
@@ -68,8 +79,10 @@ def cases() -> list[Case]:
   for task, kind in itertools.islice(itertools.cycle(pairs), count):
     choices = {}
     for field, queue in queues.items():
-      fits = fits_task.get(field, lambda name, task: True)
-      choices[field] = next(name for name in queue if fits(name, TASKS[task]))
+      fits = fits_task.get(field, lambda *case: True)
+      choices[field] = next(
+        name for name in queue if fits(name, TASKS[task], kind)
+      )
       queue.remove(choices[field])
       queue.append(choices[field])
     cases.append(Case(task, kind, **choices))
@@ -87,6 +100,7 @@ def loud_params(experiment):
     if name in ("bias", "scale"):
       return jnp.full(x.shape, float(name == "scale"))
     loud = name != "kernel" or path[-2].key in ("value", "out")
+    loud &= path[0].key != "segment_embedder"  # the same for many inputs
     return 3 * x if loud and x.ndim > 1 else x
 
   return jax.tree_util.tree_map_with_path(louder, untrained.params(experiment))
@@ -100,6 +114,8 @@ def make(case: Case) -> Model:
     "positions.table": 256,
     "temperature.kind": case.temperature,
     "temperature.stretch": 3.0,
+    "attention.normalizer": case.normalizer,
+    "positions.segments": case.segments == "segments",
     "model.norm": case.norm,
     "model.num_encoder_layers": int(case.bias == "none"),
     "bias.kind": "none" if case.bias == "none" else "window",
@@ -168,6 +184,8 @@ def test_cases_cover_the_registries():
     ("temperature", TEMPERATURES),
     ("norm", NORMS),
     ("bias", BIASES),
+    ("normalizer", NORMALIZERS),
+    ("segments", ("segments", "none")),
   ):
     assert {getattr(case, name) for case in CASES} == set(choices)
 

@@ -1,7 +1,7 @@
 """Figures of rows: one condition in a point, and how far tests reach."""
 
 import pytest
-from rows import CERTIFIED, row, seeds
+from rows import CERTIFIED, PROVED, row, seeds
 
 from lengthgen_jax.results import figures, reach
 
@@ -169,6 +169,7 @@ def test_the_reach_figure_and_its_table_have_every_mark(drawn):
 
 
 def test_a_mark_says_whether_its_length_is_proved():
-  for value, proof in ((1, " ∀"), (0, "")):
-    rows = [row(length=60), CERTIFIED | {"value": value}]
+  once = CERTIFIED | {"value": 1}
+  for certificate, proof in ((PROVED, " ∀"), (once, " ∀¹"), (CERTIFIED, "")):
+    rows = [row(length=60), certificate]
     assert reach.farthest("addition", "ours", rows).proof == proof

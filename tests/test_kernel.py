@@ -14,9 +14,9 @@ from lengthgen_jax.attention.kernel import (
   DenseBias,
   SparseBias,
   attend,
-  masked_softmax,
 )
 from lengthgen_jax.attention.lines import WHOLE, of_seed
+from lengthgen_jax.attention.normalizers import masked_softmax
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks.packing import KINDS
 

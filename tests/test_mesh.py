@@ -55,7 +55,7 @@ def eight(run_on_eight):
 
 
 def test_a_model_trained_on_eight_devices_has_the_parameters_of_one(eight):
-  """50 steps in float64, with dropout, validation and seeds in turn; and could
+  """15 steps in float64, with dropout, validation and seeds in turn; and could
   be on accelerators."""
   models = eight["models"]
   assert models["dtypes"] == ["float64"]

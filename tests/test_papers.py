@@ -12,6 +12,7 @@ import test_docs
 from command import REPOSITORY
 from rows import CERTIFIED, row, seeds, without_length
 
+from lengthgen_jax import origin
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
@@ -42,8 +43,8 @@ def tables():
 def clone(tmp_path, monkeypatch):
   """A git repository in place of this one; commits all that is in it."""
   folder = tmp_path / "clone"
-  monkeypatch.setattr(provenance, "REPOSITORY", folder)
-  for name in provenance.CODE:
+  monkeypatch.setattr(origin, "REPOSITORY", folder)
+  for name in origin.CODE:
     (folder / name).mkdir(parents=True)
     (folder / name / "a.py").write_text("1")
 
@@ -51,7 +52,7 @@ def clone(tmp_path, monkeypatch):
     git = ["git", "-C", folder, "-c", "user.name=x", "-c", "user.email=x"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
       subprocess.run([*git, *words], check=True)
-    return provenance.commit()
+    return origin.commit()
 
   git_commit.folder = folder
   return git_commit
@@ -182,15 +183,15 @@ def test_archived_rows_of_another_version_are_one_line(header, group, tmp_path):
 
 
 def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
-  assert provenance.commit() == "unknown"
+  assert origin.commit() == "unknown"
   first = clone()
-  header = provenance.origin()
+  header = provenance.current_origin()
   assert header["commit"] == first and len(first) == 40
   (clone.folder / "docs.md").write_text("words")
   second = clone()
   assert first != second and not provenance.differences_in_origin(header)
   (clone.folder / "configs" / "a.py").write_text("2")
-  assert provenance.commit() == f"{second}-dirty"
+  assert origin.commit() == f"{second}-dirty"
   changed = f"code changed since commit {first[:12]}"
   assert provenance.differences_in_origin(header) == changed
   clone()
@@ -318,7 +319,7 @@ def test_a_proof_is_of_the_run_that_has_it():
   proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
   exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
   lines = summary.curves([*exact_rows, proof | {"run": "a"}])
-  assert [line.proof for line in lines] == [" ∀", ""]
+  assert [line.proof for line in lines] == [" ∀¹", ""]
 
 
 def test_a_page_folds_and_explains_its_hard_inputs():
@@ -451,7 +452,7 @@ def test_a_failed_run_leaves_the_others(tables, monkeypatch, capsys, tmp_path):
     return 1
 
   monkeypatch.setattr(runs, "lengthgen", lengthgen)
-  monkeypatch.setattr(provenance, "origin", lambda: HEADER)
+  monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
   folders = [f"--root={tmp_path}", f"--results={tmp_path / 'docs'}"]
   assert tables.main(["repeats", *folders]) == 1
   out, err = capsys.readouterr()
@@ -543,7 +544,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   out = output("tiny")
   assert "1 of 1" in out and str(results / "tiny.md") in out
   header, rows = provenance.read_run(results / "rows" / f"{name}.jsonl")
-  assert header["seconds"] and header["commit"] == provenance.commit()
+  assert header["seconds"] and header["commit"] == origin.commit()
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
   median = sum(100 * one["value"] for one in rows) / 2
   page = (results / "tiny.md").read_text()

@@ -64,6 +64,7 @@ def at_places(index=None, place=None, digit=None, size=SIZE) -> Places:
     np.ones((1, len(place)), bool) if digit is None else np.array([digit]),
     usual if index is None else np.asarray(index),
     np.array([[size]]),
+    np.zeros((1, len(place)), int),
   )
 
 
@@ -127,6 +128,18 @@ def test_sinusoids_tell_indices_apart():
   waves = sinusoid(jnp.array(3), 8)[jnp.array([0, 4, 1, 5])]
   np.testing.assert_allclose(waves, expected, atol=1e-5)
   assert sinusoid(jnp.arange(4), 5).shape == (4, 5)
+
+
+def test_nape_has_alibi_in_half_of_the_heads():
+  config = PositionConfig("nape")
+  rows, keys = spaced(np.arange(SIZE)), spaced(np.arange(SIZE))
+  bias = POSITIONS["nape"](config, D, 5).apply(
+    {}, rows, keys, True, method="bias"
+  )
+  distance = np.abs(np.arange(SIZE) - np.arange(SIZE)[:, None])
+  slopes = np.array([1.0, 1 / 2, 0.0, 0.0, 0.0])
+  expected = -slopes[:, None, None] * distance
+  np.testing.assert_allclose(bias[0], expected, rtol=1e-6)
 
 
 def test_rope_scores_depend_on_the_difference_alone():

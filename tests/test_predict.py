@@ -59,7 +59,7 @@ def test_every_line_has_one_answer_or_error(predicted):
 
 
 def test_answers_do_not_depend_on_the_lines_beside(trained, predicted):
-  model = lengthgen_jax.load(trained)
+  model = lengthgen_jax.load(trained).model
   assert f"answering with seed {model.seed}, " in predicted.stderr
   one_by_one = [
     model.answers([line.decode(errors="replace")])[0] for line in LINES
@@ -104,18 +104,18 @@ def test_model_that_is_loaded_measures_as_the_command_did(
   exact = {row["seed"]: row for row in rows if row["metric"] == "em"}
   assert set(exact) == {0, 1}
   for seed, row in exact.items():
-    model = lengthgen_jax.load(trained, seed=seed)
+    model = lengthgen_jax.load(trained, seed=seed).model
     assert model.seed == seed
     assert row["value"] == model.exact_match(
       row["length"], row["n"], row["test_set"]
     )
   best = max(trained_models, key=lambda model: model.em)
-  assert lengthgen_jax.load(trained).seed == best.seed
+  assert lengthgen_jax.load(trained).model.seed == best.seed
   assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
 
 
 def test_attention_of_a_loaded_model_is_causal_and_sums_to_one(trained):
-  model = lengthgen_jax.load(trained)
+  model = lengthgen_jax.load(trained).model
   assert set(model.lines) == {"self", "cross"}
   batch, layers = model.attention("12+34")
   assert len(layers) == 1
@@ -134,7 +134,7 @@ def test_loading_what_does_not_exist_is_refused(trained, tmp_path):
   with refuses("seeds (0, 1), none of 7"):
     lengthgen_jax.load(trained, seed=7)
   with pytest.raises(ValueError, match="takes digits"):
-    lengthgen_jax.load(trained).attention("what")
+    lengthgen_jax.load(trained).model.attention("what")
 
 
 def test_a_text_that_does_not_fit_is_refused():

@@ -33,10 +33,6 @@ def test_every_preset_of_arithmetic_builds():
           with pytest.raises(ValueError, match="at most one of"):
             arithmetic.get_config(preset)
           continue
-        if "muon" in words and (method != "abc" or len(words) > 1):
-          with pytest.raises(ValueError, match="muon is for abc"):
-            arithmetic.get_config(preset)
-          continue
         config = arithmetic.get_config(preset)
         experiment = build.build(config)
         scaffold = build.make_scaffold(config, experiment)
@@ -44,7 +40,7 @@ def test_every_preset_of_arithmetic_builds():
         assert experiment.kind.endswith("only") == one_sequence
         sites = {"self"} if one_sequence else {"self", "cross"}
         assert set(scaffold) == (sites if "window" in method else set())
-        natural = not set(words) - {"decoder_only", "muon"}
+        natural = not set(words) - {"decoder_only"}
         assert (experiment.fixed_width is None) == natural, preset
         if method == "abc":
           abc.check_config(config)  # the second stage too
@@ -61,6 +57,8 @@ def test_every_preset_of_hints_builds(file):
       assert (shape.emb_dim == 1024) == ("paper" in words)
       is_tempered = shape.temperature.kind != "none"
       assert is_tempered == bool({"tempered", "best"} & set(words))
+      assert shape.positions.segments == ("segments" in words)
+      assert (shape.attention.label == "entmax 1.5") == ("entmax" in words)
 
 
 def test_quickstart_is_the_main_job():
@@ -103,7 +101,7 @@ def test_every_preset_of_states_and_of_asentmax_builds():
           abc.check_config(config)
   for task in asentmax.TASKS:
     for method in asentmax.METHODS:
-      for option in ("", ",paper"):
+      for option in ("", ",paper", ",segments,entmax"):
         if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
           config = asentmax.get_config(f"{task},{method}{option}")
           assert build.build(config).train_length == 64

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
-from local_models import BATCH, CYCLIC, Case, lines, model, some_lines
+from local_models import (
+  BATCH,
+  BOUND,
+  CYCLIC,
+  Case,
+  lines,
+  model,
+  some_lines,
+)
 from plain_lines import one_seed
 
 from lengthgen_jax.attention.calibration import within_reach
@@ -63,12 +71,26 @@ def cyclic_case() -> Case:
   return Case(experiment, params, {"self": by_layer, "cross": window})
 
 
+@functools.cache
+def segmented_case(kind: str, normalizer: str) -> Case:
+  """A segment embedding, and weights that are no softmax."""
+  fields = {"positions.segments": True, "attention.normalizer": normalizer}
+  experiment, params = model("addition", kind, fields=tuple(fields.items()))
+  return Case(experiment, params, some_lines(experiment, 7))
+
+
 CASES = {
   "-".join([task, kind, *["aligned"] * aligned]): functools.partial(
     random_case, task, kind, aligned
   )
   for task, kind, aligned in FORMS
-} | {"cyclic": cyclic_case}
+} | {
+  "cyclic": cyclic_case,
+  "segments": lambda: segmented_case("encoder_decoder", "entmax"),
+  "segments-decoder_only": lambda: segmented_case(
+    "decoder_only", "stick_breaking"
+  ),
+}
 by_case = pytest.mark.parametrize("name", CASES)
 
 
@@ -169,7 +191,7 @@ def test_layerwise_logits_are_those_of_the_whole_model(name):
 def test_no_receptive_field_comes_late(name):
   case = CASES[name]()
   assert 5 < len(case.receptive_fields) < 200
-  for width in range(case.largest + 1, case.largest + 7):
+  for width in range(case.largest + 1, case.largest + 4):  # every phase
     fields = {field for field, _ in case.rows(width).values()}
     assert fields <= case.receptive_fields
 
@@ -229,6 +251,31 @@ def test_both_stacks_have_the_vectors_of_their_own_index():
       rows = slice(size * phase, size * (phase + 1))
       states = layerwise.inputs[stack].states[rows]
       np.testing.assert_allclose(states, words + table[phase], rtol=1e-6)
+
+
+def test_tokens_of_receptive_fields_have_the_vectors_of_their_segment():
+  """Of each token, at every place: what the model embeds there."""
+  for kind, normalizer in (
+    ("encoder_decoder", "entmax"),
+    ("decoder_only", "stick_breaking"),
+  ):
+    case = segmented_case(kind, normalizer)
+    _, batch = case.inputs(4)
+    words = np.asarray(case.params["token_embedder"]["embedding"])
+    vectors = np.asarray(case.params["segment_embedder"]["embedding"])
+    (layout,) = case.survey.layouts(4, BOUND)
+    sources = {"decoder": batch.inputs, "encoder": batch.source}
+    places = {"decoder": batch.places, "encoder": batch.source_places}
+    config = case.experiment.model.config
+    for stack, tokens in layout.tokens.items():
+      ids = np.asarray(sources[stack])[0]
+      table = np.asarray(case.layerwise.inputs[stack].states)
+      segments = np.asarray(places[stack].segment)[0]
+      assert len(set(segments)) > 1 or stack == "decoder"
+      for i, token in enumerate(tokens):
+        state = table[config.input_index(ids[i], token.phase, token.segment)]
+        expected = words[ids[i]] + vectors[segments[i]]
+        np.testing.assert_allclose(state, expected, rtol=1e-5, atol=1e-6)
 
 
 # Lines that keep receptive fields small.

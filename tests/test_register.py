@@ -12,6 +12,7 @@ from command import REPOSITORY, inside
 
 from lengthgen_jax import register
 from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.config import build, default_config
@@ -47,7 +48,8 @@ QUICK = (
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_registered():
-  registries = (TASKS, POSITIONS, TEMPERATURES, BIASES, PROBES, *HINTS.values())
+  registries = (TASKS, POSITIONS, TEMPERATURES, NORMALIZERS, BIASES, PROBES)
+  registries += (*HINTS.values(),)
   yield
   for registry in registries:
     for name in registry.origins:
@@ -169,6 +171,9 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "is no function": lambda: register.bias("mine", 3),
     "no Temperature with a value": (
       lambda: register.temperature("mine", Temperature())
+    ),
+    "no Normalizer with a function": (
+      lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
     "no Optimizer with a function": (
       lambda: register.optimizer("mine", lambda train: None)

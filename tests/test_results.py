@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from command import refuses
-from rows import CERTIFIED, frontier, row, seeds
+from rows import CERTIFIED, PROVED, frontier, row, seeds
 from scipy import stats
 
 from lengthgen_jax.evaluation import measures
@@ -39,13 +39,13 @@ def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
   path = tmp_path / "results.jsonl"
   first = CERTIFIED | {"value": 1}
   records.merge(path, [row(), first])
-  assert len(summary.proved(records.read_results(path))) == 1
+  assert len(summary.proved(records.read_results(path), 1)) == 1
   withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
   records.merge(path, [CERTIFIED | withdrawn])
   rows = records.read_results(path)
-  assert len(rows) == 2 and not summary.proved(rows)
+  assert len(rows) == 2 and not summary.proved(rows, 1)
   # Nor where both stand in one list, as rows of several files do.
-  assert not summary.proved([first, first | withdrawn])
+  assert not summary.proved([first, first | withdrawn], 1)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,15 @@ def test_every_seed_has_its_own_best_step():
   assert {row["seed"]: row["step"] for row in curve.rows} == {0: 3, 1: 8, 2: 7}
 
 
+def test_seeds_that_need_no_finetuning_are_pooled_with_those_that_do():
+  rows = [
+    row(seed=seed, step=step, stage="finetune")
+    for seed, step in enumerate((600, 900, 600))
+  ]
+  (curve,) = summary.pool(rows)
+  assert curve.seeds_text == "3"
+
+
 def test_a_name_has_the_conditions_that_are_unusual():
   marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
   marks = "(retrain, checkpoint best, eval.seed 1) LEAK"
@@ -172,11 +181,35 @@ def test_a_curve_has_the_frontier_that_was_looked_for_furthest():
 
 def test_a_proof_is_of_one_seed_of_one_run():
   rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100)]
-  proofs = [CERTIFIED | {"value": 1, "run": "a", "seed": s} for s in (0, 1)]
+  proofs = [PROVED | {"run": "a", "seed": s} for s in (0, 1)]
   proof_texts = lambda rows: [curve.proof for curve in summary.curves(rows)]
   assert proof_texts(rows + proofs) == [" ∀", ""]
   assert proof_texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
   assert summary.curves(rows + proofs[1:])[0].proved_seeds == {1}
+
+
+def test_a_proof_counts_if_both_checkers_found_it():
+  rows = seeds(100, 100, 100, seeds_asked=3)
+  by = lambda seed, **fields: CERTIFIED | {"value": 1, "seed": seed} | fields
+  proof = lambda *proofs: summary.curves([*rows, *proofs])[0].proof
+  assert proof(by(0), by(1, checkers=["certify"])) == " ∀¹ 2 of 3"
+  assert proof(by(0), by(1, checkers=["certify", "second"])) == (
+    " ∀ 1 of 3 ∀¹ 1 of 3"
+  )
+  (curve,) = summary.curves([*rows, *(by(s) for s in range(3))])
+  assert curve.proof == " ∀¹" and not curve.proved_seeds
+  assert curve.seeds_proved_once == {0, 1, 2}
+  # The second alone, or neither.
+  assert proof(by(2, value=0, checkers=["second"])) == " ∀¹ 1 of 3"
+  assert proof(by(2, value=0)) == proof(by(2, checkers=[])) == ""
+
+
+def test_who_proved_a_model_is_read_off_both_results():
+  second = {"verdict": "proved: 9 contexts, smallest margin 1"}
+  assert records.proved_by({"value": 1}, second) == ["certify", "second"]
+  assert records.proved_by({"value": 1}, {"verdict": "refused"}) == ["certify"]
+  assert records.proved_by(None, second) == ["second"]
+  assert records.proved_by({"value": 0}, None) == []
 
 
 # Tables.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import masked_softmax
+from lengthgen_jax.attention.normalizers import masked_softmax
 from lengthgen_jax.certify import certificate, rounding, survey
 from lengthgen_jax.certify.rounding import Inputs
 from lengthgen_jax.errors import UsageError

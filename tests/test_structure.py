@@ -17,6 +17,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 LEAVES = {
   "compilation",
   "stopwatch",
+  "origin",
   "coordinates",
   "errors",
   "rng",
@@ -49,8 +50,9 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | LEAVES
   | READ
   | {"config", "training", "results"}
-  | {"memory"},
-  "papers": {"errors", "config", "pipelines", "probes", "results"},
+  | {"memory", "pretrained"},
+  "pretrained": {"errors", "attention", "config", "experiment"},
+  "papers": {"errors", "config", "pipelines", "probes", "results", "origin"},
   "benchmark": MODEL
   | LEAVES
   | {"evaluation", "config", "training"}

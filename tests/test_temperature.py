@@ -41,6 +41,11 @@ def test_temperatures_have_the_parameters_they_learn(kind, family):
   learned = bool(form.counts) and form.learned
   assert shapes.get("temperature") == ({shape} if learned else None)
   assert shapes.get("temperature_offset") == ({shape} if form.offset else None)
+  block = params["decoder_0"]["self_attention"]
+  assert ("temperature_projection" in block) == bool(form.projections)
+  if form.projections:
+    kernel = block["temperature_projection"]["kernel"]
+    assert kernel.shape == (16, form.projections, 2)
 
 
 TAUS = {  # at n = 7, a = 0.5, b = 1.25
@@ -49,13 +54,15 @@ TAUS = {  # at n = 7, a = 0.5, b = 1.25
   "one_plus_log": 1 + 0.5 * np.log(8),
   "scalable": 0.5 * np.log(7) + 1.25,
   "fixed": 0.5 * np.log(8),
+  "asentmax": 0.5 + np.log1p(np.e) * np.log(8) ** (2 * np.tanh(-0.3)),
 }
 
 
 @pytest.mark.parametrize("kind", TEMPERATURES)
 def test_tau_is_its_formula(kind):
   n = np.array([[7.0]]) if kind != "none" else None
-  tau = temperature.tau(TemperatureConfig(kind), n, 0.5, 1.25)
+  b = np.array([[[[1.0]]], [[[-0.3]]]]) if kind == "asentmax" else 1.25
+  tau = temperature.tau(TemperatureConfig(kind), n, 0.5, b)
   if kind == "none":
     assert tau is None
   else:
@@ -104,10 +111,13 @@ def self_attention(experiment, params, batch, key=None):
 
 
 def with_temperature(params, a, b):
-  """Parameters of a model with a temperature."""
+  """Parameters of a model with a temperature; what is computed from the hidden
+  state has `b` as its constant part, and no other."""
   block = params["decoder_0"]
   attention = block["self_attention"]
+  projection = {"kernel": jnp.zeros((16, 2, 2)), "bias": jnp.stack([b, -b])}
   attention |= {"temperature": a, "temperature_offset": b}
+  attention |= {"temperature_projection": projection}
   return params | {"decoder_0": block | {"self_attention": attention}}
 
 
@@ -126,6 +136,7 @@ def test_temperature_sharpens_the_scores_and_not_the_bias(kind):
   scores = np.asarray(self_attention(plain, params, batch)["scores"])
   acts = self_attention(hot, with_temperature(params, a, b), batch)
   n = np.arange(1, 13)[None] if form.counts == "visible" else [[4], [2]]
+  b = jnp.stack([b, -b]) if form.projections else b
   tau = form.value(np.array(n)[..., None], a, b)
   scores = np.moveaxis(tau, -1, 1)[..., None] * scores
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-5, atol=1e-6)

@@ -118,7 +118,7 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
     second, params=first.params, step=second.step + 1
   )
   measured_rows = {}
-  train_rows, certify_rows = (
+  train_rows, finetune_rows = (
     evaluate.evaluate(
       workdirs.Stage(name, get_config(), (), 2),
       models,
@@ -127,19 +127,19 @@ def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
     )
     for name, models in (
       ("train", [first, second]),
-      ("certify", [first, changed]),
+      ("finetune", [first, changed]),
     )
   )
   notes = capsys.readouterr().err
   assert notes.count("seed 0, equal") == 1
   assert notes.count("seed 1, equal") == 2
   of_seed = lambda rows, seed: [row for row in rows if row["seed"] == seed]
-  assert of_seed(certify_rows, 0) == [
+  assert of_seed(finetune_rows, 0) == [
     row | {"stage": "finetune"} for row in of_seed(train_rows, 0)
   ]
-  assert {row["step"] for row in of_seed(certify_rows, 1)} == {changed.step}
-  assert [row["value"] for row in of_seed(certify_rows, 0)] == [
-    row["value"] for row in of_seed(certify_rows, 1)
+  assert {row["step"] for row in of_seed(finetune_rows, 1)} == {changed.step}
+  assert [row["value"] for row in of_seed(finetune_rows, 0)] == [
+    row["value"] for row in of_seed(finetune_rows, 1)
   ]
 
 

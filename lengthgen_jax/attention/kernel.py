@@ -1,8 +1,9 @@
 """This module computes scaled dot-product attention with an additive bias.
 
 The bias is dense or sparse. Shapes: B batch, T rows, S keys, H heads, K head
-size, N layers, G keys that a row sees at most. A bias of all layers has a
-leading axis N or 1; `layer` selects one.
+size, N layers, G keys that a row sees at most. The arrays of a bias have a
+leading axis of N layers, or of 1 if all layers share them; `layer` returns the
+bias of one layer, whose arrays lack this axis.
 """
 
 from typing import ClassVar
@@ -12,19 +13,28 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from lengthgen_jax.attention.normalizers import (
+  NORMALIZERS,
+  SOFTMAX,
+  AttentionConfig,
+)
 from lengthgen_jax.coordinates import Array
 
-CLOSED = float("-inf")
-LOWEST = -1e30  # below every score, above closed
+CLOSED = float("-inf")  # the bias of a key that a row does not see
+
+
+def _of_layer(x, n: int):
+  """Returns x[n], or the only x[0] if all layers share it."""
+  return x[n if len(x) > 1 else 0]
 
 
 class DenseBias(struct.PyTreeNode):
-  """A dense bias has a value on every pair of row and key.
+  """A DenseBias has a value for every pair of row and key.
 
   Attributes:
-    values: [N or 1, B or 1, H or 1, T, S] float32, without N for one layer.
-    einsums: the products of queries with keys and of weights with values, whose
-      layout is that of `lookup`.
+    values: [N or 1, B or 1, H or 1, T, S] float32.
+    einsums: equations of the product of queries with keys, and of weights with
+      values; keys and values are those that `lookup` returns.
   """
 
   values: Array
@@ -32,29 +42,37 @@ class DenseBias(struct.PyTreeNode):
 
   def layer(self, n: int) -> "DenseBias":
     """Returns the bias of layer n."""
-    return DenseBias(self.values[n if len(self.values) > 1 else 0])
+    return DenseBias(_of_layer(self.values, n))
+
+  @property
+  def key_index(self) -> jax.Array:
+    """Returns the position of every key, [S] int32."""
+    return jnp.arange(self.values.shape[-1])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that rows see: all of them."""
+    """Returns the keys or values that rows see, all: [B, H, S, K]."""
     return x_BxHxSxK
 
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (heads, bias) of the only group of heads: all are dense."""
+    """Returns (heads, bias) of the only group of heads, which has all."""
     return ((np.arange(num_heads), self),)
 
 
 class SparseBias(struct.PyTreeNode):
-  """A sparse bias opens at most G keys of every row, at a cost of T·G.
+  """A SparseBias opens at most G keys of every row, at a cost of T·G.
+
+  Some heads may be dense: they have a value for every key instead.
 
   Attributes:
-    values: [N or 1, B or 1, H, T, G] float32, -inf where there is no key.
-    index: [N or 1, B or 1, H, T, G] int32, the keys; arbitrary where the bias
-      is closed. No key is open twice.
-    dense_values: [1, B or 1, 1, T, S], the bias of the heads that see
-      everything; None where there are none.
-    dense_heads: for every layer (or once), the heads that see everything.
+    values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
+    index: [N or 1, B or 1, H, T, G] int32, the positions of the keys; arbitrary
+      where the value is CLOSED. No key is open twice.
+    dense_values: [1, B or 1, 1, T, S] float32, the bias of the dense heads;
+      None if there are none.
+    dense_heads: for every layer, or once for all, which heads are dense.
+    einsums: as in DenseBias.
   """
 
   values: Array
@@ -67,16 +85,20 @@ class SparseBias(struct.PyTreeNode):
 
   def layer(self, n: int) -> "SparseBias":
     """Returns the bias of layer n."""
-    take = lambda x: x[n if len(x) > 1 else 0]
     return SparseBias(
-      take(self.values),
-      take(self.index),
+      _of_layer(self.values, n),
+      _of_layer(self.index, n),
       None if self.dense_values is None else self.dense_values[0],
-      (take(self.dense_heads),),
+      (_of_layer(self.dense_heads, n),),
     )
 
+  @property
+  def key_index(self) -> Array:
+    """Returns the positions of the keys of each row, [B or 1, H, T, G]."""
+    return self.index
+
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that each row sees, [B, H, T, G, K]."""
+    """Returns the keys or values that each row sees: [B, H, T, G, K]."""
     heads = jnp.arange(self.index.shape[1])[:, None, None]
     if len(self.index) == 1:  # the same keys for the whole batch
       return x_BxHxSxK[:, heads, self.index[0]]
@@ -104,75 +126,62 @@ def attend(
   bias: DenseBias | SparseBias,
   tau: jax.Array | None,
   precision: str,
+  config: AttentionConfig = SOFTMAX,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, in float32 or wider inside.
+  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, or the same with another
+  normalizer.
 
-  A row whose keys are all closed (bias -inf) has zero weights and so a zero
-  context vector; its gradients are zero too.
+  Scores and weights are float32 or wider. A row whose keys are all CLOSED has
+  zero weights and so a zero context vector; its gradients are zero too.
 
   Args:
-    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: of all heads.
-    bias: causal, padding and scaffold terms of one layer.
-    tau: softmax temperature, broadcastable to [B, H, T, 1], or None.
-    precision: of the matrix products.
+    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads.
+    bias: the bias of one layer: causality, padding and scaffold.
+    tau: τ, broadcastable to [B, H, T, 1]; None for 1.
+    precision: JAX's precision of the matrix products, like "highest".
+    config: the normalizer and its α.
 
   Returns:
     context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
-    T, S or G] and "scores" of the same shape, the scaled products before bias;
-    the dict is empty where some heads are sparse and others dense.
+    T, S or G] and, of the same shape, "scores": τ · q·k / sqrt(K). The dict is
+    empty if some heads are sparse and others dense.
   """
   query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
   inputs = query, key_BxHxSxK, value_BxHxSxK
   groups = bias.head_groups(query.shape[1])
   if len(groups) == 1:
-    return _attend(*inputs, groups[0][1], tau, precision)
+    return _attend(*inputs, groups[0][1], tau, precision, config)
   contexts = []
   for heads, group_bias in groups:
     query, key, value = (x[:, heads] for x in inputs)
     group_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
-    contexts.append(
-      _attend(query, key, value, group_bias, group_tau, precision)[0]
+    context, _ = _attend(
+      query, key, value, group_bias, group_tau, precision, config
     )
+    contexts.append(context)
   order = np.argsort(np.concatenate([heads for heads, _ in groups]))
   return jnp.concatenate(contexts, axis=1)[:, order], {}
 
 
-def _attend(query, key, value, bias, tau, precision):
+def _attend(query, key, value, bias, tau, precision, config):
   """Computes `attend` for heads that are all dense or all sparse, with queries
   that are scaled already."""
-  query_key, weight_value = bias.einsums
+  score_equation, context_equation = bias.einsums
   scores = jnp.einsum(
-    query_key,
+    score_equation,
     query,
     bias.lookup(key),
     preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
     precision=precision,
   )
   scores = scores if tau is None else scores * tau
-  weights = masked_softmax(scores + bias.values)
+  weights = NORMALIZERS[config.normalizer].weights(
+    scores + bias.values, bias.key_index, config
+  )
   context = jnp.einsum(
-    weight_value,
+    context_equation,
     weights.astype(value.dtype),
     bias.lookup(value),
     precision=precision,
   )
   return context, {"weights": weights, "scores": scores}
-
-
-@jax.custom_jvp
-def masked_softmax(logits: jax.Array) -> jax.Array:
-  """Returns the softmax over the last axis, zeros where every logit is -inf."""
-  # Floors instead of selects, which break XLA's fusion on CPU (6 % of a step).
-  # There is one division per row.
-  peak = jnp.maximum(logits.max(axis=-1, keepdims=True), LOWEST)
-  unnormalized = jnp.exp(logits - peak)
-  total = unnormalized.sum(axis=-1, keepdims=True)
-  return unnormalized * (1.0 / jnp.maximum(total, -1.0 / LOWEST))
-
-
-@masked_softmax.defjvp
-def _masked_softmax_jvp(primals, tangents):
-  """Computes the derivative from the weights alone, in one backward pass."""
-  weights, tangent = masked_softmax(*primals), tangents[0]
-  mean = (weights * tangent).sum(axis=-1, keepdims=True)
-  return weights, weights * (tangent - mean)

@@ -192,9 +192,6 @@ class SiteLines(NamedTuple):
     recent = np.where(self.valid & is_diagonal, spread - key, 0)
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
-  def check_size(self, site: str, rows: int, keys: int) -> None:
-    """Raises nothing, because lines fit every size (a SiteMatrix does not)."""
-
   def first_leak(self) -> tuple[int, int, int, int, int] | None:
     """Returns the first open cell of self-attention whose key is in the future.
 

@@ -1,9 +1,9 @@
-"""This module multiplies scores by a temperature that grows with the length.
+"""This module computes τ, a factor of the scores that grows with the length.
 
-softmax(τ·scores + bias), where τ = a·log n keeps attention as sharp on long
-inputs as on short ones (task hinting paper, sections 4.3 and 5). The paper
-leaves open what n is; each choice is a kind here. n never counts padding, and
-the bias is not scaled.
+In softmax(τ·scores + bias), τ = a·log n keeps attention as sharp on long inputs
+as on short ones (task hinting paper, sections 4.3 and 5; its "temperature" is a
+factor, not a divisor). The paper leaves open what n is; each choice is a kind
+here. n never counts padding, and τ does not scale the bias.
 """
 
 import dataclasses
@@ -21,25 +21,46 @@ from lengthgen_jax.tasks.packing import Batch
 
 
 class Temperature(NamedTuple):
-  """A Temperature is one way to set τ.
+  """A Temperature is one way to compute τ, from n, a parameter a and perhaps b.
 
   Attributes:
     counts: what n counts: "items" of the prompt, or "visible" keys of each row;
       "" if there is no τ.
-    per_head: whether every head of a layer learns an a (and b) of its own.
+    per_head: whether every head of a layer has an a (and b) of its own.
     offset: whether there is a second parameter, b.
-    learned: whether parameters are trained.
-    value: function (n, a, b) -> τ.
+    learned: whether a is trained; if not, it stays at its initial value.
+    projections: how many numbers a dense layer computes for each row and head
+      from the row's hidden state; if any, they are b.
+    value: function (n, a, b) -> τ [B or 1, T or 1, H or 1], of n [B or 1, T or
+      1, 1], a [H] or [], and b of the shape of a, or [projections, B, T, H], or
+      None; None if there is no τ.
   """
 
   counts: str = ""
   per_head: bool = False
   offset: bool = False
   learned: bool = True
+  projections: int = 0
   value: Callable[..., jax.Array] | None = None
 
 
-scaled_log = lambda n, a, b: a * jnp.log(n + 1.0)
+def scaled_log(n: jax.Array, a: jax.Array, b: jax.Array | None) -> jax.Array:
+  """Returns a·log(n+1); it has no b."""
+  del b
+  return a * jnp.log(n + 1.0)
+
+
+def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+  """Returns δ + β·log(n+1)^γ, β = softplus(b[0]) and γ = 2·tanh(b[1]).
+
+  This is the factor of ASEntmax (Vasylenko et al. 2025), in which the hidden
+  state of a row decides β and γ of each head. It differs from the paper's: δ =
+  a is learned for each head; n + 1 stands in the place of n, because log 1 = 0
+  to a negative power is infinite in a first row; and with NAPE all heads have
+  the factor, in the paper only those without ALiBi.
+  """
+  beta, gamma = jax.nn.softplus(b[0]), 2.0 * jnp.tanh(b[1])
+  return a + beta * jnp.log(n + 1.0) ** gamma
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
@@ -56,20 +77,24 @@ TEMPERATURES = Registry(
     "none": Temperature(),
     # The paper's a·log(n+1), where n counts the prompt's items.
     "log_items": Temperature("items", value=scaled_log),
-    # The same, where n counts the keys up to a row's own. That is what a row
-    # sees without a scaffold: no row knows what comes later.
+    # The same, where n counts the keys up to a row's own: what a causal row
+    # sees without a scaffold.
     "log_visible": Temperature("visible", value=scaled_log),
     "one_plus_log": Temperature(
-      "items", value=lambda n, a, b: 1.0 + a * jnp.log(n + 1.0)
+      "items", value=lambda n, a, b: 1.0 + scaled_log(n, a, b)
     ),
-    # Scalable softmax (Nakanishi 2025): per head a·log n + b, n visible keys.
+    # Scalable softmax (Nakanishi 2025).
     "scalable": Temperature(
       "visible",
       per_head=True,
       offset=True,
       value=lambda n, a, b: a * jnp.log(n) + b,
     ),
+    # As log_items, with an a that stays at its initial value.
     "fixed": Temperature("items", learned=False, value=scaled_log),
+    "asentmax": Temperature(
+      "visible", per_head=True, projections=2, value=adaptive
+    ),
   },
   check_temperature,
 )
@@ -81,8 +106,9 @@ class TemperatureConfig:
 
   Attributes:
     kind: a name in TEMPERATURES.
-    initial: first value of a, and its only one if it is not learned.
-    stretch: s, a factor on n; in training there is another one in 1/s...s.
+    initial: the initial value of a.
+    stretch: s, a factor of n; in training n has another one, random, in
+      1/s...s (see `site_counts`).
   """
 
   kind: str = "none"
@@ -93,27 +119,32 @@ class TemperatureConfig:
 def site_counts(
   config: TemperatureConfig, batch: Batch, noise: Noise | None = None
 ) -> Mapping[str, Array | None]:
-  """Returns n at every attention site, [B or 1, T or 1]; None if the kind of
-  temperature has no n.
+  """Returns n of every attention site, [B or 1, T or 1], {site: n}; n is None
+  if there is no temperature.
 
   In a decoder-only model n is what the kind counts. In an encoder-decoder n is
   the number of keys that a row sees: self-attention sees only outputs, and
   cross-attention only the prompt.
 
-  n is multiplied by s = `config.stretch`, and in training (`noise` is not None)
-  by one more factor for each example, log-uniform in 1/s...s. So a model is
-  trained at all temperatures of n to s²n, and the temperatures of inputs that
-  are s times as long as those of training are among them. This is ours; it is
-  like randomized position encodings (Ruoss et al. 2023).
+  n is multiplied by s = `config.stretch`, and in training by one more factor
+  for each example, log-uniform in 1/s...s. So a model is trained at the
+  temperatures of n to s²n, among which are those of inputs s times as long as
+  in training. This is ours; it is like randomized position encodings (Ruoss et
+  al. 2023).
+
+  Args:
+    config: the temperature.
+    batch: the examples.
+    noise: what the random factors are drawn from; None outside of training.
   """
-  kind_counts = TEMPERATURES[config.kind].counts
+  counted = TEMPERATURES[config.kind].counts
   visible = batch.rows.index[None] + 1
   items = batch.prompt_length[:, None]
   if batch.source is None:
-    counts = {"self": visible if kind_counts == "visible" else items}
+    counts = {"self": visible if counted == "visible" else items}
   else:
     counts = {"self": visible, "cross": items, "encoder": items}
-  if not kind_counts:
+  if not counted:
     return dict.fromkeys(counts)
   if config.stretch == 1.0:
     return counts
@@ -133,14 +164,15 @@ def tau(
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns the factor of the scores, [B, H or 1, T, 1] float32, or None.
+  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider; None for 1.
 
   Args:
     config: the temperature.
-    n_BxT: from `site_counts`; None without a temperature.
-    a, b: the layer's parameters, [] or [H].
+    n_BxT: [B or 1, T or 1], n of the site, from `site_counts`; None if there is
+      no temperature.
+    a, b: what the function `value` of the Temperature takes beside n.
   """
   if n_BxT is None:
     return None
-  n = jnp.asarray(n_BxT, jnp.float32)[..., None]  # [B, T, heads or 1]
+  n = jnp.asarray(n_BxT, jnp.float32)[..., None]
   return TEMPERATURES[config.kind].value(n, a, b).swapaxes(1, 2)[..., None]

@@ -37,6 +37,9 @@ HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # Contexts of a receptive field whose rounding is bounded a second time, in a
 # way that is tighter and takes twenty times as long.
 MAX_REFINED = 20_000
+# Where the bound of rounding is above some margin, all margins must be this
+# many times the largest rounding that was measured.
+CERTAIN_FACTOR = 10.0
 INPUTS_PER_FAILURE = 8  # training inputs made of each failing context
 
 
@@ -301,7 +304,8 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   Args:
     fixed_width: W of `width=fixed`, None where longer inputs are wider.
     counted: what was counted: "cases", "complete", "wrong", "unsure", "margin",
-      "rounding", "share", "exceeding" and "counterexamples".
+      "rounding", "share", "measured_rounding", "exceeding" and
+      "counterexamples".
 
   Returns:
     value 1 (right for every length), 0 (wrong) or None (undecided), and the
@@ -311,7 +315,14 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   if fixed_width:
     lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
-  noise = f"rounding at most {counted['rounding']:.1g}"
+  is_bounded = counted["rounding"] is not None
+  noise = (
+    f"rounding at most {counted['rounding']:.1g}, nowhere more than"
+    f" {counted['share']:.1%} of a margin"
+    if is_bounded
+    else f"rounding measured at most {counted['measured_rounding']:.1g}, its"
+    f" bound above {counted['unsure']:,} margins"
+  )
   # More are wrong than rounding can turn, so some are wrong for certain.
   is_wrong = counted["wrong"] > counted["unsure"] and not counted["exceeding"]
   if counted["wrong"] and (counted["counterexamples"] or is_wrong):
@@ -331,16 +342,17 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
     }
   # NaN as a margin, or a case that was not checked, proves nothing.
   all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
-  if not (all_right and 0 < margin < np.inf and counted["share"] < 1):
+  is_certain = margin >= CERTAIN_FACTOR * counted["measured_rounding"]
+  all_right = all_right and 0 < margin < np.inf
+  if not (all_right and (is_bounded or is_certain)):
     return {
       "value": None,
-      "verdict": f"{undecided} {counted['unsure']:,} margins, the smallest of"
-      f" all {margin:.3g}, are not above their {noise}",
+      "verdict": f"{undecided} the smallest margin is {margin:.3g}, {noise}",
     }
   return {
     "value": 1,
     "verdict": f"right for {lengths}: {cases}, smallest margin {margin:.3g},"
-    f" {noise}, nowhere more than {counted['share']:.1%} of a margin",
+    f" {noise}",
   }
 
 

@@ -111,7 +111,7 @@ class LayerwiseLogits:
     mesh: Mesh = SINGLE_DEVICE,
     group: int = GROUP,
   ):
-    """Embeds every token at every phase of a cyclic index."""
+    """Embeds every token at every phase of a cyclic index in every segment."""
     self.experiment, self.model = experiment, experiment.model
     self.params, self.mesh = params, mesh
     self.head, self.transducer = experiment.task.name, transducer
@@ -243,7 +243,9 @@ class _FieldRow:
         values = token.id if column is None else contexts[:, column]
         # An index into the table does not fit in the uint8 of contexts.
         values = np.broadcast_to(np.int64(values), len(contexts))
-        row = values + layerwise.model.config.vocab_size * token.phase
+        row = layerwise.model.config.input_index(
+          values, token.phase, token.segment
+        )
         state_rows[stack, 0, i] = layerwise.inputs[stack], row.astype(np.int32)
     for (stack, layer), (table, starts) in self.tables.items():
       for i, start in starts.items():
@@ -379,14 +381,14 @@ def _padded(array: np.ndarray, sizes: Sequence[int] = ROW_SIZES) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=(0, 2))
 def _inputs(model, params, site: str):
-  """Returns the states [T·V, D] before the first layer, by phase and token, and
-  their errors [T·V].
+  """Returns the states before the first layer, by segment, phase and token:
+  [segments·T·V, D], and their errors [segments·T·V].
 
   `site` is the attention site whose position encoding the states have.
   """
   method = model.every_token
   states = model.apply({"params": params}, site, method=method)[0]
-  return states, rounding.embeddings(model.config.positions, states)
+  return states, rounding.embeddings(model.config, states)
 
 
 # Position encodings of certified models do not rotate queries and keys.

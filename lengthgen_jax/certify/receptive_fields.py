@@ -22,7 +22,7 @@ from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.transducer import Gap, Key, Place, Step, Transducer
 from lengthgen_jax.compilation import jit_unoptimized
-from lengthgen_jax.coordinates import Array, Coordinates
+from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 
@@ -41,12 +41,14 @@ class Token(NamedTuple):
     place: the place of the digit or output, -1 for a digit that all places
       share; in a receptive field, its number among the row's places.
     phase: the input's index modulo the period of a cyclic index.
+    segment: the input's segment; 0 if the model has no segment embedding.
   """
 
   kind: str
   id: int
   place: int
   phase: int
+  segment: int
 
   @property
   def key(self) -> Key:
@@ -222,37 +224,50 @@ def tokens_by_stack(
 
   The examples of the batch have one size, so the first one's Tokens serve all.
   """
-  stacks = {"decoder": _tokens(experiment, batch.inputs, batch.keys, False)}
+  decoder = batch.inputs, batch.keys, batch.places
+  stacks = {"decoder": _tokens(experiment, *decoder, False)}
   if batch.source is not None:
-    assert batch.source_keys is not None
+    assert batch.source_keys is not None and batch.source_places is not None
     from_right = experiment.model.config.positions.source_anchor == "right"
-    source = batch.source, batch.source_keys
+    source = batch.source, batch.source_keys, batch.source_places
     stacks["encoder"] = _tokens(experiment, *source, from_right)
   return stacks
 
 
+def embedded_segments(experiment: Experiment, places: Places) -> list[int]:
+  """Returns whose vector of the segment embedding each input of a stack has, 0
+  if the model has none."""
+  last = experiment.model.config.num_segments - 1
+  return np.minimum(np.asarray(places.segment[0]), last).tolist()
+
+
 def _tokens(
-  experiment: Experiment, ids, keys: Coordinates, from_right: bool
+  experiment: Experiment,
+  ids,
+  keys: Coordinates,
+  places: Places,
+  from_right: bool,
 ) -> list[Token]:
   """Returns the Token of every input of a stack; cyclic indices count from the
   last input or from the first."""
   task = experiment.task
   period = experiment.model.config.positions.cyclic_period or 1
   index = keys.index_right()[0] if from_right else keys.index
+  embedded = embedded_segments(experiment, places)
   tokens = []
   for i, segment in enumerate(keys.segment[0]):
     left, right = int(keys.left[0, i, 0]), int(keys.right[0, i, 0])
-    phase = int(index[i]) % period
+    inputs = int(index[i]) % period, embedded[i]
     if segment == task.target_segment and ids[0, i] != task.end:
-      tokens.append(Token("output", 0, left, phase))
+      tokens.append(Token("output", 0, left, *inputs))
     elif 0 <= segment < task.target_segment and (
       operand_place := task.operand_place(int(segment), left, right)
     ):
       operand, place = operand_place
       place = -1 if operand in task.shared_operands else place
-      tokens.append(Token("digit", operand, place, phase))
+      tokens.append(Token("digit", operand, place, *inputs))
     else:
-      tokens.append(Token("mark", int(ids[0, i]), -1, phase))
+      tokens.append(Token("mark", int(ids[0, i]), -1, *inputs))
   return tokens
 
 

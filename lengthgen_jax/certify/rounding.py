@@ -85,7 +85,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.errors import check
 from lengthgen_jax.models.layers import PRECISIONS, ModelConfig
 
@@ -604,9 +603,6 @@ def schatten_norm(matrix: jax.Array) -> jax.Array:
 # Layers of the model.
 
 
-# Layers of the model.
-
-
 def model_gains(params: Mapping, head: str) -> dict:
   """Returns the gains of a model, by the names of its parameters.
 
@@ -627,13 +623,19 @@ def model_gains(params: Mapping, head: str) -> dict:
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
 
-def embeddings(positions: PositionConfig, x: jax.Array) -> jax.Array:
-  """Returns the errors [...] of embeddings [..., D] with their positions."""
-  if positions.kind == "none":
-    return jnp.zeros_like(x[..., 0])  # they are parameters
-  error = U * length(x)
+def embeddings(config: ModelConfig, x: jax.Array) -> jax.Array:
+  """Returns the errors [...] of embeddings [..., D] with their positions and
+  the vectors of their segments."""
+  positions, error = config.positions, jnp.zeros_like(x[..., 0])
+  root = x.shape[-1] ** 0.5
+  if positions.segments:
+    # The sum with the segment's vector is x without its position, which is a
+    # sinusoid or nothing.
+    error += U * (length(x) + root)
+  if positions.kind != "none":
+    error += U * length(x)
   if positions.kind == "sinusoidal":
-    error += SINUSOID * positions.cyclic_period * x.shape[-1] ** 0.5
+    error += SINUSOID * positions.cyclic_period * root
   return error * SLACK
 
 
@@ -748,6 +750,13 @@ def check_arithmetic(config: ModelConfig) -> None:
     ("model.precision", config.precision, precisions),
     ("model.activation", config.activation, ("relu", "gelu")),
     ("model.norm_kind", config.norm_kind, ("layer", "rms")),
+    ("attention.normalizer", config.attention.normalizer, ("softmax",)),
+  )
+  positions = config.positions
+  check(
+    not positions.segments or positions.kind in ("none", "sinusoidal"),
+    f"certify: the rounding of positions.segments with positions.kind="
+    f"{positions.kind} is not bounded; there are lemmas for none, sinusoidal",
   )
   for field, value, valid in lemmas:
     check(

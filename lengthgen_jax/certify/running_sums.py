@@ -43,6 +43,7 @@ from lengthgen_jax.certify.receptive_fields import (
   Size,
   Token,
   depths,
+  embedded_segments,
 )
 from lengthgen_jax.certify.survey import (
   Context,
@@ -134,12 +135,14 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def _tokens(self, batch: packing.Batch, j: int) -> dict[str, list[Token]]:
     """Returns what every input holds as row j sees it, by stack."""
     task = self.experiment.task
-    stacks = {"decoder": (batch.inputs, batch.keys)}
+    stacks = {"decoder": (batch.inputs, batch.keys, batch.places)}
     if batch.source is not None:
-      assert batch.source_keys is not None
-      stacks["encoder"] = batch.source, batch.source_keys
+      assert batch.source_keys is not None and batch.source_places is not None
+      source = batch.source, batch.source_keys, batch.source_places
+      stacks["encoder"] = source
     tokens = {stack: [] for stack in stacks}
-    for stack, (ids, keys) in stacks.items():
+    for stack, (ids, keys, places) in stacks.items():
+      embedded = embedded_segments(self.experiment, places)
       for i, segment in enumerate(keys.segment[0].tolist()):
         left, right = keys.left[0, i].tolist(), keys.right[0, i].tolist()
         kind, number, place = "mark", int(ids[0, i]), -1
@@ -152,7 +155,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
           if task.operand_place(segment, left[axis], right[axis]):
             kind = "digit" if axis or right[0] == j else "outside"
             number, place = segment, right[1] + 1 if axis else -1
-        tokens[stack].append(Token(kind, number, place, 0))
+        tokens[stack].append(Token(kind, number, place, 0, embedded[i]))
     return tokens
 
   def rows_at(

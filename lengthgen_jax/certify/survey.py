@@ -37,10 +37,11 @@ contexts depend on the number of these places modulo p alone. If W > 3 (D +
 T·p), one of the distances min(i, W - i) and |W - 2i| between neighboring
 anchors is above D + T·p. Shorten it by T·p; min(i, W - i) occurs twice, and is
 shortened at both ends. It stays above D, so no comparison changes. Indices move
-by multiples of T and keep their phase; the runs of places that are not looked
-at shorten by multiples of p, and contexts stay the same. Repeat until W <= 3 (D
-+ T·p). So the receptive fields of all widths up to there are those of all
-widths. At width=fixed there is one width, and nothing to prove.
+by multiples of T and keep their phase, and inputs stay in their segments; the
+runs of places that are not looked at shorten by multiples of p, and contexts
+stay the same. Repeat until W <= 3 (D + T·p). So the receptive fields of all
+widths up to there are those of all widths. At width=fixed there is one width,
+and nothing to prove.
 
 A context holds the true outputs of earlier places, as in teacher forcing:
 greedy decoding shows the same until its first error, and a first error is an

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax.attention import biases, temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.normalizers import NORMALIZERS, AttentionConfig
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
@@ -33,6 +34,8 @@ def build(config: ConfigDict) -> Experiment:
   tasks = _tasks(config)
   main_task, kind = tasks[0], config.model.kind
   _check_positions_and_encoder(config, main_task)
+  _check_normalizer(config)
+  num_segments = _num_segments(config, tasks)
   lengths, widths = _lengths(config, main_task), _widths(config, main_task)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   datasets = tuple(
@@ -46,7 +49,9 @@ def build(config: ConfigDict) -> Experiment:
   validation = dataset.bucket_parts(lengths, config.train.validation_samples)
   experiment = Experiment(
     data=datasets,
-    model=Transformer(kind, _model_config(config, main_task), heads),
+    model=Transformer(
+      kind, _model_config(config, main_task, num_segments), heads
+    ),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,
@@ -226,7 +231,27 @@ def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
   return task.training_widths(tuple(widths))
 
 
-def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
+def _num_segments(config: ConfigDict, tasks: list[Task]) -> int:
+  """Returns how many rows the segment embedding has, 1 if there is none.
+
+  Raises:
+    UsageError: every attention site would have one vector alone.
+  """
+  if not config.positions.segments:
+    return 1
+  task, kind = tasks[0], config.model.kind
+  check(
+    kind == "decoder_only" or len(task.segments) > 1,
+    f"positions.segments=True changes nothing here: with model.kind={kind!r}"
+    f" all of {task.name}'s prompt is one segment, and all outputs are another;"
+    " it is for 'decoder_only', or a prompt of several segments",
+  )
+  return 1 + max(task.target_segment for task in tasks)
+
+
+def _model_config(
+  config: ConfigDict, task: Task, num_segments: int
+) -> ModelConfig:
   """Returns the model's hyper-parameters for the vocabulary of the task."""
   section = dict(config.model)
   size = task.vocab_size
@@ -235,9 +260,11 @@ def _model_config(config: ConfigDict, task: Task) -> ModelConfig:
     section["num_encoder_layers"] = 0
   return ModelConfig(
     vocab_size=size,
+    num_segments=num_segments,
     learned_bias_scale=config.bias.learned_scale,
     positions=PositionConfig(**config.positions),
     temperature=temperature.TemperatureConfig(**config.temperature),
+    attention=AttentionConfig(**config.attention),
     **section,
   )
 
@@ -375,6 +402,18 @@ def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
   check(
     not (decoder_only and config.bias.windowed_encoder),
     "bias.windowed_encoder: model.kind='decoder_only' has no encoder",
+  )
+
+
+def _check_normalizer(config: ConfigDict) -> None:
+  """Raises UsageError if a normalizer needs an order of the keys that
+  cross-attention does not have."""
+  name = config.attention.normalizer
+  check(
+    not NORMALIZERS[name].ordered or config.model.kind == "decoder_only",
+    f"attention.normalizer={name!r} needs keys in the order of their rows, and"
+    " cross-attention has none: choose model.kind='decoder_only', or one of"
+    f" {', '.join(n for n in NORMALIZERS if not NORMALIZERS[n].ordered)}",
   )
 
 

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict, config_dict
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.biases.window import SIDES
 from lengthgen_jax.attention.calibration import CHOICES as CALIBRATION_CHOICES
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
@@ -68,6 +69,7 @@ def number(
 POSITIVE = number("must be positive", lambda value: value > 0)
 NOT_NEGATIVE = number("must not be negative", lambda value: value >= 0)
 NOT_POSITIVE = number("must not be positive", lambda value: value <= 0)
+ABOVE_ONE = number("must be above 1, which is softmax", lambda value: value > 1)
 AT_LEAST_ONE = number("must be at least 1", lambda value: value >= 1)
 SHARE = number("must be in [0, 1]", lambda value: 0 <= value <= 1)
 BELOW_ONE = number("must be in [0, 1)", lambda value: 0 <= value < 1)
@@ -144,6 +146,15 @@ def optimizers(attribute: str) -> Condition:
   )
 
 
+WITH_ALPHA = Condition(
+  lambda config: NORMALIZERS[config.attention.normalizer].has_alpha,
+  lambda: (
+    "attention.normalizer="
+    + " or ".join(n for n in NORMALIZERS if NORMALIZERS[n].has_alpha)
+  ),
+)
+
+
 def equals(name: str, value: str) -> Condition:
   """Returns the condition that another field has a value."""
   return Condition(
@@ -210,6 +221,7 @@ RETRAIN_SECTIONS = (
   "model",
   "positions",
   "temperature",
+  "attention",
   "bias",
   "train",
 )
@@ -225,6 +237,9 @@ TRAINING_FIELDS = {
   "overrides": (),
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
+  # the model of lengthgen_jax/pretrained, or the path of one, that stands in
+  # place of a training; filled in by the program (--model)
+  "pretrained": "",
   # trained together, one result row each
   "seeds": Field((0,), integers(0, allow_empty=False)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
@@ -290,9 +305,10 @@ TRAINING_FIELDS = {
     "precision": Field("highest", OneOf(layers.PRECISIONS)),
   },
   "positions": {
-    # none; encodings of the index: sinusoidal, learned, rope, alibi, t5, fire,
-    # randomized; encodings of places, which an output shares with its
-    # operands' digits: coordinates (sinusoids), abacus, coupling (learned)
+    # none; encodings of the index: sinusoidal, learned, rope, alibi, nape (half
+    # of the heads), t5, fire, randomized; encodings of places, which an output
+    # shares with its operands' digits: coordinates (sinusoids), abacus,
+    # coupling (learned)
     "kind": Field("sinusoidal", OneOf(POSITIONS)),
     # T of cyclic position indexing, 0 = off
     "cyclic_period": Field(0, NOT_NEGATIVE, when=encodings("by_index")),
@@ -302,17 +318,29 @@ TRAINING_FIELDS = {
     "table": Field(512, POSITIVE, when=encodings("limited")),
     # places start below this in training (abacus, coupling)
     "random_start": Field(100, POSITIVE, when=encodings("random_start")),
+    # whether a learned vector of its token's segment (an operand, the output)
+    # is added to every input
+    "segments": False,
   },
   # of the softmax: scores are multiplied by this factor before the bias is
   # added
   "temperature": {
     # none; a·log(n+1): log_items, log_visible (n = keys that a row sees),
     # fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
-    # s·log n + b per head
+    # s·log n + b per head; asentmax: s + β·log(n+1)^γ per head, β and γ from
+    # the hidden state
     "kind": Field("none", OneOf(TEMPERATURES)),
     "initial": Field(0.5, when=TEMPERED),  # first value of a (or s)
     # s: n is multiplied by s, in training by a random factor in 1...s²
     "stretch": Field(1.0, AT_LEAST_ONE, when=TEMPERED),
+  },
+  # how scores become weights
+  "attention": {
+    # softmax; with exact zeros: entmax, sparsemax; stick_breaking (of
+    # decoder-only models)
+    "normalizer": Field("softmax", OneOf(NORMALIZERS)),
+    # of entmax: 2 is sparsemax
+    "alpha": Field(1.5, ABOVE_ONE, when=WITH_ALPHA),
   },
   # the parameters before the first step
   "initial": {
@@ -450,6 +478,9 @@ READING_FIELDS = {
   "certify": {
     "max_cases": Field(1e9, POSITIVE),  # a certificate of more cases is refused
     "exhaustive": True,  # False: stop at the narrowest cases that fail
+    # whether pretrained/checker.py, which shares no code with it, has to prove
+    # what a certificate proves; it takes up to a minute for each seed
+    "second_checker": False,
   },
   # looking inside (--mode=probe)
   "probe": {
@@ -458,7 +489,7 @@ READING_FIELDS = {
     "inputs": (),
     # number of further random ones of training length
     "random_inputs": Field(0, NOT_NEGATIVE),
-    "stage": "",  # of --mode=abc: interpolate, retrain, certify; "" = the last
+    "stage": "",  # of --mode=abc: interpolate, retrain, finetune; "" = the last
     # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
     # apply to the model
     "only": (),
@@ -709,6 +740,9 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   for stage in stages:
     check_choice("positions.kind", stage.positions.kind, POSITIONS)
     check_choice("train.optimizer", stage.train.optimizer, OPTIMIZERS)
+    check_choice(
+      "attention.normalizer", stage.attention.normalizer, NORMALIZERS
+    )
   value = dict(leaves(config))[name]
   check(
     any(field.when.holds(stage) for stage in stages),

@@ -14,6 +14,7 @@ import types
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.fields import (
@@ -36,6 +37,7 @@ CHANGEABLE = (
   "compile_cache",
   "mesh",
   "registered_by",
+  "pretrained",
 )
 # Sections and fields whose overrides are not part of the name of a run's method
 # in results, because they do not change the method.
@@ -53,6 +55,7 @@ REGISTRY_OF_FIELD = {
   "task": TASKS,
   "positions.kind": POSITIONS,
   "temperature.kind": TEMPERATURES,
+  "attention.normalizer": NORMALIZERS,
   "bias.kind": BIASES,
   "train.optimizer": OPTIMIZERS,
 }
@@ -142,6 +145,15 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
   with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
+  return from_dict(saved, path)
+
+
+def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
+  """Returns the config that was saved as a dict in the file `path`.
+
+  Raises:
+    UsageError: as in `get_config`.
+  """
   _run_registering_files(path, saved)
   config = default_config(str(saved.get("task", "addition"))).lock()
   prefix = f"{path} is of another version:"

@@ -271,6 +271,8 @@ def check_shape(experiment: Experiment) -> Sort:
     "model.dense_bias": (config.dense_bias, True),
     "bias.learned_scale": (config.learned_bias_scale, False),
     "positions.kind": (config.positions.kind, "none"),
+    "positions.segments": (config.positions.segments, False),
+    "attention.normalizer": (config.attention.normalizer, "softmax"),
     "temperature.kind": (config.temperature.kind, "log_items"),
     "temperature.stretch": (config.temperature.stretch, 1.0),
   }

@@ -140,8 +140,8 @@ def stream(
 
   This is for an encoder-decoder without encoder layers whose attention follows
   lines alone and whose position encoding is none or an index mod T. So a source
-  key is a function of its token and phase, and is looked up in a table when a
-  row sees it.
+  key is a function of its token, phase and segment, and is looked up in a table
+  when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.
@@ -237,8 +237,10 @@ def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
 
 def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
   """Returns the index in `token_memory` of every source token's key, [B, S]."""
-  keys, period = batch.source_keys, config.positions.cyclic_period or 1
-  assert batch.source is not None and keys is not None
+  keys, places = batch.source_keys, batch.source_places
+  assert batch.source is not None and keys is not None and places is not None
+  period = config.positions.cyclic_period or 1
   right = config.positions.source_anchor == "right"
   index = keys.index_right() if right else keys.index[None]
-  return jnp.asarray(batch.source) + config.vocab_size * (index % period)
+  tokens, segment = jnp.asarray(batch.source), jnp.asarray(places.segment)
+  return jnp.asarray(config.input_index(tokens, index % period, segment))

@@ -13,6 +13,7 @@ import numpy as np
 from lengthgen_jax import memory
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
 from lengthgen_jax.attention.lines import SiteLines, of_seed
+from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import decode
@@ -28,6 +29,9 @@ from lengthgen_jax.training.train_step import TrainState
 MAX_TEACHER_FORCED = 1 << 16
 MAX_ANSWER_BATCH = 64  # typed inputs that are decoded together
 MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
+# Up to this many cells of attention, decoding takes less time than it takes
+# LLVM to optimize its program.
+MAX_UNOPTIMIZED_CELLS = 1 << 17
 
 
 class EvalSpec(NamedTuple):
@@ -156,13 +160,8 @@ class Model:
     would show the answer, or if they are too long for one pass to fit in memory
     and decoding needs a cache of few keys.
     """
-    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
-    needs_decoding = self.experiment.bias.allow_leak or (
-      is_long and self.cache_window(batch) is not None
-    )
-    if not needs_decoding:
-      args = self.params, self.scaffold, batch
-      return _matches(self.mesh, self.experiment, self.sparse_plan, *args)
+    if not self._needs_decoding(batch):
+      return _matches(*self._matches_arguments(batch))
     is_output = np.asarray(batch.weight) > 0
     targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
     outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
@@ -170,12 +169,37 @@ class Model:
     is_right[is_output] = (outputs == targets).reshape(-1)
     return is_right, np.asarray(is_right.all(axis=1))
 
+  def _needs_decoding(self, batch: Batch) -> bool:
+    """Returns whether a batch is decoded; see `matches`."""
+    is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
+    return self.experiment.bias.allow_leak or (
+      is_long and self.cache_window(batch) is not None
+    )
+
+  def _matches_arguments(self, batch: Batch) -> tuple:
+    """Returns the arguments of `_matches`."""
+    static_args = self.mesh, self.experiment, self.sparse_plan
+    return *static_args, self.params, self.scaffold, batch
+
+  def compile_test(self, spec: EvalSpec) -> None:
+    """Compiles the programs of a teacher-forced test; the parameters may be
+    shapes and dtypes."""
+    batch, _ = next(self.batches(spec))
+    if not self._needs_decoding(batch):
+      _matches.lower(*self._matches_arguments(batch)).compile()
+
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
     output_count = int(np.asarray(batch.weight).sum(axis=1).max())
-    static_args = self.mesh, self.experiment, stop, self.cache_window(batch)
+    count, rows = batch.inputs.shape
+    window = self.cache_window(batch)
+    cells = count * rows * (sum(window) if window else rows)
+    decode_all = _greedy
+    if cells <= MAX_UNOPTIMIZED_CELLS:
+      decode_all = _greedy_unoptimized
+    static_args = self.mesh, self.experiment, stop, window
     traced_args = self.params, self.scaffold, batch, jnp.int32(output_count)
-    return np.asarray(_greedy(*static_args, *traced_args))
+    return np.asarray(decode_all(*static_args, *traced_args))
 
   # Methods for people who use a model from Python.
 
@@ -349,8 +373,7 @@ def _matches(
   return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _greedy(
+def _greedy_outputs(
   mesh: Mesh,
   experiment: Experiment,
   stop: int | None,
@@ -368,6 +391,10 @@ def _greedy(
     decode.stream(*args, cache_window) if cache_window else decode.greedy(*args)
   )
   return mesh.replicate(outputs)
+
+
+_greedy = jax.jit(_greedy_outputs, static_argnums=(0, 1, 2, 3))
+_greedy_unoptimized = jit_unoptimized(0, 1, 2, 3)(_greedy_outputs)
 
 
 # Models of a run.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
+from lengthgen_jax.attention.normalizers import AttentionConfig
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import (
   TEMPERATURES,
@@ -31,6 +32,7 @@ class ModelConfig:
 
   Attributes:
     vocab_size: V.
+    num_segments: rows of the segment embedding; 1 if there is none.
     emb_dim: D; num_heads: H; mlp_dim: F.
     num_encoder_layers: 0 is the identity encoder.
     num_decoder_layers: N.
@@ -48,9 +50,11 @@ class ModelConfig:
     learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
     temperature: of the softmax, in every attention.
+    attention: the normalizer in the softmax's place.
   """
 
   vocab_size: int
+  num_segments: int
   emb_dim: int
   num_heads: int
   mlp_dim: int
@@ -66,11 +70,24 @@ class ModelConfig:
   learned_bias_scale: bool
   positions: PositionConfig
   temperature: TemperatureConfig
+  attention: AttentionConfig
 
   @property
   def head_dim(self) -> int:
     """Returns the head size K = D / H."""
     return self.emb_dim // self.num_heads
+
+  def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
+    """Returns the index in `Transformer.every_token` of an input, elementwise.
+
+    Args:
+      token: its token.
+      phase: its index modulo the period of a cyclic index.
+      segment: its segment; without a segment embedding all are alike.
+    """
+    period = self.positions.cyclic_period or 1
+    segment = segment * (self.num_segments > 1)
+    return token + self.vocab_size * (phase + period * segment)
 
 
 class Attention(nn.Module):
@@ -103,6 +120,12 @@ class Attention(nn.Module):
     if kind.offset:
       init = nn.initializers.ones
       self.tau_offset = self.param("temperature_offset", init, shape)
+    self.num_projections = kind.projections
+    if kind.projections:
+      self.temperature_projection = dense(
+        (kind.projections, config.num_heads),
+        dtype=jnp.promote_types(jnp.float32, config.dtype),
+      )
 
   def key_value(
     self, inputs_BxSxD: jax.Array, rotate: Callable
@@ -138,11 +161,14 @@ class Attention(nn.Module):
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
-    temperature = tau(
-      self.config.temperature, n_BxT, self.tau_scale, self.tau_offset
-    )
+    offset = self.tau_offset
+    if self.num_projections:
+      projection = self.temperature_projection(inputs_BxTxD)
+      offset = jnp.moveaxis(projection, -2, 0)
+    config = self.config
+    temperature = tau(config.temperature, n_BxT, self.tau_scale, offset)
     context, acts = attend(
-      query, *key_value, bias, temperature, self.config.precision
+      query, *key_value, bias, temperature, config.precision, config.attention
     )
     return self.out(context), acts
 

@@ -80,6 +80,13 @@ class Transformer(nn.Module):
       dtype=config.dtype,
       embedding_init=nn.initializers.normal(1.0),
     )
+    if config.num_segments > 1:
+      self.segment_embedder = nn.Embed(
+        config.num_segments,
+        config.emb_dim,
+        dtype=config.dtype,
+        embedding_init=nn.initializers.normal(0.5),
+      )
     position_encoding = partial(
       POSITIONS[config.positions.kind],
       config.positions,
@@ -111,33 +118,40 @@ class Transformer(nn.Module):
   def embed(
     self, tokens: Array, places: Places, site: str, noise: Noise | None
   ) -> jax.Array:
-    """Returns token embeddings with positions, after dropout."""
+    """Returns token embeddings with segments and positions, after dropout."""
     x = self.token_embedder(tokens)
+    if self.config.num_segments > 1:
+      x = x + self.segment_embedder(places.segment)
     # The noise of positions is the same in the encoder and the decoder.
     position_noise = None if noise is None else noise.fold_in("positions")
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
   def every_token(self, site: str) -> jax.Array:
-    """Returns the embeddings [1, period·V, D] of every token at every phase of
-    the cyclic index.
+    """Returns the embeddings [1, segments·period·V, D] of every token at every
+    phase of the cyclic index in every segment.
 
     If the only positions of a model are a cyclic index, or it has none, these
-    are the embeddings of all its possible inputs.
+    are the embeddings of all its possible inputs, at `ModelConfig.input_index`.
     """
-    vocab_size = self.config.vocab_size
-    count = vocab_size * (self.config.positions.cyclic_period or 1)
-    index, tokens = jnp.divmod(jnp.arange(count), vocab_size)
-    places = Places(  # only the index counts
+    config = self.config
+    sizes = config.num_segments, config.positions.cyclic_period or 1
+    segment, index, tokens = map(
+      jnp.ravel, jnp.indices((*sizes, config.vocab_size))
+    )
+    count = len(tokens)
+    places = Places(  # only the index and the segment count
       place=jnp.zeros((1, count, 1), jnp.int32),
       digit=jnp.zeros((1, count), bool),
       index=index,
       size=jnp.zeros((1, 1), jnp.int32),
+      segment=segment[None],
     )
     return self.embed(tokens[None], places, site, None)
 
   def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:
-    """Returns keys and values [1, H, period·V, K] of `every_token`, by layer.
+    """Returns keys and values [1, H, segments·period·V, K] of `every_token`, by
+    layer.
 
     An identity encoder leaves no others.
     """

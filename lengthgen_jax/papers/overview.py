@@ -148,9 +148,10 @@ def replace_tables(text: str, archive: Archive) -> str:
 def readme_table(table: ReadmeTable, archive: Archive) -> str:
   """Returns one of README's tables as Markdown.
 
-  Its last column, "∀", is the number of seeds whose models are proved right at
-  every length. Runs that are not archived have no row; if no run is archived,
-  the result is "".
+  Its last column, "∀", is the number of seeds whose models both checkers proved
+  right at every length; behind it, in parentheses, stands the number of those
+  that one checker alone proved. Runs that are not archived have no row; if no
+  run is archived, the result is "".
   """
   headings = [f"{length:,}".replace(",", " ") for length in table.lengths]
   grid = [[table.title, "method", "seeds", *headings, "∀"]]
@@ -158,8 +159,10 @@ def readme_table(table: ReadmeTable, archive: Archive) -> str:
     curve = summary.final_curve(rows_of(archive, run), stage, table.test_set)
     if curve is not None:
       cells = [cell_text(curve.cells.get(length)) for length in table.lengths]
-      num_proved = str(len(curve.proved_seeds) or "")
-      grid.append([task, method, curve.seeds_text, *cells, num_proved])
+      proofs = str(len(curve.proved_seeds) or "")
+      if curve.seeds_proved_once:
+        proofs += f" ({len(curve.seeds_proved_once)})"
+      grid.append([task, method, curve.seeds_text, *cells, proofs.strip()])
   return tables.to_markdown(grid) + "\n" if len(grid) > 1 else ""
 
 
@@ -250,8 +253,8 @@ SECTION = """
 
 The longest test length at which, as at all shorter ones, the median seed is
 right in at least 99 % of its samples, of a run's last stage (∀: so many of the
-seeds are proved right at every length); published marks at the lengths and with
-the exact match that their authors give.
+seeds are proved right at every length by both checkers, ∀¹: by one); published
+marks at the lengths and with the exact match that their authors give.
 
 ![test length against training length]({figure})
 

@@ -10,22 +10,15 @@ the versions are the same and no code has changed since the header's commit, by
 the range of the archived seeds.
 """
 
-import importlib.metadata
-import os
 import pathlib
-import platform
-import re
 import subprocess
 import sys
 from typing import Any, NamedTuple
 
-from lengthgen_jax import __version__
+from lengthgen_jax import origin
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.results import records
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-CODE = ("lengthgen_jax", "configs")
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 METRICS = ("em", "edit", "frontier", "certified")
 HEADER = (
   "machine",  # processor, cores and device
@@ -55,54 +48,29 @@ class ArchivedRun(NamedTuple):
 Archive = dict[str, ArchivedRun]  # by run
 
 
-def origin() -> dict[str, Any]:
+def current_origin() -> dict[str, Any]:
   """Returns the header's machine, versions and commit for a run made here."""
   # JAX runs in another process, so that this one does not occupy the device.
   device = "import jax; print(jax.devices()[0].device_kind)"
-  kind = subprocess.run(
+  process = subprocess.run(
     [sys.executable, "-c", device], capture_output=True, text=True
-  ).stdout.strip()
-  info = pathlib.Path("/proc/cpuinfo")
-  text = info.read_text() if info.exists() else ""
-  names = re.findall(r"^model name\s*: (.*)", text, re.M)
-  cores = len(os.sched_getaffinity(0)) if text else os.cpu_count()
-  machine = f"{names[0] if names else platform.machine()}, {cores} cores"
-  versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-  versions["python"] = platform.python_version()
-  return {
-    "machine": machine if kind == "cpu" else f"{machine}, {kind}",
-    "versions": {"lengthgen_jax": __version__} | versions,
-    "commit": commit(),
-  }
-
-
-def commit() -> str:
-  """Returns the commit of this clone, with -dirty if its code was changed;
-  "unknown" where it is no clone."""
-  head = _git("rev-parse", "HEAD")
-  if head.returncode:
-    return "unknown"
-  changes = _git("status", "--porcelain", "--", *CODE).stdout
-  return head.stdout.strip() + ("-dirty" if changes else "")
-
-
-def _git(*words: str) -> subprocess.CompletedProcess[str]:
-  """Runs git in the repository."""
-  command = ["git", "-C", str(REPOSITORY), *words]
-  return subprocess.run(command, capture_output=True, text=True)
+  )
+  return origin.describe(process.stdout.strip())
 
 
 def differences_in_origin(header: dict[str, Any]) -> str:
   """Returns why rows made here may differ from archived ones with this header,
   "" if they must be equal to the last bit."""
-  now, reasons = origin(), []
+  now, reasons = current_origin(), []
   if header["machine"] != now["machine"]:
     reasons.append("another machine")
   old, new = header["versions"], now["versions"]
   names = [name for name in old | new if old.get(name) != new.get(name)]
   if names:
     reasons.append(f"another version of {', '.join(names)}")
-  code = _git("diff", "--quiet", header["commit"], "--", *CODE).returncode
+  words = "diff", "--quiet", header["commit"], "--", *origin.CODE
+  process = origin.git(*words)
+  code = process.returncode if process else 128
   if code == 1:
     reasons.append(f"code changed since commit {header['commit'][:12]}")
   elif code:  # it ends in -dirty, or is of another history
@@ -168,7 +136,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
       ]
     except (KeyError, TypeError, ValueError) as error:
       raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
-    for row in rows:
+    for row in map(records.completed, rows):
       flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
       run_rows.append(row | {"run": header["run"]})

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
+from lengthgen_jax import origin
 from lengthgen_jax.config import load_config
 from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import check
@@ -83,7 +84,7 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 
 def config_of(run: Run) -> ConfigDict:
   """Returns the config that a run has by today's presets and tables."""
-  config = load_config(str(provenance.REPOSITORY / run.config))
+  config = load_config(str(origin.REPOSITORY / run.config))
   config.update_from_flattened_dict(run.fields)
   return config
 
@@ -179,7 +180,7 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   if job.probes:
     workdir_flag = f"--workdir={workdir}"
     commands.append(["--mode=probe", workdir_flag, *flags(job.probes)])
-  origin = {} if header else provenance.origin()
+  made_here = {} if header else provenance.current_origin()
   for arguments in commands:
     start = time.monotonic()
     code = lengthgen(arguments)
@@ -190,7 +191,7 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   rows = records.read_results(workdir / "results.jsonl")
   rows += records.read_results(workdir / "probes.jsonl")
   path = results / "rows" / f"{run.name}.jsonl"
-  provenance.write_run(path, rows, header or origin | describe(run, workdir))
+  provenance.write_run(path, rows, header or made_here | describe(run, workdir))
   for table in TABLES.values():
     for _, name, figure in table.figures:
       # Some figures are drawn by probes, which only one of its tables may have.
@@ -267,7 +268,7 @@ def seconds_of(workdir: pathlib.Path) -> float:
 
 
 def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
-  """Returns the fields of provenance.HEADER but for `provenance.origin`."""
+  """Returns the fields of provenance.HEADER, without those of its origin."""
   saved = json.loads((workdir / "config.json").read_text())
   fields = flatten_dict(saved, sep=".").items()
   config = {field: value for field, value in fields if value is not None}

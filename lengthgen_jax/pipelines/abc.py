@@ -16,6 +16,7 @@ from lengthgen_jax.config import build, fields
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import (
   calibrate,
+  compile_ahead,
   evaluate,
   finetune,
   runs,
@@ -38,7 +39,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   )
   workdir.open_workdir(config, folder, "abc")
   runs.print_closed_rows(interpolation)
-  loop.train(interpolation)
+  later_programs = compile_ahead.compile_later_stages(
+    config, interpolation, folder
+  )
+  loop.train(interpolation, later_programs=later_programs)
   models = calibrate.interpolating_models(config, interpolation)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")

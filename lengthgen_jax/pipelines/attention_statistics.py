@@ -97,6 +97,20 @@ def collect(
   ]
 
 
+def compile_sums(section: ConfigDict, model: Model) -> None:
+  """Compiles the programs of `collect` under the section's conditions; the
+  parameters of the model may be shapes and dtypes."""
+  experiment = model.experiment
+  all_conditions = conditions(section, experiment)
+  bound = dataset.widest([condition.width for condition in all_conditions])
+  count = min(BATCH_SIZE, section.samples)
+  batch = sample_batch(
+    experiment, model.seed, all_conditions[0], bound, 0, count
+  )
+  args = model.params, model.scaffold, batch, False
+  _sums.lower(model.mesh, experiment, section.quantity, *args).compile()
+
+
 def _collect_one(
   section: ConfigDict,
   model: Model,
@@ -253,7 +267,8 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-  if section.min_share:
+  are_shares = section.quantity == "weights" and section.line == "mean"
+  if section.min_share and are_shares:
     selection = calibration.drop_weak_heads(selection, section.min_share)
   if section.reach and task.axes > 1:
     selection = calibration.outputs_in_first_layer(

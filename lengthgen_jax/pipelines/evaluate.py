@@ -24,8 +24,6 @@ from lengthgen_jax.pipelines import run_figures, runs, workdir
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
-CERTIFICATE = "certificate.json"  # has a certificate for each seed
-
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates every stage that was trained in a workdir; returns the exit code.
@@ -111,8 +109,7 @@ def certified_rows(
   A note is printed where the certificate that says "right" is of other
   parameters.
   """
-  path, valid_rows = folder / CERTIFICATE, []
-  certificates = json.loads(path.read_text()) if path.exists() else {}
+  valid_rows, certificates = [], workdir.valid_certificates(models, folder)
   rows = records.read_results(folder / "results.jsonl")
   for model in models:
     model_rows = [
@@ -122,12 +119,12 @@ def certified_rows(
       and (row["stage"], row["seed"]) == (stage, model.seed)
       and row["step"] == model.step
     ]
-    checksum = certificates.get(str(model.seed), {}).get("checksum")
-    if checksum == certificate.checksum(model):
+    if model.seed in certificates:
       valid_rows += model_rows
     elif any(row["value"] for row in model_rows):
       runs.print_note(
-        f"{path}: seed {model.seed} is of other parameters; run --mode=certify"
+        f"{folder / workdir.CERTIFICATE}: seed {model.seed} is of other"
+        " parameters; run --mode=certify"
       )
   return valid_rows
 
@@ -325,6 +322,8 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
     "checkpoint": str(config.eval.checkpoint),
     "stopped_at": model.stopped_at,
     "leak": config.bias.allow_leak,
+    "normalizer": experiment.model.config.attention.label,
+    "segments": config.positions.segments,
     "config_hash": config_hash(config),
     "version": lengthgen_jax.__version__,
     "position": None,

@@ -1,7 +1,7 @@
-"""Rounds of finetuning: a model is trained on inputs on which certification
-found it wrong.
+"""This module finetunes models in rounds: each one trains the seeds that
+certification found wrong, on inputs on which they are wrong.
 
-W/finetune_1, W/finetune_2 and so on are the rounds of a workdir W of
+W/finetune_1, W/finetune_2 and so on are the rounds in a workdir W of
 --mode=train or abc, each with the inputs that it trains on. W/still_wrong.json
 lists the seeds that are still wrong after the last round; of these seeds, the
 parameters from before the first round are used.
@@ -20,13 +20,13 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 
-def check_config(config: ConfigDict, stage: str = "") -> None:
+def check_config(config: ConfigDict, prefix: str = "") -> None:
   """Checks that rounds of finetuning can follow a training.
 
   Args:
     config: the config of the training.
-    stage: the prefix of its fields in the user's config, like "retrain."; the
-      error message names a field with it.
+    prefix: what the names of its fields begin with in the user's config, like
+      "retrain.", for the error message.
 
   Raises:
     UsageError: the config has rounds of finetuning and more than one bucket.
@@ -35,7 +35,7 @@ def check_config(config: ConfigDict, stage: str = "") -> None:
   check(
     not config.finetune.rounds or len(buckets) < 2,
     "finetune.rounds: trains again on inputs of one bucket, not of"
-    f" {stage}data.buckets={buckets}; choose ()",
+    f" {prefix}data.buckets={buckets}; choose ()",
   )
 
 
@@ -43,24 +43,24 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains again those that are wrong.
 
   In each of at most config.finetune.rounds rounds, every seed whose certificate
-  says wrong is trained on inputs on which it is wrong, and certified again.
+  says "wrong" is trained on inputs on which it is wrong, and certified again.
   With 0 rounds nothing is done. If the models cannot be certified, a note says
-  why.
+  why, and they stay as they are.
 
   Args:
     config: the config of the workdir.
-    folder: the workdir; all results are files in it.
+    folder: the workdir, to which all results are written.
   """
   if not config.finetune.rounds:
     return
 
   def stage_after(rounds: int | None = None) -> workdir.Stage:
-    """Returns what was trained in so many rounds, None for all of them."""
+    """Returns the stage with so many rounds of finetuning; None: with all."""
     return workdir.trained_stages(config, folder, rounds)[-1]
 
   try:
     certify.check_certifiable(stage_after().models())
-  except UsageError as reason:  # the models can be evaluated all the same
+  except UsageError as reason:  # no error: they can still be evaluated
     runs.print_note(f"no certificate: {reason}")
     return
   path = folder / workdir.STILL_WRONG
@@ -83,11 +83,15 @@ def _run_rounds(
   folder: pathlib.Path,
   stage_after: Callable[[int], workdir.Stage],
 ) -> list[int]:
-  """Runs the rounds; returns the trained seeds that are wrong after the last.
+  """Runs the rounds; returns the finetuned seeds that are wrong after the last.
 
-  `stage_after` returns the Stage that was trained in a number of rounds.
+  Args:
+    config: the config of the workdir.
+    folder: the workdir.
+    stage_after: function of a number of rounds that returns the Stage with
+      these rounds.
   """
-  earlier_inputs = {}  # the inputs on which each seed has been trained so far
+  earlier_inputs = {}  # {seed: the inputs of its last round}
   round_number = 0
   while True:
     round_number += 1
@@ -115,13 +119,11 @@ def _run_rounds(
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
     stage = stage_after(round_number - 1)
-    finetuning_run = workdir.finetuning_run(
-      config.finetune, stage.runs[0], path.parent
-    )
+    run = workdir.finetuning_run(config.finetune, stage.runs[0], path.parent)
     initial = {model.seed: model.params for model in stage.models()}
-    seed_names = ", ".join(map(str, finetuning_run.seeds))
+    seed_names = ", ".join(map(str, run.seeds))
     runs.print_note(
       f"certification, round {round_number}: training on inputs that fail,"
       f" seeds {seed_names}"
     )
-    loop.train(finetuning_run, [initial[seed] for seed in finetuning_run.seeds])
+    loop.train(run, [initial[seed] for seed in run.seeds])

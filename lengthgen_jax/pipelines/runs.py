@@ -30,12 +30,16 @@ def print_note(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
+def make_run(
+  config: ConfigDict, folder: pathlib.Path, scaffold: dict | None = None
+) -> loop.Run:
   """Returns the run that a config describes, of which nothing is done yet.
 
   Args:
     config: A whole config.
     folder: Where the checkpoints and logs go.
+    scaffold: The bias by attention site; None for the one that the config
+      describes.
 
   Raises:
     UsageError: A field is not valid, or the bias does not fit the model.
@@ -43,7 +47,8 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
-  scaffold = build.make_scaffold(config, experiment)
+  if scaffold is None:
+    scaffold = build.make_scaffold(config, experiment)
   _check_scaffold(experiment, scaffold, config.eval.lengths)
   return loop.Run(
     experiment=experiment,

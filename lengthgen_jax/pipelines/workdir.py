@@ -1,33 +1,52 @@
-"""Workdirs: the config that a workdir belongs to, and its trained models."""
+"""This module opens a workdir, and loads the trained models that it holds.
+
+A workdir is the folder of one run: its config.json says which config it belongs
+to. With a pretrained model, it has the results alone.
+"""
 
 import copy
 import dataclasses
+import datetime
 import json
 import pathlib
-from typing import NamedTuple
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts, origin
+from lengthgen_jax.attention import lines
 from lengthgen_jax.attention.biases import file
+from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import fields, files
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
+from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
-TRAINING_INPUTS = "inputs.json"  # the inputs of a finetuning, by seed
+TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
+CERTIFICATE = "certificate.json"  # has a certificate for each seed
+ORIGIN = "origin.json"  # the command, date, machine, versions and commit
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   """Creates the workdir, or checks that it belongs to this config and mode.
 
+  Args:
+    config: the whole config of the run.
+    workdir: the workdir.
+    mode: "train" or "abc".
+
   Raises:
     UsageError: it cannot be written, or belongs to another config or mode.
   """
+  check_usable(workdir, "")
   if has_config(config, workdir):
     saved_mode = "abc" if is_abc(workdir) else "train"
     is_trained = is_abc(workdir) or (workdir / "checkpoints").is_dir()
@@ -36,9 +55,67 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
       f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
       " workdir",
     )
+  write_config(config, workdir)
+  path = workdir / ORIGIN
+  if hosts.is_primary() and not path.exists():
+    run_origin = {
+      "command": sys.argv[1:],
+      "date": datetime.date.today().isoformat(),
+      **origin.describe(jax.devices()[0].device_kind),
+    }
+    records.write_text(path, json.dumps(run_origin, indent=1) + "\n")
+
+
+def write_config(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """Writes a workdir's config.json.
+
+  Raises:
+    UsageError: it cannot be written.
+  """
   with file_errors(f"--workdir={workdir}: cannot write there"):
     text = config.to_json_best_effort(indent=2)
     records.write_text(workdir / "config.json", text + "\n")
+
+
+def check_usable(workdir: pathlib.Path, model: str) -> None:
+  """Checks that a workdir has no config yet, or belongs to the same model.
+
+  Args:
+    workdir: the workdir.
+    model: config.pretrained, the name or path of a pretrained model; "" if the
+      workdir is to hold a training.
+
+  Raises:
+    UsageError: the workdir belongs to a training, or to a pretrained model, and
+      should not.
+  """
+  saved_config = files.saved_config(workdir)
+  if saved_config is None or saved_config.pretrained == model:
+    return
+  content = "a run that was trained there"
+  if saved_config.pretrained:
+    content = f"results of --model={saved_config.pretrained}"
+  wanted = f"--model={model}" if model else "this run"
+  raise UsageError(
+    f"--workdir={workdir} holds {content}, not {wanted}: choose another workdir"
+  )
+
+
+def open_pretrained(config: ConfigDict, workdir: pathlib.Path) -> None:
+  """Creates the workdir for results of a pretrained model, or checks that it
+  holds such results.
+
+  Raises:
+    UsageError: it cannot be written, or holds something else.
+  """
+  check_usable(workdir, config.pretrained)
+  is_used = workdir.is_dir() and any(workdir.iterdir())
+  check(
+    (workdir / "config.json").exists() or not is_used,
+    f"--workdir={workdir} is not empty, and not of --model="
+    f"{config.pretrained}: name another --workdir for the results",
+  )
+  write_config(config, workdir)
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
@@ -54,7 +131,7 @@ def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def has_config(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Returns whether the workdir has a config, which must equal `config`.
+  """Returns whether the workdir has a config; it must agree with `config`.
 
   Raises:
     UsageError: another config is saved there.
@@ -77,7 +154,7 @@ def is_abc(workdir: pathlib.Path) -> bool:
 
 
 def bias_path(workdir: pathlib.Path) -> pathlib.Path:
-  """Returns the path of a workdir's calibrated bias."""
+  """Returns the path of the bias that --mode=abc or calibrate writes."""
   return workdir / "calibrate" / "bias.npz"
 
 
@@ -85,6 +162,10 @@ def retraining_stage(
   config: ConfigDict, workdir: pathlib.Path
 ) -> tuple[ConfigDict, loop.Run]:
   """Returns the config and the training run of the "retrain" stage.
+
+  Args:
+    config: the config of a workdir of --mode=abc.
+    workdir: the workdir.
 
   Raises:
     UsageError: its bias was not calibrated yet.
@@ -102,17 +183,18 @@ def retraining_stage(
 def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
-  """Returns the training of a round of finetuning.
+  """Returns the training run of a round of finetuning.
 
   Args:
-    section: The section config.finetune.
-    run: The training before any round.
-    folder: The folder of the round, with the inputs of every seed that it
-      trains.
+    section: the section `finetune` of the config.
+    run: the training run before any round.
+    folder: the folder of the round, whose file TRAINING_INPUTS has the inputs
+      of every seed that is trained.
   """
   inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
   seeds = tuple(map(int, inputs_by_seed))
   task = run.experiment.task
+  # All examples have the static size of the only bucket.
   longest = int(np.max(run.experiment.data[0].bound(0)))
   items_by_seed, lengths_by_seed = [], []
   pad_items = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
@@ -127,7 +209,7 @@ def finetuning_run(
   counts = list(map(len, items_by_seed))
 
   def stack(arrays: list[np.ndarray]) -> np.ndarray:
-    """Stacks an array [inputs, ...] of each seed, padded to equal counts."""
+    """Stacks the arrays [inputs, ...] of the seeds, padded to equal counts."""
     pad = lambda x: [(0, max(counts) - len(x)), *[(0, 0)] * (x.ndim - 1)]
     return np.stack([np.pad(x, pad(x)) for x in arrays])
 
@@ -160,15 +242,16 @@ def finetuning_run(
 
 
 class Stage(NamedTuple):
-  """One stage of a workdir: its config and its training runs.
+  """A Stage is a part of a workdir's training, with a config of its own.
 
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
-      one of --mode=abc; "finetune" for the rounds of finetuning after either.
+      one of --mode=abc, and "finetune" for the rounds of finetuning after
+      either. Of a pretrained model, it is the stage that trained it.
     config: the whole config of the stage.
     runs: the training runs in order. Those of "finetune" are the run before
       it, then one for each round, of the seeds that were wrong.
-    num_seeds: how many seeds the user's config names; a stage may have fewer.
+    num_seeds: how many seeds the user's config names; a stage may train fewer.
     still_wrong: the seeds that are still wrong after finetuning; their models
       are those of the first run.
   """
@@ -181,13 +264,15 @@ class Stage(NamedTuple):
 
   def models(self) -> list[trained.Model]:
     """Loads one model of each seed, whose step is summed over its runs."""
+    if self.config.pretrained:
+      return [_pretrained_model(self.config, self.runs[0])]
     first, *rounds = self.runs
     checkpoint = self.config.eval.checkpoint
     models_by_seed = {
       model.seed: model for model in runs.load(first, checkpoint)
     }
-    for finetuning_run in rounds:
-      for model in runs.load(finetuning_run, checkpoint):
+    for finetuning in rounds:
+      for model in runs.load(finetuning, checkpoint):
         if model.seed not in self.still_wrong:
           step = models_by_seed[model.seed].step + model.step
           models_by_seed[model.seed] = dataclasses.replace(model, step=step)
@@ -202,29 +287,35 @@ def trained_stages(
   Args:
     config: the config of the workdir.
     workdir: the workdir.
-    rounds: how many rounds of finetuning to include. None includes all, except
-      for seeds that are still wrong after them (see `Stage.still_wrong`).
+    rounds: how many rounds of finetuning to include. None includes all, but
+      seeds that are still wrong after them have the models from before (see
+      `Stage.still_wrong`).
 
   Raises:
-    UsageError: the workdir was not trained with this config.
+    UsageError: nothing was trained in the workdir, or with another config.
   """
+  if config.pretrained:
+    return [_pretrained_stage(config, workdir)]
   check_trained(config, workdir)
   num_seeds = len(config.seeds)
   if is_abc(workdir):
     interpolation = runs.make_run(config, workdir / "interpolate")
     stage_config, trained_run = retraining_stage(config, workdir)
-    stage_list = [Stage("interpolate", config, (interpolation,), num_seeds)]
-    stage_list.append(Stage("retrain", stage_config, (trained_run,), num_seeds))
+    stages = [
+      Stage("interpolate", config, (interpolation,), num_seeds),
+      Stage("retrain", stage_config, (trained_run,), num_seeds),
+    ]
   else:
     stage_config, trained_run = config, runs.make_run(config, workdir)
-    stage_list = [Stage("train", stage_config, (trained_run,), num_seeds)]
+    stages = [Stage("train", stage_config, (trained_run,), num_seeds)]
+  round_folders = sorted(
+    (path.parent for path in workdir.glob(f"finetune_*/{TRAINING_INPUTS}")),
+    key=lambda folder: int(folder.name.partition("_")[2]),
+  )
   finetuning_runs = [
-    finetuning_run(config.finetune, trained_run, path.parent)
-    for path in sorted(
-      workdir.glob(f"finetune_*/{TRAINING_INPUTS}"),
-      key=lambda path: int(path.parent.name.partition("_")[2]),
-    )[:rounds]
-    if (path.parent / "checkpoints").is_dir()
+    finetuning_run(config.finetune, trained_run, folder)
+    for folder in round_folders[:rounds]
+    if (folder / "checkpoints").is_dir()
   ]
   if finetuning_runs:
     stage_config = copy.deepcopy(stage_config)
@@ -233,41 +324,148 @@ def trained_stages(
     if rounds is None and path.exists():
       still_wrong = tuple(json.loads(path.read_text()))
     all_runs = trained_run, *finetuning_runs
-    stage_list.append(
+    stages.append(
       Stage("finetune", stage_config, all_runs, num_seeds, still_wrong)
     )
-  return stage_list
+  return stages
+
+
+def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
+  """Returns the stage that trained a pretrained model.
+
+  Args:
+    config: the model's config; only CHANGEABLE fields (config/files.py) may
+      have other values.
+    workdir: where results go.
+
+  Raises:
+    UsageError: the config is not the model's.
+  """
+  model_config = pretrained.get_config(config.pretrained)
+  config = copy.deepcopy(config)
+  config.bias.file = model_config.bias.file  # wherever the package is now
+  differences = files.differences(config, model_config)
+  check(
+    not differences,
+    f"--model={config.pretrained} has a config of its own:"
+    f" {'; '.join(differences)}",
+  )
+  checkpoint = config.eval.checkpoint
+  exported_checkpoint = model_config.eval.checkpoint
+  check(
+    checkpoint == exported_checkpoint,
+    f"eval.checkpoint={checkpoint!r}: --model={config.pretrained} has"
+    f" {exported_checkpoint!r} alone",
+  )
+  card = pretrained.read_card(config.pretrained)
+  run = runs.make_run(config, workdir)
+  return Stage(card["data_sheet"]["stage"], config, (run,), 1)
+
+
+def _pretrained_model(config: ConfigDict, run: loop.Run) -> trained.Model:
+  """Returns the model of a pretrained stage."""
+  sheet = pretrained.read_card(config.pretrained)["data_sheet"]
+  return trained.Model(
+    run.experiment,
+    lines.of_seed(run.scaffold, 0),
+    pretrained.read_params(config.pretrained, run.experiment),
+    seed=run.seeds[0],
+    step=sheet["step"],
+    stopped_at=sheet["stopped_at"],
+    em=sheet["validation_exact_match"],
+    mesh=run.mesh.for_one_seed(),
+  )
 
 
 def final_models(
   config: ConfigDict, workdir: pathlib.Path
 ) -> list[trained.Model]:
-  """Loads the models of the last stage, one of each seed."""
+  """Loads the models of a workdir's last stage, one of each seed.
+
+  Raises:
+    UsageError: nothing was trained in the workdir, or with another config.
+  """
   return trained_stages(config, workdir)[-1].models()
 
 
-def open_model(
-  folder: str | pathlib.Path, seed: int | None = None
-) -> trained.Model:
-  """Loads a model of a workdir; see lengthgen_jax.load.
+def valid_certificates(
+  models: Iterable[trained.Model], workdir: pathlib.Path
+) -> dict[int, dict]:
+  """Returns {seed: certificate} of the models that a workdir has a certificate
+  of; certificates of other parameters of the same seed are left out."""
+  path = workdir / CERTIFICATE
+  certificates = json.loads(path.read_text()) if path.exists() else {}
+  return {
+    model.seed: certificates[str(model.seed)]
+    for model in models
+    if certificates.get(str(model.seed), {}).get("checksum") == checksum(model)
+  }
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+  """A LoadedModel is a trained model as lengthgen_jax.load returns it.
+
+  Attributes:
+    model: the model with its parameters, lines and experiment.
+    config: the whole config of the stage that trained it.
+    certificate: what --mode=certify found; None if the model was not certified.
+    data_sheet: how a pretrained model was made, and what was measured of it;
+      None for the model of a workdir.
+  """
+
+  model: trained.Model
+  config: ConfigDict
+  certificate: dict[str, Any] | None
+  data_sheet: dict[str, Any] | None
+
+  def predict(self, texts: str | Iterable[str]) -> str | list[str]:
+    """Returns the answer to a typed input, or a list of those to several.
+
+    The answer to an input that the task does not have is "error: " and why.
+    """
+    if isinstance(texts, str):
+      return self.model.answers([texts])[0]
+    return self.model.answers(texts)
+
+
+def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
+  """Loads a trained model; see lengthgen_jax.load, which this is.
 
   Args:
-    folder: the workdir.
+    source: a workdir, or NAME or FOLDER/NAME of a pretrained model.
     seed: the seed of the model; None chooses the best one by validation.
 
   Raises:
-    UsageError: nothing was trained there, or not with this seed.
+    UsageError: there is no trained model, or none of this seed, or its files
+      are damaged.
   """
-  config = files.saved_config(folder)
+  workdir, name = pathlib.Path(source), str(source)
+  config = files.saved_config(workdir)
+  if name in pretrained.names():
+    check(
+      config is None or config.pretrained == name,
+      f"{name} is a model of the package, and a workdir of something else: for"
+      f" the workdir, write ./{name}",
+    )
+    config = pretrained.get_config(name)
+  elif config is None and pathlib.Path(f"{name}.json").is_file():
+    config = pretrained.get_config(str(workdir.resolve()))
   if config is None:
-    raise UsageError(f"{folder}: nothing was trained there")
-  models_by_seed = {
-    model.seed: model for model in final_models(config, pathlib.Path(folder))
-  }
-  if seed is None:
-    return trained.best(list(models_by_seed.values()))
+    raise UsageError(
+      f"{source}: nothing was trained there; models of the package are"
+      f" {', '.join(pretrained.names())}"
+    )
+  stage = trained_stages(config, workdir)[-1]
+  models = {model.seed: model for model in stage.models()}
   check(
-    seed in models_by_seed,
-    f"{folder} has seeds {tuple(models_by_seed)}, none of {seed}",
+    seed is None or seed in models,
+    f"{source} has seeds {tuple(models)}, none of {seed}",
   )
-  return models_by_seed[seed]
+  model = trained.best(list(models.values())) if seed is None else models[seed]
+  if config.pretrained:
+    card = pretrained.read_card(config.pretrained)
+    sheet = card["data_sheet"]
+    return LoadedModel(model, stage.config, card["certificate"], sheet)
+  certificate = valid_certificates([model], workdir).get(model.seed)
+  return LoadedModel(model, stage.config, certificate, None)

@@ -30,6 +30,8 @@ class Conditions(TypedDict):
   train_length: int
   train_data: str
   leak: bool
+  normalizer: str  # of attention, with its α
+  segments: bool  # whether inputs have a segment embedding
   run: NotRequired[str]  # the workdir, where several files are read together
   checkpoint: str
   step: int  # of the checkpoint
@@ -66,8 +68,15 @@ class Row(Conditions):
   margin: NotRequired[float | None]  # of a certificate: the smallest
   rounding: NotRequired[float | None]  # of a certificate: the largest bound
   reason: NotRequired[str]  # of a certificate
+  # Of a certificate: those of CHECKERS that proved it; without the field, the
+  # first alone was asked.
+  checkers: NotRequired[list[str]]
 
 
+# What rows have that were written before these fields were.
+BEFORE = {"normalizer": "softmax", "segments": False}
+# Who can prove a model right: --mode=certify, and pretrained/checker.py.
+CHECKERS = ("certify", "second")
 CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
@@ -89,6 +98,11 @@ def parameters(row: dict) -> tuple:
   return tuple(row.get(name) for name in PARAMETERS)
 
 
+def completed(row: Any) -> Any:
+  """Returns a row with the fields that it lacks because it is of before."""
+  return BEFORE | row if isinstance(row, dict) else row
+
+
 def flaw(row: Any) -> str:
   """Returns what is wrong with a value that is no row, "" if it is a row."""
   if not isinstance(row, dict):
@@ -101,6 +115,30 @@ def flaw(row: Any) -> str:
     if not isinstance(row[name], Number | None):
       return f"has {name}={row[name]!r}, which is no number"
   return ""
+
+
+def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
+  """Returns which of CHECKERS proved a model right.
+
+  Args:
+    certificate: the certificate of --mode=certify; None if there is none.
+    second: what the second checker says, a dict with its "verdict"; None if it
+      was not run.
+  """
+  verdicts = (
+    (certificate or {}).get("value") == 1,
+    (second or {}).get("verdict", "").startswith("proved"),
+  )
+  return [
+    name
+    for name, is_proved in zip(CHECKERS, verdicts, strict=True)
+    if is_proved
+  ]
+
+
+def checkers(row: dict) -> list[str]:
+  """Returns which checkers proved the model of a certificate's row right."""
+  return row.get("checkers", list(CHECKERS[:1]) if row["value"] == 1 else [])
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:
@@ -135,7 +173,7 @@ def read_results(path: str | pathlib.Path) -> list[dict]:
   Raises:
     UsageError: a line is no row of this version.
   """
-  rows = read(path)
+  rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):
     check(
       not flaw(row),

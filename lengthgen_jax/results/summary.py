@@ -4,8 +4,9 @@ A curve is drawn in a figure, or fills a row of a table. Its result rows agree
 in all conditions (the fields of `records.Conditions`) and have each seed once
 at each length; if a seed was evaluated several times, the last evaluation
 counts. The step of a checkpoint is a condition: if a run is evaluated, trained
-further and evaluated again, the two evaluations are different curves. For
-checkpoint "best" the step is not a condition, because it differs between seeds.
+further and evaluated again, the two evaluations are different curves. The step
+is not a condition where it differs between seeds: for checkpoint "best", and
+after finetuning, which some seeds do not need.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.results.records import CONDITIONS, of_metric, parameters
+from lengthgen_jax.results.records import (
+  CONDITIONS,
+  checkers,
+  of_metric,
+  parameters,
+)
 
 # What a condition is called in the name of a curve, if not by its field.
 HEADINGS = {
@@ -28,7 +34,10 @@ HEADINGS = {
   "bound": "up to",
 }
 # Conditions that change with the value of a config field.
-BY_CONFIG = "run", "config_hash", "step", "slack", "train_length", "train_data"
+BY_CONFIG = (
+  *("run", "config_hash", "step", "slack", "train_length", "train_data"),
+  *("normalizer", "segments"),
+)
 GREATER_IS_WORSE = {"edit"}
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it.
@@ -81,13 +90,16 @@ class Curve(NamedTuple):
     name: the method, and the conditions in which it differs from other curves.
     rows: one for each seed and length.
     frontier_rows: rows of the frontier of the same models.
-    proved: `records.parameters` of all models that are proved right.
+    proved: `records.parameters` of all models that are proved right, by both
+      checkers.
+    proved_once: of those that one checker alone has proved right.
   """
 
   name: str
   rows: list[dict]
   frontier_rows: Sequence[dict] = ()
   proved: frozenset = frozenset()
+  proved_once: frozenset = frozenset()
 
   @property
   def labels(self) -> dict[str, Any]:
@@ -129,17 +141,34 @@ class Curve(NamedTuple):
 
   @property
   def proved_seeds(self) -> set[int]:
-    """Returns the seeds whose models are proved right at every length."""
+    """Returns the seeds whose models both checkers proved right at every
+    length."""
+    return self._seeds_of(self.proved)
+
+  @property
+  def seeds_proved_once(self) -> set[int]:
+    """Returns the seeds whose models one checker alone proved right."""
+    return self._seeds_of(self.proved_once)
+
+  def _seeds_of(self, models: frozenset) -> set[int]:
+    """Returns the seeds all of whose rows are of some of the models."""
     return set(self.seeds) - {
-      row["seed"] for row in self.rows if parameters(row) not in self.proved
+      row["seed"] for row in self.rows if parameters(row) not in models
     }
 
   @property
   def proof(self) -> str:
-    """Returns " ∀" if all seeds are proved right, " ∀ k of R" if some are."""
-    count = len(self.proved_seeds)
-    share = "" if count == len(self.seeds) else f" {count} of {len(self.seeds)}"
-    return f" ∀{share}" if count else ""
+    """Returns " ∀" if both checkers proved all seeds right, " ∀ k of R" if they
+    did some, and " ∀¹ …" alike for seeds that one checker alone proved."""
+    text = ""
+    for mark, seeds in (
+      ("∀", self.proved_seeds),
+      ("∀¹", self.seeds_proved_once),
+    ):
+      share = f" {len(seeds)} of {len(self.seeds)}"
+      if seeds:
+        text += f" {mark}{'' if len(seeds) == len(self.seeds) else share}"
+    return text
 
   @property
   def cells(self) -> dict[int, Cell]:
@@ -182,10 +211,12 @@ def curves(
     pool(of_metric(rows, "frontier")), key=lambda curve: curve.rows[0]["bound"]
   )
   frontiers = {_model(curve.rows[0]): curve.rows for curve in frontier_curves}
-  models = proved(rows)
+  both, once = proved(rows, 2), proved(rows, 1)
   return [
     curve._replace(
-      frontier_rows=frontiers.get(_model(curve.rows[0]), ()), proved=models
+      frontier_rows=frontiers.get(_model(curve.rows[0]), ()),
+      proved=both,
+      proved_once=once,
     )
     for curve in pool(of_metric(rows, metric), shown=shown)
   ]
@@ -291,11 +322,14 @@ def pool(
   return results
 
 
-def proved(rows: list[dict]) -> frozenset[tuple]:
-  """Returns `records.parameters` of models whose last certificate holds."""
+def proved(rows: list[dict], num_checkers: int) -> frozenset[tuple]:
+  """Returns `records.parameters` of models whose last certificate so many of
+  the checkers proved."""
   certificates = {parameters(row): row for row in of_metric(rows, "certified")}
   return frozenset(
-    key for key, row in certificates.items() if row["value"] == 1
+    key
+    for key, row in certificates.items()
+    if len(checkers(row)) == num_checkers
   )
 
 
@@ -327,9 +361,10 @@ def _model(row: dict) -> tuple:
 
 
 def _values(row: dict, fields: Sequence[str]) -> tuple:
-  """Returns the values of conditions, where the step of a "best" checkpoint is
-  None."""
-  is_best = row["checkpoint"] == "best"
+  """Returns the values of conditions, with None for a step that differs between
+  seeds."""
+  has_own_step = row["checkpoint"] == "best" or row["stage"] == "finetune"
   return tuple(
-    None if is_best and field == "step" else row.get(field) for field in fields
+    None if has_own_step and field == "step" else row.get(field)
+    for field in fields
   )

@@ -20,8 +20,9 @@ def run_table(rows: list[dict]) -> str:
 
   There is a row per method, test set and seed, and one for the median of the
   seeds, which says "k of R seeds" if some of R are missing; hard inputs have
-  the median alone. ∀ stands beside a seed that is certified right at every
-  length. The last column is the frontier, where it was measured.
+  the median alone. ∀ stands beside a seed that both checkers proved right at
+  every length, ∀¹ beside one that a single checker did. The last column is the
+  frontier, where it was measured.
 
   Args:
     rows: rows of one run.
@@ -62,13 +63,15 @@ def run_table(rows: list[dict]) -> str:
   )
   if all(row["step"] == 0 for row in exact_rows):
     trained = "not trained"
+  both, once = curves[0].proved, curves[0].proved_once
   return "\n".join(
     [
       f"{joined_values(exact_rows, 'task')}: exact match in % by length in"
       f" {unit}; in brackets the one-sided 95 % lower bound",
       f"{trained}, width={joined_values(exact_rows, 'width')}, strict (every"
       " output token counted)"
-      + ("; ∀: proved for every input" if curves[0].proved else ""),
+      + ("; ∀: proved for every input by both checkers" if both else "")
+      + ("; ∀¹: proved for every input by one checker" if once else ""),
       *_align(grid),
     ]
   )
@@ -91,7 +94,7 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
   A cell holds the median of the seeds, the worst seed where it differs, the
   worst seed's one-sided 95 % lower bound in brackets, and the number of its
   seeds where it is not that of the row. Results of different conditions or runs
-  never share a row. ∀ says how many of the seeds are certified right at every
+  never share a row. ∀ says how many of the seeds are proved right at every
   length. The last column is the frontier, where it was measured.
 
   Args:
@@ -210,7 +213,7 @@ def frontier_text(curve: Curve) -> str:
   """Returns the median and the worst seed of a curve's frontier as text.
 
   "≥" says that no length failed up to the one where the search ended, ∀ that
-  every seed is proved right.
+  both checkers proved every seed right.
   """
   cell = curve.frontier
   if curve.proof == " ∀":
@@ -244,6 +247,7 @@ LATEX = str.maketrans(
     ">": "\\textgreater{}",
     "–": "--",
     "∀": "$\\forall$",
+    "¹": "$^1$",
     "≥": "$\\geq$",
     "×": "$\\times$",
     "⊥": "$\\bot$",

@@ -120,12 +120,12 @@ def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
     weight=_weight(jnp.arange(len(output.ids)), example),
     rows=_coordinates(target),
     keys=_coordinates(inputs, slice(None, -1)),
-    places=_places(target, target.left, output.length),
+    places=_places(task, target, target.left, inputs.segment[:-1]),
     prompt_length=prompt.length,
     first_scored=jnp.asarray(example.prefix_length, jnp.int32),
     source=source.ids,
     source_keys=_coordinates(source),
-    source_places=_places(source, source_place, prompt.length),
+    source_places=_places(task, source, source_place, source.segment),
   )
 
 
@@ -155,7 +155,7 @@ def _pack_decoder_only(task: Task, example: Example) -> Batch:
     weight=_weight(row - prompt.length, example),
     rows=_coordinates(whole, slice(1, None)),
     keys=_coordinates(whole, slice(None, -1)),
-    places=_places(tokens, place, whole.length),
+    places=_places(task, tokens, place, whole.segment[:-1]),
     prompt_length=prompt.length,
     first_scored=jnp.asarray(prompt.length + example.prefix_length, jnp.int32),
   )
@@ -168,11 +168,21 @@ def _coordinates(tokens: Tokens, part: slice = slice(None)) -> Coordinates:
   return Coordinates(segment, tokens.left[part], tokens.right[part], index)
 
 
-def _places(tokens: Tokens, place: Array, length: Array) -> Places:
-  """Returns the places of tokens in a sequence of this length."""
+def _places(task: Task, tokens: Tokens, place: Array, segment: Array) -> Places:
+  """Returns the places of inputs in a sequence of the tokens' length.
+
+  Args:
+    task: the task of the tokens.
+    tokens: the tokens whose places the inputs have.
+    place: the places.
+    segment: the segments of the tokens that the inputs hold.
+  """
   extends = tokens.left + tokens.right > 0 if place.shape[1] > 1 else None
   index = jnp.arange(len(place), dtype=jnp.int32)
-  return Places(place, tokens.digit, index, length[None], extends)
+  in_prompt = (segment != PAD) & (segment < task.target_segment)
+  segment = jnp.where(in_prompt, segment, task.target_segment)
+  length = tokens.length[None]
+  return Places(place, tokens.digit, index, length, segment, extends)
 
 
 def _weight(place: jax.Array, example: Example) -> jax.Array:

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import check
@@ -163,6 +162,8 @@ class Checkpoints:
     if hosts.is_primary():
       self._remove_leftovers()
       folder.mkdir(parents=True)
+    import orbax.checkpoint as ocp  # slow, and most commands need none of it
+
     # With the processes named, Orbax makes them wait for each other without a
     # computation on the devices, which would interfere with training.
     processes = (
@@ -221,6 +222,8 @@ class Checkpoints:
       not changes,
       f"checkpoint {step} in {self.folder} has another structure: {words}",
     )
+    import orbax.checkpoint as ocp
+
     # Leaves without a sharding are read as numpy arrays. Of the others each
     # host reads its shards, whichever host wrote them.
     target = {

@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax import hosts, stopwatch
+from lengthgen_jax import compilation, hosts, stopwatch
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
@@ -81,7 +81,11 @@ class Run:
 
 
 @stopwatch.phase("training")
-def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
+def train(
+  run: Run,
+  initial: Sequence[dict] | None = None,
+  later_programs: Iterable[object] = (),
+) -> TrainState:
   """Trains until all seeds are done, resuming from the newest sound checkpoint.
 
   The status of a chunk is read once the next one is dispatched. That is
@@ -90,6 +94,8 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   Args:
     run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
+    later_programs: what is compiled on another thread meanwhile, for later; see
+      `compilation.compiling`.
 
   Returns:
     The final states [R, ...].
@@ -133,6 +139,8 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
 
     chunk_count = max(progress.steps) // spec.chunk_steps
     states, unlogged = log_and_restart(None, states), None
+    if not progress.done.all():
+      stack.enter_context(compilation.compiling(later_programs))
     while not progress.done.all():
       states, status = train_step.train_unfinished_seeds(
         spec,
@@ -180,12 +188,22 @@ def restore_or_init(
     run.report(f"resumed at step {step}")
     step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
     return states, step_R.tolist()
-  states = train_step.init_seeds(run.spec, run.seed_R)
+  with compilation.compiling(_compile_steps(run)):
+    states = train_step.init_seeds(run.spec, run.seed_R)
   if initial is not None:
     stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
     params = jax.tree.map(stack, states.params, *initial)
     states = states.replace(params=params)
   return run.mesh.shard_seeds(states), None
+
+
+def _compile_steps(run: Run) -> Iterator[None]:
+  """Compiles the chunks of a run; how a mesh shards their arrays is known only
+  when they are there."""
+  if run.mesh.jax_mesh is None:
+    yield train_step.compile_train_seeds(
+      run.spec, run.seed_R, run.scaffold, run.replay
+    )
 
 
 def load(run: Run, checkpoint: str) -> TrainState:

@@ -554,6 +554,20 @@ def train_seeds(
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
+def compile_train_seeds(
+  spec: TrainSpec,
+  seed_R: jax.Array,
+  scaffold: dict,
+  replay: dict | None = None,
+) -> None:
+  """Compiles `train_seeds` for chunks of a training; of the scaffold and the
+  replay sets only shapes and dtypes matter."""
+  states = jax.eval_shape(partial(init_seeds, spec), seed_R)
+  train_seeds.lower(
+    spec, states, seed_R, scaffold, spec.chunk_rounds, replay
+  ).compile()
+
+
 def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   """Returns copies of the states' small arrays, on every host.
 

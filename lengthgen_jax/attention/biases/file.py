@@ -25,6 +25,7 @@ from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2
 SITES = ("self", "cross", "encoder")
+LINES = "lines/"  # begins the names of these arrays in the file of a model
 
 
 def save(
@@ -38,28 +39,39 @@ def save(
     meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
       the names of the segments by site.
   """
-  arrays: dict[str, Any] = {
-    f"{site}_{field}": np.asarray(value)
-    for site, lines in scaffold.items()
-    for field, value in lines._asdict().items()
-  }
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name("new_" + path.name)
   np.savez_compressed(
-    temporary, schema=np.int32(SCHEMA), meta=json.dumps(meta), **arrays
+    temporary, allow_pickle=False, **to_arrays(scaffold, meta)
   )
   os.replace(temporary, path)
+
+
+def to_arrays(scaffold: dict[str, SiteLines], meta: dict) -> dict[str, Any]:
+  """Returns the arrays that `save` writes, by name."""
+  arrays = {"schema": np.int32(SCHEMA), "meta": np.array(json.dumps(meta))}
+  for site, lines in scaffold.items():
+    for field, value in lines._asdict().items():
+      arrays[f"{site}_{field}"] = np.asarray(value)
+  return arrays
 
 
 def read(path: str | os.PathLike) -> tuple[dict, dict]:
   """Returns (arrays, meta) of a file; meta is empty unless `save` wrote it.
 
+  The file of a trained model (lengthgen_jax/pretrained) is read too.
+
   Raises:
     UsageError: The file is missing, has another schema, or holds NaN.
   """
   with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
-    arrays = dict(file)
+    prefix = LINES if any(name.startswith(LINES) for name in file) else ""
+    arrays = {
+      name.removeprefix(prefix): file[name]
+      for name in file
+      if name.startswith(prefix)
+    }
   for name, value in arrays.items():
     if value.dtype.kind == "f":
       check(not np.isnan(value).any(), f"bias.file={path}: {name} holds NaN")

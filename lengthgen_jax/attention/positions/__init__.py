@@ -15,7 +15,7 @@ from lengthgen_jax.attention.positions.by_place import (
   SinusoidalCoordinates,
 )
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.positions.relative import T5, Alibi, Fire
+from lengthgen_jax.attention.positions.relative import T5, Alibi, Fire, Nape
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry
 
@@ -36,6 +36,7 @@ POSITIONS = Registry(
     "learned": Learned,
     "rope": Rope,
     "alibi": Alibi,
+    "nape": Nape,
     "coordinates": SinusoidalCoordinates,
     "t5": T5,
     "fire": Fire,

@@ -32,6 +32,8 @@ class PositionConfig:
     random_start: learned places count from a number drawn below this in
       training and from 0 in tests, so that a longer input's places have been
       seen (abacus, coupling).
+    segments: whether the vector of its token's segment is added to every input,
+      beside any kind of position.
   """
 
   kind: str = "none"
@@ -39,6 +41,7 @@ class PositionConfig:
   source_anchor: str = "left"
   table: int = 512
   random_start: int = 100
+  segments: bool = False
 
   @property
   def placeless(self) -> bool:

@@ -1,4 +1,8 @@
-"""This module adds biases that depend on the distance of key and row."""
+"""This module has the position encodings that are a bias of the scores, by the
+distance of key and row.
+
+Shapes: B batch, H heads, T rows, S keys.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,17 +11,17 @@ from flax import linen as nn
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.coordinates import Array, Coordinates
 
-T5_BUCKETS, T5_FARTHEST = 32, 128  # the paper's own
-FIRE_WIDTH = 32  # of the hidden layer
+T5_BUCKETS, T5_FARTHEST = 32, 128  # as in the paper
+FIRE_WIDTH = 32  # features of the hidden layer
 
 
 class Alibi(PositionEncoding):
-  """Alibi adds -slope · distance with slopes 2^(-8h/H) (Press et al. 2022).
+  """Alibi adds -slope · distance, with slope 2^(-8h/H) in head h = 1...H (Press
+  et al. 2022).
 
   Distance is |key's index - row's index|, both counted from the left end of
-  their own sequence. In self-attention that is the usual i - j. In
-  cross-attention it is the gap between the output row's index and the source
-  token's, the plain transfer of a definition that was made for one sequence.
+  their own sequence. In self-attention that is the usual i - j. The paper has
+  no cross-attention, where the two are indices of different sequences.
   """
 
   additive = True
@@ -26,25 +30,38 @@ class Alibi(PositionEncoding):
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array:
     """Returns the linear bias [1, H, T, S]."""
-    slopes = 2.0 ** (-8.0 * jnp.arange(1, self.heads + 1) / self.heads)
     distance = jnp.abs(keys.index - rows.index[:, None])
-    return (-slopes[:, None, None] * distance)[None]
+    return (-self.slopes()[:, None, None] * distance)[None]
+
+  def slopes(self) -> jax.Array:
+    """Returns the slope of every head, [H]."""
+    return 2.0 ** (-8.0 * jnp.arange(1, self.heads + 1) / self.heads)
+
+
+class Nape(Alibi):
+  """Nape gives the first half of the heads ALiBi with slopes 1, 1/2, 1/3 …, and
+  the others no position (ASEntmax, Vasylenko et al. 2025)."""
+
+  def slopes(self) -> jax.Array:
+    """Returns the slope of every head, [H], 0 for the second half."""
+    head = jnp.arange(self.heads)
+    return jnp.where(head < self.heads // 2, 1.0 / (head + 1), 0.0)
 
 
 class T5(PositionEncoding):
   """T5 learns a scalar per head and bucket of key index - row index.
 
   Raffel et al. 2020, section 2.1: half of the buckets are single distances, the
-  other half grow logarithmically up to 128, beyond which all distances share
-  one. Causal sites bucket the past alone, others both directions. As there, all
-  layers share one table; unlike there, cross-attention has one too (indices of
-  its own sequences), because it would know no position otherwise.
+  other half grow logarithmically up to T5_FARTHEST, beyond which all distances
+  share one. Causal sites have buckets for the past alone, others for both
+  directions. As there, all layers share one table; unlike there,
+  cross-attention has one too, because it would know no position otherwise.
   """
 
   additive = True
 
   def setup(self) -> None:
-    """Creates the table of scalars."""
+    """Creates the table of scalars, [T5_BUCKETS, H]."""
     self.table = self.param(
       "table", jax.nn.initializers.normal(1.0), (T5_BUCKETS, self.heads)
     )
@@ -58,41 +75,49 @@ class T5(PositionEncoding):
 
 
 def t5_bucket(relative: Array, causal: bool) -> jax.Array:
-  """Returns the bucket of every key index - row index."""
-  size, first = T5_BUCKETS, 0
-  if not causal:
-    size //= 2
-    first = jnp.where(relative > 0, size, 0)
-    distance = jnp.abs(relative)
-  else:
+  """Returns the buckets [...] int32 of relative positions.
+
+  Args:
+    relative: [...] int, the key's index - the row's index.
+    causal: whether no row sees a key with relative > 0.
+  """
+  if causal:
+    num_buckets, first = T5_BUCKETS, 0
     distance = jnp.maximum(-relative, 0)
-  exact = size // 2
-  share = jnp.log(jnp.maximum(distance, 1) / exact) / jnp.log(
-    T5_FARTHEST / exact
+  else:  # half of the buckets for each direction
+    num_buckets = T5_BUCKETS // 2
+    first = jnp.where(relative > 0, num_buckets, 0)
+    distance = jnp.abs(relative)
+  num_exact = num_buckets // 2  # the buckets of single distances
+  log_share = jnp.log(jnp.maximum(distance, 1) / num_exact) / jnp.log(
+    T5_FARTHEST / num_exact
   )
-  far_bucket = exact + (share * (size - exact)).astype(jnp.int32)
+  far_bucket = num_exact + (log_share * (num_buckets - num_exact)).astype(
+    jnp.int32
+  )
   return first + jnp.where(
-    distance < exact, distance, jnp.minimum(far_bucket, size - 1)
+    distance < num_exact, distance, jnp.minimum(far_bucket, num_buckets - 1)
   )
 
 
 class Fire(PositionEncoding):
-  """Fire adds f(ψ(distance) / ψ(max(i, L))), ψ(x) = log(c·x + 1) (Li et al.
+  """Fire adds f(ψ(distance) / ψ(max(i, L))), ψ(x) = log(|c|·x + 1) (Li et al.
   2024).
 
-  f is a network with one hidden layer, c > 0 and the threshold L are learned,
-  and i is the longest distance that a row can have: its own index in causal
-  attention. Elsewhere distances are absolute and i is the greater of those to
-  both ends. All layers share one f (the paper's FIRE-S).
+  f is a network with one hidden layer, c and the threshold |L| are learned, and
+  i is the longest distance that a row can have: its own index in causal
+  attention. Elsewhere distances count in both directions, and i is the distance
+  to the farther end of the keys. All layers share one f (the paper's FIRE-S).
   """
 
   additive = True
 
   def setup(self) -> None:
-    """Creates c, L and the two layers of f."""
+    """Creates c (`rate`), L (`threshold`) and the two layers of f."""
     self.rate = self.param("rate", nn.initializers.constant(0.1), ())
     self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())
-    # Products are exact on every device: a rounded place is another place.
+    # Accelerators round products by default, and the rounded distance is that
+    # of another key.
     self.hidden = nn.Dense(FIRE_WIDTH, precision="highest")
     self.out = nn.Dense(self.heads, precision="highest")
 
@@ -108,6 +133,6 @@ class Fire(PositionEncoding):
     scale = jnp.abs(self.rate)
     psi = lambda x: jnp.log(scale * x + 1.0)
     psi_longest = psi(jnp.maximum(longest, jnp.abs(self.threshold)))
-    share = psi(distance) / jnp.maximum(psi_longest[..., None], 1e-6)
-    value = self.out(nn.relu(self.hidden(share[..., None])))
-    return jnp.moveaxis(value, -1, 1)
+    ratio = psi(distance) / jnp.maximum(psi_longest[..., None], 1e-6)
+    bias = self.out(nn.relu(self.hidden(ratio[..., None])))
+    return jnp.moveaxis(bias, -1, 1)

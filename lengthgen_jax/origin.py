@@ -1,0 +1,70 @@
+"""This module says where a result comes from: which machine, versions of the
+libraries and commit made it."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import subprocess
+from typing import Any
+
+import lengthgen_jax
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+CODE = ("lengthgen_jax", "configs")  # folders whose files can change a result
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")  # these can too
+
+
+def describe(device_kind: str) -> dict[str, Any]:
+  """Returns the origin of what this process makes.
+
+  Args:
+    device_kind: JAX's name of the device, like "cpu".
+
+  Returns:
+    "machine": the processor, the number of cores and, but for a CPU, the
+    device; "versions": {name: version}, of this package, PACKAGES and Python;
+    "commit": see `commit`.
+  """
+  path = pathlib.Path("/proc/cpuinfo")
+  is_linux = path.exists()
+  text = path.read_text() if is_linux else ""
+  processors = re.findall(r"^model name\s*: (.*)", text, re.M)
+  processor = processors[0] if processors else platform.machine()
+  # The cores that this process may use, where the system says which.
+  cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+  machine = f"{processor}, {cores} cores"
+  versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+  versions["python"] = platform.python_version()
+  return {
+    "machine": machine if device_kind == "cpu" else f"{machine}, {device_kind}",
+    "versions": {"lengthgen_jax": lengthgen_jax.__version__} | versions,
+    "commit": commit(),
+  }
+
+
+def commit() -> str:
+  """Returns the commit of this clone as hex digits, with -dirty behind them if
+  CODE was changed since; "unknown" if there is no git, or this is no clone."""
+  head = git("rev-parse", "HEAD")
+  if head is None or head.returncode:
+    return "unknown"
+  changes = git("status", "--porcelain", "--", *CODE)
+  return head.stdout.strip() + ("-dirty" if changes and changes.stdout else "")
+
+
+def git(*words: str) -> subprocess.CompletedProcess[str] | None:
+  """Runs git in the repository, without an error if git fails.
+
+  Args:
+    words: the arguments of git.
+
+  Returns:
+    The finished process; None if git is not installed.
+  """
+  command = ["git", "-C", str(REPOSITORY), *words]
+  try:
+    return subprocess.run(command, capture_output=True, text=True)
+  except FileNotFoundError:
+    return None

@@ -1,0 +1,107 @@
+"""This module compiles the programs of ABC's later stages while the first stage
+trains.
+
+A training step of a small model keeps one core of a CPU busy, and compiling
+what follows takes about as long as the first stage. What JAX compiles on one
+thread, all others find in its cache.
+"""
+
+import pathlib
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.lines import SiteLines, of_seed
+from lengthgen_jax.config import fields
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.pipelines import (
+  attention_statistics,
+  evaluate,
+  runs,
+  workdir,
+)
+from lengthgen_jax.training import loop, train_step
+
+
+def compile_later_stages(
+  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+) -> Iterator[object]:
+  """Compiles what calibration, retraining and the tests of both models run.
+
+  It yields after each program, so that the caller can stop there.
+  """
+  if interpolation.mesh.jax_mesh is not None:
+    return  # how its arrays are sharded is known only when they are there
+  vanilla = _untrained(interpolation)
+  yield attention_statistics.compile_sums(config.calibration, vanilla)
+  retrain_config = fields.retrain_config(
+    config, config.seeds, workdir.bias_path(folder)
+  )
+  retraining = runs.make_run(
+    retrain_config, folder / "retrain", likely_lines(config, vanilla.experiment)
+  )
+  spec, seed_R = retraining.spec, retraining.seed_R
+  yield train_step.init_seeds.lower(spec, seed_R).compile()
+  yield train_step.compile_train_seeds(spec, seed_R, retraining.scaffold)
+  retrained = _untrained(retraining)
+  for spec in evaluate.eval_specs(retrain_config, retrained):
+    yield retrained.compile_test(spec)
+  for spec in evaluate.eval_specs(config, vanilla, config.abc.vanilla_longest):
+    yield vanilla.compile_test(spec)
+
+
+def _untrained(run: loop.Run) -> Model:
+  """Returns a model of one seed that has shapes and dtypes for parameters."""
+  params = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+    run.abstract_states.params,
+  )
+  return Model(run.experiment, of_seed(run.scaffold, 0), params)
+
+
+def likely_lines(
+  config: ConfigDict, experiment: Experiment
+) -> dict[str, SiteLines]:
+  """Returns as many lines, by site, as calibration is likely to find.
+
+  Compiled programs depend on nothing but the number of lines, so these are
+  zeros. In each head they are one line for each operand in cross-attention, and
+  one in self-attention. If calibration finds another number, programs are
+  compiled again when they are needed.
+
+  Args:
+    config: the config of the workdir.
+    experiment: the experiment of the first stage.
+
+  Returns:
+    Lines [R, N or 1, H, K] that are not valid: R seeds, N layers, H heads, K
+    lines of a head.
+  """
+  model = experiment.model.config
+  num_layers = model.num_decoder_layers
+  layers = num_layers if config.calibration.layers == "each" else 1
+  head_shape = len(config.seeds), layers, model.num_heads
+
+  def invalid_lines(count: int) -> SiteLines:
+    """Returns `count` lines in each head."""
+    zeros = np.zeros((*head_shape, count), np.int32)
+    axes = experiment.task.axes
+    return SiteLines(
+      row_segment=zeros,
+      segment=zeros,
+      anchor=zeros,
+      matrix=np.zeros((*zeros.shape, axes, axes), np.int32),
+      intercept=np.zeros((*zeros.shape, axes), np.int32),
+      value=zeros.astype(np.float32),
+      valid=zeros.astype(bool),
+      transparent=np.zeros(head_shape, bool),
+    )
+
+  counts = {"self": 1, "cross": experiment.task.operands}
+  return {
+    site: invalid_lines(counts[site])
+    for site in attention_statistics.sites(experiment)
+  }

@@ -1,0 +1,254 @@
+"""This is --mode=export: it writes one seed's model of a workdir to two files,
+like those in lengthgen_jax/pretrained.
+
+They have neither the optimizer's state nor the output heads of hints.
+"""
+
+import copy
+import dataclasses
+import json
+import pathlib
+import tempfile
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.biases import file
+from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.certify.certificate import checksum
+from lengthgen_jax.config import build
+from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.evaluation.trained import Model, best
+from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.pipelines import evaluate, runs, workdir
+from lengthgen_jax.pretrained import checker, files
+from lengthgen_jax.results import records
+
+# Fields of a certificate that a card leaves out: they are long, and only
+# --mode=abc and figures need them.
+LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
+SECOND = "second_checker"  # the field with what the second checker says
+ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
+
+
+def run(
+  config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
+) -> int:
+  """Exports a model of a workdir; returns the exit code.
+
+  Args:
+    config: the config of the workdir.
+    folder: the workdir.
+    target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
+    seed: the seed; None chooses one that most checkers proved, of these the one
+      with the largest margin, or the best by validation if none is proved.
+
+  Raises:
+    UsageError: nothing was trained there, or not this seed; the model cannot
+      be exported; or the files cannot be written.
+  """
+  path = pathlib.Path(target)
+  check(
+    path.name and not path.name.startswith(".") and not path.is_dir(),
+    f"--export_to={target}: end with the name of the model, like"
+    " FOLDER/addition",
+  )
+  stage = workdir.trained_stages(config, folder)[-1]
+  models = stage.models()
+  certificates = workdir.valid_certificates(models, folder)
+  model = choose(models, certificates, seed)
+  check(not model.diverged, f"seed {model.seed} diverged: choose another")
+  with file_errors(f"{folder / workdir.ORIGIN}: cannot be read"):
+    origin = json.loads((folder / workdir.ORIGIN).read_text())
+  results = records.read_results(folder / "results.jsonl")
+  card, exported = exported_model(stage.config, model, path.name)
+  certificate = certificates.get(model.seed)
+  if certificate is not None:
+    # The checksum is of the parameters that are left.
+    certificate = {
+      name: value
+      for name, value in certificate.items()
+      if name not in (*LONG_FIELDS, SECOND)
+    } | {"checksum": checksum(exported)}
+  card |= {
+    "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
+    | data_sheet(stage, model, results),
+    "certificate": certificate,
+    SECOND: certificates.get(model.seed, {}).get(SECOND),
+  }
+  files.write(path, card, exported.params, bias_arrays(exported))
+  written_card = files.read_card(f"{path.parent}/{path.name}")
+  print(
+    f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"
+    f" parameters, {written_card['bytes']:,} bytes"
+  )
+  print(f"{path}.npz and {path}.json")
+  return 0
+
+
+def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
+  """Returns what pretrained/checker.py says of a model, with the "verdict".
+
+  Args:
+    config: the config of the stage that trained the model.
+    model: the model.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "model"
+    try:
+      card, exported = exported_model(config, model, path.name)
+      card |= dict.fromkeys(("data_sheet", "certificate", SECOND))
+      files.write(path, card, exported.params, bias_arrays(exported))
+    except UsageError as reason:
+      return {"verdict": "refused", "text": f"refused: {reason}"}
+    return checker.check(path.with_suffix(".npz"))
+
+
+def exported_model(
+  config: ConfigDict, model: Model, name: str
+) -> tuple[dict[str, Any], Model]:
+  """Returns what a card says of a model itself, and the model without what is
+  not exported.
+
+  Args:
+    config: the config of the stage that trained the model.
+    model: the model.
+    name: NAME, of the file NAME.npz that its bias is in.
+
+  Raises:
+    UsageError: its parameters are not float32.
+  """
+  exported_config = config_of(config, model.seed, name)
+  experiment = build.build(exported_config)
+  params = used_params(model.params, experiment)
+  card = {
+    "task": exported_config.task,
+    "family": experiment.kind,
+    "config": json.loads(exported_config.to_json_best_effort()),
+  }
+  return card, dataclasses.replace(model, experiment=experiment, params=params)
+
+
+def choose(
+  models: list[Model], certificates: dict[int, dict], seed: int | None
+) -> Model:
+  """Returns the model to export.
+
+  Args:
+    models: one model of each seed.
+    certificates: {seed: certificate} of the seeds that have one.
+    seed: as in `run`.
+
+  Raises:
+    UsageError: there is no model of this seed.
+  """
+  by_seed = {model.seed: model for model in models}
+  if seed is not None:
+    check(
+      seed in by_seed,
+      f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
+    )
+    return by_seed[seed]
+  # By how many checkers proved it, then by its margin.
+  ranks = {
+    seed: (len(proofs), certificate["margin"])
+    for seed, certificate in certificates.items()
+    if (proofs := records.proved_by(certificate, certificate.get(SECOND)))
+  }
+  if ranks:
+    return by_seed[max(ranks, key=lambda seed: ranks[seed])]
+  runs.print_note("no seed is proved: the best one by validation is exported")
+  return best(models)
+
+
+def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
+  """Returns the config of an exported model.
+
+  Args:
+    config: the config of the stage that trained it.
+    seed: its only seed.
+    name: NAME, of the file NAME.npz that its bias is in.
+
+  Returns:
+    A config without hints, so that the model has no output heads of theirs.
+  """
+  config = copy.deepcopy(config)
+  has_bias = config.bias.kind != "none"
+  changes = {
+    "seeds": (seed,),
+    "mesh": (),
+    "hints": (),
+    "mixing.weights": (),
+    "bias.kind": "file" if has_bias else "none",
+    "bias.file": f"{name}.npz" if has_bias else "",
+  }
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def used_params(params: dict, experiment: Experiment) -> dict:
+  """Returns the parameters that an experiment has, as float32 arrays.
+
+  Args:
+    params: the parameters of a model, which may have further output heads.
+    experiment: the experiment of the exported model.
+
+  Raises:
+    UsageError: they are of another dtype.
+  """
+  names = jax.eval_shape(lambda: experiment.init(0))
+  params = {name: params[name] for name in names}
+  dtypes = {np.dtype(x.dtype).name for x in jax.tree.leaves(params)}
+  check(
+    dtypes == {"float32"},
+    f"model.dtype: parameters are {', '.join(sorted(dtypes))}; only float32"
+    " ones can be exported",
+  )
+  return jax.tree.map(np.asarray, params)
+
+
+def bias_arrays(model: Model) -> dict[str, Any]:
+  """Returns the arrays of a bias file with a model's lines; {} if it has none.
+
+  Raises:
+    UsageError: the bias is a matrix.
+  """
+  for site, bias in model.scaffold.items():
+    check(
+      isinstance(bias, SiteLines),
+      f"bias.file: {site} is a matrix; only lines can be exported",
+    )
+  if not model.scaffold:
+    return {}
+  scaffold = jax.tree.map(lambda x: np.asarray(x)[None], model.scaffold)
+  meta = {"seeds": [model.seed], "sites": model.experiment.site_segments}
+  return file.to_arrays(scaffold, meta)
+
+
+def data_sheet(stage: workdir.Stage, model: Model, rows: list[dict]) -> dict:
+  """Returns what a card says of a model's training and of its tests.
+
+  Args:
+    stage: the stage that trained it.
+    model: the model.
+    rows: the rows of the workdir's results.jsonl.
+  """
+  conditions = evaluate.row_conditions(stage, model)
+  names = "config_hash", "stage", "seed", "step", "checkpoint", "stopped_at"
+  tests = [
+    {name: row[name] for name in ("test_set", "length", "bits", "n")}
+    | {"exact_match": row["value"], "lower_bound": row["lower_bound"]}
+    for row in records.of_metric(rows, "em")
+    if all(row[name] == conditions[name] for name in names)
+  ]
+  return {
+    "seed": model.seed,
+    "stage": stage.name,
+    "step": model.step,
+    "stopped_at": model.stopped_at,
+    "validation_exact_match": model.em,
+    "unit": model.experiment.task.unit,
+    "tests": tests,
+  }

@@ -1,0 +1,48 @@
+"""This is --mode=models: it lists the models that come with the package."""
+
+from lengthgen_jax.pretrained import files
+from lengthgen_jax.results import records, tables
+
+
+def run() -> int:
+  """Prints a table of the models; returns the exit code."""
+  print(table([files.read_card(name) for name in files.names()]))
+  return 0
+
+
+def table(cards: list[dict]) -> str:
+  """Returns a table of the models that cards describe, in Markdown."""
+  grid = [["name", "task", "family", "parameters", "proof", "margin"]]
+  for card in cards:
+    margin = smallest_margin(card)
+    grid.append(
+      [
+        card["name"],
+        card["task"],
+        card["family"],
+        f"{card['parameters']:,}",
+        proof(card),
+        "" if margin is None else f"{margin:.3g}",
+      ]
+    )
+  return tables.to_markdown(grid)
+
+
+def proof(card: dict) -> str:
+  """Returns how it is known that a model is right at every length.
+
+  That is "∀" if both checkers proved it, "∀¹" and the name of the checker if
+  one did, and "measured" if it is not proved.
+  """
+  names = records.proved_by(card["certificate"], card["second_checker"])
+  if len(names) == len(records.CHECKERS):
+    return "∀"
+  return f"∀¹ {names[0]}" if names else "measured"
+
+
+def smallest_margin(card: dict) -> float | None:
+  """Returns the smallest margin, in logits, that a checker found; None if no
+  checker found one."""
+  results = [card["certificate"], card["second_checker"]]
+  margins = [result["margin"] for result in results if result]
+  return min((x for x in margins if x is not None), default=None)

@@ -1,0 +1,215 @@
+"""This module reads and writes the two files of a trained model: NAME.npz has
+the arrays, NAME.json is the model card.
+
+The arrays are the float32 parameters, each named "params/PATH" after its path
+in the pytree, and the lines of the attention bias, each named "lines/NAME"
+after its name in a bias file (attention/biases/file.py). The card has the
+config, a data sheet (how the model was made, and what was measured of it) and
+the certificate.
+
+The models of the package lie beside this file, and NAME alone stands for them.
+FOLDER/NAME, with a slash, stands for any others.
+
+This is itself a config file, whose presets are models: main turns --model=NAME
+into --config=THIS_FILE:NAME.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
+
+from lengthgen_jax.attention.biases.file import LINES
+from lengthgen_jax.config import files
+from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.experiment import Experiment
+
+FORMAT = 1
+PARAMS = "params/"  # begins the names of parameters
+FOLDER = pathlib.Path(__file__).parent  # of the models of the package
+CARD_FIELDS = (
+  "format",
+  "name",
+  "task",
+  "family",
+  "parameters",  # how many numbers the parameters are
+  "config",  # the whole config of the stage that trained it
+  "bytes",  # size of the npz
+  "sha256",  # of the npz, as hex digits
+  "data_sheet",
+  "certificate",  # of lengthgen_jax/certify; None if none was made
+  "second_checker",  # what the second checker says; None if it was not run
+)
+
+
+def names() -> list[str]:
+  """Returns the names of the models of the package."""
+  return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def card_path(model: str) -> pathlib.Path:
+  """Returns the path of a model's card.
+
+  Args:
+    model: NAME or FOLDER/NAME.
+
+  Raises:
+    UsageError: there is no such model.
+  """
+  if "/" in model or os.sep in model:
+    path = pathlib.Path(f"{model.removesuffix('.json')}.json")
+    check(path.is_file(), f"--model={model}: there is no file {path}")
+    return path
+  check(
+    model in names(),
+    f"--model={model}: no model of this name comes with the package; choose one"
+    f" of {', '.join(names())}, or a path FOLDER/NAME",
+  )
+  return FOLDER / f"{model}.json"
+
+
+def read_card(model: str) -> dict[str, Any]:
+  """Returns the card of a model, a dict with CARD_FIELDS.
+
+  Args:
+    model: NAME or FOLDER/NAME.
+
+  Raises:
+    UsageError: there is no such model, or its card is of another format.
+  """
+  path = card_path(model)
+  with file_errors(f"{path}: cannot be read"):
+    card = json.loads(path.read_text())
+  is_dict = isinstance(card, dict)
+  card_format = card.get("format") if is_dict else None
+  check(
+    card_format == FORMAT,
+    f"{path}: is of format {card_format}, this version reads {FORMAT}; export"
+    " the model again, or install the version that made it",
+  )
+  missing = [field for field in CARD_FIELDS if field not in card]
+  check(not missing, f"{path}: has no {', '.join(missing)}")
+  return card
+
+
+def get_config(model: str) -> ConfigDict:
+  """Returns the config of a model; its bias file is the model's own NAME.npz.
+
+  Args:
+    model: NAME or FOLDER/NAME.
+
+  Raises:
+    UsageError: as in `read_card`; the config is of another version; or the
+      arrays are not those of the card.
+  """
+  card, path = read_card(model), card_path(model)
+  check_arrays(path, card)
+  config = files.from_dict(card["config"], path)
+  is_shipped = path.parent == FOLDER
+  config.pretrained = (
+    model if is_shipped else str(path.resolve().with_suffix(""))
+  )
+  if config.bias.kind == "file":
+    config.bias.file = str(path.with_suffix(".npz").resolve())
+  return config
+
+
+def check_arrays(path: pathlib.Path, card: dict) -> None:
+  """Checks that the arrays beside a card are those that it describes.
+
+  Args:
+    path: the path of the card.
+    card: the card.
+
+  Raises:
+    UsageError: they are missing, damaged or another model's.
+  """
+  archive = path.with_suffix(".npz")
+  with file_errors(f"{archive}: cannot be read"):
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+  check(
+    digest == card["sha256"],
+    f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
+    f" and {card['sha256'][:12]}… in {path.name}",
+  )
+
+
+def read_params(model: str, experiment: Experiment) -> dict:
+  """Returns the parameters of a model as a pytree of arrays.
+
+  Args:
+    model: NAME or FOLDER/NAME.
+    experiment: the experiment that the model's config describes.
+
+  Raises:
+    UsageError: they are not the parameters of this experiment.
+  """
+  path = card_path(model).with_suffix(".npz")
+  with (
+    file_errors(f"{path}: cannot be read"),
+    np.load(path, allow_pickle=False) as file,
+  ):
+    arrays = {
+      name.removeprefix(PARAMS): file[name]
+      for name in file
+      if name.startswith(PARAMS)
+    }
+  abstract: dict[str, Any] = flatten_dict(
+    jax.eval_shape(lambda: experiment.init(0)), sep="/"
+  )
+  differing_shapes = [
+    f"{name} {arrays[name].shape}, not {abstract[name].shape}"
+    for name in sorted(abstract.keys() & arrays.keys())
+    if arrays[name].shape != abstract[name].shape
+  ]
+  problems = {
+    "lacks": sorted(abstract.keys() - arrays.keys()),
+    "has unknown": sorted(arrays.keys() - abstract.keys()),
+    "has": differing_shapes,
+  }
+  text = "; ".join(
+    f"{verb} {', '.join(items)}" for verb, items in problems.items() if items
+  )
+  check(not text, f"{path}: is no model of its config: {text}")
+  return unflatten_dict(arrays, sep="/")
+
+
+def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
+  """Writes the two files of a model.
+
+  Args:
+    path: FOLDER/NAME.
+    card: the CARD_FIELDS except "format", "name", "parameters", "bytes" and
+      "sha256", which follow from the other arguments.
+    params: the parameters, a pytree of float32 arrays.
+    lines: the arrays of the model's bias file; {} if it has no bias.
+
+  Raises:
+    UsageError: the files cannot be written.
+  """
+  arrays = {
+    f"{PARAMS}{name}": np.asarray(value)
+    for name, value in flatten_dict(params, sep="/").items()
+  }
+  arrays |= {f"{LINES}{name}": value for name, value in lines.items()}
+  archive = path.with_name(f"{path.name}.npz")
+  with file_errors(f"--export_to={path}: cannot be written"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(archive, allow_pickle=False, **arrays)
+    content = archive.read_bytes()
+    whole_card = card | {
+      "format": FORMAT,
+      "name": path.name,
+      "parameters": sum(x.size for x in jax.tree.leaves(params)),
+      "bytes": len(content),
+      "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    ordered_card = {field: whole_card[field] for field in CARD_FIELDS}
+    text = json.dumps(ordered_card, indent=1, ensure_ascii=False) + "\n"
+    path.with_name(f"{path.name}.json").write_text(text)

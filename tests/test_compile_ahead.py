@@ -1,0 +1,69 @@
+"""What later stages of ABC run is compiled while the first one trains."""
+
+import jax
+import tiny
+from jax import monitoring
+
+from lengthgen_jax.config import fields
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import (
+  attention_statistics,
+  compile_ahead,
+  evaluate,
+  runs,
+  workdir,
+)
+from lengthgen_jax.training import loop
+
+PROGRAMS = {
+  "jit(init_seeds)",
+  "jit(train_seeds)",
+  "jit(_matches)",
+  "jit(_sums)",
+}
+
+
+def test_later_stages_compile_no_large_program_again(tmp_path):
+  config = tiny.get_config("parity,abc")
+  config.seeds = (0,)
+  config.update_from_flattened_dict(
+    {
+      "data.widths": (9, 10),
+      "train.steps": 20,
+      "train.chunk": 20,
+      "calibration.samples": 8,
+      "retrain.train.steps": 20,
+      "retrain.train.restarts": 0,
+    }
+  )
+  compiled = []
+
+  def listen(event: str, duration_secs: float, **details) -> None:
+    if event.endswith("backend_compile_duration"):
+      compiled.append(details["fun_name"])
+
+  interpolation = runs.make_run(config, tmp_path / "interpolate")
+  for _ in compile_ahead.compile_later_stages(config, interpolation, tmp_path):
+    pass
+  params = interpolation.experiment.init(0)
+  experiment = interpolation.experiment
+  lines = compile_ahead.likely_lines(config, experiment)
+  bias_path = workdir.bias_path(tmp_path)
+  second_config = fields.retrain_config(config, (0,), bias_path)
+  retraining = runs.make_run(second_config, tmp_path / "retrain", lines)
+  monitoring.register_event_duration_secs_listener(listen)
+  try:
+    section = config.calibration
+    conditions = attention_statistics.conditions(section, experiment)
+    attention_statistics.collect(
+      section, Model(experiment, {}, params), conditions, section.samples
+    )
+    loop.train(retraining)
+    (retrained,) = runs.load(retraining, "last")
+    for spec in evaluate.eval_specs(second_config, retrained):
+      jax.block_until_ready(
+        [retrained.matches(b) for b, _ in retrained.batches(spec)]
+      )
+  finally:
+    monitoring.unregister_event_duration_listener(listen)
+  assert not PROGRAMS & set(compiled), compiled

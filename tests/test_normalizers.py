@@ -1,0 +1,230 @@
+"""What stands in the softmax's place: weights and gradients by brute force."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import untrained
+from command import refuses
+
+from lengthgen_jax.attention.kernel import DenseBias, SparseBias, attend
+from lengthgen_jax.attention.normalizers import (
+  NORMALIZERS,
+  AttentionConfig,
+  entmax,
+  stick_breaking,
+)
+
+INF = np.inf
+ALPHAS = (1.05, 1.3, 1.5, 1.75, 2.0, 3.0)
+FORMS = {
+  "softmax": AttentionConfig(),
+  "entmax": AttentionConfig("entmax"),
+  "sparse": AttentionConfig("entmax", 1.9),
+  "sparsemax": AttentionConfig("sparsemax"),
+  "stick_breaking": AttentionConfig("stick_breaking"),
+}
+
+
+def logits(rows=40, keys=9, scale=2.0, seed=0):
+  """Rows of every sharpness; some keys are closed, and all of row 3."""
+  rng = np.random.default_rng(seed)
+  values = (
+    scale * rng.exponential(size=(rows, 1)) * rng.normal(size=(rows, keys))
+  )
+  values[rng.random(values.shape) < 0.3] = -INF
+  values[3] = -INF
+  values[4, 1:] = -INF
+  values[4, 0] = 1.0
+  return values
+
+
+def bisected(row, alpha):
+  """α-entmax of one row by bisection of its threshold, in float64."""
+  scaled = (alpha - 1) * row[row > -INF]
+  weights = np.zeros(len(row))
+  if not len(scaled):
+    return weights
+  low, high = scaled.max() - 1, scaled.max()
+  for _ in range(200):
+    middle = (low + high) / 2
+    powers = np.maximum(scaled - middle, 0) ** (1 / (alpha - 1))
+    low, high = (middle, high) if powers.sum() >= 1 else (low, middle)
+  weights[row > -INF] = np.maximum(scaled - low, 0) ** (1 / (alpha - 1))
+  return weights
+
+
+def broken(row):
+  """Stick-breaking of one row, key by key from the last one."""
+  weights, left = np.zeros(len(row)), 1.0
+  for k in reversed(range(len(row))):
+    share = 1 / (1 + np.exp(-row[k]))
+    weights[k], left = share * left, left * (1 - share)
+  return weights
+
+
+def normalized(config, values, index=None):
+  """A normalizer's weights of rows [T, S]."""
+  values = jnp.asarray(values)[None, None]
+  index = jnp.arange(values.shape[-1]) if index is None else index
+  normalizer = NORMALIZERS[config.normalizer]
+  return normalizer.weights(values, index, config)[0, 0]
+
+
+def brute_force(config, values):
+  if config.normalizer == "stick_breaking":
+    return np.array([broken(row) for row in values])
+  if config.normalizer == "softmax":
+    with np.errstate(invalid="ignore"):
+      exp = np.exp(values - values.max(axis=1, keepdims=True))
+    return np.nan_to_num(exp / exp.sum(axis=1, keepdims=True))
+  alpha = 2.0 if config.normalizer == "sparsemax" else config.alpha
+  return np.array([bisected(row, alpha) for row in values])
+
+
+def test_forms_cover_the_registry():
+  assert {form.normalizer for form in FORMS.values()} == set(NORMALIZERS)
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize("name", FORMS)
+def test_weights_are_those_of_their_definition(name, dtype):
+  """And zeros are zeros, of closed keys and of those below the threshold."""
+  config, values = FORMS[name], logits()
+  with jax.enable_x64(dtype == "float64"):
+    weights = np.asarray(normalized(config, values.astype(dtype)))
+  assert weights.dtype == dtype
+  expected = brute_force(config, values)
+  tolerance = 1e-12 if dtype == "float64" else 2e-6
+  np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
+  assert not weights[values == -INF].any() and not weights[3].any()
+  total = weights.sum(axis=1)
+  if name == "stick_breaking":
+    assert (total <= 1).all() and total[0] < 1
+    return
+  np.testing.assert_allclose(np.delete(total, 3), 1.0, atol=tolerance)
+  if name != "softmax":
+    zero = expected < 1e-14
+    assert not weights[zero].any() and (zero & (values > -INF)).sum() > 30
+
+
+@pytest.mark.parametrize("keys", (2, 50, 2000))
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_entmax_of_any_alpha_and_any_number_of_keys(alpha, keys):
+  """Weights of many nearly equal keys, where thresholds converge last."""
+  for scale in (0.01, 1.0, 30.0):
+    values = np.random.default_rng(keys).normal(size=(20, keys)) * scale
+    expected = np.array([bisected(row, alpha) for row in values])
+    with jax.enable_x64(True):
+      weights = entmax(jnp.asarray(values), alpha)
+    # A threshold's rounding is a root's beyond α = 2, and a power's near 1.
+    tolerance = 1e-7 if alpha > 2 else 1e-12
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
+    weights = entmax(values.astype(np.float32), alpha)
+    tolerance = 2e-3 if alpha > 2 else 2e-5
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [*FORMS, "steep"])
+def test_gradients_are_finite_differences(name):
+  """In float64, of every logit of every row; of closed rows they are zero."""
+  config = FORMS.get(name, AttentionConfig("entmax", 2.5))
+  values, step = logits(rows=12, scale=1.0), 1e-6
+  direction = np.random.default_rng(1).normal(size=values.shape)
+  with jax.enable_x64(True):
+    loss = lambda x: (normalized(config, x) * direction).sum(axis=1)
+    gradient = np.asarray(jax.grad(lambda x: loss(x).sum())(values))
+    loss = jax.jit(loss)
+    for k in range(values.shape[1]):
+      change = step * np.eye(values.shape[1])[k]
+      expected = (loss(values + change) - loss(values - change)) / (2 * step)
+      expected = np.where(values[:, k] > -INF, expected, 0.0)
+      np.testing.assert_allclose(gradient[:, k], expected, atol=1e-5)
+  assert not gradient[3].any() and not gradient[4].any() ^ (
+    name == "stick_breaking"
+  )
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_keys_in_any_order_and_closed_ones_among_them_weigh_the_same(name):
+  """As along lines, whose keys are gathered; in all seeds at once."""
+  config, values = FORMS[name], logits(keys=7).astype(np.float32)
+  order = np.random.default_rng(2).permuted(
+    np.tile(np.arange(7), (len(values), 1)), axis=1
+  )
+  gathered = np.take_along_axis(values, order, axis=1)
+  weights = np.asarray(normalized(config, values))
+  by_order = np.asarray(normalized(config, gathered, order[None, None]))
+  expected = np.take_along_axis(weights, order, axis=1)
+  np.testing.assert_allclose(by_order, expected, atol=1e-6)
+  closed = np.concatenate([values, np.full_like(values, -INF)], axis=1)
+  more = np.asarray(normalized(config, closed))
+  np.testing.assert_allclose(more[:, :7], weights, atol=1e-6)
+  seeds = np.stack([values, 2 * values])
+  of_seeds = jax.vmap(functools.partial(normalized, config))(seeds)
+  np.testing.assert_allclose(of_seeds[0], weights, atol=1e-6)
+
+
+def test_an_order_of_keys_is_that_of_their_index():
+  values = np.array([[[[0.0, 0.0, 0.0]]]], np.float32)
+  weights = stick_breaking(values, np.array([[[[2, 0, 1]]]]))
+  np.testing.assert_allclose(weights[0, 0, 0], [1 / 2, 1 / 8, 1 / 4])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_along_lines_is_dense_attention(name):
+  """Weights, context and gradients, in bfloat16 too; a row may be closed."""
+  rng = np.random.default_rng(0)
+  query, key, value = (
+    rng.normal(size=(2, 2, 5, 4)).astype(np.float32) for _ in range(3)
+  )
+  index = np.stack([rng.permutation(5)[:3] for _ in range(10)])
+  index = index.reshape(1, 2, 5, 3).astype(np.int32)
+  values = rng.normal(size=index.shape).astype(np.float32)
+  values[0, 0, 0], values[0, 1, 2, 0] = -INF, -INF
+  dense = np.full((1, 2, 5, 5), -INF, np.float32)
+  np.put_along_axis(dense, index, values, axis=-1)
+
+  def loss(arrays, bias):
+    arrays = [2 * x for x in arrays]
+    context, _ = attend(*arrays, bias, None, "highest", FORMS[name])
+    return jnp.sin(context.astype(jnp.float32)).sum(), context
+
+  results = [
+    jax.grad(loss, has_aux=True)((query, key, value), bias)
+    for bias in (DenseBias(dense), SparseBias(values, index))
+  ]
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results
+  )
+  gradients, context = results[0]
+  assert not context[:, 0, 0].any() and not gradients[0][:, 0, 0].any()
+  assert np.abs(gradients[0]).max() > 0.1
+  half = [x.astype(jnp.bfloat16) for x in (query, key, value)]
+  _, acts = attend(*half, DenseBias(dense), None, "highest", FORMS[name])
+  assert acts["weights"].dtype == jnp.float32
+
+
+# What is refused.
+
+
+def test_what_a_normalizer_cannot_be_is_said_in_a_line():
+  with refuses("attention.alpha=1.0", "above 1"):
+    untrained.experiment(fields={"attention.alpha": 1.0})
+  with refuses("attention.normalizer='hardmax'", "stick_breaking"):
+    untrained.experiment(fields={"attention.normalizer": "hardmax"})
+  with refuses("'stick_breaking'", "model.kind='decoder_only'", "sparsemax"):
+    untrained.experiment(fields={"attention.normalizer": "stick_breaking"})
+
+
+def test_a_label_says_what_a_row_depends_on():
+  labels = {name: form.label for name, form in FORMS.items()}
+  assert labels == {
+    "softmax": "softmax",
+    "entmax": "entmax 1.5",
+    "sparse": "entmax 1.9",
+    "sparsemax": "sparsemax",
+    "stick_breaking": "stick_breaking",
+  }

@@ -1,0 +1,373 @@
+"""Models as files: those that come with the package, and those exported."""
+
+import dataclasses
+import importlib.resources
+import json
+import pathlib
+import tomllib
+
+import jax
+import numpy as np
+import pytest
+import untrained
+from command import REPOSITORY, TINY, contents, inside, refusal, refuses
+from flax.traverse_util import flatten_dict
+
+import lengthgen_jax
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix
+from lengthgen_jax.pipelines import export, models, workdir
+from lengthgen_jax.pretrained import files
+from lengthgen_jax.results import records
+
+SHIPPED = files.names()
+MAX_BYTES = 10 << 20  # of all models that come with the package
+# Inputs and answers, of any length where the model is proved.
+ASKED = {
+  "addition": (f"{'9' * 30}+1", f"1{'0' * 30}"),
+  "successor": ("9" * 30, f"1{'0' * 30}"),
+  "multiply": (f"{'3' * 30}*3", "9" * 30),
+  "parity": ("1011" * 9, "1"),
+  "multiply_long": ("99999*9999", "999890001"),
+  "increment": ("1999", "2000"),
+  "modular": ("3 4 5 6", "3 0 5 4"),
+  "copy": ("5 3 9", "5 3 9"),
+  "reverse": ("5 3 9", "9 3 5"),
+  "sort": ("5 3 9 3", "3 3 5 9"),
+}
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+  """The path, FOLDER/NAME, of a tiny model that one command has exported."""
+  path = tmp_path_factory.mktemp("exported") / "deep" / "tiny"
+  done = inside(
+    f"--workdir={trained}", "--mode=export", f"--export_to={path}", "--seed=1"
+  )
+  assert done.returncode == 0, done.stderr
+  assert "seed 1, step" in done.stdout
+  return path
+
+
+@pytest.fixture
+def copied(exported, tmp_path):
+  """The same, to change at will."""
+  for end in (".npz", ".json"):
+    (tmp_path / f"tiny{end}").write_bytes(
+      exported.with_suffix(end).read_bytes()
+    )
+  return tmp_path / "tiny"
+
+
+def rewrite(path: pathlib.Path, card=None, arrays=None) -> None:
+  """Changes the card, or the arrays and their checksum."""
+  saved = json.loads(path.with_suffix(".json").read_text())
+  if arrays is not None:
+    with np.load(path.with_suffix(".npz")) as file:
+      changed = dict(file)
+    arrays(changed)
+    np.savez(path.with_suffix(".npz"), allow_pickle=False, **changed)
+    content = path.with_suffix(".npz").read_bytes()
+    saved["sha256"] = files.hashlib.sha256(content).hexdigest()
+  path.with_suffix(".json").write_text(json.dumps(saved | (card or {})))
+
+
+# Models that come with the package.
+
+
+def test_models_of_the_package_are_small_and_travel_in_a_wheel():
+  folder = importlib.resources.files("lengthgen_jax.pretrained")
+  shipped = {x.name for x in folder.iterdir()}
+  size = 0
+  for name in SHIPPED:
+    assert {f"{name}.npz", f"{name}.json"} <= shipped
+    size += sum(len((folder / f).read_bytes()) for f in shipped if name in f)
+  assert size <= MAX_BYTES
+  project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+  patterns = project["tool"]["setuptools"]["package-data"]
+  assert patterns["lengthgen_jax.pretrained"] == ["*.npz", "*.json"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_model_of_the_package_answers(name):
+  loaded = lengthgen_jax.load(name)
+  card = files.read_card(name)
+  leaves = jax.tree.leaves(loaded.model.params)
+  assert card["name"] == name and card["task"] == loaded.config.task
+  assert card["parameters"] == sum(leaf.size for leaf in leaves)
+  assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+  assert card["bytes"] == (files.FOLDER / f"{name}.npz").stat().st_size
+  assert card["data_sheet"] == loaded.data_sheet
+  assert len(card["data_sheet"]["commit"]) == 40  # all code was committed
+  if card["certificate"]:
+    assert card["certificate"]["value"] == 1
+    assert card["certificate"]["margin"] == loaded.certificate["margin"]
+  if card["task"] in ASKED:
+    text, answer = ASKED[card["task"]]
+    assert loaded.predict(text) == answer
+    assert loaded.predict([text, "?"])[1].startswith("error: ")
+
+
+def test_the_list_of_models_needs_no_workdir():
+  done = inside("--mode=models")
+  assert done.returncode == 0, done.stderr
+  assert [row.split(" | ")[0] for row in done.stdout.splitlines()[2:]] == [
+    f"| {name}" for name in SHIPPED
+  ]
+
+
+def test_a_proof_is_one_of_both_checkers():
+  right, wrong = {"value": 1, "margin": 3.0}, {"value": 0, "margin": -1.0}
+  second = {"verdict": "proved: 9 contexts", "margin": 2.5}
+  card = lambda first, second: {"certificate": first, "second_checker": second}
+  assert models.proof(card(right, second)) == "∀"
+  assert models.smallest_margin(card(right, second)) == 2.5
+  assert models.proof(card(right, None)) == "∀¹ certify"
+  failed = {"verdict": "refused: temperature", "margin": None}
+  assert models.proof(card(right, failed)) == "∀¹ certify"
+  assert models.smallest_margin(card(right, failed)) == 3.0
+  assert models.proof(card(wrong, second)) == "∀¹ second"
+  assert models.proof(card(wrong, None)) == "measured"
+  assert models.proof(card(None, None)) == "measured"
+  assert models.smallest_margin(card(None, None)) is None
+
+
+# Exporting.
+
+
+def test_an_export_is_one_seed_of_the_workdir(exported, trained):
+  loaded, original = (
+    lengthgen_jax.load(x, seed=1) for x in (exported, trained)
+  )
+  for name in ("params", "scaffold"):
+    pairs = zip(
+      jax.tree.leaves_with_path(getattr(loaded.model, name)),
+      jax.tree.leaves_with_path(getattr(original.model, name)),
+      strict=True,
+    )
+    for (path, value), (other_path, other) in pairs:
+      assert path == other_path and np.array_equal(value, other)
+  assert loaded.config.seeds == (1,) and loaded.model.seed == 1
+  assert loaded.model.step == original.model.step
+  texts = ["12+34", "9+9", "what"]
+  assert loaded.predict(texts) == original.predict(texts)
+  assert loaded.predict("12+34") == original.predict(texts)[0]
+  with np.load(exported.with_suffix(".npz"), allow_pickle=False) as file:
+    kinds = {name.partition("/")[0] for name in file}
+    params = {name for name in file if name.startswith("params/")}
+  assert kinds == {"params", "lines"}
+  assert params == {
+    f"params/{name}" for name in flatten_dict(original.model.params, sep="/")
+  }
+
+
+def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
+  exported, trained
+):
+  sheet = lengthgen_jax.load(exported).data_sheet
+  origin = json.loads((trained / "origin.json").read_text())
+  assert origin["command"] == [f"--config={TINY[9:]}", f"--workdir={trained}"]
+  assert {name: sheet[name] for name in origin} == origin
+  rows = records.read(trained / "results.jsonl")
+  exact = [x for x in rows if x["metric"] == "em" and x["seed"] == 1]
+  assert [(test["n"], test["exact_match"]) for test in sheet["tests"]] == [
+    (x["n"], x["value"]) for x in exact
+  ]
+
+
+def test_the_proved_seed_with_the_largest_margin_is_chosen(
+  trained_models, capsys
+):
+  first, second = trained_models
+  proof = lambda value, margin: {"value": value, "margin": margin}
+  choose = lambda *args: export.choose(trained_models, *args)
+  assert choose({0: proof(1, 2.0), 1: proof(1, 3.0)}, None) is second
+  assert choose({0: proof(1, 2.0), 1: proof(0, 3.0)}, None) is first
+  assert choose({0: proof(1, 2.0)}, 1) is second
+  assert not capsys.readouterr().err
+  assert choose({}, None).em == max(model.em for model in trained_models)
+  assert "no seed is proved" in capsys.readouterr().err
+  with refuses("--seed=7", "0, 1"):
+    choose({}, 7)
+
+
+def test_heads_of_hints_stay_behind():
+  config = untrained.config("sort", "decoder_only", {"hints": ("fill",)})
+  params = untrained.params(untrained.build(config))
+  idle = "logits_dense_sort_fill"
+  assert idle in params
+  alone = export.config_of(config, 0, "sort")
+  assert alone.hints == () and alone.bias.kind == "none"
+  kept = export.used_params(params, untrained.build(alone))
+  assert set(params) - set(kept) == {idle}
+
+
+def test_a_model_is_shown_to_the_second_checker_without_being_exported():
+  loaded = lengthgen_jax.load("parity")
+  opinion = export.second_opinion(loaded.config, loaded.model)
+  assert opinion["verdict"] == "proved"
+  head = f"logits_dense_{loaded.config.task}"
+  params = loaded.model.params | {
+    head: jax.tree.map(lambda x: -x, loaded.model.params[head])
+  }
+  wrong = dataclasses.replace(loaded.model, params=params)
+  assert export.second_opinion(loaded.config, wrong)["verdict"] == "fails"
+
+
+def test_what_no_file_can_hold_is_refused(trained_models, trained, tmp_path):
+  model = trained_models[0]
+  doubled = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
+  with refuses("model.dtype", "float64"):
+    export.used_params(doubled, model.experiment)
+  matrix = SiteMatrix(np.zeros((1, 2, 4, 4), np.float32))
+  with refuses("self is a matrix"):
+    export.bias_arrays(dataclasses.replace(model, scaffold={"self": matrix}))
+  flags = f"--workdir={trained}", "--mode=export"
+  assert "--export_to is missing" in refusal(inside(*flags))
+  line = refusal(inside(*flags, f"--export_to={tmp_path}"))
+  assert "end with the name of the model" in line
+  line = refusal(inside(f"--workdir={trained}", "--mode=predict", "--seed=1"))
+  assert "--seed is for --mode=export" in line
+
+
+# --model in place of --workdir.
+
+
+def test_a_model_stands_in_place_of_a_trained_workdir(
+  exported, trained, tmp_path
+):
+  before = contents(exported.parent) | contents(files.FOLDER)
+  flag = f"--model={exported}"
+  done = inside(flag, "--mode=predict", text="12+34\n", folder=tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.strip() == lengthgen_jax.load(exported).predict("12+34")
+  assert not list(tmp_path.iterdir())  # nothing is written to answer
+  flags = "--config.eval.lengths=(1,)", "--config.eval.samples=(16,)"
+  done = inside(flag, "--mode=evaluate", *flags, folder=tmp_path)
+  assert done.returncode == 0, done.stderr
+  rows = records.read(tmp_path / "tiny" / "results.jsonl")
+  assert {(row["length"], row["seed"], row["stage"]) for row in rows} == {
+    (1, 1, "train")
+  }
+  # The folder of its results stands for the model from then on.
+  done = inside("--workdir=tiny", "--mode=evaluate", *flags, folder=tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert records.read(tmp_path / "tiny" / "results.jsonl") == rows
+  named = tmp_path / "named"
+  probe = "--config.probe.only=('intact',)"
+  done = inside(flag, "--mode=probe", f"--workdir={named}", probe)
+  assert done.returncode == 0, done.stderr
+  assert (named / "probes.jsonl").exists()
+  done = inside("--mode=report", "--workdir=tiny", folder=tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert before == contents(exported.parent) | contents(files.FOLDER)
+
+
+def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):
+  flag = f"--model={exported}"
+  for mode in ("predict", "evaluate"):
+    line = refusal(inside(flag, f"--workdir={trained}", f"--mode={mode}"))
+    assert str(trained) in line and "was trained there" in line
+  line = refusal(inside(flag, TINY, "--mode=predict"))
+  assert "leave --config out" in line
+  line = refusal(inside(flag, "--mode=train", folder=tmp_path))
+  assert "--mode=evaluate, predict, certify, probe, report" in line
+  line = refusal(
+    inside(
+      flag, "--mode=evaluate", "--config.model.mlp_dim=64", folder=tmp_path
+    )
+  )
+  assert "model.mlp_dim=64 but 32 there" in line
+  line = refusal(
+    inside(
+      flag, "--mode=evaluate", "--config.eval.checkpoint=best", folder=tmp_path
+    )
+  )
+  assert "eval.checkpoint='best'" in line and "'last' alone" in line
+  assert not (tmp_path / "tiny" / "results.jsonl").exists()
+  (tmp_path / "other").mkdir()
+  (tmp_path / "other" / "thesis.txt").write_text("all of it")
+  line = refusal(
+    inside(flag, "--mode=evaluate", f"--workdir={tmp_path / 'other'}")
+  )
+  assert "is not empty" in line
+  config = workdir.files.saved_config(tmp_path / "tiny")
+  line = refusal(inside(TINY, f"--workdir={tmp_path / 'tiny'}"))
+  assert "holds results of --model=" in line and config.pretrained in line
+
+
+def test_a_folder_of_the_name_of_a_model_is_asked_for(
+  trained, tmp_path, monkeypatch
+):
+  name = SHIPPED[0]
+  (tmp_path / name).mkdir()
+  (tmp_path / name / "config.json").write_bytes(
+    (trained / "config.json").read_bytes()
+  )
+  monkeypatch.chdir(tmp_path)
+  with refuses(f"write ./{name}"):
+    lengthgen_jax.load(name)
+
+
+# Files that are damaged, or another's.
+
+
+def test_a_name_that_does_not_exist_names_all(tmp_path):
+  line = refusal(inside("--model=subtraction", "--mode=predict"))
+  assert "--model=subtraction" in line
+  assert ", ".join(SHIPPED) in line
+  with refuses("nothing was trained there", *SHIPPED):
+    lengthgen_jax.load("subtraction")
+  line = refusal(inside(f"--model={tmp_path}/tiny", "--mode=predict"))
+  assert f"no file {tmp_path}/tiny.json" in line
+  assert "--model is empty" in refusal(inside("--model=", "--mode=predict"))
+
+
+def test_damaged_arrays_are_refused(copied):
+  archive = copied.with_suffix(".npz")
+  content = bytearray(archive.read_bytes())
+  content[len(content) // 2] ^= 1
+  archive.write_bytes(content)
+  line = refusal(inside(f"--model={copied}", "--mode=predict"))
+  assert str(archive) in line and "sha256" in line
+  archive.unlink()
+  with refuses(str(archive), "cannot be read"):
+    lengthgen_jax.load(copied)
+
+
+def first_kernel(arrays: dict) -> str:
+  return next(name for name in arrays if name.endswith("query/kernel"))
+
+
+@pytest.mark.parametrize(
+  ("change", "words"),
+  [
+    (lambda x: x.pop(first_kernel(x)), "lacks"),
+    (lambda x: x.update({"params/extra": np.ones(3)}), "has unknown extra"),
+    (lambda x: x.update({first_kernel(x): np.ones((2, 2))}), "(2, 2), not"),
+    (lambda x: x.pop("lines/self_anchor"), "self has no anchor"),
+  ],
+)
+def test_arrays_of_another_model_are_refused(change, words, copied):
+  rewrite(copied, arrays=change)
+  with refuses(words):
+    lengthgen_jax.load(copied)
+
+
+@pytest.mark.parametrize(
+  ("card", "words"),
+  [
+    ({"format": 2}, ("format 2", "reads 1")),
+    ({"config": {"momentum": 1}}, ("another version", "momentum")),
+  ],
+)
+def test_a_card_of_another_version_is_refused(card, words, copied):
+  rewrite(copied, card=card)
+  line = refusal(inside(f"--model={copied}", "--mode=predict"))
+  assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"format": 1}'])
+def test_a_file_that_is_no_card_is_refused(text, copied):
+  copied.with_suffix(".json").write_text(text)
+  with refuses(f"{copied}.json"):
+    lengthgen_jax.load(copied)

@@ -1,0 +1,82 @@
+"""The segment embedding: every input has the vector of its token's segment."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import untrained
+from command import refuses
+
+from lengthgen_jax.evaluation import decode
+from lengthgen_jax.tasks.packing import KINDS
+
+SEGMENTS = {"positions.segments": True, "positions.kind": "none"}
+# Two digits of each operand, padded to three, and the output: by the segment of
+# what the inputs hold. The start token and the delimiter are of the output's.
+HELD = {
+  "decoder_only": [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2],
+  "encoder_decoder": [2, 2, 2, 2],
+}
+SOURCE = [0, 0, 0, 0, 1, 1, 1, 1]  # `$012+034`
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_input_has_the_vector_of_the_segment_of_what_it_holds(kind):
+  experiment = untrained.experiment("addition", kind, SEGMENTS)
+  params = untrained.params(experiment)
+  batch = untrained.typed(experiment, "12+34", "5+6", width=3, longest=5)
+  vectors = np.asarray(params["segment_embedder"]["embedding"])
+  words = np.asarray(params["token_embedder"]["embedding"])
+  assert vectors.shape == (3, 16)
+  _, acts = experiment.apply(params, {}, batch, "addition")
+  stacks = [(acts["decoder"], batch.inputs, HELD[kind])]
+  if kind == "encoder_decoder":
+    stacks.append((acts["encoder"], batch.source, SOURCE))
+  for stack, tokens, segments in stacks:
+    size = len(segments)
+    added = np.asarray(stack["embeddings"])[:, :size] - words[tokens[:, :size]]
+    expected = np.broadcast_to(vectors[segments], added.shape)
+    np.testing.assert_allclose(added, expected, atol=1e-6)
+
+
+def test_a_list_is_one_segment_and_what_is_said_another():
+  """Of lists of any length: padding is of the output's segment, so that no
+  input of decoding knows where its output ends."""
+  experiment = untrained.experiment("sort", "decoder_only", SEGMENTS)
+  assert experiment.model.config.num_segments == 2
+  batch = untrained.typed(experiment, "3 1 2", "4", longest=4)
+  segments = np.asarray(batch.places.segment)
+  assert segments.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0] + [1] * 7]
+  part = decode.select_rows(batch, jnp.int32(2), 3).places
+  assert np.array_equal(part.segment, segments[:, 2:5])
+
+
+def test_segments_are_drawn_with_deviation_one_half_and_change_no_other():
+  fields = {"model.emb_dim": 512, "model.num_heads": 1}
+  with_segments, without = (
+    jax.jit(
+      untrained.experiment("sort", "decoder_only", fields | changes).init
+    )(0)
+    for changes in (SEGMENTS, {"positions.kind": "none"})
+  )
+  vectors = with_segments.pop("segment_embedder")["embedding"]
+  assert vectors.shape == (2, 512) and 0.45 < vectors.std() < 0.55
+  jax.tree.map(np.testing.assert_array_equal, with_segments, without)
+
+
+@pytest.mark.parametrize("task", ("sort", "successor", "copy"))
+def test_segments_that_change_nothing_are_refused(task):
+  """Where every site of attention has one segment alone."""
+  with refuses("positions.segments=True changes nothing", task, "decoder_only"):
+    untrained.experiment(task, "encoder_decoder", SEGMENTS)
+  untrained.experiment(task, "decoder_only", SEGMENTS)
+
+
+@pytest.mark.parametrize("aligned", (True, False))
+def test_interleaved_operands_are_one_segment(aligned):
+  fields = SEGMENTS | {"arithmetic.aligned": aligned}
+  if aligned:
+    with refuses("positions.segments=True changes nothing"):
+      untrained.experiment("addition", "encoder_decoder", fields)
+  else:
+    untrained.experiment("addition", "encoder_decoder", fields)
