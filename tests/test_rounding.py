@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import local_models
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from lengthgen_jax.attention.normalizers import masked_softmax
 from lengthgen_jax.certify import certificate, rounding, survey
@@ -201,8 +202,9 @@ def test_normalization_is_within_its_bound(kind, mean):
       assert (np.linalg.norm(y, axis=1) <= known.size).all()
 
 
-def test_attention_is_within_its_bound():
-  """Whatever errors queries' and keys' inputs have."""
+# Errors of the inputs of queries, and of keys and values.
+@pytest.mark.parametrize("sizes", [(0, 0), (1e-3, 0), (0, 1e-3), (0.03, 0.03)])
+def test_attention_is_within_its_bound(sizes):
   rng = np.random.default_rng(0)
   model_size, heads, head_dim, keys, batch = 16, 2, 4, 3, 40
   shape = model_size, heads, head_dim
@@ -233,28 +235,58 @@ def test_attention_is_within_its_bound():
 
   x, memory = 2 * draw(batch, model_size), 2 * draw(batch, keys, model_size)
   out, query, key, value, acts = attend(x, memory)
-  for size in (0.0, 1e-3, 0.03):
-    error = jnp.full(batch, size), jnp.full((batch, keys), size)
-    inputs = [
-      Inputs(e, jnp.zeros_like(e), rounding.length(a) + 2 * e)
-      for a, e in zip((x, memory), error, strict=True)
-    ]
-    bound = rounding.attention(
-      gain, *inputs, query, key, value, jnp.asarray(bias), acts
-    )
-    largest = np.zeros(batch)
-    with jax.enable_x64(True):
-      for _ in range(50):
-        steps = rng.normal(size=x.shape), rng.normal(size=memory.shape)
-        moved = [
-          a.astype(np.float64)
-          + 0.999 * size * b / np.linalg.norm(b, axis=-1, keepdims=True)
-          for a, b in zip((x, memory), steps, strict=True)
-        ]
-        gap = np.linalg.norm(np.asarray(attend(*moved)[0]) - out, axis=1)
-        largest = np.maximum(largest, gap)
-    assert (largest <= bound).all()
-    assert (np.asarray(bound) < 1e3 * largest).mean() > 0.9
+  error = jnp.full(batch, sizes[0]), jnp.full((batch, keys), sizes[1])
+  inputs = [
+    Inputs(e, jnp.zeros_like(e), rounding.length(a) + 2 * e)
+    for a, e in zip((x, memory), error, strict=True)
+  ]
+  bound = rounding.attention(
+    gain, *inputs, query, key, value, jnp.asarray(bias), acts
+  )
+  largest = np.zeros(batch)
+  with jax.enable_x64(True):
+    for _ in range(20):
+      steps = rng.normal(size=x.shape), rng.normal(size=memory.shape)
+      moved = [
+        a.astype(np.float64)
+        + 0.999 * size * b / np.linalg.norm(b, axis=-1, keepdims=True)
+        for a, b, size in zip((x, memory), steps, sizes, strict=True)
+      ]
+      gap = np.linalg.norm(np.asarray(attend(*moved)[0]) - out, axis=1)
+      largest = np.maximum(largest, gap)
+  assert (largest <= bound).all()
+  assert (np.asarray(bound) < 1e3 * largest).mean() > 0.9
+
+
+@pytest.mark.parametrize("activation", ("relu", "gelu"))
+@pytest.mark.parametrize("size", (0.0, 1e-3))
+def test_mlps_are_within_their_bound(activation, size):
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: np.float32(rng.normal(size=shape))
+  params = {
+    "wi": {"kernel": draw(8, 16), "bias": draw(16)},
+    "wo": {"kernel": draw(16, 8)},
+  }
+  gain = rounding.mlp_gain(params, None)
+  x = draw(40, 8)
+  function = {"relu": nn.relu, "gelu": nn.gelu}[activation]
+
+  def apply(x):
+    hidden = x @ params["wi"]["kernel"] + params["wi"]["bias"]
+    return hidden, function(hidden) @ params["wo"]["kernel"]
+
+  hidden, out = apply(jnp.asarray(x))
+  error = jnp.full(40, size)
+  inputs = Inputs(error, 0 * error, rounding.length(x) + 2 * error)
+  bound = rounding.mlp(gain, inputs, hidden, activation, group=4)
+  largest = np.zeros(40)
+  with jax.enable_x64(True):
+    for _ in range(20):
+      step = rng.normal(size=x.shape)
+      step = 0.999 * size * step / np.linalg.norm(step, axis=1, keepdims=True)
+      gap = np.linalg.norm(apply(jnp.asarray(x + step))[1] - out, axis=1)
+      largest = np.maximum(largest, gap)
+  assert (largest <= bound).all() and (bound < 1e3 * largest).all()
 
 
 def test_slopes_are_those_of_all_masks_in_a_group():
