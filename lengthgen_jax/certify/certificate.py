@@ -37,6 +37,7 @@ HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # Contexts of a receptive field whose rounding is bounded a second time, in a
 # way that is tighter and takes twenty times as long.
 MAX_REFINED = 20_000
+ULPS = 2  # the least rounding measured, see Comparison
 # Where the bound of rounding is above some margin, all margins must be this
 # many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
@@ -203,7 +204,8 @@ class Comparison(NamedTuple):
 
   Attributes:
     rows: how many margins were compared.
-    difference: the largest difference.
+    difference: the largest difference, at least ULPS units in the last binary
+      digit of the largest logit: what agrees exactly may still be rounded.
     exceeding: how many differ by more than the bound of their rounding.
   """
 
@@ -238,8 +240,11 @@ def compare_with_dense(
         contexts = survey.contexts_of(field, row, items, batch)
         compared.setdefault(field, []).append((contexts, logits[:, row.index]))
   end, differences, excess = layerwise.transducer.task.end, [], []
+  least = 0.0
   for field, parts in compared.items():
     contexts, dense_logits = map(np.concatenate, zip(*parts, strict=True))
+    unit = ULPS * float(np.finfo(np.float32).eps)
+    least = np.maximum(least, unit * np.abs(dense_logits).max())
     logits, errors = layerwise(field, contexts)
     difference = np.abs(
       margins(field, contexts, logits, end)
@@ -248,9 +253,8 @@ def compare_with_dense(
     differences.append(difference)
     excess.append(~(difference <= bounds(field, contexts, errors, end)))
   difference, is_beyond = np.concatenate(differences), np.concatenate(excess)
-  return Comparison(
-    len(difference), float(difference.max()), int(is_beyond.sum())
-  )
+  largest = float(np.maximum(difference.max(), least))  # NaN stays
+  return Comparison(len(difference), largest, int(is_beyond.sum()))
 
 
 # Inputs on which the model is wrong.

@@ -43,9 +43,9 @@ def compile_later_stages(
   retraining = runs.make_run(
     retrain_config, folder / "retrain", likely_lines(config, vanilla.experiment)
   )
-  spec, seed_R = retraining.spec, retraining.seed_R
-  yield train_step.init_seeds.lower(spec, seed_R).compile()
-  yield train_step.compile_train_seeds(spec, seed_R, retraining.scaffold)
+  retrain_args = retraining.spec, retraining.seed_R
+  yield train_step.init_seeds.lower(*retrain_args).compile()
+  yield train_step.compile_train_seeds(*retrain_args, retraining.scaffold)
   retrained = _untrained(retraining)
   for spec in evaluate.eval_specs(retrain_config, retrained):
     yield retrained.compile_test(spec)
