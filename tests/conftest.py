@@ -1,5 +1,6 @@
 """Fixtures: one tiny trained workdir for all tests that read one."""
 
+import fcntl
 import gc
 import os
 import pathlib
@@ -113,11 +114,27 @@ def tiny_config():
 def trained(tmp_path_factory):
   """A workdir that one command has trained and evaluated, uninterrupted.
 
-  Its two seeds are half trained: some answers are right and some wrong.
+  Its two seeds are half trained: some answers are right and some wrong. Of
+  several workers one trains it, and the others copy it.
   """
   workdir = tmp_path_factory.mktemp("trained") / "run"
-  done = command.inside(command.TINY, f"--workdir={workdir}")
-  assert done.returncode == 0, done.stderr
+
+  def train() -> None:
+    done = command.inside(command.TINY, f"--workdir={workdir}")
+    assert done.returncode == 0, done.stderr
+
+  if "PYTEST_XDIST_WORKER" not in os.environ:
+    train()
+    return workdir
+  # The parent of a worker's folder is the session's.
+  shared = tmp_path_factory.getbasetemp().parent / "trained"
+  with shared.with_suffix(".lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if shared.exists():
+      shutil.copytree(shared, workdir)
+    else:
+      train()
+      shutil.copytree(workdir, shared)
   return workdir
 
 

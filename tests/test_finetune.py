@@ -10,6 +10,7 @@ import untrained
 from plain_lines import random_lines
 
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
+from lengthgen_jax.config.build import build
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
@@ -125,12 +126,13 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     np.testing.assert_array_equal(values, getattr(of_each_seed, name)[[2, 0]])
   assert finetuning.scaffold["self"].shape == (1, 1, 2)
   items, count = finetuning.replay["items"], finetuning.replay["count"]
-  assert items.shape == (2, 6, 2, 6) and count.tolist() == [6, 3]
+  assert items.shape[::2] == (2, 2) and count.tolist() == [6, 3]
   texts = [
-    [experiment.task.input_text(x, 2) for x in seed_items]
+    [experiment.task.input_text(x, 2) for x in seed_items[:6]]
     for seed_items in items
   ]
   assert texts[0] == ["12+34"] * 3 + ["01+01", "02+02", "03+30"]
+  assert not items[0, 6:].any()
   assert texts[1][:3] == ["05+06", "07+08", "09+09"]
   assert not items[1, 3:].any() and not items[..., 2:].any()
   train = finetuning.train
@@ -139,3 +141,53 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert train.warmup_steps == 7 and train.restarts == 0
   assert train.target_exact_match > 1  # trains to the end
   assert run.replay is None and run.train.replay_share == 0
+
+
+def finetuning_of(folder, *counts: int) -> loop.Run:
+  """A round in which a seed 0 trains on so many inputs of either kind."""
+  folder.mkdir()
+  failing, thin = ([f"{i}+{i}" for i in range(count)] for count in counts)
+  inputs = {"0": {"failing": failing, "thin": thin}}
+  (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
+  config = untrained.config(fields={"data.widths": (6,)})
+  run = loop.Run(
+    experiment=build(config),
+    train=optimizer.TrainConfig(**config.train),
+    seeds=(0,),
+    scaffold={},
+    folder=folder,
+    save_every=1,
+    keep=1,
+    config={},
+    report=print,
+  )
+  return workdir.finetuning_run(config.finetune, run, folder)
+
+
+def test_rounds_with_other_numbers_of_inputs_share_a_program(tmp_path):
+  counts = ((9, 0), (40, 9), (5000, 0))
+  small, larger, huge = (
+    finetuning_of(tmp_path / str(n), *of_round)
+    for n, of_round in enumerate(counts)
+  )
+  assert small.spec == larger.spec and hash(small.spec) == hash(larger.spec)
+  of_arrays = lambda run: jax.tree.map(
+    lambda x: (x.shape, x.dtype), (run.replay, run.scaffold)
+  )
+  assert of_arrays(small) == of_arrays(larger)
+  # A power of two, where that is not enough.
+  assert huge.replay["items"].shape[1] == 8192
+  # And padding is never trained on, whatever there is of it.
+  (step_spec,), key = small.experiment.step_specs, jax.random.key(0)
+  (part,) = step_spec[0].parts
+  batch = small.experiment.sample(key, step_spec[0].head, part)
+  of_seed = jax.tree.map(lambda x: x[0], small.replay)
+  of_inputs = {
+    name: of_seed[name][: of_seed["count"]] for name in ("items", "lengths")
+  }
+  draw = lambda replay: small.experiment.data[0].with_replay(
+    batch, replay, key, part.count, 0
+  )
+  assert len(of_seed["items"]) > len(of_inputs["items"]) == 9
+  padded, unpadded = draw(of_seed), draw(of_seed | of_inputs)
+  jax.tree.map(np.testing.assert_array_equal, padded, unpadded)

@@ -30,6 +30,7 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
+LEAST_REPLAY_SIZE = 4096  # inputs, with padding; most rounds have fewer
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 CERTIFICATE = "certificate.json"  # has a certificate for each seed
 ORIGIN = "origin.json"  # the command, date, machine, versions and commit
@@ -207,10 +208,13 @@ def finetuning_run(
     items_by_seed.append(np.stack(list(map(pad_items, items))))
     lengths_by_seed.append(np.array(lengths, np.int32))
   counts = list(map(len, items_by_seed))
+  # Rounds differ in how many inputs they have. They are padded to a few sizes,
+  # so that most rounds share one compiled program; padding is never drawn.
+  padded_size = max(1 << (max(counts) - 1).bit_length(), LEAST_REPLAY_SIZE)
 
   def stack(arrays: list[np.ndarray]) -> np.ndarray:
-    """Stacks the arrays [inputs, ...] of the seeds, padded to equal counts."""
-    pad = lambda x: [(0, max(counts) - len(x)), *[(0, 0)] * (x.ndim - 1)]
+    """Stacks the arrays [inputs, ...] of the seeds, padded to an equal size."""
+    pad = lambda x: [(0, padded_size - len(x)), *[(0, 0)] * (x.ndim - 1)]
     return np.stack([np.pad(x, pad(x)) for x in arrays])
 
   seed_indices = [run.seeds.index(seed) for seed in seeds]
