@@ -106,6 +106,15 @@ def kill_at(stage: str, patch, workdir) -> None:
 
 
 @pytest.fixture
+def nothing_ahead(monkeypatch):
+  """Compiles nothing ahead: these runs find other lines than likely ones, so
+  that it would be compiled in vain."""
+  monkeypatch.setattr(
+    abc.compile_ahead, "compile_later_stages", lambda *arguments: iter(())
+  )
+
+
+@pytest.fixture
 def undrawn(monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
   for name in ("draw_margins", "draw_calibration"):
@@ -113,7 +122,9 @@ def undrawn(monkeypatch):
   monkeypatch.setattr(figures, "draw", lambda rows, folder: [])
 
 
-def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
+def test_killed_in_each_stage_it_ends_the_same(
+  whole, undrawn, nothing_ahead, tmp_path
+):
   workdir = tmp_path / "killed"
   arguments = (*PIPELINE, f"--workdir={workdir}")
   for stage in (
@@ -447,7 +458,7 @@ def test_interpolated_start_cannot_start_again(tmp_path):
 
 
 def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
-  tmp_path, monkeypatch
+  nothing_ahead, tmp_path, monkeypatch
 ):
   def refuse(models):
     raise UsageError("certify: a head is transparent")
@@ -467,6 +478,8 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.train.steps=20",
     "--config.retrain.train.steps=20",
     "--config.retrain.train.warmup_steps=10",
+    "--config.train.restarts=0",
+    "--config.retrain.train.restarts=0",
     "--config.calibration.samples=64",
     "--config.calibration.self_directions=(-1,0,1)",
     "--config.eval.lengths=(4,)",

@@ -77,6 +77,15 @@ def test_state_is_of_one_seed_which_knows_no_other():
   assert len({str(bits(one(states.params, r))) for r in range(4)}) == 4
 
 
+def test_seeds_start_from_parameters_that_are_given():
+  """And from nothing else that random ones would have left in a state."""
+  spec = toy.train_spec()
+  params = jax.tree.map(lambda x: x + 1, initial(spec).params)
+  states = train_step.init_seeds(spec, SEEDS, params)
+  expected = initial(spec).replace(params=params, best_params=params)
+  assert bits(states) == bits(expected)
+
+
 def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
   whole, _ = chunk(spec, initial(spec), 5)
   compiled = train_step.train_seeds._cache_size()

@@ -188,11 +188,13 @@ def restore_or_init(
     step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
     return states, step_R.tolist()
   with compilation.compiling(_compile_steps(run)):
-    states = train_step.init_seeds(run.spec, run.seed_R)
-  if initial is not None:
-    stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
-    params = jax.tree.map(stack, states.params, *initial)
-    states = states.replace(params=params)
+    if initial is None:
+      states = train_step.init_seeds(run.spec, run.seed_R)
+    else:
+      # No program that draws parameters is compiled.
+      stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
+      params = jax.tree.map(stack, run.abstract_states.params, *initial)
+      states = train_step.init_seeds(run.spec, run.seed_R, params)
   return run.mesh.shard_seeds(states), None
 
 

@@ -126,10 +126,15 @@ class Status(NamedTuple):
 
 
 def init_state(
-  spec: TrainSpec, seed: jax.Array | int, attempt: jax.Array | int = 0
+  spec: TrainSpec,
+  seed: jax.Array | int,
+  attempt: jax.Array | int = 0,
+  params: dict | None = None,
 ) -> TrainState:
-  """Returns the state before the first step, with an attempt's parameters."""
-  params = spec.experiment.init(seed, attempt)
+  """Returns the state before the first step, with an attempt's parameters, or
+  with `params` where they are given."""
+  if params is None:
+    params = spec.experiment.init(seed, attempt)
   return TrainState(
     step=jnp.int32(0),
     attempt=jnp.int32(attempt),
@@ -512,13 +517,17 @@ def over_seeds(
 
 
 @partial(jax.jit, static_argnums=0)
-def init_seeds(spec: TrainSpec, seed_R: jax.Array) -> TrainState:
-  """Returns the states before the first step.
+def init_seeds(
+  spec: TrainSpec, seed_R: jax.Array, params: dict | None = None
+) -> TrainState:
+  """Returns the states before the first step, with random parameters or with
+  `params`, which have a leading axis R.
 
   They are computed on one device, so that they are the same to the last bit
   whatever the mesh.
   """
-  return over_seeds(partial(init_state, spec), "loop")(seed_R)
+  init = lambda seed, params: init_state(spec, seed, params=params)
+  return over_seeds(init, "loop")(seed_R, params)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
