@@ -96,6 +96,29 @@ def test_margins_of_float32_are_within_the_bound_of_float64(form):
   assert max(gaps) > 0 and min(bounds) < 3e4 * max(gaps)
 
 
+@pytest.mark.parametrize("form", ["pre", "none, scaled bias, cyclic"])
+def test_in_float64_bounds_are_smaller_and_those_of_float32_evaluations(form):
+  drawn = case(form)
+  field, row = next(iter(drawn.rows(drawn.largest).values()))
+  items, batch = drawn.inputs(drawn.largest)
+  contexts = drawn.survey.contexts_of(field, row, items, batch)
+  margins, bounds = [], []
+  for evaluate in (drawn.layerwise, drawn.layerwise.precise):
+    logits, errors = evaluate(field, contexts)
+    margins.append(certificate.margins(field, contexts, logits, None))
+    bounds.append(certificate.bounds(field, contexts, errors, None))
+  assert margins[1].dtype == np.float64
+  with jax.enable_x64(True):
+    experiment, params = in_float64(drawn.experiment, drawn.params)
+    head = experiment.task.name
+    exact = experiment.apply(params, drawn.scaffold, batch, head)[0]
+    exact = np.asarray(exact)[:, row.index]
+  exact = certificate.margins(field, contexts, exact, None)
+  assert np.abs(margins[1] - exact).max() < 1e-12
+  assert (np.abs(margins[0] - exact) <= bounds[1]).all()
+  assert (bounds[1] < 0.6 * bounds[0]).all()
+
+
 @pytest.mark.parametrize("name", elementary_functions.TRIALS)
 def test_functions_of_the_program_are_as_accurate_as_assumed(name):
   error, count = elementary_functions.largest_error(name, 9973)

@@ -19,6 +19,7 @@ import numpy as np
 
 from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
 from lengthgen_jax.certify.receptive_fields import ReceptiveField
+from lengthgen_jax.certify.rounding import spread
 from lengthgen_jax.certify.running_sums import RunningSumSurvey
 from lengthgen_jax.certify.survey import (
   RowGroup,
@@ -146,11 +147,13 @@ def bounds(
 
   The margin that was computed and that of any other evaluation, or the exact
   one, differ by no more. Both may be off by the error of the margin [B, V]
-  (LayerwiseLogits.chunk_logits), so a bound is twice that of the right token. A
-  bound that is not a number counts as inf.
+  (LayerwiseLogits.chunk_logits), so a bound is twice that of the right token,
+  and little more than once where it was computed in float64 (rounding.spread).
+  A bound that is not a number counts as inf.
   """
   answers = right_tokens(field, contexts, end)
-  rounding = 2 * np.take_along_axis(errors, answers[:, None], 1)[:, 0]
+  errors = np.take_along_axis(errors, answers[:, None], 1)[:, 0]
+  rounding = spread(errors) * errors
   return np.where(np.isnan(rounding), np.inf, rounding)
 
 
@@ -190,7 +193,8 @@ def count_cases(
     refined += is_unsure.sum()
     if is_unsure.any() and refined <= MAX_REFINED and not tally.wrong:
       unsure = chunk[is_unsure]
-      _, errors = layerwise.precise(field, unsure)
+      logits, errors = layerwise.precise(field, unsure)
+      chunk_margins[is_unsure] = margins(field, unsure, logits, end)
       rounding[is_unsure] = bounds(field, unsure, errors, end)
     tally.add(chunk, chunk_margins, rounding)
     yield len(chunk)

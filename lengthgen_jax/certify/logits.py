@@ -15,6 +15,7 @@ MAX_TABLE_ROWS states. Values of columns are combined to int64 numbers, as many
 as they take.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -124,16 +125,26 @@ class LayerwiseLogits:
     }
 
   @functools.cached_property
-  def precise(self) -> "LayerwiseLogits":
-    """The same with tighter errors, in ten times the time."""
+  def in_float64(self) -> "LayerwiseLogits":
+    """The same in float64, with matrices of its own for each context: errors
+    are smaller by a factor of 2 to 10, in twenty times the time."""
+    config = dataclasses.replace(self.model.config, dtype="float64")
+    model = self.model.clone(config=config)
     return LayerwiseLogits(
-      self.experiment,
-      self.params,
+      dataclasses.replace(self.experiment, model=model),
+      jax.tree.map(lambda x: np.asarray(x, np.float64), self.params),
       self.transducer,
       min(self.chunk_size, PRECISE_CHUNK_SIZE),
       mesh=self.mesh,
       group=1,
     )
+
+  def precise(
+    self, field: ReceptiveField, contexts: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what calling it does, computed `in_float64`."""
+    with jax.enable_x64(True):
+      return self.in_float64(field, contexts)
 
   def __call__(
     self, field: ReceptiveField, contexts: np.ndarray

@@ -18,16 +18,20 @@ Model of arithmetic. Let u = 2^-24.
 4. Numbers below 2^-126 may be flushed to zero. TINY, which is added to every
    bound, is far above what that changes in sums of 2^12 terms of at most 2^30.
 
-Float64 arithmetic is such an evaluation, too. Products whose factors are
-rounded to TF32 or bfloat16 are none: `check_arithmetic` refuses them.
+Float64 arithmetic is such an evaluation, too, with 2^-53 in place of u.
+Products whose factors are rounded to TF32 or bfloat16 are none:
+`check_arithmetic` refuses them.
 
 Notation. x* is the exact value of a vector, x^ that of any evaluation, and |x|
 its 2-norm. An *error* e of a vector is a number with |x^ - x*| <= e for every
-evaluation. The value x that the program computed is an evaluation itself, so
-|x^| <= |x| + 2e, its *size*. gamma(n) = n u / (1 - n u) bounds the relative
-error of n operations in a row (Higham, Accuracy and Stability of Numerical
-Algorithms, section 3.1); a sum of n products is off by at most gamma(n) times
-the sum of their magnitudes, in any order.
+evaluation. The value x that the program computed is an evaluation itself, so x^
+is within s e of it, where s, the `spread`, is 2. If it was computed in float64,
+s is 1 + 2^-20: every error here is u times what does not shrink when u grows,
+so that x is less than 2^-28 e from x*. The *size* |x| + s e bounds every |x^|.
+gamma(n) = n u / (1 - n u) bounds the relative error of n operations in a row
+(Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); a sum of
+n products is off by at most gamma(n) times the sum of their magnitudes, in any
+order.
 
 Lemmas, one for each function below:
 
@@ -55,9 +59,10 @@ Lemmas, one for each function below:
 - Weights. log p^_k - log p*_k is m_k less a mean of the exponents' errors,
   which is at most m and, by Jensen, at most sum p (exp(m_j) - 1); and nu, the
   rounding of the total, its reciprocal and their product. Hence p^ <= p* exp(2m
-  + nu) (`by_ratio`). Also p^_k - p*_k is the integral of p_k ((1 - p_k) m_k -
-  sum p_j m_j) along the way, where every weight, and every sum of weights, is
-  within exp(4m + nu) of the computed one (`by_slope`).
+  + nu) (`by_ratio`); and p* is within exp((s - 1)(2m + nu)) of what was
+  computed. Also p^_k - p*_k is the integral of p_k ((1 - p_k) m_k - sum p_j
+  m_j) along the way, where every weight, and every sum of weights, is within
+  exp(2m) of p* and exp(2sm + (s - 1) nu) of the computed one (`by_slope`).
 - Values. sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*) (v* - a) +
   (sum p^ - 1) a, with the anchor's exact value a. The last term is of nu. The
   second is at most 2 max |v* - a|, whatever the weights. The first goes through
@@ -347,6 +352,11 @@ def length(x: jax.Array) -> jax.Array:
   return jnp.sqrt((x * x).sum(axis=-1))
 
 
+def spread(x: jax.Array) -> float:
+  """Returns how many errors any evaluation is at most from the one computed."""
+  return 1 + 2.0**-20 if x.dtype == jnp.float64 else 2.0
+
+
 def growth(exponent: jax.Array) -> jax.Array:
   """Returns at least exp(exponent) - 1, inf above 1."""
   return jnp.where(exponent <= 1, exponent * (1 + exponent), jnp.inf)
@@ -363,7 +373,8 @@ def once(error: Any) -> Any:
 
 def unnormalized(x: jax.Array, error: jax.Array) -> Inputs:
   """Returns what is known of values x [..., D] with an error [...]."""
-  return once(Inputs(jnp.zeros_like(error), error, length(x) + 2 * error))
+  size = length(x) + spread(x) * error
+  return once(Inputs(jnp.zeros_like(error), error, size))
 
 
 def normalized(
@@ -375,10 +386,11 @@ def normalized(
     centered = x - x.mean(axis=-1, keepdims=True)
   else:
     centered = x
-  size = length(x) + 2 * error
+  size = length(x) + spread(x) * error
   variance_error = 3 * gamma(n + 4) * size**2 / n
   square = (centered * centered).mean(axis=-1) + EPSILON - variance_error
-  root = jnp.sqrt(jnp.maximum(square, 0)) / SLACK - 2 * error * SLACK / n**0.5
+  root = jnp.sqrt(jnp.maximum(square, 0)) / SLACK
+  root -= spread(x) * error * SLACK / n**0.5
   root = jnp.maximum(root, TINY)
   t = variance_error / root**2 + 2 * U
   of_root = jnp.where(t <= 0.25, t / 2 * (1 + t), jnp.inf)
@@ -402,7 +414,7 @@ def dense(gain: Gain, inputs: Inputs) -> jax.Array:
 
 def residual(x: jax.Array, error: jax.Array) -> jax.Array:
   """Returns the error of a sum x, of whose terms the errors' sum is given."""
-  return (error + U * (length(x) + 2 * error)) * SLACK + TINY
+  return (error + U * (length(x) + spread(x) * error)) * SLACK + TINY
 
 
 def at_most_one(weight: jax.Array, factor: jax.Array) -> jax.Array:
@@ -437,7 +449,7 @@ def attention(
     bias: [H, G], as it is added to the scores.
     acts: "scores" and "weights" [B, H, G].
   """
-  num_keys, head_dim = key.shape[-2:]
+  (num_keys, head_dim), near = key.shape[-2:], spread(key)
   heads_first = lambda x: x.swapaxes(-1, -2)  # [B, G, H] -> [B, H, G]
   is_open = bias > -jnp.inf
   weights = acts["weights"]
@@ -463,9 +475,9 @@ def attention(
   of_query += query_error * (key_error + of_anchor(key_error))
   of_key = by_root(gain.key_root, query)[..., None]
   of_key = of_key * key_inputs.scaled[:, None] + key_rest * query_length
-  of_key += 2 * query_error * key_error
-  key_size = key_length + 2 * key_error
-  of_key += gamma(head_dim + 6) * (query_length + 2 * query_error) * key_size
+  of_key += near * query_error * key_error
+  key_size = key_length + near * key_error
+  of_key += gamma(head_dim + 6) * (query_length + near * query_error) * key_size
   scale = head_dim**-0.5
   finite_bias = jnp.where(is_open, bias, 0.0)
   logits = acts["scores"] + finite_bias
@@ -483,12 +495,13 @@ def attention(
   of_total = gamma(num_keys + 2 + 2 * RECIPROCAL_ULPS)
   largest = of_logit.max(axis=-1, keepdims=True)
   mean = (weights * growth(of_logit)).sum(axis=-1, keepdims=True)
-  mean = mean * (1 + growth(2 * largest + of_total))
-  by_ratio = (1 + growth(2 * largest + of_total)) * growth(
+  of_computed = 1 + growth((near - 1) * (2 * largest + of_total))
+  mean = mean * of_computed
+  by_ratio = of_computed * growth(
     of_logit + jnp.minimum(mean, largest) + of_total
   )
   weighted = weights * of_logit
-  by_slope = (1 + growth(8 * largest + 2 * of_total)) * (
+  by_slope = (1 + growth(near * (4 * largest + of_total))) * (
     (1 - weights) * of_logit + weighted.sum(axis=-1, keepdims=True) - weighted
   ) + 2 * of_total
   of_weight = once(at_most_one(weights, jnp.minimum(by_ratio, by_slope)))
@@ -500,9 +513,9 @@ def attention(
     (jnp.where(is_other, of_weight, 0.0) * step_length).sum(axis=-1),
     2 * step_length.max(axis=-1),
   )
-  most = at_most_one(weights, 1 + growth(4 * largest + 2 * of_total))
+  most = at_most_one(weights, 1 + growth(near * (2 * largest + of_total)))
   most = once(jnp.where(is_open, most, 0.0))
-  value_size = value_length + 2 * value_error
+  value_size = value_length + near * value_error
   of_choice += of_total * (of_anchor(value_size)[..., 0] * 2)
   of_choice += gamma(num_keys + 2) * (most * value_size).sum(axis=-1)
   value_rest = heads_first(of_rest(gain.value, key_inputs))
@@ -517,7 +530,8 @@ def attention(
   # The rounding of the output projection.
   context = (weights[..., None] * value).sum(axis=-2)
   context_error = of_choice + (most * value_error).sum(axis=-1)
-  size = length(context.reshape(len(context), -1)) + 2 * length(context_error)
+  size = length(context.reshape(len(context), -1))
+  size += near * length(context_error)
   none = jnp.zeros_like(size)
   return error * SLACK + dense(gain.out, Inputs(none, none, size))
 
@@ -541,12 +555,12 @@ def mlp(
   """
   error = dense(gain.wi, inputs)
   if activation == "gelu":
-    size = length(hidden) + 2 * error
+    size = length(hidden) + spread(hidden) * error
     error = GELU_SLOPE * error + GELU_ULPS * 2 * U * size
     return dense(gain.wo, Inputs(jnp.zeros_like(error), error, size))
   rest = of_rest(gain.wi, inputs)
   slope = slope_of_groups(gain, inputs, rest, hidden, group)
-  size = length(jnp.maximum(hidden, 0)) + 2 * error
+  size = length(jnp.maximum(hidden, 0)) + spread(hidden) * error
   error = slope * inputs.scaled * SLACK
   return error + dense(gain.wo, Inputs(jnp.zeros_like(rest), rest, size))
 
@@ -568,17 +582,16 @@ def slope_of_groups(
     hidden: [B, F], its outputs.
     group: how many examples share a bound, a divisor of B.
   """
-  # Two evaluations are less than twice the error from the computed one.
   distance = inputs.scaled[:, None] * gain.input_lengths + rest[:, None]
-  distance = 2 * SLACK * distance
+  distance = spread(hidden) * SLACK * distance
   by_group = lambda x: x.reshape(len(x) // group, group, -1)
   always = by_group(hidden > distance).all(axis=1).astype(hidden.dtype)
   never = by_group(hidden < -distance).all(axis=1).astype(hidden.dtype)
-  middle, spread = (1 + always - never) / 2, (1 - always - never) / 2
+  middle, radius = (1 + always - never) / 2, (1 - always - never) / 2
   product = lambda a, d, b: jnp.einsum("df,gf,fe->gde", a, d, b)
   norm_of_sides = schatten_norm(
-    product(gain.inputs, spread, gain.inputs.T)
-  ) * schatten_norm(product(gain.outputs.T, spread, gain.outputs))
+    product(gain.inputs, radius, gain.inputs.T)
+  ) * schatten_norm(product(gain.outputs.T, radius, gain.outputs))
   slope = schatten_norm(product(gain.inputs, middle, gain.outputs))
   slope = slope + jnp.sqrt(norm_of_sides)
   return jnp.repeat(jnp.minimum(slope, gain.slope), group)

@@ -162,14 +162,15 @@ def segment(number, names, axis=0, axes=1):
 class Sequences:
   """A task on columns: the digits of numbers padded to one width, the least
   significant first, or the items of a list. Numbers have a last column of marks
-  (`$`, the operator, the end of the output), and before it `slack` zeros."""
+  (`$`, the operator, the end of the output), and before it `slack` zeros, which
+  without marks are no tokens."""
 
   def __init__(self, tapes, start, marks=(), slack=0, step=-1):
     self.tapes = tapes  # by the digit of the short operand, else {None: tape}
     self.start, self.marks, self.slack = start, marks, slack
     self.delimiter, self.operands = 15 if marks else start, len(marks) or 1
     self.long = 1 if len(tapes) > 1 else self.operands
-    self.least = 1 + slack if marks else 0  # the last column of the shortest
+    self.least = slack + bool(marks)  # the last column of the shortest
     # How the offset from the left grows with the column in every segment: of
     # operands, the output, the start token; 0 if it is at most 1.
     prompt = (step if k < self.long else 0 for k in range(self.operands))
@@ -180,7 +181,8 @@ class Sequences:
     size, prompt = last + 1 - bool(self.marks), []
     for k, step in enumerate(self.directions[0][: self.operands]):
       names = [("in", k, p) for p in range(size - self.slack)]
-      names = names + [0] * self.slack if step else [("in", k, 0)]
+      zeros = [0] * self.slack * bool(self.marks)
+      names = names + zeros if step else [("in", k, 0)]
       prompt += segment(k, [*self.marks[k : k + 1], *names[:: step or 1]])
     names = [("out", p) for p in range(size)] + [13] * bool(self.marks)
     return prompt, segment(self.operands, names)
@@ -190,7 +192,7 @@ class Sequences:
     is (symbols that can stand there, names of its tokens, the output last)."""
     free = x + y + 1 - bool(self.marks) - self.slack
     for digit, tape in self.tapes.items():
-      zero, columns = (tape[0] == 0).all(axis=1), []
+      zero, columns = np.arange(len(tape[0])) == 0, []
       for p in range(free + self.slack):
         names = *(("in", k, p) for k in range(self.long)), ("out", p)
         columns.append((zero | (p < free), names))
@@ -252,10 +254,17 @@ def make_task(config):
     "parity": ((12,), 0, one(2), lambda x, a: twice((x + a) % 2)),
     "multiply": ((12, 11), 0, one(10), times),
   }
-  lists = "copy", "reverse", "modular", "permutations", "dyck", "multiply_long"
-  require(name in (*numbers, *lists), f"task={name} is not stated here")
+  lists = "copy", "reverse", "modular", "permutations", "dyck"
+  others = "multiply_long", "increment"
+  require(
+    name in (*numbers, *lists, *others), f"task={name} is not stated here"
+  )
   if name == "multiply_long":
     return Products()
+  if name == "increment":  # a digit's token is one more
+    step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
+    tape = tabulate(1, one(11)[1:], step)
+    return Sequences({None: tape}, 11, slack=1)
   if name in numbers:
     section, (marks, first, symbols, step) = config["arithmetic"], numbers[name]
     require(not section["aligned"], "the digits of the operands alternate")
@@ -445,10 +454,8 @@ class Model:
   def __init__(self, path):
     arrays, config = read(path)
     self.task, section = make_task(config), config["model"]
-    self.layers, self.heads = (
-      section["num_decoder_layers"],
-      section["num_heads"],
-    )
+    self.layers = section["num_decoder_layers"]
+    self.heads = section["num_heads"]
     self.has_source = section["kind"] == "encoder_decoder"
     self.sites = ("self", "cross") if self.has_source else ("self",)
     self.head, self.params = f"logits_dense_{config['task']}", {}
@@ -546,10 +553,7 @@ class Model:
       self.weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
-    context, (error, linear) = (
-      np.zeros_like(query),
-      np.zeros((2, *rounded.shape)),
-    )
+    context, (error, linear) = query * 0, np.zeros((2, *rounded.shape))
     wo, _, no = self.weights(f"{path}/out", context[0].size)
     wo = wo.reshape(*context.shape[1:], -1)
     left, right, shares, growth = [], [], {}, np.ones(len(x))
@@ -572,11 +576,8 @@ class Model:
       moved = length(slope) * e[:, None] + other
       most = moved.max(axis=1, keepdims=True)
       last = UNIT * (np.abs(below) + 2 * most + 2.1 * ULPS) + TINY
-      other, moved, most = (
-        other + last,
-        moved + last,
-        (moved + last).max(axis=1),
-      )
+      other, moved = other + last, moved + last
+      most = moved.max(axis=1)
       more = np.exp(np.where(most < 1, 4 * most, np.inf))
       change = weights * (1 - weights) * (other + more[:, None] * moved**2)
       spread = length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
@@ -741,14 +742,11 @@ def prove(path):
       largest = max(largest, bounds.max())
       for u in np.flatnonzero(~(margins > bounds).all(axis=1))[: not text]:
         row, names, _ = next(row for row in rows if part[u] in row[2])
-        seen = [
-          f"{x}={part[u] // radix**v % radix}" for v, x in enumerate(names)
-        ]
+        tokens = part[u] // radix ** np.arange(len(names)) % radix
+        seen = " ".join(map("{}={}".format, names, tokens))
         least = margins[u].min()
         verdict = "fails" if least <= 0 else "undecided"
-        text = (
-          f": row {row} must say {target[u]} after {' '.join(seen)}: margin"
-        )
+        text = f": row {row} must say {target[u]} after {seen}: margin"
         text += f" {least:.3g}, rounding {bounds[u].max():.2g}"
     if text:
       break
