@@ -86,7 +86,7 @@ BEST = {
   **SEGMENTS,
   **ENTMAX,
   "model.num_decoder_layers": 3,
-  "sort.repeat_share": 0.6,
+  "sort.repeat_share": 0.9,
   "sort.repeat_values": "log_uniform",
   "data.short_share": 0.5,
   "train.warmup_steps": 1000,

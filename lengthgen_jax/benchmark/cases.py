@@ -70,7 +70,7 @@ SORTING = {
   "data.short_longest": 5,
   "data.short_share": 0.5,
   "data.buckets": (5, 20),
-  "sort.repeat_share": 0.6,
+  "sort.repeat_share": 0.9,
   "sort.repeat_values": "log_uniform",
   "model.kind": "decoder_only",
   "model.num_encoder_layers": 0,
