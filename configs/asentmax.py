@@ -78,11 +78,16 @@ PAPER_BY_TASK = {
 }
 ROPE = {"positions.kind": "rope", "train.target_exact_match": 0.995}
 BEST = {
-  "temperature.kind": sorting.BEST["temperature.kind"],
-  "temperature.stretch": sorting.BEST["temperature.stretch"],
+  **sorting.SEGMENTS,
+  **sorting.ENTMAX,
+  "model.num_decoder_layers": 3,
   "positions.kind": "none",
   "sort.repeat_share": 0.6,
+  "sort.repeat_values": "log_uniform",
+  "train.steps": 16_000,
   "train.learning_rate": 3e-3,
+  "eval.lengths": (64, 128, 256, 512, 1024),
+  "eval.samples": (1000, 300, 300, 300, 30),
 }
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"

@@ -217,6 +217,12 @@ COPYING = [
     f"{ASENTMAX}sort,best",
     {128: 100, 256: 79.7, 512: 0},
   ),
+  TableRow(
+    "sort",
+    "ours: best, no repetition data",
+    f"{ASENTMAX}sort,best",
+    fields={"sort.repeat_share": 0.0},
+  ),
   TableRow("copy", "RoPE", f"{ASENTMAX}copy,rope"),
   *abc_rows("copy", f"{ASENTMAX}copy,abc", abc={4096: 86.6}),
   TableRow("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
