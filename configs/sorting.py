@@ -5,8 +5,8 @@ HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
 OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
          repeats   60 % of the examples draw from few distinct values, instead
                    of 10 % (at the paper's size: 10 % instead of none)
-         best      what is right up to the greatest length on two cores, see
-                   BEST
+         best      what is right up to the greatest length on two cores:
+                   segments, entmax, repeats, three layers
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128, of which test sequences use n/3 values,
@@ -77,20 +77,21 @@ GROWS = {
   "eval.multiplicities": (3,),
   "eval.lengths": (20, 50, 100, 200),
 }
-# The temperature grows with the keys that a row sees and is stretched at
-# random, there are repeats, half of the lengths are beyond 5 (else 20 %), and
-# there are 48 000 steps. The median of three seeds is right at 50 items in 99 %
-# or more and at 100 items in 88 %, after ten minutes of one core for each seed;
-# with --config.train.steps=96000, after 24 minutes, in 84 % at 100 items, and
-# in 96 % if the temperature is not learned either
-# (--config.temperature.kind=fixed).
+# With exact zeros in attention no temperature is needed: a key that gets no
+# weight gets none among more keys either, so that the shares of attention by
+# which copies of a value are counted are the same at every length. Segments
+# tell the prompt's copies from the output's, and repetition data show how many
+# copies there may be. Half of the lengths are beyond 5 (else 20 %).
 BEST = {
+  **SEGMENTS,
+  **ENTMAX,
+  "model.num_decoder_layers": 3,
   "sort.repeat_share": 0.6,
-  "temperature.kind": "log_visible",
-  "temperature.stretch": 6.0,
+  "sort.repeat_values": "log_uniform",
   "data.short_share": 0.5,
-  "train.steps": 48_000,
   "train.warmup_steps": 1000,
+  "eval.lengths": (20, 30, 50, 100, 200, 300),
+  "eval.samples": (1000, 1000, 1000, 1000, 1000, 300),
 }
 
 

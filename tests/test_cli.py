@@ -154,6 +154,7 @@ REFUSED = {
     ("train.batch_size=1",): ["too few", "buckets"],
     ("sort.alphabet=1",): ["at least 2"],
     ("sort.repeat_share=2.0",): ["[0, 1]"],
+    ("sort.repeat_values='few'",): ["choose one of uniform, log_uniform"],
     ("positions.kind='abacus'",): ["sort has none", "rope"],
     ("bias.windowed_encoder=True",): ["no encoder"],
     ("eval.test_sets=('repeats',)", "eval.repetitions=(9,)"): [

@@ -53,6 +53,7 @@ OTHER = {
   "bias.kind": "window",
   "bias.closed": -5.0,
   "temperature.stretch": 2.0,
+  "sort.repeat_values": "log_uniform",
   "modular.answer": "final",
   "permutations.answer": "final",
   "permutations.group": "S3",

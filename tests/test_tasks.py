@@ -207,15 +207,22 @@ def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
     assert 60 < frequencies[0] < 140
 
 
-def test_repetition_data_draw_few_values():
+@pytest.mark.parametrize(
+  ("values", "share_of_few"),
+  # k is 1 or 2 of 1...20, or in [1, 3) of [1, 21) in the logarithm.
+  [("uniform", 2 / 20), ("log_uniform", np.log(3) / np.log(21))],
+)
+def test_repetition_data_draw_few_values(values, share_of_few):
   few = {}
   for share in (0.0, 0.5):
-    task = CLASSES["sort"](alphabet=50, repeat_share=share)
+    task = CLASSES["sort"](
+      alphabet=50, repeat_share=share, repeat_values=values
+    )
     items = sampler(task, 20)(0, 20, 4000).prompt.ids
     few[share] = np.mean([len(set(row)) <= 2 for row in items.tolist()])
     assert set(items.ravel().tolist()) == set(range(1, 51))
-  # k is uniform in 1...20: a tenth of that half have one or two values.
-  assert few[0.0] == 0 and 0.035 < few[0.5] < 0.065
+  assert few[0.0] == 0
+  assert abs(few[0.5] - 0.5 * share_of_few) < 0.02
 
 
 def test_runs_of_nines_are_as_frequent_as_the_config_says():

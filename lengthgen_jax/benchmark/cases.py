@@ -71,13 +71,15 @@ SORTING = {
   "data.short_share": 0.5,
   "data.buckets": (5, 20),
   "sort.repeat_share": 0.6,
+  "sort.repeat_values": "log_uniform",
   "model.kind": "decoder_only",
   "model.num_encoder_layers": 0,
+  "model.num_decoder_layers": 3,
   "model.num_heads": 4,
   "model.activation": "gelu",
+  "attention.normalizer": "entmax",
   "positions.kind": "none",
-  "temperature.kind": "log_visible",
-  "temperature.stretch": 6.0,
+  "positions.segments": True,
   "train.batch_size": 32,
 }
 

@@ -1,4 +1,4 @@
-"""Defines the task of associative recall: values are looked up by their keys."""
+"""Defines the task of associative recall: values are looked up by keys."""
 
 import dataclasses
 import functools

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_probability
+from lengthgen_jax.errors import check, check_choice, check_probability
 from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
 from lengthgen_jax.tasks.task import Example, Size, uniform_int
 
+REPEAT_VALUES = ("uniform", "log_uniform")
 AFTER_ITEMS = 1 << 30  # a value that sorts behind every item
 
 # Test sets: each returns items [1, max_length].
@@ -117,6 +118,8 @@ class Sort(ItemTask):
   Attributes:
     alphabet: V, the number of different items.
     repeat_share: part of the examples that draw from few distinct values.
+    repeat_values: how their number k is drawn: "uniform", or "log_uniform",
+      with which a value occurs many times more often.
     count_gap: count hint: most by which one number outnumbers the other.
     count_ties: count hint: part of the even lengths at which they tie.
     asks_single: successor hint: ask for items that occur once, if any does, so
@@ -125,6 +128,7 @@ class Sort(ItemTask):
 
   alphabet: int = 32
   repeat_share: float = 0.1
+  repeat_values: str = "uniform"
   count_gap: int = 3
   count_ties: float = 0.5
   asks_single: bool = False
@@ -151,6 +155,7 @@ class Sort(ItemTask):
         2 <= value <= most,
         f"sort.{name}={value}: must be at least 2 and at most {most}",
       )
+    check_choice("sort.repeat_values", self.repeat_values, REPEAT_VALUES)
     for name in ("repeat_share", "count_ties"):
       check_probability(f"sort.{name}", getattr(self, name))
 
@@ -178,8 +183,8 @@ class Sort(ItemTask):
     """Returns random items [max_length].
 
     With probability `repeat_share` they are repetition data: drawn from k
-    distinct values, with k uniform in 1...min(length, alphabet). Otherwise they
-    are uniform in 1...alphabet.
+    distinct values, with k, or its logarithm, uniform in 1...min(length,
+    alphabet). Otherwise they are uniform in 1...alphabet.
     """
     alphabet = self.alphabet
     uniform_numbers, rank_numbers, value_numbers = jnp.split(
@@ -188,7 +193,12 @@ class Sort(ItemTask):
     uniform_items = uniform_int(uniform_numbers, alphabet) + 1
     if not self.repeat_share:
       return uniform_items
-    k = uniform_int(numbers[1], jnp.minimum(length, alphabet)) + 1
+    most = jnp.minimum(length, alphabet)
+    if self.repeat_values == "uniform":
+      k = uniform_int(numbers[1], most) + 1
+    else:  # [k, k + 1) is drawn as often as it is wide in the logarithm
+      k = jnp.exp(numbers[1] * jnp.log(most + 1.0)).astype(jnp.int32)
+      k = jnp.clip(k, 1, most)
     # The k values are the first ones in a random order of all values.
     item_ranks = uniform_int(rank_numbers, k)
     value_ranks = ranks(value_numbers)
