@@ -210,34 +210,29 @@ CONSTRUCTION = [
   ),
 ]
 
-# What each ingredient of the best recipe does: one at a time is taken away from
-# three layers with segments, 1.5-entmax and a stretch of 24, or changed.
-DEEP = {LAYERS: 3, "train.steps": 16_000, "temperature.stretch": 24.0}
-WHOLE = "none,best,segments,entmax"
+# What each ingredient of the best recipe does: one at a time is taken away or
+# changed. A temperature is learned, and grows with the keys that a row sees.
+STRETCHED = {"temperature.kind": "log_visible", "temperature.stretch": 12.0}
+SOFTMAX = {"attention.normalizer": "softmax"}
 INGREDIENTS = [
-  sorting_row(model, preset, DEEP | fields, sizes=CPU_ONLY)
-  for model, preset, fields in (
-    ("all", WHOLE, {}),
-    ("no segments", "none,best,entmax", {}),
-    ("softmax", "none,best,segments", {}),
-    ("softmax, no segments", "none,best", {}),
-    ("α = 1.25", WHOLE, {"attention.alpha": 1.25}),
-    (
-      "sparsemax",
-      "none,best,segments",
-      {"attention.normalizer": "sparsemax"},
-    ),
-    ("stretch 1", WHOLE, {"temperature.stretch": 1.0}),
-    ("stretch 6", WHOLE, {"temperature.stretch": 6.0}),
-    ("stretch 12", WHOLE, {"temperature.stretch": 12.0}),
-    ("2 layers", WHOLE, {LAYERS: 2}),
-    ("4 layers", WHOLE, {LAYERS: 4}),
-    ("ASEntmax's scaling", WHOLE, {"temperature.kind": "asentmax"}),
-    ("NAPE", WHOLE, {"positions.kind": "nape"}),
-    ("temperature not learned", WHOLE, {"temperature.kind": "fixed"}),
-    ("10 % repetition data", WHOLE, {"sort.repeat_share": 0.1}),
-    ("no repetition data", WHOLE, {"sort.repeat_share": 0.0}),
-  )
+  BEST._replace(model="all"),
+  *(
+    sorting_row(model, "none,best", fields, sizes=CPU_ONLY)
+    for model, fields in (
+      ("no segments", {"positions.segments": False}),
+      ("softmax", SOFTMAX),
+      ("softmax, temperature", SOFTMAX | STRETCHED),
+      ("α = 1.25", {"attention.alpha": 1.25}),
+      ("α = 2 (sparsemax)", {"attention.normalizer": "sparsemax"}),
+      ("temperature", STRETCHED),
+      ("ASEntmax's scaling", {"temperature.kind": "asentmax"}),
+      ("NAPE", {"positions.kind": "nape"}),
+      ("2 layers", {LAYERS: 2}),
+      ("4 layers", {LAYERS: 4}),
+      ("repetition data uniform", {"sort.repeat_values": "uniform"}),
+      ("no repetition data", {"sort.repeat_share": 0.0}),
+    )
+  ),
 ]
 
 # Config fields of the probes that test, at several lengths, what the paper
@@ -353,16 +348,17 @@ TABLES = {
   ),
   "ingredients": Table(
     "Sorting: what each ingredient of the best recipe does",
-    "Alphabet 32, up to 20 items in training, half of them more than 5; three"
-    " layers, segments, 1.5-entmax, a learned temperature a·log n of the keys"
-    " that are seen, stretched by 24, 60 % repetition data, 16 000 steps: one of"
-    " these at a time is taken away or changed. The temperature that is not learned"
-    " counts the prompt's items.",
+    "Alphabet 32, up to 20 items in training, half of them more than 5, 16 000"
+    " steps. All: three layers, no positions, segments, 1.5-entmax, no"
+    " temperature, 60 % repetition data of k distinct values with log k uniform."
+    " In the other rows one of these is taken away or changed. Temperature: a"
+    " learned a·log n of the keys that a row sees, stretched by 12. Uniform: k"
+    " itself is.",
     INGREDIENTS,
     sizes=CPU_ONLY,
     tests={
       "eval.test_sets": ("uniform",),
-      "eval.lengths": (20, 50, 100, 200),
+      "eval.lengths": (20, 50, 100, 200, 300),
       "eval.samples": (200,),
     },
   ),
