@@ -93,24 +93,20 @@ PAPER_BY_TASK = {
 ROPE = {"positions.kind": "rope", "train.target_exact_match": 0.995}
 NAPE = ROPE | {"positions.kind": "nape"}
 BEST = {
-<<<<<<< HEAD
-  "temperature.kind": sorting.BEST["temperature.kind"],
-  "temperature.stretch": sorting.BEST["temperature.stretch"],
-=======
   **sorting.SEGMENTS,
   **sorting.ENTMAX,
-  "model.num_decoder_layers": 3,
-  "positions.kind": "none",
-  "sort.repeat_share": 0.6,
-  "sort.repeat_values": "log_uniform",
   "train.steps": 16_000,
->>>>>>> best
   "train.learning_rate": 3e-3,
   "eval.lengths": (64, 128, 256, 512, 1024),
   "eval.samples": (1000, 300, 300, 300, 30),
 }
 BEST_BY_TASK = {
-  "sort": {"positions.kind": "none", "sort.repeat_share": 0.6},
+  "sort": {
+    "model.num_decoder_layers": 3,
+    "positions.kind": "none",
+    "sort.repeat_share": 0.6,
+    "sort.repeat_values": "log_uniform",
+  },
   "mqmtar": {"positions.kind": "nape"},
 }
 ABC = {
