@@ -333,6 +333,7 @@ DECODER_ONLY = {
     )
   },
 }
+# Arithmetic without segments is in ONE_SEQUENCE, with five seeds.
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)
   for task, config in DECODER_ONLY.items()
@@ -346,6 +347,7 @@ SEGMENTS = [
       {"positions.segments": True},
     ),
   )
+  if fields or not config.startswith("configs/arithmetic.py")
 ]
 
 TABLES = {
@@ -459,7 +461,8 @@ FURTHER_TABLES = {
     "Segments in every decoder-only preset",
     "Each preset without and with a learned vector for the segment of a token:"
     " the steps to 99.5 % in range are those of the runs' metrics, the reach is"
-    " the frontier.",
+    " the frontier. Arithmetic without segments is in [one_sequence.md]"
+    "(one_sequence.md).",
     SEGMENTS,
     sizes=CPU,
   ),
