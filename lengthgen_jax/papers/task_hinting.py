@@ -307,7 +307,8 @@ TABLES = {
     " asked only of items that occur once, where sorting has the same next"
     " token, the hint as a tenth of every batch, and finite sets of which the"
     " hint has its own half. The last two rows have the paper's alphabet of"
-    " 100, no repetition data, segments, 1.5-entmax and three layers: both fit.",
+    " 100, no repetition data, segments, 1.5-entmax and three layers: both"
+    " fit.",
     HINT_CONTROLS,
     sizes=CPU_ONLY,
   ),
@@ -350,7 +351,7 @@ TABLES = {
     "Sorting: what each ingredient of the best recipe does",
     "Alphabet 32, up to 20 items in training, half of them more than 5, 16 000"
     " steps. All: three layers, no positions, segments, 1.5-entmax, no"
-    " temperature, 60 % repetition data of k distinct values with log k uniform."
+    " temperature, 60 % repetition data of k distinct values, log k uniform."
     " In the other rows one of these is taken away or changed. Temperature: a"
     " learned a·log n of the keys that a row sees, stretched by 12. Uniform: k"
     " itself is.",
