@@ -2,13 +2,18 @@
 
 The tasks are those of "Long-Context Generalization with Sparse Attention"
 (arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
-32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match.
+32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match; and
+associative recall (MQMTAR): four keys of two symbols, of 256, are asked for in
+a context of so many tokens.
 
-TASK     sort, copy, reverse
-METHOD   rope     softmax and rotary positions, the paper's baseline (default)
-         ssmax    the same with scalable softmax, its other baseline
-         best     sort: what goes furthest on two cores (configs/sorting.py)
-         abc      copy, reverse: ABC, with --mode=abc
+TASK     sort, copy, reverse, mqmtar
+METHOD   rope      softmax and rotary positions, the paper's baseline (default)
+         ssmax     the same with scalable softmax, its other baseline
+         nape      softmax and NAPE positions
+         asentmax  the paper's own: NAPE, 1.5-entmax and its learned scaling
+         best      sort, mqmtar: what goes furthest on two cores
+                   (configs/sorting.py); mqmtar has NAPE
+         abc       copy, reverse: ABC, with --mode=abc
 OPTION   segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          paper     the sizes, steps and learning rates of the paper, for an
@@ -17,9 +22,7 @@ OPTION   segments  a learned vector for the prompt and one for the output
   lengthgen --config=configs/asentmax.py:sort,best --workdir=W1
   lengthgen --config=configs/asentmax.py:copy,abc --mode=abc --workdir=W2
 
-The paper's own model is rope,entmax with --config.temperature.kind=asentmax and
---config.positions.kind=nape. Not implemented here are Gemma-2 blocks and an end
-token.
+Not implemented here are Gemma-2 blocks and an end token.
 """
 
 import pathlib
@@ -29,7 +32,7 @@ from lengthgen_jax.config import default_config, load_presets, parse_preset
 FOLDER = pathlib.Path(__file__).parent
 sorting = load_presets(FOLDER / "sorting.py")
 
-TASKS = ("sort", "copy", "reverse")
+TASKS = ("sort", "copy", "reverse", "mqmtar")
 PROTOCOL = {
   "data.train_length": 64,
   "data.shortest": 32,
@@ -49,6 +52,10 @@ BY_TASK = {
   "sort": {"sort.repeat_share": 0.0},  # no repetition data
   "copy": {},
   "reverse": {"model.num_decoder_layers": 6},
+  "mqmtar": {
+    "model.num_decoder_layers": 4,
+    "eval.test_sets": ("pairs",),
+  },
 }
 PAPER = {
   "model.emb_dim": 256,
@@ -75,19 +82,32 @@ PAPER_BY_TASK = {
     "data.size": 20_000_000,
   },
   "reverse": {"train.steps": 234_375, "data.size": 30_000_000},
+  "mqmtar": {
+    "model.emb_dim": 512,
+    "model.num_heads": 16,
+    "train.steps": 390_625,
+    "train.learning_rate": 2e-4,
+    "data.size": 50_000_000,
+  },
 }
 ROPE = {"positions.kind": "rope", "train.target_exact_match": 0.995}
+NAPE = ROPE | {"positions.kind": "nape"}
 BEST = {
   **sorting.SEGMENTS,
   **sorting.ENTMAX,
-  "model.num_decoder_layers": 3,
-  "positions.kind": "none",
-  "sort.repeat_share": 0.6,
-  "sort.repeat_values": "log_uniform",
   "train.steps": 16_000,
   "train.learning_rate": 3e-3,
   "eval.lengths": (64, 128, 256, 512, 1024),
   "eval.samples": (1000, 300, 300, 300, 30),
+}
+BEST_BY_TASK = {
+  "sort": {
+    "model.num_decoder_layers": 3,
+    "positions.kind": "none",
+    "sort.repeat_share": 0.6,
+    "sort.repeat_values": "log_uniform",
+  },
+  "mqmtar": {"positions.kind": "nape"},
 }
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
@@ -108,11 +128,13 @@ ABC = {
 METHODS = {
   "rope": ROPE,
   "ssmax": ROPE | {"temperature.kind": "scalable"},
+  "nape": NAPE,
+  "asentmax": NAPE | {"temperature.kind": "asentmax"} | sorting.ENTMAX,
   "best": BEST,
   "abc": ABC,
 }
 # The tasks of a method; a method that is not listed has them all.
-TASKS_OF_METHOD = {"best": ("sort",), "abc": ("copy", "reverse")}
+TASKS_OF_METHOD = {"best": (*BEST_BY_TASK,), "abc": ("copy", "reverse")}
 OPTIONS = ("segments", "entmax", "paper")
 
 
@@ -123,6 +145,8 @@ def get_config(preset: str = "sort"):
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
   changes = PROTOCOL | BY_TASK[task] | {"method": method} | METHODS[method]
+  if method == "best":
+    changes |= BEST_BY_TASK[task]
   if "paper" in options:
     changes |= PAPER | PAPER_BY_TASK[task]
     if method != "abc":  # ABC's first stage stops when it interpolates

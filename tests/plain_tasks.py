@@ -32,7 +32,8 @@ HINT_KINDS = {
 def make_task(kind, **fields):
   """A task, with an alphabet that fits one digit if it can be chosen."""
   names = {field.name for field in dataclasses.fields(kind)}
-  small = {"alphabet": 9} if "alphabet" in names else {}
+  small = {"alphabet": 9, "key_length": 1, "value_length": 1, "queries": 1}
+  small = {name: small[name] for name in names & small.keys()}
   return kind(**small | fields)
 
 
@@ -72,7 +73,7 @@ def draw_examples(form: str) -> Drawn:
   task = FORMS[form]
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
-  lengths = lengths % LONGEST + 1
+  lengths = np.vectorize(task.total_units)(lengths % LONGEST + 1)
   numbers = jax.random.uniform(
     jax.random.key(3), (COUNT, task.num_random(BOUND))
   )
@@ -92,14 +93,15 @@ def draw_examples(form: str) -> Drawn:
 
 @functools.partial(jax.jit, static_argnums=0)
 def from_items(task, items, lengths, width) -> Example:
-  """The example of items [operands, BOUND]."""
-  return task.from_items(items, Size(lengths, width, BOUND))
+  """The example of items [operands, bound]."""
+  return task.from_items(items, Size(lengths, width, items.shape[-1]))
 
 
 def example_of_text(task, text: str, width: int = WIDTH):
   """(prompt, output) ids of what a person types."""
   items, lengths = task.parse(text)
-  items = np.pad(items, [(0, 0), (0, BOUND - items.shape[-1])])
+  spare = max(BOUND - items.shape[-1], 0)
+  items = np.pad(items, [(0, 0), (0, spare)])
   example = from_items(task, items, np.array(lengths), width)
   return split_example(jax.tree.map(lambda x: x[None], example), 0)[::2]
 
@@ -236,6 +238,16 @@ def depths(brackets, bound=8):
   return out
 
 
+def recalled(words):
+  """Answers to the queries of a prompt in words."""
+  context, *queries = " ".join(map(str, words)).split(" > ")
+  pairs = [part.split(" : ") for part in context.split(".") if part.strip()]
+  values = {key.strip(): value.split() for key, value in pairs}
+  assert len(values) == len(pairs)  # no key occurs twice
+  assert len(set(map(tuple, values.values()))) == len(pairs)
+  return [word for query in queries for word in (">", *values[query])]
+
+
 # Arithmetic: of the operands as texts. Others: of the prompt's numbers and what
 # was given of the output.
 ANSWERS = {
@@ -262,6 +274,7 @@ ANSWERS = {
   "dyck": lambda items, prefix: depths(items),
   "copy": lambda items, prefix: list(map(str, items)),
   "reverse": lambda items, prefix: list(map(str, items[::-1])),
+  "mqmtar": lambda items, prefix: recalled(items),
 }
 
 # What a person reads, of the same.
@@ -279,6 +292,7 @@ SPOKEN = {
   "dyck": lambda items: depths(items)[-1],
   "copy": lambda items: " ".join(map(str, items)),
   "reverse": lambda items: " ".join(map(str, items[::-1])),
+  "mqmtar": lambda items: " ".join(recalled(items)),
 }
 
 

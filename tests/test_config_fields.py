@@ -59,6 +59,9 @@ OTHER = {
   "permutations.group": "S3",
   "dyck.answer": "final",
   "dyck.brackets": "[]",
+  "mqmtar.alphabet": 100,
+  "mqmtar.key_length": 1,
+  "mqmtar.value_length": 1,
 }
 BUILT = ("data", "hints", "mixing", "model", "positions", "temperature", "bias")
 BUILT += ("attention",)

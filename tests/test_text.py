@@ -53,6 +53,13 @@ BAD = {
   "dyck": {"(()]": "']'", "( x": "'x'"},
   "copy": {"5 x": "'x'", "0": "'0'", "33": "'33'"},
   "reverse": {"5 x": "'x'"},
+  "mqmtar": {
+    "1 2 : 3 . > 1 2 > 1 2 > 1 2 > 1 2": "'1 2 : 3' is no pair",
+    "1 2 : 3 4 . > 1 2": "1 queries, not 4",
+    "1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 2 1": "'2 1' is not the key",
+    "1 2 : 3 4 . 1 2 : 5 6" + " > 1 2" * 4: "'1 2' is not the key of one",
+    "257 2 : 3 4 ." + " > 1 2" * 4: "'257'",
+  },
 }
 for name in TASKS:  # whatever it takes
   BAD.setdefault(name, {})

@@ -133,26 +133,29 @@ def _check_transducer(task: Task) -> None:
 def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets."""
   section, longest = config.data, task.units(config.data.train_length)
-  short_longest = section.short_longest or longest
+  shortest = task.total_units(section.shortest)
+  short_longest = longest
+  if section.short_longest:
+    short_longest = task.total_units(section.short_longest)
   check(
-    section.shortest <= short_longest <= longest,
+    shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
-    f" {section.shortest}, {short_longest}, {longest}",
+    f" {shortest}, {short_longest}, {longest}",
   )
-  buckets = tuple(section.buckets) or (longest,)
+  buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
   check(
     task.ragged or not section.buckets,
     f"data.buckets={buckets}: {task.name} is padded to data.widths; choose ()",
   )
   check(
     list(buckets) == sorted(set(buckets))
-    and buckets[0] >= section.shortest
+    and buckets[0] >= shortest
     and buckets[-1] == longest,
     f"data.buckets={buckets}: must rise from at least shortest="
-    f"{section.shortest} to data.train_length={longest}",
+    f"{shortest} to data.train_length={longest}",
   )
   lengths = dataset.Lengths(
-    section.shortest, short_longest, longest, section.short_share, buckets
+    shortest, short_longest, longest, section.short_share, buckets
   )
   for bucket, upper in enumerate(buckets):
     lower = lengths.bucket_range(bucket)[0]

@@ -526,7 +526,8 @@ READING_FIELDS = {
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
     # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
-    # broken, deep, uniform; copy, reverse: uniform, all_equal
+    # broken, deep, uniform; copy, reverse: uniform, all_equal;
+    # mqmtar: pairs, near_keys
     "test_sets": Field(("equal",), not_empty),
     # repeats: number of distinct items, and how often each occurs
     "repeated_items": Field(3, POSITIVE),

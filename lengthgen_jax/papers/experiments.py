@@ -44,6 +44,9 @@ class Table(NamedTuple):
       rows are archived too; {} if there is none.
     source: who published the numbers beside ours.
     sizes: those of SIZES at which the table exists.
+    tests: {field: value} that say how its runs that override fields are tested,
+      in place of what `eval_fields` returns; {} for that. A run of several
+      tables must have the same.
   """
 
   title: str
@@ -55,6 +58,7 @@ class Table(NamedTuple):
   probes: dict[str, Any] = {}
   source: str = "paper"
   sizes: tuple[str, ...] = SIZES
+  tests: dict[str, Any] = {}
 
   def rows_at(self, size: str) -> list[TableRow]:
     """Returns the rows that exist at a size."""
@@ -148,11 +152,14 @@ def run_of(row: TableRow, table: Table, size: str) -> Run:
   to_text = lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else x
   overrides = [f"{name}={to_text(value)}" for name, value in row.fields.items()]
   seeds = {"seeds": table.seeds if size == "cpu" else (0,)}
+  tests = eval_fields(parts, size, bool(row.fields))
+  if table.tests and row.fields:
+    tests = table.tests
   return Run(
     name="-".join([*parts, *overrides]),
     config=config,
     mode="abc" if "abc" in parts else "train",
-    fields=seeds | row.fields | eval_fields(parts, size, bool(row.fields)),
+    fields=seeds | row.fields | tests,
     size=size,
     certify=row.certify and size == "cpu",
   )

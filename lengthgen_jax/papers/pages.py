@@ -75,6 +75,7 @@ HARD_TEST_SETS = {
   "deep": "brackets up to the bound and down to zero",
   "broken": "well-nested brackets with one of them changed",
   "uniform": "brackets at random",
+  "near_keys": "consecutive keys, most with the same first token",
 }
 
 

@@ -210,6 +210,31 @@ CONSTRUCTION = [
   ),
 ]
 
+# What each ingredient of the best recipe does: one at a time is taken away or
+# changed. A temperature is learned, and grows with the keys that a row sees.
+STRETCHED = {"temperature.kind": "log_visible", "temperature.stretch": 12.0}
+SOFTMAX = {"attention.normalizer": "softmax"}
+INGREDIENTS = [
+  BEST._replace(model="all"),
+  *(
+    sorting_row(model, "none,best", fields, sizes=CPU_ONLY)
+    for model, fields in (
+      ("no segments", {"positions.segments": False}),
+      ("softmax", SOFTMAX),
+      ("softmax, temperature", SOFTMAX | STRETCHED),
+      ("α = 1.25", {"attention.alpha": 1.25}),
+      ("α = 2 (sparsemax)", {"attention.normalizer": "sparsemax"}),
+      ("temperature", STRETCHED),
+      ("ASEntmax's scaling", {"temperature.kind": "asentmax"}),
+      ("NAPE", {"positions.kind": "nape"}),
+      ("2 layers", {LAYERS: 2}),
+      ("4 layers", {LAYERS: 4}),
+      ("repetition data uniform", {"sort.repeat_values": "uniform"}),
+      ("no repetition data", {"sort.repeat_share": 0.0}),
+    )
+  ),
+]
+
 # Config fields of the probes that test, at several lengths, what the paper
 # claims of the activations of a model (section 4.2).
 PROBES = {
@@ -282,7 +307,8 @@ TABLES = {
     " asked only of items that occur once, where sorting has the same next"
     " token, the hint as a tenth of every batch, and finite sets of which the"
     " hint has its own half. The last two rows have the paper's alphabet of"
-    " 100, no repetition data, segments, 1.5-entmax and three layers: both fit.",
+    " 100, no repetition data, segments, 1.5-entmax and three layers: both"
+    " fit.",
     HINT_CONTROLS,
     sizes=CPU_ONLY,
   ),
@@ -320,6 +346,22 @@ TABLES = {
     "Three distinct items, each so many times, among uniform ones; exact match"
     " and edit distance.",
     ROBUSTNESS,
+  ),
+  "ingredients": Table(
+    "Sorting: what each ingredient of the best recipe does",
+    "Alphabet 32, up to 20 items in training, half of them more than 5, 16 000"
+    " steps. All: three layers, no positions, segments, 1.5-entmax, no"
+    " temperature, 60 % repetition data of k distinct values, log k uniform."
+    " In the other rows one of these is taken away or changed. Temperature: a"
+    " learned a·log n of the keys that a row sees, stretched by 12. Uniform: k"
+    " itself is.",
+    INGREDIENTS,
+    sizes=CPU_ONLY,
+    tests={
+      "eval.test_sets": ("uniform",),
+      "eval.lengths": (20, 50, 100, 200, 300),
+      "eval.samples": (200,),
+    },
   ),
   "increment": Table(
     "Increment (task hinting paper, table 3)",

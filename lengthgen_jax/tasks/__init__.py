@@ -13,6 +13,7 @@ from lengthgen_jax.tasks import (
   automata,
   increment,
   multiply_long,
+  recall,
   sorting,
 )
 from lengthgen_jax.tasks.task import Task
@@ -70,6 +71,7 @@ TASKS = Registry(
     "dyck": automata.Dyck,
     "copy": automata.Copy,
     "reverse": automata.Reverse,
+    "mqmtar": recall.Recall,
   },
   check_task,
 )

@@ -260,6 +260,11 @@ class Task(abc.ABC):
   def units(self, length: int) -> int:
     """Converts a length in a config (decimal digits, or items) to the task's
     own units: bits of numbers of so many digits, for parity."""
+    return self.total_units(length)
+
+  def total_units(self, length: int) -> int:
+    """Returns how many units an example of so many has in all; more, if its
+    prompt has a part that lengths in a config do not count."""
     return length
 
   def bits(self, length: int) -> int | None:

@@ -1,0 +1,61 @@
+"""Draws how trained models that sort tell the last copy of an item from others.
+
+  python launch/last_copy.py runs/best runs/softmax --lengths 20 200
+  python launch/last_copy.py runs/best --samples=300 --figure=last_copy.png
+
+There is a column for each workdir: the outputs' part of the attention on copies
+of an item, at its last copy and at the one before, in the head that tells them
+apart best at the shortest length; how many other keys have a weight there; and
+which part of the runs of equal items ends wrongly. All are against the number
+of copies. The errors are printed, too.
+"""
+
+import argparse
+import pathlib
+import sys
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+import lengthgen_jax  # noqa: E402
+from lengthgen_jax.errors import UsageError, check  # noqa: E402
+from lengthgen_jax.pipelines.training_probes import observations  # noqa: E402
+from lengthgen_jax.probes import last_copy  # noqa: E402
+from lengthgen_jax.probes.registry import SORTING  # noqa: E402
+
+
+def main(argv: list[str] | None = None) -> int:
+  """Runs a command line, by default that of sys.argv; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+  )
+  add = parser.add_argument
+  add("workdirs", nargs="+", type=pathlib.Path)
+  add("--lengths", nargs="+", type=int, default=[20, 200])
+  add("--samples", type=int, default=200)
+  add("--figure", type=pathlib.Path, default=pathlib.Path("last_copy.png"))
+  args = parser.parse_args(argv)
+  try:
+    check(min(args.lengths) >= 2, "--lengths: must be at least 2")
+    check(args.samples >= 1, f"--samples={args.samples}: must be at least 1")
+    models = {}
+    for workdir in args.workdirs:
+      model = lengthgen_jax.load(workdir).model
+      check(SORTING.holds(model), f"{workdir}: {SORTING.text} are drawn")
+      models[str(workdir)] = {}
+      for length in args.lengths:
+        rows = last_copy.observe(observations(model, length, args.samples))
+        models[str(workdir)][length] = rows
+        for copies, (wrong, runs) in last_copy.errors_by_copies(rows).items():
+          print(
+            f"{workdir}, {length} items, {copies} copies: {wrong} of {runs}"
+          )
+    print(last_copy.draw(models, args.figure))
+  except UsageError as error:
+    print(f"last_copy: {error}", file=sys.stderr)
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

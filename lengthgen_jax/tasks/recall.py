@@ -1,0 +1,259 @@
+"""Defines the task of associative recall: values are looked up by keys."""
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import check, quoted
+from lengthgen_jax.tasks.items import ItemTask
+from lengthgen_jax.tasks.sorting import ranks
+from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
+
+MAX_WORDS = 1 << 16  # because `uniform_int` draws no greater numbers
+MARKS = (":", ".", ">")  # between key and value, a space, before a query
+
+
+def pairs(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
+  """Returns a training prompt: keys and values drawn uniformly."""
+  return task.draw_prompt(_numbers(task, key, size), size)
+
+
+def near_keys(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
+  """Returns a prompt with consecutive keys, which differ in their last tokens
+  at most places."""
+  return task.draw_prompt(_numbers(task, key, size), size, consecutive=True)
+
+
+def _numbers(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
+  """Returns the uniform random numbers that a prompt is made from."""
+  return jax.random.uniform(key, (task.num_random(size.max_length),))
+
+
+@dataclasses.dataclass(frozen=True)
+class Recall(ItemTask):
+  """Asks for the values that belong to some keys: multi-query multi-token
+  associative recall, MQMTAR (ASEntmax, arXiv 2506.16640).
+
+  The prompt is a context of pairs `key : value` with spaces `.` between them,
+  then the queries, a `>` and a key each. The output is a `>` and the value for
+  each of them. Lengths in a config count the tokens of the context, as in the
+  paper. No key and no value occurs twice in a context.
+
+  `1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 1 2` -> `> 3 4 > 3 4 > 3 4 > 3 4`.
+
+  The paper draws keys and values from 10 000 words each, fixed for a data set;
+  here they are drawn from all words. There the spaces before a pair are
+  hypergeometric, here they are uniform; and here spaces fill up the context.
+
+  Attributes:
+    alphabet: V, the number of symbols that words are made of.
+    key_length, value_length: tokens of a key and of a value.
+    queries: how many keys are asked for, drawn with replacement.
+    pair_share: part of the context that pairs fill, each with the space behind
+      it.
+  """
+
+  alphabet: int = 256
+  key_length: int = 2
+  value_length: int = 2
+  queries: int = 4
+  pair_share: float = 0.8
+
+  name: ClassVar[str] = "mqmtar"
+  section: ClassVar[str] = "mqmtar"
+  test_sets = {"pairs": pairs, "near_keys": near_keys}
+  stress_sets = ("near_keys",)
+  expected_input = "pairs, queries"
+
+  def __post_init__(self):
+    check(
+      self.alphabet >= 2,
+      f"mqmtar.alphabet={self.alphabet}: must be at least 2",
+    )
+    for name in ("key_length", "value_length"):
+      length = getattr(self, name)
+      check(length >= 1, f"mqmtar.{name}={length}: must be at least 1")
+      check(
+        length <= 16 and self.alphabet**length <= MAX_WORDS,
+        f"mqmtar.{name}={length}: with mqmtar.alphabet={self.alphabet} there"
+        f" are {self.alphabet}^{length} words, at most {MAX_WORDS} are drawn",
+      )
+    check(
+      self.queries >= 1, f"mqmtar.queries={self.queries}: must be at least 1"
+    )
+    check(
+      0 < self.pair_share <= 1,
+      f"mqmtar.pair_share={self.pair_share}: must be above 0 and at most 1",
+    )
+
+  # Tokens.
+
+  @property
+  def base(self) -> int:
+    return self.alphabet + len(MARKS)
+
+  @functools.cached_property
+  def token_names(self) -> tuple[str, ...]:
+    return "@", *map(str, range(1, self.alphabet + 1)), *MARKS, "⊥"
+
+  @property
+  def separator(self) -> int:
+    """Returns the id of the mark between a key and its value."""
+    return self.alphabet + 1
+
+  @property
+  def space(self) -> int:
+    """Returns the id of what stands between pairs."""
+    return self.alphabet + 2
+
+  @property
+  def query(self) -> int:
+    """Returns the id of the mark before a query, and before its answer."""
+    return self.alphabet + 3
+
+  # Sizes.
+
+  @property
+  def pair_size(self) -> int:
+    """Returns how many tokens a pair has, with the space behind it."""
+    return self.key_length + self.value_length + 2
+
+  @property
+  def query_size(self) -> int:
+    """Returns how many tokens all queries have."""
+    return self.queries * (1 + self.key_length)
+
+  def total_units(self, length: int) -> int:
+    """Returns how many tokens the prompt has; its context has room for one pair
+    at least."""
+    return max(length, self.pair_size) + self.query_size
+
+  def fitting_pairs(self, context: int | Array) -> int | Array:
+    """Returns how many pairs fill their share of a context, by its tokens."""
+    per_mille = round(1000 * self.pair_share)
+    return context * per_mille // (1000 * self.pair_size)
+
+  def max_pairs(self, max_length: int) -> int:
+    """Returns how many pairs the longest prompt has."""
+    fitting = self.fitting_pairs(max_length - self.query_size)
+    return max(min(fitting, self.num_words), 1)
+
+  @property
+  def num_words(self) -> int:
+    """Returns how many different keys, or values if these are fewer, exist."""
+    return self.alphabet ** min(self.key_length, self.value_length)
+
+  # Examples.
+
+  def num_random(self, max_length: int) -> int:
+    return self.queries + 3 * self.max_pairs(max_length)
+
+  def _words(self, numbers: jax.Array, length: int) -> jax.Array:
+    """Returns integers [n] as words [n, length] of symbols 1...V."""
+    powers = self.alphabet ** np.arange(length)[::-1]
+    return numbers[:, None] // powers % self.alphabet + 1
+
+  def draw_prompt(
+    self, numbers: jax.Array, size: Size, consecutive: bool = False
+  ) -> jax.Array:
+    """Returns a prompt [1, max_length].
+
+    Args:
+      numbers: [num_random] in [0, 1).
+      size: of the prompt.
+      consecutive: whether the keys are consecutive numbers.
+    """
+    query_numbers, numbers = jnp.split(numbers, [self.queries])
+    key_numbers, value_numbers, place_numbers = numbers.reshape(-1, 3).T
+    context = size.lengths[0] - self.query_size
+    num_pairs = jnp.clip(self.fitting_pairs(context), 1, self.num_words)
+    inside = jnp.arange(len(key_numbers)) < num_pairs
+
+    def draw_words(numbers, length, consecutive=False):
+      # In ascending order these integers rise by one at least: all differ.
+      room = self.alphabet**length - num_pairs + 1
+      lowest = numbers[0] if consecutive else numbers
+      order = ranks(jnp.where(inside, numbers, 1.0))
+      return self._words(uniform_int(lowest, room) + order, length)
+
+    keys = draw_words(key_numbers, self.key_length, consecutive)
+    values = draw_words(value_numbers, self.value_length)
+    separators = jnp.full((len(keys), 1), self.separator)
+    pair_tokens = jnp.concatenate([keys, separators, values], axis=1)
+    # Each pair stands anywhere in a block of its own.
+    block = context // num_pairs
+    spaces_before = uniform_int(place_numbers, block - self.pair_size + 1)
+    place = jnp.arange(size.max_length)
+    pair = jnp.minimum(place // block, num_pairs - 1)
+    offset = place - pair * block - spaces_before[pair]
+    is_pair = (offset >= 0) & (offset < self.pair_size - 1)
+    offset = jnp.clip(offset, 0, self.pair_size - 2)
+    prompt = jnp.where(is_pair, pair_tokens[pair, offset], self.space)
+    asked = keys[uniform_int(query_numbers, num_pairs)]
+    query_tokens = jnp.insert(asked, 0, self.query, axis=1).ravel()
+    query_place = jnp.clip(place - context, 0, self.query_size - 1)
+    prompt = jnp.where(place < context, prompt, query_tokens[query_place])
+    return prompt[None].astype(jnp.int32)
+
+  def example(self, numbers: jax.Array, size: Size) -> Example:
+    return self.from_items(self.draw_prompt(numbers, size), size)
+
+  def from_items(self, items: jax.Array, size: Size) -> Example:
+    """Returns the example of a prompt [1, max_length]."""
+    (prompt,), length = items, size.lengths[0]
+    context = length - self.query_size
+    place = jnp.arange(size.max_length)
+    from_place = lambda first, count: prompt[
+      jnp.minimum(first + jnp.arange(count), size.max_length - 1)
+    ]
+    # The tokens of a pair, if one begins at a place.
+    windows = jax.vmap(lambda p: from_place(p, self.pair_size - 1))(place)
+    keys, marks, values = jnp.split(
+      windows, [self.key_length, self.key_length + 1], axis=1
+    )
+    is_pair = (marks[:, 0] == self.separator) & (place < context)
+    queries = from_place(context, self.query_size)
+    queries = queries.reshape(self.queries, -1)[:, None, 1:]
+    is_asked = (queries == keys).all(axis=-1) & is_pair
+    answers = values[jnp.argmax(is_asked, axis=1)]
+    output = jnp.insert(answers, 0, self.query, axis=1).ravel()
+    return self.make_example(prompt, length, output, len(output))
+
+  # Text.
+
+  @property
+  def usage(self) -> str:
+    word = lambda *symbols, n: " ".join((symbols * n)[:n])
+    key, value = (
+      word("1", "2", n=self.key_length),
+      word("2", "1", n=self.value_length),
+    )
+    return " ".join([f"{key} : {value} .", *[f"> {key}"] * self.queries])
+
+  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
+    items, lengths = super().parse(text)
+    context, *queries = " ".join(self.symbols(items[0])).split(">")
+    words = [part.split(":") for part in context.split(".") if part.strip()]
+    expected = f"{self.name} takes {self.expected_input} like {self.usage}"
+    sizes = [self.key_length, self.value_length]
+    for pair in words:
+      expect(
+        [len(word.split()) for word in pair] == sizes,
+        f"{quoted(' : '.join(map(str.strip, pair)))} is no pair; {expected}",
+      )
+    expect(
+      len(queries) == self.queries,
+      f"{len(queries)} queries, not {self.queries}; {expected}",
+    )
+    known = [key.split() for key, _ in words]
+    for query in map(str.split, queries):
+      expect(
+        known.count(query) == 1,
+        f"{quoted(' '.join(query))} is not the key of one pair; {expected}",
+      )
+    return items, lengths
