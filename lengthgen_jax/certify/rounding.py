@@ -90,6 +90,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.models.layers import PRECISIONS, ModelConfig
 
@@ -352,7 +353,7 @@ def length(x: jax.Array) -> jax.Array:
   return jnp.sqrt((x * x).sum(axis=-1))
 
 
-def spread(x: jax.Array) -> float:
+def spread(x: Array) -> float:
   """Returns how many errors any evaluation is at most from the one computed."""
   return 1 + 2.0**-20 if x.dtype == jnp.float64 else 2.0
 

@@ -141,7 +141,7 @@ class Recall(ItemTask):
   def max_pairs(self, max_length: int) -> int:
     """Returns how many pairs the longest prompt has."""
     fitting = self.fitting_pairs(max_length - self.query_size)
-    return max(min(fitting, self.num_words), 1)
+    return max(min(int(fitting), self.num_words), 1)
 
   @property
   def num_words(self) -> int:
@@ -228,11 +228,8 @@ class Recall(ItemTask):
 
   @property
   def usage(self) -> str:
-    word = lambda *symbols, n: " ".join((symbols * n)[:n])
-    key, value = (
-      word("1", "2", n=self.key_length),
-      word("2", "1", n=self.value_length),
-    )
+    key = " ".join(("1", "2")[i % 2] for i in range(self.key_length))
+    value = " ".join(("2", "1")[i % 2] for i in range(self.value_length))
     return " ".join([f"{key} : {value} .", *[f"> {key}"] * self.queries])
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
