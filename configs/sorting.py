@@ -76,6 +76,7 @@ GROWS = {
   "eval.test_sets": ("mean_multiplicity",),
   "eval.multiplicities": (3,),
   "eval.lengths": (20, 50, 100, 200),
+  "eval.samples": (1000,),
 }
 # With exact zeros in attention no temperature is needed: a key that gets no
 # weight gets none among more keys either, so that the shares of attention by

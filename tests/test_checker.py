@@ -16,7 +16,6 @@ FOLDER = pathlib.Path(checker.__file__).parent
 SHIPPED = sorted(FOLDER.glob("*.npz"))
 FAMILIES = "encoder_decoder", "decoder_only"
 LEFT, RIGHT = 0, 1  # anchors of lines
-MAX_CONTEXTS = 10_000  # of a shipped model that is checked here, for seconds
 
 
 # Models, as arrays and a card.
@@ -190,19 +189,14 @@ def verdict(folder, task="parity", kind="encoder_decoder", change=None):
 def test_what_is_right_by_construction_is_proved(tmp_path, task, kind):
   found = verdict(tmp_path, task, kind)
   assert found["verdict"] == "proved", found
-  assert found["margin"] > 1000 * found["rounding"] > 0
+  assert found["margin"] > 100 * found["rounding"] > 0
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_model(path):
-  """docs/proofs.md has the command for all of them, however many contexts they
-  have."""
   card = json.loads(path.with_suffix(".json").read_text())
   if card["task"] == "sort":
     assert checker.check(path)["verdict"] == "refused"
-  elif card["second_checker"]["contexts"] > MAX_CONTEXTS:
-    assert card["second_checker"]["verdict"] == "proved"
-    checker.Model(path)  # meets the conditions
   else:
     found = checker.check(path)
     assert found["verdict"] == "proved", found["text"]
@@ -658,7 +652,7 @@ def test_it_computes_what_the_program_does(tmp_path, task, kind):
     number = sum(digit * radix**v for v, digit in enumerate(digits))
     assert any(number in numbers for *_, numbers in found[nodes])
     number = np.array([number])
-    ((_, _, logits, bound),) = checker.evaluate(model, nodes, number)
+    ((_, _, logits, bound),) = checker.evaluate(model, nodes, number, 1)
     difference = np.asarray(program[0, i], float) - logits[0]
     difference -= difference[target]
     assert (np.abs(difference) <= bound[0]).all()

@@ -14,6 +14,7 @@ import pytest
 from flax import linen as nn
 
 from lengthgen_jax.attention.normalizers import masked_softmax
+from lengthgen_jax.attention.positions.encoding import sinusoid
 from lengthgen_jax.certify import certificate, rounding, survey
 from lengthgen_jax.certify.rounding import Inputs
 from lengthgen_jax.errors import UsageError
@@ -113,6 +114,7 @@ def test_in_float64_bounds_are_smaller_and_those_of_float32_evaluations(form):
     head = experiment.task.name
     exact = experiment.apply(params, drawn.scaffold, batch, head)[0]
     exact = np.asarray(exact)[:, row.index]
+    assert sinusoid(np.arange(3), 4).dtype == np.float64
   exact = certificate.margins(field, contexts, exact, None)
   assert np.abs(margins[1] - exact).max() < 1e-12
   assert (np.abs(margins[0] - exact) <= bounds[1]).all()

@@ -38,6 +38,7 @@ GROUP = 64  # contexts in a row, most of whose digits are the same
 PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
 MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
+BLOCK_ROWS = ROW_SIZES[1]  # states that a block computes at once
 KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
 DENSE_BATCH = 32  # inputs that the whole model computes at once
 
@@ -78,6 +79,14 @@ class Table:
         site,
       )
     return self.key_values[name, site]
+
+
+def joined(parts: Sequence[tuple]) -> Table:
+  """Returns a Table of the first states of several results, [((states [R or
+  more, D], errors [R or more]), R)]."""
+  # JAX would compile a program for every number of states.
+  cut = [[np.asarray(x)[:count] for x in both] for both, count in parts]
+  return Table(*map(np.concatenate, zip(*cut, strict=True)))
 
 
 # For each token a Table with its states, and the index of its state in every
@@ -222,10 +231,9 @@ class _FieldRow:
         contexts[:, columns] = values.reshape(len(columns), size).T
         below = self._table_rows(contexts)
         outputs = self._states(stack, layer, node, below)
-        parts.append([x[:size] for x in outputs])
+        parts.append((outputs, size))
         starts[i], start = start, start + size
-      table = Table(*map(np.concatenate, zip(*parts, strict=True)))
-      self.tables[stack, layer] = table, starts
+      self.tables[stack, layer] = joined(parts), starts
 
   def logits(self, contexts: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Returns logits and errors [B or more, V] in contexts [B, columns]."""
@@ -285,10 +293,10 @@ class _FieldRow:
       columns = self.columns[stack, layer, i]
       first, inverse = distinct(contexts, columns, base)
       outputs = self._states(stack, layer, node, below, first)
-      parts.append([x[: len(first)] for x in outputs])
+      parts.append((outputs, len(first)))
       rows[stack, layer, i] = start + inverse
       start += len(first)
-    table = Table(*map(np.concatenate, zip(*parts, strict=True)))
+    table = joined(parts)
     return {key: (table, row) for key, row in rows.items()}
 
   def _states(
@@ -298,7 +306,7 @@ class _FieldRow:
     node: Node,
     below: StateRows,
     selected: np.ndarray | slice = slice(None),
-  ) -> tuple[jax.Array, jax.Array]:
+  ) -> tuple[jax.Array | np.ndarray, jax.Array | np.ndarray]:
     """Returns the states [B or more, D] of a token after a layer, in B selected
     contexts, and their errors [B or more]."""
     layerwise, name = self.layerwise, f"{stack}_{layer - 1}"
@@ -308,7 +316,7 @@ class _FieldRow:
     if stack == "decoder" and "cross" in layerwise.model.sites:
       sites["cross"] = ("encoder", config.num_encoder_layers), node.cross_keys
     previous, rows = below[stack, layer - 1, node.previous]
-    rows, keys, key_rows, biases = rows[selected], {}, {}, {}
+    rows, keys, indices, biases = rows[selected], {}, {}, {}
     for site, (key_layer, open_keys) in sites.items():
       size = len(_padded(np.zeros(max(len(open_keys), 1)), KEY_SIZES))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
@@ -318,11 +326,19 @@ class _FieldRow:
         table, key_row = below[*key_layer, i]
         index[:, k], bias[:, k] = key_row[selected], bias_by_head
       keys[site] = table.key_value(layerwise, name, site)
-      key_rows[site], biases[site] = _padded(index), bias
-    weights = params[name], layerwise.gains[name]
-    args = *weights, previous.states, previous.errors, _padded(rows)
-    static = layerwise.mesh, config, layerwise.group
-    return _block(*static, *args, keys, key_rows, biases)
+      indices[site], biases[site] = index, bias
+    mesh, tables = layerwise.mesh, (previous.states, previous.errors, keys)
+    weights, parts = (params[name], layerwise.gains[name]), []
+    for start in range(0, len(rows), BLOCK_ROWS):
+      part = lambda x, start=start: _padded(x[start : start + BLOCK_ROWS])
+      key_rows = {site: part(index) for site, index in indices.items()}
+      inputs = _gather(mesh, *tables, part(rows), key_rows)
+      static = mesh, config, layerwise.group
+      parts.append(_block(*static, *weights, *inputs, biases))
+    if len(parts) == 1:
+      return parts[0]
+    states, errors = map(np.concatenate, zip(*parts, strict=True))
+    return states, errors
 
 
 def _columns(
@@ -429,26 +445,21 @@ def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
   return key, value, inputs
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _block(
-  mesh: Mesh,
-  config: ModelConfig,
-  group: int,
-  params,
-  gains,
-  states,
-  errors,
-  rows,
-  keys,
-  key_rows,
-  biases,
-):
-  """Returns the states [B, D] after a block, of one token in B contexts, and
-  their errors [B].
+@partial(jax.jit, static_argnums=0)
+def _gather(mesh: Mesh, states, errors, keys, rows, key_rows):
+  """Returns the states [B, D] of a token in B contexts, their errors [B], and
+  by site the keys and values [B, H, G, K] that it sees, and their Inputs [B,
+  G].
 
-  The token has the states `states[rows]` before the block. By site, `keys` are
-  keys, values and their KeyErrors, `key_rows` [B, K] the indices of those that
-  the token attends to, and `biases` [H, K] their biases.
+  This is a program of its own because it depends on the sizes of tables, and is
+  compiled in no time; that of a block takes seconds.
+
+  Args:
+    mesh: the devices that contexts are split over.
+    states, errors: [R, D] and [R], of the token.
+    keys: by site, keys, values [H, R, K] and their Inputs [R].
+    rows: [B], which state the token has.
+    key_rows: by site, [B, G], which keys it sees.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
   at_keys = {}
@@ -457,14 +468,34 @@ def _block(
     key, value = (x[:, index].swapaxes(0, 1) for x in (key, value))
     inputs = jax.tree.map(lambda x, index=index: x[index], inputs)
     at_keys[site] = key, value, inputs
-  x, error = states[rows], errors[rows]
-  (outputs, acts), sublayers = Block(config, cross="cross" in keys).apply(
+  return states[rows], errors[rows], at_keys
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _block(
+  mesh: Mesh,
+  config: ModelConfig,
+  group: int,
+  params,
+  gains,
+  x,
+  error,
+  at_keys,
+  biases,
+):
+  """Returns the states [B, D] after a block, of one token in B contexts, and
+  their errors [B].
+
+  `x`, `error` and `at_keys` are what `_gather` returns, and `biases` [H, G] by
+  site those of the keys.
+  """
+  (outputs, acts), sublayers = Block(config, cross="cross" in at_keys).apply(
     {"params": params},
     x[:, None],
     _unrotated,
-    {site: at_keys[site][:2] for site in keys},
+    {site: at_keys[site][:2] for site in at_keys},
     {site: DenseBias(bias[None, :, None]) for site, bias in biases.items()},
-    dict.fromkeys(keys),
+    dict.fromkeys(at_keys),
     None,
     capture_intermediates=True,
   )

@@ -27,7 +27,8 @@ its 2-norm. An *error* e of a vector is a number with |x^ - x*| <= e for every
 evaluation. The value x that the program computed is an evaluation itself, so x^
 is within s e of it, where s, the `spread`, is 2. If it was computed in float64,
 s is 1 + 2^-20: every error here is u times what does not shrink when u grows,
-so that x is less than 2^-28 e from x*. The *size* |x| + s e bounds every |x^|.
+so that x is less than 2^-28 e from x* (SINUSOID is 2^4 u, and sinusoids are
+float64 then, too). The *size* |x| + s e bounds every |x^|.
 gamma(n) = n u / (1 - n u) bounds the relative error of n operations in a row
 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); a sum of
 n products is off by at most gamma(n) times the sum of their magnitudes, in any
