@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(checker.__file__).parent
 SHIPPED = sorted(FOLDER.glob("*.npz"))
 FAMILIES = "encoder_decoder", "decoder_only"
 LEFT, RIGHT = 0, 1  # anchors of lines
-SLOW = "permutations"  # its tighter bounds take a minute; it is proved on its card
+SLOW = "permutations"  # it needs the tighter bounds, which take too long here
 
 
 # Models, as arrays and a card.
