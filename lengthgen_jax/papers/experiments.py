@@ -93,6 +93,9 @@ def abc_rows(
   ]
 
 
+BOTH_CHECKERS = {"certify.second_checker": True}
+
+
 class Run(NamedTuple):
   """A run is a workdir and the commands that make it.
 
@@ -123,7 +126,7 @@ class Run(NamedTuple):
     arguments = [f"--config={self.config}", *mode, workdir_flag]
     commands = [[*arguments, *flags(self.fields)]]
     if self.certify:
-      commands.append(["--mode=certify", workdir_flag])
+      commands.append(["--mode=certify", workdir_flag, *flags(BOTH_CHECKERS)])
     return commands
 
 
@@ -155,11 +158,13 @@ def run_of(row: TableRow, table: Table, size: str) -> Run:
   tests = eval_fields(parts, size, bool(row.fields))
   if table.tests and row.fields:
     tests = table.tests
+  mode = "abc" if "abc" in parts else "train"
+  checkers = BOTH_CHECKERS if mode == "abc" else {}
   return Run(
     name="-".join([*parts, *overrides]),
     config=config,
-    mode="abc" if "abc" in parts else "train",
-    fields=seeds | row.fields | tests,
+    mode=mode,
+    fields=seeds | row.fields | tests | checkers,
     size=size,
     certify=row.certify and size == "cpu",
   )
