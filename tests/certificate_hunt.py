@@ -60,8 +60,8 @@ class Form(NamedTuple):
 
 
 def forms() -> list[Form]:
-  """Returns every task that states itself as a transducer, in union families;
-  and each of the other things that a model may be, with some of the tasks."""
+  """Returns the tasks with a transducer, in both families, and other model
+  options with some of the tasks."""
   alphabets = {
     "modular": {"modular.p": 3},
     "permutations": {"permutations.group": "S3"},
@@ -123,8 +123,12 @@ def segment_forms() -> list[Form]:
   all_forms = []
   for number, form in enumerate(FORMS):
     packed, fields = form.kind == "decoder_only", dict(form.fields)
-    has_two_operand_segments = TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
-    fields["positions.segments"] = (packed or has_two_operand_segments) and number % 4 < 3
+    has_two_operand_segments = (
+      TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
+    )
+    fields["positions.segments"] = (
+      packed or has_two_operand_segments
+    ) and number % 4 < 3
     all_forms.append(form._replace(fields=tuple(fields.items())))
   return all_forms
 
@@ -231,7 +235,9 @@ def random_scaffold(
     layers = config.num_encoder_layers if encoder else config.num_decoder_layers
     if not layers:
       continue
-    layers = 1 if config.norm == "post" else layers  # layers share one scaffold in a post-norm model
+    layers = (
+      1 if config.norm == "post" else layers
+    )  # layers share one scaffold in a post-norm model
     shape = (layers, config.num_heads, LINES)
     make = grid_lines if task.axes > 1 else row_lines
     lines = make(rng, experiment, site, shape, reach)
@@ -275,7 +281,9 @@ def row_lines(
   is_to_output = np.isin(segment, outputs)
   step = np.where(is_to_output & (step < 0), 1, step)
   intercept = rng.choice([0, 0, 0, 1, -1], shape)
-  intercept = np.where(is_to_output, -rng.choice([1, 1, 2, 0], shape), intercept)
+  intercept = np.where(
+    is_to_output, -rng.choice([1, 1, 2, 0], shape), intercept
+  )
   far_line = tuple(rng.integers(n) for n in shape)
   if rng.random() < 0.5:
     intercept[far_line] = rng.integers(-reach, reach + 1)
@@ -314,7 +322,9 @@ def grid_lines(
     "matrix": np.zeros((*shape, 2, 2), np.int32),
     "intercept": np.zeros((*shape, 2), np.int32),
   }
-  far_line = tuple(rng.integers(n) for n in shape) if rng.random() < 0.2 else None
+  far_line = (
+    tuple(rng.integers(n) for n in shape) if rng.random() < 0.2 else None
+  )
   for place in itertools.product(*map(range, shape)):
     name = rng.choice(names)
     if name == "before" and place[0] > 0:
@@ -476,8 +486,12 @@ def check_small(drawn: Draw) -> None:
   groups = {group.receptive_field: group for group in drawn.survey.groups}
   for field, row in drawn.survey.rows_at(size, drawn.bound):
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    layerwise_logits, margins = compare(drawn, field, contexts, logits[:, row.index])
-    tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(layerwise_logits).max()))
+    layerwise_logits, margins = compare(
+      drawn, field, contexts, logits[:, row.index]
+    )
+    tie = np.abs(margins) < TOLERANCE * max(
+      1.0, float(np.abs(layerwise_logits).max())
+    )
     agree = (margins > 0) == is_right[:, row.index]
     assert (agree | tie).all(), f"{row}: the program and the tables differ"
     group = groups[field]
@@ -493,7 +507,10 @@ def check_small(drawn: Draw) -> None:
 if __name__ == "__main__":
   # Pads every survey to one size, so that one compiled program serves all
   # widths.
-  survey.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = PADDED_WIDTH, PADDED_GRID[0]
+  survey.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = (
+    PADDED_WIDTH,
+    PADDED_GRID[0],
+  )
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)

@@ -81,7 +81,9 @@ def largest_error(name: str, stride: int) -> tuple[float, int]:
     error = np.abs(result - exact)
     # A device may flush results below 2^-126 to zero, so an error of 2^-126 is
     # allowed there.
-    error = np.where(exact < 2 * SMALLEST_NORMAL, error - SMALLEST_NORMAL, error)
+    error = np.where(
+      exact < 2 * SMALLEST_NORMAL, error - SMALLEST_NORMAL, error
+    )
     largest = max(largest, float((error / unit).max()))
     count += len(x)
   return largest, count

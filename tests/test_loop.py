@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import toy
 from command import contents, refuses
-from pytrees import leaf_bytes, copied, one
+from pytrees import copied, leaf_bytes, one
 from rows import logged
 from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
 

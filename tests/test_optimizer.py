@@ -11,7 +11,7 @@ import pytest
 import tiny
 import toy
 import untrained
-from pytrees import leaf_bytes, max_difference, is_finite
+from pytrees import is_finite, leaf_bytes, max_difference
 
 from lengthgen_jax import register
 from lengthgen_jax.config import fields

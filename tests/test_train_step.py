@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import toy
 import untrained
-from pytrees import leaf_bytes, copied, is_finite, one
+from pytrees import copied, is_finite, leaf_bytes, one
 from tiny import get_config
 from toy import BAD_LOSS, BAD_UPDATE, CONVERGING, HOPELESS
 
