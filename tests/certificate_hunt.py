@@ -7,8 +7,8 @@ surveyed, and the layer-wise logits are those of the ordinary forward pass. On
 all inputs of a small size, the inputs on which the ordinary program is wrong
 are those that have a wrong context.
 
-A draw is a function of its number. Those from FIRST_SEGMENT_DRAW on are of the same forms,
-with a segment embedding where they can be:
+A draw is a function of its number. Those from FIRST_SEGMENT_DRAW on are
+of the same forms, with a segment embedding where they can be:
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -303,7 +303,7 @@ def grid_lines(
   shape: tuple[int, int, int],
   reach: int,
 ) -> dict[str, np.ndarray]:
-  """Returns fields of lines with has_two_operand_segments axes.
+  """Returns fields of lines with two axes.
 
   They lead mostly to cells near a row's own. Lines to an earlier row of the
   grid ("before") stand in the first layer alone.
@@ -404,7 +404,7 @@ def check_size(drawn: Draw, size: Size) -> None:
 def compare(
   drawn: Draw, field: ReceptiveField, contexts: np.ndarray, dense: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Checks that has_two_operand_segments computations of the same logits agree, and that margins
+  """Checks that two computations of the same logits agree, and that margins
   agree within their rounding bound; returns logits and margins."""
   end = drawn.experiment.task.end
   layerwise, errors = drawn.layerwise(field, contexts)
@@ -479,7 +479,8 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
 
 def check_small(drawn: Draw) -> None:
   """Checks, on all inputs of a small size and row by row, that the program is
-  wrong exactly where the context is wrong, and that every context was counted."""
+  wrong exactly where the context is wrong, and that every context was
+  counted."""
   items, size = small_inputs(drawn)
   batch, logits = ordinary_logits(drawn, items, size)
   is_right = logits.argmax(-1) == np.asarray(batch.target)

@@ -38,8 +38,8 @@ class Trial(NamedTuple):
 
 
 # The exponential is of scores less their peak, which are not positive; below
-# -104 it is zero. The root is of a variance plus epsilon. The reciprocal is of a
-# total of weights, of which the largest is exp(0).
+# -104 it is zero. The root is of a variance plus epsilon. The reciprocal is of
+# a total of weights, of which the largest is exp(0).
 TRIALS = {
   "exp": Trial(jax.numpy.exp, np.exp, 0.0, 104.0, -1, rounding.EXP_ULPS),
   "rsqrt": Trial(

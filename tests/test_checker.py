@@ -772,7 +772,7 @@ def sum_in_order(terms):
 
 
 def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
-  """Evaluated with 16 leaf_bytes, a step at a time, states stay within the bounds of
+  """Evaluated with 16 bits, a step at a time, states stay within the bounds of
   arithmetic with 16 bits."""
   model, rng = random_model(tmp_path), np.random.default_rng(2)
   monkeypatch.setattr(checker, "UNIT", 2.0**-16)

@@ -35,7 +35,8 @@ KERNELS = {
 
 
 def train_config(**changes) -> TrainConfig:
-  """A constant rate of 1 from the first step, without clipping, with `changes`."""
+  """A constant rate of 1 from the first step, without clipping, and
+  `changes`."""
   defaults = {"learning_rate": 1.0, "warmup_steps": 0, "steps": 10}
   return toy.train_config(**defaults | changes)
 
@@ -82,7 +83,8 @@ def test_muon_makes_the_updates_of_kernels_orthogonal(params, grads):
     singular_values = np.linalg.svd(
       update.reshape(fan_in, fan_out), compute_uv=False
     ) / np.sqrt(max(1.0, fan_out / fan_in))
-    # Newton-Schulz brings most singular values near 1; the smallest need more steps.
+    # Newton-Schulz brings most singular values near 1; the smallest need more
+    # steps.
     assert singular_values.max() < 1.4, path
     assert np.median(singular_values) > 0.6, path
 

@@ -110,13 +110,14 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
   """Returns α-entmax over the last axis, zeros where every logit is -inf.
 
   With x = (α - 1)·logits and q = 1 / (α - 1), weights are [x - τ]_+ ^ q, with
-  the threshold τ that makes their sum one (Peters, Niculae, Martins 2019). Logits more than 1 / (α - 1)
-  below the greatest have a weight of exactly zero. α = 2 is sparsemax (Martins,
-  Astudillo 2016).
+  the threshold τ that makes their sum one (Peters, Niculae, Martins 2019).
+  Logits more than 1 / (α - 1) below the greatest have a weight of exactly zero.
+  α = 2 is sparsemax (Martins, Astudillo 2016).
 
-  The threshold is where the norm of order q of [x - τ]_+ is one. For α <= 2 the norm is convex and nearly linear in τ, so that
-  Newton's method converges from the left, in fewer passes than bisection and
-  without a sort. For α > 2 the threshold is found by bisection.
+  The threshold is where the norm of order q of [x - τ]_+ is one. For α <= 2
+  the norm is convex and nearly linear in τ, so that Newton's method converges
+  from the left, in fewer passes than bisection and without a sort. For α > 2
+  the threshold is found by bisection.
 
   Args:
     logits: [..., S] float32 or wider, -inf where a key is closed.

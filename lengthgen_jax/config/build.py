@@ -414,7 +414,8 @@ def _check_normalizer(config: ConfigDict) -> None:
     or config.model.kind == "decoder_only",
     f"attention.normalizer={name!r} needs keys in the order of their rows, and"
     " cross-attention has none: choose model.kind='decoder_only', or one of"
-    f" {', '.join(n for n in NORMALIZERS if not NORMALIZERS[n].depends_on_order)}",
+    " "
+    + ", ".join(n for n, x in NORMALIZERS.items() if not x.depends_on_order),
   )
 
 

@@ -93,8 +93,8 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
 
   A cell holds the median of the seeds, the worst seed where it differs, the
   worst seed's one-sided 95 % lower bound in brackets, and its number of
-  seeds where that differs from the row's. Results of different conditions or runs
-  never share a row. ∀ says how many of the seeds are proved right at every
+  seeds where that differs from the row's. Results of different conditions or
+  runs never share a row. ∀ says how many of the seeds are proved right at every
   length. The last column is the frontier, where it was measured.
 
   Args:
@@ -104,8 +104,7 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
   curves = summary.sort(summary.curves(rows, metric))
   lengths = sorted({n for curve in curves for n in curve.cells})
   has_frontier = metric == "em" and any(curve.frontier for curve in curves)
-  header = [name.replace("_", " ") for name in NAMES]
-  header += map(str, lengths)
+  header = [*(name.replace("_", " ") for name in NAMES), *map(str, lengths)]
   if has_frontier:
     header.append("frontier")
   grid = [header]

@@ -30,7 +30,7 @@ from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 NUMBERS = ("lengths", "permutation")
 MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
-POPULATION = 1 << PERMUTATION_BITS
+POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
