@@ -1,5 +1,5 @@
-"""This module says how JAX compiles: where programs are cached, which ones are
-compiled fast rather than optimized, and which before they are needed."""
+"""This module configures compilation: the cache folder, fast unoptimized
+compilation, and compilation in the background."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ def set_cache(folder: str) -> None:
   If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
 
   Args:
-    folder: The folder, "" for no cache.
+    folder: The folder; if it is empty, no cache is set.
   """
   if folder and not jax.config.values["jax_compilation_cache_dir"]:
     cpuinfo = pathlib.Path("/proc/cpuinfo")
@@ -36,6 +36,7 @@ def set_cache(folder: str) -> None:
     name = hashlib.sha256(cpu.encode()).hexdigest()[:8]
     path = pathlib.Path(folder).expanduser() / name
     jax.config.update("jax_compilation_cache_dir", str(path))
+    # Cache every program, however quickly it compiles.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
@@ -57,7 +58,7 @@ def jit_unoptimized(
   ) -> Callable[Parameters, Result]:
     @functools.cache
     def jitted() -> Callable:
-      # The backend is not known before the first call.
+      # Asking for the backend initializes it, so this waits for the first call.
       options = None
       if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": 0}
@@ -75,23 +76,24 @@ def jit_unoptimized(
 
 
 @contextlib.contextmanager
-def compiling(programs: Iterable[object]) -> Iterator[None]:
+def compile_in_background(programs: Iterable[object]) -> Iterator[None]:
   """Compiles programs on another thread, and waits for it at the end of the
   context.
 
-  JAX keeps what it compiled on one thread for all others. If the context is
-  left by an exception, the thread ends with the program that it compiles.
+  JAX's compilation cache is shared by all threads. If the context is left by
+  an exception, the thread stops after the program that it is compiling.
 
   Args:
-    programs: Each step of the iteration compiles a program.
+    programs: An iterator whose every step compiles one program.
   """
-  interrupted = threading.Event()
+  stop_requested = threading.Event()
 
   def compile_programs() -> None:
-    # What fails here fails again, and is reported, where it is needed.
+    # Errors are ignored here: the same program fails again, with a report,
+    # when the caller runs it.
     with contextlib.suppress(Exception):
       for _ in programs:
-        if interrupted.is_set():
+        if stop_requested.is_set():
           return
 
   thread = threading.Thread(target=compile_programs, daemon=True)
@@ -99,7 +101,7 @@ def compiling(programs: Iterable[object]) -> Iterator[None]:
   try:
     yield
   except BaseException:
-    interrupted.set()
+    stop_requested.set()
     raise
   finally:
     thread.join()

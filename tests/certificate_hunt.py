@@ -1,4 +1,4 @@
-"""This script hunts for models of which a certificate would say too much.
+"""This script searches for models that a certificate would wrongly accept.
 
 Every draw is a small random model with random lines that the conditions of a
 certificate may or may not accept. What is accepted must hold at sizes beyond
@@ -7,8 +7,8 @@ surveyed, and the layer-wise logits are those of the ordinary forward pass. On
 all inputs of a small size, the inputs on which the ordinary program is wrong
 are those that have a wrong context.
 
-A draw is a function of its number. Those from LATER on are of the same forms,
-with a segment embedding where they can be:
+A draw is a function of its number. Those from FIRST_SEGMENT_DRAW on are
+of the same forms, with a segment embedding where they can be:
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -42,16 +42,17 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import TASKS, dataset, packing
 
 WIDEST = 44  # the largest width that a draw may have surveyed
-BOUND = 52  # the static bound of widths
-GRID_WIDEST, GRID_BOUND = (33, 4), (40, 7)
+PADDED_WIDTH = 52  # every batch is padded to this width
+GRID_WIDEST, PADDED_GRID = (33, 4), (40, 7)
 LINES = 3  # the most lines of a head
 BATCH = 16  # inputs that are computed at once
-BEYOND = 6  # how many sizes behind the last one surveyed are drawn from
-TOLERANCE = 2e-4  # the tolerance of logits of size one
+MAX_SIZES_BEYOND = 6  # how far sizes beyond the largest surveyed are drawn from
+TOLERANCE = 2e-4  # of logits, relative to the largest logit, at least 1
 
 
 class Form(NamedTuple):
-  """A form is what is compiled once for many draws."""
+  """A form is a task and config fields; its programs are compiled once and
+  shared by draws."""
 
   task: str
   kind: str = "encoder_decoder"
@@ -59,8 +60,8 @@ class Form(NamedTuple):
 
 
 def forms() -> list[Form]:
-  """Returns every task that states itself as a transducer, in both families;
-  and each of the other things that a model may be, with some of the tasks."""
+  """Returns the tasks with a transducer, in both families, and other model
+  options with some of the tasks."""
   alphabets = {
     "modular": {"modular.p": 3},
     "permutations": {"permutations.group": "S3"},
@@ -96,11 +97,12 @@ def forms() -> list[Form]:
     ("addition", packed | one_layer | {"arithmetic.slack": 1}),
     ("addition", aligned),
     ("multiply", aligned | encoder | one_layer),
-    ("multiply", aligned | packed),  # refused
+    ("multiply", aligned | packed),  # certify refuses it
     ("dyck", {"dyck.brackets": "()[]", "dyck.bound": 1}),
     ("modular", packed | {"model.num_decoder_layers": 4}),
     ("copy", {"model.norm": "block_end", "model.norm_kind": "rms"}),
   ]
+  # Drawn three times as often, because grids have the most kinds of lines.
   variants += [("multiply_long", {}), ("multiply_long", packed)] * 3
   variants += [("multiply_long", one_layer), ("multiply_long", encoder)]
   all_forms = []
@@ -112,21 +114,26 @@ def forms() -> list[Form]:
 
 
 FORMS = forms()
-LATER = 10_000  # the first draw of LATER_FORMS
+FIRST_SEGMENT_DRAW = 10_000  # the first draw of SEGMENT_FORMS
 
 
-def later_forms() -> list[Form]:
-  """Returns the forms with a segment embedding, which three in four have."""
+def segment_forms() -> list[Form]:
+  """Returns the forms, three in four with a segment embedding where two
+  segments exist."""
   all_forms = []
   for number, form in enumerate(FORMS):
     packed, fields = form.kind == "decoder_only", dict(form.fields)
-    two = TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
-    fields["positions.segments"] = (packed or two) and number % 4 < 3
+    has_two_operand_segments = (
+      TASKS[form.task].operands > 1 and "arithmetic.aligned" not in fields
+    )
+    fields["positions.segments"] = (
+      packed or has_two_operand_segments
+    ) and number % 4 < 3
     all_forms.append(form._replace(fields=tuple(fields.items())))
   return all_forms
 
 
-LATER_FORMS = later_forms()
+SEGMENT_FORMS = segment_forms()
 
 
 @functools.cache
@@ -169,7 +176,7 @@ class Draw:
   @property
   def bound(self) -> Size:
     """The static bound of sizes."""
-    return GRID_BOUND if self.is_grid else BOUND
+    return PADDED_GRID if self.is_grid else PADDED_WIDTH
 
   @functools.cached_property
   def layerwise(self) -> LayerwiseLogits:
@@ -181,14 +188,14 @@ class Draw:
 def draw(number: int) -> Draw:
   """Returns the draw of a number."""
   rng = np.random.default_rng([20261123, number])
-  choices = FORMS if number < LATER else LATER_FORMS
+  choices = FORMS if number < FIRST_SEGMENT_DRAW else SEGMENT_FORMS
   form = choices[rng.integers(len(choices))]
   experiment = experiment_of(form)
-  scale = lambda x: (
+  random_like = lambda x: (
     (0.3 if len(x.shape) > 1 else 1.0) * rng.normal(size=x.shape)
   )
   shapes = jax.eval_shape(lambda: experiment.init(0))
-  params = jax.tree.map(lambda x: jnp.asarray(scale(x), x.dtype), shapes)
+  params = jax.tree.map(lambda x: jnp.asarray(random_like(x), x.dtype), shapes)
   reach = int(rng.choice([0, 1, 1, 2, 3, 6]))
   for _ in range(8):
     scaffold = random_scaffold(rng, experiment, reach)
@@ -212,12 +219,14 @@ def random_scaffold(
 ) -> dict[str, SiteLines]:
   """Returns random lines of every site, most of them such as calibration finds.
 
-  One draw in eight has something that a certificate refuses.
+  Up to one draw in eight has a feature that a certificate refuses: a line with
+  a doubled step (unless it is closed or its step is 0), a transparent head, or,
+  on grids, a matrix that mixes the axes.
   """
   scaffold = {}
   config, task = experiment.model.config, experiment.task
-  odd = (
-    rng.choice(["step", "transparent", "mixed", "row"])
+  refused_feature = (
+    rng.choice(["step", "transparent", "mixed", ""])
     if rng.random() < 0.12
     else ""
   )
@@ -226,19 +235,21 @@ def random_scaffold(
     layers = config.num_encoder_layers if encoder else config.num_decoder_layers
     if not layers:
       continue
-    layers = 1 if config.norm == "post" else layers  # one for all
+    layers = (
+      1 if config.norm == "post" else layers
+    )  # layers share one scaffold in a post-norm model
     shape = (layers, config.num_heads, LINES)
     make = grid_lines if task.axes > 1 else row_lines
     lines = make(rng, experiment, site, shape, reach)
     valid = rng.random(shape) < rng.choice([0.4, 0.8])
     valid &= (rng.random(shape[:2]) < 0.85)[..., None]  # closed heads
     value = np.float32(rng.integers(-2, 1, shape) / 2)
-    if odd == "step":
+    if refused_feature == "step":
       lines["matrix"][0, 0, 0] *= 2
-    if odd == "mixed" and task.axes > 1:
+    if refused_feature == "mixed" and task.axes > 1:
       lines["matrix"][0, 0, 0, 0, 1] = 1
     transparent = np.zeros(shape[:2], bool)
-    transparent[0, 0] = odd == "transparent"
+    transparent[0, 0] = refused_feature == "transparent"
     scaffold[site] = SiteLines(
       **lines, value=value, valid=valid, transparent=transparent
     )
@@ -267,13 +278,15 @@ def row_lines(
   if site == "cross":
     pace[:] = max(1, *task.strides)
   step = pace * rng.choice([1, 1, 1, 0, -1], shape)
-  forward = np.isin(segment, outputs)
-  step = np.where(forward & (step < 0), 1, step)
+  is_to_output = np.isin(segment, outputs)
+  step = np.where(is_to_output & (step < 0), 1, step)
   intercept = rng.choice([0, 0, 0, 1, -1], shape)
-  intercept = np.where(forward, -rng.choice([1, 1, 2, 0], shape), intercept)
-  far = tuple(rng.integers(n) for n in shape)
+  intercept = np.where(
+    is_to_output, -rng.choice([1, 1, 2, 0], shape), intercept
+  )
+  far_line = tuple(rng.integers(n) for n in shape)
   if rng.random() < 0.5:
-    intercept[far] = rng.integers(-reach, reach + 1)
+    intercept[far_line] = rng.integers(-reach, reach + 1)
   return {
     "row_segment": row_segment.astype(np.int32),
     "segment": segment.astype(np.int32),
@@ -292,12 +305,15 @@ def grid_lines(
 ) -> dict[str, np.ndarray]:
   """Returns fields of lines with two axes.
 
-  They lead mostly to cells near a row's own, and to outputs in the first layer
-  alone.
+  They lead mostly to cells near a row's own. Lines to an earlier row of the
+  grid ("before") stand in the first layer alone.
   """
   task, packed = experiment.task, experiment.kind == "decoder_only"
-  names = ["a", "a", "b", "mark"] * (site != "self" or packed)
-  names += ["row", "row", "before", "start"] * (site == "self")
+  names = []
+  if site != "self" or packed:
+    names += ["a", "a", "b", "mark"]
+  if site == "self":
+    names += ["row", "row", "before", "start"]
   a, b, target = 0, 1, task.target_segment
   fields = {
     "row_segment": np.full(shape, target, np.int32),
@@ -306,10 +322,12 @@ def grid_lines(
     "matrix": np.zeros((*shape, 2, 2), np.int32),
     "intercept": np.zeros((*shape, 2), np.int32),
   }
-  far = tuple(rng.integers(n) for n in shape) if rng.random() < 0.2 else None
+  far_line = (
+    tuple(rng.integers(n) for n in shape) if rng.random() < 0.2 else None
+  )
   for place in itertools.product(*map(range, shape)):
     name = rng.choice(names)
-    if name in ("row", "before") and place[0] > 0:
+    if name == "before" and place[0] > 0:
       name = "row"
     segment, anchor, matrix, c = target, LEFT, np.eye(2, dtype=int), [0, -1]
     if name == "before":
@@ -324,7 +342,7 @@ def grid_lines(
       segment, anchor, matrix, c = b, RIGHT, np.diag([1, 0]), [0, 0]
     if name == "mark":
       segment, matrix, c = rng.choice([a, b]), np.zeros((2, 2), int), [0, 0]
-    if place == far:
+    if place == far_line:
       c[rng.integers(2)] = rng.integers(-max(reach, 4), max(reach, 4) + 1)
     values = target, segment, anchor, matrix, c
     for field, value in zip(fields.values(), values, strict=True):
@@ -341,7 +359,7 @@ def hunt(number: int) -> str:
   """Returns what became of a draw.
 
   Raises:
-    AssertionError: the draw is accepted and does not hold.
+    AssertionError: the draw is wrongly accepted.
   """
   drawn = draw(number)
   try:
@@ -365,7 +383,7 @@ def sizes_beyond(drawn: Draw) -> list[Size]:
     return [(int(n), int(m)), (largest[0] + 2, int(rng.integers(1, m)))]
   if drawn.experiment.fixed_width is not None:
     return [drawn.experiment.fixed_width]
-  return [int(largest + rng.integers(1, BEYOND + 1))]
+  return [int(largest + rng.integers(1, MAX_SIZES_BEYOND + 1))]
 
 
 def check_size(drawn: Draw, size: Size) -> None:
@@ -376,7 +394,7 @@ def check_size(drawn: Draw, size: Size) -> None:
   new = [row for field, row in rows if field not in known]
   assert not new, f"a receptive field that was not surveyed: {new[0]}"
   items = random_items(drawn, size)
-  batch, logits = ordinary(drawn, items, size)
+  batch, logits = ordinary_logits(drawn, items, size)
   order = drawn.rng.permutation(len(rows))[:4]
   for field, row in [rows[k] for k in order] + [rows[-1]]:
     contexts = drawn.survey.contexts_of(field, row, items, batch)
@@ -386,8 +404,8 @@ def check_size(drawn: Draw, size: Size) -> None:
 def compare(
   drawn: Draw, field: ReceptiveField, contexts: np.ndarray, dense: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Checks that two computations of the same logits agree, and of the same
-  margins within the bound of their rounding; returns logits and margins."""
+  """Checks that two computations of the same logits agree, and that margins
+  agree within their rounding bound; returns logits and margins."""
   end = drawn.experiment.task.end
   layerwise, errors = drawn.layerwise(field, contexts)
   size = max(1.0, float(np.abs(dense).max()))
@@ -413,16 +431,16 @@ def random_items(drawn: Draw, size: Size) -> np.ndarray:
   return items
 
 
-def ordinary(
+def ordinary_logits(
   drawn: Draw, items: np.ndarray, size: Size
 ) -> tuple[packing.Batch, np.ndarray]:
   """Returns (batch, logits) of any inputs by the ordinary pass."""
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
-  filled = np.concatenate([items, items[-1:].repeat(-count % BATCH, 0)])
+  padded = np.concatenate([items, items[-1:].repeat(-count % BATCH, 0)])
   places = experiment.nonzero_places(np.asarray(size))
   lengths = np.broadcast_to(places, task.operands)
-  parsed = [(digits, lengths) for digits in filled]
+  parsed = [(digits, lengths) for digits in padded]
   batch = dataset.typed_batch(task, kind, parsed, size, drawn.bound)
   batch, scaffold = jax.device_get(batch), drawn.survey.scaffold
   take = lambda start, end: packing.take(batch, lambda x: x[start:end])
@@ -436,7 +454,7 @@ def ordinary(
 def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
   """Returns (items [n, operands, ...], size) of all inputs of a small size.
 
-  It is the largest size of which there are at most BATCH times four.
+  It is the largest length with at most 4 * BATCH inputs, or length 1.
   """
   if drawn.is_grid:
     digits = np.indices((10, 10)).reshape(2, -1).T
@@ -455,47 +473,57 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
     items[:, operand, :length] = digits[:, k * length : (k + 1) * length]
   for k, operand in enumerate(shared):
     items[:, operand, 0] = digits[:, length * len(long) + k]
-  return items[: 16 * BATCH], width
+  assert len(items) <= 16 * BATCH, len(items)
+  return items, width
 
 
 def check_small(drawn: Draw) -> None:
-  """Checks that of all inputs of a small size, row by row, those are wrong that
-  have a wrong context, which is among those counted."""
+  """Checks, on all inputs of a small size and row by row, that the program is
+  wrong exactly where the context is wrong, and that every context was
+  counted."""
   items, size = small_inputs(drawn)
-  batch, logits = ordinary(drawn, items, size)
+  batch, logits = ordinary_logits(drawn, items, size)
   is_right = logits.argmax(-1) == np.asarray(batch.target)
   groups = {group.receptive_field: group for group in drawn.survey.groups}
   for field, row in drawn.survey.rows_at(size, drawn.bound):
     contexts = drawn.survey.contexts_of(field, row, items, batch)
-    tabled, margins = compare(drawn, field, contexts, logits[:, row.index])
-    tie = np.abs(margins) < TOLERANCE * max(1.0, float(np.abs(tabled).max()))
+    layerwise_logits, margins = compare(
+      drawn, field, contexts, logits[:, row.index]
+    )
+    tie = np.abs(margins) < TOLERANCE * max(
+      1.0, float(np.abs(layerwise_logits).max())
+    )
     agree = (margins > 0) == is_right[:, row.index]
     assert (agree | tie).all(), f"{row}: the program and the tables differ"
     group = groups[field]
     if group.contexts.count <= 20_000:
       counted = np.concatenate(list(group.contexts.chunks(1 << 14)))
       assert len(np.unique(counted, axis=0)) == group.contexts.count
-      both = np.concatenate([counted, contexts])
-      assert len(np.unique(both, axis=0)) == len(counted), (
+      union = np.concatenate([counted, contexts])
+      assert len(np.unique(union, axis=0)) == len(counted), (
         "a context is missing"
       )
 
 
 if __name__ == "__main__":
-  # One program for all widths.
-  survey.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = BOUND, GRID_BOUND[0]
+  # Pads every survey to one size, so that one compiled program serves all
+  # widths.
+  survey.WIDTH_MULTIPLE, running_sums.SIZE_MULTIPLE = (
+    PADDED_WIDTH,
+    PADDED_GRID[0],
+  )
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--first", type=int, default=0)
   parser.add_argument("--draws", type=int, default=100)
   args = parser.parse_args()
-  fates = collections.Counter()
+  outcomes = collections.Counter()
   for number in range(args.first, args.first + args.draws):
     try:
-      fate = hunt(number).partition(":")[0]
+      outcome = hunt(number).partition(":")[0]
     except AssertionError as error:
-      fate = "accepted and does not hold"
+      outcome = "wrongly accepted"
       print(number, str(error)[:300], flush=True)
-    fates[fate] += 1
-    if fates.total() % 25 == 0:
-      print(dict(fates), flush=True)
-  sys.exit("accepted and does not hold" in fates)
+    outcomes[outcome] += 1
+    if outcomes.total() % 25 == 0:
+      print(dict(outcomes), flush=True)
+  sys.exit("wrongly accepted" in outcomes)

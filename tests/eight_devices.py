@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import untrained
-from pytrees import far
+from pytrees import max_difference
 from toy_runs import toy_run
 
 from lengthgen_jax.config import build
@@ -52,7 +52,7 @@ def toys(folder) -> dict:
   return {
     "compiled": train_step.train_seeds._cache_size() - before,
     "unsplit": unsplit(first, (2, 4)) + unsplit(second, (4, 2)),
-    "difference": far(first, second),
+    "difference": max_difference(first, second),
   }
 
 
@@ -99,8 +99,8 @@ def models() -> dict:
     "dtypes": sorted({str(x.dtype) for x in jax.tree.leaves(ends)}),
     "lowered": [*exported.platforms, exported.nr_devices],
     "unsplit": unsplit(states, (2, 4)),
-    "params": far(*ends),
-    "losses": far(*losses),
+    "params": max_difference(*ends),
+    "losses": max_difference(*losses),
     "tests": tests(model, dataclasses.replace(model, mesh=flat_mesh)),
   }
 
@@ -117,9 +117,9 @@ def tests(on_one: Model, on_all: Model) -> dict:
     attention_statistics._sums(model.mesh, *args) for model in (on_one, on_all)
   ]
   return {
-    "hits": far(*hits),
+    "hits": max_difference(*hits),
     "correct": float(hits[0][0].mean()),
-    "sums": far(*sums),
+    "sums": max_difference(*sums),
     "counted": float(sums[0]["counted"]),
     "devices": len(sums[1]["counted"].devices()),
     "replicated": all(x.is_fully_replicated for x in jax.tree.leaves(sums[1])),

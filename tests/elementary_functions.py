@@ -1,5 +1,5 @@
-"""This script tries the accuracy that certify.rounding assumes of elementary
-functions on the program's own ones, compiled for the device at hand.
+"""This script checks that exp, rsqrt and 1/x, compiled for this device, are as
+accurate as certify.rounding assumes.
 
   python tests/elementary_functions.py            # every float32: minutes
   python tests/elementary_functions.py --stride=997
@@ -7,7 +7,7 @@ functions on the program's own ones, compiled for the device at hand.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -24,21 +24,22 @@ class Trial(NamedTuple):
   Attributes:
     function: as the program calls it.
     exact: the same in float64.
-    first, last: positive bit patterns of the first and the last number tried.
+    first, last: the smallest and the largest magnitude tried.
     sign: of the numbers.
     ulps: how many units in the last place of the result it may be off.
   """
 
-  function: object
-  exact: object
+  function: Callable
+  exact: Callable
   first: float
   last: float
   sign: int
   ulps: float
 
 
-# Scores less the peak are not positive, below -104 exp is zero; a variance
-# plus epsilon; a total of weights, of which the largest is exp(0).
+# The exponential is of scores less their peak, which are not positive; below
+# -104 it is zero. The root is of a variance plus epsilon. The reciprocal is of
+# a total of weights, of which the largest is exp(0).
 TRIALS = {
   "exp": Trial(jax.numpy.exp, np.exp, 0.0, 104.0, -1, rounding.EXP_ULPS),
   "rsqrt": Trial(
@@ -53,7 +54,7 @@ TRIALS = {
     lambda x: 1.0 / x, lambda x: 1 / x, 0.5, 4096.0, 1, rounding.RECIPROCAL_ULPS
   ),
 }
-SMALLEST = 2.0**-126  # results below it may be flushed to zero
+SMALLEST_NORMAL = 2.0**-126  # results below it may be flushed to zero
 
 
 def numbers(trial: Trial, stride: int) -> Iterator[np.ndarray]:
@@ -69,16 +70,20 @@ def largest_error(name: str, stride: int) -> tuple[float, int]:
   """Returns the largest error of a function, in units in the last place of the
   exact result, and how many numbers were tried.
 
-  Results below 2^-126 count as such units, 2^-149, of 2^-126.
+  Below 2^-126 the unit is 2^-149.
   """
   trial, largest, count = TRIALS[name], 0.0, 0
   function = jax.jit(trial.function)
   for x in numbers(trial, stride):
     result = np.asarray(function(x), np.float64)
     exact = trial.exact(x.astype(np.float64))
-    unit = np.exp2(np.floor(np.log2(np.maximum(exact, SMALLEST))) - 23)
+    unit = np.exp2(np.floor(np.log2(np.maximum(exact, SMALLEST_NORMAL))) - 23)
     error = np.abs(result - exact)
-    error = np.where(exact < 2 * SMALLEST, error - SMALLEST, error)
+    # A device may flush results below 2^-126 to zero, so an error of 2^-126 is
+    # allowed there.
+    error = np.where(
+      exact < 2 * SMALLEST_NORMAL, error - SMALLEST_NORMAL, error
+    )
     largest = max(largest, float((error / unit).max()))
     count += len(x)
   return largest, count
@@ -90,6 +95,7 @@ def main(stride: int) -> int:
   failed = False
   for name, trial in TRIALS.items():
     error, count = largest_error(name, stride)
+    # `not <=` is also true for NaN.
     failed |= not error <= trial.ulps
     print(
       f"{name}: {count:,} numbers, off by at most {error:.3f} units in the last"

@@ -19,7 +19,7 @@ if __name__ == "__main__":
   port, index, folder = sys.argv[1:]
   with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(index), 120):
     for shape in ((2, 1), (1, 2)):
-      fine = (toy.FINE,) * len(SEEDS)
+      fine = (toy.CONVERGING,) * len(SEEDS)
       run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fine)
       try:
         loop.train(run)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def bits(tree) -> list:
+def leaf_bytes(tree) -> list:
   """Shape, dtype and bytes of every leaf."""
   leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
   return [(x.shape, x.dtype, x.tobytes()) for x in leaves]
@@ -25,7 +25,7 @@ def is_finite(tree) -> bool:
   return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
-def far(left, right) -> float:
+def max_difference(left, right) -> float:
   """The greatest difference of two pytrees of numbers."""
   number = lambda x: np.asarray(x, float)
   apart = lambda x, y: float(np.abs(number(x) - number(y)).max())

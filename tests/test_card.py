@@ -1,4 +1,5 @@
-"""launch/card.py, the runs for an hour with one accelerator, on a CPU."""
+"""launch/card.py, which does about an hour of runs on one accelerator, tested
+on the CPU."""
 
 import importlib.util
 import json
@@ -26,7 +27,7 @@ def card():
 
 
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
-  """It leaves a benchmark, and archived rows of a run at the papers' size."""
+  """It writes bench.json, and archives rows of a run at the papers' size."""
   lengthgen = lambda arguments: command.inside(*arguments).returncode
   monkeypatch.setattr(card.runs, "lengthgen", lengthgen)
   monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
@@ -38,19 +39,24 @@ def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
 
 
-def test_runs_are_those_of_the_tables_and_archived_ones_are_left_out(
-  card, tmp_path, capsys
-):
+def test_runs_are_those_of_the_tables(card, tmp_path):
   jobs = card.table_jobs(tmp_path, dry_run=False)
   assert [job.run.name for job in jobs] == [*card.RUNS]
-  for job in jobs:  # else archived rows would count as those of another config
+  for job in jobs:
+    # The same Run as the tables use, so that its archived rows count there.
     assert (job.run,) == tuple(
       run for run, _ in card.runs.select([job.run.name], "paper").values()
     )
+
+
+def test_every_field_of_a_dry_run_changes_something(card, tmp_path):
   for job in card.table_jobs(tmp_path, dry_run=True):
-    build.build(card.runs.config_of(job.run))  # every field changes something
+    build.build(card.runs.config_of(job.run))  # refuses a field without effect
     is_abc = job.run.mode == "abc"
     assert ("calibration.samples" in job.run.fields) == is_abc
+
+
+def test_a_limit_of_zero_minutes_is_refused(card, capsys):
   assert card.main(["--minutes=0"]) == 1
   assert capsys.readouterr().err == "card: --minutes=0: must be positive\n"
 
@@ -66,6 +72,9 @@ def test_estimates_grow_with_the_batch(card):
   assert small.steps == large.steps == 100_000
   assert large.flops == pytest.approx(2 * small.flops, rel=0.01)
   assert large.num_bytes > small.num_bytes
+
+
+# lengthgen_jax/benchmark/numerics.py, which the script runs first.
 
 
 def test_equal_devices_compute_the_same_attention():

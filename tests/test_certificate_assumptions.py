@@ -130,7 +130,7 @@ def test_what_cannot_be_certified_is_said_in_a_line(
 
 def test_normalizers_whose_rounding_is_not_bounded_are_refused():
   for name in set(NORMALIZERS) - {"softmax"}:
-    kind = KINDS[NORMALIZERS[name].ordered]
+    kind = KINDS[NORMALIZERS[name].depends_on_order]
     fields = {"attention.normalizer": name, "model.kind": kind}
     with refuses(f"attention.normalizer={name} is not bounded", "softmax"):
       check_certifiable(*local_model(fields=fields))

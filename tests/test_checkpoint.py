@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 from command import contents, refuses
 from flax import struct
-from pytrees import bits
+from pytrees import leaf_bytes
 
 from lengthgen_jax.training.checkpoint import Checkpoints, find_damage
 
@@ -66,7 +66,7 @@ def assert_restores(store, saved_step: int, **options) -> list[str]:
   assert step == saved_step
   assert jax.tree.structure(state) == jax.tree.structure(saved)
   assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
-  assert bits(state) == bits(saved)
+  assert leaf_bytes(state) == leaf_bytes(saved)
   return lines
 
 
@@ -97,7 +97,9 @@ def refusal(store, abstract=ABSTRACT, **options) -> str:
 def test_state_comes_back_bit_by_bit(two_steps):
   assert not assert_restores(two_steps, 40)
   assert not assert_restores(two_steps, 20, step=20)
-  assert bits(two_steps.restore(state_at(0))[1]) == bits(state_at(40))
+  assert leaf_bytes(two_steps.restore(state_at(0))[1]) == leaf_bytes(
+    state_at(40)
+  )
   other = Checkpoints(two_steps.folder)
   assert_restores(other, 40, repair=True)
   other.close()
@@ -111,15 +113,15 @@ def test_donated_buffers_are_saved_as_they_were_at_the_call(store):
     donate_argnums=0,
   )
   state = {"x": jnp.arange(1 << 18), "b": jnp.array([True]), "s": jnp.int32(7)}
-  saved = bits(state)
+  saved = leaf_bytes(state)
   store.save(1, state, {})
   for _ in range(5):
     state = overwrite(state)
   jax.block_until_ready(state)
   restored = store.restore(state)[1]
-  assert bits(restored) == saved
+  assert leaf_bytes(restored) == saved
   overwrite(restored)
-  assert bits(store.restore(state)[1]) == saved
+  assert leaf_bytes(store.restore(state)[1]) == saved
 
 
 def test_saving_returns_before_the_files_are_written(store, monkeypatch):

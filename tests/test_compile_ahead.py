@@ -1,4 +1,5 @@
-"""What later stages of ABC run is compiled while the first one trains."""
+"""Programs that ABC's later stages (calibrate, retrain, evaluate) run are
+compiled while the first stage trains."""
 
 import jax
 import tiny
@@ -15,11 +16,11 @@ from lengthgen_jax.pipelines import (
 )
 from lengthgen_jax.training import loop
 
-PROGRAMS = {
-  "jit(init_seeds)",
-  "jit(train_seeds)",
-  "jit(_matches)",
-  "jit(_sums)",
+LARGE_PROGRAMS = {
+  "jit(init_seeds)",  # retrain
+  "jit(train_seeds)",  # retrain
+  "jit(_matches)",  # evaluate
+  "jit(_sums)",  # calibrate
 }
 
 
@@ -42,15 +43,21 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
     if event.endswith("backend_compile_duration"):
       compiled.append(details["fun_name"])
 
-  interpolation = runs.make_run(config, tmp_path / "interpolate")
-  for _ in compile_ahead.compile_later_stages(config, interpolation, tmp_path):
-    pass
-  params = interpolation.experiment.init(0)
-  experiment = interpolation.experiment
-  lines = compile_ahead.likely_lines(config, experiment)
+  first_run = runs.make_run(config, tmp_path / "interpolate")
+  monitoring.register_event_duration_secs_listener(listen)
+  try:
+    for _ in compile_ahead.compile_later_stages(config, first_run, tmp_path):
+      pass
+  finally:
+    monitoring.unregister_event_duration_listener(listen)
+  assert set(compiled) >= LARGE_PROGRAMS, compiled
+  compiled.clear()
+  experiment = first_run.experiment
+  params = experiment.init(0)  # calibration needs no trained ones
+  lines = compile_ahead.placeholder_lines(config, experiment)
   bias_path = workdir.bias_path(tmp_path)
   second_config = fields.retrain_config(config, (0,), bias_path)
-  retraining = runs.make_run(second_config, tmp_path / "retrain", lines)
+  second_run = runs.make_run(second_config, tmp_path / "retrain", lines)
   monitoring.register_event_duration_secs_listener(listen)
   try:
     section = config.calibration
@@ -58,12 +65,12 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
     attention_statistics.collect(
       section, Model(experiment, {}, params), conditions, section.samples
     )
-    loop.train(retraining)
-    (retrained,) = runs.load(retraining, "last")
+    loop.train(second_run)
+    (retrained,) = runs.load(second_run, "last")
     for spec in evaluate.eval_specs(second_config, retrained):
       jax.block_until_ready(
         [retrained.matches(b) for b, _ in retrained.batches(spec)]
       )
   finally:
     monitoring.unregister_event_duration_listener(listen)
-  assert not PROGRAMS & set(compiled), compiled
+  assert not LARGE_PROGRAMS & set(compiled), compiled

@@ -5,7 +5,7 @@ import copy
 import pytest
 from command import refuses
 from ml_collections import ConfigDict
-from pytrees import bits
+from pytrees import leaf_bytes
 
 from lengthgen_jax.config import build, default_config, fields
 from lengthgen_jax.tasks import TASKS
@@ -90,7 +90,7 @@ def parts(config: ConfigDict):
   """What a run is made of."""
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
-  return experiment, bits(scaffold), TrainConfig(**config.train)
+  return experiment, leaf_bytes(scaffold), TrainConfig(**config.train)
 
 
 def after(config: ConfigDict, changes: dict) -> ConfigDict:

@@ -55,7 +55,7 @@ def cases() -> list[Case]:
       name == "none" or task().strides or task.axes > 1
     ),
     "normalizer": lambda name, task, kind: (
-      kind == "decoder_only" or not NORMALIZERS[name].ordered
+      kind == "decoder_only" or not NORMALIZERS[name].depends_on_order
     ),
     "segments": lambda name, task, kind: (
       name == "none" or kind == "decoder_only" or len(task().segments) > 1

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import toy
 from command import contents, refuses
-from pytrees import bits, copied, one
+from pytrees import copied, leaf_bytes, one
 from rows import logged
-from toy import BAD_LOSS, BAD_START, FINE, HOPELESS
+from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
 
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop, train_step
 
 SEEDS = (3, 1, 4)
-FATES = (FINE, BAD_START, HOPELESS)
+FATES = (CONVERGING, BAD_START, HOPELESS)
 
 
 def make_run(folder, fates=FATES, experiment=None, save_every=1):
@@ -97,15 +97,15 @@ def test_attempts_have_other_parameters_and_the_same_rates(whole):
 
 
 def test_diverged_seeds_without_restarts_left_stay_so(tmp_path):
-  run, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
+  run, lines = make_run(tmp_path, (BAD_LOSS, CONVERGING, CONVERGING))
   states = loop.train(run)
   assert states.step.tolist() == [40, 60, 60]
   assert states.diverged.tolist() == [True, False, False]
   assert states.stopped_at.tolist() == [40, -1, -1]
   assert states.attempt.tolist() == [1, 0, 0]
   assert [line.split(":")[0] for line in lines] == ["seed 3"] * 3
-  run, lines = make_run(tmp_path, (BAD_LOSS, FINE, FINE))
-  assert bits(loop.train(run)) == bits(states)
+  run, lines = make_run(tmp_path, (BAD_LOSS, CONVERGING, CONVERGING))
+  assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
   assert lines == ["resumed at step 60"]
 
 
@@ -117,7 +117,7 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   for step in lost:
     shutil.rmtree(copy / "checkpoints" / str(step))
   run, lines = make_run(copy)
-  assert bits(loop.train(run)) == bits(states)
+  assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
   assert lines[0] == f"resumed at step {min(lost) - 20}"
   assert logged(copy) == logged(folder)
 
@@ -125,7 +125,7 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
 def test_the_save_interval_changes_no_result(whole, tmp_path):
   """A chunk is on its way when the one before is read."""
   run, lines = make_run(tmp_path, save_every=100)
-  assert bits(loop.train(run)) == bits(whole[0])
+  assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
   assert sorted(lines) == sorted(whole[1])
   assert checkpoints(tmp_path) == [120]
   assert checkpoints(whole[2]) == [20, 40, 60, 80, 100, 120]
@@ -134,7 +134,7 @@ def test_the_save_interval_changes_no_result(whole, tmp_path):
 
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
-  run, lines = make_run(tmp_path, (FINE,) * 3)
+  run, lines = make_run(tmp_path, (CONVERGING,) * 3)
   states = train_step.init_seeds(run.spec, run.seed_R)
   states, _ = train_step.train_seeds(
     run.spec, states, run.seed_R, run.scaffold, 20
@@ -156,7 +156,7 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   assert states.step.tolist() == [60, 60, 60]
   assert states.attempt.tolist() == [0, 0, 0]
   assert lines == ["resumed at step 60"]
-  assert bits(loop.load(run, "60")) == bits(states)
+  assert leaf_bytes(loop.load(run, "60")) == leaf_bytes(states)
   # The log's rows of the seed's lost steps went with them, and no others.
   lost = {"seed": 1, "step": 60}
   *before, last = records.read(tmp_path / "metrics.jsonl")
@@ -184,7 +184,7 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
   assert signal.getsignal(number) is handler
   assert checkpoints(tmp_path) == [40]
   run, lines = make_run(tmp_path)
-  assert bits(loop.train(run)) == bits(whole[0])
+  assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
   assert lines[0] == "resumed at step 40"
   assert logged(tmp_path) == logged(whole[2])
 
@@ -199,7 +199,7 @@ def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
 
 
 def test_training_can_start_from_other_parameters(whole, tmp_path):
-  run, _ = make_run(tmp_path, (FINE,) * 3)
+  run, _ = make_run(tmp_path, (CONVERGING,) * 3)
   params = one(whole[0].params, 0)
   loop.train(run, [copied(params) for _ in SEEDS])
   first = [row for row in logged(tmp_path) if row["step"] == 20]
@@ -241,7 +241,7 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
     {"step": int(step), "seed": seed, "value": seed}
     for step, seed in zip(states.step, run.seeds, strict=True)
   ]
-  run, _ = make_run(folder, (FINE, BAD_LOSS, FINE))
+  run, _ = make_run(folder, (CONVERGING, BAD_LOSS, CONVERGING))
 
   def train_and_read(**fields) -> list[list[int]]:
     """The watched steps of each seed, after training and after training the

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import untrained
 from command import REPOSITORY, changed, refused
-from pytrees import far
+from pytrees import max_difference
 from tiny import get_config
 from toy_runs import toy_run
 
@@ -101,7 +101,7 @@ def test_a_run_goes_on_on_another_number_of_devices(
     shutil.rmtree(folder / "checkpoints" / str(step))
   states = loop.train(toy_run(folder))
   assert states.step.tolist() == whole.step.tolist() == [60, 80, 60, 120]
-  assert far(states, whole) < 1e-4
+  assert max_difference(states, whole) < 1e-4
   assert {x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(states)}
 
 

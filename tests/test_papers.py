@@ -435,7 +435,7 @@ def test_commands_of_the_index_parse(tables):
     (["abs", "--check", "parity-abc"], "--check takes no tables"),
     (["abs", "--size=huge"], "invalid choice: 'huge'"),
     (["abs", "--sise=cpu"], "unrecognized arguments"),
-    (["--check", "parity-windo"], "close are parity-window"),
+    (["--check", "parity-windo"], "similar: parity-window"),
     (["--check", "sort-all", "--results=none"], "no rows of sort-all are"),
   ],
 )
@@ -577,7 +577,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]
   provenance.write_run(path, planted, header | {"machine": "elsewhere"})
   out = output("--check", name, code=1)
-  assert f"{name}: differs, compared in range (another machine)" in out
+  assert f"{name}: differs, compared within tolerance (another machine)" in out
   assert "outside of the archived seeds' 98.4 to 98.4 %" in out
   check = tmp_path / "runs" / "check" / name
   assert f"its workdir is {check}" in out and check.exists()

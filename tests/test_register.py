@@ -172,10 +172,10 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "no Temperature with a value": (
       lambda: register.temperature("mine", Temperature())
     ),
-    "no Normalizer with a function": (
+    "must be a Normalizer with a function": (
       lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
-    "no Optimizer with a function": (
+    "must be an Optimizer with a function": (
       lambda: register.optimizer("mine", lambda train: None)
     ),
     "is no Probe": lambda: register.probe("mine", lambda seen: ()),

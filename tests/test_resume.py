@@ -7,7 +7,7 @@ import time
 
 import command
 import pytest
-from pytrees import bits
+from pytrees import leaf_bytes
 from rows import logged
 from tiny import get_config
 
@@ -19,7 +19,7 @@ from lengthgen_jax.training import log, loop
 def assert_same_run(workdir, trained, trained_states) -> None:
   """Parameters, moments, best parameters, log and results, to the last bit."""
   states = loop.load(runs.make_run(get_config(), workdir), "last")
-  assert bits(states) == bits(trained_states)
+  assert leaf_bytes(states) == leaf_bytes(trained_states)
   assert logged(workdir) == logged(trained)
   results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
   assert results[0] == results[1]

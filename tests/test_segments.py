@@ -11,17 +11,17 @@ from lengthgen_jax.evaluation import decode
 from lengthgen_jax.tasks.packing import KINDS
 
 SEGMENTS = {"positions.segments": True, "positions.kind": "none"}
-# Two digits of each operand, padded to three, and the output: by the segment of
-# what the inputs hold. The start token and the delimiter are of the output's.
-HELD = {
+# Segment of every input token of `12+34` at width 3. Start token and delimiter
+# belong to the output's segment.
+INPUT_SEGMENTS = {
   "decoder_only": [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2],
   "encoder_decoder": [2, 2, 2, 2],
 }
-SOURCE = [0, 0, 0, 0, 1, 1, 1, 1]  # `$012+034`
+SOURCE_SEGMENTS = [0, 0, 0, 0, 1, 1, 1, 1]  # `$012+034`
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_input_has_the_vector_of_the_segment_of_what_it_holds(kind):
+def test_every_input_gets_its_tokens_segment_vector(kind):
   experiment = untrained.experiment("addition", kind, SEGMENTS)
   params = untrained.params(experiment)
   batch = untrained.typed(experiment, "12+34", "5+6", width=3, longest=5)
@@ -29,9 +29,9 @@ def test_an_input_has_the_vector_of_the_segment_of_what_it_holds(kind):
   words = np.asarray(params["token_embedder"]["embedding"])
   assert vectors.shape == (3, 16)
   _, acts = experiment.apply(params, {}, batch, "addition")
-  stacks = [(acts["decoder"], batch.inputs, HELD[kind])]
+  stacks = [(acts["decoder"], batch.inputs, INPUT_SEGMENTS[kind])]
   if kind == "encoder_decoder":
-    stacks.append((acts["encoder"], batch.source, SOURCE))
+    stacks.append((acts["encoder"], batch.source, SOURCE_SEGMENTS))
   for stack, tokens, segments in stacks:
     size = len(segments)
     added = np.asarray(stack["embeddings"])[:, :size] - words[tokens[:, :size]]
@@ -39,19 +39,20 @@ def test_an_input_has_the_vector_of_the_segment_of_what_it_holds(kind):
     np.testing.assert_allclose(added, expected, atol=1e-6)
 
 
-def test_a_list_is_one_segment_and_what_is_said_another():
-  """Of lists of any length: padding is of the output's segment, so that no
-  input of decoding knows where its output ends."""
+def test_in_list_tasks_the_operand_and_the_output_are_two_segments():
+  """Padding is of the output's segment, so that decoder inputs do not reveal
+  where the output ends."""
   experiment = untrained.experiment("sort", "decoder_only", SEGMENTS)
   assert experiment.model.config.num_segments == 2
   batch = untrained.typed(experiment, "3 1 2", "4", longest=4)
   segments = np.asarray(batch.places.segment)
   assert segments.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0] + [1] * 7]
-  part = decode.select_rows(batch, jnp.int32(2), 3).places
-  assert np.array_equal(part.segment, segments[:, 2:5])
+  decoding_rows = decode.select_rows(batch, jnp.int32(2), 3).places
+  assert np.array_equal(decoding_rows.segment, segments[:, 2:5])
 
 
-def test_segments_are_drawn_with_deviation_one_half_and_change_no_other():
+def test_segments_are_drawn_with_deviation_one_half():
+  """They leave other parameters' initial values as they were."""
   fields = {"model.emb_dim": 512, "model.num_heads": 1}
   with_segments, without = (
     jax.jit(
@@ -66,7 +67,7 @@ def test_segments_are_drawn_with_deviation_one_half_and_change_no_other():
 
 @pytest.mark.parametrize("task", ("sort", "successor", "copy"))
 def test_segments_that_change_nothing_are_refused(task):
-  """Where every site of attention has one segment alone."""
+  """They change nothing where every site of attention has one segment."""
   with refuses("positions.segments=True changes nothing", task, "decoder_only"):
     untrained.experiment(task, "encoder_decoder", SEGMENTS)
   untrained.experiment(task, "decoder_only", SEGMENTS)

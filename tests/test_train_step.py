@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import toy
 import untrained
-from pytrees import bits, copied, is_finite, one
+from pytrees import copied, is_finite, leaf_bytes, one
 from tiny import get_config
-from toy import BAD_LOSS, BAD_UPDATE, FINE, HOPELESS
+from toy import BAD_LOSS, BAD_UPDATE, CONVERGING, HOPELESS
 
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
@@ -33,7 +33,7 @@ def initial(spec):
   return train_step.init_seeds(spec, SEEDS)
 
 
-def chunk(spec, states, rounds: int, fates=(FINE,) * 4):
+def chunk(spec, states, rounds: int, fates=(CONVERGING,) * 4):
   """(states, metrics) after a chunk; `states` can be used again."""
   scaffold = toy.scaffold(*fates)
   states, status = train_step.train_seeds(
@@ -52,7 +52,9 @@ def best(state):
 
 def unchanged(before, after) -> list[bool]:
   """Whether each seed's part of two pytrees is the same to the last bit."""
-  return [bits(one(before, r)) == bits(one(after, r)) for r in range(4)]
+  return [
+    leaf_bytes(one(before, r)) == leaf_bytes(one(after, r)) for r in range(4)
+  ]
 
 
 def assert_close(actual, expected, rtol=1e-4, atol=1e-6):
@@ -63,18 +65,18 @@ def assert_close(actual, expected, rtol=1e-4, atol=1e-6):
 def test_state_is_of_one_seed_which_knows_no_other():
   """To the last bit, whatever stands beside it."""
   spec = toy.train_spec()
-  fates = (FINE, HOPELESS, FINE, FINE)
+  fates = (CONVERGING, HOPELESS, CONVERGING, CONVERGING)
   states, metrics = chunk(spec, initial(spec), 5, fates)
   init = jax.jit(partial(train_step.init_state, spec))
   train = jax.jit(partial(train_step.train_chunk, spec))
   for r in (1, 2):
     start = init(SEEDS[r])
-    assert bits(start) == bits(one(initial(spec), r))
+    assert leaf_bytes(start) == leaf_bytes(one(initial(spec), r))
     state, seed_metrics = train(start, SEEDS[r], {"fate": fates[r]}, 5)
-    assert bits(state) == bits(one(states, r))
+    assert leaf_bytes(state) == leaf_bytes(one(states, r))
     assert_close(seed_metrics, one(metrics, r), rtol=1e-6)
   assert state.step.shape == state.done.shape == state.best_em.shape == ()
-  assert len({str(bits(one(states.params, r))) for r in range(4)}) == 4
+  assert len({str(leaf_bytes(one(states.params, r))) for r in range(4)}) == 4
 
 
 def test_seeds_start_from_parameters_that_are_given():
@@ -83,7 +85,7 @@ def test_seeds_start_from_parameters_that_are_given():
   params = jax.tree.map(lambda x: x + 1, initial(spec).params)
   states = train_step.init_seeds(spec, SEEDS, params)
   expected = initial(spec).replace(params=params, best_params=params)
-  assert bits(states) == bits(expected)
+  assert leaf_bytes(states) == leaf_bytes(expected)
 
 
 def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
@@ -93,7 +95,7 @@ def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
   for rounds in (2, 1, 2):
     states, _ = chunk(spec, states, rounds)
   assert states.step.tolist() == [10] * 4
-  assert bits(learning(states)) == bits(learning(whole))
+  assert leaf_bytes(learning(states)) == leaf_bytes(learning(whole))
   restored = jax.tree.map(lambda x: jax.device_put(np.asarray(x)), states)
   chunk(spec, restored, 2)
   assert train_step.train_seeds._cache_size() == compiled
@@ -101,7 +103,7 @@ def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
 
 def test_not_finite_is_back_at_the_chunks_first_parameters(spec):
   start, _ = chunk(spec, initial(spec), 2)
-  fates = (FINE, BAD_LOSS, BAD_UPDATE, FINE)
+  fates = (CONVERGING, BAD_LOSS, BAD_UPDATE, CONVERGING)
   is_fine = [True, False, False, True]
   states, metrics = chunk(spec, start, 1, fates)
   # The spoiled update is the last one: no loss has seen it yet.
@@ -143,7 +145,7 @@ def test_target_freezes_a_seed_alone(spec, learned):
   assert states.stopped_at.tolist() == [4, -1, 4, -1]
   assert np.isfinite(metrics.loss).all()
   assert (states.best_em == metrics.em[:, 0]).all()
-  assert bits(states.best_params) == bits(states.params)
+  assert leaf_bytes(states.best_params) == leaf_bytes(states.params)
 
   later, metrics = chunk(spec, states, 2)
   is_trained = np.isfinite(metrics.loss).all(axis=1)
@@ -158,9 +160,9 @@ def test_best_parameters_and_their_step_are_kept(spec, learned):
   )
   later, metrics = chunk(spec, worse, 1)
   assert (metrics.em[:, 0] < learned.best_em).all()
-  assert bits(best(later)) == bits(best(learned))
+  assert leaf_bytes(best(later)) == leaf_bytes(best(learned))
   assert (later.step > learned.step).all()
-  assert bits(later.params) != bits(learned.params)
+  assert leaf_bytes(later.params) != leaf_bytes(learned.params)
 
 
 def test_steps_end_with_the_attempt(spec):
@@ -182,7 +184,7 @@ def test_validation_is_of_every_width():
 def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
   """Half of them at least: nothing changes but the size."""
   spec = toy.train_spec("vmap")
-  fates = (FINE, HOPELESS) * 2
+  fates = (CONVERGING, HOPELESS) * 2
   done = np.array([True, False, False, True])
   start, _ = chunk(spec, initial(spec), 2, fates)
   start = start.replace(done=jnp.array(done))
@@ -219,7 +221,9 @@ def test_seeds_that_are_done_leave_the_mapped_axis(monkeypatch):
 
 def test_marked_seeds_begin_another_attempt():
   spec = toy.train_spec()
-  states, _ = chunk(spec, initial(spec), 3, (FINE, BAD_LOSS, FINE, FINE))
+  states, _ = chunk(
+    spec, initial(spec), 3, (CONVERGING, BAD_LOSS, CONVERGING, CONVERGING)
+  )
   is_marked = jnp.array([False, True, True, False])
   restarted = train_step.restart_seeds(spec, copied(states), SEEDS, is_marked)
   start = initial(spec)
@@ -227,7 +231,7 @@ def test_marked_seeds_begin_another_attempt():
   assert unchanged(start.opt_state, restarted.opt_state)[1:3] == [True] * 2
   assert unchanged(start.params, restarted.params)[1:3] == [False] * 2
   progress = lambda states: (states.step, states.best_em, states.best_params)
-  assert bits(progress(restarted)) == bits(progress(states))
+  assert leaf_bytes(progress(restarted)) == leaf_bytes(progress(states))
   assert restarted.attempt.tolist() == [0, 1, 1, 0]
   assert restarted.attempt_start.tolist() == [0, 6, 6, 0]
   assert not restarted.done.any() and not restarted.diverged.any()
@@ -240,7 +244,7 @@ def first_step(experiment, step_spec):
   params, opt_state = learning(train_step.init_state(spec, 5))
   batches = train_step.draw_batches(spec, step_spec, 5, 0)
   _, opt_state, losses = train_step.train_step(
-    spec, step_spec, params, opt_state, batches, {"fate": FINE}
+    spec, step_spec, params, opt_state, batches, {"fate": CONVERGING}
   )
   (adam,) = [x for x in opt_state if hasattr(x, "mu")]
   return jax.tree.map(lambda m: m / 0.1, adam.mu), losses
@@ -297,7 +301,7 @@ def take_step(spec, step_spec, params, opt_state, step):
 def untrained_start(spec):
   """(parameters, optimizer state) before the first step."""
   params = untrained.params(spec.experiment)
-  return params, jax.jit(optimizer.make(spec.train).init)(params)
+  return params, jax.jit(optimizer.make_optimizer(spec.train).init)(params)
 
 
 def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
@@ -311,7 +315,7 @@ def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
 
   spec, scaffold = spec_of(tiny_config)
   first = train(spec, (0, 1))
-  assert bits(first) == bits(train(spec, (1, 7)))
+  assert leaf_bytes(first) == leaf_bytes(train(spec, (1, 7)))
   tiny_config.train.seed_axis = "vmap"
   _, metrics = train(spec_of(tiny_config)[0], (1,))
   np.testing.assert_allclose(metrics.loss, first[1].loss, rtol=1e-4)
@@ -376,10 +380,12 @@ def test_steps_alternate_and_idle_heads_rest():
     assert losses.shape == (1,)
     busy = trunk | {f"logits_dense_{heads[step]}"}
     for name in params:
-      assert (bits(before[name]) != bits(params[name])) == (name in busy)
+      assert (leaf_bytes(before[name]) != leaf_bytes(params[name])) == (
+        name in busy
+      )
       old, new = moments(before_opt, name), moments(opt_state, name)
       if name not in busy:
-        assert bits(old) == bits(new)
+        assert leaf_bytes(old) == leaf_bytes(new)
       elif name in ("token_embedder", "decoder_0"):
         # Weights decay without a gradient; moments do not come without one.
         pairs = zip(old, new, strict=True)

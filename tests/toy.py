@@ -14,7 +14,7 @@ from lengthgen_jax.tasks.dataset import Part, Share
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
-FINE = 0
+CONVERGING = 0  # it learns SOLUTION
 BAD_LOSS = 1  # never finite
 BAD_UPDATE = 2  # losses are finite, a round's last gradient is not
 BAD_START = 3  # BAD_LOSS in the first attempt

@@ -5,7 +5,7 @@ import toy
 from lengthgen_jax.training import loop, mesh
 
 SEEDS = (3, 1, 4, 5)
-FATES = (toy.FINE, toy.BAD_START, toy.FINE, toy.HOPELESS)
+FATES = (toy.CONVERGING, toy.BAD_START, toy.CONVERGING, toy.HOPELESS)
 ENDLESS = 10**8  # steps
 
 

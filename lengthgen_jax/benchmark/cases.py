@@ -133,15 +133,19 @@ def make_workload(config: ConfigDict) -> Workload:
   )
 
 
-def main_job() -> Workload:
-  """Returns the first stage of the main job: addition by a vanilla model."""
-  return make_workload(make_config("addition", MAIN_JOB))
+def first_stage(changes: dict[str, Any]) -> Workload:
+  """Returns the first stage of ABC on addition, by a vanilla model.
+
+  Args:
+    changes: {field: value} of the config.
+  """
+  return make_workload(make_config("addition", changes))
 
 
 def papers_shape() -> Workload:
   """Returns addition at the ABS/ABC papers' shape, with the encoder of the
   released program: 512 examples of 124 source and 62 target tokens."""
-  return make_workload(make_config("addition", PAPERS))
+  return first_stage(PAPERS)
 
 
 def retraining(changes: dict[str, Any]) -> Workload:
@@ -190,7 +194,7 @@ def training_steps(
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
   params = workload.params()
-  opt_state = optimizer.make(workload.train).init(params)
+  opt_state = optimizer.make_optimizer(workload.train).init(params)
 
   def run(params, opt_state, scaffold, seed, rounds):
     def train_round(index: jax.Array, carry: tuple) -> tuple:
@@ -343,7 +347,7 @@ def time_main_job(
 ) -> Iterator[list[Case]]:
   """Times training of the main job: of the vanilla model, and of the retrained
   one by dense attention and along lines."""
-  yield [training_steps("main job", "", main_job())]
+  yield [training_steps("main job", "", first_stage(MAIN_JOB))]
   second = retraining(MAIN_JOB)
   yield [
     training_steps("retraining", "dense", second),
@@ -381,7 +385,10 @@ def time_evaluation(
 ) -> Iterator[list[Case]]:
   """Times a pass of evaluation at 60 digits, of the vanilla model and of the
   model with lines."""
-  vanilla, retrained = main_job().model(), retraining(MAIN_JOB).model()
+  vanilla, retrained = (
+    first_stage(MAIN_JOB).model(),
+    retraining(MAIN_JOB).model(),
+  )
   yield [
     evaluation("evaluation", "vanilla", vanilla, 60, None),
     evaluation("evaluation", "lines", retrained, 60, retrained.sparse_plan),
@@ -421,7 +428,7 @@ def time_calibration(
 ) -> Iterator[list[Case]]:
   """Times calibration at one width and length: attention averaged over samples,
   and the choice of lines in it."""
-  settings, model = default_config().calibration, main_job().model()
+  settings, model = default_config().calibration, first_stage(MAIN_JOB).model()
   condition = attention_statistics.Condition(width=10, length=6)
 
   def calibrate() -> None:

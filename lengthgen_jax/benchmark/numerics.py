@@ -25,7 +25,7 @@ from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.benchmark.cases import (
   MAIN_JOB,
   Workload,
-  main_job,
+  first_stage,
   retraining,
 )
 from lengthgen_jax.training.train_step import (
@@ -136,7 +136,7 @@ def computations() -> list[Computation]:
   return [
     attention(is_sparse=False),
     attention(is_sparse=True),
-    training_step("training step, dense", main_job()),
+    training_step("training step, dense", first_stage(MAIN_JOB)),
     training_step("training step along lines", retraining(MAIN_JOB)),
   ]
 

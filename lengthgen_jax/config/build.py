@@ -413,10 +413,12 @@ def _check_normalizer(config: ConfigDict) -> None:
   cross-attention does not have."""
   name = config.attention.normalizer
   check(
-    not NORMALIZERS[name].ordered or config.model.kind == "decoder_only",
+    not NORMALIZERS[name].depends_on_order
+    or config.model.kind == "decoder_only",
     f"attention.normalizer={name!r} needs keys in the order of their rows, and"
     " cross-attention has none: choose model.kind='decoder_only', or one of"
-    f" {', '.join(n for n in NORMALIZERS if not NORMALIZERS[n].ordered)}",
+    " "
+    + ", ".join(n for n, x in NORMALIZERS.items() if not x.depends_on_order),
   )
 
 

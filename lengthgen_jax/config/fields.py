@@ -383,14 +383,14 @@ TRAINING_FIELDS = {
     "learning_rate": Field(1e-3, POSITIVE),
     # of the parameters that Muon leaves to NAdam; 0 = learning_rate
     "adam_learning_rate": Field(
-      0.0, NOT_NEGATIVE, when=optimizers("has_adam_rate")
+      0.0, NOT_NEGATIVE, when=optimizers("has_separate_adam_rate")
     ),
     "warmup_steps": Field(200, NOT_NEGATIVE),
     "schedule": Field("cosine", OneOf(SCHEDULES)),  # constant, cosine
     "clip_norm": Field(1.0, NOT_NEGATIVE),  # global gradient norm, 0 = off
-    "adam_b1": Field(0.9, BELOW_ONE, when=optimizers("has_adam")),
-    "adam_b2": Field(0.98, BELOW_ONE, when=optimizers("has_adam")),
-    "adam_eps": Field(1e-8, when=optimizers("has_adam")),
+    "adam_b1": Field(0.9, BELOW_ONE, when=optimizers("uses_adam_fields")),
+    "adam_b2": Field(0.98, BELOW_ONE, when=optimizers("uses_adam_fields")),
+    "adam_eps": Field(1e-8, when=optimizers("uses_adam_fields")),
     # decoupled from the gradient; it is multiplied by the learning rate
     "weight_decay": Field(0.0, NOT_NEGATIVE),
     # steps per dispatch; logs and stops are between chunks

@@ -150,7 +150,7 @@ def parameters(
   for block in (first, second):
     block["self_attention"]["temperature"] += np.sqrt(config.head_dim)
   _copy_and_minimum(first["self_attention"], dims, gap)
-  _mark(first["mlp"], dims)
+  _write_item_to_output_mlp(first["mlp"], dims)
   copy_value = 0.0 if is_share else -1.0
   _count_and_successor(second["self_attention"], dims, gap, gain, copy_value)
   _remove(second["mlp"], dims, 1.0 + is_share * gain / 2)
@@ -182,8 +182,12 @@ def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   out[1, :alphabet, dims.next_item] = eye
 
 
-def _mark(mlp: dict, dims: Dimensions) -> None:
-  """Writes layer 1's MLP, which moves item s to output s behind `⊥`."""
+def _write_item_to_output_mlp(mlp: dict, dims: Dimensions) -> None:
+  """Writes layer 1's MLP in place; it moves item s to output s behind `⊥`.
+
+  Hidden unit s is relu(item s + after - 1) and the last one is `after`, which
+  it takes away from itself.
+  """
   wi, wo = mlp["wi"]["kernel"], mlp["wo"]["kernel"]
   alphabet = dims.end
   wi[dims.item, :alphabet] = np.eye(alphabet)

@@ -270,7 +270,8 @@ class Transformer(nn.Module):
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] of one head, and activations.
 
-    The activations are by "decoder" and, in an encoder-decoder, "encoder".
+    The activations are keyed by "encoder" and "decoder"; those of the encoder
+    are empty in a decoder-only model.
     """
     memory, encoder_acts = self.encode(batch, site_inputs, noise)
     logits, _, acts = self.decode(batch, memory, site_inputs, head, noise)

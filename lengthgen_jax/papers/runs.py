@@ -286,7 +286,7 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
 def check_runs(
   names: list[str], root: pathlib.Path, results: pathlib.Path
 ) -> bool:
-  """Makes archived runs again, prints how their rows differ from those in
+  """Reruns archived runs, prints how their rows differ from those in
   `results`, and returns whether all agree.
 
   A run that was interrupted resumes from its workdir below `root`. If the rows
@@ -304,21 +304,24 @@ def check_runs(
   archive, all_agree = provenance.read_archive(results / "rows"), True
   for name in names:
     similar = ", ".join(difflib.get_close_matches(name, runs, 3, 0.3))
-    check(name in runs, f"no row {name!r}: close are {similar}")
+    check(name in runs, f"no run {name!r}; similar: {similar}")
     check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
     workdir = root / name
     for arguments in runs[name].commands(workdir):
-      check(
-        not lengthgen(arguments), f"{name} failed; its workdir is {workdir}"
-      )
+      exit_code = lengthgen(arguments)
+      check(exit_code == 0, f"{name} failed; its workdir is {workdir}")
     rows = records.read_results(workdir / "results.jsonl")
-    reasons = provenance.differences_in_origin(archive[name].header)
+    origin_differences = provenance.differences_in_origin(archive[name].header)
     differences = provenance.compare(
-      archive[name].rows, rows, exact=not reasons
+      archive[name].rows, rows, exact=not origin_differences
     )
     verdict = "differs" if differences else "agrees"
-    precision = f"in range ({reasons})" if reasons else "to the bit"
+    precision = (
+      f"within tolerance ({origin_differences})"
+      if origin_differences
+      else "to the bit"
+    )
     print(f"{name}: {verdict}, compared {precision}")
     print("".join(f"  {line}\n" for line in differences), end="", flush=True)
     if differences:

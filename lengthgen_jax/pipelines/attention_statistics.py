@@ -97,7 +97,7 @@ def collect(
   ]
 
 
-def compile_sums(section: ConfigDict, model: Model) -> None:
+def compile_attention_sums(section: ConfigDict, model: Model) -> None:
   """Compiles the programs of `collect` under the section's conditions; the
   parameters of the model may be shapes and dtypes."""
   experiment = model.experiment

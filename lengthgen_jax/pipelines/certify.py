@@ -43,10 +43,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 
-  A certificate that is there for the same parameters is kept.
+  An existing certificate of the same parameters is reused.
 
   Args:
-    stage: what was trained; the `certify` section of its config says what a
+    stage: the trained stage; the `certify` section of its config says what a
       certificate may cost.
     folder: where the files go.
 
@@ -63,41 +63,49 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
-    fields = previous.get(seed, {})
-    if not is_valid(fields, section.exhaustive, model):
-      fields = certify_model(section, model, folder)
+    certificate = previous.get(seed, {})
+    if not is_valid(certificate, section.exhaustive, model):
+      certificate = certify_model(section, model, folder)
     if (
       section.second_checker
-      and fields["value"] == 1
-      and export.SECOND not in fields
+      and certificate["value"] == 1
+      and export.SECOND not in certificate
     ):
-      fields[export.SECOND] = export.second_opinion(stage.config, model)
-    certificates[seed] = fields
+      certificate[export.SECOND] = export.second_opinion(stage.config, model)
+    certificates[seed] = certificate
     records.write_text(
       path, json.dumps(previous | certificates, indent=1) + "\n"
     )
     seconds = time.perf_counter() - start
-    print(f"seed {seed}: {fields['verdict']}; {seconds:.0f} s", flush=True)
-    if export.SECOND in fields:
-      text = fields[export.SECOND]["text"]
+    print(f"seed {seed}: {certificate['verdict']}; {seconds:.0f} s", flush=True)
+    if export.SECOND in certificate:
+      text = certificate[export.SECOND]["text"]
       print(f"seed {seed}, second checker: {text}", flush=True)
     rows.append(
       evaluate.row_conditions(stage, model)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-      | {"metric": "certified", "value": fields["value"], "n": fields["cases"]}
-      | {"margin": fields["margin"], "rounding": fields["rounding"]}
-      | {"reason": fields["verdict"]}
-      | {"checkers": records.proved_by(fields, fields.get(export.SECOND))}
+      | {
+        "metric": "certified",
+        "value": certificate["value"],
+        "n": certificate["cases"],
+      }
+      | {"margin": certificate["margin"], "rounding": certificate["rounding"]}
+      | {"reason": certificate["verdict"]}
+      | {
+        "checkers": records.proved_by(
+          certificate, certificate.get(export.SECOND)
+        )
+      }
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
   histograms = {
-    f"seed {seed}: {fields['verdict']}": np.sum(
-      [field["histogram"] for field in fields["receptive_fields"]], axis=0
+    f"seed {seed}: {certificate['verdict']}": np.sum(
+      [field["histogram"] for field in certificate["receptive_fields"]], axis=0
     )
-    for seed, fields in certificates.items()
-    if fields["receptive_fields"]
+    for seed, certificate in certificates.items()
+    if certificate["receptive_fields"]
   }
   if histograms:
     title = f"{stage.config.task}: margins of all cases"

@@ -1,9 +1,10 @@
-"""This module compiles the programs of ABC's later stages while the first stage
-trains.
+"""This module compiles the programs of the later stages of attention bias
+calibration (ABC) while the first stage trains.
 
 A training step of a small model keeps one core of a CPU busy, and compiling
-what follows takes about as long as the first stage. What JAX compiles on one
-thread, all others find in its cache.
+what follows takes about as long as the first stage, so compiling on idle cores
+hides the time. JAX's compilation cache is shared by all threads, so the main
+thread finds these programs there.
 """
 
 import pathlib
@@ -27,48 +28,57 @@ from lengthgen_jax.training import loop, train_step
 
 
 def compile_later_stages(
-  config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
+  config: ConfigDict, first_run: loop.Run, folder: pathlib.Path
 ) -> Iterator[object]:
-  """Compiles what calibration, retraining and the tests of both models run.
+  """Compiles the programs of calibration, of retraining, and of the tests of
+  the vanilla and the retrained model.
 
-  It yields after each program, so that the caller can stop there.
+  It yields after each program, so that the caller can stop between programs.
   """
-  if interpolation.mesh.jax_mesh is not None:
-    return  # how its arrays are sharded is known only when they are there
-  vanilla = _untrained(interpolation)
-  yield attention_statistics.compile_sums(config.calibration, vanilla)
+  if first_run.mesh.jax_mesh is not None:
+    return  # the arrays' shardings are not known before they exist
+  first_model = _abstract_model(first_run)
+  yield attention_statistics.compile_attention_sums(
+    config.calibration, first_model
+  )
   retrain_config = fields.retrain_config(
     config, config.seeds, workdir.bias_path(folder)
   )
   retraining = runs.make_run(
-    retrain_config, folder / "retrain", likely_lines(config, vanilla.experiment)
+    retrain_config,
+    folder / "retrain",
+    placeholder_lines(config, first_model.experiment),
   )
   retrain_args = retraining.spec, retraining.seed_R
   yield train_step.init_seeds.lower(*retrain_args).compile()
   yield train_step.compile_train_seeds(*retrain_args, retraining.scaffold)
-  retrained = _untrained(retraining)
+  retrained = _abstract_model(retraining)
   for spec in evaluate.eval_specs(retrain_config, retrained):
     yield retrained.compile_test(spec)
-  for spec in evaluate.eval_specs(config, vanilla, config.abc.vanilla_longest):
-    yield vanilla.compile_test(spec)
+  for spec in evaluate.eval_specs(
+    config, first_model, config.abc.vanilla_longest
+  ):
+    yield first_model.compile_test(spec)
 
 
-def _untrained(run: loop.Run) -> Model:
+def _abstract_model(run: loop.Run) -> Model:
   """Returns a model of one seed that has shapes and dtypes for parameters."""
   params = jax.tree.map(
+    # without the seed axis
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
     run.abstract_states.params,
   )
   return Model(run.experiment, of_seed(run.scaffold, 0), params)
 
 
-def likely_lines(
+def placeholder_lines(
   config: ConfigDict, experiment: Experiment
 ) -> dict[str, SiteLines]:
-  """Returns as many lines, by site, as calibration is likely to find.
+  """Returns placeholder lines, zeros with valid=False, by site: as many as
+  calibration is likely to find.
 
-  Compiled programs depend on nothing but the number of lines, so these are
-  zeros. In each head they are one line for each operand in cross-attention, and
+  Compiled programs depend on nothing but the number of lines. In each head
+  there is one line for each operand in cross-attention, and
   one in self-attention. If calibration finds another number, programs are
   compiled again when they are needed.
 
@@ -85,16 +95,16 @@ def likely_lines(
   layers = num_layers if config.calibration.layers == "each" else 1
   head_shape = len(config.seeds), layers, model.num_heads
 
-  def invalid_lines(count: int) -> SiteLines:
+  def empty_lines(count: int) -> SiteLines:
     """Returns `count` lines in each head."""
     zeros = np.zeros((*head_shape, count), np.int32)
-    axes = experiment.task.axes
+    num_axes = experiment.task.axes
     return SiteLines(
       row_segment=zeros,
       segment=zeros,
       anchor=zeros,
-      matrix=np.zeros((*zeros.shape, axes, axes), np.int32),
-      intercept=np.zeros((*zeros.shape, axes), np.int32),
+      matrix=np.zeros((*zeros.shape, num_axes, num_axes), np.int32),
+      intercept=np.zeros((*zeros.shape, num_axes), np.int32),
       value=zeros.astype(np.float32),
       valid=zeros.astype(bool),
       transparent=np.zeros(head_shape, bool),
@@ -102,6 +112,6 @@ def likely_lines(
 
   counts = {"self": 1, "cross": experiment.task.operands}
   return {
-    site: invalid_lines(counts[site])
+    site: empty_lines(counts[site])
     for site in attention_statistics.sites(experiment)
   }

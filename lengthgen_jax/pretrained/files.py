@@ -4,14 +4,14 @@ the arrays, NAME.json is the model card.
 The arrays are the float32 parameters, each named "params/PATH" after its path
 in the pytree, and the lines of the attention bias, each named "lines/NAME"
 after its name in a bias file (attention/biases/file.py). The card has the
-config, a data sheet (how the model was made, and what was measured of it) and
-the certificate.
+config, a data sheet (how the model was made, and its measured results) and the
+certificate.
 
 The models of the package lie beside this file, and NAME alone stands for them.
-FOLDER/NAME, with a slash, stands for any others.
+FOLDER/NAME, with a slash, names any other model.
 
-This is itself a config file, whose presets are models: main turns --model=NAME
-into --config=THIS_FILE:NAME.
+This module is also a config file: get_config(NAME) returns the config of a
+model, and main turns --model=NAME into --config=THIS_FILE:NAME.
 """
 
 import hashlib
@@ -25,26 +25,26 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention.biases.file import LINES
-from lengthgen_jax.config import files
+from lengthgen_jax.attention.biases.file import LINES_PREFIX
+from lengthgen_jax.config import files as config_files
 from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.experiment import Experiment
 
-FORMAT = 1
-PARAMS = "params/"  # begins the names of parameters
+FORMAT_VERSION = 1
+PARAMS_PREFIX = "params/"  # of parameter names in the npz
 FOLDER = pathlib.Path(__file__).parent  # of the models of the package
 CARD_FIELDS = (
   "format",
   "name",
   "task",
-  "family",
-  "parameters",  # how many numbers the parameters are
+  "family",  # model.kind
+  "parameters",  # number of scalar parameters
   "config",  # the whole config of the stage that trained it
   "bytes",  # size of the npz
   "sha256",  # of the npz, as hex digits
   "data_sheet",
   "certificate",  # of lengthgen_jax/certify; None if none was made
-  "second_checker",  # what the second checker says; None if it was not run
+  "second_checker",  # what checker.py says; None if it was not run
 )
 
 
@@ -89,9 +89,10 @@ def read_card(model: str) -> dict[str, Any]:
   is_dict = isinstance(card, dict)
   card_format = card.get("format") if is_dict else None
   check(
-    card_format == FORMAT,
-    f"{path}: is of format {card_format}, this version reads {FORMAT}; export"
-    " the model again, or install the version that made it",
+    card_format == FORMAT_VERSION,
+    f"{path}: has format version {card_format}; this package reads"
+    f" {FORMAT_VERSION}; export the model again, or install the version that"
+    " made it",
   )
   missing = [field for field in CARD_FIELDS if field not in card]
   check(not missing, f"{path}: has no {', '.join(missing)}")
@@ -99,7 +100,7 @@ def read_card(model: str) -> dict[str, Any]:
 
 
 def get_config(model: str) -> ConfigDict:
-  """Returns the config of a model; its bias file is the model's own NAME.npz.
+  """Returns the config of a model, with bias.file set to the model's NAME.npz.
 
   Args:
     model: NAME or FOLDER/NAME.
@@ -110,7 +111,7 @@ def get_config(model: str) -> ConfigDict:
   """
   card, path = read_card(model), card_path(model)
   check_arrays(path, card)
-  config = files.from_dict(card["config"], path)
+  config = config_files.from_dict(card["config"], path)
   is_shipped = path.parent == FOLDER
   config.pretrained = (
     model if is_shipped else str(path.resolve().with_suffix(""))
@@ -136,7 +137,7 @@ def check_arrays(path: pathlib.Path, card: dict) -> None:
   check(
     digest == card["sha256"],
     f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
-    f" and {card['sha256'][:12]}… in {path.name}",
+    f" but {path.name} has {card['sha256'][:12]}…",
   )
 
 
@@ -156,27 +157,27 @@ def read_params(model: str, experiment: Experiment) -> dict:
     np.load(path, allow_pickle=False) as file,
   ):
     arrays = {
-      name.removeprefix(PARAMS): file[name]
+      name.removeprefix(PARAMS_PREFIX): file[name]
       for name in file
-      if name.startswith(PARAMS)
+      if name.startswith(PARAMS_PREFIX)
     }
-  abstract: dict[str, Any] = flatten_dict(
+  expected_shapes: dict[str, Any] = flatten_dict(
     jax.eval_shape(lambda: experiment.init(0)), sep="/"
   )
   differing_shapes = [
-    f"{name} {arrays[name].shape}, not {abstract[name].shape}"
-    for name in sorted(abstract.keys() & arrays.keys())
-    if arrays[name].shape != abstract[name].shape
+    f"{name} {arrays[name].shape}, not {expected_shapes[name].shape}"
+    for name in sorted(expected_shapes.keys() & arrays.keys())
+    if arrays[name].shape != expected_shapes[name].shape
   ]
   problems = {
-    "lacks": sorted(abstract.keys() - arrays.keys()),
-    "has unknown": sorted(arrays.keys() - abstract.keys()),
-    "has": differing_shapes,
+    "lacks": sorted(expected_shapes.keys() - arrays.keys()),
+    "has unknown": sorted(arrays.keys() - expected_shapes.keys()),
+    "has wrong shapes:": differing_shapes,
   }
   text = "; ".join(
     f"{verb} {', '.join(items)}" for verb, items in problems.items() if items
   )
-  check(not text, f"{path}: is no model of its config: {text}")
+  check(not text, f"{path}: does not match its config: {text}")
   return unflatten_dict(arrays, sep="/")
 
 
@@ -194,17 +195,17 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
     UsageError: the files cannot be written.
   """
   arrays = {
-    f"{PARAMS}{name}": np.asarray(value)
+    f"{PARAMS_PREFIX}{name}": np.asarray(value)
     for name, value in flatten_dict(params, sep="/").items()
   }
-  arrays |= {f"{LINES}{name}": value for name, value in lines.items()}
+  arrays |= {f"{LINES_PREFIX}{name}": value for name, value in lines.items()}
   archive = path.with_name(f"{path.name}.npz")
   with file_errors(f"--export_to={path}: cannot be written"):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(archive, allow_pickle=False, **arrays)
     content = archive.read_bytes()
     whole_card = card | {
-      "format": FORMAT,
+      "format": FORMAT_VERSION,
       "name": path.name,
       "parameters": sum(x.size for x in jax.tree.leaves(params)),
       "bytes": len(content),

@@ -92,25 +92,28 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
   """Returns a grid of many runs: a metric by length.
 
   A cell holds the median of the seeds, the worst seed where it differs, the
-  worst seed's one-sided 95 % lower bound in brackets, and the number of its
-  seeds where it is not that of the row. Results of different conditions or runs
-  never share a row. ∀ says how many of the seeds are proved right at every
+  worst seed's one-sided 95 % lower bound in brackets, and its number of
+  seeds where that differs from the row's. Results of different conditions or
+  runs never share a row. ∀ says how many of the seeds are proved right at every
   length. The last column is the frontier, where it was measured.
 
   Args:
-    rows: rows of any runs; they may name their `run`.
+    rows: rows of any runs; a `run` field is optional.
     metric: the metric that the cells show.
   """
   curves = summary.sort(summary.curves(rows, metric))
   lengths = sorted({n for curve in curves for n in curve.cells})
   has_frontier = metric == "em" and any(curve.frontier for curve in curves)
-  names = [name.replace("_", " ") for name in NAMES]
-  grid = [[*names, *map(str, lengths), *["frontier"] * has_frontier]]
+  header = [*(name.replace("_", " ") for name in NAMES), *map(str, lengths)]
+  if has_frontier:
+    header.append("frontier")
+  grid = [header]
   for curve in curves:
     names = [str(curve.labels[name]) for name in NAMES]
     names[-1] += curve.proof
     cells = [cell_text(curve, n) for n in lengths]
-    cells += [frontier_text(curve)] * has_frontier
+    if has_frontier:
+      cells.append(frontier_text(curve))
     grid.append(names + cells)
   return grid
 

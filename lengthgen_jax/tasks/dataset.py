@@ -30,7 +30,7 @@ from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 NUMBERS = ("lengths", "permutation")
 MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
-POPULATION = 1 << PERMUTATION_BITS
+POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 
@@ -259,7 +259,7 @@ class Dataset:
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def _width(self, width_index: int | jax.Array) -> jax.Array:
-    """Returns the width of a batch; batches take widths in turn."""
+    """Returns the width of this index, modulo the number of widths."""
     widths = jnp.array(self.widths or (0,))
     return widths[width_index % len(widths)]
 
@@ -271,12 +271,15 @@ class Dataset:
     width_index: int | jax.Array = 0,
     stream: str = "examples",
   ) -> Batch:
-    """Returns the examples of these indices, which are the same in every batch.
+    """Returns the examples of these indices.
+
+    An example depends on its index, not on its batch.
 
     Args:
       index_B: [B] uint32.
       bucket: the bucket of lengths, static.
-      width_index: the index of the width, traced, modulo their number.
+      width_index: the index of the width, traced, modulo the number of widths;
+        callers count batches, so that batches take the widths in turn.
       stream: "examples" or "held_out".
     """
     task, bound = self.task, self.bound(bucket)

@@ -93,7 +93,7 @@ class Log:
     )
     # All learning rates are computed here, because during training the device
     # would first have to finish the running chunk.
-    schedule = jax.jit(jax.vmap(optimizer.schedule(spec.train)))
+    schedule = jax.jit(jax.vmap(optimizer.make_schedule(spec.train)))
     self.learning_rates = np.asarray(
       schedule(np.arange(self.attempt_steps + 1))
     )

@@ -95,7 +95,7 @@ def train(
     run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
     later_programs: what is compiled on another thread meanwhile, for later; see
-      `compilation.compiling`.
+      `compilation.compile_in_background`.
 
   Returns:
     The final states [R, ...].
@@ -109,7 +109,7 @@ def train(
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints())
     )
-    stack.enter_context(compilation.compiling(later_programs))
+    stack.enter_context(compilation.compile_in_background(later_programs))
     states, saved_steps = restore_or_init(run, checkpoints, initial)
     progress = Progress(
       run, jax.device_get(train_step.without_params(run.mesh, states))
@@ -187,7 +187,7 @@ def restore_or_init(
     run.report(f"resumed at step {step}")
     step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
     return states, step_R.tolist()
-  with compilation.compiling(_compile_steps(run)):
+  with compilation.compile_in_background(_compile_steps(run)):
     if initial is None:
       states = train_step.init_seeds(run.spec, run.seed_R)
     else:

@@ -42,7 +42,8 @@ class TrainConfig:
   restarts: int
   restart_below: float
   seed_axis: str
-  # The fraction of each batch that is drawn from a replay set, if there is one.
+  # In finetuning, the fraction of each batch that is drawn from the examples of
+  # earlier training, if there are any.
   replay_share: float = 0.0
 
 
@@ -51,23 +52,26 @@ class Optimizer(NamedTuple):
 
   Attributes:
     make: Function (TrainConfig) -> optax.GradientTransformation, which takes
-      its learning rate from `schedule`.
-    has_adam: Whether it uses the fields train.adam_b1, adam_b2 and adam_eps.
-    has_adam_rate: Whether it leaves some parameters to Adam, whose learning
-      rate is train.adam_learning_rate.
+      its learning rate from `make_schedule`.
+    uses_adam_fields: Whether it uses the fields train.adam_b1, adam_b2 and
+      adam_eps.
+    has_separate_adam_rate: Whether it leaves some parameters to NAdam, whose
+      learning rate is train.adam_learning_rate.
   """
 
   make: Callable[[TrainConfig], optax.GradientTransformation]
-  has_adam: bool = False
-  has_adam_rate: bool = False
+  uses_adam_fields: bool = False
+  has_separate_adam_rate: bool = False
 
 
-def schedule(train: TrainConfig, peak: float | None = None) -> optax.Schedule:
+def make_schedule(
+  train: TrainConfig, peak: float | None = None
+) -> optax.Schedule:
   """Returns the learning rate as a function of the gradient step: a linear
-  warm-up, then a constant or a cosine decay.
+  warm-up, then a constant rate or a cosine decay.
 
   Args:
-    train: The config.
+    train: The TrainConfig.
     peak: The learning rate at the end of the warm-up; None stands for
       train.learning_rate.
   """
@@ -90,13 +94,13 @@ def adam(train: TrainConfig) -> optax.GradientTransformation:
   if train.weight_decay:
     constructor = partial(optax.adamw, weight_decay=train.weight_decay)
   return constructor(
-    schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
+    make_schedule(train), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_eps
   )
 
 
 def lion(train: TrainConfig) -> optax.GradientTransformation:
   """Returns Lion (Chen et al. 2023)."""
-  return optax.lion(schedule(train), weight_decay=train.weight_decay)
+  return optax.lion(make_schedule(train), weight_decay=train.weight_decay)
 
 
 # Muon orthogonalizes the update of a kernel as a matrix. These are the input
@@ -128,43 +132,45 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
   for all other parameters.
 
   Three Newton-Schulz iterations with AOL (almost orthogonal) preconditioning
-  train as well as the usual five without it, at 0.6 times their cost.
+  train as well as the usual five without it, at 0.6 times their cost (measured
+  on a CPU, docs/recipes.md).
   """
+  # 0 stands for train.learning_rate.
   adam_peak = train.adam_learning_rate or train.learning_rate
   return optax.contrib.muon(
-    schedule(train),
+    make_schedule(train),
     ns_steps=3,
     preconditioning="aol",
-    eps=train.adam_eps,
+    eps=train.adam_eps,  # of the orthogonalization and of NAdam
     weight_decay=train.weight_decay,
     adam_b1=train.adam_b1,
     adam_b2=train.adam_b2,
     adam_weight_decay=train.weight_decay,
-    adam_learning_rate=schedule(train, adam_peak),
+    adam_learning_rate=make_schedule(train, adam_peak),
     muon_weight_dimension_numbers=muon_dimensions,
   )
 
 
 def check_optimizer(name: str, optimizer: Optimizer) -> None:
-  """Raises UsageError unless `optimizer` is an Optimizer that can be made."""
+  """Raises UsageError unless it is an Optimizer with a callable `make`."""
   check(
     isinstance(optimizer, Optimizer) and callable(optimizer.make),
-    f"register: optimizer {name!r} is no Optimizer with a function `make`",
+    f"register: optimizer {name!r} must be an Optimizer with a function `make`",
   )
 
 
 OPTIMIZERS = Registry(
   "optimizer",
   {
-    "adam": Optimizer(adam, has_adam=True),
-    "muon": Optimizer(muon, has_adam=True, has_adam_rate=True),
+    "adam": Optimizer(adam, uses_adam_fields=True),
+    "muon": Optimizer(muon, uses_adam_fields=True, has_separate_adam_rate=True),
     "lion": Optimizer(lion),
   },
   check_optimizer,
 )
 
 
-def make(train: TrainConfig) -> optax.GradientTransformation:
+def make_optimizer(train: TrainConfig) -> optax.GradientTransformation:
   """Returns the optimizer that the config names.
 
   Unless `clip_norm` is zero, gradients are clipped by global norm first.

@@ -140,7 +140,7 @@ def init_state(
     attempt=jnp.int32(attempt),
     attempt_start=jnp.int32(0),
     params=params,
-    opt_state=optimizer.make(spec.train).init(params),
+    opt_state=optimizer.make_optimizer(spec.train).init(params),
     done=jnp.array(False),
     diverged=jnp.array(False),
     stopped_at=jnp.int32(-1),
@@ -246,42 +246,44 @@ def batch_loss(
   only.
   """
   noise = rng.Noise(noise_key, jnp.arange(len(batch.inputs)))
-  count = num_microbatches(spec, batch, scaffold)
+  num_batches = num_microbatches(spec, batch, scaffold)
 
   def loss_sum(params: dict, batch: Batch, noise: rng.Noise) -> jax.Array:
     return spec.experiment.loss_sum(
       params, scaffold, batch, head, noise, spec.sparse_plan
     )
 
-  if count == 1:
+  if num_batches == 1:
     return loss_sum(params, batch, noise)
 
   def microbatch_loss(params: dict, i: jax.Array) -> jax.Array:
-    # Every count-th example, so that an axis that a mesh splits stays split.
-    take_examples = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
+    # Strided, so that an axis that a mesh splits stays split.
+    take_examples = lambda x: x.reshape(-1, num_batches, *x.shape[1:])[:, i]
     return loss_sum(
       params, packing.take(batch, take_examples), noise.take(take_examples)
     )
 
   @jax.custom_vjp
   def batch_loss_sum(params: dict) -> jax.Array:
-    return forward(params)[0]
+    return loss_and_grads_sum(params)[0]
 
-  # The gradients are what the forward pass saves for the backward pass.
-  def forward(params: dict) -> tuple[jax.Array, dict]:
+  # The forward pass also computes the gradients and saves them as residuals.
+  def loss_and_grads_sum(params: dict) -> tuple[jax.Array, dict]:
     def add_microbatch(carry, i):
       loss_and_grads = jax.value_and_grad(microbatch_loss)(params, i)
       return jax.tree.map(jnp.add, carry, loss_and_grads), None
 
     zeros = jax.tree.map(jnp.zeros_like, params)
     dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
-    start = jnp.zeros((), dtype), zeros
-    return jax.lax.scan(add_microbatch, start, jnp.arange(count))[0]
+    initial_carry = jnp.zeros((), dtype), zeros
+    return jax.lax.scan(add_microbatch, initial_carry, jnp.arange(num_batches))[
+      0
+    ]
 
   def backward(grads: dict, factor: jax.Array) -> tuple[dict]:
     return (jax.tree.map(lambda x: x * factor, grads),)
 
-  batch_loss_sum.defvjp(forward, backward)
+  batch_loss_sum.defvjp(loss_and_grads_sum, backward)
   return batch_loss_sum(params)
 
 
@@ -318,7 +320,7 @@ def update_params(
   The parameters and moments of heads that the step does not train are left
   unchanged. Adam's step count is shared by all parameters.
   """
-  updates, new_opt_state = optimizer.make(spec.train).update(
+  updates, new_opt_state = optimizer.make_optimizer(spec.train).update(
     grads, opt_state, params
   )
   new_params = optax.apply_updates(params, updates)

@@ -25,7 +25,9 @@ from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2
 SITES = ("self", "cross", "encoder")
-LINES = "lines/"  # begins the names of these arrays in the file of a model
+LINES_PREFIX = (
+  "lines/"  # begins the names of these arrays in the file of a model
+)
 
 
 def save(
@@ -66,7 +68,11 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
     UsageError: The file is missing, has another schema, or holds NaN.
   """
   with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
-    prefix = LINES if any(name.startswith(LINES) for name in file) else ""
+    prefix = (
+      LINES_PREFIX
+      if any(name.startswith(LINES_PREFIX) for name in file)
+      else ""
+    )
     arrays = {
       name.removeprefix(prefix): file[name]
       for name in file

@@ -109,9 +109,9 @@ class PositionEncoding(nn.Module):
 
 def sinusoid(index_L: Array, features: int) -> jax.Array:
   """Returns sines and cosines [..., L, D] (Vaswani et al. 2017, section
-  3.5)."""
-  rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
-  angle = index_L[..., None] * rates
+  3.5), concatenated and not interleaved."""
+  frequencies = 10000.0 ** (-jnp.arange(0, features, 2) / features)
+  angle = index_L[..., None] * frequencies
   waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
   return waves[..., :features]
 
