@@ -163,7 +163,7 @@ class LayerwiseLogits:
     """Yields (contexts, logits, errors) of every chunk.
 
     An error [B, V] is that of the margin if the right token is v
-    (rounding.head_gains).
+    (rounding.margin_gain).
 
     A chunk is yielded after the next one was dispatched to the devices.
 
@@ -408,8 +408,8 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
-  """Returns keys, values [H, R, K] and their Inputs [R] of R states for one
-  site of a block.
+  """Returns keys, values [H, R, K] and their InputBounds [R] of R states for
+  one site of a block.
 
   `params` are those of the block and of the encoder's last normalization, which
   comes before cross-attention; None if there is none. `gains` are those of the
@@ -447,8 +447,8 @@ def _block(
   their errors [B].
 
   The token has the states `states[rows]` before the block. By site, `keys` are
-  keys, values and their KeyErrors, `key_rows` [B, K] the indices of those that
-  the token attends to, and `biases` [H, K] their biases.
+  keys, values and their InputBounds, `key_rows` [B, K] the indices of those
+  that the token attends to, and `biases` [H, K] their biases.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
   at_keys = {}
