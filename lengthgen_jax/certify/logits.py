@@ -66,7 +66,7 @@ class Table:
     self.key_values = {}
 
   def key_value(self, model: "LayerwiseLogits", name: str, site: str) -> tuple:
-    """Returns (keys, values, their Inputs) for a block's site."""
+    """Returns (keys, values, their InputBounds) for a block's site."""
     if (name, site) not in self.key_values:
       params, gains = model.params, model.gains
       norm = "encoder_norm" if site == "cross" else None
@@ -172,7 +172,7 @@ class LayerwiseLogits:
     """Yields (contexts, logits, errors) of every chunk.
 
     An error [B, V] is that of the margin if the right token is v
-    (rounding.head_gains).
+    (rounding.margin_gain).
 
     A chunk is yielded after the next one was dispatched to the devices.
 
@@ -424,8 +424,8 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
-  """Returns keys, values [H, R, K] and their Inputs [R] of R states for one
-  site of a block.
+  """Returns keys, values [H, R, K] and their InputBounds [R] of R states for
+  one site of a block.
 
   `params` are those of the block and of the encoder's last normalization, which
   comes before cross-attention; None if there is none. `gains` are those of the
@@ -448,8 +448,8 @@ def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
 @partial(jax.jit, static_argnums=0)
 def _gather(mesh: Mesh, states, errors, keys, rows, key_rows):
   """Returns the states [B, D] of a token in B contexts, their errors [B], and
-  by site the keys and values [B, H, G, K] that it sees, and their Inputs [B,
-  G].
+  by site the keys and values [B, H, G, K] that it sees, and their InputBounds
+  [B, G].
 
   This is a program of its own because it depends on the sizes of tables, and is
   compiled in no time; that of a block takes seconds.
@@ -457,7 +457,7 @@ def _gather(mesh: Mesh, states, errors, keys, rows, key_rows):
   Args:
     mesh: the devices that contexts are split over.
     states, errors: [R, D] and [R], of the token.
-    keys: by site, keys, values [H, R, K] and their Inputs [R].
+    keys: by site, keys, values [H, R, K] and their InputBounds [R].
     rows: [B], which state the token has.
     key_rows: by site, [B, G], which keys it sees.
   """

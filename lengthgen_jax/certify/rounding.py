@@ -1,87 +1,99 @@
 """This module bounds the rounding of a model's float32 arithmetic.
 
 A bound here holds for *every evaluation* of the model's formulas whose
-operations are as accurate as those of IEEE float32, and for the exact one: sums
-in any order, products fused with sums or not, on any device, by any program.
+operations are as accurate as those of IEEE float32: sums in any order, products
+fused with sums or not, on any device, by any program. It also bounds how far
+the exact value is from the computed one.
 
 Model of arithmetic. Let u = 2^-24.
 
 1. Sums, differences and products of two numbers are those of real numbers,
    times 1 + d with |d| <= u.
 2. exp, rsqrt and the reciprocal are off by at most EXP_ULPS, RSQRT_ULPS and
-   RECIPROCAL_ULPS units in the last place, one of which is at most 2u of the
-   result. A quotient or a root that takes the place of one of these is as
-   accurate. (tests/elementary_functions.py tries the program's own.)
+   RECIPROCAL_ULPS units in the last place (ulps), one of which is at most 2u of
+   the result. The same bounds are assumed if a program uses a division or a
+   square root instead. (tests/elementary_functions.py measures these errors for
+   XLA's implementations.)
 3. Sines and cosines of a cyclic index are off by at most SINUSOID times the
-   period; GELU, whose tanh is computed, by at most GELU_ULPS units of its
-   argument.
+   period; GELU (tanh form) by at most GELU_ULPS ulps of its argument.
 4. Numbers below 2^-126 may be flushed to zero. TINY, which is added to every
    bound, is far above what that changes in sums of 2^12 terms of at most 2^30.
 
-Float64 arithmetic is such an evaluation, too, with 2^-53 in place of u.
-Products whose factors are rounded to TF32 or bfloat16 are none:
+Float64 arithmetic satisfies these assumptions, too, with 2^-53 in place of u.
+Products whose factors are rounded to TF32 or bfloat16 do not satisfy them:
 `check_arithmetic` refuses them.
 
-Notation. x* is the exact value of a vector, x^ that of any evaluation, and |x|
-its 2-norm. An *error* e of a vector is a number with |x^ - x*| <= e for every
-evaluation. The value x that the program computed is an evaluation itself, so x^
-is within s e of it, where s, the `spread`, is 2. If it was computed in float64,
-s is 1 + 2^-20: every error here is u times what does not shrink when u grows,
-so that x is less than 2^-28 e from x* (SINUSOID is 2^4 u, and sinusoids are
-float64 then, too). The *size* |x| + s e bounds every |x^|.
-gamma(n) = n u / (1 - n u) bounds the relative error of n operations in a row
-(Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); a sum of
-n products is off by at most gamma(n) times the sum of their magnitudes, in any
-order.
+Notation. x* is the exact value of a vector, x^ that of any evaluation; |x| is
+the 2-norm of a vector and the spectral norm of a matrix; x' is the transpose.
+An *error* e of a vector is a number with |x^ - x*| <= e for every evaluation.
+The value x that the program computed is an evaluation itself, so x^ is within
+s e of it, where s, the `spread`, is 2. If x was computed in float64, s is
+1 + 2^-20: every error bound here is u times a non-decreasing function of u, so
+with u = 2^-53 it is below 2^-28 e, and 2^-20 leaves a margin (SINUSOID is
+2^4 u, and sinusoids are float64 then, too). The *size*
+|x| + s e bounds every |x^|. gamma(n) = n u / (1 - n u) bounds the relative
+error of n successive operations (Higham, Accuracy and Stability of Numerical
+Algorithms, section 3.1); a sum of n products is off by at most gamma(n) times
+the sum of their magnitudes, in any order.
 
-Lemmas, one for each function below:
+Lemmas, each with the function that uses it:
 
 - Dense layer (`dense`). y = xW + b has the error |W| e + gamma(n + 2) (||W|| r
-  + |b|), where |W| is the spectral norm, ||W|| that of the matrix of
-  magnitudes, and r the size of x. For each column w of W a sum of products is
-  off by gamma(n) sum |x_i| |w_i|, and the vector of these sums is |x| times the
-  matrix of magnitudes.
-- Normalization (`normalized`). z -> z / sqrt(|z|^2 / n + eps) has the Jacobian
-  (I - z z' / (n s^2)) / s with s the root, whose spectral norm is at most 1/s;
-  s changes by at most e / sqrt(n) with z, and subtracting the mean is a
-  projection. So exact normalization turns e into e / s, for the least s within
-  the error. A mean is off by gamma(n) r / sqrt(n), which moves the vector by
-  gamma(n) r. The variance, also as mean of squares minus square of the mean, is
-  off by v = 3 gamma(n + 4) r^2 / n, as |mean| <= r / sqrt(n). With t = v / s^2
-  <= 1/4, 1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt is at most
-  sqrt(n) long.
+  + |b|), where ||W|| is the spectral norm of the matrix of W's magnitudes, n
+  the number of inputs, and r the size of x. For each column w of W a sum of
+  products is off by gamma(n) sum |x_i| |w_i|, and the vector of these sums is
+  the vector of the |x_i| times the matrix of magnitudes.
+- Normalization (`normalized`). z -> z / sigma with sigma = sqrt(|z|^2 / n +
+  eps) has the Jacobian (I - z z' / (n sigma^2)) / sigma, whose spectral norm is
+  at most 1 / sigma; sigma changes by at most e / sqrt(n) with z, and
+  subtracting the mean is a projection. So exact normalization turns e into
+  e / sigma, for the least sigma within the error. A mean is off by gamma(n) r /
+  sqrt(n), which moves the vector by gamma(n) r. The variance, also if it is
+  computed as mean of squares minus square of the mean, is off by v =
+  3 gamma(n + 4) r^2 / n, as |mean| <= r / sqrt(n). With t = v / sigma^2 <= 1/4,
+  1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt is at most sqrt(n)
+  long.
 - Scores (`attention`). Softmax depends on differences of scores alone, so they
-  are compared with that of an anchor, the key of the largest weight. q.(k - a)
-  changes by dq.(k - a) + q.(dk - da); dq is dn W with the error dn of the
-  normalized input, so |dq.(k - a)| <= |W (k - a)| |dn|, and likewise for keys.
-  The rounding of products, of the sum with the bias, of the difference to the
-  row's peak (any number will do: weights do not depend on it) and of exp is
-  added. So exponents are off by m_k, and m = max m_k.
-- Weights. log p^_k - log p*_k is m_k less a mean of the exponents' errors,
-  which is at most m and, by Jensen, at most sum p (exp(m_j) - 1); and nu, the
-  rounding of the total, its reciprocal and their product. Hence p^ <= p* exp(2m
-  + nu) (`by_ratio`); and p* is within exp((s - 1)(2m + nu)) of what was
-  computed. Also p^_k - p*_k is the integral of p_k ((1 - p_k) m_k - sum p_j
-  m_j) along the way, where every weight, and every sum of weights, is within
-  exp(2m) of p* and exp(2sm + (s - 1) nu) of the computed one (`by_slope`).
-- Values. sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*) (v* - a) +
-  (sum p^ - 1) a, with the anchor's exact value a. The last term is of nu. The
-  second is at most 2 max |v* - a|, whatever the weights. The first goes through
-  values and outputs as one matrix.
-- Residual sum. The errors' sum, and u times the size of the sum.
-- MLP (`mlp`). relu(y^) - relu(y*) = D (y^ - y*) with a diagonal D of 0...1,
-  which is 1 or 0 where a hidden unit is further from zero than its error. For a
-  group of examples D is M + S E, M and S known, |E| <= 1, so that |A D B| <= |A
-  M B| + sqrt(|A S A'| |B' S B|) (`slope_of_groups`). GELU moves two numbers
-  apart by GELU_SLOPE at most.
-- Margin (`head_gains`). logit_i - logit_j is a product with w_i - w_j, whose
-  error is |w_i - w_j| e, and the rounding of both logits. The error of the
-  margin is that of the other token j with the largest one.
+  are compared with that of an anchor, the position of the largest weight, whose
+  key is a_k and whose value is a_v. q'(k - a_k) changes by dq'(k - a_k) +
+  q'(dk - da_k); dq is dn W with the error dn of the normalized input, so
+  |dq'(k - a_k)| <= |W (k - a_k)| |dn|, and likewise for keys. Added is the
+  rounding of products, of the sum with the bias, of the difference to the row's
+  peak (any number will do: weights do not depend on it) and of exp. The result
+  is a bound m_k on the error d_k of the exponent of every key k, relative to
+  the anchor's, and m = max m_k.
+- Weights (`attention`). log p^_k - log p*_k is d_k, minus log sum_j p*_j
+  exp(d_j), plus a rounding of at most nu: that of the total, of its reciprocal,
+  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm is
+  at most m, and at most sum p*_j (exp(m_j) - 1), from below by Jensen's
+  inequality. Hence p^ <= p* exp(2m + nu) (`by_ratio`); and p* is within a
+  factor of exp((s - 1)(2m + nu)) of the computed weight. But for nu, p^_k -
+  p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j != k of p_j d_j)
+  along the straight path from the exact to the evaluated exponents
+  (`by_slope`). On that path every weight, and every sum of weights, is within a
+  factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the computed one.
+- Values (`attention`). sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*)
+  (v* - a_v) + (sum p^ - 1) a_v, with the exact a_v. The last term is at most
+  (exp(nu) - 1) |a_v| <= 2 nu |a_v|. The second is at most 2 max |v* - a_v|,
+  whatever the weights. The first is bounded with the spectral norm of the
+  product of the value and output kernels, not with the product of their norms.
+- Residual sum (`residual`). The errors' sum, and u times the size of the sum.
+- MLP (`mlp`). relu(y^) - relu(y*) = D (y^ - y*) with a diagonal D whose entries
+  are in [0, 1], and are 1 or 0 where a hidden unit is further from zero than
+  its error. Let A = wi and B = wo. For a group of examples D = M + S E, where
+  the diagonals M and S have the midpoints and radii of the entries that are
+  possible in the group, and |E| <= 1. So |A D B| <= |A M B| +
+  sqrt(|A S A'| |B' S B|) (`slope_of_groups`). GELU moves two numbers apart by a
+  factor of GELU_SLOPE at most.
+- Margin (`margin_gain`). logit_i - logit_j is a product with w_i - w_j, whose
+  error is |w_i - w_j| e, and the rounding of both logits. The margin of token i
+  is logit_i minus the largest other logit; its error is at most the largest of
+  these bounds over j.
 
 Bounds are computed in the precision of the values themselves. They are sums,
 products, quotients and roots of numbers that are not negative, so that they are
 off by a few hundred u of themselves; every lemma's result is multiplied by
-SLACK, which is more.
+SLACK, which exceeds this.
 """
 
 from collections.abc import Mapping
@@ -105,7 +117,7 @@ SINUSOID = 2.0**-20
 TINY = 2.0**-80
 SLACK = 1 + 2.0**-10
 EPSILON = 1e-6  # of both kinds of normalization
-POWERS = 10  # squarings in spectral_norm
+NUM_SQUARINGS = 10  # in spectral_norm
 
 
 def gamma(n: int) -> float:
@@ -113,23 +125,23 @@ def gamma(n: int) -> float:
   return n * U / (1 - n * U)
 
 
-# What the weights of a model do to errors.
+# Error amplification of each layer, from its weights.
 
 
 class Gain(NamedTuple):
   """How much a dense layer (or each head of one) changes errors and sizes.
 
   Attributes:
-    scaled: the spectral norm of the kernel, its rows multiplied by the scale of
-      the normalization that comes before.
-    plain: the spectral norm of the kernel.
+    scaled_spectral_norm: that of the kernel whose rows are multiplied by the
+      scale of the normalization that comes before.
+    spectral_norm: that of the kernel.
     magnitudes: the spectral norm of the kernel's magnitudes.
     offset: the 2-norm of the bias.
     rounding: gamma of the number of terms.
   """
 
-  scaled: Any
-  plain: Any
+  scaled_spectral_norm: Any
+  spectral_norm: Any
   magnitudes: Any
   offset: Any
   rounding: Any
@@ -165,19 +177,19 @@ class MlpGain(NamedTuple):
 
   Attributes:
     wi, wo: the Gains of its layers.
-    slope: a bound of |wi D wo| for all diagonal matrices D of 0...1.
-    inputs: [D, F], the scaled kernel of `wi`; outputs: [F, D], the kernel of
-      `wo`.
-    input_lengths, output_lengths: [F], the 2-norms of their columns and rows.
+    slope: a bound of |wi D wo| for all diagonal D with entries in [0, 1].
+    scaled_wi_kernel: [D, F], that of `wi`, its rows multiplied by the scale of
+      the normalization that comes before.
+    wo_kernel: [F, D], that of `wo`.
+    wi_column_norms: [F], the 2-norms of the columns of scaled_wi_kernel.
   """
 
   wi: Gain
   wo: Gain
   slope: Any
-  inputs: Any
-  outputs: Any
-  input_lengths: Any
-  output_lengths: Any
+  scaled_wi_kernel: Any
+  wo_kernel: Any
+  wi_column_norms: Any
 
 
 class Scale(NamedTuple):
@@ -191,14 +203,15 @@ def spectral_norm(matrix: np.ndarray) -> float:
   """Returns an upper bound of a matrix's spectral norm.
 
   It is at most 0.1 % above for 64 columns: |A|^(2m) = |(A'A)^m|, which is at
-  most the Frobenius norm of that power, for m = 2^POWERS. The relative rounding
-  of float64 is below 1e-9.
+  most the Frobenius norm of that power, for m = 2^NUM_SQUARINGS. The relative
+  rounding of float64 is below 1e-9.
   """
   matrix = np.asarray(matrix, np.float64)
   if matrix.shape[0] < matrix.shape[1]:
     matrix = matrix.T
   power, log_norm = matrix.T @ matrix, 0.0
-  for k in range(POWERS + 1):
+  # Pass k uses |(A'A)^(2^k)|; the square that the last pass computes is unused.
+  for k in range(NUM_SQUARINGS + 1):
     size = np.linalg.norm(power)
     if size == 0:
       return 0.0
@@ -274,21 +287,26 @@ def attention_gain(
 
 
 def mlp_gain(params: Mapping, norm: Mapping | None) -> MlpGain:
-  """Returns the MlpGain of an MLP after a normalization, or None."""
+  """Returns the MlpGain of an MLP.
+
+  Args:
+    params: its parameters.
+    norm: those of the preceding normalization, or None.
+  """
   scale = 1.0 if norm is None else np.asarray(norm["scale"])[:, None]
   wi = scale * np.asarray(params["wi"]["kernel"], np.float64)
   wo = np.asarray(params["wo"]["kernel"], np.float64)
-  gains = (
-    dense_gain(params["wi"], norm, False),
-    dense_gain(params["wo"], None, False),
-  )
+  wi_gain = dense_gain(params["wi"], norm, False)
+  wo_gain = dense_gain(params["wo"], None, False)
+  largest = wi_gain.scaled_spectral_norm * wo_gain.spectral_norm
   return MlpGain(
-    *gains,
-    (spectral_norm(wi @ wo) + gains[0].scaled * gains[1].plain) / 2,
-    wi,
-    wo,
-    np.linalg.norm(wi, axis=0),
-    np.linalg.norm(wo, axis=1),
+    wi=wi_gain,
+    wo=wo_gain,
+    # D = (I + E) / 2 with |E| <= 1.
+    slope=(spectral_norm(wi @ wo) + largest) / 2,
+    scaled_wi_kernel=wi,
+    wo_kernel=wo,
+    wi_column_norms=np.linalg.norm(wi, axis=0),
   )
 
 
@@ -311,21 +329,22 @@ def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
   return gains
 
 
-def head_gains(params: Mapping, norm: Mapping | None) -> Gain:
-  """Returns the Gain [V] of the margins of a head of logits.
+def margin_gain(params: Mapping, norm: Mapping | None) -> Gain:
+  """Returns the Gain [V] of the margins of an output layer of logits.
 
-  Entry i is the largest over j of what logit_i - logit_j does to errors.
+  Entry i bounds the Gain of logit_i - logit_j for every other token j.
   """
   kernel = np.asarray(params["kernel"], np.float64).T  # [V, D]
   bias = np.abs(np.asarray(params.get("bias", np.zeros(len(kernel)))))
   scale = 1.0 if norm is None else np.asarray(norm["scale"])
-  largest = lambda rows: np.max(
+  largest_difference = lambda rows: np.max(
     np.linalg.norm(rows[:, None] - rows, axis=-1), axis=1
   )
   sizes = np.linalg.norm(kernel, axis=1)
   return Gain(
-    largest(scale * kernel),
-    largest(kernel),
+    largest_difference(scale * kernel),
+    largest_difference(kernel),
+    # Both logits are rounded: that of token i, and that of any other.
     sizes + sizes.max(),
     bias + bias.max(),
     gamma(kernel.shape[1] + 2),
@@ -335,17 +354,21 @@ def head_gains(params: Mapping, norm: Mapping | None) -> Gain:
 # Primitives.
 
 
-class Inputs(NamedTuple):
+class InputBounds(NamedTuple):
   """What is known of the inputs of a dense layer.
 
+  Their error is at most |scale * d| + error_after_scale for a vector d with
+  |d| <= error_before_scale, where `scale` is that of the normalization before
+  the layer. Without one, error_before_scale is zero.
+
   Attributes:
-    scaled: the error before the scale of a normalization is applied.
-    plain: the error that is added to that.
+    error_before_scale: the error before that scale is applied.
+    error_after_scale: the error that arises with or after it.
     size: the largest 2-norm of any evaluation.
   """
 
-  scaled: jax.Array
-  plain: jax.Array
+  error_before_scale: jax.Array
+  error_after_scale: jax.Array
   size: jax.Array
 
 
@@ -355,16 +378,16 @@ def length(x: jax.Array) -> jax.Array:
 
 
 def spread(x: Array) -> float:
-  """Returns how many errors any evaluation is at most from the one computed."""
+  """Returns s: any evaluation is within s * error of the computed value x."""
   return 1 + 2.0**-20 if x.dtype == jnp.float64 else 2.0
 
 
-def growth(exponent: jax.Array) -> jax.Array:
+def expm1_bound(exponent: jax.Array) -> jax.Array:
   """Returns at least exp(exponent) - 1, inf above 1."""
   return jnp.where(exponent <= 1, exponent * (1 + exponent), jnp.inf)
 
 
-def once(error: Any) -> Any:
+def compute_once(error: Any) -> Any:
   """Returns errors unchanged, as values that XLA computes once.
 
   It would compute them again for each element of a larger array that they are
@@ -373,15 +396,15 @@ def once(error: Any) -> Any:
   return jax.lax.optimization_barrier(error)
 
 
-def unnormalized(x: jax.Array, error: jax.Array) -> Inputs:
+def unnormalized(x: jax.Array, error: jax.Array) -> InputBounds:
   """Returns what is known of values x [..., D] with an error [...]."""
   size = length(x) + spread(x) * error
-  return once(Inputs(jnp.zeros_like(error), error, size))
+  return compute_once(InputBounds(jnp.zeros_like(error), error, size))
 
 
 def normalized(
   config: ModelConfig, norm: Scale, x: jax.Array, error: jax.Array
-) -> Inputs:
+) -> InputBounds:
   """Returns what is known after the normalization of x [..., D]."""
   n = x.shape[-1]
   if config.norm_kind == "layer":
@@ -391,54 +414,59 @@ def normalized(
   size = length(x) + spread(x) * error
   variance_error = 3 * gamma(n + 4) * size**2 / n
   square = (centered * centered).mean(axis=-1) + EPSILON - variance_error
-  root = jnp.sqrt(jnp.maximum(square, 0)) / SLACK
-  root -= spread(x) * error * SLACK / n**0.5
-  root = jnp.maximum(root, TINY)
-  t = variance_error / root**2 + 2 * U
-  of_root = jnp.where(t <= 0.25, t / 2 * (1 + t), jnp.inf)
-  scaled = error / root + gamma(n + 4) * size / root
-  scaled += (of_root + (2 * RSQRT_ULPS + 3) * U) * n**0.5
-  size = norm.scale * (n**0.5 + 2 * scaled) + norm.offset
-  plain = U * size
-  size += 2 * plain
-  return once(Inputs(scaled * SLACK, plain * SLACK, size * SLACK))
+  min_sigma = jnp.sqrt(jnp.maximum(square, 0)) / SLACK
+  min_sigma -= spread(x) * error * SLACK / n**0.5
+  min_sigma = jnp.maximum(min_sigma, TINY)
+  t = variance_error / min_sigma**2 + 2 * U
+  relative_root_error = jnp.where(t <= 0.25, t / 2 * (1 + t), jnp.inf)
+  error_before = error / min_sigma + gamma(n + 4) * size / min_sigma
+  error_before += (relative_root_error + (2 * RSQRT_ULPS + 3) * U) * n**0.5
+  size = norm.scale * (n**0.5 + 2 * error_before) + norm.offset
+  error_after = U * size
+  size += 2 * error_after
+  return compute_once(
+    InputBounds(error_before * SLACK, error_after * SLACK, size * SLACK)
+  )
 
 
-def dense(gain: Gain, inputs: Inputs) -> jax.Array:
+def dense(gain: Gain, inputs: InputBounds) -> jax.Array:
   """Returns the error of a dense layer's outputs, [..., H] if its gain is of
   each head."""
-  if np.ndim(gain.plain):
-    inputs = Inputs(*(x[..., None] for x in inputs))
-  error = gain.scaled * inputs.scaled + gain.plain * inputs.plain
+  if np.ndim(gain.spectral_norm):
+    inputs = InputBounds(*(x[..., None] for x in inputs))
+  error = gain.scaled_spectral_norm * inputs.error_before_scale
+  error = error + gain.spectral_norm * inputs.error_after_scale
   error += gain.rounding * (gain.magnitudes * inputs.size + gain.offset)
-  return once(error * SLACK + TINY)
+  return compute_once(error * SLACK + TINY)
 
 
 def residual(x: jax.Array, error: jax.Array) -> jax.Array:
-  """Returns the error of a sum x, of whose terms the errors' sum is given."""
+  """Returns the error of a sum x; `error` is the sum of its terms' errors."""
   return (error + U * (length(x) + spread(x) * error)) * SLACK + TINY
 
 
-def at_most_one(weight: jax.Array, factor: jax.Array) -> jax.Array:
-  """Returns weight · factor, 1 where that is more or no number, and SLACK."""
+def bounded_weight(weight: jax.Array, factor: jax.Array) -> jax.Array:
+  """Returns min(weight * factor, 1) * SLACK, with 1 in place of nan."""
   product = weight * factor
   return jnp.where(product < 1, product, 1.0) * SLACK
 
 
-def of_rest(gain: Gain, inputs: Inputs) -> jax.Array:
-  """Returns the error [..., H] of projections without what `scaled` does."""
-  return dense(gain, inputs._replace(scaled=jnp.zeros_like(inputs.scaled)))
+def local_dense_error(gain: Gain, inputs: InputBounds) -> jax.Array:
+  """Returns the part of the error of a dense layer's outputs that does not come
+  from `inputs.error_before_scale`."""
+  zeros = jnp.zeros_like(inputs.error_before_scale)
+  return dense(gain, inputs._replace(error_before_scale=zeros))
 
 
 def attention(
   gain: AttentionGain,
-  inputs: Inputs,
-  key_inputs: Inputs,
+  inputs: InputBounds,
+  key_inputs: InputBounds,
   query: jax.Array,
   key: jax.Array,
   value: jax.Array,
   bias: jax.Array,
-  acts: Mapping,
+  activations: Mapping,
 ) -> jax.Array:
   """Returns the error [B] of the output of an attention.
 
@@ -449,98 +477,134 @@ def attention(
     query: [B, H, K], as projected.
     key, value: [B, H, G, K].
     bias: [H, G], as it is added to the scores.
-    acts: "scores" and "weights" [B, H, G].
+    activations: "scores" and "weights" [B, H, G].
   """
-  (num_keys, head_dim), near = key.shape[-2:], spread(key)
+  (num_keys, head_dim), spread_factor = key.shape[-2:], spread(key)
   heads_first = lambda x: x.swapaxes(-1, -2)  # [B, G, H] -> [B, H, G]
   is_open = bias > -jnp.inf
-  weights = acts["weights"]
+  weights = activations["weights"]
   # Everything is compared with the key of the largest weight, the anchor.
   anchor = weights.argmax(axis=-1)[..., None]
-  of_anchor = lambda x: jnp.take_along_axis(x, anchor, axis=2)
-  anchor_of = lambda x: jnp.take_along_axis(x, anchor[..., None], axis=2)
-  key_step, value_step = key - anchor_of(key), value - anchor_of(value)
-  key_length, value_length = once((length(key), length(value)))
-  key_distance, value_distance = once((length(key_step), length(value_step)))
+  at_anchor = lambda x: jnp.take_along_axis(x, anchor, axis=2)
+  vector_at_anchor = lambda x: jnp.take_along_axis(x, anchor[..., None], axis=2)
+  key_minus_anchor = key - vector_at_anchor(key)
+  value_minus_anchor = value - vector_at_anchor(value)
+  key_length, value_length = compute_once((length(key), length(value)))
+  key_distance, value_distance = compute_once(
+    (length(key_minus_anchor), length(value_minus_anchor))
+  )
 
   # Scores, relative to that of the anchor.
-  query_rest = of_rest(gain.query, inputs)[..., None]  # [B, H, 1]
+  query_local_error = local_dense_error(gain.query, inputs)[..., None]
   query_error = dense(gain.query, inputs)[..., None]
   query_length = length(query)[..., None]
-  key_rest = heads_first(of_rest(gain.key, key_inputs))
+  key_local_error = heads_first(local_dense_error(gain.key, key_inputs))
   key_error = heads_first(dense(gain.key, key_inputs))
-  by_root = lambda root, x: once(
+  length_through = lambda root, x: compute_once(
     length(jnp.einsum("hij,bh...j->bh...i", root, x))
   )
-  of_query = inputs.scaled[:, None, None] * by_root(gain.query_root, key_step)
-  of_query += query_rest * key_distance
-  of_query += query_error * (key_error + of_anchor(key_error))
-  of_key = by_root(gain.key_root, query)[..., None]
-  of_key = of_key * key_inputs.scaled[:, None] + key_rest * query_length
-  of_key += near * query_error * key_error
-  key_size = key_length + near * key_error
-  of_key += gamma(head_dim + 6) * (query_length + near * query_error) * key_size
+  logit_error_from_query = inputs.error_before_scale[
+    :, None, None
+  ] * length_through(gain.query_root, key_minus_anchor)
+  logit_error_from_query += query_local_error * key_distance
+  logit_error_from_query += query_error * (key_error + at_anchor(key_error))
+  logit_error_from_key = length_through(gain.key_root, query)[..., None]
+  logit_error_from_key = (
+    logit_error_from_key * key_inputs.error_before_scale[:, None]
+    + key_local_error * query_length
+  )
+  logit_error_from_key += spread_factor * query_error * key_error
+  key_size = key_length + spread_factor * key_error
+  logit_error_from_key += (
+    gamma(head_dim + 6)
+    * (query_length + spread_factor * query_error)
+    * key_size
+  )
   scale = head_dim**-0.5
   finite_bias = jnp.where(is_open, bias, 0.0)
-  logits = acts["scores"] + finite_bias
-  of_key = scale * of_key + 2 * EXP_ULPS * U
-  of_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
-  of_key += U * (1 + jnp.abs(logits - of_anchor(logits)))
-  of_logit = scale * of_query + of_key + of_anchor(of_key)
-  of_logit = once(of_logit)
-  is_other = is_open & (jnp.arange(num_keys) != anchor)
-  of_logit = jnp.where(is_other, of_logit, 0.0) * SLACK
-  largest = of_logit.max(axis=-1, keepdims=True)
-  of_logit = jnp.where(is_other, of_logit + 8 * U * largest, 0.0)
-
-  # Weights.
-  of_total = gamma(num_keys + 2 + 2 * RECIPROCAL_ULPS)
-  largest = of_logit.max(axis=-1, keepdims=True)
-  mean = (weights * growth(of_logit)).sum(axis=-1, keepdims=True)
-  of_computed = 1 + growth((near - 1) * (2 * largest + of_total))
-  mean = mean * of_computed
-  by_ratio = of_computed * growth(
-    of_logit + jnp.minimum(mean, largest) + of_total
+  logits = activations["scores"] + finite_bias
+  logit_error_from_key = scale * logit_error_from_key + 2 * EXP_ULPS * U
+  logit_error_from_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
+  logit_error_from_key += U * (1 + jnp.abs(logits - at_anchor(logits)))
+  logit_error = (
+    scale * logit_error_from_query
+    + logit_error_from_key
+    + at_anchor(logit_error_from_key)
   )
-  weighted = weights * of_logit
-  by_slope = (1 + growth(near * (4 * largest + of_total))) * (
-    (1 - weights) * of_logit + weighted.sum(axis=-1, keepdims=True) - weighted
-  ) + 2 * of_total
-  of_weight = once(at_most_one(weights, jnp.minimum(by_ratio, by_slope)))
+  logit_error = compute_once(logit_error)
+  is_other = is_open & (jnp.arange(num_keys) != anchor)
+  logit_error = jnp.where(is_other, logit_error, 0.0) * SLACK
+  largest = logit_error.max(axis=-1, keepdims=True)
+  # The rounding above is that of the computed logits; those of another
+  # evaluation may be larger by a few times the largest error.
+  logit_error = jnp.where(is_other, logit_error + 8 * U * largest, 0.0)
+
+  # Weights. (`total_error` is nu in the lemma.)
+  total_error = gamma(num_keys + 2 + 2 * RECIPROCAL_ULPS)
+  largest = logit_error.max(axis=-1, keepdims=True)
+  mean = (weights * expm1_bound(logit_error)).sum(axis=-1, keepdims=True)
+  computed_ratio = 1 + expm1_bound(
+    (spread_factor - 1) * (2 * largest + total_error)
+  )
+  mean = mean * computed_ratio
+  by_ratio = computed_ratio * expm1_bound(
+    logit_error + jnp.minimum(mean, largest) + total_error
+  )
+  weighted = weights * logit_error
+  by_slope = (1 + expm1_bound(spread_factor * (4 * largest + total_error))) * (
+    (1 - weights) * logit_error
+    + weighted.sum(axis=-1, keepdims=True)
+    - weighted
+  ) + 2 * total_error
+  weight_error = compute_once(
+    bounded_weight(weights, jnp.minimum(by_ratio, by_slope))
+  )
   # Values.
   value_error = heads_first(dense(gain.value, key_inputs))
-  step_length = value_distance + value_error + of_anchor(value_error)
-  step_length = jnp.where(is_other, step_length, 0.0)
-  of_choice = jnp.minimum(
-    (jnp.where(is_other, of_weight, 0.0) * step_length).sum(axis=-1),
-    2 * step_length.max(axis=-1),
+  value_distance_bound = value_distance + value_error + at_anchor(value_error)
+  value_distance_bound = jnp.where(is_other, value_distance_bound, 0.0)
+  value_mix_error = jnp.minimum(
+    (jnp.where(is_other, weight_error, 0.0) * value_distance_bound).sum(
+      axis=-1
+    ),
+    2 * value_distance_bound.max(axis=-1),
   )
-  most = at_most_one(weights, 1 + growth(near * (2 * largest + of_total)))
-  most = once(jnp.where(is_open, most, 0.0))
-  value_size = value_length + near * value_error
-  of_choice += of_total * (of_anchor(value_size)[..., 0] * 2)
-  of_choice += gamma(num_keys + 2) * (most * value_size).sum(axis=-1)
-  value_rest = heads_first(of_rest(gain.value, key_inputs))
-  of_choice += (most * value_rest).sum(axis=-1)
-  of_choice = of_choice * SLACK + TINY  # [B, H]
-  by_head = (gain.out_heads * of_choice).sum(axis=-1)
-  error = jnp.minimum(by_head, gain.out.plain * length(of_choice))
-  # What errors of the keys' states do through values and outputs together.
-  by_head = (gain.value_out[:, None] * most).sum(axis=1)  # [B, G]
-  by_all = gain.all_values * gain.out.plain * most.max(axis=1)
-  error += (jnp.minimum(by_head, by_all) * key_inputs.scaled).sum(axis=-1)
+  weight_bound = bounded_weight(
+    weights, 1 + expm1_bound(spread_factor * (2 * largest + total_error))
+  )
+  weight_bound = compute_once(jnp.where(is_open, weight_bound, 0.0))
+  value_size = value_length + spread_factor * value_error
+  value_mix_error += total_error * (at_anchor(value_size)[..., 0] * 2)
+  value_mix_error += gamma(num_keys + 2) * (weight_bound * value_size).sum(
+    axis=-1
+  )
+  value_local_error = heads_first(local_dense_error(gain.value, key_inputs))
+  value_mix_error += (weight_bound * value_local_error).sum(axis=-1)
+  value_mix_error = value_mix_error * SLACK + TINY  # [B, H]
+  per_head_error = (gain.out_heads * value_mix_error).sum(axis=-1)
+  error = jnp.minimum(
+    per_head_error, gain.out.spectral_norm * length(value_mix_error)
+  )
+  # Errors of the keys' inputs pass through values and outputs together.
+  per_head_gain = (gain.value_out[:, None] * weight_bound).sum(axis=1)  # [B, G]
+  joint_gain = (
+    gain.all_values * gain.out.spectral_norm * weight_bound.max(axis=1)
+  )
+  error += (
+    jnp.minimum(per_head_gain, joint_gain) * key_inputs.error_before_scale
+  ).sum(axis=-1)
   # The rounding of the output projection.
   context = (weights[..., None] * value).sum(axis=-2)
-  context_error = of_choice + (most * value_error).sum(axis=-1)
+  context_error = value_mix_error + (weight_bound * value_error).sum(axis=-1)
   size = length(context.reshape(len(context), -1))
-  size += near * length(context_error)
-  none = jnp.zeros_like(size)
-  return error * SLACK + dense(gain.out, Inputs(none, none, size))
+  size += spread_factor * length(context_error)
+  zeros = jnp.zeros_like(size)
+  return error * SLACK + dense(gain.out, InputBounds(zeros, zeros, size))
 
 
 def mlp(
   gain: MlpGain,
-  inputs: Inputs,
+  inputs: InputBounds,
   hidden: jax.Array,
   activation: str,
   *,
@@ -559,58 +623,69 @@ def mlp(
   if activation == "gelu":
     size = length(hidden) + spread(hidden) * error
     error = GELU_SLOPE * error + GELU_ULPS * 2 * U * size
-    return dense(gain.wo, Inputs(jnp.zeros_like(error), error, size))
-  rest = of_rest(gain.wi, inputs)
-  slope = slope_of_groups(gain, inputs, rest, hidden, group)
+    return dense(gain.wo, InputBounds(jnp.zeros_like(error), error, size))
+  local_error = local_dense_error(gain.wi, inputs)
+  slope = slope_of_groups(gain, inputs, local_error, hidden, group)
   size = length(jnp.maximum(hidden, 0)) + spread(hidden) * error
-  error = slope * inputs.scaled * SLACK
-  return error + dense(gain.wo, Inputs(jnp.zeros_like(rest), rest, size))
+  error = slope * inputs.error_before_scale * SLACK
+  return error + dense(
+    gain.wo, InputBounds(jnp.zeros_like(local_error), local_error, size)
+  )
 
 
 def slope_of_groups(
   gain: MlpGain,
-  inputs: Inputs,
-  rest: jax.Array,
+  inputs: InputBounds,
+  local_error: jax.Array,
   hidden: jax.Array,
   group: int,
 ) -> jax.Array:
-  """Returns bounds [B] of |wi D wo| for all D that can be between two
-  evaluations of the hidden units of any of `group` examples in a row.
+  """Returns bounds [B] of |wi D wo| for every diagonal D with relu(y^) -
+  relu(y*) = D (y^ - y*).
+
+  Here y^ and y* are any evaluation and the exact value of the hidden units of
+  any of `group` consecutive examples, which share a bound.
 
   Args:
     gain: of the layers.
     inputs: [B], of the first one.
-    rest: [B], the error of its outputs without what `scaled` does.
+    local_error: [B], the local_dense_error of its outputs.
     hidden: [B, F], its outputs.
     group: how many examples share a bound, a divisor of B.
   """
-  distance = inputs.scaled[:, None] * gain.input_lengths + rest[:, None]
+  distance = (
+    inputs.error_before_scale[:, None] * gain.wi_column_norms
+    + local_error[:, None]
+  )
   distance = spread(hidden) * SLACK * distance
   by_group = lambda x: x.reshape(len(x) // group, group, -1)
   always = by_group(hidden > distance).all(axis=1).astype(hidden.dtype)
   never = by_group(hidden < -distance).all(axis=1).astype(hidden.dtype)
-  middle, radius = (1 + always - never) / 2, (1 - always - never) / 2
+  midpoint, radius = (1 + always - never) / 2, (1 - always - never) / 2
   product = lambda a, d, b: jnp.einsum("df,gf,fe->gde", a, d, b)
-  norm_of_sides = schatten_norm(
-    product(gain.inputs, radius, gain.inputs.T)
-  ) * schatten_norm(product(gain.outputs.T, radius, gain.outputs))
-  slope = schatten_norm(product(gain.inputs, middle, gain.outputs))
-  slope = slope + jnp.sqrt(norm_of_sides)
+  product_of_side_norms = schatten_norm(
+    product(gain.scaled_wi_kernel, radius, gain.scaled_wi_kernel.T)
+  ) * schatten_norm(product(gain.wo_kernel.T, radius, gain.wo_kernel))
+  slope = schatten_norm(
+    product(gain.scaled_wi_kernel, midpoint, gain.wo_kernel)
+  )
+  slope = slope + jnp.sqrt(product_of_side_norms)
   return jnp.repeat(jnp.minimum(slope, gain.slope), group)
 
 
 def schatten_norm(matrix: jax.Array) -> jax.Array:
   """Returns bounds [...] of the spectral norms of matrices [..., D, E].
 
-  They are the 16-norms of the singular values. The products of which such
-  matrices are made and these here round by at most a thousandth of their norms.
+  They are the 16-norms of the singular values. The rounding of the products
+  here, and of those that formed the matrices, is below 0.1 % of the norm;
+  SLACK^4 covers it.
   """
   power = matrix @ matrix.swapaxes(-1, -2)
   size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
   power = power / size  # so that nothing overflows
   power = power @ power
   power = power @ power
-  norm = jnp.sqrt((power * power).sum((-2, -1)))  # |A|^8 at most
+  norm = jnp.sqrt((power * power).sum((-2, -1)))  # >= |A|^8 / size^4
   norm = jnp.sqrt(jnp.sqrt(norm)) * size[..., 0, 0]
   return jnp.sqrt(norm) * SLACK**4
 
@@ -634,18 +709,18 @@ def model_gains(params: Mapping, head: str) -> dict:
         norm_scale(layer) if is_norm else block_gains(layer, memory_norm)
       )
   name = f"logits_dense_{head}"
-  gains[name] = head_gains(params[name], params.get("decoder_norm"))
+  gains[name] = margin_gain(params[name], params.get("decoder_norm"))
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
 
 def embeddings(config: ModelConfig, x: jax.Array) -> jax.Array:
   """Returns the errors [...] of embeddings [..., D] with their positions and
-  the vectors of their segments."""
+  their segment embeddings."""
   positions, error = config.positions, jnp.zeros_like(x[..., 0])
   root = x.shape[-1] ** 0.5
   if positions.segments:
-    # The sum with the segment's vector is x without its position, which is a
-    # sinusoid or nothing.
+    # The sum with the segment embedding has at most the norm |x| + sqrt(D),
+    # because the position is absent or a sinusoid.
     error += U * (length(x) + root)
   if positions.kind != "none":
     error += U * length(x)
@@ -656,7 +731,7 @@ def embeddings(config: ModelConfig, x: jax.Array) -> jax.Array:
 
 def layer_inputs(
   config: ModelConfig, norm: Scale | None, x: jax.Array, error: jax.Array
-) -> Inputs:
+) -> InputBounds:
   """Returns what is known of x after a normalization, if there is one."""
   if norm is None:
     return unnormalized(x, error)
@@ -671,7 +746,7 @@ def block(
   error: jax.Array,
   keys: Mapping,
   biases: Mapping,
-  acts: Mapping,
+  activations: Mapping,
   sublayers: Mapping,
   *,
   group: int,
@@ -684,14 +759,14 @@ def block(
     gains: the block's gains.
     x: [B, D], the states before the block.
     error: [B], their errors.
-    keys: by site, keys and values [B, H, G, K] and their Inputs [B, G].
+    keys: by site, keys and values [B, H, G, K] and their InputBounds [B, G].
     biases: by site, [H, G].
-    acts: the block's activations.
+    activations: the block's activations.
     sublayers: the outputs of its layers, as flax captures them.
     group: how many examples share a bound of the MLP's slope.
   """
 
-  def inputs(name: str, x: jax.Array, error: jax.Array) -> Inputs:
+  def inputs(name: str, x: jax.Array, error: jax.Array) -> InputBounds:
     norm = gains.get(f"pre_{name}_layer_norm")
     return layer_inputs(config, norm, x, error)
 
@@ -702,7 +777,9 @@ def block(
     if name in gains:
       after = normalized(config, gains[name], x, error)
       x = sublayers[name]["__call__"][0][:, 0]
-      error = gains[name].scale * after.scaled + after.plain
+      error = (
+        gains[name].scale * after.error_before_scale + after.error_after_scale
+      )
     return x, error
 
   for site, (key, value, key_inputs) in keys.items():
@@ -719,7 +796,7 @@ def block(
       key,
       value,
       bias,
-      {key: a[:, :, 0] for key, a in acts[site].items()},
+      {kind: a[:, :, 0] for kind, a in activations[site].items()},
     )
     update = layer["out"]["__call__"][0][:, 0]
     x, error = add(name, x, update, error + output_error)
@@ -736,15 +813,15 @@ def block(
   if "block_end_layer_norm" in gains:
     norm = gains["block_end_layer_norm"]
     after = normalized(config, norm, x, error)
-    error = norm.scale * after.scaled + after.plain
+    error = norm.scale * after.error_before_scale + after.error_after_scale
   return error * SLACK
 
 
-# What is outside.
+# Supported configurations.
 
 
 def check_arithmetic(config: ModelConfig) -> None:
-  """Checks that the lemmas here are of a model's arithmetic.
+  """Checks that the lemmas cover a model's arithmetic.
 
   Whoever adds a kind of layer to the model adds its lemma here, and its name to
   the valid values.
