@@ -63,14 +63,15 @@ Lemmas, each with the function that uses it:
   the anchor's, and m = max m_k.
 - Weights (`attention`). log p^_k - log p*_k is d_k, minus log sum_j p*_j
   exp(d_j), plus a rounding of at most nu: that of the total, of its reciprocal,
-  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm is
-  at most m, and at most sum p*_j (exp(m_j) - 1), from below by Jensen's
-  inequality. Hence p^ <= p* exp(2m + nu) (`by_ratio`); and p* is within a
-  factor of exp((s - 1)(2m + nu)) of the computed weight. But for nu, p^_k -
-  p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j != k of p_j d_j)
-  along the straight path from the exact to the evaluated exponents
-  (`by_slope`). On that path every weight, and every sum of weights, is within a
-  factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the computed one.
+  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm's
+  magnitude is at most m, and at most sum p*_j (exp(m_j) - 1) (if it is
+  negative, by Jensen's inequality). Hence p^ <= p* exp(2m + nu) (`by_ratio`);
+  and p* is within a factor of exp((s - 1)(2m + nu)) of the computed weight. But
+  for nu, p^_k - p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j !=
+  k of p_j d_j) along the straight path from the exact to the evaluated
+  exponents (`by_slope`). On that path every weight, and every sum of weights,
+  is within a factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the
+  computed one.
 - Values (`attention`). sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*)
   (v* - a_v) + (sum p^ - 1) a_v, with the exact a_v. The last term is at most
   (exp(nu) - 1) |a_v| <= 2 nu |a_v|. The second is at most 2 max |v* - a_v|,
