@@ -167,9 +167,8 @@ def sums_in_four_orders(products: np.ndarray) -> list[np.ndarray]:
   while len(pairs) > 1:
     pairs = np.concatenate([pairs, np.zeros_like(pairs[: len(pairs) % 2])])
     pairs = pairs[::2] + pairs[1::2]
-  return [sequential_sum(x) for x in (products, products[::-1], by_size)] + [
-    pairs[0]
-  ]
+  orders = products, products[::-1], by_size
+  return [*map(sequential_sum, orders), pairs[0]]
 
 
 @pytest.mark.parametrize(
@@ -182,9 +181,8 @@ def test_dense_layers_summed_in_any_order_are_within_their_bound(kind):
     x[n // 2 :], kernel[n // 2 :] = x[: n // 2], -kernel[: n // 2]
   if kind == "wide_range":
     x = 2.0 ** rng.integers(-12, 12, n) * x
-  if (
-    kind == "equal_terms"
-  ):  # every partial sum is rounded in the same direction
+  if kind == "equal_terms":
+    # Every partial sum is rounded in the same direction.
     x, kernel = np.full(n, 1 + 2.0**-12), np.full((n, 8), 1 + 2.0**-12)
   x, kernel = np.float32(x), np.float32(kernel)
   bias = np.float32(rng.normal(size=8))
@@ -204,9 +202,7 @@ def test_dense_layers_summed_in_any_order_are_within_their_bound(kind):
   assert max(errors) <= bound < 1e3 * max(errors)
   # Errors of the inputs, along the direction that grows most.
   step = np.float32(1e-3 * np.linalg.svd(kernel)[0][:, 0])
-  perturbed = (to_fractions(x) + to_fractions(step)) @ to_fractions(
-    kernel
-  ) + to_fractions(bias)
+  perturbed = exact + to_fractions(step) @ to_fractions(kernel)
   error = jnp.asarray(np.linalg.norm(step) * (1 + 1e-6))
   perturbed_bound = rounding.dense(
     gain, inputs._replace(error_after_scale=error)

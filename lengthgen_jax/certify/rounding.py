@@ -64,14 +64,15 @@ Lemmas, each with the function that uses it:
   the anchor's, and m = max m_k.
 - Weights (`attention`). log p^_k - log p*_k is d_k, minus log sum_j p*_j
   exp(d_j), plus a rounding of at most nu: that of the total, of its reciprocal,
-  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm is
-  at most m, and at most sum p*_j (exp(m_j) - 1), from below by Jensen's
-  inequality. Hence p^ <= p* exp(2m + nu) (`by_ratio`); and p* is within a
-  factor of exp((s - 1)(2m + nu)) of the computed weight. But for nu, p^_k -
-  p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j != k of p_j d_j)
-  along the straight path from the exact to the evaluated exponents
-  (`by_slope`). On that path every weight, and every sum of weights, is within a
-  factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the computed one.
+  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm's
+  magnitude is at most m, and at most sum p*_j (exp(m_j) - 1) (if it is
+  negative, by Jensen's inequality). Hence p^ <= p* exp(2m + nu) (`by_ratio`);
+  and p* is within a factor of exp((s - 1)(2m + nu)) of the computed weight. But
+  for nu, p^_k - p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j !=
+  k of p_j d_j) along the straight path from the exact to the evaluated
+  exponents (`by_slope`). On that path every weight, and every sum of weights,
+  is within a factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the
+  computed one.
 - Values (`attention`). sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*)
   (v* - a_v) + (sum p^ - 1) a_v, with the exact a_v. The last term is at most
   (exp(nu) - 1) |a_v| <= 2 nu |a_v|. The second is at most 2 max |v* - a_v|,
@@ -481,7 +482,7 @@ def attention(
   """
   (num_keys, head_dim), spread_factor = key.shape[-2:], spread(key)
   heads_first = lambda x: x.swapaxes(-1, -2)  # [B, G, H] -> [B, H, G]
-  is_open = bias > -jnp.inf
+  is_unmasked = bias > -jnp.inf
   weights = activations["weights"]
   # Everything is compared with the key of the largest weight, the anchor.
   anchor = weights.argmax(axis=-1)[..., None]
@@ -500,12 +501,12 @@ def attention(
   query_length = length(query)[..., None]
   key_local_error = heads_first(local_dense_error(gain.key, key_inputs))
   key_error = heads_first(dense(gain.key, key_inputs))
+  # |W x| = |R x|, by head.
   length_through = lambda root, x: compute_once(
     length(jnp.einsum("hij,bh...j->bh...i", root, x))
   )
-  logit_error_from_query = inputs.error_before_scale[
-    :, None, None
-  ] * length_through(gain.query_root, key_minus_anchor)
+  logit_error_from_query = length_through(gain.query_root, key_minus_anchor)
+  logit_error_from_query *= inputs.error_before_scale[:, None, None]
   logit_error_from_query += query_local_error * key_distance
   logit_error_from_query += query_error * (key_error + at_anchor(key_error))
   logit_error_from_key = length_through(gain.key_root, query)[..., None]
@@ -515,13 +516,10 @@ def attention(
   )
   logit_error_from_key += spread_factor * query_error * key_error
   key_size = key_length + spread_factor * key_error
-  logit_error_from_key += (
-    gamma(head_dim + 6)
-    * (query_length + spread_factor * query_error)
-    * key_size
-  )
+  query_size = query_length + spread_factor * query_error
+  logit_error_from_key += gamma(head_dim + 6) * query_size * key_size
   scale = head_dim**-0.5
-  finite_bias = jnp.where(is_open, bias, 0.0)
+  finite_bias = jnp.where(is_unmasked, bias, 0.0)
   logits = activations["scores"] + finite_bias
   logit_error_from_key = scale * logit_error_from_key + 2 * EXP_ULPS * U
   logit_error_from_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
@@ -532,7 +530,7 @@ def attention(
     + at_anchor(logit_error_from_key)
   )
   logit_error = compute_once(logit_error)
-  is_other = is_open & (jnp.arange(num_keys) != anchor)
+  is_other = is_unmasked & (jnp.arange(num_keys) != anchor)
   logit_error = jnp.where(is_other, logit_error, 0.0) * SLACK
   largest = logit_error.max(axis=-1, keepdims=True)
   # The rounding above is that of the computed logits; those of another
@@ -572,7 +570,7 @@ def attention(
   weight_bound = bounded_weight(
     weights, 1 + expm1_bound(spread_factor * (2 * largest + total_error))
   )
-  weight_bound = compute_once(jnp.where(is_open, weight_bound, 0.0))
+  weight_bound = compute_once(jnp.where(is_unmasked, weight_bound, 0.0))
   value_size = value_length + spread_factor * value_error
   value_mix_error += total_error * (at_anchor(value_size)[..., 0] * 2)
   value_mix_error += gamma(num_keys + 2) * (weight_bound * value_size).sum(
