@@ -63,49 +63,45 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   previous = json.loads(path.read_text()) if path.exists() else {}
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
-    certificate = previous.get(seed, {})
-    if not is_valid(certificate, section.exhaustive, model):
-      certificate = certify_model(section, model, folder)
+    result = previous.get(seed, {})
+    if not is_valid(result, section.exhaustive, model):
+      result = certify_model(section, model, folder)
     if (
       section.second_checker
-      and certificate["value"] == 1
-      and export.SECOND not in certificate
+      and result["value"] == 1
+      and export.SECOND not in result
     ):
-      certificate[export.SECOND] = export.second_opinion(stage.config, model)
-    certificates[seed] = certificate
+      result[export.SECOND] = export.second_opinion(stage.config, model)
+    certificates[seed] = result
     records.write_text(
       path, json.dumps(previous | certificates, indent=1) + "\n"
     )
     seconds = time.perf_counter() - start
-    print(f"seed {seed}: {certificate['verdict']}; {seconds:.0f} s", flush=True)
+    print(f"seed {seed}: {result['verdict']}; {seconds:.0f} s", flush=True)
     if export.SECOND in certificate:
-      text = certificate[export.SECOND]["text"]
+      text = result[export.SECOND]["text"]
       print(f"seed {seed}, second checker: {text}", flush=True)
     rows.append(
       evaluate.row_conditions(stage, model)
       | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
       | {
         "metric": "certified",
-        "value": certificate["value"],
-        "n": certificate["cases"],
+        "value": result["value"],
+        "n": result["cases"],
       }
-      | {"margin": certificate["margin"], "rounding": certificate["rounding"]}
-      | {"reason": certificate["verdict"]}
-      | {
-        "checkers": records.proved_by(
-          certificate, certificate.get(export.SECOND)
-        )
-      }
+      | {"margin": result["margin"], "rounding": result["rounding"]}
+      | {"reason": result["verdict"]}
+      | {"checkers": records.proved_by(result, result.get(export.SECOND))}
     )
   records.merge(folder / "results.jsonl", rows)
   (folder / PARTIAL).unlink(missing_ok=True)
   print(f"certificate: {path}")
   histograms = {
-    f"seed {seed}: {certificate['verdict']}": np.sum(
-      [field["histogram"] for field in certificate["receptive_fields"]], axis=0
+    f"seed {seed}: {result['verdict']}": np.sum(
+      [field["histogram"] for field in result["receptive_fields"]], axis=0
     )
-    for seed, certificate in certificates.items()
-    if certificate["receptive_fields"]
+    for seed, result in certificates.items()
+    if result["receptive_fields"]
   }
   if histograms:
     title = f"{stage.config.task}: margins of all cases"
