@@ -78,7 +78,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     )
     seconds = time.perf_counter() - start
     print(f"seed {seed}: {result['verdict']}; {seconds:.0f} s", flush=True)
-    if export.SECOND in certificate:
+    if export.SECOND in result:
       text = result[export.SECOND]["text"]
       print(f"seed {seed}, second checker: {text}", flush=True)
     rows.append(
