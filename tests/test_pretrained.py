@@ -373,7 +373,7 @@ def test_arrays_of_another_model_are_refused(change, words, copied):
 @pytest.mark.parametrize(
   ("card", "words"),
   [
-    ({"format": 2}, ("format 2", "reads 1")),
+    ({"format": 2}, ("format version 2", "reads 1")),
     ({"config": {"momentum": 1}}, ("another version", "momentum")),
   ],
 )
