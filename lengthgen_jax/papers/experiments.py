@@ -126,7 +126,7 @@ class Run(NamedTuple):
     arguments = [f"--config={self.config}", *mode, workdir_flag]
     commands = [[*arguments, *flags(self.fields)]]
     if self.certify:
-      commands.append(["--mode=certify", workdir_flag, *flags(BOTH_CHECKERS)])
+      commands.append(["--mode=certify", workdir_flag])
     return commands
 
 
@@ -159,14 +159,15 @@ def run_of(row: TableRow, table: Table, size: str) -> Run:
   if table.tests and row.fields:
     tests = table.tests
   mode = "abc" if "abc" in parts else "train"
-  checkers = BOTH_CHECKERS if mode == "abc" else {}
+  certify = row.certify and size == "cpu"
+  checkers = BOTH_CHECKERS if mode == "abc" or certify else {}
   return Run(
     name="-".join([*parts, *overrides]),
     config=config,
     mode=mode,
     fields=seeds | row.fields | tests | checkers,
     size=size,
-    certify=row.certify and size == "cpu",
+    certify=certify,
   )
 
 
