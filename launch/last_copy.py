@@ -13,26 +13,20 @@ of copies. The errors are printed, too.
 import argparse
 import pathlib
 import sys
-from typing import NoReturn
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 import lengthgen_jax  # noqa: E402
-from lengthgen_jax.errors import UsageError, check  # noqa: E402
+from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.pipelines.training_probes import observations  # noqa: E402
 from lengthgen_jax.probes import last_copy  # noqa: E402
 from lengthgen_jax.probes.registry import SORTING  # noqa: E402
 
 
-def refuse(message: str) -> NoReturn:
-  """Raises UsageError, so that a wrong flag is reported in one line."""
-  raise UsageError(message)
-
-
 def main(argv: list[str] | None = None) -> int:
   """Runs a command line, by default that of sys.argv; returns the exit code."""
-  parser = argparse.ArgumentParser(
+  parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
@@ -40,7 +34,6 @@ def main(argv: list[str] | None = None) -> int:
   add("--lengths", nargs="+", type=int, default=[20, 200])
   add("--samples", type=int, default=200)
   add("--figure", type=pathlib.Path, default=pathlib.Path("last_copy.png"))
-  parser.error = refuse
   try:
     args = parser.parse_args(argv)
     check(min(args.lengths) >= 2, "--lengths: must be at least 2")

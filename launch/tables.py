@@ -24,23 +24,14 @@ import argparse
 import datetime
 import pathlib
 import sys
-from typing import NoReturn
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
 sys.path.insert(0, str(REPOSITORY))
 
-from lengthgen_jax.errors import UsageError, check  # noqa: E402
+from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import pages, provenance, runs  # noqa: E402
 from lengthgen_jax.papers.experiments import SIZES  # noqa: E402
-
-
-class Parser(argparse.ArgumentParser):
-  """An argument parser that reports a wrong command line in one line."""
-
-  def error(self, message: str) -> NoReturn:
-    """Raises UsageError instead of printing the usage."""
-    raise UsageError(message)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

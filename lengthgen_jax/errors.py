@@ -1,10 +1,11 @@
 """The errors that a user sees: one line and no traceback."""
 
+import argparse
 import contextlib
 import zipfile
 from collections.abc import Collection, Iterator
 from reprlib import Repr
-from typing import Any
+from typing import Any, NoReturn
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 40
@@ -17,6 +18,14 @@ class UsageError(Exception):
 
 class Interrupted(Exception):
   """SIGTERM or Ctrl-C stopped the run, whose progress is saved."""
+
+
+class Parser(argparse.ArgumentParser):
+  """An argument parser that reports a wrong command line in one line."""
+
+  def error(self, message: str) -> NoReturn:
+    """Raises UsageError instead of printing the usage."""
+    raise UsageError(message)
 
 
 def check(condition: Any, message: str) -> None:

@@ -194,7 +194,7 @@ def test_a_proof_counts_if_both_checkers_found_it():
   proof = lambda *proofs: summary.curves([*rows, *proofs])[0].proof
   assert proof(by(0), by(1, checkers=["certify"])) == " ∀¹ 2 of 3"
   assert proof(by(0), by(1, checkers=["certify", "second"])) == (
-    " ∀ 1 of 3 ∀¹ 1 of 3"
+    " ∀ 1 of 3, ∀¹ 1 of 3"
   )
   (curve,) = summary.curves([*rows, *(by(s) for s in range(3))])
   assert curve.proof == " ∀¹" and not curve.proved_seeds

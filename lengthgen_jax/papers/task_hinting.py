@@ -351,7 +351,7 @@ TABLES = {
     "Sorting: what each ingredient of the best recipe does",
     "Alphabet 32, up to 20 items in training, half of them more than 5, 16 000"
     " steps. All: three layers, no positions, segments, 1.5-entmax, no"
-    " temperature, 60 % repetition data of k distinct values, log k uniform."
+    " temperature, 90 % repetition data of k distinct values, log k uniform."
     " In the other rows one of these is taken away or changed. Temperature: a"
     " learned a·log n of the keys that a row sees, stretched by 12. Uniform: k"
     " itself is.",

@@ -112,7 +112,9 @@ def reach_figure(
     axis.plot([], [], "o-", color=color, label=label)
   axis.legend(
     title="∀: seeds proved right at every length; ∀¹: by one checker",
-    loc="center right",
+    loc="upper center",
+    bbox_to_anchor=(0.5, -0.07),  # below the axis, where no bar ends
+    ncols=2,
     fontsize=8,
     title_fontsize=8,
   )

@@ -160,15 +160,15 @@ class Curve(NamedTuple):
   def proof(self) -> str:
     """Returns " ∀" if both checkers proved all seeds right, " ∀ k of R" if they
     did some, and " ∀¹ …" alike for seeds that one checker alone proved."""
-    text = ""
+    marks = []
     for mark, seeds in (
       ("∀", self.proved_seeds),
       ("∀¹", self.seeds_proved_once),
     ):
       share = f" {len(seeds)} of {len(self.seeds)}"
       if seeds:
-        text += f" {mark}{'' if len(seeds) == len(self.seeds) else share}"
-    return text
+        marks.append(mark + ("" if len(seeds) == len(self.seeds) else share))
+    return " " + ", ".join(marks) if marks else ""
 
   @property
   def cells(self) -> dict[int, Cell]:

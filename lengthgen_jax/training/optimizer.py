@@ -42,8 +42,8 @@ class TrainConfig:
   restarts: int
   restart_below: float
   seed_axis: str
-  # In finetuning, the fraction of each batch that is drawn from the examples of
-  # earlier training, if there are any.
+  # In finetuning, the fraction of each batch that is drawn from the replay set:
+  # inputs on which a certificate found the model wrong.
   replay_share: float = 0.0
 
 

@@ -276,9 +276,9 @@ def batch_loss(
     zeros = jax.tree.map(jnp.zeros_like, params)
     dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
     initial_carry = jnp.zeros((), dtype), zeros
-    return jax.lax.scan(add_microbatch, initial_carry, jnp.arange(num_batches))[
-      0
-    ]
+    index = jnp.arange(num_batches)
+    sums, _ = jax.lax.scan(add_microbatch, initial_carry, index)
+    return sums
 
   def backward(grads: dict, factor: jax.Array) -> tuple[dict]:
     return (jax.tree.map(lambda x: x * factor, grads),)

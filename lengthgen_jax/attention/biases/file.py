@@ -25,9 +25,7 @@ from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2
 SITES = ("self", "cross", "encoder")
-LINES_PREFIX = (
-  "lines/"  # begins the names of these arrays in the file of a model
-)
+LINES_PREFIX = "lines/"  # of these arrays' names in the file of a model
 
 
 def save(
@@ -68,11 +66,8 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
     UsageError: The file is missing, has another schema, or holds NaN.
   """
   with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
-    prefix = (
-      LINES_PREFIX
-      if any(name.startswith(LINES_PREFIX) for name in file)
-      else ""
-    )
+    is_model = any(name.startswith(LINES_PREFIX) for name in file)
+    prefix = LINES_PREFIX if is_model else ""
     arrays = {
       name.removeprefix(prefix): file[name]
       for name in file
