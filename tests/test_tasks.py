@@ -105,8 +105,9 @@ def test_what_a_person_types_is_the_example_that_is_drawn(form):
 def test_states_are_all_that_occur(form):
   """For N×1, by its single digit."""
   task, occurring = MAIN[form], set()
-  digits = range(task.base)
-  num_outputs = task.base if task.of_digits else task.delimiter
+  first = task.first_item
+  digits = range(first, first + task.base)
+  last = digits[-1] if task.of_digits else task.delimiter - 1
   groups = [[*itertools.product(digits, repeat=task.operands)]]
   if task.shared_operands:
     groups = [[(a, digit) for a in digits] for digit in digits]
@@ -117,7 +118,7 @@ def test_states_are_all_that_occur(form):
       following, outputs = (
         set(np.ravel(x).tolist()) for x in zip(*steps, strict=True)
       )
-      assert outputs <= set(range(num_outputs))
+      assert outputs <= set(range(first, last + 1))
       if following <= states:
         break
       states |= following
@@ -138,17 +139,14 @@ def test_a_transducer_writes_the_answer(form):
       width = len(columns[0])
       columns = [x * width if len(x) < width else x for x in columns]
     elif task.of_digits:
-      columns = [[*map(int, reversed(symbols)), 0]]  # one digit more
+      columns = [[*reversed(prompt), task.first_item]]  # one digit more
     else:
       columns = [prompt if task.anchor == "left" else prompt[::-1]]
     state, outputs = task.initial_state, []
     for column in zip(*columns, strict=True):
       state, token = task.step(state, column)
       outputs.append(int(token))
-    if task.of_digits:
-      outputs = list(map(str, outputs))
-    else:
-      outputs = task.symbols(outputs)
+    outputs = task.symbols(outputs)
     expected = [symbol for symbol in expected if symbol != "&"]
     # A classification's only output is the last one.
     assert outputs[-len(expected) :] == expected

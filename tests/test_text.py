@@ -110,7 +110,7 @@ def test_spaces_are_ignored_in_expressions():
     assert np.array_equal(task.parse(text)[0], task.parse(packed)[0])
     assert task.parse(text)[1] == [2, 1]
   items, lengths = TASKS["increment"]().parse("1 99 9")
-  assert (items.tolist(), lengths) == ([[2, 10, 10, 10]], [4])
+  assert (items.tolist(), lengths) == ([[10, 10, 10, 2]], [4])
   items, lengths = TASKS["sort"]().parse(" 5 3  9 3")
   assert (items.tolist(), lengths) == ([[5, 3, 9, 3]], [4])
 

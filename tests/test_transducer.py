@@ -13,6 +13,7 @@ from lengthgen_jax.tasks import TASKS
 # Nonzero places for which all inputs are few.
 PLACES = {"successor": 4, "addition": 2, "multiply": 3, "parity": 9}
 PLACES |= {"dyck": 9}  # whose outputs are no items
+PLACES |= {"increment": 4}  # whose digits are tokens from 1 on
 by_task = pytest.mark.parametrize("name", PLACES)
 
 
@@ -25,6 +26,7 @@ class Counter(NamedTuple):
   shared_operands: tuple = ()
   states: tuple = (0, 1, 2, 3)
   initial_state: int = 0
+  first_item: int = 0
   end: int | None = None
 
   def step(self, state, symbols):
@@ -40,13 +42,15 @@ def outputs_of(name: str, items):
     words = [plain.depths(["()"[x] for x in digits]) for digits in items[:, 0]]
     return np.array([[names.index(x) for x in word] for word in words])
   powers = 10 ** np.arange(items.shape[-1], dtype=np.int64)
-  values = (items * powers).sum(axis=-1)
+  zero = TASKS[name].first_item
+  values = ((items - zero) * powers).sum(axis=-1)
   totals = {
+    "increment": lambda: values[:, 0] + 1,
     "successor": lambda: values[:, 0] + 1,
     "addition": lambda: values[:, 0] + values[:, 1],
     "multiply": lambda: values[:, 0] * items[:, 1, 0],
   }
-  return totals[name]()[:, None] // powers % 10
+  return totals[name]()[:, None] // powers % 10 + zero
 
 
 def every_input(transducer: Transducer, places: int, padding: int):
@@ -59,7 +63,7 @@ def every_input(transducer: Transducer, places: int, padding: int):
   if transducer.shared:
     items = np.repeat(items, 10, axis=0)
     items[:, transducer.shared[0], 0] = np.arange(len(items)) % 10
-  return items
+  return items + task.first_item
 
 
 def place_of_each_column(transducer: Transducer, steps) -> list[tuple]:
@@ -133,8 +137,10 @@ def test_contexts_are_exactly_those_that_occur(name):
 def after_gap(transducer: Transducer, state, places: int, padding: int) -> set:
   """States after all digits that a gap could hold."""
   task, long = transducer.task, transducer.long
-  every = list(itertools.product(range(task.base), repeat=len(long)))
-  zeros = [(0,) * len(long)]
+  zero = task.first_item
+  digits = range(zero, zero + task.base)
+  every = list(itertools.product(digits, repeat=len(long)))
+  zeros = [(zero,) * len(long)]
   states = {state}
   for choices in [every] * places + [zeros] * padding:
     states_after = set()
@@ -199,8 +205,9 @@ def test_an_input_that_is_found_has_the_context(name, is_random):
       [find_input(transducer, steps, x, *args) for x in contexts]
     )
     assert items.shape[1:] == (transducer.task.operands, places + 2)
-    assert not items[:, transducer.long, places:].any()
-    assert items.min() >= 0 and items.max() < transducer.task.base
+    zero = transducer.task.first_item
+    assert (items[:, transducer.long, places:] == zero).all()
+    assert items.min() >= zero and items.max() < zero + transducer.task.base
     for operand in transducer.shared:
       assert not items[:, operand, 1:].any()
     outputs = outputs_of(name, items)

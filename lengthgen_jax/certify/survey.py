@@ -8,7 +8,8 @@ certify.running_sums.
 
 Lemma. Let the conditions of certify.conditions hold, and let
 
-- W be the width: the number of places to which all numbers are padded;
+- W be the width: the number of places to which all numbers are padded, or that
+  the output has where they are not (their padding is no tokens then);
 - a *hop* be the most by which one layer can move a place (see `hops`);
 - C be the sum of the hops of all layers of self- and encoder-attention and of
   the longest hop of cross-attention (see `context_radius`);
@@ -378,7 +379,7 @@ class SequenceSurvey(Survey[int]):
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: int
   ) -> np.ndarray:
-    """Returns random digits [count, operands, W].
+    """Returns random digits [count, operands, W], as tokens.
 
     A third of the inputs has uniform digits, a third only the digits 0 and
     base - 1, and a third has pairs of digits whose sum is mostly base - 1, so
@@ -398,7 +399,7 @@ class SequenceSurvey(Survey[int]):
     items[:, :, self.experiment.nonzero_places(size) :] = 0
     for operand in self.transducer.shared:
       items[:, operand, 1:] = 0
-    return items.astype(np.int32)
+    return items.astype(np.int32) + task.first_item
 
   def values(
     self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
@@ -532,7 +533,7 @@ def lemma_widths(
   distance = 2 * radius + marks(task) + task.slack + transducer.preperiod  # D
   index_period = experiment.model.config.positions.cyclic_period or 1  # T
   period = index_period * transducer.period  # T·p
-  return range(task.natural_width(1), 3 * (distance + period) + 1)
+  return range(1 + task.slack, 3 * (distance + period) + 1)
 
 
 def check_memory(

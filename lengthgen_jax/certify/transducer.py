@@ -34,6 +34,9 @@ class TransducerTask(Protocol):
   base: int
 
   @property
+  def first_item(self) -> int: ...
+
+  @property
   def end(self) -> int | None: ...
 
   @property
@@ -53,7 +56,8 @@ class Gap(NamedTuple):
 
   Attributes:
     nonzero_places: how many of them may hold any digit.
-    padding: how many places of padding, which hold zeros, follow them.
+    padding: how many places of padding, which hold zeros or no digit at all,
+      follow them.
   """
 
   nonzero_places: int
@@ -85,6 +89,7 @@ class Transducer:
 
   Attributes:
     task, can_read, can_pad: the arguments.
+    digits: all digits or items of the task, the zero first.
     shared: the operands of a single digit, which all places share.
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
@@ -98,27 +103,31 @@ class Transducer:
     self,
     task: TransducerTask,
     can_read: Condition = lambda state, digits: True,
-    can_pad: Condition = lambda state, digits: not any(digits),
+    can_pad: Condition | None = None,
   ):
     """Tabulates the transducer of a task.
 
     Args:
       task: the task.
       can_read: whether these digits of the long operands can follow a state.
-      can_pad: whether they can be padding after a state.
+      can_pad: whether they can be padding after a state; by default, whether
+        all of them are zeros.
 
     Raises:
       UsageError: it has more digits and outputs than a byte can hold.
     """
-    self.task, self.can_read, self.can_pad = task, can_read, can_pad
+    zero = task.first_item
+    self.digits = range(zero, zero + task.base)
+    self.task, self.can_read = task, can_read
+    self.can_pad = can_pad or (lambda _, digits: set(digits) <= {zero})
     self.shared = task.shared_operands
     self.long = [i for i in range(task.operands) if i not in self.shared]
-    self.shared_values = range(task.base) if self.shared else (0,)
+    self.shared_values = self.digits if self.shared else (0,)
     self.table = self._table()
     largest = max(
       output for moves in self.table.values() for _, output, _ in moves
     )
-    self.values = 1 + max(largest, task.base - 1)
+    self.values = 1 + max(largest, self.digits[-1])
     check(
       self.values <= VALUES,
       f"certify: {type(task).__name__} has {self.values} digits and outputs,"
@@ -133,8 +142,7 @@ class Transducer:
   def _table(self) -> dict[State, list]:
     """Returns the attribute `table`."""
     states = list(itertools.product(self.shared_values, self.task.states))
-    every_digit = range(self.task.base)
-    digits = list(itertools.product(every_digit, repeat=len(self.long)))
+    digits = list(itertools.product(self.digits, repeat=len(self.long)))
     # All pairs of a state and digits in one step, of arrays.
     shared, now = np.repeat(np.array(states), len(digits), axis=0).T
     symbols = [shared] * self.task.operands

@@ -110,7 +110,7 @@ def _tasks(config: ConfigDict) -> list[Task]:
 def _check_transducer(task: Task) -> None:
   """Raises UsageError if a user's transducer fails in a state, or leaves
   them."""
-  symbols = [np.arange(task.base)] * task.operands
+  symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
   try:

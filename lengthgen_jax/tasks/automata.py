@@ -14,7 +14,12 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_choice, check_probability
-from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
+from lengthgen_jax.tasks.items import (
+  ItemTask,
+  all_equal,
+  reverse_items,
+  uniform,
+)
 from lengthgen_jax.tasks.task import Example, Ids, Size, uniform_int
 
 MAX_TOKENS = 250  # because a certificate's cases are bytes
@@ -81,11 +86,11 @@ class SequenceTask(ItemTask):
     return self.from_items(uniform_int(numbers, self.base)[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    length, place = size.lengths[0], jnp.arange(size.max_length)
+    length, prompt = size.lengths[0], items
     if self.anchor == "right":
-      place = jnp.maximum(length - 1 - place, 0)
+      prompt = reverse_items(items, length)
     outputs, _ = self.transduce(items)
-    return self.make_example(items[0][place], length, outputs, length)
+    return self.make_example(prompt[0], length, outputs, length)
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     items, lengths = super().parse(text)

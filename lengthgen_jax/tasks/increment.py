@@ -11,7 +11,7 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check_probability
-from lengthgen_jax.tasks.items import ItemTask
+from lengthgen_jax.tasks.items import ItemTask, reverse_items
 from lengthgen_jax.tasks.task import (
   Example,
   Ids,
@@ -20,22 +20,24 @@ from lengthgen_jax.tasks.task import (
   uniform_int,
 )
 
-# Test sets: each returns items [1, max_length], digits plus one.
+# Test sets: each returns items [1, max_length], the least significant digit
+# first.
 
 
 def uniform(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
-  """Returns digits drawn uniformly, the first one not 0."""
+  """Returns digits drawn uniformly, the most significant one not 0."""
   least = jnp.where(jnp.arange(size.max_length) == 0, 2, 1)
-  return jax.random.randint(key, (1, size.max_length), least, task.base + 1)
+  shape = (1, size.max_length)
+  digits = jax.random.randint(key, shape, least, task.base + 1)
+  return reverse_items(digits, size.lengths[0])
 
 
 def nines(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
   """Returns uniform digits with a run of 9s of random length at the end."""
   digit_key, run_key = jax.random.split(key)
-  length = size.lengths[0]
-  run = jax.random.randint(run_key, (), 1, length + 1)
-  place = length - 1 - jnp.arange(size.max_length)
-  return jnp.where(place < run, 10, uniform(task, digit_key, size))
+  run = jax.random.randint(run_key, (), 1, size.lengths[0] + 1)
+  place = jnp.arange(size.max_length)
+  return jnp.where(place < run, task.base, uniform(task, digit_key, size))
 
 
 def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
@@ -48,8 +50,9 @@ def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
 class Increment(ItemTask):
   """Asks for a number plus one, least significant digit first, one digit more.
 
-  Digit d is item d + 1, so V is 10. The first digit is not 0. As a transducer
-  its state is the carry.
+  Digit d is item d + 1, so V is 10. In training the first digit is not 0. As a
+  transducer its state is the carry; the last output is what it writes for a
+  zero that no token stands for.
 
   `1 9 9` -> `0 0 2 0`; `4 2` -> `3 4 0`.
 
@@ -68,6 +71,8 @@ class Increment(ItemTask):
   base = 10
   states = (0, 1)
   initial_state = 1
+  transducer = True
+  slack = 1
   strides = (1,)
   usage = "1999"
   token_names = ("@", *"0123456789", "⊥", "c")
@@ -76,9 +81,9 @@ class Increment(ItemTask):
     check_probability("increment.nines_share", self.nines_share)
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns (next carry, output digit)."""
-    total = symbols[0] + state
-    return total // 10, total % 10
+    """Returns (next carry, output item)."""
+    total = symbols[0] - self.first_item + state
+    return total // 10, total % 10 + self.first_item
 
   def num_random(self, max_length: int) -> int:
     return 2 + max_length
@@ -89,31 +94,33 @@ class Increment(ItemTask):
     digits = digits.at[0].set(1 + uniform_int(numbers[2], 9))
     run = uniform_int(numbers[1], length) + 1
     run = jnp.where(numbers[0] < self.nines_share, run, 0)
-    place = length - 1 - jnp.arange(size.max_length)  # 0 is least significant
-    return self.from_items(jnp.where(place < run, 9, digits)[None] + 1, size)
+    items = reverse_items(digits + self.first_item, length)[None]
+    is_nine = jnp.arange(size.max_length) < run
+    return self.from_items(jnp.where(is_nine, self.base, items), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
-    digits, _ = self._sum(items[0], length)
-    return self.make_example(items[0], length, digits + 1, length + 1)
+    outputs, _ = self._sum(items, length)
+    prompt = reverse_items(items[0], length)
+    return self.make_example(prompt, length, outputs, length + self.slack)
 
   def _sum(
     self, items: jax.Array, length: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the digits of the result [max_length + 1], least significant
+    """Returns the items of the result [max_length + 1], the least significant
     first, and the carry out of each place."""
-    place = jnp.arange(items.shape[0] + 1)
-    index = jnp.clip(length - 1 - place, 0, items.shape[0] - 1)
-    digits = jnp.where(place < length, items[index] - 1, 0)
-    return self.transduce(digits[None])
+    is_digit = jnp.arange(items.shape[1] + self.slack) < length
+    padded = jnp.pad(items, ((0, 0), (0, self.slack)))
+    return self.transduce(jnp.where(is_digit, padded, self.first_item))
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"increment takes digits like {self.usage}"
     digits = typed_characters(text, "0123456789", expected)
-    return np.array([[int(digit) + 1 for digit in digits]]), [len(digits)]
+    items = [int(digit) + self.first_item for digit in reversed(digits)]
+    return np.array([items]), [len(digits)]
 
   def input_text(self, items: np.ndarray, length: int) -> str:
-    return "".join(self.symbols(items[0, :length]))
+    return "".join(self.symbols(items[0, :length][::-1]))
 
   def render(self, ids: Ids) -> str:
     digits = super().render(ids).split()
@@ -128,11 +135,13 @@ class CarryHint(Increment):
   """
 
   name = "increment_carry"
+  transducer = False
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     length = size.lengths[0]
-    digits, carries = self._sum(items[0], length)
-    # The marker is stored less one, as the digits are.
-    marker = jnp.full_like(digits, self.delimiter)
-    output = jnp.stack([digits, marker, carries], axis=1).reshape(-1) + 1
-    return self.make_example(items[0], length, output, 3 * length + 3)
+    digits, carries = self._sum(items, length)
+    marker = jnp.full_like(digits, self.delimiter + 1)
+    parts = [digits, marker, carries + self.first_item]
+    output = jnp.stack(parts, axis=1).reshape(-1)
+    prompt = reverse_items(items[0], length)
+    return self.make_example(prompt, length, output, 3 * length + 3)

@@ -3,7 +3,7 @@ sets of any of them."""
 
 import dataclasses
 import functools
-from typing import ClassVar
+
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,9 @@ class ItemTask(Task):
 
   PAD is 0, the delimiter `⊥` is V + 1, and `c`, the carry marker of the
   increment task's hint, V + 2. A subclass has `base`, which is V.
-
-  Attributes:
-    first_item: id of the first item.
   """
 
-  first_item: ClassVar[int] = 1
+  first_item = 1
   segments = ("items",)
 
   # Tokens.
@@ -109,6 +106,12 @@ class ItemTask(Task):
         f"the model wrote token {token}, which is no output of {self.name}",
       )
     return " ".join(self.symbols(ids))
+
+
+def reverse_items(items: jax.Array, length: int | Array) -> jax.Array:
+  """Returns items [..., n] whose first `length` are in reverse order."""
+  place = jnp.maximum(length - 1 - jnp.arange(items.shape[-1]), 0)
+  return items[..., place]
 
 
 # Test sets: each returns items [1, max_length].

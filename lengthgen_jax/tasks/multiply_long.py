@@ -250,7 +250,7 @@ class RunningSum:
     end: id of the end token.
   """
 
-  operands, base, shared_operands = 3, 10, (1,)
+  operands, base, shared_operands, first_item = 3, 10, (1,), 0
   NOT_LESS, LESS, BOTH_ZERO = range(3)
   initial_state = 30  # the carry is at most 9, so the other states are 0...29
   states = range(31)

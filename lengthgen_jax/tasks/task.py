@@ -81,8 +81,9 @@ class Task(abc.ABC):
   """The base class of tasks, whose dataclass fields are a config section.
 
   Items are integers [operands, max_length]: digits of numbers, least
-  significant first, or the elements of a list in the order of reading. Those
-  beyond the length of an operand may have any value.
+  significant first, or the elements of a list in the order of reading. The
+  first of them is `first_item`, 0 for most tasks. Those beyond the length of an
+  operand may have any value.
 
   Attributes:
     name: The name in results and on the command line.
@@ -95,6 +96,7 @@ class Task(abc.ABC):
     ragged: Whether the examples of a batch differ in length. If False, they are
       padded to one width.
     of_digits: Whether segments are numbers, least significant digit last.
+    first_item: The token id of the digit 0, or of the first of the items.
     anchor: The end of each prompt segment that the first output depends on:
       "right" (the least significant digits) or "left".
     shared_operands: The indices of operands of one digit, on which all outputs
@@ -111,6 +113,7 @@ class Task(abc.ABC):
   segment_axes: ClassVar[tuple[int, ...]] = ()
   ragged: ClassVar[bool] = True
   of_digits: ClassVar[bool] = False
+  first_item: ClassVar[int] = 0
   anchor: ClassVar[str] = "right"
   shared_operands: ClassVar[tuple[int, ...]] = ()
   initial_state: ClassVar[int] = 0
@@ -207,7 +210,7 @@ class Task(abc.ABC):
     """Returns the example of given items [operands, max_length]."""
 
   # A task may state itself as a transducer, which reads a symbol of each
-  # operand at every place and writes one token.
+  # operand at every place and writes one token. Symbols are items.
 
   @property
   @abc.abstractmethod
@@ -273,13 +276,15 @@ class Task(abc.ABC):
 
   @property
   def slack(self) -> int:
-    """Returns how many zeros `data.width=natural` puts before the longest
-    operand."""
+    """Returns how many outputs there are beyond the digits of the longest
+    operand, before which `data.width=natural` puts as many zeros; no zeros in
+    ragged tasks."""
     return 0
 
   def natural_width(self, length: int) -> int:
-    """Returns the width that operands of `length` units are padded to."""
-    return length + self.slack
+    """Returns the width that operands of `length` units are padded to; ragged
+    ones are not."""
+    return length if self.ragged else length + self.slack
 
   def padded_width(self, lengths: Sequence[int]) -> Width:
     """Returns the width for operands of these lengths in units: one for all,
