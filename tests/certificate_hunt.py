@@ -7,8 +7,9 @@ surveyed, and the layer-wise logits are those of the ordinary forward pass. On
 all inputs of a small size, the inputs on which the ordinary program is wrong
 are those that have a wrong context.
 
-A draw is a function of its number. Those from FIRST_SEGMENT_DRAW on are
-of the same forms, with a segment embedding where they can be:
+A draw is a function of its number. Those from 10 000 on are of the same forms,
+with a segment embedding where they can be, and those from 20 000 on of tasks
+that came later (LATER_FORMS):
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -114,7 +115,6 @@ def forms() -> list[Form]:
 
 
 FORMS = forms()
-FIRST_SEGMENT_DRAW = 10_000  # the first draw of SEGMENT_FORMS
 
 
 def segment_forms() -> list[Form]:
@@ -133,7 +133,12 @@ def segment_forms() -> list[Form]:
   return all_forms
 
 
-SEGMENT_FORMS = segment_forms()
+LATER_FORMS = [
+  Form("increment"),
+  Form("increment", "decoder_only", (("model.kind", "decoder_only"),)),
+]
+# What draws are of, by the first of them.
+FORMS_FROM = {0: FORMS, 10_000: segment_forms(), 20_000: LATER_FORMS}
 
 
 @functools.cache
@@ -188,7 +193,7 @@ class Draw:
 def draw(number: int) -> Draw:
   """Returns the draw of a number."""
   rng = np.random.default_rng([20261123, number])
-  choices = FORMS if number < FIRST_SEGMENT_DRAW else SEGMENT_FORMS
+  choices = FORMS_FROM[max(first for first in FORMS_FROM if first <= number)]
   form = choices[rng.integers(len(choices))]
   experiment = experiment_of(form)
   random_like = lambda x: (
@@ -474,7 +479,7 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
   for k, operand in enumerate(shared):
     items[:, operand, 0] = digits[:, length * len(long) + k]
   assert len(items) <= 16 * BATCH, len(items)
-  return items, width
+  return items + task.first_item, width
 
 
 def check_small(drawn: Draw) -> None:

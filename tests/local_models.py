@@ -92,7 +92,8 @@ class Case:
     """(digits, batch) of random inputs of a width."""
     rng, task = np.random.default_rng(0), self.experiment.task
     items = self.survey.random_inputs(rng, BATCH, width)
-    parsed = [(digits, [width] * task.operands) for digits in items]
+    lengths = [self.experiment.nonzero_places(width)] * task.operands
+    parsed = [(digits, lengths) for digits in items]
     kind = self.experiment.kind
     return items, dataset.typed_batch(task, kind, parsed, width, BOUND)
 
@@ -172,7 +173,8 @@ def small(task: str):
   head = f"logits_dense_{task}"
   words = np.arange(experiment.model.config.vocab_size)
   end = experiment.task.end
-  likely = (words < experiment.task.base) | (words == end)
+  digit = words - experiment.task.first_item
+  likely = (digit >= 0) & (digit < experiment.task.base) | (words == end)
   kernel = 4.0 * params[head]["kernel"]  # it says this or that
   head_params = {"kernel": kernel, "bias": 12.0 * likely}
   params = params | {head: jax.tree.map(jnp.float32, head_params)}

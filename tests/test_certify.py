@@ -18,6 +18,7 @@ from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.pipelines import certify
 
 LENGTHS = {"successor": (1, 2), "parity": (1, 5), "modular": (1, 3)}
+LENGTHS |= {"increment": (1, 2)}  # zero is no token of value 0
 by_task = pytest.mark.parametrize("task", LENGTHS)
 
 
@@ -35,12 +36,13 @@ def cases_and_margins(layerwise, group):
 def test_wrong_rows_are_those_that_all_inputs_find(task):
   model, surveyed, layerwise, dense, tallies = small(task)
   base, slack = model.experiment.task.base, model.experiment.task.slack
+  zero = model.experiment.task.first_item
   outcomes = []
   for length in LENGTHS[task]:
     width = length + slack
-    items = np.zeros((base**length, 1, width), int)
+    items = np.full((base**length, 1, width), zero)
     digits = np.indices((base,) * length).reshape(length, -1).T
-    items[:, 0, :length] = digits
+    items[:, 0, :length] += digits
     batch, logits = dense(items, width)
     is_right = logits.argmax(-1) == batch.target
     for group, tally in zip(surveyed.groups, tallies, strict=True):
@@ -81,7 +83,8 @@ def test_inputs_of_a_context_are_right_or_wrong_as_it_is(task):
       items = survey.find_input(
         group.receptive_field, row, cases[k], places, generator
       )
-      assert items.shape == (1, row.width) and not items[:, places:].any()
+      assert items.shape == (1, row.width)
+      assert (items[:, places:] == model.experiment.task.first_item).all()
       batch, logits = dense(items[None], row.width)
       is_right = logits[0, row.index].argmax() == batch.target[0, row.index]
       assert is_right == (margins[k] > 0)
@@ -264,14 +267,19 @@ def test_a_verdict_says_what_was_counted(counted, value, words):
     assert word in verdict["verdict"]
 
 
-def test_counterexamples_fail_and_are_no_longer_than_they_must_be():
-  model, surveyed, _, dense, tallies = small("successor")
+@pytest.mark.parametrize("task", ("successor", "increment"))
+def test_counterexamples_fail_and_are_no_longer_than_they_must_be(task):
+  model, surveyed, _, dense, tallies = small(task)
+  slack, zero = model.experiment.task.slack, model.experiment.task.first_item
   texts = certificate.counterexamples(surveyed, tallies, dense, model)
   assert texts == sorted(texts, key=lambda text: (len(text), text))
   assert len(texts[0]) == 1
   for text in (texts[0], texts[-1]):
-    items = np.pad(model.experiment.task.parse(text)[0], [(0, 0), (0, 2)])
-    batch, _ = dense(np.repeat(items[None], 32, 0), len(text) + 2)
+    padding = [(0, 0), (0, slack)]
+    items = np.pad(
+      model.experiment.task.parse(text)[0], padding, constant_values=zero
+    )
+    batch, _ = dense(np.repeat(items[None], 32, 0), len(text) + slack)
     assert not model.matches(batch)[1].any()
   inputs, again = (
     certificate.training_inputs(surveyed, tallies, 0) for _ in range(2)

@@ -152,6 +152,20 @@ def test_a_transducer_writes_the_answer(form):
     assert outputs[-len(expected) :] == expected
 
 
+def test_increments_of_what_people_type_are_those_of_integers():
+  task, rng = TASKS["increment"](), np.random.default_rng(0)
+  texts = ["0", "8", "9", "99", "109", "199", "00", "0099", "010", "9" * BOUND]
+  for length in range(1, BOUND + 1):
+    texts += ["".join(map(str, rng.choice((0, 5, 9), length)))]
+  for text in texts:
+    prompt, output = plain.example_of_text(task, text)
+    assert prompt == [int(digit) + 1 for digit in text]
+    expected = str(int(text) + 1).zfill(len(text) + 1)
+    assert [item - 1 for item in output] == [int(x) for x in expected[::-1]]
+    assert task.render(output) == str(int(text) + 1)
+    assert task.input_text(task.parse(text)[0], len(text)) == text
+
+
 # Sizes.
 
 
