@@ -38,6 +38,7 @@ ABC = arithmetic.DECODER_ONLY | {
   # Smaller weights round less: the largest bound falls from 18 to 0.75, beside
   # margins of 10.
   "retrain.train.weight_decay": 1.0,
+  "finetune.rounds": 3,
   "eval.lengths": (10, 20, 100, 1000),
   "eval.samples": (1000, 1000, 300, 300),
   "eval.free_running": False,

@@ -409,6 +409,53 @@ def test_a_mutant_is_not_proved(tmp_path, name):
   assert "\n" not in found["text"]
 
 
+# Of a trained model, whose lines were calibrated, too.
+INCREMENT = FOLDER / "increment.npz"
+INCREMENT_HEAD = "params/logits_dense_increment"
+
+
+def shifted_lines(old, new):
+  """A change of all lines of an intercept."""
+
+  def change(arrays, config):
+    intercept = arrays["lines/self_intercept"]
+    intercept[intercept == old] = new
+
+  return change
+
+
+def swapped_tokens(first, second):
+  """A change that gives two tokens each other's vector."""
+
+  def change(arrays, config):
+    table = arrays[EMBEDDING]
+    table[[first, second]] = table[[second, first]]
+
+  return change
+
+
+INCREMENT_MUTANTS = {
+  "nothing": ("proved", lambda arrays, config: None),
+  "0 and 9": ("fails", swapped_tokens(1, 10)),
+  "4 and 5": ("fails", swapped_tokens(5, 6)),
+  "no digit before": ("fails", shifted_lines(-1, -2)),
+  "no own digit": ("fails", shifted_lines(0, 1)),
+  "the first carry": ("fails", put(EMBEDDING, 11, 0.0)),
+  "one answer too often": ("fails", put(f"{INCREMENT_HEAD}/bias", 1, 99.0)),
+  "an answer never": ("fails", put(f"{INCREMENT_HEAD}/bias", 10, -99.0)),
+}
+
+
+@pytest.mark.parametrize("name", INCREMENT_MUTANTS)
+def test_a_mutant_of_the_increment_is_not_proved(tmp_path, name):
+  expected, change = INCREMENT_MUTANTS[name]
+  card = json.loads(INCREMENT.with_suffix(".json").read_text())
+  arrays = dict(np.load(INCREMENT))
+  change(arrays, card["config"])
+  found = checker.check(write(tmp_path, (arrays, card["config"])))
+  assert found["verdict"] == expected, found["text"]
+
+
 def test_a_segment_embedder_is_part_of_the_states(tmp_path):
   table = "params/segment_embedder/embedding"
   size = made("parity", "decoder_only")[0][EMBEDDING].shape[1]

@@ -4,7 +4,6 @@ sets of any of them."""
 import dataclasses
 import functools
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
