@@ -221,6 +221,7 @@ INGREDIENTS = [
     for model, fields in (
       ("no segments", {"positions.segments": False}),
       ("softmax", SOFTMAX),
+      ("no segments, softmax", {"positions.segments": False} | SOFTMAX),
       ("softmax, temperature", SOFTMAX | STRETCHED),
       ("α = 1.25", {"attention.alpha": 1.25}),
       ("α = 2 (sparsemax)", {"attention.normalizer": "sparsemax"}),
