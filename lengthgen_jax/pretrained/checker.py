@@ -601,8 +601,8 @@ class Model:
     lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
     result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
     query, the keys and the values; q_r, k_r and v_r their rounding, as of
-    `dense`. Names in _e are bounds on errors: row_e of x, key_e of what keys are
-    computed from."""
+    `dense`. Names in _e are bounds on errors: row_e of x, key_e of what keys
+    are computed from."""
     (wq, _, wq_norms), (wk, _, wk_norms), (wv, _, wv_norms) = (
       self.dense_weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
