@@ -286,13 +286,13 @@ def make_task(config):
   names = *arithmetic_tasks, *list_tasks
   require(name in names, f"task={name} is not stated here")
   if name in arithmetic_tasks:
-    marks, *machine, step = arithmetic_tasks[name]
+    marks, start, symbols, step = arithmetic_tasks[name]
     section, steps = config["arithmetic"], {None: step}
     require(not section["aligned"], "the digits of the operands alternate")
     require(config["data"]["width"] == "natural", "operands have a fixed width")
     if name == "multiply":
-      steps = {b: step(b) for b in range(10)}
-    tables = {b: tabulate(*machine, step) for b, step in steps.items()}
+      steps = {b: multiply_by(b) for b in range(10)}
+    tables = {b: tabulate(start, symbols, x) for b, x in steps.items()}
     return Sequences(tables, START, marks, section["slack"])
   section = config["copying" if name in ("copy", "reverse") else name]
   all_states = section.get("answer", "states") == "states"

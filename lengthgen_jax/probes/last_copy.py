@@ -31,7 +31,7 @@ class Copies(NamedTuple):
     prompt_attention, output_attention: the sum of the attention weights on
       copies in the prompt, and in the output so far, [L, H, R] for L layers
       and H heads.
-    others: how many keys that are no copies have a weight above zero, [L, H, R].
+    others: how many keys that are no copies have a weight, [L, H, R].
     run: the number of the row's run, [R]; runs of the list's largest item are
       left out, because the row of its last copy is not observed.
     wrong: whether the row predicts a wrong token under teacher forcing, [R].

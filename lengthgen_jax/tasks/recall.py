@@ -133,8 +133,8 @@ class Recall(ItemTask):
     return self.queries * (1 + self.key_length)
 
   def total_units(self, length: int) -> int:
-    """Returns how many tokens a prompt has whose context has `length` tokens, or
-    as many as one pair if these are more."""
+    """Returns how many tokens a prompt has whose context has `length` tokens,
+    or as many as one pair if these are more."""
     return max(length, self.pair_size) + self.query_size
 
   def fitting_pairs(self, context: int | Array) -> int | Array:
