@@ -40,7 +40,7 @@ from lengthgen_jax.attention.lines import of_seed  # noqa: E402
 from lengthgen_jax.benchmark import numerics  # noqa: E402
 from lengthgen_jax.benchmark.cases import make_workload  # noqa: E402
 from lengthgen_jax.benchmark.timing import matmul_flops  # noqa: E402
-from lengthgen_jax.errors import UsageError, check  # noqa: E402
+from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import provenance, runs  # noqa: E402
 from lengthgen_jax.papers.experiments import Run, flags  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
@@ -106,8 +106,12 @@ class Estimate(NamedTuple):
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  """Returns the parsed arguments of the command line."""
-  parser = argparse.ArgumentParser(
+  """Returns the parsed arguments of the command line.
+
+  Raises:
+    UsageError: A flag is wrong.
+  """
+  parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
@@ -121,8 +125,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
   """Runs a command line, by default that of sys.argv; returns the exit code."""
-  args = parse(sys.argv[1:] if argv is None else argv)
   try:
+    args = parse(sys.argv[1:] if argv is None else argv)
     check(args.minutes > 0, f"--minutes={args.minutes:g}: must be positive")
     jobs = table_jobs(args.results, args.dry_run)
     print(estimate_table([job.run for job in jobs]), flush=True)

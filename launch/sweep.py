@@ -38,6 +38,10 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
+
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.json"
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
@@ -54,7 +58,10 @@ Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 def main() -> None:
   """Runs a command line; exits with a message if a job failed."""
-  args = parse(sys.argv[1:])
+  try:
+    args = parse(sys.argv[1:])
+  except UsageError as error:
+    sys.exit(f"sweep: {error}")
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   pending, failures = {}, []
   for workdir, arguments in jobs(args):
@@ -79,9 +86,12 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-  """Returns the parsed flags of a command line; a wrong one ends the process
-  with exit code 2."""
-  parser = argparse.ArgumentParser(
+  """Returns the parsed flags of a command line.
+
+  Raises:
+    UsageError: A flag is wrong.
+  """
+  parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add, split = parser.add_argument, lambda text: text.split(",")
@@ -100,12 +110,13 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--dry-run", action="store_true", help="print what would be run")
   add("rest", nargs="*", help="flags for every run, after --")
   args = parser.parse_args(words)
+  kinds = ", ".join(BIND_COMMANDS)
   for device in filter(None, args.devices):
     kind, _, number = device.partition(":")
-    if kind not in BIND_COMMANDS or not number.isdigit():
-      parser.error(
-        f"--devices: {device!r} is no KIND:N of {', '.join(BIND_COMMANDS)}"
-      )
+    check(
+      kind in BIND_COMMANDS and number.isdigit(),
+      f"--devices: {device!r} is no KIND:N of {kinds}",
+    )
   return args
 
 

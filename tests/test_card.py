@@ -61,6 +61,13 @@ def test_a_limit_of_zero_minutes_is_refused(card, capsys):
   assert capsys.readouterr().err == "card: --minutes=0: must be positive\n"
 
 
+def test_an_unknown_flag_is_refused_in_one_line(card, capsys):
+  assert card.main(["--hours=1"]) == 1
+  assert capsys.readouterr().err == (
+    "card: unrecognized arguments: --hours=1\n"
+  )
+
+
 def test_estimates_grow_with_the_batch(card):
   (job,) = card.runs.jobs_of(["sort-none-paper"], "paper", {})
   small = card.estimate(

@@ -1,4 +1,5 @@
-"""The second checker: models made to be right, mutants, the whole program."""
+"""The second checker proves correct models, rejects mutants, and agrees with
+the package."""
 
 import functools
 import hashlib
@@ -34,7 +35,7 @@ def write(folder, model, name="model"):
 
 
 def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
-  """What a card's config has for the checker."""
+  """A config with every field that the checker reads."""
   return {
     "task": task,
     "model": {
@@ -72,7 +73,7 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
 
 def lines_of(site, heads, layers=1):
   """The arrays of a site's lines; `heads` has for each head, in every layer
-  alike, lines (row segment, segment, anchor, M, c, value)."""
+  alike, lines with the fields of checker.Line in their order."""
   count = max(1, *map(len, heads))
   axes = next((np.size(line[4]) for head in heads for line in head), 1)
   shape = (1, layers, len(heads), count)
@@ -89,7 +90,7 @@ def lines_of(site, heads, layers=1):
   for h, head in enumerate(heads):
     for k, line in enumerate(head):
       arrays["valid"][:, :, h, k] = True
-      for name, value in zip(checker.LINE, line, strict=True):
+      for name, value in zip(checker.Line._fields, line, strict=True):
         arrays[name][:, :, h, k] = value
   return {f"lines/{site}_{name}": x for name, x in arrays.items()}
 
@@ -98,34 +99,43 @@ def table_model(task, kind):
   """A model that is right by construction, of a task whose output is a function
   of the previous output and of the token in the same column.
 
-  Its states are E(previous output) + shifted E(token), its hidden units are the
-  pairs of tokens, and each writes the output of its pair.
+  Its hidden states are E(previous output) + shifted E(token); each hidden unit
+  of its MLP stands for a pair of these and writes the output of the pair.
   """
   config = config_of(task, kind)
-  machine = checker.make_task(config)
-  symbols, following, outputs, _ = machine.tapes[None]
-  first = machine.start if kind == "encoder_decoder" else machine.delimiter
-  pairs, reached = {}, [(0, first)]
-  for state, said in reached:  # grows while it is read
-    for symbol, (token,) in enumerate(symbols.tolist()):
-      pairs[said, token] = int(outputs[state, symbol])
-      after = int(following[state, symbol]), pairs[said, token]
-      reached += [] if after in reached else [after]
-  if machine.marks:
-    tokens = {said for said, _ in pairs}
-    pairs |= {(said, machine.marks[0]): 13 for said in tokens}
-  count = 16 if machine.marks else first + 2
+  stated_task = checker.make_task(config)
+  transducer = stated_task.transducers[None]
+  is_encoder_decoder = kind == "encoder_decoder"
+  first_token = (
+    stated_task.start if is_encoder_decoder else stated_task.delimiter
+  )
+  pairs, to_visit = {}, [(0, first_token)]
+  for state, previous in to_visit:  # grows while it is read
+    for symbol, (token,) in enumerate(transducer.symbols.tolist()):
+      output = int(transducer.outputs[state, symbol])
+      pairs[previous, token] = output
+      after = int(transducer.next_states[state, symbol]), output
+      to_visit += [] if after in to_visit else [after]
+  if stated_task.marks:  # the last column holds `$`, and its output is the end
+    end_pairs = {
+      (previous, stated_task.marks[0]): checker.END for previous, _ in pairs
+    }
+    pairs |= end_pairs
+  # The tokens of numbers, or those of a list, the start token and PAD.
+  count = checker.DELIMITER + 1 if stated_task.marks else first_token + 2
   size, hidden = 6 * count, len(pairs)
   config["model"] |= {"emb_dim": size, "mlp_dim": hidden}
   unit = np.eye(count)
-  sign = np.concatenate([unit, -unit], axis=1)  # mean 0
+  # Each feature and its negative, so that layer normalization subtracts 0.
+  sign = np.concatenate([unit, -unit], axis=1)
   zero = np.zeros_like(sign)
   embedding = np.concatenate([sign, zero, zero], axis=1)
   half = size // 2
   params = {"token_embedder/embedding": embedding}
   for name in ("decoder_norm", "decoder_0/pre_mlp_layer_norm"):
     params |= {f"{name}/scale": np.ones(size), f"{name}/bias": np.zeros(size)}
-  # Two heads, each with half of the features: the first shifts the token's.
+  # Of two heads, each with half of the features, the first writes the features
+  # of the token in the same column into the second third of the state.
   value = np.zeros((size, 2, half))
   out = np.zeros((2, half, size))
   for i in range(2 * count):
@@ -140,14 +150,16 @@ def table_model(task, kind):
     params[f"{name}/out/bias"] = np.zeros(size)
     norm = f"decoder_0/pre_{site}_attention_layer_norm"
     params |= {f"{norm}/scale": np.ones(size), f"{norm}/bias": np.zeros(size)}
-  # Self-attention reads normalized states: it shrinks what it writes.
+  # Self-attention reads keys whose norm is larger after normalization than in
+  # the embedding, so what it writes is scaled back.
   shrink = 1.0 if site == "cross" else (2 / size) ** 0.5
   params[f"{name}/value/kernel"] = value
   params[f"{name}/out/kernel"] = out * shrink
   wi, wo = np.zeros((size, hidden)), np.zeros((hidden, size))
-  active = (size / 4) ** 0.5  # what a normalized state has where it is 1
-  for i, ((said, token), output) in enumerate(pairs.items()):
-    wi[said, i] = wi[2 * count + token, i] = 1.0
+  # A feature that is 1 before normalization is this afterwards.
+  active = (size / 4) ** 0.5
+  for i, ((previous, token), output) in enumerate(pairs.items()):
+    wi[previous, i] = wi[2 * count + token, i] = 1.0
     wo[i, 4 * count : 6 * count] = 4 * sign[output] / active
   params |= {
     "decoder_0/mlp/wi/kernel": wi,
@@ -160,27 +172,27 @@ def table_model(task, kind):
     f"logits_dense_{task}/bias": np.zeros(count),
   }
   arrays = {f"params/{k}": np.float32(v) for k, v in params.items()}
-  anchor = RIGHT if machine.directions[0][0] < 0 else LEFT
-  own_column = (machine.operands, 0, anchor, 1, 0, 0.0)
-  arrays |= lines_of(site, [[own_column], []])
+  anchor = RIGHT if stated_task.directions[0][0] < 0 else LEFT
+  same_column_line = (stated_task.num_operands, 0, anchor, 1, 0, 0.0)
+  arrays |= lines_of(site, [[same_column_line], []])
   if kind == "encoder_decoder":
     arrays |= lines_of("self", [[], []])
   return arrays, config
 
 
 @functools.cache
-def made(task, kind):
+def cached_table_model(task, kind):
   return table_model(task, kind)
 
 
-def verdict(folder, task="parity", kind="encoder_decoder", change=None):
-  """What is found of a model that `change` has changed."""
-  arrays, config = made(task, kind)
+def check_changed(folder, task="parity", kind="encoder_decoder", change=None):
+  """The checker's report on a model that `change` has changed."""
+  arrays, config = cached_table_model(task, kind)
   arrays = {name: x.copy() for name, x in arrays.items()}
   config = json.loads(json.dumps(config))
   if change is not None:
     change(arrays, config)
-  return checker.check(write(folder, (arrays, config)))
+  return checker.prove_or_refuse(write(folder, (arrays, config)))
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -188,29 +200,29 @@ def verdict(folder, task="parity", kind="encoder_decoder", change=None):
   "task", ["copy", "reverse", "modular", "dyck", "permutations", "parity"]
 )
 def test_what_is_right_by_construction_is_proved(tmp_path, task, kind):
-  found = verdict(tmp_path, task, kind)
-  assert found["verdict"] == "proved", found
-  assert found["margin"] > 100 * found["rounding"] > 0
+  report = check_changed(tmp_path, task, kind)
+  assert report["verdict"] == "proved", report
+  assert report["margin"] > 100 * report["rounding"] > 0
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_model(path):
   card = json.loads(path.with_suffix(".json").read_text())
   if card["task"] == "sort":
-    assert checker.check(path)["verdict"] == "refused"
+    assert checker.prove_or_refuse(path)["verdict"] == "refused"
   elif path.stem == SLOW:
     checker.Model(path)  # it meets the conditions
     assert card["second_checker"]["verdict"] == "proved"
   else:
-    found = checker.check(path)
-    assert found["verdict"] == "proved", found["text"]
-    assert found["contexts"] == card["second_checker"]["contexts"]
+    report = checker.prove_or_refuse(path)
+    assert report["verdict"] == "proved", report["text"]
+    assert report["contexts"] == card["second_checker"]["contexts"]
 
 
 # Mutants: name -> (verdict, change of (arrays, config)).
 
 
-def put(name, index, value):
+def set_entries(name, index, value):
   """A change of some entries of an array."""
 
   def change(arrays, config):
@@ -219,7 +231,7 @@ def put(name, index, value):
   return change
 
 
-def line(index=0, site="cross", head=0, **fields):
+def change_lines(index=0, site="cross", head=0, **fields):
   """A change of a line."""
 
   def change(arrays, config):
@@ -234,20 +246,20 @@ def second_line(**fields):
   first."""
 
   def change(arrays, config):
-    for name in (*checker.LINE, "valid"):
+    for name in (*checker.Line._fields, "valid"):
       x = arrays[f"lines/cross_{name}"]
       arrays[f"lines/cross_{name}"] = np.concatenate([x, x], axis=3)
-    line(1, value=50.0, **fields)(arrays, config)
+    change_lines(1, value=50.0, **fields)(arrays, config)
 
   return change
 
 
-def setting(section, **fields):
+def change_config(section, **fields):
   """A change of the config."""
   return lambda arrays, config: config[section].update(fields)
 
 
-def swapped(name, axis):
+def reversed_axis(name, axis):
   """A change that turns an axis of an array around."""
 
   def change(arrays, config):
@@ -256,9 +268,9 @@ def swapped(name, axis):
   return change
 
 
-def swapped_heads(arrays, config):
-  for name in (*checker.LINE, "valid"):
-    swapped(f"lines/cross_{name}", 2)(arrays, config)
+def reversed_heads(arrays, config):
+  for name in (*checker.Line._fields, "valid"):
+    reversed_axis(f"lines/cross_{name}", 2)(arrays, config)
 
 
 def renamed_task(arrays, config):
@@ -268,7 +280,7 @@ def renamed_task(arrays, config):
     arrays[name.replace("parity", "successor")] = arrays.pop(name)
 
 
-def cast(dtype):
+def cast_scale(dtype):
   """A change of the type of a parameter."""
 
   def change(arrays, config):
@@ -282,11 +294,11 @@ def far_from_zero(arrays, config):
   arrays["params/token_embedder/embedding"] += 1e5
 
 
-def without(name):
+def drop_array(name):
   return lambda arrays, config: arrays.pop(name)
 
 
-def swapped_axes(arrays, config):
+def transposed_wo(arrays, config):
   arrays[WO] = arrays[WO].T
 
 
@@ -306,23 +318,29 @@ WI, WO = "params/decoder_0/mlp/wi/kernel", "params/decoder_0/mlp/wo/kernel"
 EMBEDDING = "params/token_embedder/embedding"
 HEAD = "params/logits_dense_parity"
 MUTANTS = {
-  "a weight": ("fails", put(WI, (12, 0), -20.0)),
-  "the answer of one context": ("fails", swapped(WO, 0)),
-  "one pair of tokens is not seen": ("fails", put(WO, 0, 0.0)),
-  "the end token's answer": ("fails", put(WO, -2, 0.0)),
-  "a permuted vocabulary": ("fails", swapped(EMBEDDING, 0)),
-  "a token like another": ("fails", put(EMBEDDING, 0, 1.0)),
-  "a start token like a bit": ("fails", put(EMBEDDING, (12, 12), -1.0)),
-  "an output that is always preferred": ("fails", put(f"{HEAD}/bias", 3, 99)),
-  "a norm of zeros": ("fails", put("params/decoder_norm/scale", ..., 0)),
+  "a weight is changed": ("fails", set_entries(WI, (12, 0), -20.0)),
+  "the answer of one context": ("fails", reversed_axis(WO, 0)),
+  "one pair of tokens is not seen": ("fails", set_entries(WO, 0, 0.0)),
+  "the end token's answer": ("fails", set_entries(WO, -2, 0.0)),
+  "a permuted vocabulary": ("fails", reversed_axis(EMBEDDING, 0)),
+  "a token like another": ("fails", set_entries(EMBEDDING, 0, 1.0)),
+  "a start token like a bit": ("fails", set_entries(EMBEDDING, (12, 12), -1.0)),
+  "an output that is always preferred": (
+    "fails",
+    set_entries(f"{HEAD}/bias", 3, 99),
+  ),
+  "a norm of zeros": (
+    "fails",
+    set_entries("params/decoder_norm/scale", ..., 0),
+  ),
   "states far from zero, which float32 rounds": ("fails", far_from_zero),
-  "a line is moved": ("fails", line(intercept=1)),
-  "a line is moved back": ("fails", line(intercept=-1)),
-  "a line is fixed": ("fails", line(matrix=0)),
-  "a line is left out": ("fails", line(valid=False)),
-  "a line of other rows": ("fails", line(row_segment=0)),
-  "a line far to the left": ("fails", second_line(intercept=12)),
-  "a line far to the right": ("fails", second_line(intercept=-12)),
+  "a line one column to the left": ("fails", change_lines(intercept=1)),
+  "a line one column to the right": ("fails", change_lines(intercept=-1)),
+  "a line to one column for all rows": ("fails", change_lines(matrix=0)),
+  "a line is left out": ("fails", change_lines(valid=False)),
+  "a line for rows of the prompt alone": ("fails", change_lines(row_segment=0)),
+  "a stronger line far to the left": ("fails", second_line(intercept=12)),
+  "a stronger line far to the right": ("fails", second_line(intercept=-12)),
   "a column that only wide numbers have": (
     "fails",
     second_line(matrix=0, intercept=14),
@@ -331,82 +349,91 @@ MUTANTS = {
     "fails",
     second_line(anchor=LEFT, matrix=0, intercept=13),
   ),
-  "a line farther than can be surveyed": (
+  "a line too far for its row classes to be enumerated": (
     "refused",
     second_line(intercept=1000),
   ),
-  "swapped heads": ("fails", swapped_heads),
+  "swapped heads": ("fails", reversed_heads),
   "swapped values of heads": (
     "fails",
-    swapped("params/decoder_0/cross_attention/value/kernel", 1),
+    reversed_axis("params/decoder_0/cross_attention/value/kernel", 1),
   ),
   "a closed head is opened": (
     "refused",
-    put("lines/cross_transparent", (0, 0, 1), True),
+    set_entries("lines/cross_transparent", (0, 0, 1), True),
   ),
-  "a line against the digits": ("refused", line(anchor=LEFT)),
-  "a steeper line": ("refused", line(matrix=2)),
-  "a line over the whole sequence": ("refused", line(segment=-2)),
+  "a line against the digits": ("refused", change_lines(anchor=LEFT)),
+  "a steeper line": ("refused", change_lines(matrix=2)),
+  "a line over the whole sequence": ("refused", change_lines(segment=-2)),
   "a line from the output's end": (
     "refused",
-    line(site="self", valid=True, segment=1, anchor=RIGHT),
+    change_lines(site="self", valid=True, segment=1, anchor=RIGHT),
   ),
-  "a bias that is no number": ("refused", line(value=np.nan)),
+  "a bias that is no number": ("refused", change_lines(value=np.nan)),
   "two seeds": ("refused", two_seeds),
   "a third head": ("refused", a_third_head),
-  "no lines of a site": ("refused", without("lines/cross_value")),
-  "no parameter": ("refused", without(WO)),
+  "no lines of a site": ("refused", drop_array("lines/cross_value")),
+  "no parameter": ("refused", drop_array(WO)),
   "an unknown parameter": (
     "refused",
     lambda arrays, _: arrays.update({"params/x": np.float32([1])}),
   ),
-  "a parameter of another shape": ("refused", swapped_axes),
-  "a parameter that is no number": ("refused", put(WO, (0, 0), np.nan)),
-  "float64": ("refused", cast(np.float64)),
-  "float16": ("refused", cast(np.float16)),
+  "a parameter of another shape": ("refused", transposed_wo),
+  "a parameter that is no number": ("refused", set_entries(WO, (0, 0), np.nan)),
+  "float64": ("refused", cast_scale(np.float64)),
+  "float16": ("refused", cast_scale(np.float16)),
   "another task": ("fails", renamed_task),
   "the head of another task": ("refused", lambda _, c: c.update(task="copy")),
   "an unknown task": ("refused", lambda _, c: c.update(task="sort")),
-  "sinusoids": ("refused", setting("positions", kind="sinusoidal")),
-  "a temperature": ("refused", setting("temperature", kind="fixed")),
-  "another norm": ("refused", setting("model", norm_kind="rms")),
-  "norms elsewhere": ("refused", setting("model", norm="post")),
-  "another activation": ("refused", setting("model", activation="gelu")),
-  "bfloat16": ("refused", setting("model", dtype="bfloat16")),
-  "TF32": ("refused", setting("model", precision="default")),
-  "an encoder": ("refused", setting("model", num_encoder_layers=1)),
-  "rows see later outputs": ("refused", setting("bias", allow_leak=True)),
-  "closed cells are open a little": ("refused", setting("bias", closed=-9.0)),
-  "a scaled bias": ("refused", setting("bias", learned_scale=True)),
-  "a setting of a later version": ("refused", setting("model", experts=4)),
+  "sinusoids": ("refused", change_config("positions", kind="sinusoidal")),
+  "a temperature": ("refused", change_config("temperature", kind="fixed")),
+  "another norm": ("refused", change_config("model", norm_kind="rms")),
+  "norms elsewhere": ("refused", change_config("model", norm="post")),
+  "another activation": ("refused", change_config("model", activation="gelu")),
+  "bfloat16": ("refused", change_config("model", dtype="bfloat16")),
+  "TF32": ("refused", change_config("model", precision="default")),
+  "an encoder": ("refused", change_config("model", num_encoder_layers=1)),
+  "rows see later outputs": ("refused", change_config("bias", allow_leak=True)),
+  "closed cells are open a little": (
+    "refused",
+    change_config("bias", closed=-9.0),
+  ),
+  "a scaled bias": ("refused", change_config("bias", learned_scale=True)),
+  "a setting of a later version": (
+    "refused",
+    change_config("model", experts=4),
+  ),
   "another normalizer": (
     "refused",
     lambda _, config: config.update(attention={"normalizer": "entmax"}),
   ),
-  "interleaved operands": ("refused", setting("arithmetic", aligned=True)),
-  "a fixed width": ("refused", setting("data", width="fixed")),
+  "interleaved operands": (
+    "refused",
+    change_config("arithmetic", aligned=True),
+  ),
+  "a fixed width": ("refused", change_config("data", width="fixed")),
   "no position is named": (
     "refused",
     lambda _, config: config["positions"].pop("kind"),
   ),
-  "another family": ("refused", setting("model", kind="encoder_only")),
-  "another number of heads": ("refused", setting("model", num_heads=1)),
+  "another family": ("refused", change_config("model", kind="encoder_only")),
+  "another number of heads": ("refused", change_config("model", num_heads=1)),
   "a short vector": (
     "refused",
     lambda arrays, _: arrays.update(
       {f"{HEAD}/bias": arrays[f"{HEAD}/bias"][:1]}
     ),
   ),
-  "one layer more": ("refused", setting("model", num_decoder_layers=2)),
+  "one layer more": ("refused", change_config("model", num_decoder_layers=2)),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_not_proved(tmp_path, name):
   expected, change = MUTANTS[name]
-  found = verdict(tmp_path, change=change)
-  assert found["verdict"] == expected, found["text"]
-  assert "\n" not in found["text"]
+  report = check_changed(tmp_path, change=change)
+  assert report["verdict"] == expected, report["text"]
+  assert "\n" not in report["text"]
 
 
 # Of a trained model, whose lines were calibrated, too.
@@ -458,14 +485,14 @@ def test_a_mutant_of_the_increment_is_not_proved(tmp_path, name):
 
 def test_a_segment_embedder_is_part_of_the_states(tmp_path):
   table = "params/segment_embedder/embedding"
-  size = made("parity", "decoder_only")[0][EMBEDDING].shape[1]
+  size = cached_table_model("parity", "decoder_only")[0][EMBEDDING].shape[1]
 
   def embedder(value):
     vectors = np.zeros((2, size), np.float32)
     vectors[1, 0] = value
     return lambda arrays, config: arrays.update({table: vectors})
 
-  find = functools.partial(verdict, tmp_path, "parity", "decoder_only")
+  find = functools.partial(check_changed, tmp_path, "parity", "decoder_only")
   assert find(embedder(0.0))["verdict"] == "proved"
   assert find(embedder(0.01))["margin"] != find(embedder(0.0))["margin"]
   assert find(embedder(5.0))["verdict"] == "fails"
@@ -475,22 +502,28 @@ def test_a_segment_embedder_is_part_of_the_states(tmp_path):
   "damage", ["truncated", "another's", "no card", "text"]
 )
 def test_a_damaged_file_is_refused(tmp_path, damage):
-  path = write(tmp_path, made("parity", "encoder_decoder"))
+  path = write(tmp_path, cached_table_model("parity", "encoder_decoder"))
   if damage == "truncated":
     path.write_bytes(path.read_bytes()[:-100])
   elif damage == "another's":
-    other = write(tmp_path, made("parity", "decoder_only"), "other")
+    other = write(
+      tmp_path, cached_table_model("parity", "decoder_only"), "other"
+    )
     path.write_bytes(other.read_bytes())
   elif damage == "no card":
     path.with_suffix(".json").unlink()
   else:
     path.write_text("no arrays")
-  assert checker.check(path)["verdict"] == "refused"
+  assert checker.prove_or_refuse(path)["verdict"] == "refused"
 
 
-def test_it_runs_alone_and_its_exit_code_is_the_worst_verdict(tmp_path):
-  right = write(tmp_path, made("copy", "encoder_decoder"), "right")
-  wrong_arrays, config = made("copy", "encoder_decoder")
+def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
+  tmp_path,
+):
+  right = write(
+    tmp_path, cached_table_model("copy", "encoder_decoder"), "right"
+  )
+  wrong_arrays, config = cached_table_model("copy", "encoder_decoder")
   name = "params/decoder_0/mlp/wo/kernel"
   wrong_arrays = wrong_arrays | {name: 0 * wrong_arrays[name]}
   wrong = write(tmp_path, (wrong_arrays, config), "wrong")
@@ -501,104 +534,122 @@ def test_it_runs_alone_and_its_exit_code_is_the_worst_verdict(tmp_path):
     command = [sys.executable, "-I", checker.__file__, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-  done = run(right)
-  assert done.returncode == 0 and "proved: 20 contexts" in done.stdout
-  done = run(right, wrong, "--json")
-  found = json.loads(done.stdout)
-  assert done.returncode == 1 and found[str(wrong)]["verdict"] == "fails"
+  completed = run(right)
+  assert completed.returncode == 0
+  assert "proved: 20 contexts" in completed.stdout
+  completed = run(right, wrong, "--json")
+  reports = json.loads(completed.stdout)
+  assert completed.returncode == 1
+  assert reports[str(wrong)]["verdict"] == "fails"
   assert run(right, tmp_path / "missing.npz").returncode == 2
 
 
-# The tasks, against other programs of them.
+# The tasks, against plain Python arithmetic.
 
 
-def outputs(tape, symbols):
-  """What a tape writes for the numbers of symbols."""
-  state, written = 0, []
+def run_transducer(transducer, symbols):
+  """(outputs, whether the final state is accepting) of a transducer that reads
+  symbols, given by their numbers."""
+  state, outputs = 0, []
   for symbol in symbols:
-    written.append(int(tape[2][state, symbol]))
-    state = tape[1][state, symbol]
-  return written, bool(tape[3][state])
+    outputs.append(int(transducer.outputs[state, symbol]))
+    state = transducer.next_states[state, symbol]
+  return outputs, bool(transducer.accepting[state])
 
 
 def digits(number, size, base=10):
   return [number // base**i % base for i in range(size)]
 
 
-def number_task(name):
-  return checker.make_task(config_of(name, "encoder_decoder"))
+def transducers_of(name):
+  return checker.make_task(config_of(name, "encoder_decoder")).transducers
 
 
-def test_tasks_are_those_of_python_integers():
+def test_transducers_agree_with_python_integers():
   rng = np.random.default_rng(0)
   for _ in range(100):
     a, b, d = (int(x) for x in rng.integers(0, 10**6, 3))
     symbols = [
       10 * x + y for x, y in zip(digits(a, 8), digits(b, 8), strict=True)
     ]
-    tape = number_task("addition").tapes[None]
-    assert outputs(tape, symbols)[0] == digits(a + b, 8)
-    tape = number_task("successor").tapes[None]
-    assert outputs(tape, digits(a, 8))[0] == digits(a + 1, 8)
-    tape = number_task("increment").tapes[None]  # a digit's token is one more
+    transducer = transducers_of("addition")[None]
+    assert run_transducer(transducer, symbols)[0] == digits(a + b, 8)
+    transducer = transducers_of("successor")[None]
+    assert run_transducer(transducer, digits(a, 8))[0] == digits(a + 1, 8)
+    transducer = transducers_of("increment")[
+      None
+    ]  # a digit's token is one more
     tokens = [digit + 1 for digit in digits(a + 1, 8)]
-    assert outputs(tape, digits(a, 8))[0] == tokens
-    tape = number_task("multiply").tapes[d % 10]
-    assert outputs(tape, digits(a, 8))[0] == digits(a * (d % 10), 8)
+    assert run_transducer(transducer, digits(a, 8))[0] == tokens
+    transducer = transducers_of("multiply")[d % 10]
+    assert run_transducer(transducer, digits(a, 8))[0] == digits(
+      a * (d % 10), 8
+    )
     bits = digits(a, 20, 2)
-    tape = number_task("parity").tapes[None]
-    assert outputs(tape, bits)[0] == (np.cumsum(bits) % 2).tolist()
+    transducer = transducers_of("parity")[None]
+    assert run_transducer(transducer, bits)[0] == (np.cumsum(bits) % 2).tolist()
 
 
-def test_running_sums_are_those_of_python_integers():
-  rng, tapes = np.random.default_rng(1), checker.Products().tapes
+def test_partial_sums_agree_with_python_integers():
+  rng, transducers = np.random.default_rng(1), checker.Products().transducers
   for _ in range(300):
     a, b = int(rng.integers(0, 1000)), int(rng.integers(0, 10))
-    s = int(rng.integers(0, 12 * a + 2))
-    symbols = [
-      10 * x + y for x, y in zip([0, *digits(a, 4)], digits(s, 5), strict=True)
-    ]
-    written, possible = outputs(tapes[b], symbols)
-    assert written[1:] == digits(s // 10 + a * b, 4)
-    assert possible == (s < 10 * a or s == a == 0)
+    previous_sum = int(rng.integers(0, 12 * a + 2))
+    columns = zip([0, *digits(a, 4)], digits(previous_sum, 5), strict=True)
+    symbols = [10 * x + y for x, y in columns]
+    outputs, is_possible = run_transducer(transducers[b], symbols)
+    assert outputs[1:] == digits(previous_sum // 10 + a * b, 4)
+    assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
 
 
 # The ordinary program.
 
-OUT = {  # lines of output rows to outputs, (M, c, value), by head
-  1: [[(1, -1, 0.5), (0, 0, 0.0)], [(1, -2, 0.0)]],
-  2: [[((1, 0, 0, 1), (0, -1), 0.5)], [((1, 0, 0, 1), (-1, 1), 0.0)]],
+# Lines (M, c, value) of two heads, from rows of the output. To outputs:
+OUTPUT_LINES = {
+  "sequence": [[(1, -1, 0.5), (0, 0, 0.0)], [(1, -2, 0.0)]],
+  "grid": [
+    [((1, 0, 0, 1), (0, -1), 0.5)],
+    [((1, 0, 0, 1), (-1, 1), 0.0)],
+  ],
 }
-PROMPT = {  # and to operands: a long one of digits, of few items, a short one
-  10: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 0, 0.0)]],
-  2: [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 1, -0.2), (0, 0, 0.0)]],
-  0: [[(0, 0, 0.1)], [(0, 0, 0.0), (0, 1, 0.4)]],
+# To operands of a sequence; few symbols let rows see more columns.
+OPERAND_LINES = {
+  "many symbols": [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 0, 0.0)]],
+  "few symbols": [[(1, 0, 0.3), (1, -1, 0.0)], [(1, 1, -0.2), (0, 0, 0.0)]],
+  "short operand": [[(0, 0, 0.1)], [(0, 0, 0.0), (0, 1, 0.4)]],
 }
-GRID = {  # of a grid, to a and to b
-  0: [[((0, 0, 0, 1), (0, 0), 0.3)], [((0, 0, 0, 1), (0, -1), 0.0)]],
-  1: [[((1, 0, 0, 0), (0, 0), 0.1)], [((1, 0, 0, 0), (0, 0), 0.4)]],
-}
+GRID_OPERAND_LINES = [  # to a, and to b
+  [[((0, 0, 0, 1), (0, 0), 0.3)], [((0, 0, 0, 1), (0, -1), 0.0)]],
+  [[((1, 0, 0, 0), (0, 0), 0.1)], [((1, 0, 0, 0), (0, 0), 0.4)]],
+]
 
 
-def random_lines(task, kind):
-  """Lines by site of two layers; with many digits rows see outputs in the first
-  one alone, because states have seen too many other columns."""
-  directions, output = task.directions, task.operands
+def all_kinds_of_lines(task, kind):
+  """The arrays of lines of two layers. With many symbols, rows see outputs in
+  the first layer alone: in the second they would see too many columns to
+  enumerate their contexts."""
+  directions, output = task.directions, task.num_operands
   axes = len(directions)
+  is_grid = axes > 1
   shape = lambda m: np.reshape(m, (axes, axes))
   line = lambda key, anchor, m, c, value: (
     (output, key, anchor, shape(m), np.reshape(c, axes), value)
   )
-  is_small = axes == 1 and len(next(iter(task.tapes.values()))[0]) <= 4
-  seen = OUT[axes] if axes > 1 or is_small else [[(1, -1, 0.5)]] * 2
-  outputs = [[line(output, LEFT, *x) for x in head] for head in seen]
+  transducers = [] if is_grid else task.transducers.values()
+  is_small = any(len(x.symbols) <= 4 for x in transducers)
+  output_lines = OUTPUT_LINES["grid" if is_grid else "sequence"]
+  if not is_grid and not is_small:
+    output_lines = [[(1, -1, 0.5)]] * 2
+  outputs = [[line(output, LEFT, *x) for x in head] for head in output_lines]
   outputs[1].append(line(output + 1, LEFT, 0 * np.eye(axes), [0] * axes, 0.2))
   prompt = [[], []]
   for operand in range(output):
-    moves = abs(directions[0][operand])
-    anchor = LEFT if moves and directions[0][operand] > 0 else RIGHT
-    kind_of_operand = moves * (2 if is_small else 10)
-    lines = GRID[operand] if axes > 1 else PROMPT[kind_of_operand]
+    direction = directions[0][operand]
+    symbols = "few symbols" if is_small else "many symbols"
+    lines = OPERAND_LINES[symbols if direction else "short operand"]
+    if is_grid:
+      lines = GRID_OPERAND_LINES[operand]
+    anchor = LEFT if direction > 0 else RIGHT
     for h, head in enumerate(lines):
       prompt[h] += [line(operand, anchor, *x) for x in head]
   if kind == "encoder_decoder":
@@ -642,10 +693,10 @@ FIELDS = {
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("task", EXAMPLES)
-def test_it_computes_what_the_program_does(tmp_path, task, kind):
-  """Tokens, coordinates, logits, and receptive fields and contexts of rows of
-  a random input are those of the ordinary program, whose logits are no farther
-  away than the bound on rounding."""
+def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
+  """On one input, the checker has the tokens, coordinates and logits of the
+  ordinary program within the bound on rounding, and every output row is in a
+  context that it enumerates."""
   import jax
   import untrained
   from flax.traverse_util import flatten_dict
@@ -657,7 +708,7 @@ def test_it_computes_what_the_program_does(tmp_path, task, kind):
   experiment = untrained.build(config)
   params = untrained.params(experiment)
   config_dict = json.loads(json.dumps(config.to_dict(), default=list))
-  arrays = random_lines(checker.make_task(config_dict), kind)
+  arrays = all_kinds_of_lines(checker.make_task(config_dict), kind)
   flat = flatten_dict(params, sep="/")
   stored = {f"params/{name}": np.asarray(x) for name, x in flat.items()}
   path = write(tmp_path, (arrays | stored, config_dict))
@@ -691,19 +742,19 @@ def test_it_computes_what_the_program_does(tmp_path, task, kind):
       assert right == tuple(np.asarray(keys.right[0, i]).tolist())
       assert values.setdefault(name, int(ids[i])) == int(ids[i])
       assert isinstance(name, tuple) or name == ids[i]
-  found = checker.survey(model)
+  enumerated = checker.enumerate_contexts(model)
   radix = len(model.embedding)
-  for i in range(layout.first, len(layout.said)):
-    segment, left, _, name = layout.said[i]
+  for i in range(layout.first_output_row, len(layout.predicted)):
+    segment, left, _, name = layout.predicted[i]
     assert segment == batch.rows.segment[0, i]
     assert left == tuple(np.asarray(batch.rows.left[0, i]).tolist())
     target = int(batch.target[0, i])
     nodes, names = checker.receptive_field(model, layout, i)
-    digits = [*(values[name] for name in names), target]
-    number = sum(digit * radix**v for v, digit in enumerate(digits))
-    assert any(number in numbers for *_, numbers in found[nodes])
-    number = np.array([number])
-    ((_, _, logits, bound),) = checker.evaluate(model, nodes, number, 1)
+    tokens = [*(values[name] for name in names), target]
+    code = sum(token * radix**v for v, token in enumerate(tokens))
+    assert any(code in codes for *_, codes in enumerated[nodes])
+    code = np.array([code])
+    ((_, _, logits, bound),) = checker.evaluate(model, nodes, code, 1)
     difference = np.asarray(program[0, i], float) - logits[0]
     difference -= difference[target]
     assert (np.abs(difference) <= bound[0]).all()
@@ -740,9 +791,9 @@ def random_model(folder, mlp_dim=24):
   return checker.Model(write(folder, (arrays, config)))
 
 
-def worst(function, x, e):
-  """How far a function of states [D] moves at most, of those on the sphere of
-  radius e around x that its derivative at x says are the worst."""
+def largest_change(function, x, e):
+  """Returns the largest change of a function of x [D] on the sphere of radius e
+  around x, among the leading singular directions of its Jacobian."""
   step = 1e-6
   moves = [
     function(x + step * d) - function(x - step * d) for d in np.eye(len(x))
@@ -757,8 +808,8 @@ def worst(function, x, e):
 
 @pytest.mark.parametrize("e", [1e-5, 1e-3, 3e-2])
 def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
-  """Errors of a layer's inputs never move its outputs farther than it says,
-  and about as far in the worst case: the bounds mean something."""
+  """An error of a layer's inputs never changes its outputs by more than the
+  bound, and by a fifth of it or more in the worst direction."""
   model, rng = random_model(tmp_path), np.random.default_rng(1)
   error = np.array([e])
   ratios = {"attend": [], "keys": [], "mlp": [], "normalize": [], "logits": []}
@@ -769,33 +820,33 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
     heads = [[(0.3, 0), (0.0, 1)], [(0.0, 1), (0.2, 2)]]
     tokens, exact = [x, *others], [zero] * 3
 
-    def attend(own, e, tokens=tokens, errors=exact, path=path, heads=heads):
+    def attend(hidden, e, tokens=tokens, errors=exact, path=path, heads=heads):
       pairs = zip(tokens, errors, strict=True)
       keys = dict(
         enumerate(model.key_value(0, "cross", *pair) for pair in pairs)
       )
-      return model.attend(path, own, e, heads, keys)
+      return model.attend(path, hidden, e, heads, keys)
 
     bound = attend(x, error)[1]
-    moved = worst(lambda z, f=attend: f(z[None], zero)[0][0], x[0], e)
+    moved = largest_change(lambda z, f=attend: f(z[None], zero)[0][0], x[0], e)
     ratios["attend"].append(moved / bound[0])
     bound = attend(x, zero, tokens, [zero, error, zero])[1]
     change = lambda z, f=attend, x=x, y=others[1]: f(x, zero, [x, z[None], y])[
       0
     ][0]
-    ratios["keys"].append(worst(change, others[0][0], e) / bound[0])
+    ratios["keys"].append(largest_change(change, others[0][0], e) / bound[0])
     for is_tight in (True, False):
       mlp = lambda z, e, t=is_tight: model.mlp("decoder_0/mlp", z, e, t)
-      moved = worst(lambda z, f=mlp: f(z[None], zero)[0][0], x[0], e)
+      moved = largest_change(lambda z, f=mlp: f(z[None], zero)[0][0], x[0], e)
       ratios["mlp"].append(moved / mlp(x, error)[1][0])
     norm = functools.partial(model.normalize, "decoder_norm")
-    moved = worst(lambda z, f=norm: f(z[None], zero)[0][0], x[0], e)
+    moved = largest_change(lambda z, f=norm: f(z[None], zero)[0][0], x[0], e)
     ratios["normalize"].append(moved / norm(x, error)[1][0])
     target = np.array([3])
     pair = lambda z, t=target: (
       model.logits(z[None], zero, t)[0][:1, 3:5] @ [1, -1]
     )
-    moved = worst(pair, x[0], e)
+    moved = largest_change(pair, x[0], e)
     ratios["logits"].append(moved / model.logits(x, error, target)[1][0, 4])
   for name, values in ratios.items():
     assert max(values) <= 1, name
@@ -803,7 +854,7 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
 
 
 def rounded(x, bits=16):
-  """Numbers with so many bits."""
+  """Rounds to `bits` significant bits."""
   mantissa, exponent = np.frexp(x)
   return np.ldexp(np.round(mantissa * 2.0**bits), exponent - bits)
 
@@ -817,8 +868,8 @@ def sum_in_order(terms):
 
 
 def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
-  """Evaluated with 16 bits, a step at a time, states stay within the bounds of
-  arithmetic with 16 bits."""
+  """Hidden states that are computed with every operation rounded to 16 bits
+  stay within the bounds for that unit of rounding."""
   model, rng = random_model(tmp_path), np.random.default_rng(2)
   monkeypatch.setattr(checker, "UNIT", 2.0**-16)
   zero = np.zeros(20)

@@ -1,4 +1,4 @@
-"""Runs of copies counted against plain Python."""
+"""The probe of copies in sorted lists, against counts in plain Python."""
 
 import dataclasses
 
@@ -10,8 +10,8 @@ from lengthgen_jax.probes import last_copy
 
 
 def rows_and_answers(wrong=lambda j, c: False):
-  """Rows of LISTS with logits that are wrong where asked, and (j, c) of each
-  row of a run with a successor."""
+  """The Copies of LISTS, and for each of their rows (j, c, number of keys): its
+  input is copy j of c. Logits are wrong in the rows where wrong(j, c) holds."""
   observation = observed()
   targets = np.asarray(observation.batch.target)
   logits = np.eye(40)[targets]
@@ -34,12 +34,12 @@ def test_attention_on_copies_is_counted_by_copies_left():
   j, c, keys = np.array(places).T
   np.testing.assert_array_equal(rows.copies, c)
   np.testing.assert_array_equal(rows.left, c - j)
-  even, itself = 0, 1
-  np.testing.assert_allclose(rows.given[0, even], c / keys)
-  np.testing.assert_allclose(rows.said[0, even], j / keys)
+  even, itself = 0, 1  # heads: equal weights on all keys; on the own key alone
+  np.testing.assert_allclose(rows.prompt_attention[0, even], c / keys)
+  np.testing.assert_allclose(rows.output_attention[0, even], j / keys)
   np.testing.assert_array_equal(rows.others[0, even], keys - c - j)
   np.testing.assert_array_equal(rows.others[0, itself], 0)
-  part = last_copy.said_part(rows)[0, even]
+  part = last_copy.output_part(rows)[0, even]
   np.testing.assert_allclose(part, j / (j + c))
 
 

@@ -239,10 +239,20 @@ def test_points_of_two_files_have_two_workdirs(sweep):
 
 
 @pytest.mark.parametrize("device", ("gpu:0", "cuda", "cuda:x"))
-def test_a_wrong_device_is_refused(sweep, device, capsys):
-  with pytest.raises(SystemExit):
-    sweep.parse(["--root=r", "--config=c", f"--devices={device}"])
-  assert device in capsys.readouterr().err.splitlines()[-1]
+def test_a_wrong_device_is_refused_in_one_line(sweep, device, monkeypatch):
+  arguments = ["--root=r", "--config=c", f"--devices={device}"]
+  monkeypatch.setattr(sys, "argv", ["sweep.py", *arguments])
+  with pytest.raises(SystemExit) as refused:
+    sweep.main()
+  line = refused.value.code  # printed on standard error, with exit code 1
+  assert line.startswith("sweep: --devices: ") and "\n" not in line
+  assert device in line
+
+
+def test_a_missing_flag_is_refused_in_one_line(sweep, monkeypatch):
+  monkeypatch.setattr(sys, "argv", ["sweep.py", "--config=c"])
+  with pytest.raises(SystemExit, match="^sweep: .*--root$"):
+    sweep.main()
 
 
 # In place of lengthgen: waits until all jobs have begun, then prints its place.

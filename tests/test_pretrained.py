@@ -23,7 +23,7 @@ SHIPPED = files.names()
 MAX_BYTES = 10 << 20  # of all models that come with the package
 MAX_CASES = 100  # of models that are certified again here
 # Inputs and answers, of any length where the model is proved.
-ASKED = {
+QUESTIONS = {
   "addition": (f"{'9' * 30}+1", f"1{'0' * 30}"),
   "successor": ("9" * 30, f"1{'0' * 30}"),
   "multiply": (f"{'3' * 30}*3", "9" * 30),
@@ -41,17 +41,17 @@ ASKED = {
 def exported(trained, tmp_path_factory):
   """The path, FOLDER/NAME, of a tiny model that one command has exported."""
   path = tmp_path_factory.mktemp("exported") / "deep" / "tiny"
-  done = inside(
+  completed = inside(
     f"--workdir={trained}", "--mode=export", f"--export_to={path}", "--seed=1"
   )
-  assert done.returncode == 0, done.stderr
-  assert "seed 1, step" in done.stdout
+  assert completed.returncode == 0, completed.stderr
+  assert "seed 1, step" in completed.stdout
   return path
 
 
 @pytest.fixture
 def copied(exported, tmp_path):
-  """The same, to change at will."""
+  """A copy of the exported model that a test may change."""
   for end in (".npz", ".json"):
     (tmp_path / f"tiny{end}").write_bytes(
       exported.with_suffix(end).read_bytes()
@@ -59,14 +59,14 @@ def copied(exported, tmp_path):
   return tmp_path / "tiny"
 
 
-def rewrite(path: pathlib.Path, card=None, arrays=None) -> None:
-  """Changes the card, or the arrays and their checksum."""
+def rewrite(path: pathlib.Path, card=None, change_arrays=None) -> None:
+  """Updates fields of the card, or changes the arrays and their checksum."""
   saved = json.loads(path.with_suffix(".json").read_text())
-  if arrays is not None:
+  if change_arrays is not None:
     with np.load(path.with_suffix(".npz")) as file:
-      changed = dict(file)
-    arrays(changed)
-    np.savez(path.with_suffix(".npz"), allow_pickle=False, **changed)
+      arrays = dict(file)
+    change_arrays(arrays)
+    np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)
     content = path.with_suffix(".npz").read_bytes()
     saved["sha256"] = files.hashlib.sha256(content).hexdigest()
   path.with_suffix(".json").write_text(json.dumps(saved | (card or {})))
@@ -102,8 +102,8 @@ def test_a_model_of_the_package_answers(name):
   if card["certificate"]:
     assert card["certificate"]["value"] == 1
     assert card["certificate"]["margin"] == loaded.certificate["margin"]
-  if card["task"] in ASKED:
-    text, answer = ASKED[card["task"]]
+  if card["task"] in QUESTIONS:
+    text, answer = QUESTIONS[card["task"]]
     assert loaded.predict(text) == answer
     assert loaded.predict([text, "?"])[1].startswith("error: ")
 
@@ -125,14 +125,14 @@ def test_the_certificate_of_a_model_of_the_package_is_made_again(
 
 
 def test_the_list_of_models_needs_no_workdir():
-  done = inside("--mode=models")
-  assert done.returncode == 0, done.stderr
-  assert [row.split(" | ")[0] for row in done.stdout.splitlines()[2:]] == [
+  completed = inside("--mode=models")
+  assert completed.returncode == 0, completed.stderr
+  assert [row.split(" | ")[0] for row in completed.stdout.splitlines()[2:]] == [
     f"| {name}" for name in SHIPPED
   ]
 
 
-def test_a_proof_is_one_of_both_checkers():
+def test_the_table_says_which_checkers_proved_a_model():
   right, wrong = {"value": 1, "margin": 3.0}, {"value": 0, "margin": -1.0}
   second = {"verdict": "proved: 9 contexts", "margin": 2.5}
   card = lambda first, second: {"certificate": first, "second_checker": second}
@@ -184,7 +184,7 @@ def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
   origin = json.loads((trained / "origin.json").read_text())
   # The workdir may be a copy, whose origin names the one that was trained.
   config_flag, workdir_flag = origin["command"]
-  assert config_flag == f"--config={TINY[9:]}"
+  assert config_flag == TINY
   assert workdir_flag.startswith("--workdir=")
   assert {name: sheet[name] for name in origin} == origin
   rows = records.read(trained / "results.jsonl")
@@ -210,7 +210,7 @@ def test_the_proved_seed_with_the_largest_margin_is_chosen(
     choose({}, 7)
 
 
-def test_heads_of_hints_stay_behind():
+def test_output_heads_of_hints_are_not_exported():
   config = untrained.config("sort", "decoder_only", {"hints": ("fill",)})
   params = untrained.params(untrained.build(config))
   idle = "logits_dense_sort_fill"
@@ -221,7 +221,7 @@ def test_heads_of_hints_stay_behind():
   assert set(params) - set(kept) == {idle}
 
 
-def test_a_model_is_shown_to_the_second_checker_without_being_exported():
+def test_the_second_checker_can_check_a_model_before_export():
   loaded = lengthgen_jax.load("parity")
   opinion = export.second_opinion(loaded.config, loaded.model)
   assert opinion["verdict"] == "proved"
@@ -233,7 +233,7 @@ def test_a_model_is_shown_to_the_second_checker_without_being_exported():
   assert export.second_opinion(loaded.config, wrong)["verdict"] == "fails"
 
 
-def test_what_no_file_can_hold_is_refused(trained_models, trained, tmp_path):
+def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
   model = trained_models[0]
   doubled = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
   with refuses("model.dtype", "float64"):
@@ -257,28 +257,32 @@ def test_a_model_stands_in_place_of_a_trained_workdir(
 ):
   before = contents(exported.parent) | contents(files.FOLDER)
   flag = f"--model={exported}"
-  done = inside(flag, "--mode=predict", text="12+34\n", folder=tmp_path)
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.strip() == lengthgen_jax.load(exported).predict("12+34")
+  completed = inside(flag, "--mode=predict", text="12+34\n", folder=tmp_path)
+  assert completed.returncode == 0, completed.stderr
+  assert completed.stdout.strip() == lengthgen_jax.load(exported).predict(
+    "12+34"
+  )
   assert not list(tmp_path.iterdir())  # nothing is written to answer
   flags = "--config.eval.lengths=(1,)", "--config.eval.samples=(16,)"
-  done = inside(flag, "--mode=evaluate", *flags, folder=tmp_path)
-  assert done.returncode == 0, done.stderr
+  completed = inside(flag, "--mode=evaluate", *flags, folder=tmp_path)
+  assert completed.returncode == 0, completed.stderr
   rows = records.read(tmp_path / "tiny" / "results.jsonl")
   assert {(row["length"], row["seed"], row["stage"]) for row in rows} == {
     (1, 1, "train")
   }
-  # The folder of its results stands for the model from then on.
-  done = inside("--workdir=tiny", "--mode=evaluate", *flags, folder=tmp_path)
-  assert done.returncode == 0, done.stderr
+  # The folder of its results can be passed as --workdir afterwards.
+  completed = inside(
+    "--workdir=tiny", "--mode=evaluate", *flags, folder=tmp_path
+  )
+  assert completed.returncode == 0, completed.stderr
   assert records.read(tmp_path / "tiny" / "results.jsonl") == rows
   named = tmp_path / "named"
   probe = "--config.probe.only=('intact',)"
-  done = inside(flag, "--mode=probe", f"--workdir={named}", probe)
-  assert done.returncode == 0, done.stderr
+  completed = inside(flag, "--mode=probe", f"--workdir={named}", probe)
+  assert completed.returncode == 0, completed.stderr
   assert (named / "probes.jsonl").exists()
-  done = inside("--mode=report", "--workdir=tiny", folder=tmp_path)
-  assert done.returncode == 0, done.stderr
+  completed = inside("--mode=report", "--workdir=tiny", folder=tmp_path)
+  assert completed.returncode == 0, completed.stderr
   assert before == contents(exported.parent) | contents(files.FOLDER)
 
 
@@ -315,7 +319,7 @@ def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):
   assert "holds results of --model=" in line and config.pretrained in line
 
 
-def test_a_folder_of_the_name_of_a_model_is_asked_for(
+def test_a_folder_with_a_models_name_must_be_written_with_a_dot_slash(
   trained, tmp_path, monkeypatch
 ):
   name = SHIPPED[0]
@@ -328,10 +332,10 @@ def test_a_folder_of_the_name_of_a_model_is_asked_for(
     lengthgen_jax.load(name)
 
 
-# Files that are damaged, or another's.
+# Files that are damaged, or of another model.
 
 
-def test_a_name_that_does_not_exist_names_all(tmp_path):
+def test_an_unknown_name_lists_all_models(tmp_path):
   line = refusal(inside("--model=subtraction", "--mode=predict"))
   assert "--model=subtraction" in line
   assert ", ".join(SHIPPED) in line
@@ -359,7 +363,7 @@ def first_kernel(arrays: dict) -> str:
 
 
 @pytest.mark.parametrize(
-  ("change", "words"),
+  ("change", "message"),
   [
     (lambda x: x.pop(first_kernel(x)), "lacks"),
     (lambda x: x.update({"params/extra": np.ones(3)}), "has unknown extra"),
@@ -367,9 +371,9 @@ def first_kernel(arrays: dict) -> str:
     (lambda x: x.pop("lines/self_anchor"), "self has no anchor"),
   ],
 )
-def test_arrays_of_another_model_are_refused(change, words, copied):
-  rewrite(copied, arrays=change)
-  with refuses(words):
+def test_arrays_of_another_model_are_refused(change, message, copied):
+  rewrite(copied, change_arrays=change)
+  with refuses(message):
     lengthgen_jax.load(copied)
 
 

@@ -20,7 +20,8 @@ BOUND = TASK.units(60)
 
 
 def prompts(test_set: str, context: int):
-  """(prompt, output) in words of COUNT examples of a context of 6 to 60."""
+  """(prompt, output) of COUNT examples, as lists of token names, for contexts
+  of 6 to 60 tokens."""
   size = Size(jnp.array([TASK.units(context)]), 0, BOUND)
 
   @jax.jit
@@ -35,7 +36,7 @@ def prompts(test_set: str, context: int):
 
 
 def split(prompt: list[str]):
-  """(context in words, [(key, value)], queries) of a prompt."""
+  """(token names of the context, [(key, value)], queries) of a prompt."""
   first = prompt.index(">")
   context = prompt[:first]
   blocks = " ".join(context).split(".")
@@ -49,27 +50,29 @@ def split(prompt: list[str]):
 def test_prompts_have_distinct_pairs_and_their_values_are_the_answers(
   test_set, context
 ):
-  asked, lone_starts = collections.Counter(), set()
+  # How often each pair is queried, by its index; where the first pair begins.
+  query_counts, first_starts = collections.Counter(), set()
   for prompt, output in prompts(test_set, context):
-    words, pairs, queries = split(prompt)
-    assert len(words) == context and len(queries) == TASK.queries
+    tokens, pairs, queries = split(prompt)
+    assert len(tokens) == context and len(queries) == TASK.queries
     assert len(pairs) == max(context * 8 // 10 // TASK.pair_size, 1)
-    for index, words_length in enumerate((2, 3)):
+    for index, word_length in enumerate((2, 3)):
       column = [pair[index] for pair in pairs]
       assert len(set(column)) == len(column)
-      assert {len(word.split()) for word in column} == {words_length}
-    answer = [w for q in queries for w in (">", *dict(pairs)[q].split())]
-    assert output == answer
-    asked.update(list(dict(pairs)).index(query) for query in queries)
-    lone_starts.add(next(i for i, word in enumerate(words) if word != "."))
+      assert {len(word.split()) for word in column} == {word_length}
+    answers = [[">", *dict(pairs)[query].split()] for query in queries]
+    assert output == [token for answer in answers for token in answer]
+    query_counts.update(list(dict(pairs)).index(query) for query in queries)
+    first_starts.add(next(i for i, token in enumerate(tokens) if token != "."))
     if test_set == "near_keys":
       numbers = [int(a) * 5 + int(b) for a, b in (k.split() for k, _ in pairs)]
       assert max(numbers) - min(numbers) == len(numbers) - 1
-  expected = TASK.queries * COUNT / len(asked)
-  assert len(asked) == max(context * 8 // 10 // TASK.pair_size, 1)
-  assert all(0.7 < n / expected < 1.3 for n in asked.values())
-  block = context // len(asked)
-  assert lone_starts == set(range(block - TASK.pair_size + 1))
+  num_pairs = len(query_counts)
+  expected = TASK.queries * COUNT / num_pairs
+  assert num_pairs == max(context * 8 // 10 // TASK.pair_size, 1)
+  assert all(0.7 < n / expected < 1.3 for n in query_counts.values())
+  block = context // num_pairs
+  assert first_starts == set(range(block - TASK.pair_size + 1))
 
 
 def test_keys_are_uniform_and_in_no_order():

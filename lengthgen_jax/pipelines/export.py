@@ -103,7 +103,7 @@ def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
       files.write(path, card, exported.params, bias_arrays(exported))
     except UsageError as reason:
       return {"verdict": "refused", "text": f"refused: {reason}"}
-    return checker.check(path.with_suffix(".npz"))
+    return checker.prove_or_refuse(path.with_suffix(".npz"))
 
 
 def exported_model(

@@ -1,14 +1,16 @@
 """Proves, without the package, that a shipped model is right at every length:
 
-  python checker.py addition.npz [more.npz ...] [--json]
+  python checker.py addition.npz [parity.npz ...] [--json]
 
-A second opinion: it needs numpy alone, and shares no code and no argument with
-lengthgen_jax/certify. docs/proofs.md has the theorem and its lemmas. The exit
-code is 0 if all models are proved, 1 if a context of one fails or has a margin
-that rounding might turn, 2 if a condition is not met. Shapes: U states, D model
-size, H heads, K head size, G keys, V tokens.
+This is a second opinion: it needs numpy alone, and shares no code and no
+argument with lengthgen_jax/certify. docs/proofs.md has the theorem and its
+lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
+context, or has a margin whose sign rounding might change; 2 if a condition of
+the proof is not met, which is no proof of the opposite. Shapes: U contexts, D
+model size, H heads, K head size, G keys of a row, V tokens.
 """
 
+import functools
 import hashlib
 import io
 import itertools
@@ -17,11 +19,12 @@ import pathlib
 import re
 import sys
 import time
+from collections import namedtuple
 
 import numpy as np
 
-# 1. The model, and the conditions. Settings with the value that the proof is
-# for, and those that change nothing here or that the arrays show.
+# 1. The model, and the conditions. NAME=VALUES must hold; NAME= is not checked,
+# because it has no effect, is read below or follows from the arrays.
 SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
 model.activation=relu model.dtype=float32 model.precision=highest bias.file=
 model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
@@ -32,17 +35,17 @@ model.num_decoder_layers= model.dropout_rate= positions.cyclic_period=
 positions.source_anchor= positions.table= positions.random_start= bias.window=
 positions.segments= temperature.initial= temperature.stretch=
 bias.windowed_encoder="""
-PARAMETER = r"""token_embedder/embedding|segment_embedder/embedding|
-(decoder_norm|decoder_\d+/pre_\w+_layer_norm)/(scale|bias)|
-(logits_dense_\w+|decoder_\d+/(mlp/w[io]|(self|cross)_attention/
-(query|key|value|out)))/(kernel|bias)"""
-LINE = "row_segment", "segment", "anchor", "matrix", "intercept", "value"
-ANY, RIGHT = -1, 1  # row segment and anchor of a line
-MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # more are refused
-CHUNK, TIGHT = 1 << 13, 50_000  # states at once; with the tighter bounds
-UNIT = 2.0**-24 * (1 + 2.0**-20)  # float32's, with room for those of float64
-ULPS, TINY = 4, 2.0**-100  # of exp and rsqrt; all that underflow can lose
-SAFE = 1 + 1e-9  # for norms that are computed themselves
+PARAMETER = r"""(token|segment)_embedder/embedding|(decoder_norm|decoder_\d+/
+pre_\w+_layer_norm)/(scale|bias)|(logits_dense_\w+|decoder_\d+/(mlp/w[io]|
+(self|cross)_attention/(query|key|value|out)))/(kernel|bias)"""
+Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
+ANY, RIGHT = -1, 1  # a line's row_segment, and anchor
+MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # of a model, of a row
+CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
+TIGHT_BOUND_LIMIT = 50_000  # contexts of a node; the tight bound is slow
+UNIT = 2.0**-24 * (1 + 2.0**-20)  # roundoff of float32, and a bit for float64's
+ULPS, TINY = 4, 2.0**-100  # errors of exp and rsqrt; what underflow can lose
+NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
 length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
 
@@ -58,7 +61,7 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and NAME.json."""
+  """Returns (arrays, config) of NAME.npz and its card, NAME.json."""
   try:
     content = pathlib.Path(path).read_bytes()
     card = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
@@ -74,214 +77,236 @@ def read(path):
   for section in ("model", "positions", "temperature", "attention", "bias"):
     for field, value in config.get(section, {}).items():
       name = f"{section}.{field}"
-      require(name in settings, f"{name} is a setting that is not known here")
+      require(name in settings, f"{name} is an unknown setting")
       valid = settings.pop(name)
-      fits = not valid or str(value) in valid.split("|")
-      require(fits, f"{name}={value}: the proof is for {valid}")
+      is_valid = not valid or str(value) in valid.split("|")
+      require(is_valid, f"{name}={value}: the proof is for {valid}")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
-  settings.pop("attention.normalizer", None)  # it may be left out
+  settings.pop("attention.normalizer", None)  # older cards lack it
   require(not any(settings.values()), f"the card lacks some of {[*settings]}")
   return arrays, config
 
 
 def read_lines(model, arrays, site, scale):
-  """Returns the lines of a site, [layers][heads], each a list of lines as in
-  LINE: the key's offset from the anchor's end of its segment is, along every
-  axis, matrix · (the row's offset from the left) + intercept."""
-  *fields, valid = (arrays[f"lines/{site}_{x}"] for x in (*LINE, "valid"))
+  """Returns the lines of a site, [layers][heads], a list of Lines each: along
+  every axis, a line opens the key whose offset from the anchor's end of its
+  segment is matrix · (the row's offset from the left) + intercept."""
+  names = *Line._fields, "valid"
+  *fields, valid = (arrays[f"lines/{site}_{name}"] for name in names)
   is_open = arrays[f"lines/{site}_transparent"].any()
   require(not is_open, f"{site}-attention: a head is open to every key")
-  sizes = valid.shape[0], valid.shape[2], valid.shape[1] in (1, model.layers)
+  num_layers = valid.shape[1]  # one layer may be for all
+  sizes = valid.shape[0], valid.shape[2], num_layers in (1, model.layers)
   fits = sizes == (1, model.heads, True)
   require(fits, f"the lines of {site}-attention are of other layers or heads")
   lines = [[[] for _ in range(model.heads)] for _ in range(model.layers)]
   for layer, heads in enumerate(lines):
-    stored = layer % valid.shape[1]
-    for head, k in np.argwhere(valid[0, stored]):
-      line = [field[0, stored, head, k].tolist() for field in fields]
-      text = f"layer {layer}, {site}: the lemma on sizes is not for line {line}"
-      require(is_covered(model, site, *line), text)
-      heads[head].append((*line[:5], line[5] * scale))
+    i, where = layer % num_layers, f"layer {layer}, {site}"
+    for h, k in np.argwhere(valid[0, i]):
+      line = Line(*(field[0, i, h, k].tolist() for field in fields))
+      text = f"{where}: the lemma on sizes is not for line {[*line]}"
+      require(is_covered(model, site, line), text)
+      heads[h].append(line._replace(value=line.value * scale))
   return lines
 
 
-def is_covered(model, site, row_segment, segment, anchor, matrix, shift, value):
-  """Returns whether the lemma on sizes is for a line."""
-  axes, output = model.task.directions, model.task.operands
+def is_covered(model, site, line):
+  """Returns whether lemma 1 is for a line: its matrix is diagonal, of -1, 0 and
+  1; from one column to the next, the key moves in the row's direction or not at
+  all; from one row of a grid to the next, by one row in a segment that extends
+  along these, else not at all. What no row can see does not count."""
+  axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
-  from_end = segment == output and anchor == RIGHT
-  if len(shift) != len(axes) or segment not in order or from_end:
+  covered, is_right = np.isfinite(line.value), line.anchor == RIGHT
+  is_known = line.segment in order and len(line.intercept) == len(axes)
+  if not is_known or line.segment == output and is_right:
     return False
-  fine = np.isfinite(value)
   for row in [output] if model.has_source else order:
-    is_later = site == "self" and order.index(segment) > order.index(row)
-    if row_segment in (ANY, row) and not is_later:
+    is_later = site == "self" and order.index(line.segment) > order.index(row)
+    if line.row_segment in (ANY, row) and not is_later:
       for axis, directions in enumerate(axes):
-        step, key = matrix[axis][axis], directions[segment]
-        straight = sum(map(abs, matrix[axis])) == abs(step) <= 1
-        along = step * directions[row] * (-key if anchor == RIGHT else key) >= 0
-        # Axis 0 of two counts the rows of a grid, which must be alike.
-        alike = axis == len(axes) - 1 or abs(step) == abs(key)
-        fine &= straight and along and alike
-  return fine
+        slope, is_column_axis = line.matrix[axis][axis], axis == len(axes) - 1
+        key_direction = directions[line.segment] * (-1 if is_right else 1)
+        is_axis_aligned = sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
+        same_direction = slope * directions[row] * key_direction >= 0
+        same_speed = is_column_axis or abs(slope) == abs(key_direction)
+        covered &= is_axis_aligned and same_direction and same_speed
+  return covered
 
 
 def distinct(x):
   """Returns the distinct numbers, sorted (np.unique is slow here)."""
   x = np.sort(x)
-  return x[np.append(x[:1] == x[:1], x[1:] != x[:-1])]
+  return x[np.append(x[:1] == x[:1], x[1:] != x[:-1])]  # the first is new
 
 
-# 2. The tasks. A tape is a machine that reads a symbol in each column and
-# writes a token, as tables: tokens [S, operands], next state and output [Q, S],
-# and which states may be the last. A token is (segment, offset from the left,
-# from the right, id); a tuple in place of the id is a name that stands for any
-# id. A row (x, y, j, m) says the output x columns after the first and y before
-# the last one; of a grid, in its row j of m.
+# 2. The tasks. A transducer reads a symbol in each column (the tokens of all
+# operands there) and writes a token. Its tables: symbols [S, operands], the
+# tokens; next_states and outputs, [Q, S]; accepting [Q], whether a state may be
+# the last. State 0 is the first. A Token has offsets from both ends of its
+# segment; its id is an int, or a tuple that names a variable: a token that
+# differs from input to input. A row class (x, y, j, m) is all rows that predict
+# the output token with x columns before it and y after it, in row j of a grid
+# of m rows (0 of 0: no grid); the largest x and y stand for all above.
+Transducer = namedtuple("Transducer", "symbols next_states outputs accepting")
+Token = namedtuple("Token", "segment left right id")
+PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
 
 
 def tabulate(start, symbols, step, accept=lambda state: True):
-  """Returns the tape of step(state, *symbol) -> (state, output)."""
-  states, pairs = [start], []
+  """Returns the transducer of step(state, *symbol) -> (next state, output)."""
+  states, transitions = [start], []
   for state in states:  # grows while it is read
-    pairs.append([step(state, *symbol) for symbol in symbols])
-    states += dict.fromkeys(x for x, _ in pairs[-1] if x not in states)
-  following = [[states.index(x) for x, _ in row] for row in pairs]
-  outputs = [[output for _, output in row] for row in pairs]
-  ends = [accept(state) for state in states]
-  return tuple(map(np.array, (symbols, following, outputs, ends)))
+    transitions.append([step(state, *symbol) for symbol in symbols])
+    states += dict.fromkeys(x for x, _ in transitions[-1] if x not in states)
+  next_states = [[states.index(x) for x, _ in row] for row in transitions]
+  outputs = [[output for _, output in row] for row in transitions]
+  accepting = [accept(state) for state in states]
+  return Transducer(*map(np.array, (symbols, next_states, outputs, accepting)))
 
 
-def segment(number, names, axis=0, axes=1):
-  """Returns the tokens of a segment, which extends along one axis."""
-  along = lambda n: tuple(n if i == axis else 0 for i in range(axes))
-  pairs, last = enumerate(names), len(names) - 1
-  return [(number, along(i), along(last - i), name) for i, name in pairs]
+def segment_tokens(segment, ids, axis=0, axes=1):
+  """Returns the Tokens of a segment, which extends along one axis."""
+  offset = lambda n: tuple(n if i == axis else 0 for i in range(axes))
+  pairs, last = enumerate(ids), len(ids) - 1
+  return [Token(segment, offset(i), offset(last - i), x) for i, x in pairs]
 
 
 class Sequences:
   """A task on columns: the digits of numbers padded to one width, the least
   significant first, or the items of a list. Numbers have a last column of marks
-  (`$`, the operator, the end of the output), and before it `slack` zeros, which
-  without marks are no tokens."""
+  (`$`, the operator, the end of the output), and before it `slack` columns of
+  zeros. (The increment of a list has such a column too, but no tokens in it.)
+  """
 
-  def __init__(self, tapes, start, marks=(), slack=0, step=-1):
-    self.tapes = tapes  # by the digit of the short operand, else {None: tape}
+  def __init__(self, transducers, start, marks=(), slack=0, direction=-1):
+    # {digit of the short operand, or None if there is none: transducer}
+    self.transducers = transducers
     self.start, self.marks, self.slack = start, marks, slack
-    self.delimiter, self.operands = 15 if marks else start, len(marks) or 1
-    self.long = 1 if len(tapes) > 1 else self.operands
-    self.least = slack + bool(marks)  # the last column of the shortest
-    # How the offset from the left grows with the column in every segment: of
-    # operands, the output, the start token; 0 if it is at most 1.
-    prompt = (step if k < self.long else 0 for k in range(self.operands))
-    self.directions = [(*prompt, 1, 0)]
+    self.num_operands, has_marks = len(marks) or 1, bool(marks)
+    self.min_last_column = slack + has_marks
+    self.delimiter = DELIMITER if marks else start
+    self.num_long = 1 if len(transducers) > 1 else self.num_operands
+    # How the offset from the left grows with the column in each segment (of
+    # operands, the output, the start token): by +1, -1, or 0 in a short segment
+    # of at most two tokens. One tuple for each axis.
+    num_short = self.num_operands - self.num_long
+    self.directions = [(direction,) * self.num_long + (0,) * num_short + (1, 0)]
 
-  def sequence(self, last, _):
-    """Returns the tokens of prompt and output, by the last column."""
-    size, prompt = last + 1 - bool(self.marks), []
-    for k, step in enumerate(self.directions[0][: self.operands]):
-      names = [("in", k, p) for p in range(size - self.slack)]
-      zeros = [0] * self.slack * bool(self.marks)
-      names = names + zeros if step else [("in", k, 0)]
-      prompt += segment(k, [*self.marks[k : k + 1], *names[:: step or 1]])
-    names = [("out", p) for p in range(size)] + [13] * bool(self.marks)
-    return prompt, segment(self.operands, names)
+  def sequence(self, last_column, num_rows):
+    """Returns the Tokens of prompt and output; num_rows is of grids alone."""
+    size, prompt = last_column + 1 - bool(self.marks), []
+    for k, direction in enumerate(self.directions[0][: self.num_operands]):
+      ids = [("in", k, p) for p in range(size - self.slack)]
+      ids += [0] * self.slack * bool(self.marks)
+      ids = ids[::direction] if direction else [("in", k, 0)]
+      prompt += segment_tokens(k, [*self.marks[k : k + 1], *ids])
+    ids = [("out", p) for p in range(size)] + [END] * bool(self.marks)
+    return prompt, segment_tokens(self.num_operands, ids)
 
-  def columns(self, x, y, *_):
-    """Yields ({name: token}, tape, columns) for every short operand; a column
-    is (symbols that can stand there, names of its tokens, the output last)."""
-    free = x + y + 1 - bool(self.marks) - self.slack
-    for digit, tape in self.tapes.items():
-      zero, columns = np.arange(len(tape[0])) == 0, []
-      for p in range(free + self.slack):
-        names = *(("in", k, p) for k in range(self.long)), ("out", p)
-        columns.append((zero | (p < free), names))
-      yield {} if digit is None else {("in", 1, 0): digit}, tape, columns
+  def columns(self, x, y, j, num_rows):
+    """Yields (fixed, transducer, columns) for every digit of the short operand:
+    fixed is {variable: token}; a column is (the symbols that can stand there as
+    a mask, the variables of its tokens with the output last)."""
+    num_free = x + y + 1 - bool(self.marks) - self.slack
+    for digit, transducer in self.transducers.items():
+      is_zero, columns = np.arange(len(transducer.symbols)) == 0, []
+      for p in range(num_free + self.slack):  # a slack column has symbol 0
+        variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
+        columns.append((is_zero | (p < num_free), variables))
+      yield {} if digit is None else {("in", 1, 0): digit}, transducer, columns
 
 
 class Products:
-  """Running sums of a product of N digits and M: row j of the grid is s_j =
-  floor(s_(j-1) / 10) + a·b_j, and row M the end token. Column t has digit t - 1
-  of a and of s_j, and digit t of s_(j-1), any number below 10·a, or 0."""
+  """The partial sums of an N-digit by M-digit product: row j of the grid is s_j
+  = floor(s_(j-1) / 10) + a·b_j, and row M the end token. Column t reads digit t
+  - 1 of a and digit t of s_(j-1), and writes digit t - 1 of s_j. All numbers
+  below 10·a, and 0, are taken for s_(j-1)."""
 
-  operands, start, delimiter, slack, least = 2, 12, 15, 0, 1
-  directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]
+  num_operands, start, delimiter = 2, START, DELIMITER
+  slack, min_last_column = 0, 1
+  directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
 
   def __init__(self):
     def step(b, state, a, s):
-      carry, is_less, is_zero = state  # s is less than 10·a so far; both are 0
+      # is_less: s is below 10·a; is_zero: both are 0; by the columns so far.
+      carry, is_less, is_zero = state
       carry, digit = divmod(s + a * b + carry, 10)
       is_less = is_less if s == a else s < a  # the highest difference decides
       return (carry, is_less, is_zero and s == a == 0), digit
 
     symbols = list(itertools.product(range(10), repeat=2))
-    machine = lambda b: lambda *args: step(b, *args)
-    first, ends = (0, False, True), lambda state: state[1] or state[2]
-    self.tapes = [tabulate(first, symbols, machine(b), ends) for b in range(10)]
+    step_of = lambda b: lambda *args: step(b, *args)
+    start, accept = (0, False, True), lambda state: state[1] or state[2]
+    tables = lambda b: tabulate(start, symbols, step_of(b), accept)
+    self.transducers = [*map(tables, range(10))]
 
-  def sequence(self, last, m):
-    """Returns the tokens of prompt and output."""
-    a = [12, *(("in", 0, p) for p in reversed(range(last)))]
-    b = [11, *(("in", 1, p) for p in reversed(range(m)))]
-    cells = itertools.product(range(m), range(last + 1))
-    output = [(2, (j, k), (m - j, last - k), ("out", j, k)) for j, k in cells]
-    prompt = segment(0, a, 1, 2) + segment(1, b, 0, 2)
-    return prompt, [*output, (2, (m, 0), (0, last), 13)]
+  def sequence(self, n, m):
+    """Returns the Tokens of prompt and output of N and M digits."""
+    a = [START, *(("in", 0, p) for p in reversed(range(n)))]
+    b = [TIMES, *(("in", 1, p) for p in reversed(range(m)))]
+    cells = itertools.product(range(m), range(n + 1))
+    output = [Token(2, (j, k), (m - j, n - k), ("out", j, k)) for j, k in cells]
+    prompt = segment_tokens(0, a, 1, 2) + segment_tokens(1, b, 0, 2)
+    return prompt, [*output, Token(2, (m, 0), (0, n), END)]
 
-  def columns(self, x, y, j, m):
-    """Yields ({name: token}, tape, columns) for every digit b_j, if any."""
-    last = x + y
-    for b, tape in enumerate(self.tapes[: 10 if j < m else 1]):
-      (no_a, no_s), columns = (tape[0] == 0).T, []
+  def columns(self, x, y, j, num_rows):
+    """Yields the same as Sequences.columns for every digit b_j, if any."""
+    is_sum, last = j < num_rows, x + y  # else it is the end token's row
+    for b, transducer in enumerate(self.transducers[: 10 if is_sum else 1]):
+      (no_a, no_s), columns = (transducer.symbols == 0).T, []
       for t in range(last + 2):
-        a = ("in", 0, t - 1) if 0 < t <= last else None
+        a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
         s = ("out", j - 1, t) if j and t <= last else None
-        out = ("out", j, t - 1) if t and j < m else None
+        out = ("out", j, t - 1) if t and is_sum else None
         columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
-      yield {("in", 1, j): b} if j < m else {}, tape, columns
+      yield {("in", 1, j): b} if is_sum else {}, transducer, columns
 
 
 def make_task(config):
   """Returns the task that a config names."""
-  name, start = config["task"], 0
-  one, twice = lambda size: [(i,) for i in range(size)], lambda x: (x, x)
-  carry = lambda total: divmod(total, 10)
-  times = lambda b: lambda c, a: carry(c + a * b)
-  pairs = list(itertools.product(range(10), repeat=2))
-  numbers = {  # marks, first state, symbols, step
-    "successor": ((12,), 1, one(10), lambda c, a: carry(c + a)),
-    "addition": ((12, 10), 0, pairs, lambda c, a, b: carry(c + a + b)),
-    "parity": ((12,), 0, one(2), lambda x, a: twice((x + a) % 2)),
-    "multiply": ((12, 11), 0, one(10), times),
+  name, twice = config["task"], lambda state: (state, state)
+  single_symbols = lambda size: [(i,) for i in range(size)]
+  digits, pairs = single_symbols(10), [*itertools.product(range(10), repeat=2)]
+  add = lambda carry, *digits: divmod(carry + sum(digits), 10)
+  multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
+  arithmetic_tasks = {  # marks, first state, symbols, step
+    "successor": ((START,), 1, digits, add),
+    "addition": ((START, PLUS), 0, pairs, add),
+    "parity": ((START,), 0, digits[:2], lambda x, a: twice((x + a) % 2)),
+    "multiply": ((START, TIMES), 0, digits, multiply_by),
   }
   if name == "multiply_long":
     return Products()
-  if name == "increment":  # a digit's token is one more
+  if name == "increment":  # digit d has the token d + 1
     step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
-    tape = tabulate(1, one(11)[1:], step)
-    return Sequences({None: tape}, 11, slack=1)
-  lists = "copy", "reverse", "modular", "permutations", "dyck"
-  require(name in (*numbers, *lists), f"task={name} is not stated here")
-  if name in numbers:
-    section, (marks, first, symbols, step) = config["arithmetic"], numbers[name]
+    tables = tabulate(1, single_symbols(11)[1:], step)
+    return Sequences({None: tables}, 11, slack=1)
+  list_tasks = "copy", "reverse", "modular", "permutations", "dyck"
+  names = *arithmetic_tasks, *list_tasks
+  require(name in names, f"task={name} is not stated here")
+  if name in arithmetic_tasks:
+    marks, start, symbols, step = arithmetic_tasks[name]
+    section, steps = config["arithmetic"], {None: step}
     require(not section["aligned"], "the digits of the operands alternate")
     require(config["data"]["width"] == "natural", "operands have a fixed width")
-    steps = {b: step(b) for b in range(10)} if step is times else {None: step}
-    tapes = {b: tabulate(first, symbols, step) for b, step in steps.items()}
-    return Sequences(tapes, 12, marks, section["slack"])
+    if name == "multiply":
+      steps = {b: multiply_by(b) for b in range(10)}
+    tables = {b: tabulate(start, symbols, x) for b, x in steps.items()}
+    return Sequences(tables, START, marks, section["slack"])
   section = config["copying" if name in ("copy", "reverse") else name]
-  every = section.get("answer", "states") == "states"
-  require(every, f"{name}.answer: not every state is said")
+  all_states = section.get("answer", "states") == "states"
+  require(all_states, f"{name}.answer: the model must output every state")
   if name == "permutations":
     elements = list(itertools.permutations(range(int(section["group"][1:]))))
-    number, size = {x: i for i, x in enumerate(elements)}, len(elements)
-    product = lambda s, x: number[tuple(elements[s][k] for k in elements[x])]
-    count, step = size, lambda s, x: twice(product(s, x))
+    index_of = {x: i for i, x in enumerate(elements)}
+    product = lambda s, x: index_of[tuple(elements[s][k] for k in elements[x])]
+    start, size, step = 0, len(elements), lambda s, x: twice(product(s, x))
   elif name == "dyck":
     kinds, bound = range(len(section["brackets"]) // 2), section["bound"]
     stacks = [itertools.product(kinds, repeat=n) for n in range(bound + 1)]
     stacks = [*itertools.chain(*stacks), None]  # None is "invalid"
-    start, size, count = (), 2 * len(kinds), 2 * len(kinds) + len(stacks)
+    start, size = (), 2 * len(kinds)
 
     def step(stack, bracket):
       kind, closes = divmod(bracket, 2)
@@ -290,159 +315,181 @@ def make_task(config):
         stack = (stack[:-1] if closes else (*stack, kind)) if fits else None
       return stack, size + stacks.index(stack)
   else:
-    size = count = section["p" if name == "modular" else "alphabet"]
-    step = lambda state, item: (state, item)  # copy, reverse
-    if name == "modular":
-      step = lambda total, item: twice((total + item) % size)
-  tapes = {None: tabulate(start, one(size), step)}
-  return Sequences(tapes, count, step=-1 if name == "reverse" else 1)
+    start, size = 0, section["p" if name == "modular" else "alphabet"]
+    add_modulo = lambda total, item: twice((total + item) % size)
+    copy_item = lambda state, item: (state, item)
+    step = add_modulo if name == "modular" else copy_item
+  tables = tabulate(start, single_symbols(size), step)
+  num_tokens = int(tables.outputs.max()) + 1  # without the start token's
+  direction = -1 if name == "reverse" else 1
+  return Sequences({None: tables}, num_tokens, direction=direction)
 
 
 # 3. What a row depends on. Row i of attention holds token i of a sequence and
-# says the next one; its coordinates are those of the token that it says.
+# predicts the next one; its coordinates are those of the token it predicts.
 
 
 class Layout:
-  """The tokens of all sequences of one size, and where lines lead in them."""
+  """The tokens of all sequences of one size, and where lines lead in them.
 
-  def __init__(self, model, last, m):
-    task, (prompt, output) = model.task, model.task.sequence(last, m)
+  Attributes:
+    keys: {site: the Tokens that its keys hold}.
+    predicted: the Tokens that the rows predict.
+    first_output_row: the row that predicts the first output.
+    key_at: {(site, segment, anchor, offset): the key there}.
+  """
+
+  def __init__(self, model, last_column, num_rows):
+    task = model.task
+    prompt, output = task.sequence(last_column, num_rows)
     zero = (0,) * len(task.directions)
-    mark = lambda name: (task.operands + 1, zero, zero, name)
+    start_token = lambda x: Token(task.num_operands + 1, zero, zero, x)
     if model.has_source:
-      keys = {"self": [mark(task.start), *output[:-1]], "cross": prompt}
-      self.said = output
+      inputs = [start_token(task.start), *output[:-1]]
+      self.keys, self.predicted = {"self": inputs, "cross": prompt}, output
     else:
-      whole = [*prompt, mark(task.delimiter), *output]
-      keys, self.said = {"self": whole[:-1]}, whole[1:]
-    self.keys, self.index, self.first = keys, {}, len(self.said) - len(output)
-    for site, tokens in keys.items():
-      for i, (number, left, right, _) in enumerate(tokens):
-        self.index[site, number, 0, left] = i
-        self.index[site, number, RIGHT, right] = i
+      whole = [*prompt, start_token(task.delimiter), *output]
+      self.keys, self.predicted = {"self": whole[:-1]}, whole[1:]
+    self.first_output_row, self.key_at = len(self.predicted) - len(output), {}
+    for site, tokens in self.keys.items():
+      for key, token in enumerate(tokens):
+        self.key_at[site, token.segment, 0, token.left] = key
+        self.key_at[site, token.segment, RIGHT, token.right] = key
 
   def open_keys(self, site, lines, i):
-    """Returns the (key, bias) that a head's lines open in row i."""
-    (number, left, _, _), keys = self.said[i], {}
-    for row_segment, key_segment, anchor, matrix, intercept, value in lines:
-      if row_segment in (ANY, number):
-        moves = [sum(map(int.__mul__, factors, left)) for factors in matrix]
-        offset = tuple(map(int.__add__, moves, intercept))
-        key = self.index.get((site, key_segment, anchor, offset))
+    """Returns the (key, bias) pairs that a head's lines open in row i."""
+    row, biases = self.predicted[i], {}
+    for line in lines:
+      if line.row_segment in (ANY, row.segment):
+        moves = [sum(map(int.__mul__, x, row.left)) for x in line.matrix]
+        offset = tuple(map(int.__add__, moves, line.intercept))
+        key = self.key_at.get((site, line.segment, line.anchor, offset))
         if key is not None and (site == "cross" or key <= i):
-          keys[key] = max(keys.get(key, value), value)
-    return sorted(keys.items())
+          biases[key] = max(biases.get(key, line.value), line.value)
+    return sorted(biases.items())
+
+
+# A receptive field is how the last hidden state of a row is computed, as nodes
+# that refer to earlier ones by their index. A Leaf is a token's embedding; id
+# is None if it is a variable's. A Block is the output of a layer's block:
+# residual is the same row's node below, heads has ((site, h), ((bias, node of
+# the key), ...)) for every head. `variables` are the numbers of those that a
+# node is a function of, `children` the nodes that it refers to.
+Leaf = namedtuple("Leaf", "variables children segment id")
+Block = namedtuple("Block", "variables children layer residual heads")
 
 
 def receptive_field(model, layout, i):
-  """Returns (nodes, names) of row i: how its last state is computed.
+  """Returns (nodes, names) of row i, where names[v] is variable v's."""
+  nodes, names, block_index = {}, {}, {}
+  add_node = lambda node: nodes.setdefault(node, len(nodes))
 
-  A node is (variables, segment, id) of a token, where id is None if it is the
-  variable's, which stands for names[variable]; or (variables, layer, the row's
-  own node below, for every head of every site its keys as (bias, node)). Nodes
-  are numbers of those before.
-  """
-  nodes, names, known = {}, {}, {}
-  add = lambda *node: nodes.setdefault(node, len(nodes))
-
-  def state(site, layer, i):
+  def add_node_of(site, layer, i):
     if not layer:
-      number, _, _, name = layout.keys[site][i]
-      number, seen = min(number, model.task.operands), ()
-      if isinstance(name, tuple):
-        seen, name = (names.setdefault(name, len(names)),), None
-      return add(seen, number, name)
-    if (layer, i) not in known:
-      own, heads = state("self", layer - 1, i), []
+      segment, _, _, token_id = layout.keys[site][i]
+      segment, variables = min(segment, model.task.num_operands), ()
+      if isinstance(token_id, tuple):
+        variables, token_id = (names.setdefault(token_id, len(names)),), None
+      return add_node(Leaf(variables, (), segment, token_id))
+    if (layer, i) not in block_index:
+      residual, heads = add_node_of("self", layer - 1, i), {}
       for site in model.sites:
         below = 0 if site == "cross" else layer - 1
-        for lines in model.lines[site][layer - 1]:
+        for h, lines in enumerate(model.lines[site][layer - 1]):
           keys = layout.open_keys(site, lines, i)
-          heads.append(tuple((bias, state(site, below, k)) for k, bias in keys))
-      children, records = [own, *(k for x in heads for _, k in x)], list(nodes)
-      seen = {variable for k in children for variable in records[k][0]}
-      known[layer, i] = add(tuple(sorted(seen)), layer - 1, own, tuple(heads))
-    return known[layer, i]
+          keys = tuple((bias, add_node_of(site, below, k)) for k, bias in keys)
+          heads[site, h] = keys
+      children = {residual, *(k for keys in heads.values() for _, k in keys)}
+      node_list = list(nodes)
+      variables = {v for k in children for v in node_list[k].variables}
+      sets = tuple(sorted(variables)), tuple(sorted(children))
+      block = Block(*sets, layer - 1, residual, tuple(heads.items()))
+      block_index[layer, i] = add_node(block)
+    return block_index[layer, i]
 
-  state("self", model.layers, i)
+  add_node_of("self", model.layers, i)
   return tuple(nodes), tuple(names)
 
 
-# 4. Contexts: numbers whose digits are tokens.
+# 4. Contexts, as codes: the integers sum of token_v · V^v over variables v.
+# While columns are read, code · Q + q stands for a code and the state q of Q.
 
 
-def advance(before, tape, allowed, weights, star):
-  """Returns the distinct (numbers, states) after a column; numbers grow by the
-  tokens in it times their weights."""
-  (tokens, following, outputs, _), (numbers, states) = tape, before
-  symbols, count = np.flatnonzero(allowed), len(following)
-  added = tokens[symbols] @ np.array(weights[:-1], int)
-  added = added + outputs[:, symbols] * weights[-1]
-  choices = [distinct(x) for x in added * count + following[:, symbols]]
-  few = len(numbers) * max(map(len, choices)) < MAX_CONTEXTS
+def advance(pairs, transducer, allowed, weights, is_repeatable):
+  """Returns the distinct pairs code · Q + q after a column, or after any number
+  of such columns. Codes grow by the column's tokens times their weights."""
+  symbols, num_states = np.flatnonzero(allowed), len(transducer.accepting)
+  codes, states = np.divmod(pairs, num_states)
+  growth = transducer.symbols[symbols] @ np.array(weights[:-1], int)
+  growth = growth + transducer.outputs[:, symbols] * weights[-1]
+  growth = growth * num_states + transducer.next_states[:, symbols]
+  choices = [distinct(x) for x in growth]  # by the state before
+  few = len(codes) * max(map(len, choices)) < MAX_CONTEXTS
   require(few, "rows have too many contexts")
-  pairs = (numbers[states == q, None] * count + choices[q] for q in set(states))
-  pairs = distinct(np.concatenate([x.ravel() for x in pairs]))
-  while star:  # add what more free columns lead to
-    after = advance(np.divmod(pairs, count), tape, allowed, weights, False)
-    more = distinct(np.append(pairs, after[0] * count + after[1]))
-    star, pairs = len(more) > len(pairs), more
-  return np.divmod(pairs, count)
+  of_state = {q: codes[states == q, None] * num_states for q in set(states)}
+  after = [(x + choices[q]).ravel() for q, x in of_state.items()]
+  pairs = distinct(np.concatenate(after))
+  while is_repeatable:  # until one more column leads to nothing new
+    after = advance(pairs, transducer, allowed, weights, False)
+    joined = distinct(np.append(pairs, after))
+    is_repeatable, pairs = len(joined) > len(pairs), joined
+  return pairs
 
 
-def contexts(model, row, names, said, reach, memo):
-  """Returns all contexts of a row, sorted: sums of token · V^v over its names
-  v, with the token that it must say as the last digit. `memo` holds results of
-  `advance`, equal ones once."""
-  radix, limit = len(model.embedding), 2 * reach + 4 + model.task.slack
-  fits = radix ** (len(names) + 1) < 1 << 54
-  require(fits, f"a row sees {len(names)} tokens")
-  weight, found = {name: radix**v for v, name in enumerate(names)}, []
-  weight[said] = weight.get(said, 0) + radix ** len(names)
-  # Any number of free columns may follow these: the row stands for its class.
-  stars = {reach + 2} if row[0] == limit else set()
-  stars |= {row[0] + reach + 2} if row[1] == limit else set()
-  for fixed, tape, columns in model.task.columns(*row):
-    covered = set(fixed).union(*(names for _, names in columns))
+def contexts(model, row_class, names, target, memo):
+  """Returns the codes of all contexts of a row class, sorted, with the token to
+  predict as a last digit. `memo` has what was computed, equal arrays once."""
+  radix, num_names, reach = len(model.embedding), len(names), model.reach[-1]
+  require(radix ** (num_names + 1) < 1 << 54, f"a row sees {num_names} tokens")
+  weight_of = {name: radix**v for v, name in enumerate(names)}
+  weight_of[target] = weight_of.get(target, 0) + radix**num_names
+  share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
+  # The columns that stand for any number of such: lemma 2.
+  (x, y, *_), ends = row_class, []
+  sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
+  repeatable = [c for size, c in sizes_and_columns if size == model.class_limit]
+  for fixed, transducer, columns in model.task.columns(*row_class):
+    covered = set(fixed).union(*(variables for _, variables in columns))
     others = [str(name) for name in names if name not in covered]
     require(not others, f"a row sees what its columns do not have: {others}")
-    start = sum(weight.get(name, 0) * token for name, token in fixed.items())
-    start += said * weight[said] if isinstance(said, int) else 0
-    now = memo.setdefault(start, (np.array([start]), np.array([0])))
-    for i, (allowed, column) in enumerate(columns):
-      weights = tuple(weight.get(name, 0) for name in column)
-      step = id(tape), id(now), allowed.tobytes(), weights, i in stars
-      if step not in memo:
-        after = advance(now, tape, allowed, weights, i in stars)
-        content = hashlib.sha256(after[0].tobytes() + after[1].tobytes())
-        memo[step] = memo.setdefault(content.digest(), after)
-      now = memo[step]
-    found.append((now, tape[3]))
-  all_of = tuple(id(now) for now, _ in found)
-  if all_of not in memo:
-    ends = (now[0][accept[now[1]]] for now, accept in found)
-    memo[all_of] = distinct(np.concatenate([*ends]))
-  return memo[all_of]
+    code = sum(weight_of.get(name, 0) * token for name, token in fixed.items())
+    if isinstance(target, int):  # no variable
+      code += target * weight_of[target]
+    pairs = share(np.array([code * len(transducer.accepting)]))
+    for i, (allowed, variables) in enumerate(columns):
+      weights = tuple(weight_of.get(name, 0) for name in variables)
+      step = transducer, allowed, weights, i in repeatable
+      memo_key = id(pairs), id(transducer), allowed.tobytes(), *step[2:]
+      if memo_key not in memo:
+        memo[memo_key] = share(advance(pairs, *step))
+      pairs = memo[memo_key]
+    ends.append((pairs, transducer.accepting))
+  memo_key = tuple((id(pairs), id(accepting)) for pairs, accepting in ends)
+  if memo_key not in memo:
+    ends = [(*np.divmod(x, len(accepting)), accepting) for x, accepting in ends]
+    codes = [codes[accepting[states]] for codes, states, accepting in ends]
+    memo[memo_key] = distinct(np.concatenate(codes))
+  return memo[memo_key]
 
 
-# 5. The network in float64, and bounds on rounding. Beside every state x stands
-# e: any float32 evaluation of the same formulas is at most e away from x
-# (Euclidean distance): lemma 3.
+# 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
+# state x [U, D] comes with e [U]: any float32 evaluation of the same formulas
+# is at most e away from x (Euclidean distance).
 
 
-def spectral(m, size):
-  """Returns bounds on the norms of matrices J from JJᵀ [U, N, N], or from what
-  has its eigenvalues and is a product of matrices of this size (for the
-  roundings of float64): the eighth root of the trace of m⁴."""
+def spectral_bound(m, size):
+  """Returns bounds [U] on the spectral norms of matrices J: the eighth root of
+  the trace of m⁴. m [U, N, N] is JJᵀ, or has its eigenvalues; size is the
+  product of the norms of its factors, for the roundings of float64."""
   square = m @ m
   trace = np.einsum("uij,uji->u", square, square) + 1e-12 * size**4
-  return np.maximum(trace, 0) ** 0.125 * SAFE
+  return np.maximum(trace, 0) ** 0.125 * NORM_SLACK
 
 
-def add(x, e, y, ey):
-  """Returns the sum of two states."""
+def add(x, e, y, y_error):
+  """Returns the sum of two hidden states, and its error."""
   require(x.shape == y.shape, "the parameters are not of one model size")
-  return x + y, e + ey + UNIT * (length(x + y) + e + ey)
+  return x + y, e + y_error + UNIT * (length(x + y) + e + y_error)
 
 
 class Model:
@@ -451,36 +498,41 @@ class Model:
   def __init__(self, path):
     arrays, config = read(path)
     self.task, section = make_task(config), config["model"]
-    names = "num_decoder_layers", "num_heads"
-    self.layers, self.heads = map(section.get, names)
+    self.layers = section["num_decoder_layers"]
+    self.heads = section["num_heads"]
     self.has_source = section["kind"] == "encoder_decoder"
     self.sites = ("self", "cross") if self.has_source else ("self",)
-    self.head, self.params = f"logits_dense_{config['task']}", {}
+    self.output_head = f"logits_dense_{config['task']}"
+    self.params, self.cache, scale = {}, {}, float(config["bias"]["scale"])
     for name, array in arrays.items():
       if name.startswith("params/"):
         known = re.fullmatch(PARAMETER, name[7:], re.VERBOSE)
         require(known, f"{name}: no such parameter is known")
-        fine = array.dtype == np.float32 and np.isfinite(array).all()
-        require(fine, f"{name} is not finite float32")
+        is_valid = array.dtype == np.float32 and np.isfinite(array).all()
+        require(is_valid, f"{name} is not finite float32")
         self.params[name[7:]] = array.astype(float)
-    self.embedding, self.cache = self.params["token_embedder/embedding"], {}
+    self.embedding = self.params["token_embedder/embedding"]
     largest = max(self.task.start, self.task.delimiter - self.has_source)
-    require(len(self.embedding) > largest, "the task has more tokens")
-    scale = float(config["bias"]["scale"])
+    require(len(self.embedding) > largest, "the task needs more embeddings")
     self.lines = {x: read_lines(self, arrays, x, scale) for x in self.sites}
+    # By axis, how far lines and layers lead (C in docs/proofs.md); the last
+    # axis is that of columns. Then K, the largest x and y of a row class.
+    self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
+    self.class_limit = 2 * self.reach[-1] + 4 + self.task.slack
 
-  def reach(self, axis):
-    """Returns C of the lemma on sizes, along an axis."""
+  def find_reach(self, axis):
+    """Returns C of lemma 1 along an axis."""
     farthest = [0] * self.layers
     for site in self.lines.values():
       for layer, heads in enumerate(site):
-        shifts = [abs(line[4][axis]) for head in heads for line in head]
+        shifts = [abs(x.intercept[axis]) for head in heads for x in head]
         farthest[layer] = max(farthest[layer], *shifts, 0)
     return sum(farthest) + self.layers + max(farthest) + 1
 
-  def weights(self, path, inputs):
+  def dense_weights(self, path, num_inputs):
     """Returns a dense layer's kernel [I, G, O], for G groups of outputs (the
-    heads, else one), its bias [G, O], and the kernel's norms [G]."""
+    heads, else one), its bias [G, O], and the kernel's norms [G]. A query's are
+    scaled by K^-0.5."""
     if path not in self.cache:
       kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
       if path.endswith("out"):  # the heads are inputs
@@ -488,18 +540,18 @@ class Model:
       if kernel.ndim == 2:
         kernel, bias = kernel[:, None], bias[None]
       groups = self.heads if path.endswith(("query", "key", "value")) else 1
-      fits = kernel.shape == (inputs, *bias.shape) and len(bias) == groups
+      fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
       require(fits, f"params/{path} has another shape")
       if path.endswith("query"):
         kernel, bias = (x * x.shape[-1] ** -0.5 for x in (kernel, bias))
-      norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2)) * SAFE
-      self.cache[path] = kernel, bias, norms
+      norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
+      self.cache[path] = kernel, bias, norms * NORM_SLACK
     return self.cache[path]
 
   def dense(self, path, x, e):
-    """Returns outputs [U, G, O], and bounds [U, G] on what this layer rounds,
-    beside what it does to the errors e of its inputs."""
-    kernel, bias, _ = self.weights(path, x.shape[1])
+    """Returns outputs [U, G, O] of a dense layer, and bounds [U, G] on its own
+    rounding, without what it does to the error e of its inputs."""
+    kernel, bias, _ = self.dense_weights(path, x.shape[1])
     flat = kernel.reshape(len(kernel), -1)
     size = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
     size = length(size.reshape(-1, *bias.shape) + np.abs(bias))
@@ -507,26 +559,28 @@ class Model:
     return y, gamma(len(flat) + 3) * size + TINY
 
   def normalize(self, path, x, e):
-    """Returns the states after a layer normalization."""
+    """Returns hidden states after a layer normalization, and their errors."""
     scale, bias = (self.params[f"{path}/{x}"] for x in ("scale", "bias"))
     require(scale.shape == bias.shape == x.shape[1:], f"{path} does not fit")
-    root, u, mean = x.shape[1] ** 0.5, gamma(x.shape[1] + 6), x.mean(axis=1)
-    square = ((length(x) + e) / root) ** 2
-    off = u * (np.abs(x).mean(axis=1) + e / root)  # error of the mean
-    x = x - mean[:, None]
+    root, rounding = x.shape[1] ** 0.5, gamma(x.shape[1] + 6)
+    mean, mean_square = x.mean(axis=1), ((length(x) + e) / root) ** 2
+    mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
+    max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
     y = x / deviation[:, None] * scale + bias
-    least = np.maximum(deviation - e / root, TINY)
-    wrong = u * square + 2 * (np.abs(mean) + e / root + off) * off
-    wrong = wrong / least**2 + 2 * UNIT  # error of the variance, relative
-    wrong = np.where(wrong < 0.1, 0.55 * wrong, np.inf)
-    factor = (1 + wrong) * (1 + (2 * ULPS + 4) * UNIT) - 1
-    local = root * (factor + off / least * (1 + factor) + 2 * UNIT)
-    error = np.abs(scale).max() * (local + e / least)
+    min_deviation = np.maximum(deviation - e / root, TINY)
+    variance_error = rounding * mean_square + 2 * max_mean * mean_error
+    t = variance_error / min_deviation**2 + 2 * UNIT
+    # 1 / sqrt(1 - t) is at most 1 + 0.55 t for t < 0.1.
+    factor_error = np.where(t < 0.1, 0.55 * t, np.inf)
+    factor_error = (1 + factor_error) * (1 + (2 * ULPS + 4) * UNIT) - 1
+    mean_error = mean_error / min_deviation * (1 + factor_error)
+    local = root * (factor_error + mean_error + 2 * UNIT)
+    error = np.abs(scale).max() * (local + e / min_deviation)
     return y, error + 2 * UNIT * length(bias) + TINY
 
   def embed(self, token, segment):
-    """Returns the states of tokens [U] below the first layer."""
+    """Returns the hidden states of tokens [U] below the first layer."""
     x, table = self.embedding[token], "segment_embedder/embedding"
     if table not in self.params:
       return x, np.zeros(len(x))
@@ -534,8 +588,8 @@ class Model:
     return x, UNIT * length(x) + TINY
 
   def key_value(self, layer, site, x, e):
-    """Returns keys and values [U, H, K], each with its rounding [U, H], and the
-    error [U] of what they are made from."""
+    """Returns (keys [U, H, K], their own rounding [U, H], values, theirs, the
+    error [U] of what both are computed from)."""
     path = f"decoder_{layer}/{{}}{site}_attention{{}}".format
     if site == "self":
       x, e = self.normalize(path("pre_", "_layer_norm"), x, e)
@@ -543,105 +597,116 @@ class Model:
     return *key, *self.dense(path("", "/value"), x, e), e
 
   def attend(self, path, x, e, heads, keys):
-    """Returns the output of attention; `heads` has for each head a list of
-    (bias, key), and keys[key] is the result of `key_value`."""
-    query, rounded = self.dense(f"{path}/query", x, e)
-    (wq, _, nq), (wk, _, nk), (wv, _, nv) = (
-      self.weights(f"{path}/{name}", x.shape[1])
+    """Returns the output of attention, and its error; docs/proofs.md has the
+    lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
+    result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
+    query, the keys and the values; q_r, k_r and v_r their rounding, as of
+    `dense`. Names in _e are bounds on errors: row_e of x, key_e of what keys
+    are computed from."""
+    (wq, _, wq_norms), (wk, _, wk_norms), (wv, _, wv_norms) = (
+      self.dense_weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
-    context, (error, linear) = query * 0, np.zeros((2, *rounded.shape))
-    wo, _, no = self.weights(f"{path}/out", context[0].size)
-    wo = wo.reshape(*context.shape[1:], -1)
-    left, right, shares, growth = [], [], {}, np.ones(len(x))
-    for h, pairs in ((h, x) for h, x in enumerate(heads) if x):  # others are 0
-      *made, ek = zip(*(keys[i] for _, i in pairs), strict=True)
-      k, lk, v, lv = (np.stack([y[:, h] for y in z], axis=1) for z in made)
-      q, lq, ek = query[:, h], rounded[:, h, None], np.stack(ek, axis=1)
-      bias = np.array([bias for bias, _ in pairs])
-      scores = np.einsum("uk,ugk->ug", q, k) + bias
-      below = scores - scores.max(axis=1, keepdims=True)
-      weights = np.exp(below)
+    queries, queries_r = self.dense(f"{path}/query", x, e)
+    read, (error, linear) = queries * 0, np.zeros((2, *queries_r.shape))
+    wo, _, wo_norm = self.dense_weights(f"{path}/out", read[0].size)
+    wo = wo.reshape(*read.shape[1:], -1)
+    growth, readers, max_weights, factors = np.ones(len(x)), {}, {}, []
+    for h in (h for h, pairs in enumerate(heads) if pairs):  # others read 0
+      biases, indices = zip(*heads[h], strict=True)
+      *arrays, key_e = zip(*(keys[i] for i in indices), strict=True)
+      arrays = (np.stack([y[:, h] for y in ys], axis=1) for ys in arrays)
+      (k, k_r, v, v_r), key_e = arrays, np.stack(key_e, axis=1)
+      q, q_r, row_e = queries[:, h], queries_r[:, h, None], e[:, None]
+      scores = np.einsum("uk,ugk->ug", q, k) + biases
+      centered_scores = scores - scores.max(axis=1, keepdims=True)
+      weights = np.exp(centered_scores)
       weights /= weights.sum(axis=1, keepdims=True)
-      average, v_average = (np.einsum("ug,ugk->uk", weights, z) for z in (k, v))
-      around = k - average[:, None]
-      slope = around @ wq[:, h].T  # derivatives of the scores
-      bk, bq = nk[h] * ek + lk, nq[h] * e[:, None] + lq
-      size = (length(q)[:, None] + bq) * (length(k) + bk) + np.abs(bias)
-      other = gamma(q.shape[1] + 3) * size + length(around) * lq + bq * bk
-      other += length(q)[:, None] * lk + length(q @ wk[:, h].T)[:, None] * ek
-      moved = length(slope) * e[:, None] + other
-      most = moved.max(axis=1, keepdims=True)
-      last = UNIT * (np.abs(below) + 2 * most + 2.1 * ULPS) + TINY
-      other, moved = other + last, moved + last
-      most = moved.max(axis=1)
-      more = np.exp(np.where(most < 1, 4 * most, np.inf))
-      change = weights * (1 - weights) * (other + more[:, None] * moved**2)
-      spread = length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
-      theta = gamma(2 * len(pairs) + 5)
-      growth = np.maximum(growth, more * (1 + 2 * theta))
-      context[:, h], error[:, h] = v_average, 2 * spread * change.sum(axis=1)
-      error[:, h] += 2 * theta * (length(v) + nv[h] * ek + lv).max(axis=1)
-      error[:, h] += growth * (weights * lv).sum(axis=1)
-      linear[:, h] = 2 * spread * (weights * (1 - weights) * moved).sum(axis=1)
-      for n, (_, i) in enumerate(pairs):
-        seen, weight = shares.setdefault(i, ([], np.zeros(len(x))))
-        seen.append(h)
-        np.maximum(weight, weights[:, n], out=weight)
-      if len(pairs) > 1:  # the output moves by right · (left · the error of x)
-        away = weights[..., None] * (v - v_average[:, None])
-        left, right = [*left, slope], [*right, away @ wo[h]]
+      k_mean, v_mean = (np.einsum("ug,ugk->uk", weights, y) for y in (k, v))
+      k_minus_mean, v_minus_mean = k - k_mean[:, None], v - v_mean[:, None]
+      slope = k_minus_mean @ wq[:, h].T  # of the scores, by x
+      # Errors of scores; other_e is what is not linear in the row's error.
+      q_norm, q_wk_norm = (length(y)[:, None] for y in (q, q @ wk[:, h].T))
+      k_e, q_e = wk_norms[h] * key_e + k_r, wq_norms[h] * row_e + q_r
+      size = (q_norm + q_e) * (length(k) + k_e) + np.abs(biases)
+      other_e = gamma(q.shape[1] + 3) * size + length(k_minus_mean) * q_r
+      other_e += q_e * k_e + q_norm * k_r + q_wk_norm * key_e
+      score_e = length(slope) * row_e + other_e
+      size = np.abs(centered_scores) + 2 * score_e.max(axis=1, keepdims=True)
+      exp_r = UNIT * (size + 2.1 * ULPS) + TINY
+      other_e, score_e = other_e + exp_r, score_e + exp_r
+      max_e, change = score_e.max(axis=1), weights * (1 - weights)
+      head_growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))
+      other_e += head_growth[:, None] * score_e**2  # of second order
+      # What these and the errors of values change in what the head reads.
+      spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
+      sum_r = 2 * gamma(2 * len(indices) + 5)
+      growth = np.maximum(growth, head_growth * (1 + sum_r))
+      read[:, h], error[:, h] = v_mean, spread * (change * other_e).sum(axis=1)
+      error[:, h] += sum_r * (length(v) + wv_norms[h] * key_e + v_r).max(axis=1)
+      error[:, h] += growth * (weights * v_r).sum(axis=1)
+      linear[:, h] = spread * (change * score_e).sum(axis=1)
+      for i, weight in zip(indices, weights.T, strict=True):
+        readers.setdefault(i, []).append(h)
+        max_weights[i] = np.maximum(max_weights.get(i, 0), weight)
+      if len(indices) > 1:
+        factors.append((slope, (weights[..., None] * v_minus_mean) @ wo[h]))
     total = length(error)
-    for i, (seen, weight) in shares.items():
-      norm = np.linalg.norm(wv[:, seen].reshape(len(wv), -1), 2) * SAFE
-      total += growth * norm * weight * keys[i][4]
-    size = total + length(linear)
-    y, local = self.dense(f"{path}/out", context.reshape(len(x), -1), size)
-    error = local[:, 0] + no * total
-    if left:
-      grams = [z @ z.transpose(0, 2, 1) for z in map(np.hstack, (left, right))]
+    for i, hs in readers.items():  # the values' errors
+      norm = np.linalg.norm(wv[:, hs].reshape(len(wv), -1), 2) * NORM_SLACK
+      total += growth * norm * max_weights[i] * keys[i][4]
+    read, read_error = read.reshape(len(x), -1), total + length(linear)
+    y, rounding = self.dense(f"{path}/out", read, read_error)
+    error = rounding[:, 0] + wo_norm * total
+    if factors:  # J = leftᵀ · right: JJᵀ has the product of grams' eigenvalues
+      left_right = map(np.hstack, zip(*factors, strict=True))
+      grams = [z @ z.transpose(0, 2, 1) for z in left_right]
       sizes = [np.linalg.norm(gram, axis=(1, 2)) for gram in grams]
-      error += spectral(np.matmul(*grams), np.multiply(*sizes)) * e
+      error += spectral_bound(np.matmul(*grams), np.multiply(*sizes)) * e
     return y[:, 0], error
 
   def mlp(self, path, x, e, is_tight):
-    """Returns the output of an MLP."""
-    w, b, w_norm = self.weights(f"{path}/wi", x.shape[1])
-    v, bias, v_norm = self.weights(f"{path}/wo", w.shape[2])
-    (w, v), hidden = (w[:, 0], v[:, 0]), x @ w[:, 0] + b
-    into, out = length(w.T), length(v)
-    size = np.abs(x) @ np.abs(w) + e[:, None] * into + np.abs(b)
-    local = gamma(len(w) + 3) * size + TINY
-    moved = into * e[:, None] + local
-    unsure, norm = np.abs(hidden) <= moved, w_norm * v_norm
-    share = (hidden > moved) + 0.5 * unsure  # derivatives of relu
+    """Returns the output of an MLP, and its error."""
+    wi, bi, wi_norm = self.dense_weights(f"{path}/wi", x.shape[1])
+    wo, bo, wo_norm = self.dense_weights(f"{path}/wo", wi.shape[2])
+    (wi, wo), norm = (wi[:, 0], wo[:, 0]), wi_norm * wo_norm
+    wi_norms, wo_norms = length(wi.T), length(wo)  # of every hidden unit
+    hidden = x @ wi + bi
+    size = np.abs(x) @ np.abs(wi) + e[:, None] * wi_norms + np.abs(bi)
+    rounding = gamma(len(wi) + 3) * size + TINY
+    hidden_error = wi_norms * e[:, None] + rounding
+    sign_unknown = np.abs(hidden) <= hidden_error
+    slope_midpoint = (hidden > hidden_error) + 0.5 * sign_unknown  # of relu
     if is_tight:
-      slopes = ((w * row) @ v for row in share)
-      tight = [spectral((j @ j.T)[None], 0)[0] for j in slopes] + 1e-9 * norm
-      norm = np.minimum(norm, tight + 0.5 * unsure @ (into * out))
-    active = share > 0
-    size = (np.maximum(hidden, 0) + moved * active) @ np.abs(v) + np.abs(bias)
-    error = norm * e + v_norm * length(local * active)
+      jacobians = ((wi * slopes) @ wo for slopes in slope_midpoint)
+      tight = [spectral_bound((j @ j.T)[None], 0)[0] for j in jacobians]
+      radius = 0.5 * sign_unknown @ (wi_norms * wo_norms)
+      norm = np.minimum(norm, tight + 1e-9 * norm + radius)
+    active, hidden = slope_midpoint > 0, np.maximum(hidden, 0)
+    size = (hidden + hidden_error * active) @ np.abs(wo) + np.abs(bo)
+    error = norm * e + wo_norm * length(rounding * active)
     error += gamma(active.sum(axis=1) + 3) * length(size)  # zeros add nothing
-    return np.maximum(hidden, 0) @ v + bias, error + TINY
+    return hidden @ wo + bo, error + TINY
 
   def block(self, layer, x, e, heads, keys, is_tight):
-    """Returns the states after a block; `keys` is by site."""
-    for n, site in enumerate(self.sites):
+    """Returns the hidden states after a block, and their errors; `heads` is
+    {(site, h): ((bias, key), ...)}, `keys` has those of `attend` by site."""
+    for site in self.sites:
       path = f"decoder_{layer}/{{}}{site}_attention{{}}".format
-      normal = self.normalize(path("pre_", "_layer_norm"), x, e)
-      some = heads[n * self.heads : (n + 1) * self.heads]
-      x, e = add(x, e, *self.attend(path("", ""), *normal, some, keys[site]))
-    normal = self.normalize(f"decoder_{layer}/pre_mlp_layer_norm", x, e)
-    return add(x, e, *self.mlp(f"decoder_{layer}/mlp", *normal, is_tight))
+      normalized = self.normalize(path("pre_", "_layer_norm"), x, e)
+      heads_and_keys = [heads[site, h] for h in range(self.heads)], keys[site]
+      y = self.attend(path("", ""), *normalized, *heads_and_keys)
+      x, e = add(x, e, *y)
+    normalized = self.normalize(f"decoder_{layer}/pre_mlp_layer_norm", x, e)
+    return add(x, e, *self.mlp(f"decoder_{layer}/mlp", *normalized, is_tight))
 
   def logits(self, x, e, target):
     """Returns logits [U, V], and bounds on the errors of their differences from
     the logit of `target` [U]."""
     x, e = self.normalize("decoder_norm", x, e)
-    kernel, bias, _ = self.weights(self.head, x.shape[1])
+    kernel, bias, _ = self.dense_weights(self.output_head, x.shape[1])
     kernel = kernel[:, 0]
-    distance = length(kernel.T[:, None] - kernel.T) * SAFE
+    distance = length(kernel.T[:, None] - kernel.T) * NORM_SLACK
     size = np.abs(x) @ np.abs(kernel) + np.abs(bias)
     size += e[:, None] * length(kernel.T)
     size += size[np.arange(len(x)), target, None]
@@ -649,120 +714,121 @@ class Model:
     return x @ kernel + bias, error + TINY
 
 
-def evaluate(model, nodes, numbers, tight):
-  """Yields (contexts, targets, logits, bounds) of the contexts of a receptive
-  field, layer by layer, equal states once: parts[i] are the distinct choices of
-  the variables of node i, states[i] its states for each (of at most `tight`,
-  with the tighter bounds)."""
-  radix, root, states, caches = len(model.embedding), len(nodes) - 1, [], {}
+def evaluate(model, nodes, codes, max_tight):
+  """Yields (codes, targets, logits, bounds) of the contexts of a receptive
+  field, in chunks. Every node is computed once for each distinct choice of its
+  variables, with the tight bounds if these are at most `max_tight`: choices[i]
+  are the codes of node i's, hidden[i] its (x, e) for each."""
+  radix, root, hidden = len(model.embedding), len(nodes) - 1, []
+  choices = {i: codes[:0] for i in range(root)} | {root: codes}
 
-  def project(i, numbers):
-    digits = (numbers // radix**v % radix * radix**v for v in nodes[i][0])
-    return sum(digits, 0 * numbers)
+  def project(k, codes):  # to the variables of node k
+    digits = (codes // radix**v % radix * radix**v for v in nodes[k].variables)
+    return sum(digits, 0 * codes)
 
-  def children(i):
-    _, _, own, *heads = nodes[i]
-    return {own, *(k for x in heads[0] for _, k in x)} if heads else ()
-
-  parts = {root: project(root, numbers)}
   for i in range(root, -1, -1):
-    for child in children(i):
-      some = np.append(parts.get(child, numbers[:0]), project(child, parts[i]))
-      parts[child] = distinct(some)
+    for k in nodes[i].children:
+      choices[k] = distinct(np.append(choices[k], project(k, choices[i])))
 
-  def compute(i, part):
-    seen, layer, own, *heads = nodes[i]
-    if not heads:
-      token = part // radix ** seen[0] if seen else own + 0 * part
-      return model.embed(token, layer)
-    find = lambda i: np.searchsorted(parts[i], project(i, part))
-    where = {child: find(child) for child in children(i)}
-    keys = {site: {} for site in model.sites}
-    for n, head in enumerate(heads[0]):
-      site = model.sites[n // model.heads]
-      for _, k in head:
-        if (k, layer, site) not in caches:
-          caches[k, layer, site] = model.key_value(layer, site, *states[k])
-        if k not in keys[site]:
-          keys[site][k] = [x[where[k]] for x in caches[k, layer, site]]
-    x, e = (x[where[own]] for x in states[own])
-    return model.block(layer, x, e, heads[0], keys, len(parts[i]) <= tight)
+  @functools.cache
+  def key_value(k, layer, site):
+    return model.key_value(layer, site, *hidden[k])
+
+  def compute(i, start):
+    node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
+    if isinstance(node, Leaf):
+      token = chunk // radix ** node.variables[0] if node.variables else node.id
+      return model.embed(token + 0 * chunk, node.segment)
+    positions, keys = {}, {site: {} for site in model.sites}
+    for k in node.children:
+      positions[k] = np.searchsorted(choices[k], project(k, chunk))
+    for (site, _), pairs in node.heads:
+      for k in {k for _, k in pairs} - set(keys[site]):
+        pair = key_value(k, node.layer, site)
+        keys[site][k] = [x[positions[k]] for x in pair]
+    x, e = (x[positions[node.residual]] for x in hidden[node.residual])
+    arguments = dict(node.heads), keys, len(choices[i]) <= max_tight
+    return model.block(node.layer, x, e, *arguments)
 
   for i in range(root):
-    pieces = (parts[i][c : c + CHUNK] for c in range(0, len(parts[i]), CHUNK))
-    found = [compute(i, piece) for piece in pieces]
-    states.append([np.concatenate(x) for x in zip(*found, strict=True)])
-  for c in range(0, len(numbers), CHUNK):
-    part = numbers[c : c + CHUNK]
-    target = part // radix ** len(nodes[root][0])
-    last = compute(root, parts[root][c : c + CHUNK])
-    yield part, target, *model.logits(*last, target)
+    chunks = [compute(i, c) for c in range(0, len(choices[i]), CHUNK_SIZE)]
+    hidden.append([np.concatenate(x) for x in zip(*chunks, strict=True)])
+  for c in range(0, len(codes), CHUNK_SIZE):
+    chunk = codes[c : c + CHUNK_SIZE]
+    target = chunk // radix ** len(nodes[root].variables)
+    yield chunk, target, *model.logits(*compute(root, c), target)
 
 
 # 6. The verdict.
 
 
-def survey(model):
-  """Returns {nodes: [(row, names, contexts), ...]}: all that rows can see."""
-  task, layouts, memo, found = model.task, {}, {}, {}
-  *rows, reach = (model.reach(axis) for axis in range(len(task.directions)))
-  limit, far = 2 * reach + 4 + task.slack, 2 * sum(rows) + 2
-  require(limit**2 < MAX_CLASSES, f"lines lead {reach} columns far")
-  places = ((0, far), (far, 2 * far), (far, far)) if rows else ((0, 0),)
+def enumerate_contexts(model):
+  """Returns {receptive field: [(row class, names, codes), ...]} of all row
+  classes."""
+  task, layouts, memo, contexts_of = model.task, {}, {}, {}
+  limit, row_reach = model.class_limit, model.reach[:-1]
+  require(limit**2 < MAX_CLASSES, f"lines lead {model.reach[-1]} columns far")
+  # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
+  far = 2 * sum(row_reach) + 2
+  grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_reach else ((0, 0),)
   sizes = range(limit + 1)
-  for x, y, (j, m) in itertools.product(sizes, sizes, places):
-    if x + y < task.least or rows and j == m and x:
-      continue
-    if (x + y, m) not in layouts:
-      layouts[x + y, m] = Layout(model, x + y, m)
-    layout = layouts[x + y, m]
-    i = layout.first + j * (x + y + 1) + x
+  for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
+    last_column, is_end = x + y, row_reach and j == m
+    if last_column < task.min_last_column or is_end and x:
+      continue  # no input is so short; the end token's row has one column
+    if (last_column, m) not in layouts:
+      layouts[last_column, m] = Layout(model, last_column, m)
+    layout = layouts[last_column, m]
+    i = layout.first_output_row + j * (last_column + 1) + x
     nodes, names = receptive_field(model, layout, i)
-    row, said = (x, y, j, m), layout.said[i][3]
-    numbers = contexts(model, row, names, said, reach, memo)
-    found.setdefault(nodes, []).append((row, names, numbers))
-  return found
+    row_class, target = (x, y, j, m), layout.predicted[i].id
+    codes = contexts(model, row_class, names, target, memo)
+    contexts_of.setdefault(nodes, []).append((row_class, names, codes))
+  return contexts_of
 
 
 def prove(path):
-  """Returns what is found of a model: verdict, text, and the figures."""
+  """Returns what is proved of a model: verdict, text, and the figures."""
   model, start, verdict, text = Model(path), time.time(), "proved", ""
-  count, smallest, largest, radix = 0, np.inf, 0.0, len(model.embedding)
-  for nodes, rows in survey(model).items():
-    sets = {id(numbers): numbers for *_, numbers in rows}
-    numbers = distinct(np.concatenate(list(sets.values())))
-    count += len(numbers)
-    for tight in (0, TIGHT):  # what is not proved yet, with tighter bounds
-      rest, text, verdict = [numbers[:0]], "", "proved"
-      for part, *results in evaluate(model, nodes, numbers, tight):
-        (target, logits, bounds), u = results, np.arange(len(part))
+  num_contexts, min_margin, max_bound = 0, np.inf, 0.0
+  radix = len(model.embedding)
+  for nodes, row_classes in enumerate_contexts(model).items():
+    sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once
+    codes = distinct(np.concatenate(list(sets.values())))
+    num_contexts += len(codes)
+    # The tight bounds are for contexts that are not proved without them.
+    for max_tight in (0, TIGHT_BOUND_LIMIT):
+      unproved, text, verdict = [codes[:0]], "", "proved"
+      for chunk, target, *results in evaluate(model, nodes, codes, max_tight):
+        (logits, bounds), u = results, np.arange(len(chunk))
         margins = logits[u, target, None] - logits
         margins[u, target], bounds[u, target] = np.inf, 0
         proved = (margins > bounds).all(axis=1)
-        rest.append(part[~proved])
-        smallest = min(smallest, margins.min())
-        largest = max(largest, bounds[proved].max(initial=0))
-        for u in np.flatnonzero(~proved)[: not text]:
-          row, names, _ = next(row for row in rows if part[u] in row[2])
-          tokens = part[u] // radix ** np.arange(len(names)) % radix
-          seen, least = map("{}={}".format, names, tokens), margins[u].min()
-          verdict = "fails" if least <= 0 else "undecided"
+        unproved.append(chunk[~proved])
+        min_margin = min(min_margin, margins.min())
+        max_bound = max(max_bound, bounds[proved].max(initial=0))
+        if not text and not proved.all():
+          u = np.argmin(proved)  # the first
+          row, names, _ = next(x for x in row_classes if chunk[u] in x[2])
+          tokens = chunk[u] // radix ** np.arange(len(names)) % radix
+          seen, margin = map("{}={}".format, names, tokens), margins[u].min()
+          verdict = "fails" if margin <= 0 else "undecided"
           text = f": row {row} must say {target[u]} after {' '.join(seen)}:"
-          text += f" margin {least:.3g}, rounding {bounds[u].max():.2g}"
-      numbers = np.concatenate(rest)
+          text += f" margin {margin:.3g}, rounding {bounds[u].max():.2g}"
+      codes = np.concatenate(unproved)
       if not text:
         break
     if text:
       break
   if not text:
-    text = f": {count:,} contexts, smallest margin {smallest:.4g}"
-    text += f", rounding at most {largest:.2g}"
-  figures = {"contexts": count, "margin": smallest, "rounding": largest}
-  figures["seconds"] = time.time() - start
+    text = f": {num_contexts:,} contexts, smallest margin {min_margin:.4g}"
+    text += f", rounding at most {max_bound:.2g}"
+  figures = {"contexts": num_contexts, "margin": min_margin}
+  figures |= {"rounding": max_bound, "seconds": time.time() - start}
   return {"verdict": verdict, "text": verdict + text, **figures}
 
 
-def check(path):
+def prove_or_refuse(path):
   """Returns what `prove` does, or which condition is not met."""
   try:
     with np.errstate(all="ignore"):  # a bound that is infinite fails
@@ -774,12 +840,12 @@ def check(path):
 
 
 if __name__ == "__main__":
-  files = [x for x in sys.argv[1:] if x != "--json"]
+  paths = [x for x in sys.argv[1:] if x != "--json"]
   results: dict[str, dict] = {}
-  for file in files:
-    results[file] = check(file)
+  for path in paths:
+    results[path] = prove_or_refuse(path)
     if "--json" not in sys.argv:
-      print(f"{file}: {results[file]['text']}", flush=True)
+      print(f"{path}: {results[path]['text']}", flush=True)
   if "--json" in sys.argv:
     print(json.dumps(results, indent=1))
   codes = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}

@@ -1,10 +1,11 @@
 """How sorting tells the last copy of an item from the one before.
 
-A run is all copies of an item, one after another, in a sorted list. A row whose
-input is copy j of c has to say the item again if j < c, else the next one. If
-attention is on copies alone, and evenly, the outputs' part of it is j / (j +
-c): at the last copy (1/2) it is 1 / (4c - 2) more than at the one before,
-whatever the list's length.
+A run is all copies of one item, which follow one another in the sorted output.
+A row whose input is copy j of c has to predict the item again if j < c, else
+the next larger item. If a head attends to all copies alone, and evenly, there
+are c of them in the prompt and j in the output so far, so the output's part of
+the attention is j / (j + c). At the last copy it is 1/2, which is 1 / (4c - 2)
+more than at the copy before, whatever the list's length.
 """
 
 import pathlib
@@ -16,28 +17,30 @@ import numpy as np
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.probes.activations import Observation
 
-LAST, BEFORE = 0, 1  # copies left, where the two rows that are compared stand
+LAST, BEFORE = 0, 1  # copies left at the two rows that are compared
 MIN_RUNS = 20  # fewer runs are not drawn
 
 
 class Copies(NamedTuple):
-  """Rows of a model at one length, whose inputs are outputs: R of them.
+  """R rows of a model at one length of lists. The input of a row is an output,
+  and a copy of it is any equal item.
 
   Attributes:
     copies: c, how often the row's item occurs in the list, [R].
-    left: c - j, how many copies are yet to be said, [R].
-    given, said: attention on copies in the prompt, and among the outputs, [L,
-      H, R] for L layers and H heads.
-    others: how many other keys have a weight that is not zero, [L, H, R].
-    run: number of the row's run, [R]; runs of the greatest item lack their last
-      row, and are left out.
-    wrong: whether the row says a wrong token under teacher forcing, [R].
+    left: c - j, how many copies are not yet in the output, [R].
+    prompt_attention, output_attention: the sum of the attention weights on
+      copies in the prompt, and in the output so far, [L, H, R] for L layers
+      and H heads.
+    others: how many keys that are no copies have a weight, [L, H, R].
+    run: the number of the row's run, [R]; runs of the list's largest item are
+      left out, because the row of its last copy is not observed.
+    wrong: whether the row predicts a wrong token under teacher forcing, [R].
   """
 
   copies: np.ndarray
   left: np.ndarray
-  given: np.ndarray
-  said: np.ndarray
+  prompt_attention: np.ndarray
+  output_attention: np.ndarray
   others: np.ndarray
   run: np.ndarray
   wrong: np.ndarray
@@ -61,36 +64,43 @@ def _observe_batch(observation: Observation) -> Copies:
   inputs = np.asarray(observation.batch.inputs[:count])
   lists, items = inputs[:, :n], inputs[:, rows]
   copies = (lists[:, None] == items[..., None]).sum(axis=-1)
-  said = np.tril(items[:, None] == items[..., None]).sum(axis=-1)
+  copies_so_far = np.tril(items[:, None] == items[..., None]).sum(axis=-1)
   is_new = np.diff(items, axis=1, prepend=0) != 0
   run = np.cumsum(is_new).reshape(items.shape)
   kept = items != lists.max(axis=1, keepdims=True)
   targets = np.asarray(observation.batch.target[:count, rows])
   wrong = observation.logits[:count, rows].argmax(axis=-1) != targets
-  is_given = (lists[:, None] == items[..., None])[:, None]
-  is_said = (items[:, None] == items[..., None])[:, None]
+  is_prompt_copy = (lists[:, None] == items[..., None])[:, None]
+  is_output_copy = (items[:, None] == items[..., None])[:, None]
   shares = []
   for _, _, weights in observation.attention():
     weights = weights[:, :, rows]
-    on_given = weights[..., :n] * is_given
-    on_said = weights[..., rows] * is_said
-    num_copies = (on_given > 0).sum(axis=-1) + (on_said > 0).sum(axis=-1)
+    on_prompt = weights[..., :n] * is_prompt_copy
+    on_output = weights[..., rows] * is_output_copy
+    num_copies = (on_prompt > 0).sum(axis=-1) + (on_output > 0).sum(axis=-1)
     others = (weights > 0).sum(axis=-1) - num_copies
-    layer = on_given.sum(axis=-1), on_said.sum(axis=-1), others
+    layer = on_prompt.sum(axis=-1), on_output.sum(axis=-1), others
     shares.append([x.swapaxes(0, 1)[:, kept] for x in layer])
-  given, on_said, others = map(np.stack, zip(*shares, strict=True))
-  left = (copies - said)[kept]
+  prompt_attention, output_attention, others = map(
+    np.stack, zip(*shares, strict=True)
+  )
   return Copies(
-    copies[kept], left, given, on_said, others, run[kept], wrong[kept]
+    copies=copies[kept],
+    left=(copies - copies_so_far)[kept],
+    prompt_attention=prompt_attention,
+    output_attention=output_attention,
+    others=others,
+    run=run[kept],
+    wrong=wrong[kept],
   )
 
 
 def counting_head(rows: Copies) -> tuple[int, int]:
-  """Returns the layer and the head in which the outputs' part of the attention
-  on copies differs most between the last copy and the one before, in standard
-  deviations, of runs of the same number of copies."""
-  scores = np.zeros(rows.said.shape[:2])
-  part = said_part(rows)
+  """Returns the (layer, head) in which the output's part of the attention on
+  copies differs most between the last copy and the one before: in standard
+  deviations, among runs of the same number of copies, summed over runs."""
+  scores = np.zeros(rows.output_attention.shape[:2])
+  part = output_part(rows)
   for copies in np.unique(rows.copies[rows.copies > 1]):
     last, before = (
       part[..., (rows.copies == copies) & (rows.left == left)]
@@ -104,14 +114,15 @@ def counting_head(rows: Copies) -> tuple[int, int]:
   return int(layer), int(head)
 
 
-def said_part(rows: Copies) -> np.ndarray:
-  """Returns the outputs' part of the attention on copies, [L, H, R]."""
-  return rows.said / np.maximum(rows.said + rows.given, 1e-9)
+def output_part(rows: Copies) -> np.ndarray:
+  """Returns the output's part of the attention on copies, [L, H, R]."""
+  total = rows.output_attention + rows.prompt_attention
+  return rows.output_attention / np.maximum(total, 1e-9)
 
 
 def errors_by_copies(rows: Copies) -> dict[int, tuple[int, int]]:
-  """Returns {copies: (runs that end wrongly, runs)}: too early or too late, or
-  with another token than the next item."""
+  """Returns {copies: (runs with a wrong row, runs)}: the model ends a run too
+  early or too late, or goes on with another item than the next larger one."""
   _, index = np.unique(rows.run, return_inverse=True)
   wrong = np.bincount(index, rows.wrong) > 0
   copies = np.zeros(len(wrong), int)
@@ -141,7 +152,7 @@ def draw(
     for color, (length, rows) in enumerate(sorted(by_length.items())):
       style = {"color": f"C{color}", "marker": "o", "markersize": 2}
       for left, line in ((LAST, "-"), (BEFORE, "--")):
-        part = _by_copies(rows, said_part(rows)[head], left)
+        part = _by_copies(rows, output_part(rows)[head], left)
         label = f"{length} items, {'last' if line == '-' else 'one before'}"
         column[0].plot(*part, line, label=label, **style)
       others = _by_copies(rows, rows.others[head], LAST)

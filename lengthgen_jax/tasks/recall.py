@@ -14,8 +14,10 @@ from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.sorting import ranks
 from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
 
-MAX_WORDS = 1 << 16  # because `uniform_int` draws no greater numbers
-MARKS = (":", ".", ">")  # between key and value, a space, before a query
+# A word is a key or a value. `uniform_int` draws numbers below this alone.
+MAX_WORDS = 1 << 16
+# Separates a key from its value; fills the space between pairs; begins a query.
+MARKS = (":", ".", ">")
 
 
 def pairs(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
@@ -24,8 +26,8 @@ def pairs(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
 
 
 def near_keys(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
-  """Returns a prompt with consecutive keys, which differ in their last tokens
-  at most places."""
+  """Returns a prompt whose keys are consecutive numbers in base V, so that most
+  of them differ from the next one in the last token alone."""
   return task.draw_prompt(_numbers(task, key, size), size, consecutive=True)
 
 
@@ -42,20 +44,22 @@ class Recall(ItemTask):
   The prompt is a context of pairs `key : value` with spaces `.` between them,
   then the queries, a `>` and a key each. The output is a `>` and the value for
   each of them. Lengths in a config count the tokens of the context, as in the
-  paper. No key and no value occurs twice in a context.
+  paper; the lengths in a Size are those of the whole prompt. No key and no
+  value occurs twice in a context.
 
   `1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 1 2` -> `> 3 4 > 3 4 > 3 4 > 3 4`.
 
-  The paper draws keys and values from 10 000 words each, fixed for a data set;
-  here they are drawn from all words. There the spaces before a pair are
-  hypergeometric, here they are uniform; and here spaces fill up the context.
+  The paper draws keys and values from 10 000 words each, which are fixed for a
+  data set; here they are drawn from all words. In the paper the number of
+  spaces before a pair has a hypergeometric distribution; here it is uniform,
+  and spaces fill what pairs leave of the context.
 
   Attributes:
     alphabet: V, the number of symbols that words are made of.
     key_length, value_length: tokens of a key and of a value.
     queries: how many keys are asked for, drawn with replacement.
-    pair_share: part of the context that pairs fill, each with the space behind
-      it.
+    pair_share: the fraction of the context that pairs fill, each with one space
+      behind it.
   """
 
   alphabet: int = 256
@@ -108,7 +112,7 @@ class Recall(ItemTask):
 
   @property
   def space(self) -> int:
-    """Returns the id of what stands between pairs."""
+    """Returns the id of the mark `.`, a space between pairs."""
     return self.alphabet + 2
 
   @property
@@ -125,27 +129,27 @@ class Recall(ItemTask):
 
   @property
   def query_size(self) -> int:
-    """Returns how many tokens all queries have."""
+    """Returns how many tokens all queries have together."""
     return self.queries * (1 + self.key_length)
 
   def total_units(self, length: int) -> int:
-    """Returns how many tokens the prompt has; its context has room for one pair
-    at least."""
+    """Returns how many tokens a prompt has whose context has `length` tokens,
+    or as many as one pair if these are more."""
     return max(length, self.pair_size) + self.query_size
 
   def fitting_pairs(self, context: int | Array) -> int | Array:
-    """Returns how many pairs fill their share of a context, by its tokens."""
+    """Returns how many pairs fill `pair_share` of a context of some tokens."""
     per_mille = round(1000 * self.pair_share)
     return context * per_mille // (1000 * self.pair_size)
 
   def max_pairs(self, max_length: int) -> int:
-    """Returns how many pairs the longest prompt has."""
+    """Returns how many pairs a prompt of max_length tokens can have."""
     fitting = self.fitting_pairs(max_length - self.query_size)
     return max(min(int(fitting), self.num_words), 1)
 
   @property
   def num_words(self) -> int:
-    """Returns how many different keys, or values if these are fewer, exist."""
+    """Returns how many keys exist, or how many values if these are fewer."""
     return self.alphabet ** min(self.key_length, self.value_length)
 
   # Examples.
@@ -164,28 +168,30 @@ class Recall(ItemTask):
     """Returns a prompt [1, max_length].
 
     Args:
-      numbers: [num_random] in [0, 1).
-      size: of the prompt.
-      consecutive: whether the keys are consecutive numbers.
+      numbers: [num_random] uniform in [0, 1).
+      size: the number of tokens of the prompt.
+      consecutive: whether the keys are consecutive numbers in base V.
     """
     query_numbers, numbers = jnp.split(numbers, [self.queries])
     key_numbers, value_numbers, place_numbers = numbers.reshape(-1, 3).T
     context = size.lengths[0] - self.query_size
     num_pairs = jnp.clip(self.fitting_pairs(context), 1, self.num_words)
-    inside = jnp.arange(len(key_numbers)) < num_pairs
+    is_used = jnp.arange(len(key_numbers)) < num_pairs
 
     def draw_words(numbers, length, consecutive=False):
-      # In ascending order these integers rise by one at least: all differ.
+      # Uniform integers plus their ranks: in ascending order each is larger
+      # than the one before by one at least, so no two are equal.
       room = self.alphabet**length - num_pairs + 1
       lowest = numbers[0] if consecutive else numbers
-      order = ranks(jnp.where(inside, numbers, 1.0))
+      order = ranks(jnp.where(is_used, numbers, 1.0))
       return self._words(uniform_int(lowest, room) + order, length)
 
     keys = draw_words(key_numbers, self.key_length, consecutive)
     values = draw_words(value_numbers, self.value_length)
     separators = jnp.full((len(keys), 1), self.separator)
     pair_tokens = jnp.concatenate([keys, separators, values], axis=1)
-    # Each pair stands anywhere in a block of its own.
+    # The context is split into equal blocks. Each block has one pair, with a
+    # random number of spaces before it and at least one behind it.
     block = context // num_pairs
     spaces_before = uniform_int(place_numbers, block - self.pair_size + 1)
     place = jnp.arange(size.max_length)
@@ -194,8 +200,8 @@ class Recall(ItemTask):
     is_pair = (offset >= 0) & (offset < self.pair_size - 1)
     offset = jnp.clip(offset, 0, self.pair_size - 2)
     prompt = jnp.where(is_pair, pair_tokens[pair, offset], self.space)
-    asked = keys[uniform_int(query_numbers, num_pairs)]
-    query_tokens = jnp.insert(asked, 0, self.query, axis=1).ravel()
+    query_keys = keys[uniform_int(query_numbers, num_pairs)]
+    query_tokens = jnp.insert(query_keys, 0, self.query, axis=1).ravel()
     query_place = jnp.clip(place - context, 0, self.query_size - 1)
     prompt = jnp.where(place < context, prompt, query_tokens[query_place])
     return prompt[None].astype(jnp.int32)
@@ -204,14 +210,15 @@ class Recall(ItemTask):
     return self.from_items(self.draw_prompt(numbers, size), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of a prompt [1, max_length]."""
+    """Returns the example of a prompt [1, max_length]: the answers are read off
+    the prompt's pairs."""
     (prompt,), length = items, size.lengths[0]
     context = length - self.query_size
     place = jnp.arange(size.max_length)
     from_place = lambda first, count: prompt[
       jnp.minimum(first + jnp.arange(count), size.max_length - 1)
     ]
-    # The tokens of a pair, if one begins at a place.
+    # The tokens from every place on, as many as a pair without its space has.
     windows = jax.vmap(lambda p: from_place(p, self.pair_size - 1))(place)
     keys, marks, values = jnp.split(
       windows, [self.key_length, self.key_length + 1], axis=1
@@ -219,8 +226,8 @@ class Recall(ItemTask):
     is_pair = (marks[:, 0] == self.separator) & (place < context)
     queries = from_place(context, self.query_size)
     queries = queries.reshape(self.queries, -1)[:, None, 1:]
-    is_asked = (queries == keys).all(axis=-1) & is_pair
-    answers = values[jnp.argmax(is_asked, axis=1)]
+    is_queried = (queries == keys).all(axis=-1) & is_pair
+    answers = values[jnp.argmax(is_queried, axis=1)]
     output = jnp.insert(answers, 0, self.query, axis=1).ravel()
     return self.make_example(prompt, length, output, len(output))
 
@@ -235,10 +242,10 @@ class Recall(ItemTask):
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     items, lengths = super().parse(text)
     context, *queries = " ".join(self.symbols(items[0])).split(">")
-    words = [part.split(":") for part in context.split(".") if part.strip()]
+    pairs = [part.split(":") for part in context.split(".") if part.strip()]
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
     sizes = [self.key_length, self.value_length]
-    for pair in words:
+    for pair in pairs:
       expect(
         [len(word.split()) for word in pair] == sizes,
         f"{quoted(' : '.join(map(str.strip, pair)))} is no pair; {expected}",
@@ -247,10 +254,10 @@ class Recall(ItemTask):
       len(queries) == self.queries,
       f"{len(queries)} queries, not {self.queries}; {expected}",
     )
-    known = [key.split() for key, _ in words]
+    keys = [key.split() for key, _ in pairs]
     for query in map(str.split, queries):
       expect(
-        known.count(query) == 1,
+        keys.count(query) == 1,
         f"{quoted(' '.join(query))} is not the key of one pair; {expected}",
       )
     return items, lengths
