@@ -26,8 +26,8 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
 
-BOUND = 96  # static, of widths
-BATCH = 28
+BATCH = 14  # one example for each row of a width of 11
+BEYOND = 6  # how far widths may be above the largest surveyed
 CYCLIC = {
   "positions.kind": "sinusoidal",
   "positions.cyclic_period": 3,
@@ -70,7 +70,7 @@ class Case:
   def __post_init__(self):
     self.survey = SequenceSurvey(self.experiment, self.scaffold)
     self.largest = self.survey.largest
-    assert self.largest + 6 <= BOUND
+    self.bound = self.survey.bound(self.largest + BEYOND)  # static
     args = self.experiment, self.params, self.survey.transducer
     self.layerwise = LayerwiseLogits(*args, 1 << 10)
     head = self.experiment.task.name
@@ -79,7 +79,7 @@ class Case:
 
   def _rows(self, width: int) -> dict:
     """{index: (ReceptiveField, Row)} of all rows at a width."""
-    rows = self.survey.rows_at(width, BOUND)
+    rows = self.survey.rows_at(width, self.bound)
     return {row.index: (field, row) for field, row in rows}
 
   @functools.cached_property
@@ -95,12 +95,12 @@ class Case:
     lengths = [self.experiment.nonzero_places(width)] * task.operands
     parsed = [(digits, lengths) for digits in items]
     kind = self.experiment.kind
-    return items, dataset.typed_batch(task, kind, parsed, width, BOUND)
+    return items, dataset.typed_batch(task, kind, parsed, width, self.bound)
 
   def dependencies(self, width: int):
     """(row of every example of a batch, the inputs that its receptive field has
     [B, L] by the name of the batch's field)."""
-    (layout,), rows = self.survey.layouts(width, BOUND), self.rows(width)
+    (layout,), rows = self.survey.layouts(width, self.bound), self.rows(width)
     indices = [list(rows)[i % len(rows)] for i in range(BATCH)]
     inside = {"decoder": [], "encoder": []}
     for field, row in (rows[index] for index in indices):

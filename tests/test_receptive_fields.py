@@ -10,7 +10,6 @@ import pytest
 import untrained
 from local_models import (
   BATCH,
-  BOUND,
   CYCLIC,
   Case,
   lines,
@@ -227,7 +226,7 @@ def test_an_encoder_that_no_row_reads_is_left_out():
   cross = base.scaffold["cross"]
   closed = cross._replace(valid=np.zeros_like(cross.valid))
   case = Case(base.experiment, base.params, base.scaffold | {"cross": closed})
-  case.apply = base.apply
+  case.apply, case.bound = base.apply, base.bound
   _, batch = case.inputs(4)
   dense = np.asarray(case.apply(case.params, case.scaffold, batch))
   rows = case.rows(4)
@@ -263,7 +262,7 @@ def test_tokens_of_receptive_fields_have_the_vectors_of_their_segment():
     _, batch = case.inputs(4)
     words = np.asarray(case.params["token_embedder"]["embedding"])
     vectors = np.asarray(case.params["segment_embedder"]["embedding"])
-    (layout,) = case.survey.layouts(4, BOUND)
+    (layout,) = case.survey.layouts(4, case.bound)
     sources = {"decoder": batch.inputs, "encoder": batch.source}
     places = {"decoder": batch.places, "encoder": batch.source_places}
     config = case.experiment.model.config

@@ -38,7 +38,7 @@ GROUP = 64  # contexts in a row, most of whose digits are the same
 PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
 MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
-BLOCK_ROWS = ROW_SIZES[1]  # states that a block computes at once
+BLOCK_ROWS = 1 << 15  # states that a block computes at once
 KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
 DENSE_BATCH = 32  # inputs that the whole model computes at once
 
@@ -397,11 +397,11 @@ def code(contexts: np.ndarray, columns: Sequence[int], base: int) -> np.ndarray:
   return number
 
 
-def _padded(array: np.ndarray, sizes: Sequence[int] = ROW_SIZES) -> np.ndarray:
-  """Pads an array with its last row to one of few sizes, so that few programs
-  are compiled."""
+def _padded(array: np.ndarray, sizes: Sequence[int] = ()) -> np.ndarray:
+  """Pads an array with its last row to one of few sizes, by default ROW_SIZES,
+  so that few programs are compiled."""
   count = len(array)
-  larger = [size for size in sizes if size >= count]
+  larger = [size for size in sizes or ROW_SIZES if size >= count]
   rows = larger[0] if larger else 1 << (count - 1).bit_length()
   return np.concatenate([array, np.repeat(array[-1:], rows - count, 0)])
 
