@@ -98,7 +98,11 @@ def _observe_batch(observation: Observation) -> Copies:
 def counting_head(rows: Copies) -> tuple[int, int]:
   """Returns the (layer, head) in which the output's part of the attention on
   copies differs most between the last copy and the one before: in standard
-  deviations, among runs of the same number of copies, summed over runs."""
+  deviations, among runs of the same number of copies, summed over runs.
+
+  This counts by how much of a head's attention is on copies: a head that
+  attends to all keys alike has the same part, of hardly any attention.
+  """
   scores = np.zeros(rows.output_attention.shape[:2])
   part = output_part(rows)
   for copies in np.unique(rows.copies[rows.copies > 1]):
@@ -110,6 +114,7 @@ def counting_head(rows: Copies) -> tuple[int, int]:
       spread = np.sqrt((last.var(axis=-1) + before.var(axis=-1)) / 2) + 1e-3
       distance = abs(last.mean(axis=-1) - before.mean(axis=-1))
       scores += last.shape[-1] * distance / spread
+  scores *= (rows.output_attention + rows.prompt_attention).mean(axis=-1)
   layer, head = np.unravel_index(scores.argmax(), scores.shape)
   return int(layer), int(head)
 
