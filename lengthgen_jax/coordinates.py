@@ -61,6 +61,25 @@ class Coordinates(NamedTuple):
     )
 
 
+def segment_coordinates(*lengths: int) -> Coordinates:
+  """Returns the coordinates of consecutive segments of these lengths.
+
+  They are for a single sequence (B = 1) with one axis (A = 1).
+
+  >>> segment_coordinates(3, 2).right[0, :, 0]
+  array([2, 1, 0, 1, 0])
+  """
+  left = np.concatenate([np.arange(n) for n in lengths])
+  right = np.concatenate([np.arange(n)[::-1] for n in lengths])
+  segment = np.repeat(np.arange(len(lengths)), lengths)
+  return Coordinates(
+    segment=segment[None],
+    left=left[None, :, None],
+    right=right[None, :, None],
+    index=np.arange(len(segment)),
+  )
+
+
 class Places(NamedTuple):
   """The places of L input tokens, which position encodings are computed from.
 

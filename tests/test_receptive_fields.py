@@ -32,7 +32,7 @@ from lengthgen_jax.certify.logits import LayerwiseLogits
 from lengthgen_jax.certify.survey import SequenceSurvey
 from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.coordinates import Coordinates
+from lengthgen_jax.coordinates import segment_coordinates
 from lengthgen_jax.tasks import TASKS
 
 WIDTHS = 4, 11
@@ -278,20 +278,6 @@ def test_tokens_of_receptive_fields_have_the_vectors_of_their_segment():
 
 
 # Lines that keep receptive fields small.
-
-
-def segment_coordinates(*lengths: int) -> Coordinates:
-  """The coordinates of consecutive segments of these lengths, along one axis,
-  of a single sequence."""
-  left = np.concatenate([np.arange(n) for n in lengths])
-  right = np.concatenate([np.arange(n)[::-1] for n in lengths])
-  segment = np.repeat(np.arange(len(lengths)), lengths)
-  return Coordinates(
-    segment=segment[None],
-    left=left[None, :, None],
-    right=right[None, :, None],
-    index=np.arange(len(segment)),
-  )
 
 
 def near(name: str, reach: int, sizes, lines, **fields):
