@@ -87,9 +87,9 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "finetune.rounds": 0},
 }
 
-# What encoder-decoders at natural width change of ABC, in the tasks for which
-# Muon, in a quarter of Adam's steps, is as good in all of five seeds. With it
-# two of five vanilla successors show no line to the digit that a carry is from.
+# What is different of ABC at natural width, in the tasks for which Muon, in a
+# quarter of Adam's steps, is as good in all of five seeds. With it two of five
+# vanilla successors show no line to the digit that a carry is from.
 MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,
@@ -111,6 +111,13 @@ MUON_BY_TASK = {
   "multiply": {"train.steps": 1000, "retrain.train.steps": 1200},
   "parity": {"train.steps": 500, "retrain.train.steps": 150},
 }
+# In one sequence a segment's vector tells the prompt from the output, and the
+# lines of the algorithm stand out so far that a higher threshold drops others.
+MUON_DECODER_ONLY = {
+  "positions.segments": True,
+  "calibration.kappa_self": 3.0,
+}
+MUON_DECODER_ONLY_BY_TASK = {"addition": {"train.steps": 1000}}
 
 METHODS = {
   "vanilla": BASELINE,
@@ -258,10 +265,13 @@ def get_config(preset: str = "addition"):
   config = default_config(task)
   changes = {"method": method} | METHODS[method]
   changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
-  if method == "abc" and not options and task in MUON_BY_TASK:
-    changes |= MUON | MUON_BY_TASK[task]
   if "decoder_only" in options:
     changes |= DECODER_ONLY
+  has_natural_width = not {"fixed", *PAPERS} & {*options}
+  if method == "abc" and has_natural_width and task in MUON_BY_TASK:
+    changes |= MUON | MUON_BY_TASK[task]
+    if "decoder_only" in options:
+      changes |= MUON_DECODER_ONLY | MUON_DECODER_ONLY_BY_TASK.get(task, {})
   if "fixed" in options or papers:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for paper in papers:

@@ -147,7 +147,7 @@ def test_products_to_train_on_have_the_contexts(grid, monkeypatch):
         check_context(text, group, context)
         assert len(text.split("*")[1]) == 4
     thin = [[-1.0, contexts[0].tolist()], [2.0, contexts[1].tolist()]]
-    tallies.append(certificate.Tally(thin=thin))
+    tallies.append(certificate.Tally(wrong=1, thin=thin))
   assert num_made > len(tallies)
   inputs = certificate.training_inputs(survey, tallies, 0)
   assert len(inputs["failing"]) > 2 * len(inputs["thin"]) > 0

@@ -246,6 +246,19 @@ def test_runs_of_nines_are_as_frequent_as_the_config_says():
   assert set(digits[:, 1]) == set(range(10))
 
 
+def test_long_products_have_as_many_extreme_digits_as_the_config_says():
+  shares = {}
+  for share in (0.0, 0.5, 1.0):
+    task = CLASSES["multiply_long"](extreme_share=share)
+    tokens = sampler(task, 6)(0, 6, 2000).prompt.ids
+    digits = tokens[tokens < 10]
+    assert set(digits.tolist()) == set(range(10))
+    shares[share] = np.isin(digits, (0, 9)).mean()
+  # Of uniform digits a fifth are 0s and 9s, of extreme ones half and a tenth.
+  for share, measured in shares.items():
+    assert abs(measured - (0.2 + 0.4 * share)) < 0.02
+
+
 def queried_places(task, count, length):
   """Items [count, length], how often the queried one occurs, and where."""
   examples = sampler(task, length)(0, length, count)

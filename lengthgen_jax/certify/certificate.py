@@ -31,9 +31,12 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
 LEMMA = 3  # version of the lemmas; older certificates are computed again
-# The contexts of a receptive field with the smallest margins are called thin; a
-# tally keeps this many of them.
-MAX_THIN = 32
+# A context with a smaller margin is called thin. A tally keeps the thinnest of
+# its contexts, at most so many.
+THIN_MARGIN = 2.0
+MAX_THIN = 2048
+# Of so many thin contexts of a receptive field, inputs are shown to the user.
+MAX_SHOWN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # Contexts of a receptive field whose rounding is bounded a second time, in a
 # way that is tighter and takes twenty times as long.
@@ -42,7 +45,9 @@ ULPS = 2  # the least rounding measured, see Comparison
 # Where the bound of rounding is above some margin, all margins must be this
 # many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
-INPUTS_PER_FAILURE = 8  # training inputs made of each failing context
+# How many training inputs are made of each failing context, and of all of them.
+INPUTS_PER_FAILURE = 8
+MAX_TRAINING_INPUTS = 8192
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
@@ -67,7 +72,7 @@ class Tally:
     unsure: how many contexts have a margin that rounding can turn.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
     thin: [[margin, context]] of the MAX_THIN contexts with the smallest
-      margins, smallest first.
+      margins, smallest first; all of them are below THIN_MARGIN.
   """
 
   cases: int = 0
@@ -95,6 +100,8 @@ class Tally:
     self.margin = min(self.margin, float(margins.min()))
     counts = np.histogram(margins, HISTOGRAM_EDGES)[0]
     self.histogram = (np.array(self.histogram) + counts).tolist()
+    is_thin = margins < THIN_MARGIN
+    margins, contexts = margins[is_thin], contexts[is_thin]
     order = np.argsort(margins, kind="stable")[:MAX_THIN]
     chunk_thin = [
       [float(margin), context.tolist()]
@@ -278,7 +285,8 @@ def counterexamples(
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
     if tally.wrong:
-      texts.update(survey.counterexamples(group, tally.thin, dense, model))
+      thin = tally.thin[:MAX_SHOWN]
+      texts.update(survey.counterexamples(group, thin, dense, model))
   return sorted(texts, key=lambda text: (len(text), text))
 
 
@@ -287,19 +295,31 @@ def training_inputs(
 ) -> dict[str, list[str]]:
   """Returns inputs to train the model on again, as people type them.
 
-  They are no longer than in training.
+  They are no longer than in training. There are some for every context that a
+  tally keeps, unless these are more than MAX_TRAINING_INPUTS: then some
+  contexts, drawn at random, have none.
 
   Returns:
     {"failing": inputs with contexts on which the model is wrong, "thin": inputs
-    with contexts on which it is right with a small margin}.
+    with contexts on which it is right with a small margin}, both empty if it is
+    wrong on none.
   """
+  texts: dict[str, list[str]] = {"failing": [], "thin": []}
+  if not any(tally.wrong for tally in tallies):
+    return texts
   rng = np.random.default_rng(seed)
-  texts = {"failing": [], "thin": []}
-  for group, tally in zip(survey.groups, tallies, strict=False):
-    for margin, context in tally.thin:
-      count = INPUTS_PER_FAILURE if margin <= 0 else 1
-      name = "failing" if margin <= 0 else "thin"
-      texts[name] += survey.draw_texts(group, context, count, rng)
+  thin = [
+    (group, margin, context)
+    for group, tally in zip(survey.groups, tallies, strict=False)
+    for margin, context in tally.thin
+  ]
+  num_failing = sum(margin <= 0 for _, margin, _ in thin)
+  per_failure = MAX_TRAINING_INPUTS // max(num_failing, 1)
+  per_failure = int(np.clip(per_failure, 1, INPUTS_PER_FAILURE))
+  for index in rng.permutation(len(thin))[:MAX_TRAINING_INPUTS]:
+    group, margin, context = thin[index]
+    name, count = ("failing", per_failure) if margin <= 0 else ("thin", 1)
+    texts[name] += survey.draw_texts(group, context, count, rng)
   return texts
 
 

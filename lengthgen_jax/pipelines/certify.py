@@ -292,6 +292,6 @@ def tally_cases(
             f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
-        if tallies[index].wrong and not exhaustive:
-          return tallies
+      if tallies[index].wrong and not exhaustive:
+        return tallies
   return tallies

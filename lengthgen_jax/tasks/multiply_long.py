@@ -1,15 +1,16 @@
 """Defines the task a*b of two long numbers: running sums as a grid of
 digits."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import check, check_probability
 from lengthgen_jax.tasks.numbers import NumberTask, random_digits
 from lengthgen_jax.tasks.task import (
   Example,
@@ -69,6 +70,7 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   return jnp.where(is_random | (place == 0) | (place == last), operands, 0)
 
 
+@dataclasses.dataclass(frozen=True)
 class MultiplyLong(NumberTask):
   """Asks for the running sums of a product, N digits times M (this task is
   ours).
@@ -84,10 +86,17 @@ class MultiplyLong(NumberTask):
   Operands are not padded: a width is (N, M), or one number for both.
 
   `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
+
+  Attributes:
+    extreme_share: part of the examples in which half of the digits are 0 or 9.
+      What a row depends on includes digits whose rarest combinations come from
+      the largest and smallest carries, that is, from long runs of such digits.
   """
 
-  name = "multiply_long"
-  section = "multiply_long"
+  extreme_share: float = 0.0
+
+  name: ClassVar[str] = "multiply_long"
+  section: ClassVar[str] = "multiply_long"
   operator = "*"
   operands = 2
   axes = 2
@@ -101,6 +110,9 @@ class MultiplyLong(NumberTask):
     "zeros": zeros,
   }
   stress_sets = ("nines", "one", "zeros")
+
+  def __post_init__(self):
+    check_probability("multiply_long.extreme_share", self.extreme_share)
 
   # Sizes.
 
@@ -144,11 +156,21 @@ class MultiplyLong(NumberTask):
   # Examples.
 
   def num_random(self, max_length: int) -> int:
-    return 2 * max_length
+    return 2 * max_length + bool(self.extreme_share)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns an example of uniform digits, leading zeros among them."""
-    return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
+    """Returns an example of uniform digits, leading zeros among them, or (in
+    `extreme_share` of all examples) of half as many, and otherwise 0s and 9s.
+    """
+    if not self.extreme_share:
+      return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
+    is_extreme, numbers = numbers[0] < self.extreme_share, numbers[1:]
+    numbers = numbers.reshape(2, -1)
+    uniform = uniform_int(numbers, 10)
+    # The upper half of [0, 1) is uniform digits, the lower half 0s and 9s.
+    rest = uniform_int(jnp.maximum(2 * numbers - 1, 0), 10)
+    extreme = jnp.where(numbers < 0.25, 0, jnp.where(numbers < 0.5, 9, rest))
+    return self.from_items(jnp.where(is_extreme, extreme, uniform), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of the operands' digits [2, max_length], of which
