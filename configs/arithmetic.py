@@ -77,6 +77,8 @@ ABC_BY_TASK = {
     "retrain.train.steps": 900,
   },
   "successor": {
+    # A carry is rare, and so the line to the digit that it is from is faint.
+    "calibration.kappa": 1.2,
     # A single head may attend to both digits that matter: sharp attention would
     # drop one of them, and no gradient would bring it back.
     "retrain.train.weight_decay": 1.0,

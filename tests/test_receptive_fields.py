@@ -310,12 +310,36 @@ def test_outputs_are_near_and_fixed_places_are_marks():
     (1, LEFT, 0, 0): YES,  # +
     (1, RIGHT, 0, 0): NO,
     (1, RIGHT, 1, 3): YES,  # as far as it likes
-    (0, LEFT, -1, 2): YES,
+    (1, RIGHT, 1, -2): YES,
+    (0, RIGHT, -1, 2): NO,  # against the rows
+    (0, LEFT, -1, 2): NO,  # with them, but from the other end
+    (0, LEFT, 1, 2): NO,
   }
   is_near = near("addition", 1, (5, 5), lines)
   assert dict(zip(lines, is_near, strict=True)) == lines
   further = [(target, LEFT, 1, c) for c in (-3, -4)]
   assert near("addition", 2, (5, 5), further) == [YES, NO]
+
+
+@pytest.mark.parametrize(
+  ("task", "fields", "line"),
+  (
+    ("copy", {}, (0, LEFT, 1, -1)),
+    ("reverse", {}, (0, RIGHT, 1, 1)),
+    ("modular", {}, (0, LEFT, 1, 0)),
+    ("addition", {"aligned": True}, (0, RIGHT, 2, 3)),
+  ),
+)
+def test_lines_to_operands_move_with_the_rows(task, fields, line):
+  segment, anchor, step, c = line
+  lines = [
+    (segment, a, m, c) for a in (LEFT, RIGHT) for m in (step, -step, 3 * step)
+  ]
+  is_near = near(task, 1, (10, 5), lines, **fields)
+  kept = [
+    line for line, is_kept in zip(lines, is_near, strict=True) if is_kept[0]
+  ]
+  assert kept == [line]
 
 
 def test_a_digit_that_all_places_share_is_near():

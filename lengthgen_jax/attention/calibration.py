@@ -358,7 +358,10 @@ def within_reach(
     the row's own digit alone, along the other axis at most `reach` away.
   - To the start token: in the first layer alone. Later its key is a state,
     which has seen the digits of the first output.
-  - All other lines to operands.
+  - To other operands: those that move with the rows, by digits of the row's
+    place plus a constant. A row of a line that moves against them, or is
+    counted from the other end, depends on digits that are far from its own.
+  - To anything else.
 
   Args:
     lines: candidates [C].
@@ -392,10 +395,45 @@ def within_reach(
       in_first_layer = (
         anchor == RIGHT and matrix.max() == 1 and abs(offset[0]) <= farthest
       )
+    elif is_operand:
+      size = int(np.sum(np.asarray(keys.segment[0]) == segment))
+      in_first_layer = _moves_with_places(
+        task, int(segment), anchor, int(matrix[0, 0]), size
+      )
     else:
       in_first_layer = True
     layers.append((in_first_layer, in_first_layer and in_later_layers))
   return np.array(layers).T
+
+
+def _moves_with_places(
+  task: Task, segment: int, anchor: int, step: int, size: int
+) -> bool:
+  """Returns whether a line to an operand opens, for every row and at every
+  size, the digit of the row's place plus a constant.
+
+  Args:
+    task: says which token stands where.
+    segment: the operand's segment.
+    anchor: from which end the line counts.
+    step: M, by how many tokens it moves from row to row.
+    size: how many tokens the segment has.
+  """
+
+  def digit(offset: int, size: int) -> tuple[int, int] | None:
+    ends = offset, size - 1 - offset
+    left, right = ends if anchor == LEFT else ends[::-1]
+    return task.operand_place(segment, left, right)
+
+  middle = size // 2
+  here = digit(middle, size)
+  if here is None:
+    return False
+  # Two tokens more are one digit more of each operand, if these take turns.
+  return here == digit(middle, size + 2) and digit(middle + step, size) == (
+    here[0],
+    here[1] + 1,
+  )
 
 
 def outputs_in_first_layer(
