@@ -33,7 +33,7 @@ from lengthgen_jax.experiment import Experiment
 LEMMA = 3  # version of the lemmas; older certificates are computed again
 # A context with a smaller margin is called thin. A tally keeps the thinnest of
 # its contexts, at most so many.
-THIN_MARGIN = 2.0
+THIN_MARGIN = 4.0
 MAX_THIN = 2048
 # Of so many thin contexts of a receptive field, inputs are shown to the user.
 MAX_SHOWN = 32

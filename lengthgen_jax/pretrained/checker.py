@@ -1,6 +1,6 @@
 """Proves, without the package, that a shipped model is right at every length:
 
-  python checker.py addition.npz [parity.npz ...] [--json]
+  python checker.py addition.npz [parity.npz ...]
 
 This is a second opinion: it needs numpy alone, and shares no code and no
 argument with lengthgen_jax/certify. docs/proofs.md has the theorem and its
@@ -18,7 +18,6 @@ import json
 import pathlib
 import re
 import sys
-import time
 from collections import namedtuple
 
 import numpy as np
@@ -50,14 +49,10 @@ gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
 length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
 
 
-class RefusedError(Exception):
-  """A condition of the proof does not hold, or a file cannot be read."""
-
-
 def require(condition, message):
-  """Raises RefusedError unless the condition holds."""
+  """Raises ValueError unless a condition of the proof holds."""
   if not condition:
-    raise RefusedError(message)
+    raise ValueError(message)
 
 
 def read(path):
@@ -68,9 +63,9 @@ def read(path):
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
     config, digest = card["config"], card["sha256"]
   except Exception as error:  # a damaged file fails in one of many ways
-    raise RefusedError(f"cannot be read: {error!r}") from error
-  same = hashlib.sha256(content).hexdigest() == digest
-  require(same, "the file is not the one that its card describes (sha256)")
+    raise ValueError(f"cannot be read: {error!r}") from error
+  is_described = hashlib.sha256(content).hexdigest() == digest
+  require(is_described, "the file is not that of its card (sha256)")
   settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
   if config["model"]["kind"] == "encoder_decoder":
     settings["model.num_encoder_layers"] = "0"
@@ -464,12 +459,9 @@ def contexts(model, row_class, names, target, memo):
         memo[memo_key] = share(advance(pairs, *step))
       pairs = memo[memo_key]
     ends.append((pairs, transducer.accepting))
-  memo_key = tuple((id(pairs), id(accepting)) for pairs, accepting in ends)
-  if memo_key not in memo:
-    ends = [(*np.divmod(x, len(accepting)), accepting) for x, accepting in ends]
-    codes = [codes[accepting[states]] for codes, states, accepting in ends]
-    memo[memo_key] = distinct(np.concatenate(codes))
-  return memo[memo_key]
+  ends = [(*np.divmod(x, len(accepting)), accepting) for x, accepting in ends]
+  codes = [codes[accepting[states]] for codes, states, accepting in ends]
+  return share(distinct(np.concatenate(codes)))
 
 
 # 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
@@ -522,11 +514,10 @@ class Model:
 
   def find_reach(self, axis):
     """Returns C of lemma 1 along an axis."""
-    farthest = [0] * self.layers
-    for site in self.lines.values():
-      for layer, heads in enumerate(site):
-        shifts = [abs(x.intercept[axis]) for head in heads for x in head]
-        farthest[layer] = max(farthest[layer], *shifts, 0)
+    farthest = []
+    for sites in zip(*self.lines.values(), strict=True):  # of one layer
+      lines = itertools.chain(*itertools.chain(*sites))
+      farthest.append(max((abs(x.intercept[axis]) for x in lines), default=0))
     return sum(farthest) + self.layers + max(farthest) + 1
 
   def dense_weights(self, path, num_inputs):
@@ -765,7 +756,8 @@ def evaluate(model, nodes, codes, max_tight):
 def enumerate_contexts(model):
   """Returns {receptive field: [(row class, names, codes), ...]} of all row
   classes."""
-  task, layouts, memo, contexts_of = model.task, {}, {}, {}
+  task, memo, contexts_of = model.task, {}, {}
+  layout_of = functools.cache(functools.partial(Layout, model))
   limit, row_reach = model.class_limit, model.reach[:-1]
   require(limit**2 < MAX_CLASSES, f"lines lead {model.reach[-1]} columns far")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
@@ -776,9 +768,7 @@ def enumerate_contexts(model):
     last_column, is_end = x + y, row_reach and j == m
     if last_column < task.min_last_column or is_end and x:
       continue  # no input is so short; the end token's row has one column
-    if (last_column, m) not in layouts:
-      layouts[last_column, m] = Layout(model, last_column, m)
-    layout = layouts[last_column, m]
+    layout = layout_of(last_column, m)
     i = layout.first_output_row + j * (last_column + 1) + x
     nodes, names = receptive_field(model, layout, i)
     row_class, target = (x, y, j, m), layout.predicted[i].id
@@ -789,9 +779,8 @@ def enumerate_contexts(model):
 
 def prove(path):
   """Returns what is proved of a model: verdict, text, and the figures."""
-  model, start, verdict, text = Model(path), time.time(), "proved", ""
+  model, verdict, text = Model(path), "proved", ""
   num_contexts, min_margin, max_bound = 0, np.inf, 0.0
-  radix = len(model.embedding)
   for nodes, row_classes in enumerate_contexts(model).items():
     sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once
     codes = distinct(np.concatenate(list(sets.values())))
@@ -810,8 +799,9 @@ def prove(path):
         if not text and not proved.all():
           u = np.argmin(proved)  # the first
           row, names, _ = next(x for x in row_classes if chunk[u] in x[2])
-          tokens = chunk[u] // radix ** np.arange(len(names)) % radix
-          seen, margin = map("{}={}".format, names, tokens), margins[u].min()
+          tokens = chunk[u] // len(model.embedding) ** np.arange(len(names))
+          seen = map("{}={}".format, names, tokens % len(model.embedding))
+          margin = margins[u].min()
           verdict = "fails" if margin <= 0 else "undecided"
           text = f": row {row} must say {target[u]} after {' '.join(seen)}:"
           text += f" margin {margin:.3g}, rounding {bounds[u].max():.2g}"
@@ -823,9 +813,9 @@ def prove(path):
   if not text:
     text = f": {num_contexts:,} contexts, smallest margin {min_margin:.4g}"
     text += f", rounding at most {max_bound:.2g}"
+  text = verdict + text
   figures = {"contexts": num_contexts, "margin": min_margin}
-  figures |= {"rounding": max_bound, "seconds": time.time() - start}
-  return {"verdict": verdict, "text": verdict + text, **figures}
+  return {"verdict": verdict, "text": text, "rounding": max_bound, **figures}
 
 
 def prove_or_refuse(path):
@@ -833,20 +823,17 @@ def prove_or_refuse(path):
   try:
     with np.errstate(all="ignore"):  # a bound that is infinite fails
       return prove(path)
-  except RefusedError as error:
+  except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
-  except (KeyError, IndexError, ValueError) as error:
+  except (KeyError, IndexError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
 
 if __name__ == "__main__":
-  paths = [x for x in sys.argv[1:] if x != "--json"]
-  results: dict[str, dict] = {}
-  for path in paths:
-    results[path] = prove_or_refuse(path)
-    if "--json" not in sys.argv:
-      print(f"{path}: {results[path]['text']}", flush=True)
-  if "--json" in sys.argv:
-    print(json.dumps(results, indent=1))
-  codes = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}
-  sys.exit(max((codes[x["verdict"]] for x in results.values()), default=2))
+  verdicts = {"none"} if len(sys.argv) == 1 else set()
+  for path in sys.argv[1:]:
+    result = prove_or_refuse(path)
+    print(f"{path}: {result['text']}", flush=True)
+    verdicts.add(result["verdict"])
+  codes = {"proved": 0, "fails": 1, "undecided": 1}
+  sys.exit(max(codes.get(verdict, 2) for verdict in verdicts))

@@ -88,9 +88,9 @@ class MultiplyLong(NumberTask):
   `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
 
   Attributes:
-    extreme_share: part of the examples in which half of the digits are 0 or 9.
-      What a row depends on includes digits whose rarest combinations come from
-      the largest and smallest carries, that is, from long runs of such digits.
+    extreme_share: part of the examples in which half of the digits are 0s and
+      9s. They make the largest and the smallest carries, which are rare among
+      uniform digits.
   """
 
   extreme_share: float = 0.0
