@@ -89,9 +89,9 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "finetune.rounds": 0},
 }
 
-# What is different of ABC at natural width, in the tasks for which Muon, in a
-# quarter of Adam's steps, is as good in all of five seeds. With it two of five
-# vanilla successors show no line to the digit that a carry is from.
+# ABC at natural width trains with Muon where that is as good, in all of five
+# seeds, in a quarter of Adam's steps. With it two of five vanilla successors
+# show no line to the digit that a carry is from.
 MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,
@@ -113,8 +113,8 @@ MUON_BY_TASK = {
   "multiply": {"train.steps": 1000, "retrain.train.steps": 1200},
   "parity": {"train.steps": 500, "retrain.train.steps": 150},
 }
-# In one sequence a segment's vector tells the prompt from the output, and the
-# lines of the algorithm stand out so far that a higher threshold drops others.
+# In one sequence a segment's vector tells the prompt from the output. The lines
+# that matter then stand out so far that a higher threshold drops only others.
 MUON_DECODER_ONLY = {
   "positions.segments": True,
   "calibration.kappa_self": 3.0,

@@ -183,11 +183,17 @@ def test_a_count_cut_off_and_run_again_is_the_same(
 
 
 def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
-  model, surveyed, layerwise, dense, tallies = small("successor")
+  """And has then counted all contexts of the receptive field that fails."""
+  model, surveyed, _, dense, tallies = small("successor")
+  layerwise = LayerwiseLogits(
+    model.experiment, model.params, surveyed.transducer, chunk_size=4
+  )
   first = certify.tally_cases(False, model, surveyed, layerwise, tmp_path)
   assert 0 < len(first) < len(tallies)
   assert not any(tally.wrong for tally in first[:-1])
-  assert 0 < first[-1].wrong <= tallies[len(first) - 1].wrong
+  counts = lambda tallies: [(tally.cases, tally.wrong) for tally in tallies]
+  assert counts(first) == counts(tallies[: len(first)])
+  assert first[-1].wrong > 0 and first[-1].cases > layerwise.chunk_size
   shortest, shortest_of_all = (
     certificate.counterexamples(surveyed, counted, dense, model)[0]
     for counted in (first, tallies)

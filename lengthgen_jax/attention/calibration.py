@@ -358,9 +358,8 @@ def within_reach(
     the row's own digit alone, along the other axis at most `reach` away.
   - To the start token: in the first layer alone. Later its key is a state,
     which has seen the digits of the first output.
-  - To other operands: those that move with the rows, by digits of the row's
-    place plus a constant. A row of a line that moves against them, or is
-    counted from the other end, depends on digits that are far from its own.
+  - To other operands: if the digit that a row sees is that of the row's own
+    place plus a constant. By any other line, rows depend on digits far away.
   - To anything else.
 
   Args:

@@ -31,11 +31,11 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
 LEMMA = 3  # version of the lemmas; older certificates are computed again
-# A context with a smaller margin is called thin. A tally keeps the thinnest of
-# its contexts, at most so many.
+# A context whose margin is smaller than THIN_MARGIN is called thin. A tally
+# keeps at most MAX_THIN of them, those with the smallest margins; inputs that
+# the user is shown are made of MAX_SHOWN of these.
 THIN_MARGIN = 4.0
 MAX_THIN = 2048
-# Of so many thin contexts of a receptive field, inputs are shown to the user.
 MAX_SHOWN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # Contexts of a receptive field whose rounding is bounded a second time, in a
