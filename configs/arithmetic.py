@@ -113,13 +113,19 @@ MUON_BY_TASK = {
   "multiply": {"train.steps": 1000, "retrain.train.steps": 1200},
   "parity": {"train.steps": 500, "retrain.train.steps": 150},
 }
-# In one sequence a segment's vector tells the prompt from the output. The lines
-# that matter then stand out so far that a higher threshold drops only others.
-MUON_DECODER_ONLY = {
+# ABC in one sequence at natural width: a segment's vector tells the prompt from
+# the output. The lines that matter then stand out so far, but for the faint one
+# of the successor, that a higher threshold drops only others.
+ABC_DECODER_ONLY = {
   "positions.segments": True,
   "calibration.kappa_self": 3.0,
 }
-MUON_DECODER_ONLY_BY_TASK = {"addition": {"train.steps": 1000}}
+ABC_DECODER_ONLY_BY_TASK = {
+  "addition": {"train.steps": 1000},
+  "multiply": {},
+  "parity": {},
+  "successor": {"calibration.kappa_self": 1.2},
+}
 
 METHODS = {
   "vanilla": BASELINE,
@@ -270,10 +276,11 @@ def get_config(preset: str = "addition"):
   if "decoder_only" in options:
     changes |= DECODER_ONLY
   has_natural_width = not {"fixed", *PAPERS} & {*options}
-  if method == "abc" and has_natural_width and task in MUON_BY_TASK:
-    changes |= MUON | MUON_BY_TASK[task]
-    if "decoder_only" in options:
-      changes |= MUON_DECODER_ONLY | MUON_DECODER_ONLY_BY_TASK.get(task, {})
+  if method == "abc" and has_natural_width:
+    if task in MUON_BY_TASK:
+      changes |= MUON | MUON_BY_TASK[task]
+    if "decoder_only" in options and task in ABC_DECODER_ONLY_BY_TASK:
+      changes |= ABC_DECODER_ONLY | ABC_DECODER_ONLY_BY_TASK[task]
   if "fixed" in options or papers:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for paper in papers:

@@ -315,7 +315,7 @@ DECODER_ONLY = {
   },
 }
 # These presets have segments; their rows with them are in ONE_SEQUENCE.
-WITH_SEGMENTS = ("addition", "N×1", "parity")
+WITH_SEGMENTS = ("successor", "addition", "N×1", "parity")
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)
   for task, config in DECODER_ONLY.items()
@@ -444,8 +444,8 @@ FURTHER_TABLES = {
     "Segments in every decoder-only preset",
     "Each preset without and with a learned vector for the segment of a token:"
     " the steps to 99.5 % in range are those of the runs' metrics, the reach is"
-    " the frontier. Arithmetic as it is by default (successor without segments,"
-    " the others with them) is in [one_sequence.md](one_sequence.md).",
+    " the frontier. Arithmetic with segments is in [one_sequence.md]"
+    "(one_sequence.md).",
     SEGMENTS,
     sizes=CPU,
   ),

@@ -830,10 +830,9 @@ def prove_or_refuse(path):
 
 
 if __name__ == "__main__":
-  verdicts = {"none"} if len(sys.argv) == 1 else set()
+  codes, worst = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}, 0
   for path in sys.argv[1:]:
     result = prove_or_refuse(path)
     print(f"{path}: {result['text']}", flush=True)
-    verdicts.add(result["verdict"])
-  codes = {"proved": 0, "fails": 1, "undecided": 1}
-  sys.exit(max(codes.get(verdict, 2) for verdict in verdicts))
+    worst = max(worst, codes[result["verdict"]])
+  sys.exit(worst if len(sys.argv) > 1 else 2)
