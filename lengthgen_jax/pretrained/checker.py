@@ -834,5 +834,5 @@ if __name__ == "__main__":
   for path in sys.argv[1:]:
     result = prove_or_refuse(path)
     print(f"{path}: {result['text']}", flush=True)
-    worst = max(worst, codes[result["verdict"]])
+    worst = max(worst, codes[str(result["verdict"])])
   sys.exit(worst if len(sys.argv) > 1 else 2)
