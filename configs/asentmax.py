@@ -2,9 +2,9 @@
 
 The tasks are those of "Long-Context Generalization with Sparse Attention"
 (arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
-32 to 64 of them in training, 2, 4, 8 ... times 64 at test, exact match; and
-associative recall (MQMTAR): four keys of two symbols, of 256, are asked for in
-a context of so many tokens.
+32 to 64 of them in training and 2, 4, 8 ... times 64 at test, measured by exact
+match; and associative recall (MQMTAR): four keys, each of two symbols of an
+alphabet of 256, are looked up in a context of as many tokens.
 
 TASK     sort, copy, reverse, mqmtar
 METHOD   rope      softmax and rotary positions, the paper's baseline (default)

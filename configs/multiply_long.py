@@ -2,7 +2,7 @@
 
 Training batches have 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
 
-METHOD        vanilla  sinusoids of the two coordinates
+METHOD        vanilla  sinusoids of both coordinates of a cell (row and digit)
               window   a bias set by hand: each head sees one nearby cell
               abc      ABC, with --mode=abc: vanilla first, then calibrated
 decoder_only  prompt and running sums in one sequence

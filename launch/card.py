@@ -97,7 +97,7 @@ class Estimate(NamedTuple):
   Attributes:
     steps: The number of gradient steps of one seed.
     flops: The FLOPs of the matrix products of one step.
-    num_bytes: A lower bound of the memory of a step.
+    num_bytes: A lower bound of the memory of a step, in bytes.
   """
 
   steps: int

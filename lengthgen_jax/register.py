@@ -2,13 +2,14 @@
 normalizers, optimizers and probes from files of their own: a config file, or a
 module that it imports.
 
-What is registered is found by everything that the package's own is found by:
-configs, training, predictions, certificates, probes and reports. A workdir
-remembers the files that registered what it was trained with, and runs them
-again when it is read (docs/extending.md).
+What is registered is used like what comes with the package: by configs,
+training, predictions, certificates, probes and reports. A workdir remembers the
+files that registered what it was trained with, and runs them again when it is
+read (docs/extending.md).
 
-Every function returns what it is given, and raises UsageError, one line, for a
-name that exists already or a thing that lacks a part.
+Every function takes a name and what it stands for (a task has its own name),
+and returns the latter unchanged. It raises a UsageError of one line if the name
+exists already, or if what is registered has the wrong type or lacks a part.
 """
 
 from collections.abc import Callable
@@ -27,12 +28,18 @@ from lengthgen_jax.training.optimizer import OPTIMIZERS, Optimizer
 
 
 def task(task_class: type[Task]) -> type[Task]:
-  """Registers a task by its `name`; usable as a decorator."""
+  """Registers a task under its attribute `name`; usable as a decorator."""
   return TASKS.register(getattr(task_class, "name", ""), task_class)
 
 
 def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
-  """Registers a hint of a main task, for config.hints=(name,)."""
+  """Registers a hint, an auxiliary task, for config.hints=(name,).
+
+  Args:
+    main: the name of the registered task that it is a hint for.
+    name: the name of the hint.
+    task_class: the hint, a task with the tokens of the main one.
+  """
   check_choice("register: hint of", main, TASKS)
   hints = HINTS.setdefault(main, Registry(f"hint of {main}", {}, check_task))
   return hints.register(name, task_class)
@@ -46,17 +53,25 @@ def position_encoding(
 
 
 def bias(name: str, function: Callable) -> Callable:
-  """Registers a bias, a function (config.bias, ScaffoldSpec) -> scaffold."""
+  """Registers an attention bias, for bias.kind.
+
+  Args:
+    name: the name of the bias.
+    function: takes the config's section `bias` and a ScaffoldSpec, which says
+      what the model and the task require, and returns the scaffold, a dict
+      from attention sites to their lines or matrices.
+  """
   return BIASES.register(name, function)
 
 
 def temperature(name: str, temperature: Temperature) -> Temperature:
-  """Registers a softmax temperature, for temperature.kind."""
+  """Registers a temperature, a factor of the scores, for temperature.kind."""
   return TEMPERATURES.register(name, temperature)
 
 
 def normalizer(name: str, normalizer: Normalizer) -> Normalizer:
-  """Registers a normalizer of attention, for attention.normalizer."""
+  """Registers a way to turn logits of attention into weights, for
+  attention.normalizer."""
   return NORMALIZERS.register(name, normalizer)
 
 
@@ -66,5 +81,6 @@ def optimizer(name: str, optimizer: Optimizer) -> Optimizer:
 
 
 def probe(name: str, probe: Probe) -> Probe:
-  """Registers a probe by the metric of its rows, for probe.only."""
+  """Registers a probe, for probe.only; its name is also the metric of its rows
+  in probes.jsonl."""
   return PROBES.register(name, probe)

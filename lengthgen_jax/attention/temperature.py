@@ -45,7 +45,10 @@ class Temperature(NamedTuple):
 
 
 def scaled_log(n: jax.Array, a: jax.Array, b: jax.Array | None) -> jax.Array:
-  """Returns a·log(n+1); it has no b."""
+  """Returns a·log(n+1) (task hinting paper, section 5); b is not used.
+
+  Shapes are those of `Temperature.value`.
+  """
   del b
   return a * jnp.log(n + 1.0)
 
@@ -164,7 +167,8 @@ def tau(
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider; None for 1.
+  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider, or None if there is
+  no temperature, which means a factor of 1.
 
   Args:
     config: the temperature.

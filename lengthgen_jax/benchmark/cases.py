@@ -187,9 +187,9 @@ def training_steps(
   Args:
     benchmark, variant, length: as in Case.
     workload: what is trained.
-    rounds: the number of rounds; a round has a step for each of
-      `experiment.step_specs`.
-    sparse_plan: as in Experiment.site_inputs; None is dense attention.
+    rounds: the number of rounds; a round has one gradient step for each of
+      `experiment.step_specs`, for each task in turn.
+    sparse_plan: the plan of attention along lines; None is dense attention.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)

@@ -1,5 +1,10 @@
 """This module surveys grids: running sums of every size.
 
+The output for N digits a times M digits b is a grid. Its row j has the digits k
+of floor(s / 10) + a·(digit j of b), where s is the row before. A line has an
+intercept c on either axis; "-c rows before" is the number of rows that it leads
+back.
+
 Lemma. Let the conditions of certify.conditions for grids hold: along the axis
 of rows, lines to outputs lead to the row that is -c rows before, lines to b to
 the digit that is c places ahead of the row's own, and all others open in every
@@ -85,8 +90,10 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   """The survey of a model that writes running sums; see the lemma above.
 
   Attributes:
-    columns, rows: N and M of the grids whose receptive fields are those of all
-      grids.
+    end: the id of the end token.
+    transducer: the transducer of all rows but the first.
+    columns, rows: the values of N and of M, ascending, of the grids whose
+      receptive fields are those of all grids.
   """
 
   def __init__(self, experiment: Experiment, scaffold: Scaffold):

@@ -94,7 +94,8 @@ class OneOf(NamedTuple):
 def integers(
   smallest: int, allow_empty: bool = True
 ) -> Callable[[str, Any], None]:
-  """Returns a check of a tuple of int32 values of at least `smallest`."""
+  """Returns a check that a value is a tuple of integers from `smallest` to
+  2^31 - 1, and not empty unless `allow_empty` is set."""
 
   def check_value(name: str, value: Sequence) -> None:
     numbers = tuple(value)

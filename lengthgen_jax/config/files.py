@@ -213,7 +213,16 @@ def _training_fields(config: ConfigDict) -> dict:
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """Describes each field in which two configs differ, except CHANGEABLE."""
+  """Returns a text for each field in which two configs differ.
+
+  Sections and fields of CHANGEABLE are not compared. A field that a config
+  lacks counts as None.
+
+  Args:
+    config: the config of this run.
+    saved: the config of the workdir, which the texts call "there", as in
+      "train.steps=300 but 200 there".
+  """
   fields = dict(leaves(_training_fields(config)))
   saved_fields = dict(leaves(_training_fields(saved)))
   return [

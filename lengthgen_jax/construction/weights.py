@@ -12,6 +12,8 @@ has 3q + 2 dimensions, which are zero or about one unless stated otherwise:
   output s   a token s behind `⊥`              (q)
   next s     how much s is to be output next   (q)
 
+A token *says* t if it adds to next t: that t is to be output in its row.
+
 Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`, from where
 it copies `after`. Head 2 copies: equal tokens say themselves, and `⊥`, to which
 smaller items score higher, says the minimum. The MLP moves item s to output s
@@ -23,7 +25,8 @@ score alike, so that the input's share is n_s / (n_s + m_s). Head 2 says the
 successor: greater items score, smaller ones higher. `⊥` sees itself alone. The
 last MLP takes a fixed amount from next s where output s is one.
 
-The identity survives that while copies are left. `copies` says how:
+So an output says itself again (the identity) while copies of it are left in the
+input, and its successor otherwise. The argument `copies` says how that is told:
 "share" is the paper's: next s gets g times the input's share, which is 1/2 if
 none are left and else at least 1/2 + 1/(4N-2). With g = 4(2N-1) and 1 + g/2
 taken away, 0 or at least 2 remain, beside a successor of 1.
@@ -31,10 +34,11 @@ taken away, 0 or at least 2 remain, beside a successor of 1.
 (n_s - m_s) / (n_s + m_s), which is 0 or at least 1/(2N-1). With g = 2(2N-1) and
 1 taken away the same remains. Floating-point numbers are finest about 0.
 
-Scores. Temperature is a·log(n+1) with a = sqrt(K), so a key that scores d less
-than another has (n+1)^-d of its weight. A row sees at most 2n other keys: those
-that score d less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the
-hardest, but for those of one item, where nothing is to be compared.
+Scores. Temperature is a·log(n+1) for n items, with a = sqrt(K), K the head
+size, so a key that scores d less than another has (n+1)^-d of its weight. A row
+sees at most 2n other keys: those that score d less have together
+ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest, but for those of one
+item, where nothing is to be compared.
 
   gap d between what heads look at and the rest. At rows of the output `after`
   is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
@@ -57,8 +61,8 @@ which changes no argmax.
 Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
 apart above 1/2, and attention sums weights in float32 whatever the others are.
 "share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
-Beyond, it is for roundings to decide (against 65). Adding N weights up to 1/2
-one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
+Beyond, roundings decide, and at N = 65 they decide wrongly. Adding N weights up
+to 1/2 one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
 N = 2 896. "difference" needs no p: equal weights are added and then taken away,
 so that roundings cancel but for those where the sum crosses a power of two,
 some 2^-25 < 1/(16N) up to N = 2^20. Scores 4(q - t) of neighbours, rounded
@@ -83,13 +87,16 @@ LOGIT = 8.0  # of one unit of next s; any would do, 8 is easy to train from
 
 
 class Dimensions(NamedTuple):
-  """Indices of the residual stream's dimensions (of its first half, if
-  doubled).
+  """The residual stream's dimensions by what they hold, each an index or q
+  indices, q the size of the alphabet.
+
+  With layer normalization the stream is doubled, and these are in its first
+  half.
 
   Attributes:
     item: those of item s.
-    end: the one of `⊥`, which is q as well.
-    after: the one that says that the token stands behind `⊥`.
+    end: that of `⊥`; it follows those of the q items, so the number is q.
+    after: that which says that the token stands behind `⊥`.
     output: those of output s.
     next_item: those of how much s is to be output next.
     size: how many dimensions there are.

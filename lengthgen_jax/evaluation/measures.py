@@ -171,10 +171,17 @@ def _digits(tokens: Iterable[int], end: int) -> list[int]:
 def success_row(
   metric: str, correct: int, n: int, teacher_forced: bool = False
 ) -> dict:
-  """Returns the row of a success rate, `correct` out of n.
+  """Returns the result row of a success rate, whose value is `correct`/n.
 
-  It has a lower bound unless it is teacher-forced, because the tokens of one
-  output are not independent samples.
+  The row has the one-sided 95 % lower bound of the rate, a fraction too, but
+  not if it is teacher-forced: tokens of one output are no independent samples.
+
+  Args:
+    metric: the name of the metric.
+    correct: the number of successes.
+    n: the number of samples.
+    teacher_forced: whether single tokens are counted that were predicted from
+      correct earlier outputs.
   """
   correct, n = int(correct), int(n)
   bound = None if teacher_forced else lower_bound(correct, n)

@@ -40,12 +40,15 @@ class EvalSpec(NamedTuple):
   Attributes:
     name: the name of the test set in result rows.
     test_set: the key of its function in the task's test_sets.
-    arguments: further arguments of that function.
-    length: the length of the inputs, in the unit of the task.
-    samples: the number of samples asked for, which batches are sized by.
+    arguments: further arguments of that function, such as the number of
+      carries.
+    length: the length of the inputs, in the task's unit: digits, bits or items.
+    samples: the number of samples asked for; it decides the size of batches.
     seed: the seed of the samples.
-    memory_mb: the MiB that attention may take, 0 for the default.
-    count: how many samples are tested, because no more differ; None for all.
+    memory_mb: the memory in MiB that attention may take on each device, 0 for
+      the default.
+    count: the number of samples that are tested, less than `samples` where the
+      test set has no more different inputs; None for all of them.
   """
 
   name: str
@@ -64,7 +67,7 @@ class Model:
 
   Attributes:
     experiment: the experiment in which the parameters were trained.
-    scaffold: lines or matrices of this seed, by site.
+    scaffold: the attention bias of this seed, lines or matrices by site.
     params: parameters of the flax module.
     seed: the seed of the run.
     step: step of the checkpoint; for "best", the step at which this seed was
@@ -72,7 +75,7 @@ class Model:
     stopped_at: step at which training of this seed stopped early, -1 if it did
       not.
     diverged: whether the parameters became non-finite.
-    em: best validation exact match.
+    em: the best exact match in validation, a fraction.
     mesh: the devices that batches are split over.
   """
 

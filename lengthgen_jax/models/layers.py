@@ -182,7 +182,9 @@ def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
 
 
 class Mlp(nn.Module):
-  """Two dense layers with an activation between them."""
+  """Two dense layers with an activation between them (Vaswani et al. 2017,
+  section 3.3): `wi` from D to config.mlp_dim features, `wo` back to D.
+  """
 
   config: ModelConfig
 

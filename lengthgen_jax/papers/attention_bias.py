@@ -1,4 +1,5 @@
-"""The tables of the ABS and ABC papers, and the same methods on further tasks.
+"""This module lists the tables of the ABS and ABC papers, and those of the same
+methods on further tasks.
 
 Tables are data: the runs that fill them, and published numbers beside ours.
 """

@@ -1,4 +1,5 @@
-"""Tables of results as data: their rows, and the runs that fill them."""
+"""This module describes tables of results as data: their rows, and the runs
+that fill them."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -36,8 +37,9 @@ class Table(NamedTuple):
   Attributes:
     title: title of the page.
     about: a paragraph that says what the paper does and what we do.
-    rows: in the order of the paper.
-    seeds: of every run on two cores; at the paper's size there is one.
+    rows: the rows, in the order of the paper.
+    seeds: the seeds of every run on two cores; at the paper's size there is
+      one.
     x_field: the numeric config field on the x axis of a figure, "" for none.
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
@@ -136,8 +138,8 @@ def flags(fields: dict[str, Any]) -> list[str]:
   return [flag(name, value) for name, value in fields.items()]
 
 
-# With which parts a run's name begins, by the stem of its config file. Those of
-# the preset follow; for other config files the name begins with them.
+# The parts that a run's name begins with, by the stem of its config file. The
+# parts of the preset follow; for other config files the name begins with them.
 PREFIXES = {
   "increment": ["increment"],
   "sorting": ["sort"],
@@ -196,17 +198,22 @@ def eval_fields(
 ) -> dict[str, Any]:
   """Returns the config fields that say how a run is tested.
 
+  The first part of the name decides; for arithmetic, whose names begin with the
+  task, the preset's options do. Runs with a bias of lines at natural width and
+  without overrides are tested at longer inputs and at hard ones.
+
   Args:
-    parts: the parts of the run's name before its overrides.
+    parts: the parts of the run's name before its overrides, such as
+      ["addition", "abc"].
     size: one of SIZES.
     has_overrides: whether the run overrides fields of its preset.
   """
-  family = parts[0]
-  if family in EVAL_FIELDS:
-    return EVAL_FIELDS[family]
-  if family == "increment":
+  first_part = parts[0]
+  if first_part in EVAL_FIELDS:
+    return EVAL_FIELDS[first_part]
+  if first_part == "increment":
     return {"eval.frontier": 1000 if "abc" in parts else 100}
-  if family == "sort":
+  if first_part == "sort":
     fields: dict[str, Any] = {"eval.frontier": 100, "eval.stress": True}
     if "construction" in parts:
       fields |= {"eval.lengths": (10, 20, 50, 100), "eval.samples": (1000,)}
@@ -214,10 +221,10 @@ def eval_fields(
     if "repeats" in parts:
       fields |= {"eval.test_sets": ("uniform", "repeats")}
     return fields
-  lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
-  scaffolded = "abc" in parts or any("window" in part for part in parts)
+  lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5  # samples by length
+  has_lines = "abc" in parts or any("window" in part for part in parts)
   is_natural = not {"fixed", "paper_model"} & {*parts}  # of data.width
-  goes_far = scaffolded and is_natural and not has_overrides
+  goes_far = has_lines and is_natural and not has_overrides
   if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)
     if "abc" in parts:

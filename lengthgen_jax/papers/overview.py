@@ -1,4 +1,5 @@
-"""README's tables, and the figure of how far tests go beyond training."""
+"""This module makes README's tables, and the figure of how far tests go beyond
+training."""
 
 import pathlib
 from typing import NamedTuple

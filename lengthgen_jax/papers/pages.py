@@ -1,4 +1,5 @@
-"""The pages of docs/results: archived results beside published numbers."""
+"""This module writes the pages of docs/results: archived results beside
+published numbers."""
 
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-"""The archive of result rows in docs/results/rows, with their provenance.
+"""This module reads and writes the archive of result rows in docs/results/rows.
 
 Each file holds one run. Its first line, the header, has all that is needed to
 reproduce the rows. Each further line holds the rows of one stage, seed and

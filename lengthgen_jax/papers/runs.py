@@ -1,4 +1,5 @@
-"""The runs of the tables: listed, made, archived, and made again to compare.
+"""This module lists the runs of the tables, makes and archives them, and makes
+them again to compare.
 
 A run that was interrupted resumes from its workdir. A run whose first stage is
 also that of a finished one begins with a copy of it.
@@ -47,7 +48,10 @@ TRAINED_BY, COMMANDS = "interpolate/trained_by", "commands.jsonl"
 
 
 def runs_of(table: str, size: str) -> dict[str, Run]:
-  """Returns the runs of a table by their names."""
+  """Returns {name: run} of a table at a size, one of SIZES.
+
+  Rows of the table that show the same run have one entry.
+  """
   rows = TABLES[table].rows_at(size)
   runs = [run_of(row, TABLES[table], size) for row in rows]
   return {run.name: run for run in runs}

@@ -1,4 +1,4 @@
-"""The tables of the task hinting paper.
+"""This module lists the tables of the task hinting paper.
 
 Each table lists the runs that give its numbers, and the paper's numbers where
 they are known.

@@ -33,7 +33,13 @@ def compile_later_stages(
   """Compiles the programs of calibration, of retraining, and of the tests of
   the vanilla and the retrained model.
 
-  It yields after each program, so that the caller can stop between programs.
+  It yields after each program, so that the caller can stop between programs;
+  what it yields has no meaning. On several devices it compiles nothing.
+
+  Args:
+    config: the config of the workdir.
+    first_run: the first stage, which is being trained.
+    folder: the workdir.
   """
   if first_run.mesh.jax_mesh is not None:
     return  # the arrays' shardings are not known before they exist
@@ -77,9 +83,9 @@ def placeholder_lines(
   """Returns placeholder lines, zeros with valid=False, by site: as many as
   calibration is likely to find.
 
-  Compiled programs depend on nothing but the number of lines. In each head
-  there is one line for each operand in cross-attention, and
-  one in self-attention. If calibration finds another number, programs are
+  Of the lines, compiled programs depend on nothing but their number. In each
+  head there is one line for each operand in cross-attention, and one in
+  self-attention. If calibration finds another number, programs are
   compiled again when they are needed.
 
   Args:

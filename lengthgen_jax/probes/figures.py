@@ -74,7 +74,13 @@ FIGURES = {
 def draw(
   figures: dict[str, Figure], data: FigureData, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Draws the pages of figures as PNGs in a folder; returns their paths."""
+  """Draws every page of some figures as a PNG in a folder; returns the paths.
+
+  Args:
+    figures: the figures, by the name that the config gives them.
+    data: what they are drawn from.
+    folder: where the files are written.
+  """
   paths = []
   for figure in figures.values():
     for page in figure.pages(data):

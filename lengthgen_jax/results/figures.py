@@ -2,7 +2,9 @@
 
 `by_test_set` and `by_method` draw grids of colored squares; `by_length`,
 `by_times` and `by_field` draw curves. `draw` and `draw_table` choose the
-figures of runs and of a table of runs.
+figures of runs and of a table of runs. EM is exact match. Rows have the same
+*conditions* if they agree in all that can change a result but the seed:
+results/records.py lists these fields.
 """
 
 import itertools
@@ -33,18 +35,25 @@ MARKERS = "os^vDPX*"
 def by_test_set(
   rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws the median EM on every test set at every length as squares, in a
-  panel per method and conditions; returns the figure's path."""
+  """Draws the median exact match on every test set at every length as a grid
+  of squares, in a panel for each method and each set of conditions; returns the
+  figure's path."""
   rows = of_metric(rows, "em")
   curves = pool(rows, cell_fields=("test_set", "length"))
   return _draw_squares(curves, path, title, "test_set")
 
 
 def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
-  """Draws the median EM of every method at every length as squares, in a panel
-  per test set and conditions; returns the figure's path.
+  """Draws the median exact match of every method at every length as a grid of
+  squares, and returns the figure's path.
 
-  It is for more methods than curves could tell apart.
+  There is a panel for each test set and each set of conditions. It is for more
+  methods than curves could tell apart.
+
+  Args:
+    rows: result rows, of which those of exact match are drawn.
+    path: where the figure is written.
+    title: title of the figure.
   """
   dependent = ("bits", *BY_CONFIG)
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)

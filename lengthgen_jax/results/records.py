@@ -189,7 +189,11 @@ def write(path: str | pathlib.Path, rows: list[dict]) -> None:
 
 
 def write_text(path: str | pathlib.Path, text: str) -> None:
-  """Writes a text file, atomically: a file at that path is replaced at once."""
+  """Writes a text file, all of it or nothing.
+
+  A file at that path is replaced, missing folders are made. Of several hosts
+  the primary one alone writes.
+  """
   if not hosts.is_primary():
     return
   path = pathlib.Path(path)

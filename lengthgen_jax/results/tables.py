@@ -215,8 +215,10 @@ def with_worst(
 def frontier_text(curve: Curve) -> str:
   """Returns the median and the worst seed of a curve's frontier as text.
 
-  "≥" says that no length failed up to the one where the search ended, ∀ that
-  both checkers proved every seed right.
+  The frontier is the longest length up to which exact match is at least 99 % by
+  its lower bound. "≥" says that no length failed up to the one where the search
+  ended, "∀" that both checkers proved every seed right, "–" that there was no
+  search.
   """
   cell = curve.frontier
   if curve.proof == " ∀":

@@ -2,7 +2,8 @@
 inputs, which random ones hardly ever are.
 
 Each test set is a function (task, key, size, *arguments) -> operands' digits
-[O, max_length], least significant first.
+[O, max_length], least significant first: O operands, each of `size.lengths`
+digits and zeros behind them up to `size.max_length`.
 """
 
 import jax
@@ -83,8 +84,8 @@ def repeated(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def short(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns numbers of up to a tenth of the length, padded with zeros to all of
-  it."""
+  """Returns numbers of 1 to length/10 digits, but written at the full length:
+  with zeros before the most significant digit."""
   length_key, key = jax.random.split(key)
   longest = jnp.maximum(size.lengths // 10, 1)
   lengths = 1 + uniform_int(

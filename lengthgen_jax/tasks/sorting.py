@@ -20,7 +20,8 @@ AFTER_ITEMS = 1 << 30  # a value that sorts behind every item
 
 
 def ascending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform items in ascending order."""
+  """Returns uniform items in ascending order; behind the length stand values
+  that are not used."""
   inside = jnp.arange(size.max_length) < size.lengths[0]
   return jnp.sort(jnp.where(inside, uniform(task, key, size), AFTER_ITEMS))
 

@@ -1,9 +1,15 @@
 """The training step as pure functions, of one seed and of many.
 
 A gradient step is `draw_batches`, then `train_step`: `loss_fn`, its gradient,
-and `update_params`. A chunk is many of them and `validate` at its end. What
-stands above `over_seeds` is for one seed; below it are the compiled functions
-of all seeds, which the loop calls.
+and `update_params`. What stands above `over_seeds` is for one seed; below it
+are the compiled functions of all seeds, which the loop calls.
+
+Words: a *head* is an output head, of the main task or of a hint. A gradient
+step has a *share* for each head that it trains, and a share has a *part* for
+each bucket of lengths. A *round* is each kind of step once, in turn. A *chunk*
+is several rounds and `validate` at its end; between chunks the host logs, saves
+and may stop. An *attempt* is a whole training from initial parameters; a seed
+that fails may begin another. Shapes: R seeds, B examples, T output tokens.
 """
 
 import dataclasses
@@ -105,8 +111,8 @@ class ChunkMetrics(NamedTuple):
 
   Attributes:
     loss: [heads], the mean training loss (nats per scored token).
-    em: [heads], the exact match on held-out examples of training lengths, at
-      the end of the chunk.
+    em: [heads], the exact match, a fraction, on held-out examples of training
+      lengths at the end of the chunk.
   """
 
   loss: jax.Array
@@ -336,10 +342,17 @@ def train_step(
   batches: list[list[tuple[Batch, jax.Array]]],
   scaffold: dict,
 ) -> tuple[dict, optax.OptState, jax.Array]:
-  """Takes one gradient step of one seed on batches of `draw_batches`.
+  """Takes one gradient step of one seed.
+
+  Args:
+    spec, step_spec: Static arguments; the others are traced.
+    params, opt_state: The parameters and the optimizer's state before the step.
+    batches: What `draw_batches` returns.
+    scaffold: The attention bias of this seed, by site.
 
   Returns:
-    params, opt_state, and each share's mean loss [shares].
+    The parameters and the optimizer's state after the step, and each share's
+    mean loss before it [shares] (nats per scored token).
   """
   gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
   (_, losses), grads = gradient_fn(params, spec, step_spec, batches, scaffold)
@@ -353,8 +366,10 @@ def validate(
   step: jax.Array,
   scaffold: dict,
 ) -> jax.Array:
-  """Returns the in-range exact match [heads] on held-out examples, at every
-  width."""
+  """Returns each head's exact match [heads], a fraction, on held-out examples.
+
+  It is the mean over all widths of training.
+  """
   experiment = spec.experiment
   key = jax.random.fold_in(rng.stream(seed, "eval"), step)
 

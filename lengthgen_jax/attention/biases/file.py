@@ -23,7 +23,7 @@ from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.errors import check, file_errors
 
-SCHEMA = 2
+SCHEMA = 2  # the version of the format of calibrated lines
 SITES = ("self", "cross", "encoder")
 LINES_PREFIX = "lines/"  # of these arrays' names in the file of a model
 
@@ -31,13 +31,15 @@ LINES_PREFIX = "lines/"  # of these arrays' names in the file of a model
 def save(
   path: str | os.PathLike, scaffold: dict[str, SiteLines], meta: dict
 ) -> None:
-  """Writes lines [R, N or 1, H, K] and their metadata to an .npz file.
+  """Writes lines [R, N or 1, H, K] and their metadata to an .npz file, all of
+  it or nothing.
 
   Args:
-    path: The path of the file.
-    scaffold: The lines by site; each field is an array such as `self_segment`.
+    path: The path of the file; a file that is there is replaced.
+    scaffold: The lines by site; each field of a site's lines becomes an array
+      SITE_FIELD, such as `self_segment`.
     meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
-      the names of the segments by site.
+      for each site the names of its keys' segments.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +51,7 @@ def save(
 
 
 def to_arrays(scaffold: dict[str, SiteLines], meta: dict) -> dict[str, Any]:
-  """Returns the arrays that `save` writes, by name."""
+  """Returns the arrays that `save` writes, by name; arguments as there."""
   arrays = {"schema": np.int32(SCHEMA), "meta": np.array(json.dumps(meta))}
   for site, lines in scaffold.items():
     for field, value in lines._asdict().items():

@@ -1,4 +1,9 @@
-"""This module encodes the index of a token in its sequence."""
+"""This module encodes the index of a token in its sequence, counted from 0.
+
+If positions.cyclic_period is T > 0, all but Randomized encode the index modulo
+T. Shapes: B examples, L tokens, D features, H heads, K features of a head. The
+class attributes (`limited`, `by_index`) are explained in the base class.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +19,8 @@ from lengthgen_jax.rng import Noise
 
 
 class Sinusoidal(PositionEncoding):
-  """This encoding adds sines and cosines of a token's index.
-
-  Vaswani et al. 2017, section 3.5.
+  """This encoding adds sines and cosines of a token's index to its embedding
+  (Vaswani et al. 2017, section 3.5).
   """
 
   by_index = True
@@ -24,14 +28,15 @@ class Sinusoidal(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the sinusoids of each index."""
+    """Returns the embeddings [B, L, D] with the sinusoids of each index."""
     index = self.config.cyclic(places.index)
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
 
 class Learned(PositionEncoding):
-  """This encoding adds a vector for every index, T of them if the index is
-  cyclic."""
+  """This encoding adds a learned vector for every index: one of T if the index
+  is cyclic, else one of positions.table (Gehring et al. 2017).
+  """
 
   limited = "index"
   by_index = True
@@ -44,7 +49,7 @@ class Learned(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the learned vector of each index."""
+    """Returns the embeddings [B, L, D] with the vector of each index."""
     vectors = look_up(self.embedding, self.config.cyclic(places.index))
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
 
@@ -84,7 +89,7 @@ class Randomized(PositionEncoding):
     """Adds the sinusoids of the positions that were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
-    # In a random order of all positions, the first `size` are chosen.
+    # In a random order of all positions, the first places.size (L) are chosen.
     rank = jnp.argsort(jnp.argsort(order))
     positions = jnp.arange(self.config.table)
     chosen = jnp.where(rank < places.size, positions, self.config.table)

@@ -55,8 +55,7 @@ class PositionConfig:
 
 
 class PositionEncoding(nn.Module):
-  """The base class of position encodings encodes none: its methods change
-  nothing.
+  """The base class of position encodings; its own methods encode nothing.
 
   One instance serves one attention site ("self" and the target's embedding,
   "cross" and the source's, "encoder"). Shapes: B batch, L inputs, D features, H
@@ -97,13 +96,21 @@ class PositionEncoding(nn.Module):
     return x_BxLxD
 
   def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
-    """Returns queries or keys with their positions encoded."""
+    """Returns queries or keys [B, H, L, K] with their positions encoded."""
     return x_BxHxLxK
 
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array | None:
-    """Returns a bias [B or 1, H, T, S] to add to the scores, or None."""
+    """Returns a bias [B or 1, H, T, S] to add to the scores, or None.
+
+    It is called if `additive` is set.
+
+    Args:
+      rows, keys: the coordinates of T rows and of S keys.
+      causal: whether this is self-attention of the decoder, in which a row sees
+        no later keys.
+    """
     return None
 
 
@@ -128,6 +135,7 @@ def embedding_table(
 def look_up(embedding: nn.Embed, index: Array) -> jax.Array:
   """Returns the table's vectors [..., L, D] at an index [..., L].
 
-  PAD beyond the table gets one too, because NaN times a weight of zero is NaN.
+  An index beyond the table, which padding may have, gets the last vector. With
+  none it would be NaN, and NaN times a weight of zero is NaN.
   """
   return embedding(jnp.clip(index, 0, embedding.num_embeddings - 1))
