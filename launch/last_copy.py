@@ -1,4 +1,4 @@
-"""Draws how models that sort tell the last of several equal items from the others.
+"""Draws how models that sort tell the last of several equal items from others.
 
   python launch/last_copy.py runs/best runs/softmax --lengths 20 200
   python launch/last_copy.py runs/best --samples=300 --figure=last_copy.png

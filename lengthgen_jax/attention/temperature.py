@@ -167,8 +167,9 @@ def tau(
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider, or None if there is
-  no temperature, which means a factor of 1.
+  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider.
+
+  It is None if there is no temperature, which means a factor of 1.
 
   Args:
     config: the temperature.
