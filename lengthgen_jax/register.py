@@ -2,13 +2,14 @@
 normalizers, optimizers and probes from files of their own: a config file, or a
 module that it imports.
 
-What is registered is found by everything that the package's own is found by:
-configs, training, predictions, certificates, probes and reports. A workdir
+Registered things work wherever the built-in ones do: in configs, training,
+predictions, certificates, probes and reports. A workdir
 remembers the files that registered what it was trained with, and runs them
 again when it is read (docs/extending.md).
 
 Every function returns what it is given, and raises UsageError, one line, for a
-name that exists already or a thing that lacks a part.
+name that exists already or an object without the attributes that its class
+requires.
 """
 
 from collections.abc import Callable
@@ -66,5 +67,6 @@ def optimizer(name: str, optimizer: Optimizer) -> Optimizer:
 
 
 def probe(name: str, probe: Probe) -> Probe:
-  """Registers a probe by the metric of its rows, for probe.only."""
+  """Registers a probe under the metric that its result rows have, for
+  probe.only."""
   return PROBES.register(name, probe)

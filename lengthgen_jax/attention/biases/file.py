@@ -35,9 +35,10 @@ def save(
 
   Args:
     path: The path of the file.
-    scaffold: The lines by site; each field is an array such as `self_segment`.
+    scaffold: The lines by site. The array of a site's field is named
+      SITE_FIELD, like `self_segment`.
     meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
-      the names of the segments by site.
+      the names of the segments by site, like {"cross": ["a", "b"]}.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)

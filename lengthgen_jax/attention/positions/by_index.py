@@ -25,13 +25,13 @@ class Sinusoidal(PositionEncoding):
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
     """Adds the sinusoids of each index."""
-    index = self.config.cyclic(places.index)
+    index = self.config.cyclic(places.index)  # modulo cyclic_period, if set
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
 
 class Learned(PositionEncoding):
-  """This encoding adds a vector for every index, T of them if the index is
-  cyclic."""
+  """This encoding adds a learned vector for every index (`cyclic_period` of
+  them, if that is set)."""
 
   limited = "index"
   by_index = True
@@ -71,9 +71,9 @@ class Rope(PositionEncoding):
 class Randomized(PositionEncoding):
   """This encoding adds sinusoids of an ordered random draw of positions.
 
-  Ruoss et al. 2023: the L indices of a sequence become L of the `table`
-  positions there are, drawn without replacement and sorted, anew for every
-  batch; in tests one draw serves all, so that they can be repeated.
+  Ruoss et al. 2023: the L indices of a sequence become L of the positions 0 to
+  table - 1, drawn without replacement and sorted, anew for every batch. In
+  evaluation it is always the same draw.
   """
 
   limited = "index"
@@ -84,7 +84,7 @@ class Randomized(PositionEncoding):
     """Adds the sinusoids of the positions that were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
-    # In a random order of all positions, the first `size` are chosen.
+    # The first positions of a random order, as many as the sequence has tokens.
     rank = jnp.argsort(jnp.argsort(order))
     positions = jnp.arange(self.config.table)
     chosen = jnp.where(rank < places.size, positions, self.config.table)
