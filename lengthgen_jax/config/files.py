@@ -38,7 +38,7 @@ CHANGEABLE = (
   "registered_by",
   "pretrained",
 )
-# Sections and fields whose overrides are not shown in a run's method in results,
+# Sections and fields whose overrides a run's method in results does not show,
 # because they do not change it.
 NOT_IN_METHOD = (
   *CHANGEABLE,
