@@ -77,7 +77,7 @@ ABC_BY_TASK = {
     "retrain.train.steps": 900,
   },
   "successor": {
-    # A carry is rare, and so the line to the digit that it is from is faint.
+    # Carries are rare, so the line to the digit that causes one is faint.
     "calibration.kappa": 1.2,
     # A single head may attend to both digits that matter: sharp attention would
     # drop one of them, and no gradient would bring it back.
@@ -89,9 +89,9 @@ ABC_BY_TASK = {
   | {"calibration.reach": 0, "finetune.rounds": 0},
 }
 
-# ABC at natural width trains with Muon where that is as good, in all of five
-# seeds, in a quarter of Adam's steps. With it two of five vanilla successors
-# show no line to the digit that a carry is from.
+# ABC at natural width. In these tasks Muon is as good as Adam in all of five
+# seeds, in a quarter of the steps. The successor is left out: with Muon two of
+# five vanilla models show no line to the digit before.
 MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,
@@ -114,8 +114,8 @@ MUON_BY_TASK = {
   "parity": {"train.steps": 500, "retrain.train.steps": 150},
 }
 # ABC in one sequence at natural width: a segment's vector tells the prompt from
-# the output. The lines that matter then stand out so far, but for the faint one
-# of the successor, that a higher threshold drops only others.
+# the output. The lines that matter then stand out, so that a higher threshold
+# drops only others; the successor's is faint and needs a low one.
 ABC_DECODER_ONLY = {
   "positions.segments": True,
   "calibration.kappa_self": 3.0,

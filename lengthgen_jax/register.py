@@ -2,14 +2,14 @@
 normalizers, optimizers and probes from files of their own: a config file, or a
 module that it imports.
 
-What is registered is used like what comes with the package: by configs,
-training, predictions, certificates, probes and reports. A workdir remembers the
-files that registered what it was trained with, and runs them again when it is
-read (docs/extending.md).
+Registered things work wherever the built-in ones do: in configs, training,
+predictions, certificates, probes and reports. A workdir
+remembers the files that registered what it was trained with, and runs them
+again when it is read (docs/extending.md).
 
-Every function takes a name and what it stands for (a task has its own name),
-and returns the latter unchanged. It raises a UsageError of one line if the name
-exists already, or if what is registered has the wrong type or lacks a part.
+Every function returns what it is given, and raises UsageError, one line, for a
+name that exists already or an object without the attributes that its class
+requires.
 """
 
 from collections.abc import Callable
@@ -81,6 +81,6 @@ def optimizer(name: str, optimizer: Optimizer) -> Optimizer:
 
 
 def probe(name: str, probe: Probe) -> Probe:
-  """Registers a probe, for probe.only; its name is also the metric of its rows
-  in probes.jsonl."""
+  """Registers a probe under the metric that its result rows have, for
+  probe.only."""
   return PROBES.register(name, probe)

@@ -358,9 +358,9 @@ def within_reach(
     the row's own digit alone, along the other axis at most `reach` away.
   - To the start token: in the first layer alone. Later its key is a state,
     which has seen the digits of the first output.
-  - To other operands: if the digit that a row sees is that of the row's own
-    place plus a constant. By any other line, rows depend on digits far away.
-  - To anything else.
+  - To other operands: if a row sees the digit whose place is its own plus a
+    constant, at every width. By other lines, rows depend on digits far away.
+  - Lines over the whole sequence.
 
   Args:
     lines: candidates [C].
@@ -382,26 +382,26 @@ def within_reach(
       near = offset[0] >= -1 - reach
       if task.axes > 1:
         near = (abs(offset) <= reach).all()
-      in_first_layer = near and not is_fixed
+      allowed = near and not is_fixed
     elif is_fixed and is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       ends = int(offset[0]), size - 1 - int(offset[0])
       left, right = ends if anchor == LEFT else ends[::-1]
       place = task.operand_place(int(segment), left, right)
-      in_first_layer = place is None or place[0] in task.shared_operands
+      allowed = place is None or place[0] in task.shared_operands
     elif is_operand and task.axes > 1:
       farthest = reach if axes[-1] == task.axes - 1 else 0
-      in_first_layer = (
+      allowed = (
         anchor == RIGHT and matrix.max() == 1 and abs(offset[0]) <= farthest
       )
     elif is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
-      in_first_layer = _moves_with_places(
+      allowed = _moves_with_places(
         task, int(segment), anchor, int(matrix[0, 0]), size
       )
     else:
-      in_first_layer = True
-    layers.append((in_first_layer, in_first_layer and in_later_layers))
+      allowed = True
+    layers.append((allowed, allowed and in_later_layers))
   return np.array(layers).T
 
 
@@ -410,6 +410,9 @@ def _moves_with_places(
 ) -> bool:
   """Returns whether a line to an operand opens, for every row and at every
   size, the digit of the row's place plus a constant.
+
+  A line is linear, so it is enough to look at its middle token, at that of the
+  next row, and at the same one of a longer operand.
 
   Args:
     task: says which token stands where.
@@ -420,6 +423,7 @@ def _moves_with_places(
   """
 
   def digit(offset: int, size: int) -> tuple[int, int] | None:
+    """Returns (operand, place) of the token with an offset from the anchor."""
     ends = offset, size - 1 - offset
     left, right = ends if anchor == LEFT else ends[::-1]
     return task.operand_place(segment, left, right)
@@ -428,7 +432,8 @@ def _moves_with_places(
   here = digit(middle, size)
   if here is None:
     return False
-  # Two tokens more are one digit more of each operand, if these take turns.
+  # If the digits of two operands alternate, two more tokens are one more digit
+  # of each.
   return here == digit(middle, size + 2) and digit(middle + step, size) == (
     here[0],
     here[1] + 1,

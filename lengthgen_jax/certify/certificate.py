@@ -32,8 +32,8 @@ from lengthgen_jax.experiment import Experiment
 
 LEMMA = 3  # version of the lemmas; older certificates are computed again
 # A context whose margin is smaller than THIN_MARGIN is called thin. A tally
-# keeps at most MAX_THIN of them, those with the smallest margins; inputs that
-# the user is shown are made of MAX_SHOWN of these.
+# keeps at most MAX_THIN of them, those with the smallest margins. The user is
+# shown counterexamples that are made from at most MAX_SHOWN of these.
 THIN_MARGIN = 4.0
 MAX_THIN = 2048
 MAX_SHOWN = 32
@@ -45,9 +45,10 @@ ULPS = 2  # the least rounding measured, see Comparison
 # Where the bound of rounding is above some margin, all margins must be this
 # many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
-# How many training inputs are made of each failing context, and of all of them.
+# Training inputs are made of at most MAX_TRAINING_CONTEXTS contexts: one of a
+# thin context, and of a failing one INPUTS_PER_FAILURE, or fewer if many fail.
+MAX_TRAINING_CONTEXTS = 8192
 INPUTS_PER_FAILURE = 8
-MAX_TRAINING_INPUTS = 8192
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
@@ -296,8 +297,8 @@ def training_inputs(
   """Returns inputs to train the model on again, as people type them.
 
   They are no longer than in training. There are some for every context that a
-  tally keeps, unless these are more than MAX_TRAINING_INPUTS: then some
-  contexts, drawn at random, have none.
+  tally keeps, unless these are more than MAX_TRAINING_CONTEXTS: then so many
+  are drawn at random.
 
   Returns:
     {"failing": inputs with contexts on which the model is wrong, "thin": inputs
@@ -314,9 +315,9 @@ def training_inputs(
     for margin, context in tally.thin
   ]
   num_failing = sum(margin <= 0 for _, margin, _ in thin)
-  per_failure = MAX_TRAINING_INPUTS // max(num_failing, 1)
+  per_failure = MAX_TRAINING_CONTEXTS // max(num_failing, 1)
   per_failure = int(np.clip(per_failure, 1, INPUTS_PER_FAILURE))
-  for index in rng.permutation(len(thin))[:MAX_TRAINING_INPUTS]:
+  for index in rng.permutation(len(thin))[:MAX_TRAINING_CONTEXTS]:
     group, margin, context = thin[index]
     name, count = ("failing", per_failure) if margin <= 0 else ("thin", 1)
     texts[name] += survey.draw_texts(group, context, count, rng)

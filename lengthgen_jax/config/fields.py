@@ -426,8 +426,8 @@ TRAINING_FIELDS = {
     "directions": Field((-1, 0, 1), directions),  # Δ in cross-attention
     "self_directions": Field((0, 1), directions),  # Δ in self-attention
     # 0: any line; n: fixed places on marks alone, outputs at most n rows
-    # back, operands by lines that move with the rows, so that receptive fields
-    # stay small enough for certificates
+    # back, operands only along lines that shift by one digit per row, so that
+    # receptive fields stay small enough for certificates
     "reach": Field(0, NOT_NEGATIVE),
     # rows that count: length (up to the operands' length), all
     "rows": Field("length", OneOf(("length", "all"))),

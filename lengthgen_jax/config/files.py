@@ -27,8 +27,7 @@ from lengthgen_jax.registry import registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.training.optimizer import OPTIMIZERS
 
-# Sections and fields that may differ from those of the training when a trained
-# workdir is used.
+# Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
   "eval",
   "certify",
@@ -39,8 +38,8 @@ CHANGEABLE = (
   "registered_by",
   "pretrained",
 )
-# Sections and fields whose overrides are not part of the name of a run's method
-# in results, because they do not change the method.
+# Sections and fields whose overrides a run's method in results does not show,
+# because they do not change it.
 NOT_IN_METHOD = (
   *CHANGEABLE,
   "seeds",
@@ -213,16 +212,8 @@ def _training_fields(config: ConfigDict) -> dict:
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """Returns a text for each field in which two configs differ.
-
-  Sections and fields of CHANGEABLE are not compared. A field that a config
-  lacks counts as None.
-
-  Args:
-    config: the config of this run.
-    saved: the config of the workdir, which the texts call "there", as in
-      "train.steps=300 but 200 there".
-  """
+  """Describes each field in which a config differs from the one that is saved
+  in a workdir, except CHANGEABLE."""
   fields = dict(leaves(_training_fields(config)))
   saved_fields = dict(leaves(_training_fields(saved)))
   return [

@@ -3,21 +3,22 @@
 The source is appendix A of that paper. The parameters are those of a
 decoder-only model of two layers and two heads; they are written down and not
 trained, and sort every list of up to N items (`longest`) of an alphabet of q.
-Which head does what is the paper's. Its text lacks most formulas, so the
+The division of work among the heads is the paper's, whose text lacks most
+formulas, so the
 numbers here are derived below from what they must achieve. The residual stream
 has 3q + 2 dimensions, which are zero or about one unless stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
-  after      the token stands behind `⊥`       (1)
-  output s   a token s behind `⊥`              (q)
+  after      the token stands after `⊥`        (1)
+  output s   a token s after `⊥`               (q)
   next s     how much s is to be output next   (q)
 
-A token *says* t if it adds to next t: that t is to be output in its row.
+`⊥` is the delimiter between the list and the output.
 
 Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`, from where
-it copies `after`. Head 2 copies: equal tokens say themselves, and `⊥`, to which
-smaller items score higher, says the minimum. The MLP moves item s to output s
-where relu(item s + after - 1) is one, and clears `after`.
+it copies `after`. Head 2 writes to next s: a token the token that it is, and
+`⊥`, for which smaller items score higher, the minimum. The MLP moves item s to
+output s where relu(item s + after - 1) is one, and clears `after`.
 
 Layer 2, head 1 compares what the input and the output have of a token s: at a
 row of output s, n_s copies of item s and m_s of output s (its own among them)
@@ -25,8 +26,8 @@ score alike, so that the input's share is n_s / (n_s + m_s). Head 2 says the
 successor: greater items score, smaller ones higher. `⊥` sees itself alone. The
 last MLP takes a fixed amount from next s where output s is one.
 
-So an output says itself again (the identity) while copies of it are left in the
-input, and its successor otherwise. The argument `copies` says how that is told:
+Next s of a row's own item stays positive while copies of it are left. `copies`
+says how:
 "share" is the paper's: next s gets g times the input's share, which is 1/2 if
 none are left and else at least 1/2 + 1/(4N-2). With g = 4(2N-1) and 1 + g/2
 taken away, 0 or at least 2 remain, beside a successor of 1.
@@ -34,11 +35,11 @@ taken away, 0 or at least 2 remain, beside a successor of 1.
 (n_s - m_s) / (n_s + m_s), which is 0 or at least 1/(2N-1). With g = 2(2N-1) and
 1 taken away the same remains. Floating-point numbers are finest about 0.
 
-Scores. Temperature is a·log(n+1) for n items, with a = sqrt(K), K the head
-size, so a key that scores d less than another has (n+1)^-d of its weight. A row
-sees at most 2n other keys: those that score d less have together
-ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest, but for those of one
-item, where nothing is to be compared.
+Scores. For a list of n items the temperature is a·log(n+1) with a = sqrt(K), K
+being the size of a head, so a key that scores d less
+than another has (n+1)^-d of its weight. A row sees at most 2n other keys: those
+that score d less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the
+hardest (lists of one item aside).
 
   gap d between what heads look at and the rest. At rows of the output `after`
   is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
@@ -48,8 +49,9 @@ item, where nothing is to be compared.
   is at most gε(3 + 0.55d), or 1/8 for d = ceil(log3 g) + 6 <= 36.
   STEP between an item and the next greater one: 4 makes ε <= 0.05.
 
-So the identity is at most 1/8 or at least 2 - 1/8, and the successor between
-0.8 and 1.2; the greatest item has none, but says no more than that of others.
+So next s of the row's own item is at most 1/8 or at least 2 - 1/8, and that of
+its successor between 0.8 and 1.2; the greatest item has none, but says no more
+than that of others.
 Weights, but for a, are integers of at most max(4q, 8N): O(log q + log N) bits.
 
 Layer normalization ("block_end"): dimensions are doubled with their negatives,
@@ -61,8 +63,8 @@ which changes no argmax.
 Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
 apart above 1/2, and attention sums weights in float32 whatever the others are.
 "share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
-Beyond, roundings decide, and at N = 65 they decide wrongly. Adding N weights up
-to 1/2 one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
+Beyond that, rounding decides; N = 65 fails. Adding N weights up to 1/2
+one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
 N = 2 896. "difference" needs no p: equal weights are added and then taken away,
 so that roundings cancel but for those where the sum crosses a power of two,
 some 2^-25 < 1/(16N) up to N = 2^20. Scores 4(q - t) of neighbours, rounded
@@ -95,8 +97,8 @@ class Dimensions(NamedTuple):
 
   Attributes:
     item: those of item s.
-    end: that of `⊥`; it follows those of the q items, so the number is q.
-    after: that which says that the token stands behind `⊥`.
+    end: the one of `⊥`; its index is q.
+    after: the one that says that the token stands after `⊥`.
     output: those of output s.
     next_item: those of how much s is to be output next.
     size: how many dimensions there are.

@@ -38,17 +38,15 @@ class EvalSpec(NamedTuple):
   """A test set at one length, and how it is sampled.
 
   Attributes:
-    name: the name of the test set in result rows.
+    name: the name in result rows, like "unequal_x3", arguments included.
     test_set: the key of its function in the task's test_sets.
-    arguments: further arguments of that function, such as the number of
-      carries.
-    length: the length of the inputs, in the task's unit: digits, bits or items.
-    samples: the number of samples asked for; it decides the size of batches.
+    arguments: further arguments of that function.
+    length: the length of the inputs, in the unit of the task.
+    samples: the number of samples asked for; it also sets the size of batches.
     seed: the seed of the samples.
-    memory_mb: the memory in MiB that attention may take on each device, 0 for
-      the default.
-    count: the number of samples that are tested, less than `samples` where the
-      test set has no more different inputs; None for all of them.
+    memory_mb: the MiB that attention may take, 0 for the default.
+    count: the number of different samples, if the test set has fewer than
+      `samples`; None: all are tested.
   """
 
   name: str
@@ -95,10 +93,12 @@ class Model:
     return self.experiment.sparse_plan(self.scaffold)
 
   def cache_window(self, batch: Batch) -> tuple[int, int] | None:
-    """Returns the numbers of first and of recent keys that decoding caches.
+    """Returns how many of the first keys and of the latest ones decoding
+    caches.
 
     They are the arguments of `decode.stream`. None means that all keys are
-    cached.
+    cached: in decoder-only models, and where attention is dense, looks ahead
+    (`allow_leak`), or depends on an index or on the number of tokens.
     """
     experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config

@@ -315,7 +315,8 @@ DECODER_ONLY = {
     )
   },
 }
-# These presets have segments; their rows with them are in ONE_SEQUENCE.
+# Tasks whose preset of ABC in one sequence has segments. ONE_SEQUENCE has these
+# rows, and SEGMENTS those without.
 WITH_SEGMENTS = ("successor", "addition", "N×1", "parity")
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)

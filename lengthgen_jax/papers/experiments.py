@@ -13,10 +13,11 @@ class TableRow(NamedTuple):
   Attributes:
     task, model: the names that the paper gives them.
     config: FILE:PRESET of the run on two cores; the paper's size adds `,paper`.
-    published: exact match in % by length; text where it is no number.
+    published: exact match in % by length; a string like "N/A" where the paper
+      gives no number.
     fields: {field: value} of config overrides, without those of `eval_fields`.
     stage: "train", or one of ABC_MODELS.
-    sizes: those of SIZES at which the row exists, if its table does.
+    sizes: those of SIZES at which the row exists, as far as its table has them.
     certify: whether a run of one stage is certified too on two cores, because
       it has few cases.
   """
@@ -46,9 +47,8 @@ class Table(NamedTuple):
       rows are archived too; {} if there is none.
     source: who published the numbers beside ours.
     sizes: those of SIZES at which the table exists.
-    tests: {field: value} that say how its runs that override fields are tested,
-      in place of what `eval_fields` returns; {} for that. A run of several
-      tables must have the same.
+    tests: {field: value} that say how its runs that override fields are tested;
+      {}: as `eval_fields` says. Tables that share a run must have equal ones.
   """
 
   title: str
@@ -138,8 +138,8 @@ def flags(fields: dict[str, Any]) -> list[str]:
   return [flag(name, value) for name, value in fields.items()]
 
 
-# The parts that a run's name begins with, by the stem of its config file. The
-# parts of the preset follow; for other config files the name begins with them.
+# The first parts of a run's name, by the stem of its config file; the parts of
+# the preset follow. Files that are not listed add none.
 PREFIXES = {
   "increment": ["increment"],
   "sorting": ["sort"],
@@ -178,7 +178,8 @@ EVAL_STATES = {
   "eval.stress": True,
   "eval.stress_samples": 50,
 }
-# How runs are tested, by the first part of their names.
+# How runs are tested, by the first part of their names, at every size and with
+# any overrides.
 EVAL_FIELDS = {
   "multiply_long": {
     "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
@@ -221,8 +222,9 @@ def eval_fields(
     if "repeats" in parts:
       fields |= {"eval.test_sets": ("uniform", "repeats")}
     return fields
-  lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5  # samples by length
-  has_lines = "abc" in parts or any("window" in part for part in parts)
+  # The others are of configs/arithmetic.py: the papers' lengths, in digits.
+  lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
+  scaffolded = "abc" in parts or any("window" in part for part in parts)
   is_natural = not {"fixed", "paper_model"} & {*parts}  # of data.width
   goes_far = has_lines and is_natural and not has_overrides
   if goes_far and size == "cpu":
@@ -230,7 +232,7 @@ def eval_fields(
     if "abc" in parts:
       lengths, samples = (*lengths, 1000), (*samples, 100)
   if size == "paper":
-    samples = (10000,)  # as in the papers
+    samples = (10000,)  # at every length, as in the papers
   elif "decoder_only" in parts:
     # 299 is the least number of samples that shows 99 %: if all are right, the
     # one-sided 95 % lower bound is 0.99.
@@ -240,5 +242,5 @@ def eval_fields(
   if goes_far:
     fields |= {"eval.stress": True}
   if "abc" in parts and has_overrides:
-    fields |= {"certify.max_cases": 3e7}  # two or three minutes for each seed
+    fields |= {"certify.max_cases": 3e7}  # ten minutes for each seed
   return fields

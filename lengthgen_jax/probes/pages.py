@@ -77,14 +77,12 @@ class FigureData:
   Attributes:
     title: says which model it is.
     inputs: the single inputs that are drawn.
-    rows: the rows of probes.jsonl, of all probes and seeds.
-    seed: the seed of the model whose answers to the inputs, and whose heads,
-      are drawn.
-    labels: {kind: label of each position} of the "source", the decoder's
-      "inputs" and its "outputs".
-    summary: lines of text about all rows.
-    logs: for each training, by name, the rows of its metrics.jsonl and of the
-      probes that ran during it.
+    rows: the result rows of all probes and seeds.
+    seed: the seed of the model whose inputs and heads are drawn.
+    labels: the labels of the positions of "source", "inputs" and "outputs".
+    summary: lines of text about all rows, which the figures of text show.
+    logs: for each stage of training, by name, the rows of its metrics.jsonl and
+      of the probes that ran during it.
   """
 
   title: str

@@ -1,6 +1,6 @@
 """Figures of exact match and edit distance, drawn from result rows.
 
-`by_test_set` and `by_method` draw grids of colored squares; `by_length`,
+`by_test_set` and `by_method` draw heat maps; `by_length`,
 `by_times` and `by_field` draw curves. `draw` and `draw_table` choose the
 figures of runs and of a table of runs. EM is exact match. Rows have the same
 *conditions* if they agree in all that can change a result but the seed:
@@ -44,16 +44,11 @@ def by_test_set(
 
 
 def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
-  """Draws the median exact match of every method at every length as a grid of
-  squares, and returns the figure's path.
+  """Draws the median EM of every method at every length as a heat map, in a
+  panel for each test set and each set of conditions (width, training length and
+  data); returns the figure's path.
 
-  There is a panel for each test set and each set of conditions. It is for more
-  methods than curves could tell apart.
-
-  Args:
-    rows: result rows, of which those of exact match are drawn.
-    path: where the figure is written.
-    title: title of the figure.
+  It is for more methods than a reader could tell apart as curves.
   """
   dependent = ("bits", *BY_CONFIG)
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)

@@ -88,9 +88,9 @@ class MultiplyLong(NumberTask):
   `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
 
   Attributes:
-    extreme_share: part of the examples in which half of the digits are 0s and
-      9s. They make the largest and the smallest carries, which are rare among
-      uniform digits.
+    extreme_share: fraction of the examples in which each digit is 0 or 9 with
+      probability 1/2, else uniform. They make the largest and the smallest
+      carries, which are rare among uniform digits.
   """
 
   extreme_share: float = 0.0
@@ -156,18 +156,19 @@ class MultiplyLong(NumberTask):
   # Examples.
 
   def num_random(self, max_length: int) -> int:
+    # One more decides whether the example is extreme.
     return 2 * max_length + bool(self.extreme_share)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns an example of uniform digits, leading zeros among them, or (in
-    `extreme_share` of all examples) of half as many, and otherwise 0s and 9s.
-    """
+    """Returns an example of uniform digits, leading zeros among them, or, in
+    `extreme_share` of the examples, of digits half uniform, half 0 or 9."""
     if not self.extreme_share:
       return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
     is_extreme, numbers = numbers[0] < self.extreme_share, numbers[1:]
     numbers = numbers.reshape(2, -1)
     uniform = uniform_int(numbers, 10)
-    # The upper half of [0, 1) is uniform digits, the lower half 0s and 9s.
+    # A number of at least 1/2 gives a uniform digit; below 1/4 it gives 0, else
+    # 9.
     rest = uniform_int(jnp.maximum(2 * numbers - 1, 0), 10)
     extreme = jnp.where(numbers < 0.25, 0, jnp.where(numbers < 0.5, 9, rest))
     return self.from_items(jnp.where(is_extreme, extreme, uniform), size)

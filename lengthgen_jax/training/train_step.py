@@ -1,15 +1,12 @@
 """The training step as pure functions, of one seed and of many.
 
 A gradient step is `draw_batches`, then `train_step`: `loss_fn`, its gradient,
-and `update_params`. What stands above `over_seeds` is for one seed; below it
-are the compiled functions of all seeds, which the loop calls.
-
-Words: a *head* is an output head, of the main task or of a hint. A gradient
-step has a *share* for each head that it trains, and a share has a *part* for
-each bucket of lengths. A *round* is each kind of step once, in turn. A *chunk*
-is several rounds and `validate` at its end; between chunks the host logs, saves
-and may stop. An *attempt* is a whole training from initial parameters; a seed
-that fails may begin another. Shapes: R seeds, B examples, T output tokens.
+and `update_params`. It trains one or more output heads: a share is the examples
+of one of them, and consists of parts, batches of one static size each. A round
+is the steps until every head has had its turn; a chunk is many rounds and
+`validate` at its end. An attempt is a training from other initial parameters.
+The functions before `over_seeds` are for one seed; those after it are the
+compiled functions of all seeds, which the loop calls.
 """
 
 import dataclasses
@@ -192,7 +189,7 @@ def draw_batches(
   experiment = spec.experiment
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
   noise_key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
-  width_index = step // spec.steps_per_round
+  width_index = step // spec.steps_per_round  # every round has the next width
   batches = []
   for share in step_spec:
     # Each head and part has noise of its own.

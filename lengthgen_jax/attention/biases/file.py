@@ -35,11 +35,11 @@ def save(
   it or nothing.
 
   Args:
-    path: The path of the file; a file that is there is replaced.
-    scaffold: The lines by site; each field of a site's lines becomes an array
-      SITE_FIELD, such as `self_segment`.
+    path: The path of the file.
+    scaffold: The lines by site. The array of a site's field is named
+      SITE_FIELD, like `self_segment`.
     meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
-      for each site the names of its keys' segments.
+      the names of the segments by site, like {"cross": ["a", "b"]}.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)

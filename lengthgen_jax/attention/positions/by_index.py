@@ -28,15 +28,14 @@ class Sinusoidal(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Returns the embeddings [B, L, D] with the sinusoids of each index."""
-    index = self.config.cyclic(places.index)
+    """Adds the sinusoids of each index."""
+    index = self.config.cyclic(places.index)  # modulo cyclic_period, if set
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
 
 class Learned(PositionEncoding):
-  """This encoding adds a learned vector for every index: one of T if the index
-  is cyclic, else one of positions.table (Gehring et al. 2017).
-  """
+  """This encoding adds a learned vector for every index (`cyclic_period` of
+  them, if that is set)."""
 
   limited = "index"
   by_index = True
@@ -76,9 +75,9 @@ class Rope(PositionEncoding):
 class Randomized(PositionEncoding):
   """This encoding adds sinusoids of an ordered random draw of positions.
 
-  Ruoss et al. 2023: the L indices of a sequence become L of the `table`
-  positions there are, drawn without replacement and sorted, anew for every
-  batch; in tests one draw serves all, so that they can be repeated.
+  Ruoss et al. 2023: the L indices of a sequence become L of the positions 0 to
+  table - 1, drawn without replacement and sorted, anew for every batch. In
+  evaluation it is always the same draw.
   """
 
   limited = "index"
@@ -89,7 +88,7 @@ class Randomized(PositionEncoding):
     """Adds the sinusoids of the positions that were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
-    # In a random order of all positions, the first places.size (L) are chosen.
+    # The first positions of a random order, as many as the sequence has tokens.
     rank = jnp.argsort(jnp.argsort(order))
     positions = jnp.arange(self.config.table)
     chosen = jnp.where(rank < places.size, positions, self.config.table)
