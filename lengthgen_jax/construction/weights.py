@@ -4,9 +4,9 @@ The source is appendix A of that paper. The parameters are those of a
 decoder-only model of two layers and two heads; they are written down and not
 trained, and sort every list of up to N items (`longest`) of an alphabet of q.
 The division of work among the heads is the paper's, whose text lacks most
-formulas, so the
-numbers here are derived below from what they must achieve. The residual stream
-has 3q + 2 dimensions, which are zero or about one unless stated otherwise:
+formulas, so the numbers here are derived below from what they must achieve. The
+residual stream has 3q + 2 dimensions, which are zero or about one unless stated
+otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands after `⊥`        (1)

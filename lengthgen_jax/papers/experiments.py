@@ -226,7 +226,7 @@ def eval_fields(
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
   scaffolded = "abc" in parts or any("window" in part for part in parts)
   is_natural = not {"fixed", "paper_model"} & {*parts}  # of data.width
-  goes_far = has_lines and is_natural and not has_overrides
+  goes_far = scaffolded and is_natural and not has_overrides
   if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)
     if "abc" in parts:

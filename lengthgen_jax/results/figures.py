@@ -35,8 +35,8 @@ MARKERS = "os^vDPX*"
 def by_test_set(
   rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws the median exact match on every test set at every length as a grid
-  of squares, in a panel for each method and each set of conditions; returns the
+  """Draws the median exact match on every test set at every length as a heat
+  map, in a panel for each method and each set of conditions; returns the
   figure's path."""
   rows = of_metric(rows, "em")
   curves = pool(rows, cell_fields=("test_set", "length"))
