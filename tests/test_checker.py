@@ -518,7 +518,6 @@ def test_a_segment_embedder_is_part_of_the_states(tmp_path):
     vectors = np.zeros((2, size), np.float32)
     vectors[1, 0] = value
 
-
     def change(arrays, config):
       arrays[table] = vectors
       config["positions"]["segments"] = True

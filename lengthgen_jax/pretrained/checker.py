@@ -28,9 +28,9 @@ import numpy as np
 SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
 model.activation=relu model.dtype=float32 model.precision=highest bias.file=
 model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
-temperature.kind=none attention.normalizer=softmax attention.alpha= bias.kind=file
-bias.allow_leak=False bias.learned_scale=False bias.scale= bias.closed=
-model.num_heads= model.mlp_dim= model.num_encoder_layers= bias.sides=
+temperature.kind=none attention.normalizer=softmax attention.alpha=
+bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=
+bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers= bias.sides=
 model.num_decoder_layers= model.dropout_rate= positions.cyclic_period=
 positions.source_anchor= positions.table= positions.random_start= bias.window=
 positions.segments= temperature.initial= temperature.stretch=
@@ -441,8 +441,13 @@ def contexts(model, row_class, names, target, memo):
   """Returns the codes of all contexts of a row class, sorted, with the token to
   predict as a last digit. `memo` has what was computed, equal arrays once."""
   radix, num_names, reach = len(model.embedding), len(names), model.reach[-1]
-  num_states = max(len(t.accepting) for _, t, _ in model.task.columns(*row_class))
-  require(radix ** (num_names + 1) * num_states < 1 << 63, f"a row sees {num_names} tokens")
+  num_states = max(
+    len(t.accepting) for _, t, _ in model.task.columns(*row_class)
+  )
+  require(
+    radix ** (num_names + 1) * num_states < 1 << 63,
+    f"a row sees {num_names} tokens",
+  )
   weight_of = {name: radix**v for v, name in enumerate(names)}
   weight_of[target] = weight_of.get(target, 0) + radix**num_names
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
