@@ -634,6 +634,22 @@ def test_partial_sums_agree_with_python_integers():
     assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
 
 
+def test_a_line_that_only_the_first_row_of_a_grid_sees_is_refused(tmp_path):
+  """From b's left end against the rows, a line opens `*` in row 0 alone, so
+  that row 1 sees what no row of the enumerated classes sees."""
+  arrays, config = cached_table_model("parity", "encoder_decoder")
+  path = write(tmp_path, (arrays, config))
+  model = checker.Model(path)
+  model.task = checker.Products()
+
+  def is_covered(anchor, slope):
+    line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [0, 0], 0.0)
+    return checker.is_covered(model, "cross", line)
+
+  assert is_covered(RIGHT, 1)
+  assert not is_covered(LEFT, -1)
+
+
 # The ordinary program.
 
 # Lines (M, c, value) of two heads, from rows of the output. To outputs:

@@ -30,11 +30,11 @@ model.activation=relu model.dtype=float32 model.precision=highest bias.file=
 model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
 temperature.kind=none attention.normalizer=softmax attention.alpha=
 bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=
-bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers= bias.sides=
-model.num_decoder_layers= model.dropout_rate= positions.cyclic_period=
-positions.source_anchor= positions.table= positions.random_start= bias.window=
-positions.segments= temperature.initial= temperature.stretch=
-bias.windowed_encoder="""
+bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers=
+bias.sides= model.num_decoder_layers= model.dropout_rate=
+positions.cyclic_period= positions.source_anchor= positions.table=
+positions.random_start= bias.window= positions.segments= temperature.initial=
+temperature.stretch= bias.windowed_encoder="""
 PARAMETER = r"""(token|segment)_embedder/embedding|(decoder_norm|decoder_\d+/
 pre_\w+_layer_norm)/(scale|bias)|(logits_dense_\w+|decoder_\d+/(mlp/w[io]|
 (self|cross)_attention/(query|key|value|out)))/(kernel|bias)"""
