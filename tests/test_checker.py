@@ -364,6 +364,27 @@ MUTANTS = {
   ),
   "a line against the digits": ("refused", change_lines(anchor=LEFT)),
   "a steeper line": ("refused", change_lines(matrix=2)),
+  "a line from no end": (
+    "refused",
+    second_line(anchor=2, matrix=0, intercept=0),
+  ),
+  "a line that has no whole numbers": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {"lines/cross_intercept": arrays["lines/cross_intercept"] + 0.5}
+    ),
+  ),
+  "a bias of another kind": ("refused", change_config("bias", kind="none")),
+  "a segment embedder that the program lacks": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {"params/segment_embedder/embedding": np.zeros((2, 96), np.float32)}
+    ),
+  ),
+  "a segment embedder that the file lacks": (
+    "refused",
+    change_config("positions", segments=True),
+  ),
   "a line over the whole sequence": ("refused", change_lines(segment=-2)),
   "a line from the output's end": (
     "refused",
@@ -496,7 +517,12 @@ def test_a_segment_embedder_is_part_of_the_states(tmp_path):
   def embedder(value):
     vectors = np.zeros((2, size), np.float32)
     vectors[1, 0] = value
-    return lambda arrays, config: arrays.update({table: vectors})
+
+    def change(arrays, config):
+      arrays[table] = vectors
+      config["positions"]["segments"] = True
+
+    return change
 
   find = functools.partial(check_changed, tmp_path, "parity", "decoder_only")
   assert find(embedder(0.0))["verdict"] == "proved"
@@ -608,6 +634,22 @@ def test_partial_sums_agree_with_python_integers():
     assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
 
 
+def test_a_line_that_only_the_first_row_of_a_grid_sees_is_refused(tmp_path):
+  """From b's left end against the rows, a line opens `*` in row 0 alone, so
+  that row 1 sees what no row of the enumerated classes sees."""
+  arrays, config = cached_table_model("parity", "encoder_decoder")
+  path = write(tmp_path, (arrays, config))
+  model = checker.Model(path)
+  model.task = checker.Products()
+
+  def is_covered(anchor, slope):
+    line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [0, 0], 0.0)
+    return checker.is_covered(model, "cross", line)
+
+  assert is_covered(RIGHT, 1)
+  assert not is_covered(LEFT, -1)
+
+
 # The ordinary program.
 
 # Lines (M, c, value) of two heads, from rows of the output. To outputs:
@@ -717,6 +759,7 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   arrays = all_kinds_of_lines(checker.make_task(config_dict), kind)
   flat = flatten_dict(params, sep="/")
   stored = {f"params/{name}": np.asarray(x) for name, x in flat.items()}
+  config_dict["bias"]["kind"] = "file"  # as in an exported card
   path = write(tmp_path, (arrays | stored, config_dict))
   text, width = EXAMPLES[task]
   parsed = [experiment.task.parse(text)]
@@ -857,6 +900,25 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
   for name, values in ratios.items():
     assert max(values) <= 1, name
     assert e < 1e-4 or max(values) > 0.2, (name, max(values))
+
+
+def test_an_error_of_a_hidden_state_that_several_keys_share(tmp_path):
+  """The weights of these keys add up, so that the bound does not grow smaller
+  with their number."""
+  model, rng = random_model(tmp_path), np.random.default_rng(1)
+  zero, e = np.zeros(1), 1e-5
+  for count in (1, 2, 4):
+    for _ in range(10):
+      x, key = rng.normal(size=(2, 1, 16))
+
+      def attend(z, e, x=x, count=count):
+        keys = {0: model.key_value(0, "cross", z, e)}
+        heads = [[(0.0, 0)] * count, []]
+        return model.attend("decoder_0/cross_attention", x, zero, heads, keys)
+
+      bound = attend(key, np.array([e]))[1][0]
+      change = lambda z, f=attend: f(z[None], zero)[0][0]
+      assert largest_change(change, key[0], e) <= bound
 
 
 def rounded(x, bits=16):

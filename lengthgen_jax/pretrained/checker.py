@@ -27,18 +27,18 @@ import numpy as np
 SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
 model.activation=relu model.dtype=float32 model.precision=highest bias.file=
 model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
-temperature.kind=none attention.normalizer=softmax attention.alpha= bias.kind=
-bias.allow_leak=False bias.learned_scale=False bias.scale= bias.closed=
-model.num_heads= model.mlp_dim= model.num_encoder_layers= bias.sides=
-model.num_decoder_layers= model.dropout_rate= positions.cyclic_period=
-positions.source_anchor= positions.table= positions.random_start= bias.window=
-positions.segments= temperature.initial= temperature.stretch=
-bias.windowed_encoder="""
+temperature.kind=none attention.normalizer=softmax attention.alpha=
+bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=
+bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers=
+bias.sides= model.num_decoder_layers= model.dropout_rate=
+positions.cyclic_period= positions.source_anchor= positions.table=
+positions.random_start= bias.window= positions.segments= temperature.initial=
+temperature.stretch= bias.windowed_encoder="""
 PARAMETER = r"""(token|segment)_embedder/embedding|(decoder_norm|decoder_\d+/
 pre_\w+_layer_norm)/(scale|bias)|(logits_dense_\w+|decoder_\d+/(mlp/w[io]|
 (self|cross)_attention/(query|key|value|out)))/(kernel|bias)"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
-ANY, RIGHT = -1, 1  # a line's row_segment, and anchor
+ANY, LEFT, RIGHT = -1, 0, 1  # a line's row_segment; anchors
 MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # of a model, of a row
 CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
 TIGHT_BOUND_LIMIT = 50_000  # contexts of a node; the tight bound is slow
@@ -113,7 +113,8 @@ def is_covered(model, site, line):
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
   covered, is_right = np.isfinite(line.value), line.anchor == RIGHT
-  is_known = line.segment in order and len(line.intercept) == len(axes)
+  is_known = line.segment in order and line.anchor in (LEFT, RIGHT)
+  is_known &= len(line.intercept) == len(axes)
   if not is_known or line.segment == output and is_right:
     return False
   for row in [output] if model.has_source else order:
@@ -124,7 +125,7 @@ def is_covered(model, site, line):
         key_direction = directions[line.segment] * (-1 if is_right else 1)
         is_axis_aligned = sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
         same_direction = slope * directions[row] * key_direction >= 0
-        same_speed = is_column_axis or abs(slope) == abs(key_direction)
+        same_speed = is_column_axis or slope == abs(key_direction)
         covered &= is_axis_aligned and same_direction and same_speed
   return covered
 
@@ -271,6 +272,7 @@ def make_task(config):
     "parity": ((START,), 0, digits[:2], lambda x, a: twice((x + a) % 2)),
     "multiply": ((START, TIMES), 0, digits, multiply_by),
   }
+  require(config["data"]["width"] == "natural", "inputs have a fixed width")
   if name == "multiply_long":
     return Products()
   if name == "increment":  # digit d has the token d + 1
@@ -284,7 +286,6 @@ def make_task(config):
     marks, start, symbols, step = arithmetic_tasks[name]
     section, steps = config["arithmetic"], {None: step}
     require(not section["aligned"], "the digits of the operands alternate")
-    require(config["data"]["width"] == "natural", "operands have a fixed width")
     if name == "multiply":
       steps = {b: multiply_by(b) for b in range(10)}
     tables = {b: tabulate(start, symbols, x) for b, x in steps.items()}
@@ -435,7 +436,13 @@ def contexts(model, row_class, names, target, memo):
   """Returns the codes of all contexts of a row class, sorted, with the token to
   predict as a last digit. `memo` has what was computed, equal arrays once."""
   radix, num_names, reach = len(model.embedding), len(names), model.reach[-1]
-  require(radix ** (num_names + 1) < 1 << 54, f"a row sees {num_names} tokens")
+  num_states = max(
+    len(t.accepting) for _, t, _ in model.task.columns(*row_class)
+  )
+  require(
+    radix ** (num_names + 1) * num_states < 1 << 63,
+    f"a row sees {num_names} tokens",
+  )
   weight_of = {name: radix**v for v, name in enumerate(names)}
   weight_of[target] = weight_of.get(target, 0) + radix**num_names
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
@@ -504,6 +511,9 @@ class Model:
         require(is_valid, f"{name} is not finite float32")
         self.params[name[7:]] = array.astype(float)
     self.embedding = self.params["token_embedder/embedding"]
+    has_segments = "segment_embedder/embedding" in self.params
+    fits = has_segments == config["positions"]["segments"]
+    require(fits, "positions.segments and the parameters disagree")
     largest = max(self.task.start, self.task.delimiter - self.has_source)
     require(len(self.embedding) > largest, "the task needs more embeddings")
     self.lines = {x: read_lines(self, arrays, x, scale) for x in self.sites}
@@ -637,7 +647,8 @@ class Model:
       error[:, h] += sum_r * (length(v) + wv_norms[h] * key_e + v_r).max(axis=1)
       error[:, h] += growth * (weights * v_r).sum(axis=1)
       linear[:, h] = spread * (change * score_e).sum(axis=1)
-      for i, weight in zip(indices, weights.T, strict=True):
+      for i in set(indices):  # several keys may have one hidden state
+        weight = weights[:, np.equal(indices, i)].sum(axis=1)
         readers.setdefault(i, []).append(h)
         max_weights[i] = np.maximum(max_weights.get(i, 0), weight)
       if len(indices) > 1:
@@ -825,7 +836,7 @@ def prove_or_refuse(path):
       return prove(path)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
-  except (KeyError, IndexError) as error:
+  except (KeyError, IndexError, TypeError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
 
