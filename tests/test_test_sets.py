@@ -385,7 +385,8 @@ def test_one_compilation_serves_all_lengths_and_bounds_change_nothing(form):
 
 @every_form
 def test_items_are_a_function_of_the_key(form):
-  first, again, other = (draw_sets(form, NEAR, seed)[2] for seed in (0, 0, 1))
+  first, other = (draw_sets(form, NEAR, seed)[2] for seed in (0, 1))
+  again = draw_sets.__wrapped__(form, NEAR)[2]  # anew, not what is kept
   assert np.array_equal(first, again)
   for (name, _), a, b in zip(sampler(form)[1], first, other, strict=True):
     if name not in MAIN[form].single_input_sets:

@@ -15,6 +15,7 @@ describe, and `compact` makes a bias of the rest.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -385,9 +386,7 @@ def within_reach(
       allowed = near and not is_fixed
     elif is_fixed and is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
-      ends = int(offset[0]), size - 1 - int(offset[0])
-      left, right = ends if anchor == LEFT else ends[::-1]
-      place = task.operand_place(int(segment), left, right)
+      place = _operand_place(task, segment, anchor, offset[0], size)
       allowed = place is None or place[0] in task.shared_operands
     elif is_operand and task.axes > 1:
       farthest = reach if axes[-1] == task.axes - 1 else 0
@@ -396,13 +395,21 @@ def within_reach(
       )
     elif is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
-      allowed = _moves_with_places(
-        task, int(segment), anchor, int(matrix[0, 0]), size
-      )
+      allowed = _moves_with_places(task, segment, anchor, matrix[0, 0], size)
     else:
       allowed = True
     layers.append((allowed, allowed and in_later_layers))
   return np.array(layers).T
+
+
+def _operand_place(
+  task: Task, segment: int, anchor: int, offset: int, size: int
+) -> tuple[int, int] | None:
+  """Returns Task.operand_place of the token with an offset from an anchor, in a
+  segment of so many tokens."""
+  ends = int(offset), size - 1 - int(offset)
+  left, right = ends if anchor == LEFT else ends[::-1]
+  return task.operand_place(int(segment), left, right)
 
 
 def _moves_with_places(
@@ -421,23 +428,16 @@ def _moves_with_places(
     step: M, by how many tokens it moves from row to row.
     size: how many tokens the segment has.
   """
-
-  def digit(offset: int, size: int) -> tuple[int, int] | None:
-    """Returns (operand, place) of the token with an offset from the anchor."""
-    ends = offset, size - 1 - offset
-    left, right = ends if anchor == LEFT else ends[::-1]
-    return task.operand_place(segment, left, right)
-
+  place_of = functools.partial(_operand_place, task, segment, anchor)
   middle = size // 2
-  here = digit(middle, size)
+  here = place_of(middle, size)
   if here is None:
     return False
+  operand, place = here
+  next_row = place_of(middle + step, size)
   # If the digits of two operands alternate, two more tokens are one more digit
   # of each.
-  return here == digit(middle, size + 2) and digit(middle + step, size) == (
-    here[0],
-    here[1] + 1,
-  )
+  return here == place_of(middle, size + 2) and next_row == (operand, place + 1)
 
 
 def outputs_in_first_layer(
