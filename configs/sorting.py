@@ -2,17 +2,20 @@
 
 HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
          count and fill); gradient steps alternate between sorting and the hint
-OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
+OPTION   tempered  attention scores times a·log(n+1), where n is the number of
+                   items and each layer learns its own factor a
          repeats   60 % of the examples draw from few distinct values, instead
                    of 10 % (at the paper's size: 10 % instead of none)
-         best      what is right up to the greatest length on two cores:
-                   segments, entmax, repeats, three layers
+         best      what reached the longest lists of all that was trained on
+                   two CPU cores: segments, entmax, three layers, and 90 % of
+                   the examples from few distinct values
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
-         grows     an alphabet of 128, of which test sequences use n/3 values,
-                   so that a value occurs three times on average at every length
+         grows     an alphabet of 128; a test list of n items has n/3 of its
+                   values, each three times on average, at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
-                   100 000 steps; for an accelerator, not a laptop
+                   100 000 steps, uniform values (10 % from few with repeats);
+                   for an accelerator, not a laptop
 
   lengthgen --config=configs/sorting.py:successor,tempered --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
@@ -56,7 +59,7 @@ DECODER_ONLY = {
   "eval.samples": (1000,),
   "eval.free_running": True,
 }
-# Task hinting paper, section 3; sizes that its text lost are our reading.
+# Task hinting paper, section 3; what its text leaves out is assumed.
 PAPER = {
   "sort.alphabet": 100,
   "data.size": 160_000_000,
@@ -82,7 +85,8 @@ GROWS = {
 # weight gets none among more keys either, so that the shares of attention by
 # which copies of a value are counted are the same at every length. Segments
 # tell the prompt's copies from the output's, and repetition data show how many
-# copies there may be. Half of the lengths are beyond 5 (else 20 %).
+# copies there may be. Half of the training lists are longer than 5 (without
+# this option 20 % are).
 BEST = {
   **SEGMENTS,
   **ENTMAX,

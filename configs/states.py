@@ -7,8 +7,8 @@ METHOD   vanilla       sinusoidal positions (default)
          abc           ABC, with --mode=abc: vanilla first, then calibrated
 OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
                        places
-         final         the last state alone instead of every prefix's; no lines
-                       to find
+         final         the last state alone instead of every prefix's;
+                       calibration finds no lines in such a model
 
   lengthgen --config=configs/states.py:modular,abc --mode=abc --workdir=W1
   lengthgen --config=configs/states.py:permutations,abc --mode=abc --workdir=W2
@@ -19,7 +19,7 @@ from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = ("modular", "permutations", "dyck")
 
-VANILLA = {
+BASE = {
   "data.train_length": 20,
   "model.num_encoder_layers": 0,
   "model.num_decoder_layers": 1,
@@ -30,8 +30,9 @@ VANILLA = {
   "eval.lengths": (20, 60, 200, 2000),
   "eval.samples": (1000, 299, 299, 299),
 }
-# The table of 14 400 products is learned from short sequences, where uniform
-# attention still shows the item; from uniform lengths it is not learned.
+# The table of 120 · 120 products is learned from short sequences, where evenly
+# spread attention still has a large weight on a row's own item. With training
+# lengths drawn uniformly up to 20 it is not learned.
 PERMUTATIONS = {
   "model.emb_dim": 128,
   "model.mlp_dim": 512,
@@ -70,7 +71,7 @@ OPTIONS = ("decoder_only", "final")
 def get_config(preset: str = "modular"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  changes = dict(VANILLA)
+  changes = dict(BASE)
   if task == "permutations":
     changes |= PERMUTATIONS
   changes |= {"method": method} | METHODS[method]
@@ -79,7 +80,8 @@ def get_config(preset: str = "modular"):
   if "decoder_only" in options:
     changes |= DECODER_ONLY
   if "final" in options:
-    changes |= {f"{task}.answer": "final", "method": f"{method} final"}
+    changes[f"{task}.answer"] = "final"
+    changes["method"] += " final"
   config = default_config(task)
   config.update_from_flattened_dict(changes)
   return config

@@ -116,10 +116,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add = parser.add_argument
   add("--minutes", type=float, default=60.0)
-  add("--root", type=pathlib.Path, default=pathlib.Path("runs/card"))
+  add(
+    "--root",
+    type=pathlib.Path,
+    default=pathlib.Path("runs/card"),
+    help="folder of the workdirs, default runs/card",
+  )
   add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
   add("--plan", action="store_true", help="only print the estimates")
-  add("--dry-run", action="store_true", help="tiny runs, on any device")
+  add("--dry-run", action="store_true", help="tiny runs without the numerics")
   return parser.parse_args(argv)
 
 

@@ -57,7 +57,11 @@ Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 
 def main() -> None:
-  """Runs a command line; exits with a message if a job failed."""
+  """Runs the sweep that sys.argv describes, and then makes the report of all
+  its points, even if some failed.
+
+  It exits with a message if a flag is wrong or a job failed.
+  """
   try:
     args = parse(sys.argv[1:])
   except UsageError as error:

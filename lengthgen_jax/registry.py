@@ -1,5 +1,6 @@
 """A registry has the things of one kind by name; users add theirs to it."""
 
+import inspect
 import pathlib
 import sys
 from collections.abc import Callable
@@ -54,6 +55,54 @@ class Registry(dict):
     self.check_entry(name, thing)
     self[name], self.origins[name] = thing, path
     return thing
+
+
+def check_arguments(what: str, function: Callable, *names: str) -> None:
+  """Checks that a function can be called with its positional arguments.
+
+  Args:
+    what: what the function is, for the message: "bias 'mine'".
+    function: the function.
+    *names: what the package calls it with.
+
+  Raises:
+    UsageError: it cannot be called, or has other parameters.
+  """
+  check(callable(function), f"register: {what} is no function")
+  signature = inspect.signature(function)
+  try:
+    signature.bind(*names)
+  except TypeError as error:
+    raise UsageError(
+      f"register: {what} must be a function of ({', '.join(names)}), and not"
+      f" of {signature}"
+    ) from error
+
+
+def check_methods(what: str, subclass: type, base: type) -> None:
+  """Checks that the methods of a subclass have the parameters of its base's.
+
+  Args:
+    what: what the subclass is, for the message: "task 'mine'".
+    subclass: the class that a user registers.
+    base: the class of the package that says which methods there are.
+
+  Raises:
+    UsageError: a public method cannot be called with the names of the
+      parameters that it has in `base`.
+  """
+  for name, method in vars(base).items():
+    if name.startswith("_") or not inspect.isfunction(method):
+      continue
+    signature = inspect.signature(getattr(subclass, name))
+    parameters = inspect.signature(method).parameters
+    try:
+      signature.bind(**dict.fromkeys(parameters))
+    except TypeError as error:
+      raise UsageError(
+        f"register: {what}: {name} must take ({', '.join(parameters)}), and"
+        f" not {signature}"
+      ) from error
 
 
 def registering_files() -> tuple[str, ...]:

@@ -307,7 +307,7 @@ def test_rounding_is_within_its_bound_on_whole_inputs(monkeypatch):
   )
   comparison = compare(layerwise)
   assert comparison.difference < 1e-4
-  assert (comparison.rows, comparison.exceeding) == (20 * rows, 0)
+  assert (comparison.num_margins, comparison.exceeding) == (20 * rows, 0)
   # Another model is no matter of rounding.
   head = "logits_dense_successor"
   bias = model.params[head]["bias"].at[3].add(0.5)

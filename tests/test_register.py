@@ -14,13 +14,15 @@ from lengthgen_jax import register
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
 from lengthgen_jax.attention.positions import POSITIONS
+from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.probes.registry import PROBES
+from lengthgen_jax.probes.registry import ALL, PROBES, Probe
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Modular
+from lengthgen_jax.training.optimizer import Optimizer
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
@@ -157,7 +159,41 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     name, items = "undecorated", 3
     items: int
 
+  class Shifted(PositionEncoding):
+    def embed(self, inputs, places):
+      return inputs
+
+  class Stepless(Addition):
+    name = "stepless"
+
+    def step(self, state):
+      return state
+
+  def measure(observation, length):
+    yield from ()
+
   for match, register_it in {
+    r"embed must take \(self, x_BxLxD, places, noise\), and not": (
+      lambda: register.position_encoding("mine", Shifted)
+    ),
+    r"step must take \(self, state, symbols\), and not": (
+      lambda: register.task(Stepless)
+    ),
+    r"bias 'mine' must be a function of \(section, spec\), and not": (
+      lambda: register.bias("mine", lambda section: {})
+    ),
+    r"temperature 'mine' must be a function of \(n, a, b\)": (
+      lambda: register.temperature("mine", Temperature(value=lambda n, a: n))
+    ),
+    r"normalizer 'mine' must be a function of \(logits, key_pos": (
+      lambda: register.normalizer("mine", Normalizer(lambda logits: logits))
+    ),
+    r"optimizer 'mine' must be a function of \(train\)": (
+      lambda: register.optimizer("mine", Optimizer(lambda: None))
+    ),
+    r"probe 'mine' must be a function of \(observation\)": (
+      lambda: register.probe("mine", Probe(measure, ALL, "mine"))
+    ),
     "'addition' exists already": lambda: register.task(Addition),
     "has letters": lambda: register.task(Nameless),
     "'stateless' has no states, step": lambda: register.task(Stateless),

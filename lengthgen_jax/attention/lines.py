@@ -76,8 +76,8 @@ class Lines(NamedTuple):
 class SiteLines(NamedTuple):
   """SiteLines holds the lines of one attention site, padded to K per head.
 
-  Leading axes are [R, N or 1, H]; methods that act on one seed take [N or 1,
-  H]. All fields are traced.
+  Leading axes are [R or 1, N or 1, H], 1 if all seeds or layers share them;
+  methods that act on one seed take [N or 1, H]. All fields are traced.
 
   Attributes:
     row_segment, segment, anchor, matrix, intercept: [..., K], see Lines.
@@ -236,7 +236,7 @@ class Line(NamedTuple):
 
   segment: int
   anchor: int
-  step: int  # M
+  step: int  # M, the negative of the paper's step if the anchor is RIGHT
   intercept: int
   value: float = 0.0
   row_segment: int = ANY

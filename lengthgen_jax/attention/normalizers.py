@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_arguments
 
 LOWEST = -1e30  # below the logit of every open key, above -inf
 TINY = 1e-30  # lower bound of divisors, so that an all-closed row is not 0 / 0
@@ -70,12 +70,15 @@ class Normalizer(NamedTuple):
 
 
 def check_normalizer(name: str, normalizer: Normalizer) -> None:
-  """Raises UsageError unless a Normalizer with a function is registered."""
+  """Raises UsageError unless a Normalizer with a function `weights` of (logits,
+  key_positions, config) is registered."""
   check(
     isinstance(normalizer, Normalizer) and callable(normalizer.weights),
     f"register: normalizer {name!r} must be a Normalizer with a function"
     " `weights`",
   )
+  what = f"the weights of normalizer {name!r}"
+  check_arguments(what, normalizer.weights, "logits", "key_positions", "config")
 
 
 @jax.custom_jvp

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.errors import UsageError
+from lengthgen_jax.registry import Registry, check_arguments
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
 
@@ -67,11 +67,14 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
-  """Raises UsageError unless a Temperature with a value is registered."""
-  check(
-    isinstance(temperature, Temperature) and temperature.value,
-    f"register: temperature {name!r} is no Temperature with a value",
-  )
+  """Raises UsageError unless a Temperature with a function `value` of (n, a,
+  b) is registered."""
+  if not (isinstance(temperature, Temperature) and temperature.value):
+    raise UsageError(
+      f"register: temperature {name!r} is no Temperature with a value"
+    )
+  what = f"the value of temperature {name!r}"
+  check_arguments(what, temperature.value, "n", "a", "b")
 
 
 TEMPERATURES = Registry(

@@ -69,13 +69,14 @@ def measure(
   """Times benchmarks and returns the contents of bench.json.
 
   Args:
-    workload: what --config describes.
+    workload: the experiment, the training config and the scaffold to time.
     section: the config's section `bench`.
     path: of bench.json, which is written after every group of cases.
 
   Returns:
-    The description of the device, the "rows" of the cases that were timed, and
-    "skipped": the reasons why others were not, by their titles.
+    The package's "version", the fields of timing.describe_device, the "rows" of
+    the cases that were timed, and "skipped": why others were not, by the title
+    of the case, or by the name of the benchmark if this config cannot run it.
   """
   deadline = time.perf_counter() + section.budget
   rows: list[dict] = []

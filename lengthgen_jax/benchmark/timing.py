@@ -179,8 +179,8 @@ def make_row(program: Program) -> dict:
 
 @contextlib.contextmanager
 def limit_cpus(count: int) -> Iterator[None]:
-  """Binds all threads of this process to `count` CPUs inside a `with` block; 0
-  leaves them as they are."""
+  """Binds all threads of this process to the first `count` CPUs that it may use
+  inside a `with` block, and to all of these afterwards; 0 changes nothing."""
   if not count:
     yield
     return

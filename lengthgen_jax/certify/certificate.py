@@ -41,7 +41,7 @@ HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # Contexts of a receptive field whose rounding is bounded a second time, in a
 # way that is tighter and takes twenty times as long.
 MAX_REFINED = 20_000
-ULPS = 2  # the least rounding measured, see Comparison
+ULPS = 2  # Comparison.difference is at least so many, of the largest logit.
 # Where the bound of rounding is above some margin, all margins must be this
 # many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
@@ -208,20 +208,21 @@ def count_cases(
     yield len(chunk)
 
 
-# The other path.
+# Comparison with the model's own dense attention.
 
 
 class Comparison(NamedTuple):
   """A Comparison of two computations of the same margins.
 
   Attributes:
-    rows: how many margins were compared.
+    num_margins: how many margins were compared.
     difference: the largest difference, at least ULPS units in the last binary
-      digit of the largest logit: what agrees exactly may still be rounded.
+      digit of the largest logit: two computations that agree may both be off by
+      rounding.
     exceeding: how many differ by more than the bound of their rounding.
   """
 
-  rows: int
+  num_margins: int
   difference: float
   exceeding: int
 
@@ -233,8 +234,14 @@ def compare_with_dense(
 
   One is the layer-by-layer computation with which all contexts are checked, the
   other the model itself with dense attention. The inputs are random. They also
-  serve to compare the task with its transducer. Were the bounds of rounding or
-  one of the two computations wrong, some margins would differ by more.
+  serve to compare the task with its transducer. A difference that exceeds the
+  bound on its rounding shows that the bound or a computation is wrong.
+
+  Args:
+    layerwise: computes the logits of contexts layer by layer.
+    survey: chooses the rows, and draws inputs.
+    dense: computes the logits of whole inputs.
+    seed: of the random inputs, and not that of the model.
 
   Raises:
     UsageError: the outputs of the task are not those of its transducer.
@@ -251,7 +258,7 @@ def compare_with_dense(
         field = group.receptive_field
         contexts = survey.contexts_of(field, row, items, batch)
         compared.setdefault(field, []).append((contexts, logits[:, row.index]))
-  end, differences, excess = layerwise.transducer.task.end, [], []
+  end, differences, exceeds = layerwise.transducer.task.end, [], []
   least = 0.0
   for field, parts in compared.items():
     contexts, dense_logits = map(np.concatenate, zip(*parts, strict=True))
@@ -263,10 +270,11 @@ def compare_with_dense(
       - margins(field, contexts, dense_logits, end)
     )
     differences.append(difference)
-    excess.append(~(difference <= bounds(field, contexts, errors, end)))
-  difference, is_beyond = np.concatenate(differences), np.concatenate(excess)
+    exceeds.append(~(difference <= bounds(field, contexts, errors, end)))
+  difference = np.concatenate(differences)
+  num_exceeding = int(np.concatenate(exceeds).sum())
   largest = float(np.maximum(difference.max(), least))  # NaN stays
-  return Comparison(len(difference), largest, int(is_beyond.sum()))
+  return Comparison(len(difference), largest, num_exceeding)
 
 
 # Inputs on which the model is wrong.

@@ -163,13 +163,17 @@ class Survey(abc.ABC, Generic[SizeT]):
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
-    """Returns typed inputs that the model answers wrong.
+    """Returns inputs that the model answers wrong, in the text form that
+    --mode=predict reads.
 
     Args:
       group: the rows of one receptive field.
-      thin: the (margin, context) pairs of Tally.thin; inputs are made of those
-        whose margin is not positive.
-      dense: computes the logits of whole inputs with dense attention.
+      thin: the (margin, context) pairs of the contexts with the smallest
+        margins (`Tally.thin` in certificate.py), at least one. An input with
+        the context is returned if the margin is not positive and the model is
+        wrong on the whole input.
+      dense: packs inputs into a batch, and computes its logits with dense
+        attention.
       model: the model that was surveyed.
     """
 
@@ -181,8 +185,8 @@ class Survey(abc.ABC, Generic[SizeT]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
-    """Draws at most `count` inputs that have a context, as people type them,
-    and are no longer than in training."""
+    """Draws at most `count` inputs that have a context, in the text form of
+    --mode=predict, and are no longer than in training."""
 
   # What is the same for sequences and grids.
 

@@ -213,7 +213,8 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
 
 
 def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
-  """Returns the sizes of the grids, which training batches take in turn."""
+  """Returns the sizes of the grids of outputs, which training batches take in
+  turn (see `Task.training_widths`)."""
   required_values = {
     "width": "natural",
     "numbers": "lengths",
@@ -222,14 +223,15 @@ def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
   for name, required in required_values.items():
     check(
       section[name] == required,
-      f"data.{name}={section[name]!r}: {task.name} fills its widths; choose"
-      f" {required!r}",
+      f"data.{name}={section[name]!r}: operands of {task.name} are not padded;"
+      f" choose {required!r}",
     )
   longest = section.train_length
   widths = sorted(section.widths) or [*range(section.shortest, longest + 1)]
   check(
     widths[-1] == longest,
-    f"data.widths: {widths[-1]} is not data.train_length={longest}",
+    f"data.widths: the largest is {widths[-1]}, and must be"
+    f" data.train_length={longest}",
   )
   return task.training_widths(tuple(widths))
 

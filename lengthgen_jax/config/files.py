@@ -1,8 +1,9 @@
 """This module reads config files: files of presets, and the saved config.json
 of a workdir.
 
-It is itself a config file, whose presets are paths of saved configs. If
---config is left out, main sets it to this file with W/config.json as preset.
+This module can itself be given to --config, like the files in configs/: its
+get_config takes the path of a saved config where theirs take the name of a
+preset. If --config is left out, main gives it with W/config.json.
 """
 
 import hashlib
@@ -134,12 +135,15 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
 
 
 def get_config(path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config that was saved at `path`.
+  """Returns the config that was saved at `path`, without its mesh, which is of
+  the devices of that run.
 
   Fields that it lacks, because an older version saved it, get their defaults.
+  The users' files that registered names in it are run first.
 
   Raises:
-    UsageError: the file is no config, or has fields that this version lacks.
+    UsageError: the file cannot be read or is no config, a field or its value is
+      of another version, or a name in it is not registered.
   """
   with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)

@@ -72,10 +72,13 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
 
 
 def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
-  """Returns the lists of a length that are hardest to sort.
+  """Returns lists of a length on which rounded numbers are likely to fail
+  first: those of two neighboring values with very unequal numbers of copies.
 
-  They are lists of 1 and 2 with few to many copies of 1, and lists that begin
-  with a value and go on with copies of the next one.
+  They are a chosen set, and no proven worst case. One family is c copies of 1
+  followed by 2s, for c from 1 to the length; the other is one item v followed
+  by copies of v + 1, for every v. A model without positions is given them in
+  this order without loss of generality.
   """
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]

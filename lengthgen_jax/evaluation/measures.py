@@ -192,7 +192,16 @@ def success_row(
 def value_row(
   metric: str, value: float, n: int, teacher_forced: bool = False
 ) -> dict:
-  """Returns the row of a value over n samples, without a lower bound."""
+  """Returns the row of a metric's value, without a count of successes and a
+  lower bound.
+
+  Args:
+    metric: the name of the metric.
+    value: its value.
+    n: how many samples it was measured on; of "token", how many tokens, and of
+      "frontier", how many samples at each length.
+    teacher_forced: whether it was measured on the right earlier outputs.
+  """
   return {
     "metric": metric,
     "teacher_forced": teacher_forced,

@@ -215,21 +215,24 @@ class Transformer(nn.Module):
     *,
     cache: list | None = None,
   ) -> tuple[jax.Array, list | None, dict]:
-    """Computes the logits [B, T, V] of one head for the rows of a batch.
+    """Computes the logits [B, T, V] of one output head for the rows of a batch.
 
     Args:
-      batch: The inputs, coordinates and places of T rows, which may be a slice
-        of a whole Batch, and the coordinates of all keys.
-      memory: The result of `encode`.
+      batch: T rows, which may be a slice of a whole Batch: their input tokens
+        with the places of these (`inputs`, `places`), the coordinates of the
+        tokens that they predict (`rows`), and the coordinates of all keys.
+      memory: The Memory that `encode` returns.
       site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
-      noise: The random bits of dropout in training; else None.
-      cache: For each layer, keys and values [B, H, L, K] of self-attention, in
-        which those of the T rows are written. None if the T rows are the whole
-        sequence.
+      noise: The random bits of dropout and of random positions in training;
+        else None.
+      cache: For each layer, keys and values [B, H, L, K] of self-attention for
+        sequences of up to L tokens, to which those of the T rows are added. All
+        examples have the same rows. None if the T rows are the whole sequence.
 
     Returns:
-      (logits, updated cache or None, activations).
+      (logits, updated cache or None, activations): the "embeddings", those of
+      the "blocks" in a list, and the "output" of the last block.
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, places=batch.places)

@@ -272,7 +272,8 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
-  """Returns the grid of published numbers and ours, by length."""
+  """Returns the cells of the main table, header first: exact match by length,
+  published and ours, without the hard (stress) test sets."""
   runs_with_results = {entry.run for entry in entries if entry.curves}
   entry_curves = [
     [curve for curve in entry.curves if not curve.is_stress]
@@ -294,6 +295,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       cells = [f"{published.get(n, '')}" for n in lengths]
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
+      # Only models that a certificate found wrong are finetuned.
       status = "not needed" if entry.row.stage == "finetune" else "no rows"
       if entry.run not in runs_with_results:
         status = "not run yet"

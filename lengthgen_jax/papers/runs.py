@@ -272,7 +272,8 @@ def seconds_of(workdir: pathlib.Path) -> float:
 
 
 def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
-  """Returns the fields of provenance.HEADER, without those of its origin."""
+  """Returns what the first line of a run's archived rows says of the run
+  itself; provenance.current_origin says on what it was made."""
   saved = json.loads((workdir / "config.json").read_text())
   fields = flatten_dict(saved, sep=".").items()
   config = {field: value for field, value in fields if value is not None}
@@ -281,6 +282,7 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
     "run": run.name,
     "command": run.commands()[0],
     "config": unflatten_dict(config, sep="."),
+    # of archiving
     "date": datetime.date.today().isoformat(),
     "seconds": round(seconds_of(workdir)) or None,
     "first_stage": trained_by.read_text() if trained_by.exists() else None,

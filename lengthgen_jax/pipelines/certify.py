@@ -208,7 +208,7 @@ def _results(
     "share": share,
     "unsure": sum(tally.unsure for tally in tallies),
     "measured_rounding": comparison.difference,
-    "measured_rows": comparison.rows,
+    "measured_rows": comparison.num_margins,
     "exceeding": comparison.exceeding,
     "counterexamples": certificate.counterexamples(
       survey, tallies, dense, model

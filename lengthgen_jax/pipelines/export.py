@@ -1,5 +1,5 @@
 """This is --mode=export: it writes one seed's model of a workdir to two files,
-like those in lengthgen_jax/pretrained.
+NAME.npz and the model card NAME.json, like those in lengthgen_jax/pretrained.
 
 They have neither the optimizer's state nor the output heads of hints.
 """
@@ -36,18 +36,21 @@ ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 def run(
   config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
 ) -> int:
-  """Exports a model of a workdir; returns the exit code.
+  """Exports the model of a seed, of the last stage that was trained in a
+  workdir; returns the exit code.
 
   Args:
     config: the config of the workdir.
     folder: the workdir.
     target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
-    seed: the seed; None chooses one that most checkers proved, of these the one
-      with the largest margin, or the best by validation if none is proved.
+    seed: the seed; None chooses a model that both checkers proved before one
+      that a single checker proved, of these the one with the largest margin,
+      and if none is proved the best by validation.
 
   Raises:
-    UsageError: nothing was trained there, or not this seed; the model cannot
-      be exported; or the files cannot be written.
+    UsageError: the target does not end in a name; nothing was trained there, or
+      not this seed; the model cannot be exported; or a file cannot be read or
+      written.
   """
   path = pathlib.Path(target)
   check(
@@ -66,7 +69,7 @@ def run(
   card, exported = exported_model(stage.config, model, path.name)
   certificate = certificates.get(model.seed)
   if certificate is not None:
-    # The checksum is of the parameters that are left.
+    # Parameters of hints were removed, so that the checksum is another one.
     certificate = {
       name: value
       for name, value in certificate.items()
@@ -79,6 +82,7 @@ def run(
     SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
   files.write(path, card, exported.params, bias_arrays(exported))
+  # A name with a slash is a file, one without is a model of the package.
   written_card = files.read_card(f"{path.parent}/{path.name}")
   print(
     f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"

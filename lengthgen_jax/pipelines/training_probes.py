@@ -77,14 +77,18 @@ def make_watcher(
 
   Args:
     section: config.probe.
-    calibration: config.calibration.
+    calibration: config.calibration, by which the strongest lines of a model's
+      attention are found, for probes of them.
     experiment: the experiment of the run.
 
   Returns:
-    A function from the run and its states to rows; None if probe.every is 0.
+    A function of the run and the states [R, ...] of its seeds that measures the
+    probes and returns result rows, one for each seed, metric, and part, layer,
+    head or line; None if probe.every is 0.
 
   Raises:
-    UsageError: none of the probes is for this experiment.
+    UsageError: no probe that is measured during training is for this
+      experiment.
   """
   if not section.every:
     return None
@@ -98,12 +102,13 @@ def make_watcher(
   requirements = {probe.requires.text for probe in watched.values()}
   check(
     probes,
-    f"probe.every={section.every}: what is watched is for"
-    f" {' and '.join(sorted(requirements))}; choose 0",
+    f"probe.every={section.every}: probes during training are for"
+    f" {' and for '.join(sorted(requirements))} alone; choose probe.every=0",
   )
 
   def watch(run: loop.Run, states: TrainState) -> list[dict]:
     rows, samples = [], section.samples
+    # the parameters of now, and not those of the best validation
     run_models = models(run, states, checkpoint="last")
     for step, model in zip(states.step.tolist(), run_models, strict=True):
       scored_lines = partial(

@@ -719,8 +719,8 @@ class Model:
 def evaluate(model, nodes, codes, max_tight):
   """Yields (codes, targets, logits, bounds) of the contexts of a receptive
   field, in chunks. Every node is computed once for each distinct choice of its
-  variables, with the tight bounds if these are at most `max_tight`: choices[i]
-  are the codes of node i's, hidden[i] its (x, e) for each."""
+  variables: choices[i] are the codes of these, and hidden[i] is (x, e) of node
+  i for each. Of a node with at most `max_tight` choices bounds are tight."""
   radix, root, hidden = len(model.embedding), len(nodes) - 1, []
   choices = {i: codes[:0] for i in range(root)} | {root: codes}
 
@@ -736,7 +736,7 @@ def evaluate(model, nodes, codes, max_tight):
   def key_value(k, layer, site):
     return model.key_value(layer, site, *hidden[k])
 
-  def compute(i, start):
+  def compute(i, start):  # (x, e) for a chunk of node i's choices
     node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
     if isinstance(node, Leaf):
       token = chunk // radix ** node.variables[0] if node.variables else node.id
@@ -746,8 +746,8 @@ def evaluate(model, nodes, codes, max_tight):
       positions[k] = np.searchsorted(choices[k], project(k, chunk))
     for (site, _), pairs in node.heads:
       for k in {k for _, k in pairs} - set(keys[site]):
-        pair = key_value(k, node.layer, site)
-        keys[site][k] = [x[positions[k]] for x in pair]
+        arrays = key_value(k, node.layer, site)
+        keys[site][k] = [x[positions[k]] for x in arrays]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     arguments = dict(node.heads), keys, len(choices[i]) <= max_tight
     return model.block(node.layer, x, e, *arguments)

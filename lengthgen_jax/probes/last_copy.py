@@ -189,8 +189,9 @@ def draw(
 def _by_copies(
   rows: Copies, values: np.ndarray, left: int
 ) -> tuple[list[int], list[float]]:
-  """Returns numbers of copies, and the mean of values [R] at the rows with so
-  many copies left, where there are enough of them."""
+  """Returns the means of `values` [R] at the rows with `left` copies left, by
+  how many copies there are of their item: these numbers of copies, of which
+  there are at least MIN_RUNS rows, and the means."""
   counts, means = [], []
   for copies in np.unique(rows.copies):
     chosen = (rows.copies == copies) & (rows.left == left)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lengthgen_jax.errors import check
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
 from lengthgen_jax.probes.activations import Mean, Observation, TrainedModel
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_arguments
 
 
 class Requirement(NamedTuple):
@@ -64,8 +64,10 @@ class Probe(NamedTuple):
 
 
 def check_probe(name: str, probe: Probe) -> None:
-  """Raises UsageError if what is registered is no Probe."""
+  """Raises UsageError unless a Probe that measures an observation is
+  registered."""
   check(isinstance(probe, Probe), f"register: probe {name!r} is no Probe")
+  check_arguments(f"probe {name!r}", probe.measure, "observation")
 
 
 # Rates of models that sort.

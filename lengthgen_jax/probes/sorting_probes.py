@@ -2,9 +2,11 @@
 
 They measure, as rates, what the task hinting paper claims (section 4.2, figures
 4.14 to 4.16), and its Theorem 5.1. A list is `x1 … xn ⊥ y1 … yn`, and the last
-output is never an input. A residual shows a token in a basis if, of all
-vectors, it has the greatest inner product with that of the token. The bases
-are the embedding (the encoder's) and the output head (the decoder's).
+output is never an input. A residual shows a token in a basis if, of the
+vectors that the basis has for the tokens considered, the token's has the
+greatest inner product with the residual (as in the logit lens). The bases are
+the token embedding (the paper's encoder basis) and the kernel of the output
+head (its decoder basis).
 """
 
 from collections.abc import Iterator
@@ -18,10 +20,11 @@ NO_SUCCESSOR = np.iinfo(np.int32).max  # greater than every item
 
 
 def minimum(observation: Observation) -> Iterator[Mean]:
-  """Yields how often `⊥` shows the minimum, by layer and residual.
+  """Yields how often the residual at `⊥` shows the smallest item of the list,
+  for each layer, before and after its MLP.
 
-  The basis is the decoder's, over the alphabet. The paper looks after the first
-  attention layer.
+  The basis is the decoder's, for all items of the alphabet. The paper measures
+  this in the residual that follows the first attention layer.
   """
   minima_B = _lists(observation).min(axis=1)
   for layer, name, residual in observation.residuals():

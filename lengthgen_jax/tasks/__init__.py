@@ -7,7 +7,7 @@ The package's own are listed here; users register theirs from their own files
 from typing import Any
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_methods
 from lengthgen_jax.tasks import (
   arithmetic,
   automata,
@@ -36,6 +36,7 @@ def check_task(name: str, task: Any) -> None:
       if getattr(task, part) is getattr(Task, part)
     ]
   check(not absent, f"register: task {name!r} has no {', '.join(absent)}")
+  check_methods(f"task {name!r}", task, Task)
   fields = [
     field
     for field, kind in vars(task).get("__annotations__", {}).items()

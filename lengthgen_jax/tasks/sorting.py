@@ -75,17 +75,18 @@ def multiplicity(
 def mean_multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
-  """Returns items drawn uniformly from as many distinct values as make them
-  occur `times` times on average: an alphabet that grows with the length."""
+  """Returns items drawn uniformly from ceil(length / times) distinct values of
+  the alphabet, themselves drawn at random: each is expected to occur about
+  `times` times, and how many values are used grows with the length."""
   value_key, pick_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   numbers = jax.random.uniform(pick_key, (1, size.max_length))
-  return values[uniform_int(numbers, min_distinct(size.lengths[0], times))]
+  return values[uniform_int(numbers, num_distinct(size.lengths[0], times))]
 
 
-def min_distinct(length: int | Array, times: int) -> int | Array:
-  """Returns the least number of distinct values of which none occurs more than
-  `times` times."""
+def num_distinct(length: int | Array, times: int) -> int | Array:
+  """Returns ceil(length / times): how many distinct values a list needs so that
+  none occurs more than `times` times if all occur equally often."""
   return -(-length // times)
 
 
@@ -229,7 +230,7 @@ class Sort(ItemTask):
       return [
         (f"{test_set}_x{times}", (times,))
         for times in section.multiplicities
-        if times <= length and min_distinct(length, times) <= self.alphabet
+        if times <= length and num_distinct(length, times) <= self.alphabet
       ]
     if test_set != "repeats":
       return [(test_set, ())]

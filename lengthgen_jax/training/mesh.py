@@ -141,7 +141,8 @@ class Mesh:
     """Returns whether any host has the flag set, without waiting for the
     result.
 
-    All hosts must make the same calls.
+    This is for a mesh of several devices, and a collective operation: every
+    host must call it as often as the others.
     """
     sharding, host_flag = self._sharding((SEED, DATA)), np.array([flag])
     flags = jax.make_array_from_callback(
@@ -150,7 +151,8 @@ class Mesh:
     return jax.jit(jnp.any, out_shardings=self._sharding())(flags)
 
   def _sharding(self, *spec: str | tuple[str, ...]) -> NamedSharding:
-    """Returns the sharding of a leading axis over these axes of the mesh."""
+    """Returns the sharding of an array whose leading axes are split over these
+    axes of the mesh; without arguments, that of one with copies everywhere."""
     assert self.jax_mesh is not None
     return NamedSharding(self.jax_mesh, PartitionSpec(*spec))
 

@@ -12,7 +12,7 @@ import optax.contrib
 from optax.contrib import MuonDimensionNumbers
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_arguments
 
 SCHEDULES = ("constant", "cosine")
 
@@ -157,6 +157,7 @@ def check_optimizer(name: str, optimizer: Optimizer) -> None:
     isinstance(optimizer, Optimizer) and callable(optimizer.make),
     f"register: optimizer {name!r} must be an Optimizer with a function `make`",
   )
+  check_arguments(f"the make of optimizer {name!r}", optimizer.make, "train")
 
 
 OPTIMIZERS = Registry(

@@ -553,12 +553,14 @@ def train_seeds(
   rounds: jax.Array | int,
   replay: dict | None = None,
 ) -> tuple[TrainState, Status]:
-  """Trains every seed that is not done for up to `rounds` rounds.
+  """Trains every seed that is not done for up to `rounds` rounds, and validates
+  it.
 
   Args:
     spec: The static argument; all others are traced.
-    states: The states [R, ...], whose buffers are donated to the result.
-    seed_R: The seeds.
+    states: The states [R, ...] of R seeds, whose buffers are donated to the
+      result.
+    seed_R: The R seeds.
     scaffold: The scaffold, with a leading axis R, or 1 if all seeds share it.
     rounds: The greatest number of rounds.
     replay: The replay sets of `draw_batches`, with a leading axis R.

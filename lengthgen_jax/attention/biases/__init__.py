@@ -8,13 +8,13 @@ ScaffoldSpec) -> scaffold.
 from collections.abc import Callable
 
 from lengthgen_jax.attention.biases import file, window
-from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_arguments
 
 
 def check_bias(name: str, function: Callable) -> None:
-  """Raises UsageError if a bias is no function."""
-  check(callable(function), f"register: bias {name!r} is no function")
+  """Raises UsageError unless a bias is a function of config.bias and a
+  ScaffoldSpec."""
+  check_arguments(f"bias {name!r}", function, "section", "spec")
 
 
 BIASES = Registry(

@@ -17,15 +17,17 @@ from lengthgen_jax.attention.positions.by_place import (
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.positions.relative import T5, Alibi, Fire, Nape
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry
+from lengthgen_jax.registry import Registry, check_methods
 
 
 def check_encoding(name: str, encoding: type) -> None:
-  """Raises UsageError if a class is no position encoding."""
+  """Raises UsageError if a class is no position encoding, or if one of its
+  methods has other parameters than those of PositionEncoding."""
   check(
     isinstance(encoding, type) and issubclass(encoding, PositionEncoding),
     f"register: position encoding {name!r} is no subclass of PositionEncoding",
   )
+  check_methods(f"position encoding {name!r}", encoding, PositionEncoding)
 
 
 POSITIONS = Registry(
