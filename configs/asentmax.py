@@ -118,7 +118,7 @@ ABC = {
   "abc.vanilla_longest": 256,
   "calibration.lengths": (32, 48, 64),
   "calibration.reach": 1,
-  "calibration.kappa_self": 2.0,
+  "calibration.kappa_self": 4.0,
   "retrain.data.shortest": 32,
   "retrain.train.steps": 500,
   "finetune.rounds": 3,
