@@ -88,7 +88,7 @@ def without_head(observation: Observation) -> Iterator[Mean]:
 def without_line(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each line of the bias in turn.
 
-  It is closed in one head; then in all heads of its layer (head None); then
+  It is closed in one head, in all heads of its layer (head None), and
   everywhere (layer None too).
   """
   scaffold = observation.model.scaffold
@@ -101,9 +101,9 @@ def without_line(observation: Observation) -> Iterator[Mean]:
 def enough_lines(observation: Observation) -> Iterator[Mean]:
   """Yields a small set of lines that suffices for the intact exact match.
 
-  The search is greedy: each line of each head is closed in turn, beginning with
-  those whose ablation alone costs the least exact match, and stays closed if
-  exact match is still that of the intact model. Each line that stays open is
+  The search is greedy, for each batch anew: each line of each head is closed in
+  turn, beginning with those whose ablation alone costs the least exact match,
+  and stays closed if exact match is still that of the intact model. Each line that stays open is
   yielded, with the exact match of all of them together.
   """
   scaffold, needed = observation.model.scaffold, []
