@@ -103,8 +103,8 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
 
   The search is greedy, for each batch anew: each line of each head is closed in
   turn, beginning with those whose ablation alone costs the least exact match,
-  and stays closed if exact match is still that of the intact model. Each line that stays open is
-  yielded, with the exact match of all of them together.
+  and stays closed if exact match is still that of the intact model. Each line
+  that stays open is yielded, with the exact match of all of them together.
   """
   scaffold, needed = observation.model.scaffold, []
   all_lines = bias_lines(observation.model)
