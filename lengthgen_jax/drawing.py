@@ -1,4 +1,4 @@
-"""Figures as PNGs: no other file imports matplotlib."""
+"""This module writes figures as PNGs; no other file imports matplotlib."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ from lengthgen_jax import hosts  # noqa: E402
 
 plt.rcParams.update({"savefig.dpi": 150, "savefig.bbox": "tight"})
 
-Canvas = Figure | SubFigure
+Canvas = Figure | SubFigure  # a figure, or a part of one
 
 
 def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
@@ -22,8 +22,8 @@ def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
   Of several hosts only the first one writes.
 
   Args:
-    figure: it is closed on every host.
-    path: where the PNG goes.
+    figure: the figure, which is closed on every host.
+    path: where the PNG is written; missing folders are made.
 
   Returns:
     The path of the PNG.

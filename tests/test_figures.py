@@ -130,9 +130,9 @@ def of_medians(*medians, **fields):
 
 def test_the_farthest_length_ends_where_the_median_seed_fails():
   rows = of_medians(100, 99, 100, 98, 100)
-  mark = reach.farthest("addition", "ours", rows)
-  assert (mark.trained, mark.tested, mark.exact) == (6, 20, 100)
-  assert (mark.n, mark.seeds) == (rows[0]["n"], "3")
+  bar = reach.farthest("addition", "ours", rows)
+  assert (bar.trained, bar.tested, bar.exact) == (6, 20, 100)
+  assert (bar.n, bar.seeds) == (rows[0]["n"], "3")
   assert reach.farthest("addition", "ours", of_medians(98, 100)) is None
   assert reach.farthest("addition", "ours", []) is None
 
@@ -146,11 +146,11 @@ def test_the_last_stage_and_the_first_test_set_count():
   assert tested(rows) == tested(hard + rows) == 10
 
 
-def test_the_reach_figure_and_its_table_have_every_mark(drawn):
+def test_the_reach_figure_and_its_table_have_every_bar(drawn):
   ours = [reach.farthest("addition", "ours", of_medians(100, 100, 100))]
   published = [
-    reach.Mark("addition", "theirs", 20, 100, 99.1, "digits"),
-    reach.Mark("N×M", "others", 10, 20, None, "digits"),
+    reach.Bar("addition", "theirs", 20, 100, 99.1, "digits"),
+    reach.Bar("N×M", "others", 10, 20, None, "digits"),
   ]
   (axis,) = reach.reach_figure(ours, published, None, "how far").axes
   names = [label.get_text() for label in axis.get_yticklabels()]
@@ -168,7 +168,7 @@ def test_the_reach_figure_and_its_table_have_every_mark(drawn):
   ]
 
 
-def test_a_mark_says_whether_its_length_is_proved():
+def test_a_bar_says_whether_its_length_is_proved():
   once = CERTIFIED | {"value": 1}
   for certificate, proof in ((PROVED, " ∀"), (once, " ∀¹"), (CERTIFIED, "")):
     rows = [row(length=60), certificate]

@@ -1,1 +1,2 @@
-"""Evaluation of a trained model of one seed: its answers and their measures."""
+"""This package evaluates a trained model of one seed: its answers, and measures
+of them."""

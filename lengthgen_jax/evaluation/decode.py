@@ -1,4 +1,5 @@
-"""Greedy decoding with a cache of keys and values, for both families."""
+"""This module decodes greedily with a cache of keys and values, for models of
+both families."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ def greedy(
   num_outputs: jax.Array | int,
   stop: int | None,
 ) -> jax.Array:
-  """Decodes greedily and free-running, with a key-value cache.
+  """Decodes greedily, each output from the outputs before it.
 
   Inputs up to the first scored row are read in one pass. Of the inputs after
   them the model is given the coordinates, but not the tokens.
@@ -35,11 +36,11 @@ def greedy(
     batch: of the main task; its outputs are not read, and the first one is at
       the same row in all examples.
     num_outputs: traced, how many tokens are decoded; at most T.
-    stop: id of the token after which a sequence stops (and decoding, when all
-      have); None decodes all outputs.
+    stop: static, the id of the token after which a sequence stops (and
+      decoding, when all have); None decodes all outputs.
 
   Returns:
-    [B, T] int32: outputs from column 0 on, PAD behind their end.
+    [B, T] int32: outputs from column 0 on, PAD after their end.
   """
   model, task = experiment.model, experiment.task
   first = batch.first_scored[0]
@@ -53,7 +54,7 @@ def greedy(
     site_inputs = experiment.site_inputs(scaffold, part, decoding=True)
     return decode_rows(experiment, params, part, memory, site_inputs, cache)
 
-  # Keys of the rows behind the prompt are written again before any row sees
+  # Keys of the rows after the prompt are written again before any row sees
   # them; an encoder-decoder's prompt is its start token.
   is_prompt = jnp.arange(size) <= first
   prompt = batch._replace(inputs=jnp.where(is_prompt, batch.inputs, task.pad))
@@ -98,7 +99,7 @@ def decode_rows(
   cache: list,
 ) -> tuple[jax.Array, list]:
   """Returns the main task's logits [B, T, V] of some rows of a batch, and the
-  cache with their keys and values."""
+  cache with their keys and values added; see `Transformer.decode`."""
   outputs: Any = experiment.model.apply(
     {"params": params},
     part,
@@ -113,7 +114,8 @@ def decode_rows(
 
 
 def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
-  """Returns some rows of a batch, with the keys of all rows."""
+  """Returns `size` rows of a batch from `start` on, with the keys of all
+  rows."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
@@ -139,14 +141,14 @@ def stream(
   cache.
 
   This is for an encoder-decoder without encoder layers whose attention follows
-  lines alone and whose position encoding is none or an index mod T. So a source
-  key is a function of its token, phase and segment, and is looked up in a table
-  when a row sees it.
+  lines alone and which has no positions, or a cyclic index alone. So a source
+  key is a function of its token, its segment and its phase (the index modulo
+  the period), and is looked up in a table when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.
-    cache_window: (first, recent): of self-attention's keys, the first ones and
-      the most recent ones stay in the cache (SiteLines.cache_window).
+    cache_window: static, (first, recent): how many of the first and of the most
+      recent keys of self-attention stay in the cache (SiteLines.cache_window).
 
   Returns:
     As `greedy`.
@@ -190,7 +192,7 @@ def stream(
     return row + 1, next_token, cache, decoded, done, block_start, biases
 
   def decode_block(carry: tuple) -> tuple:
-    """Decodes BLOCK rows, or until all sequences have stopped."""
+    """Decodes up to BLOCK rows, fewer if all outputs are decoded."""
     row, *_ = carry
     start = jnp.minimum(row, size - length)
     part = select_rows(batch, start, length)
@@ -236,7 +238,8 @@ def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
 
 
 def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
-  """Returns the index in `token_memory` of every source token's key, [B, S]."""
+  """Returns the index of every source token's key, [B, S], in
+  `Transformer.token_memory`."""
   keys, places = batch.source_keys, batch.source_places
   assert batch.source is not None and keys is not None and places is not None
   period = config.positions.cyclic_period or 1

@@ -1,4 +1,4 @@
-"""Measures of a model on a test set, as result rows.
+"""This module measures a model on a test set; results are rows.
 
 The caller adds the conditions of the rows (`records.Conditions`): the task, the
 method, the length and so on.
@@ -13,8 +13,8 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model
 
 
 def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
-  """Returns rows of exact match, of token accuracy under teacher forcing, and
-  of accuracy by position."""
+  """Returns rows of exact match, of token accuracy and of accuracy by position,
+  all from `Model.matches`."""
   token_batches, exact_batches = [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
@@ -31,12 +31,13 @@ def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
 
 
 def free_running(model: Model, spec: EvalSpec) -> list[dict]:
-  """Returns rows of edit distance and, if the task has an end token, end-blind
-  exact match of greedy decoding.
+  """Returns rows of the edit distance and, if the task has an end token, the
+  end-blind exact match of greedy decoding.
 
-  Edit distance is per token of the target. End-blind exact match is the metric
-  of the released ABC program: outputs are decoded to the length of the target,
-  and end tokens and leading zeros are removed before the two are compared.
+  Edit distance is per token of the target, and both end before the first end
+  token. End-blind exact match is the metric of the released ABC program:
+  outputs are decoded to the length of the target, and end tokens and leading
+  zeros are removed before the two are compared.
   """
   end, pairs = model.experiment.task.end, []  # pairs of (output, target)
   for batch, count in model.batches(spec):
@@ -59,7 +60,7 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   return rows
 
 
-# The measures of a test set by name; config.eval says which of them run.
+# The measures of a test set by name; the second one is for eval.free_running.
 MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
@@ -74,12 +75,13 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   Args:
     model: the model.
     spec: the test set; its length is the greatest one to try, and its samples
-      are those of each length.
-    rows: earlier rows of the model: exact match on at least as many samples is
+      are the number at each length.
+    rows: earlier rows of the model; exact match on at least as many samples is
       taken from them instead of being measured again.
 
   Returns:
-    A row whose value is a length, or 0 if the model is right at none.
+    A row whose value is a length, or 0 if the model is right at none. Its
+    fields `bound` and `tried` are those of `records.Row`.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])
@@ -130,9 +132,11 @@ def longest_before_failure(
   lengths: Sequence[int],
   known: Iterable[int] = (),
 ) -> int:
-  """Returns the length before the first one at which a condition fails.
+  """Returns the greatest length at which a condition holds, of those below the
+  least one at which it fails.
 
-  Lengths are tried until one fails, then the interval before it is bisected.
+  Lengths are tried until one fails, then the interval before it is bisected. A
+  failure between two of the lengths tried is not seen.
 
   Args:
     holds: returns whether the condition holds at a length.
@@ -141,7 +145,7 @@ def longest_before_failure(
       before the others are tried.
 
   Returns:
-    A length; 0 if the condition fails at the shortest one that was tried.
+    A length; 0 if the condition fails at the shortest one, 1.
   """
   results = {length: holds(length) for length in known}
   for length in lengths:
@@ -173,8 +177,8 @@ def success_row(
 ) -> dict:
   """Returns the result row of a success rate, whose value is `correct`/n.
 
-  The row has the one-sided 95 % lower bound of the rate, a fraction too, but
-  not if it is teacher-forced: tokens of one output are no independent samples.
+  The row has the one-sided 95 % lower bound of the rate, a fraction too, or
+  None if it is teacher-forced: tokens of one output are no independent samples.
 
   Args:
     metric: the name of the metric.
@@ -200,7 +204,7 @@ def value_row(
     value: its value.
     n: how many samples it was measured on; of "token", how many tokens, and of
       "frontier", how many samples at each length.
-    teacher_forced: whether it was measured on the right earlier outputs.
+    teacher_forced: whether the model was given the right earlier outputs.
   """
   return {
     "metric": metric,
@@ -216,7 +220,7 @@ def position_row(token_BxT: np.ndarray) -> dict:
   """Returns the row of accuracy by output position, whose value is the lowest.
 
   Args:
-    token_BxT: whether each output token is right.
+    token_BxT: bool, whether each output token is right.
   """
   rates = np.asarray(token_BxT).mean(axis=0)
   row = value_row("position", rates.min(), len(token_BxT), True)

@@ -1,4 +1,5 @@
-"""A trained model of one seed: its answers to test sets and to typed inputs."""
+"""This module has a trained model of one seed: its answers to test sets and to
+typed inputs."""
 
 import dataclasses
 import math
@@ -24,18 +25,18 @@ from lengthgen_jax.training.loop import Run
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 from lengthgen_jax.training.train_step import TrainState
 
-# Outputs of more tokens are tested by decoding if its cache needs few keys,
-# because one teacher-forced pass would not fit in memory.
+# Sequences of more rows are tested by decoding if that needs few keys in its
+# cache, because one teacher-forced pass would not fit in memory.
 MAX_TEACHER_FORCED = 1 << 16
 MAX_ANSWER_BATCH = 64  # typed inputs that are decoded together
 MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
-# Up to this many cells of attention, decoding takes less time than it takes
-# LLVM to optimize its program.
+# Up to this many cells of attention, decoding takes less time than the compiler
+# would take to optimize its program.
 MAX_UNOPTIMIZED_CELLS = 1 << 17
 
 
 class EvalSpec(NamedTuple):
-  """A test set at one length, and how it is sampled.
+  """An EvalSpec is a test set at one length, and how it is sampled.
 
   Attributes:
     name: the name in result rows, like "unequal_x3", arguments included.
@@ -44,9 +45,10 @@ class EvalSpec(NamedTuple):
     length: the length of the inputs, in the unit of the task.
     samples: the number of samples asked for; it also sets the size of batches.
     seed: the seed of the samples.
-    memory_mb: the MiB that attention may take, 0 for the default.
-    count: the number of different samples, if the test set has fewer than
-      `samples`; None: all are tested.
+    memory_mb: the MiB that attention may take on each device; 0 for the
+      default of `Model.batch_size`.
+    count: how many samples are tested, at most `samples`: no more than the test
+      set has different ones; None for `samples`.
   """
 
   name: str
@@ -61,7 +63,7 @@ class EvalSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-  """The trained model of one seed: its parameters, scaffold and experiment.
+  """A Model is the trained model of one seed.
 
   Attributes:
     experiment: the experiment in which the parameters were trained.
@@ -73,7 +75,7 @@ class Model:
     stopped_at: step at which training of this seed stopped early, -1 if it did
       not.
     diverged: whether the parameters became non-finite.
-    em: the best exact match in validation, a fraction.
+    em: the best exact match in validation, a fraction; 0 if there was none.
     mesh: the devices that batches are split over.
   """
 
@@ -94,11 +96,11 @@ class Model:
 
   def cache_window(self, batch: Batch) -> tuple[int, int] | None:
     """Returns how many of the first keys and of the latest ones decoding
-    caches.
+    caches: the `cache_window` of `decode.stream`.
 
-    They are the arguments of `decode.stream`. None means that all keys are
-    cached: in decoder-only models, and where attention is dense, looks ahead
-    (`allow_leak`), or depends on an index or on the number of tokens.
+    It is None if decoding caches all keys: in decoder-only models, and where
+    attention is dense, looks ahead (`allow_leak`), has positions other than a
+    cyclic index, or has a temperature.
     """
     experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
@@ -138,10 +140,12 @@ class Model:
 
   def batch_size(self, spec: EvalSpec) -> int:
     """Returns the most examples of a batch with which attention takes at most
-    spec.memory_mb on each device.
+    spec.memory_mb on each device (by default 16 MiB on a CPU, else 1 GiB), but
+    at least one for each device.
 
     Raises:
-      UsageError: attention takes more than that for a single example.
+      UsageError: a device has less memory than spec.memory_mb, or too little
+        for a single example.
     """
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
@@ -156,7 +160,7 @@ class Model:
 
   def matches(self, batch: Batch) -> tuple[Array, Array]:
     """Returns which tokens [B, T] and examples [B] of a batch of the main task
-    are right.
+    are right; tokens that are not scored are.
 
     The outputs come from one teacher-forced pass. They are decoded instead if
     the scaffold lets rows attend to future outputs, because teacher forcing
@@ -185,14 +189,15 @@ class Model:
     return *static_args, self.params, self.scaffold, batch
 
   def compile_test(self, spec: EvalSpec) -> None:
-    """Compiles the programs of a teacher-forced test; the parameters may be
-    shapes and dtypes."""
+    """Compiles the program of a test, if it is teacher-forced; the parameters
+    may be shapes and dtypes."""
     batch, _ = next(self.batches(spec))
     if not self._needs_decoding(batch):
       _matches.lower(*self._matches_arguments(batch)).compile()
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
-    """Returns the outputs [B, T] of greedy decoding; see `decode.greedy`."""
+    """Returns the outputs [B, T] of greedy decoding, up to the token `stop` if
+    it is not None; see `decode.greedy`."""
     output_count = int(np.asarray(batch.weight).sum(axis=1).max())
     count, rows = batch.inputs.shape
     window = self.cache_window(batch)
@@ -259,9 +264,9 @@ class Model:
   def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
     """Returns how many typed inputs of a width are decoded together.
 
-    It is the largest power of two up to MAX_ANSWER_BATCH with which the scores,
-    logits and weights of attention in one layer, in float32, fit in
-    MAX_ANSWER_BYTES; 0 if they do not fit for a single input.
+    It is the largest power of two up to MAX_ANSWER_BATCH with which the three
+    float32 arrays of attention in one layer (scores, scores plus bias, weights)
+    fit in MAX_ANSWER_BYTES; 0 if they do not fit for a single input.
     """
     experiment, task = self.experiment, self.experiment.task
     bound = experiment.bound(width, self.scaffold)
@@ -280,7 +285,7 @@ class Model:
   def _decode_parsed(
     self, parsed: Sequence[tuple], width: int | tuple[int, ...]
   ) -> list[list[int]]:
-    """Returns the tokens that the model answers to parsed inputs of one width.
+    """Returns the outputs for inputs of one width, parsed by `Task.parse`.
 
     The batch is padded to a power of two, so that decoding is compiled for few
     batch sizes.
@@ -315,7 +320,12 @@ class Model:
     return float(np.concatenate(matches).mean())
 
   def typed(self, text: str) -> Batch:
-    """Returns one typed input as a batch."""
+    """Returns one typed input as a batch, padded at least as in training.
+
+    Raises:
+      ValueError: it is no input of the task.
+      UsageError: it is longer than this model takes.
+    """
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
     typed_width = self.typed_width(parsed[1])
@@ -341,7 +351,8 @@ class Model:
   def attention(self, text: str) -> tuple[Batch, list[dict[str, np.ndarray]]]:
     """Returns one typed input as a batch, and its attention weights.
 
-    The weights are {site: [H, T, S]} for each layer of the decoder.
+    The weights are {site: [H, T, S]} for each layer of the decoder. It raises
+    what `typed` does.
     """
     _, acts = self.observe(batch := self.typed(text))
     return batch, [
@@ -433,8 +444,8 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
 
 @jax.jit
 def _select_seed(params: dict, r: jax.Array | int) -> dict:
-  """Returns the parameters of seed r of [R, ...]; one program for all
-  leaves."""
+  """Returns the parameters [...] of seed r, of those of all seeds [R, ...]; one
+  program takes all leaves."""
   return jax.tree.map(lambda x: x[r], params)
 
 

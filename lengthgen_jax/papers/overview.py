@@ -220,16 +220,16 @@ def reach_section(results: pathlib.Path, archive: Archive) -> str:
     results: folder of the pages.
     archive: the archived runs.
   """
-  marks = [
+  bars = [
     reach.farthest(task, method, rows_of(archive, run))
     for run, (task, method) in REACH.items()
   ]
-  ours = [mark for mark in marks if mark]
+  ours = [bar for bar in bars if bar]
   if not ours:
     return ""
-  units = {mark.task: mark.unit for mark in ours}
+  units = {bar.task: bar.unit for bar in ours}
   published = [
-    reach.Mark(task, method, trained, tested, exact, units[task])
+    reach.Bar(task, method, trained, tested, exact, units[task])
     for task, method, trained, tested, exact in PUBLISHED
     if task in units
   ]

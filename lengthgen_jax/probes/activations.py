@@ -1,9 +1,11 @@
-"""A model observed on a batch: activations, and projections on its two bases.
+"""This module observes a model on a batch: its activations, and their
+projections on two bases.
 
 The encoder basis is the rows of the token embedding, the decoder basis is the
-columns of the main head's output layer (task hinting paper, section 4.2). A
-projection is a plain inner product with the residual stream, as in that paper:
-neither the last normalization nor the bias of the output layer is in it.
+columns of the kernel of the main task's output head (task hinting paper,
+section 4.2). A projection is a plain inner product with the residual stream, as
+in that paper: neither the final layer normalization nor the bias of the output
+head is in it.
 """
 
 import dataclasses
@@ -21,16 +23,16 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
-# Activations of a block that are its residual stream.
+# The activations of a block that are its residual stream.
 RESIDUALS = ("before_mlp", "after_mlp")
 
 
 class TrainedModel(Protocol):
-  """What probes ask of a model; evaluation.trained.Model has it.
+  """A TrainedModel has what probes need; evaluation.trained.Model is one.
 
   Attributes:
     experiment: the experiment that the model was trained in.
-    scaffold: lines or matrices by attention site.
+    scaffold: the attention bias, lines or matrices by site.
     params: parameters of the flax module.
     sparse_plan: the plan for attention along lines, None where it is dense.
   """
@@ -45,25 +47,29 @@ class TrainedModel(Protocol):
   def sparse_plan(self) -> SparsePlan | None: ...
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
-    """Returns teacher-forced logits [B, T, V] and activations."""
+    """Returns teacher-forced logits [B, T, V] and activations, as
+    `Transformer.__call__` does."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A mean that a probe measures, kept as a sum so that batches can be added.
+  """A Mean is what a probe measures, kept as a sum so that the means of several
+  batches can be added.
 
   Attributes:
-    total: sum over what was counted.
-    count: how many values the sum is of.
-    part: an attention site, or an activation such as those of RESIDUALS.
-    layer, head: of the decoder (for part "encoder" of the encoder); None for
-      all or none.
-    line: a line of the bias, in words.
-    position: the row that was patched.
-    by_position: sums for every output token, [T], over `count` inputs.
-    success: whether each counted value is right (1) or wrong (0), so that the
-      mean is a rate of success.
+    total: the sum of the values.
+    count: the number of values.
+    part: an attention site; one of RESIDUALS; or the embeddings "source" or
+      "inputs", if they are patched.
+    layer, head: indices in the decoder (in the encoder for part "encoder");
+      None if the mean is not of a single one.
+    line: a line as `Lines.describe` writes it.
+    position: the index of the row that was patched.
+    by_position: for each scored output, in how many of `count` examples it is
+      right, [number of outputs].
+    success: whether every value is 1 (right) or 0 (wrong), so that the mean is
+      a rate of success.
   """
 
   total: float
@@ -78,11 +84,11 @@ class Mean:
 
   @property
   def location(self) -> tuple:
-    """Everything that says which part of the model the mean is of."""
+    """Returns the fields that say which part of the model the mean is of."""
     return self.part, self.layer, self.head, self.line, self.position
 
   def __add__(self, other: "Mean") -> "Mean":
-    """Returns the mean over the inputs of both, which are of one location."""
+    """Returns the mean over the values of both, which are of one location."""
     by_position = self.by_position
     if by_position is not None and other.by_position is not None:
       by_position = by_position + other.by_position
@@ -95,22 +101,25 @@ class Mean:
 
   @property
   def value(self) -> float:
-    """The mean itself."""
+    """Returns the mean."""
     return float(self.total / self.count)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observation:
-  """A model on a batch of its main task, which is all that a probe is given.
+  """An Observation is a model on a batch of its main task, which is all that a
+  probe is given.
 
   Attributes:
     model: the model.
     batch: examples of the main task, on the host.
-    count: how many examples count, the first ones; the others fill the batch.
-    length: units of every operand or list.
-    scored_lines: a function that returns {site: (Lines, Selection)} of all
-      lines in the model's attention; only probes of lines call it. The default
-      returns {}.
+    count: the number of examples that count, the first ones; the others only
+      fill up the batch.
+    length: the length of the longest operand or of the list, in the units that
+      `Task.units` returns.
+    scored_lines: a function that returns {site: (Lines, Selection)}, the
+      candidate lines of the decoder's attention and their scores; only probes
+      of lines call it. The default returns {}.
   """
 
   model: TrainedModel
@@ -121,27 +130,29 @@ class Observation:
 
   @property
   def experiment(self) -> Experiment:
-    """The experiment that the model was trained in."""
+    """Returns the experiment that the model was trained in."""
     return self.model.experiment
 
   @property
   def task(self) -> Task:
-    """The main task."""
+    """Returns the main task."""
     return self.model.experiment.task
 
   @functools.cached_property
   def _outputs(self) -> tuple[np.ndarray, dict]:
-    """Logits and activations of one teacher-forced pass, on the host."""
+    """Returns logits and activations of one teacher-forced pass, on the
+    host."""
     return jax.device_get(self.model.observe(self.batch))
 
   @property
   def logits(self) -> np.ndarray:
-    """Logits [B, T, V] of the main task's head, under teacher forcing."""
+    """Returns teacher-forced logits [B, T, V] of the main task's head."""
     return self._outputs[0]
 
   @property
   def acts(self) -> dict:
-    """All activations by stack and block, on the host; see models."""
+    """Returns all activations, on the host, as `Transformer.__call__` does:
+    {"encoder": ..., "decoder": ...}, with a list of "blocks" in each."""
     return self._outputs[1]
 
   def keys(self, site: str) -> Coordinates:
@@ -153,23 +164,24 @@ class Observation:
 
   @property
   def num_layers(self) -> int:
-    """The number of the decoder's blocks."""
+    """Returns the number of the decoder's blocks."""
     return len(self.acts["decoder"]["blocks"])
 
   def residual(self, layer: int, name: str) -> np.ndarray:
-    """Returns the residual stream [count, T, D] float32 of a decoder's block,
-    at one of RESIDUALS."""
+    """Returns the residual stream [count, T, D] float32 of a decoder block;
+    `name` is one of RESIDUALS."""
     residual_BxTxD = self.acts["decoder"]["blocks"][layer][name]
     return np.asarray(residual_BxTxD[: self.count], np.float32)
 
   def residuals(self) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Yields (layer, name, residual stream) from the first layer up."""
+    """Yields (layer, name, what `residual` returns) from the first layer
+    up."""
     for layer in range(self.num_layers):
       for name in RESIDUALS:
         yield layer, name, self.residual(layer, name)
 
   def attention(self) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields the softmax weights of the decoder's rows, by site and layer.
+    """Yields the attention weights of the decoder, by layer and site.
 
     Yields:
       (site, layer, weights [count, H, T, S]).
@@ -181,7 +193,8 @@ class Observation:
 
   @functools.cached_property
   def bases(self) -> dict[str, np.ndarray]:
-    """The bases "encoder" and "decoder", [V, D] float32 each."""
+    """Returns the bases "encoder" and "decoder": a vector for each token,
+    [V, D] float32."""
     params = self.model.params
     vectors_by_basis = {
       "encoder": params["token_embedder"]["embedding"],
@@ -193,7 +206,8 @@ class Observation:
     }
 
   def project(self, x: np.ndarray, basis: str) -> np.ndarray:
-    """Returns inner products [..., V] of vectors [..., D] with a basis."""
+    """Returns the inner products [..., V] of vectors [..., D] with those of the
+    basis "encoder" or "decoder"."""
     return x @ self.bases[basis].T
 
 
@@ -204,10 +218,10 @@ def activation_names(acts: dict) -> list[str]:
 
 
 def activation(acts: dict, name: str) -> jax.Array | np.ndarray:
-  """Returns the activation of a name like "decoder.blocks.0.self.weights".
+  """Returns the activation with a name of `activation_names`.
 
   Raises:
-    UsageError: there is none of this name; the message lists all names.
+    UsageError: there is none with this name; the message lists all names.
   """
   names = activation_names(acts)
   check(

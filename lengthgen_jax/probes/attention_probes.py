@@ -1,8 +1,10 @@
-"""Probes of attention: shares on some keys, entropies, the strongest lines.
+"""This module has the probes of attention: shares on some keys, entropies, and
+the strongest lines.
 
-For tasks on numbers, the rows that count are those of the answer's digits that
-have digits of the operands at their place; the end mark `&` and leading zeros
-are left out. Heads that attend to nothing are left out for all tasks.
+Shares and entropies of numbers are means over the rows of the output's digits
+at places where the operands have digits too: a last carry, leading zeros and
+the end token `&` are left out. Shares on copies are means over the rows whose
+inputs are outputs. Heads that attend to nothing have no mean.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +13,14 @@ import numpy as np
 
 from lengthgen_jax.probes.activations import Mean, Observation
 
-NO_PLACE = -9  # of a key without a digit; no row's place, nor one less
+# The place of a key without a digit: neither a row's place nor one less.
+NO_PLACE = -9
 
 
 def same_place(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on the operands' digits at the row's place.
 
-  A digit that all places share counts for every row.
+  A digit that all places share (N×1's multiplier) counts for every row.
   """
   return _shares(
     observation, lambda key, row: key == row, shared_digits_count=True
@@ -27,8 +30,9 @@ def same_place(observation: Observation) -> Iterator[Mean]:
 def carry(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on what the carry follows from.
 
-  These are the operands' digits and the output at the place before the row's.
-  The first row has none, and does not count.
+  These are the operands' digits and the output at the place before the row's;
+  a digit that all places share is not among them. The first row has no place
+  before its own, and does not count.
   """
   return _shares(observation, lambda key, row: key == row - 1, first=1)
 
@@ -46,10 +50,10 @@ def entropy(observation: Observation) -> Iterator[Mean]:
 
 
 def strongest_line(observation: Observation) -> Iterator[Mean]:
-  """Yields the z-score of each head's strongest line.
+  """Yields the score of each head's strongest line, by default its z-score.
 
   It tells how ready a head is for calibration, which keeps the lines whose
-  score is above calibration.kappa.
+  score is above calibration.kappa (in self-attention, calibration.kappa_self).
   """
   for site, (lines, selection) in observation.scored_lines().items():
     segments = observation.experiment.site_segments[site]
@@ -64,8 +68,9 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
 def prompt_copies(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the prompt.
 
-  The rows are those whose inputs are outputs. Together with `output_copies` it
-  tells where sorting reads how many copies of an item are left.
+  The rows are those whose inputs are outputs, and such an input is the row's
+  item. Together with `output_copies` it tells which heads can see how many
+  copies of an item are left.
   """
   return _copies(observation, slice(observation.length))
 
@@ -73,14 +78,14 @@ def prompt_copies(observation: Observation) -> Iterator[Mean]:
 def output_copies(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on copies of the row's item in the outputs.
 
-  The rows are those whose inputs are outputs; a row itself is among the copies.
+  The rows are those of `prompt_copies`; a row's own input is among the copies.
   """
   n = observation.length
   return _copies(observation, slice(n + 1, 2 * n))
 
 
 def _copies(observation: Observation, keys: slice) -> Iterator[Mean]:
-  """Yields the share of attention on `keys` with the same token as the row."""
+  """Yields the share of attention on those of `keys` with the row's token."""
   rows = slice(observation.length + 1, 2 * observation.length)
   inputs = observation.batch.inputs[: observation.count]
   is_copy = inputs[:, None, rows, None] == inputs[:, None, None, keys]
@@ -100,7 +105,8 @@ def _shares(
 
   Args:
     observation: a model on a batch of numbers.
-    is_counted: a function of the places of keys [S] and of rows [T, 1].
+    is_counted: a function of the places of keys [S] and of rows [T, 1] that
+      returns which keys count for which rows, [T, S].
     first: the least place of a row that counts.
     shared_digits_count: whether digits that all places share count.
   """
@@ -116,7 +122,8 @@ def _shares(
 def _by_head(
   values: np.ndarray, weights: np.ndarray, site: str, layer: int
 ) -> Iterator[Mean]:
-  """Yields the means of values [B, H, T] for the heads that see something."""
+  """Yields the mean of values [B, H, T] for each head that attends to
+  something, that is, whose weights [B, H, T, S] are not all 0."""
   for head in range(values.shape[1]):
     if values.size and weights[:, head].any():
       example_means = values[:, head].mean(axis=-1)
@@ -126,7 +133,8 @@ def _by_head(
 def _answer_rows(
   observation: Observation, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the indices of the rows that count, and the place of each."""
+  """Returns the indices of the rows that count, and the place of each; places
+  before `first` do not count."""
   rows, task = observation.batch.rows, observation.task
   places = np.asarray(rows.left[0, :, 0])
   is_counted = rows.segment[0] == task.target_segment

@@ -1,4 +1,5 @@
-"""The figures of probes that a config can name, and how they are drawn."""
+"""This module has the figures of probes that a config can name, and draws
+them."""
 
 import dataclasses
 import pathlib
@@ -11,15 +12,15 @@ from lengthgen_jax.probes import input_figures, row_figures
 from lengthgen_jax.probes.pages import FigureData, Page, combined
 from lengthgen_jax.probes.registry import ALL, LINES, SORTING, Requirement
 
-COLUMNS = 100  # characters of the overview's text
+COLUMNS = 100  # characters of a line of the summary
 
 
 class Figure(NamedTuple):
-  """A figure that the config can name.
+  """A Figure is an entry of FIGURES, which probe.figures can name.
 
   Attributes:
     pages: a function of FigureData that yields Pages.
-    requires: which models it is for.
+    requires: the models that it is for.
   """
 
   pages: Callable[[FigureData], Iterator[Page]]
@@ -27,8 +28,8 @@ class Figure(NamedTuple):
 
 
 def _overview(data: FigureData) -> Iterator[Page]:
-  """Yields one page that combines the summary and the main figures, of the
-  first input alone."""
+  """Yields one page with the summary and the main figures; of the inputs, the
+  first one alone is drawn."""
   first_input = dataclasses.replace(data, inputs=data.inputs[:1])
   names = ["by_length", "heads", "lines", "patches", "attention"]
   if SORTING.holds(data.inputs[0].observation.model):
@@ -40,7 +41,7 @@ def _overview(data: FigureData) -> Iterator[Page]:
 
 
 def _summary(data: FigureData) -> Page:
-  """Returns a page of text, the summary of all probes."""
+  """Returns a page with the lines of `data.summary` as text."""
   lines = [data.title, ""]
   for line in data.summary:
     fits = len(line) <= COLUMNS
@@ -56,7 +57,7 @@ def _summary(data: FigureData) -> Page:
   return Page("summary", (width, height), draw)
 
 
-# All figures, by name.
+# All figures, by their names in probe.figures.
 FIGURES = {
   "overview": Figure(_overview, ALL),
   "attention": Figure(input_figures.attention, ALL),
@@ -77,7 +78,7 @@ def draw(
   """Draws every page of some figures as a PNG in a folder; returns the paths.
 
   Args:
-    figures: the figures, by the name that the config gives them.
+    figures: some of FIGURES, as `registry.select` returns them.
     data: what they are drawn from.
     folder: where the files are written.
   """

@@ -1,7 +1,9 @@
-"""Figures of single inputs: attention, residuals in both bases, the bases.
+"""This module draws figures of single inputs: attention, projections of
+residuals on both bases, and the bases themselves.
 
-Projections follow the task hinting paper, section 4 and figure 4.14. Pages of
-several inputs have a number before their names.
+Projections follow the task hinting paper, section 4 and figure 4.14. If several
+inputs are drawn, the names of their pages begin with input1_, input2_ and so
+on.
 """
 
 from collections.abc import Iterator
@@ -24,18 +26,19 @@ from lengthgen_jax.probes.pages import (
 )
 
 ROWS_PER_PAGE = 12  # of projections
+# What the vectors of each basis are.
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
 # (step, tokens): the step between the ticks of at most so many tokens.
 TICK_STEPS = ((1, 20), (2, 40), (5, 100))
 INPUT_COLOR, TARGET_COLOR, BOTH_COLOR = "tab:orange", "tab:green", "tab:purple"
-LEGEND = "orange: the token it holds; green: the one it must say; purple: both"
+LEGEND = "orange: the row's input; green: what it must say; purple: both"
 
 
 # Attention.
 
 
 def attention(data: FigureData) -> Iterator[Page]:
-  """Yields a page per site: softmax weights by layer and head."""
+  """Yields a page for each attention site: its weights by layer and head."""
   for prefix, figure_input in data.named_inputs():
     acts = figure_input.observation.acts
     decoder, encoder = acts["decoder"]["blocks"], acts["encoder"].get("blocks")
@@ -54,7 +57,7 @@ def attention(data: FigureData) -> Iterator[Page]:
 def _attention_page(
   name: str, figure_input: FigureInput, site: str, weights: np.ndarray
 ) -> Page:
-  """Returns a page of a site's softmax weights [N, H, T, S]."""
+  """Returns a page of a site's attention weights [N, H, T, S], for N layers."""
   batch = figure_input.observation.batch
   symbols = figure_input.observation.task.symbols
   key_ids = batch.inputs if site == "self" else batch.source
@@ -101,12 +104,12 @@ def _attention_page(
 
 
 class Bars(NamedTuple):
-  """A row of panels: a decoder row's residuals in one basis.
+  """Bars describes a row of panels: a decoder row's residuals in one basis.
 
   Attributes:
     row: index of the decoder row.
     basis: one of BASES.
-    label: stands left of the panels.
+    label: the text left of the panels.
   """
 
   row: int
@@ -115,7 +118,8 @@ class Bars(NamedTuple):
 
 
 def projections(data: FigureData) -> Iterator[Page]:
-  """Yields all rows' residuals in both bases, ROWS_PER_PAGE rows a page."""
+  """Yields pages of all rows' residuals in each basis, at most ROWS_PER_PAGE
+  rows on a page."""
   for prefix, figure_input in data.named_inputs():
     rows, observation = figure_input.rows.tolist(), figure_input.observation
     for basis, vectors in BASES.items():
@@ -131,10 +135,10 @@ def projections(data: FigureData) -> Iterator[Page]:
 
 
 def tokens(data: FigureData) -> Iterator[Page]:
-  """Yields pages of the median item before `⊥`, of `⊥`, and of the same item
-  after it.
+  """Yields a page of projections for each of three positions of a sorting
+  model: the median item in the list, `⊥`, and the median item in the output.
 
-  They are the three positions that the task hinting paper draws (figure 4.14).
+  They are those that the task hinting paper draws (figure 4.14).
   """
   for prefix, figure_input in data.named_inputs():
     observation = figure_input.observation
@@ -161,28 +165,28 @@ def tokens(data: FigureData) -> Iterator[Page]:
 def _projection_page(
   name: str,
   observation: Observation,
-  rows: list[Bars],
+  bars: list[Bars],
   title: str,
   height: float,
 ) -> Page:
   """Returns a page of residuals' inner products with the vectors of a basis.
 
-  There is a column of panels per layer and residual. The height of a panel is
-  in inches.
+  There is a row of panels for each of `bars`, `height` inches high, and a
+  column for each layer and residual.
   """
   layers = range(observation.num_layers)
   columns = [(layer, name) for layer in layers for name in RESIDUALS]
   width = min(max(0.055 * len(_alphabet(observation)), 1.3), 4.0)
-  size = 0.8 + len(columns) * (width + 0.3), 0.95 + len(rows) * height
+  size = 0.8 + len(columns) * (width + 0.3), 0.95 + len(bars) * height
 
   def draw(canvas: Canvas) -> None:
     margins = Margins(0.8, 0.1, 0.4, 0.55, 0.3, 0.2 * height)
-    axes = grid(canvas, len(rows), len(columns), margins)
+    axes = grid(canvas, len(bars), len(columns), margins)
     for (i, j), axis in np.ndenumerate(axes):
-      (row, basis, label), (layer, residual_name) = rows[i], columns[j]
+      (row, basis, label), (layer, residual_name) = bars[i], columns[j]
       residual = observation.residual(layer, residual_name)[0, row]
       _draw_bars(axis, observation, row, observation.project(residual, basis))
-      if i < len(rows) - 1:
+      if i < len(bars) - 1:
         axis.set_xticklabels([])
       if i == 0:
         words = residual_name.replace("_", " ").replace("mlp", "MLP")
@@ -201,7 +205,7 @@ def _draw_bars(
   batch, ids = observation.batch, _alphabet(observation)
   input_id, target_id = int(batch.inputs[0, row]), int(batch.target[0, row])
   colors = {input_id: INPUT_COLOR}
-  if batch.weight[0, row]:  # else the output of this row does not count
+  if batch.weight[0, row]:  # else this row's output is not scored
     is_same = input_id == target_id
     colors[target_id] = BOTH_COLOR if is_same else TARGET_COLOR
   bar_colors = [colors.get(i, "0.7") for i in ids]
@@ -218,7 +222,8 @@ def _draw_bars(
 
 
 def _row_label(observation: Observation, row: int) -> str:
-  """Returns the words for a row: its index, what it holds and must say."""
+  """Returns a row's label: its index, its input and, if it is scored, what it
+  must say."""
   batch, symbols = observation.batch, observation.task.symbols
   (input_token,) = symbols(np.asarray(batch.inputs[0, [row]]))
   (target_token,) = symbols(np.asarray(batch.target[0, [row]]))
@@ -227,10 +232,10 @@ def _row_label(observation: Observation, row: int) -> str:
 
 
 def _alphabet(observation: Observation) -> list[int]:
-  """Returns the ids that bars are drawn of.
+  """Returns the ids of the tokens that bars are drawn for.
 
-  They are those that a list or a number is made of, and the marks that this
-  input holds or must say; never PAD.
+  They are those that a list or a number is made of, and the marks among the
+  inputs and targets of the batch's first example; never PAD.
   """
   task, batch = observation.task, observation.batch
   marks = {*batch.inputs[0].tolist(), *batch.target[0].tolist()}
@@ -243,7 +248,8 @@ def _alphabet(observation: Observation) -> list[int]:
 
 
 def bases(data: FigureData) -> Iterator[Page]:
-  """Yields a page of the norms of both bases' vectors, and their cosines."""
+  """Yields a page of the norms of both bases' vectors, and their cosines, for
+  the tokens that `_alphabet` returns."""
   observation = data.inputs[0].observation
   ids = _alphabet(observation)
   symbols = observation.task.symbols(ids)
@@ -272,7 +278,7 @@ def bases(data: FigureData) -> Iterator[Page]:
       axis.set_title(f"cosines, {first} with {second}", fontsize=7)
       set_labels(axis, symbols, symbols, fontsize)
     add_color_bar(bottom, image, margins, "cosine")
-    add_texts(canvas, "both bases: vectors of every token")
+    add_texts(canvas, "the vectors of both bases")
 
   yield Page("bases", (13.0, 5.6), draw)
 

@@ -1,9 +1,11 @@
-"""Interventions: ablation of heads and lines, and activation patching.
+"""This module has the probes that intervene: ablation of heads and lines, and
+activation patching.
 
 A head is knocked out by zeroing its output projection. A line is closed by
 removing it from the bias. A residual is patched by replacing it, in one row, by
 that of another example of the batch. Exact match is measured with teacher
-forcing, where it is the same as in greedy decoding except under a patch.
+forcing. It equals that of greedy decoding, except under a patch and where the
+bias lets rows see later outputs (bias.allow_leak).
 """
 
 import dataclasses
@@ -31,13 +33,13 @@ Point = tuple[str, int | None]  # (part, layer) of a residual
 
 
 class BiasLine(NamedTuple):
-  """A line of the bias, in one head or in several.
+  """A BiasLine names a line of the bias, in one head or in several.
 
   Attributes:
     part: the attention site.
     layer: None for all layers, also if they share one set of lines.
     head: None for all heads.
-    line: a description of the line, like "b: right-1·row = 0".
+    line: the line as `Lines.describe` writes it, like "b: right-1·row = 0".
   """
 
   part: str
@@ -47,11 +49,11 @@ class BiasLine(NamedTuple):
 
 
 class Patch(NamedTuple):
-  """Which residual is replaced by that of another example.
+  """A Patch says which residual is replaced by that of another example.
 
   Attributes:
     point: the index of the residual in `patch_points`; -1 for no patch.
-    row: the index of the row.
+    row: the index of the row, or of the source token.
   """
 
   point: int
@@ -86,7 +88,7 @@ def without_head(observation: Observation) -> Iterator[Mean]:
 def without_line(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each line of the bias in turn.
 
-  A line is closed in one head; in all heads of its layer (head None); and
+  It is closed in one head, in all heads of its layer (head None), and
   everywhere (layer None too).
   """
   scaffold = observation.model.scaffold
@@ -99,10 +101,10 @@ def without_line(observation: Observation) -> Iterator[Mean]:
 def enough_lines(observation: Observation) -> Iterator[Mean]:
   """Yields a small set of lines that suffices for the intact exact match.
 
-  The search is greedy: each line of each head is closed in turn, beginning with
-  those whose ablation alone costs the least exact match, and stays closed if
-  exact match is still that of the intact model. Each line that stays open is
-  yielded, with the exact match of all of them together.
+  The search is greedy, for each batch anew: each line of each head is closed in
+  turn, beginning with those whose ablation alone costs the least exact match,
+  and stays closed if exact match is still that of the intact model. Each line
+  that stays open is yielded, with the exact match of all of them together.
   """
   scaffold, needed = observation.model.scaffold, []
   all_lines = bias_lines(observation.model)
@@ -135,6 +137,7 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
 def patched(observation: Observation) -> Iterator[Mean]:
   """Yields exact match with one residual patched from another example.
 
+  That is the example before it in the batch, or the last one for the first.
   There is a mean for each row of each residual in `patch_points`. Together they
   show which residuals each output depends on.
   """
@@ -153,8 +156,8 @@ def patched(observation: Observation) -> Iterator[Mean]:
 def _exact_match(
   observation: Observation, logits: jax.Array, **location: Any
 ) -> Mean:
-  """Returns exact match of logits [B, T, V], and the number of examples with
-  each output right."""
+  """Returns the exact match of logits [B, T, V], with the number of examples in
+  which each output is right."""
   batch, count = observation.batch, observation.count
   is_right = np.asarray(logits.argmax(-1) == batch.target)[:count]
   is_output = np.asarray(batch.weight)[:count] > 0
@@ -172,7 +175,8 @@ def _exact_match(
 
 
 def without_head_params(params: dict, site: str, layer: int, head: int) -> dict:
-  """Returns parameters in which a head's output projection is zero."""
+  """Returns parameters in which a head's output projection at an attention
+  site is zero."""
   stack, name = ("encoder", "self") if site == "encoder" else ("decoder", site)
   params = jax.tree.map(lambda x: x, params)  # copies its dictionaries
   out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
@@ -181,9 +185,10 @@ def without_head_params(params: dict, site: str, layer: int, head: int) -> dict:
 
 
 def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
-  """Returns the entries of SiteLines that hold each line of a model's bias.
+  """Returns, for each line of a model's bias, its entries in SiteLines.
 
-  A line is listed by head, for all heads of a layer, and for all layers.
+  A line is listed for each head, for all heads of a layer, and for all layers.
+  Sites whose bias is a matrix have none.
   """
   entries = {}
   for site, bias in model.scaffold.items():
@@ -200,7 +205,8 @@ def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
 
 
 def close_lines(scaffold: dict, site: str, entries: list[Entry]) -> dict:
-  """Returns a scaffold without some entries of a site's lines."""
+  """Returns a scaffold, of one seed or of several, without some entries of a
+  site's SiteLines."""
   valid = np.array(scaffold[site].valid)
   valid[..., *zip(*entries, strict=True)] = False
   return scaffold | {site: scaffold[site]._replace(valid=valid)}
@@ -209,8 +215,9 @@ def close_lines(scaffold: dict, site: str, entries: list[Entry]) -> dict:
 def patch_points(experiment: Experiment) -> list[Point]:
   """Returns the residuals that can be patched, as (part, layer).
 
-  They are the embeddings of the source, the embeddings of the decoder's inputs,
-  and the RESIDUALS of each decoder block.
+  They are ("source", None), the embeddings of the source, if there is one;
+  ("inputs", None), those of the decoder's inputs; and the RESIDUALS of each
+  decoder block.
   """
   points: list[Point] = [("inputs", None)]
   if "cross" in experiment.model.sites:
@@ -247,7 +254,8 @@ def patched_logits(
   batch: Batch,
   patch: Patch,
 ) -> jax.Array:
-  """Returns logits under a patch, compiled once for all interventions."""
+  """Returns logits [B, T, V] under a patch; one program serves all
+  interventions."""
   points = patch_points(experiment)
 
   def intercept(
@@ -275,7 +283,8 @@ def patched_logits(
 def _residual_point(
   path: tuple[str, ...], method_name: str, args: tuple
 ) -> Point | None:
-  """Returns the residual that a call of a module's method computes, if any."""
+  """Returns the residual that a call of a module's method returns, None if it
+  returns another value."""
   if method_name == "embed" and not path:
     _, _, site, _ = args  # of Transformer.embed
     return {"self": "inputs", "cross": "source"}[site], None

@@ -1,11 +1,12 @@
-"""How sorting tells the last copy of an item from the one before.
+"""This module measures how sorting tells the last copy of an item from the one
+before.
 
 A run is all copies of one item, which follow one another in the sorted output.
 A row whose input is copy j of c has to predict the item again if j < c, else
-the next larger item. If a head attends to all copies alone, and evenly, there
-are c of them in the prompt and j in the output so far, so the output's part of
-the attention is j / (j + c). At the last copy it is 1/2, which is 1 / (4c - 2)
-more than at the copy before, whatever the list's length.
+the next larger item. It sees c copies in the prompt and j in the output so far.
+If a head attends to these alone, and evenly, the output's part of the attention
+is j / (j + c). At the last copy it is 1/2, which is 1 / (4c - 2) more than at
+the copy before, whatever the list's length.
 """
 
 import pathlib
@@ -18,12 +19,12 @@ from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.probes.activations import Observation
 
 LAST, BEFORE = 0, 1  # copies left at the two rows that are compared
-MIN_RUNS = 20  # fewer runs are not drawn
+MIN_RUNS = 20  # fewer runs of one number of copies are not drawn
 
 
 class Copies(NamedTuple):
-  """R rows of a model at one length of lists. The input of a row is an output,
-  and a copy of it is any equal item.
+  """Copies holds R rows of a model on lists of one length. The input of each
+  row is an output, and its copies are all items that are equal to it.
 
   Attributes:
     copies: c, how often the row's item occurs in the list, [R].
@@ -31,9 +32,9 @@ class Copies(NamedTuple):
     prompt_attention, output_attention: the sum of the attention weights on
       copies in the prompt, and in the output so far, [L, H, R] for L layers
       and H heads.
-    others: how many keys that are no copies have a weight, [L, H, R].
-    run: the number of the row's run, [R]; runs of the list's largest item are
-      left out, because the row of its last copy is not observed.
+    others: how many keys that are no copies have a weight above 0, [L, H, R].
+    run: which run the row belongs to, a number, [R]; runs of the list's largest
+      item are left out, because its last copy is never an input.
     wrong: whether the row predicts a wrong token under teacher forcing, [R].
   """
 
@@ -47,7 +48,8 @@ class Copies(NamedTuple):
 
 
 def observe(observations: Iterable[Observation]) -> Copies:
-  """Returns the rows of all observations of a decoder-only model that sorts."""
+  """Returns the rows of all observations, at least one, of a decoder-only model
+  that sorts lists of one length."""
   parts, num_runs = [], 0
   for observation in observations:
     part = _observe_batch(observation)
@@ -96,12 +98,14 @@ def _observe_batch(observation: Observation) -> Copies:
 
 
 def counting_head(rows: Copies) -> tuple[int, int]:
-  """Returns the (layer, head) in which the output's part of the attention on
-  copies differs most between the last copy and the one before: in standard
-  deviations, among runs of the same number of copies, summed over runs.
+  """Returns the (layer, head) that best tells the last copy from the one
+  before.
 
-  This counts by how much of a head's attention is on copies: a head that
-  attends to all keys alike has the same part, of hardly any attention.
+  Its score is the distance of the means of `output_part` at the two rows, in
+  standard deviations, summed over runs; runs are compared with those of the
+  same number of copies, where there are MIN_RUNS. The sum is multiplied by the
+  head's mean attention on copies, because a head that attends to all keys alike
+  has the same `output_part`, but of hardly any attention.
   """
   scores = np.zeros(rows.output_attention.shape[:2])
   part = output_part(rows)
@@ -126,8 +130,9 @@ def output_part(rows: Copies) -> np.ndarray:
 
 
 def errors_by_copies(rows: Copies) -> dict[int, tuple[int, int]]:
-  """Returns {copies: (runs with a wrong row, runs)}: the model ends a run too
-  early or too late, or goes on with another item than the next larger one."""
+  """Returns {copies: (runs with a wrong row, runs)}: in such a run the model
+  stops too early or too late, or goes on with another item than the next larger
+  one."""
   _, index = np.unique(rows.run, return_inverse=True)
   wrong = np.bincount(index, rows.wrong) > 0
   copies = np.zeros(len(wrong), int)
@@ -143,9 +148,11 @@ def draw(
 ) -> pathlib.Path:
   """Draws one figure of several models, a column each, and returns its path.
 
+  All curves of a model are of the `counting_head` at its shortest length.
+
   Args:
     models: {name: {length: rows}}.
-    path: of the PNG.
+    path: the path of the PNG to write.
   """
   size = (0.6 + 2.6 * len(models), 6.6)
   canvas, axes = plt.subplots(
@@ -189,9 +196,9 @@ def draw(
 def _by_copies(
   rows: Copies, values: np.ndarray, left: int
 ) -> tuple[list[int], list[float]]:
-  """Returns the means of `values` [R] at the rows with `left` copies left, by
-  how many copies there are of their item: these numbers of copies, of which
-  there are at least MIN_RUNS rows, and the means."""
+  """Returns (numbers of copies, means): for each number of copies with at least
+  MIN_RUNS rows that have `left` copies left, the mean of `values` [R] over
+  these rows."""
   counts, means = [], []
   for copies in np.unique(rows.copies):
     chosen = (rows.copies == copies) & (rows.left == left)

@@ -1,5 +1,5 @@
-"""This module has what the figures of a model are drawn from, and lays out
-their pages; all sizes are in inches."""
+"""This module holds the data that the figures of probes are drawn from, and
+lays out their pages; all sizes are in inches."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from lengthgen_jax.drawing import Canvas, plt
 from lengthgen_jax.errors import check
 from lengthgen_jax.probes.activations import Observation
 
-COMBINED_WIDTH = 19.5  # inches of combined pages, unless one of them is wider
-MAX_TOKENS = 64  # of a sequence, of which labels can still be read
-MAX_TOKENS_WITH_ZEROS = 40  # of a sequence that keeps its leading zeros
+COMBINED_WIDTH = 19.5  # of a combined page, unless one of its pages is wider
+MAX_TOKENS = 64  # of the longest sequence whose labels can be read
+MAX_TOKENS_WITH_ZEROS = 40  # longer sequences are drawn without leading zeros
 
 
 class FigureInput(NamedTuple):
-  """An input that is drawn, and a model on it.
+  """A FigureInput is an input that is drawn, and a model on it.
 
   Attributes:
     text: the input as one types it.
@@ -30,7 +30,8 @@ class FigureInput(NamedTuple):
 
   @property
   def rows(self) -> np.ndarray:
-    """Indices of the decoder rows that are drawn, which attend to something."""
+    """Returns the indices of the decoder rows that are drawn: those that attend
+    to something."""
     rows = self.drawn_tokens(self.observation.batch.rows)
     sums = [
       weights[0][:, rows].sum(axis=(0, 2))
@@ -41,7 +42,9 @@ class FigureInput(NamedTuple):
   def drawn_tokens(self, coordinates: Coordinates) -> np.ndarray:
     """Returns the indices of the tokens that are drawn.
 
-    Leading zeros are left out if there are more than MAX_TOKENS_WITH_ZEROS.
+    If a sequence of digits has more than MAX_TOKENS_WITH_ZEROS tokens, leading
+    zeros are left out: the digits more than one place above the longest
+    operand.
     """
     task = self.observation.task
     segment = np.asarray(coordinates.segment[0])
@@ -72,15 +75,16 @@ class FigureInput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FigureData:
-  """Everything that the figures of a model are drawn from.
+  """FigureData is everything that the figures of a model are drawn from.
 
   Attributes:
     title: says which model it is.
     inputs: the single inputs that are drawn.
-    rows: the result rows of all probes and seeds.
+    rows: the rows of probes.jsonl of all probes and seeds.
     seed: the seed of the model whose inputs and heads are drawn.
-    labels: the labels of the positions of "source", "inputs" and "outputs".
-    summary: lines of text about all rows, which the figures of text show.
+    labels: a label for each position of the "source" (if there is one), of the
+      decoder's "inputs" and of the scored "outputs".
+    summary: lines of text about all rows, which the overview shows.
     logs: for each stage of training, by name, the rows of its metrics.jsonl and
       of the probes that ran during it.
   """
@@ -100,10 +104,10 @@ class FigureData:
 
 
 class Page(NamedTuple):
-  """A figure, or a part of one, that is not drawn yet.
+  """A Page is a figure, or a part of one, that is not drawn yet.
 
   Attributes:
-    name: of the file that it is written to, without a suffix.
+    name: the name of its file, without a suffix.
     size: (width, height) in inches.
     draw: a function that draws the page on a canvas of that size.
   """
@@ -114,7 +118,7 @@ class Page(NamedTuple):
 
 
 class Margins(NamedTuple):
-  """The margins around a grid of axes and the gaps between them, in inches."""
+  """Margins are those around a grid of axes and the gaps between them."""
 
   left: float
   right: float
@@ -132,7 +136,7 @@ def size_of(canvas: Canvas) -> tuple[float, float]:
 def grid(
   canvas: Canvas, rows: int, columns: int, margins: Margins
 ) -> np.ndarray:
-  """Creates axes [rows, columns] on a canvas, with these margins."""
+  """Returns new axes [rows, columns] on a canvas, with these margins."""
   width, height = size_of(canvas)
   left, right, bottom, top, column_gap, row_gap = margins
   axes_width = (width - left - right - column_gap * (columns - 1)) / columns
@@ -240,7 +244,8 @@ def pack_rows(pages: list[Page], width: float) -> list[list[Page]]:
 
 
 def split(canvas: Canvas, inches: list[float], axis: int) -> list[Canvas]:
-  """Returns parts of a canvas, below each other (axis 0) or side by side."""
+  """Returns parts of a canvas of these heights, one below the other (axis 0),
+  or of these widths, side by side (axis 1)."""
   shape = [1, 1]
   shape[axis] = len(inches)
   ratios = {("height_ratios", "width_ratios")[axis]: np.maximum(inches, 0.01)}

@@ -1,4 +1,4 @@
-"""The probes that a config can name, and how they are measured."""
+"""This module has the probes that a config can name, and measures them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 
 class Requirement(NamedTuple):
-  """Which models a probe or a figure is for.
+  """A Requirement says which models a probe or a figure is for.
 
   Attributes:
     text: the models, in words.
@@ -29,31 +29,34 @@ def _sorts(model: TrainedModel) -> bool:
 
 
 def _has_digits(model: TrainedModel) -> bool:
-  """Returns whether the output has a digit for each place of the operands."""
+  """Returns whether a model's task is on numbers and its output has a digit for
+  each place of the operands."""
   task = model.experiment.task
   return task.of_digits and bool(task.states) and task.output_size(8) >= 8
 
 
 def _has_lines(model: TrainedModel) -> bool:
-  """Returns whether the bias of any site is lines."""
+  """Returns whether a model has an attention site whose bias is lines."""
   return any(bias.supports_sparse for bias in model.scaffold.values())
 
 
 ALL = Requirement("every model", lambda model: True)
 SORTING = Requirement("decoder-only models that sort", _sorts)
-DIGITS = Requirement("tasks that say a digit for every place", _has_digits)
+DIGITS = Requirement("tasks with an output digit for every place", _has_digits)
 LINES = Requirement("models whose attention bias is lines", _has_lines)
 
 
 class Probe(NamedTuple):
-  """A probe that the config can name by the metric of its rows.
+  """A Probe is an entry of PROBES, which probe.only can name.
 
   Attributes:
     measure: a function of an Observation that yields Means.
-    requires: which models it is for.
-    title: what its value is, for figures.
-    by_length: whether it runs at every length, rather than at one alone.
-    watched: whether it runs while a model trains, if the config wants that.
+    requires: the models that it is for.
+    title: what its value is, for figures and tables.
+    by_length: whether it is measured at all of probe.lengths, and not at
+      probe.causal_length alone.
+    watched: whether it is also measured during training, if probe.every asks
+      for that.
   """
 
   measure: Callable[[Observation], Iterator[Mean]]
@@ -64,13 +67,13 @@ class Probe(NamedTuple):
 
 
 def check_probe(name: str, probe: Probe) -> None:
-  """Raises UsageError unless a Probe that measures an observation is
-  registered."""
+  """Raises UsageError unless `probe` is a Probe whose function can be called
+  with an observation."""
   check(isinstance(probe, Probe), f"register: probe {name!r} is no Probe")
   check_arguments(f"probe {name!r}", probe.measure, "observation")
 
 
-# Rates of models that sort.
+# Makes a probe whose values are rates of models that sort.
 _sorting_rate = partial(Probe, requires=SORTING, by_length=True, watched=True)
 # All probes, by the metric of their rows.
 PROBES: Registry = Registry(
@@ -142,7 +145,7 @@ def select(
     registry: entries with the attribute `requires`, by name.
 
   Raises:
-    UsageError: there is no such entry, or it is for other models.
+    UsageError: there is no entry with a name, or it is for other models.
   """
   applicable = {
     name: entry
@@ -166,7 +169,7 @@ def measure(
   """Returns what probes measure on batches of one length, added up.
 
   Returns:
-    {name: {location: Mean}}, without means over no values.
+    {name of the probe: {Mean.location: Mean}}, without means of no values.
   """
   means = {name: {} for name in probes}
   for observation in observations:

@@ -1,4 +1,5 @@
-"""Figures of probe rows: curves, tables of ablations and maps of patching.
+"""This module draws the rows of probes: curves, tables of ablations and maps of
+patching.
 
 The public functions yield Pages, except `draw_comparison`, which saves a PNG.
 """
@@ -30,8 +31,8 @@ from lengthgen_jax.probes.row_tables import (
 
 LINE_STYLES = ("-", "--", ":", "-.")
 COMPARISON_COLUMNS = 4  # panels side by side
-# If there are more rows or outputs than this, only those that patching changes
-# are drawn.
+# If there are more rows or outputs than this, only those that matter are drawn:
+# rows whose patching lowers the accuracy of an output, and such outputs.
 MAX_PATCHED = 40
 
 
@@ -81,17 +82,18 @@ def by_length(data: FigureData) -> Iterator[Page]:
 
 
 def by_step(data: FigureData) -> Iterator[Page]:
-  """Yields a page of loss and exact match against step for every training.
+  """Yields a page of loss and exact match against step for every training that
+  probes watched.
 
-  Below them, each probe that ran during training has a panel with a thin curve
-  for each seed and head.
+  Below them, each of these probes has a panel with a thin curve for each seed,
+  location and head.
   """
   for name, (metrics, rows) in data.logs.items():
     yield _training_page(name, metrics, rows)
 
 
 def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
-  """Returns the page of one training, see `by_step`."""
+  """Returns the page of one training; see `by_step`."""
   probed = list(dict.fromkeys(row["metric"] for row in rows))
   styles = _styles(rows)
 
@@ -121,7 +123,7 @@ def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
       axis.set_xlim(0, max(row["step"] for row in metrics))
     _add_legend(axes, styles)
     axes[-1].set_xlabel("step", fontsize=7)
-    add_texts(canvas, f"what forms while it trains ({name})")
+    add_texts(canvas, f"probes during training ({name})")
 
   return Page(f"training_{name}", (7.5, 2.6 + 2.3 * len(probed)), draw)
 
@@ -135,7 +137,8 @@ def draw_comparison(
   seeds, and the area around it is their range.
 
   Args:
-    models: probe rows by the model's name, without those of single heads.
+    models: the probe rows of each model by its name, without those of single
+      heads; all values are rates.
     path: the path of the PNG to write.
     title: the title of the figure.
   """
@@ -212,12 +215,12 @@ def _styles(rows: list[dict]) -> dict[str, dict]:
 
 
 def _columns(rows: list[dict], *fields: str) -> list[list]:
-  """Returns the values of each field in all rows."""
+  """Returns, for each field, its values in all rows."""
   return [[row[field] for row in rows] for field in fields]
 
 
 def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
-  """Draws one legend of locations for all axes, right of the last."""
+  """Draws one legend of the locations of all axes, right of the last one."""
   lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
   locations = [location for location in styles if location in lines]
   axes[-1].legend(
@@ -234,8 +237,8 @@ def _add_legend(axes: np.ndarray, styles: dict[str, dict]) -> None:
 
 
 def without_head(data: FigureData) -> Iterator[Page]:
-  """Yields a table of exact match without each head: a row for each location,
-  a column for each head."""
+  """Yields a table of exact match without each head: a row for each layer and
+  site, a column for each head."""
   yield from _ablation_page(data, "without_head", location_name, 1.2)
 
 
@@ -314,7 +317,8 @@ def _intact_text(intact: dict) -> str:
 
 
 def patched(data: FigureData) -> Iterator[Page]:
-  """Yields a page of how patching each residual lowers accuracy by output."""
+  """Yields a page with a map for each residual that was patched: how often each
+  output (column) is right when the residual of a row is another input's."""
   rows, seed, labels = data.rows, data.seed, data.labels
   intact = select_rows(rows, "intact", seed=seed)
   patched_rows = select_rows(rows, "patched", seed=seed)
@@ -352,7 +356,7 @@ def patched(data: FigureData) -> Iterator[Page]:
     add_color_bar(canvas, image, margins, "share still right")
     text = "how often outputs are right with one residual of another input"
     title = text + _intact_text(intact[0])
-    add_texts(canvas, title, "output", "row that is another input's")
+    add_texts(canvas, title, "output", "row that is patched")
 
   width = max(0.1 * len(outputs), 1.2)
   height = max(1.4, *(0.1 * len(rows) for rows in positions.values()))

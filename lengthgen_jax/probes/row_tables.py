@@ -1,4 +1,5 @@
-"""Text tables of what probes measured, of one run or of several models."""
+"""This module makes text tables of what probes measured, of one run or of
+several models."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +7,7 @@ import numpy as np
 
 from lengthgen_jax.probes.registry import PROBES
 
-LABEL_WIDTH = 58  # characters
+LABEL_WIDTH = 58  # characters of the first column
 
 
 # Rows.
@@ -62,12 +63,12 @@ def panel_titles(rows: list[dict]) -> dict[tuple[str, str], str]:
 def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
   """Returns a table: a header row, and a row for each panel and model.
 
-  A cell is the median of seeds in %, with the lowest seed in brackets where it
-  differs.
+  A cell is the median of seeds in %, with the lowest seed in parentheses where
+  it differs.
 
   Args:
     models: the probe rows of each model by its name, without those of single
-      heads.
+      heads; all values are rates.
   """
   all_rows = [row for rows in models.values() for row in rows]
   lengths = sorted({row["length"] for row in all_rows})
@@ -153,7 +154,8 @@ def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
 def _closed_lines(rows: list[dict]) -> Iterator[str]:
   """Yields a table of exact match with a line closed in all heads, by seed.
 
-  The last row is the number of lines that suffice together, of all lines.
+  A row ends with the exact match of models trained again without the line. The
+  last row has the number of lines that suffice together, of all lines.
   """
   closed = select_rows(rows, "without_line")
   everywhere = select_rows(closed, "without_line", layer=None, head=None)
@@ -179,7 +181,8 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
 
 
 def _strongest_lines(rows: list[dict]) -> Iterator[str]:
-  """Yields the strongest line of each site and layer, and its z-score."""
+  """Yields, for each layer and site, the score of each head's strongest line
+  and the best of these lines."""
   for (location,), heads in group_by_location(
     select_rows(rows, "strongest_line")
   ).items():

@@ -1,4 +1,4 @@
-"""Probes of how a decoder-only model sorts.
+"""This module has the probes of how a decoder-only model sorts.
 
 They measure, as rates, what the task hinting paper claims (section 4.2, figures
 4.14 to 4.16), and its Theorem 5.1. A list is `x1 … xn ⊥ y1 … yn`, and the last
@@ -55,8 +55,9 @@ def identity_successor(observation: Observation) -> Iterator[Mean]:
 def copy(observation: Observation) -> Iterator[Mean]:
   """Yields how often tokens show themselves, by layer and residual.
 
-  The basis is the encoder's, over all tokens that an input may hold. Theorem
-  5.1 claims it for the first attention layer, the paper for all layers.
+  The tokens are the items of the list and the outputs; the basis is the
+  encoder's, for all items and `⊥`. Theorem 5.1 claims it for the first
+  attention layer, the paper for all layers.
   """
   task = _task(observation)
   tokens = np.append(np.arange(1, task.alphabet + 1), task.delimiter)
@@ -71,11 +72,11 @@ def copy(observation: Observation) -> Iterator[Mean]:
 
 
 def identity_removed(observation: Observation) -> Iterator[Mean]:
-  """Yields how often the last MLP leaves the successor alone.
+  """Yields how often only the successor is left, before and after the last MLP.
 
   Only outputs that are the last copy of their item count. They are right if the
-  successor is the greatest of the alphabet in the decoder basis. It is measured
-  before and after the MLP.
+  residual shows their successor, of all items of the alphabet, in the decoder's
+  basis.
   """
   _, successors, is_counted = output_items(observation)
   next_outputs = np.sort(_lists(observation), axis=1)[:, 1:]
@@ -89,9 +90,10 @@ def identity_removed(observation: Observation) -> Iterator[Mean]:
 def identity_lowered(observation: Observation) -> Iterator[Mean]:
   """Yields how often the last MLP lowers the identity.
 
-  That is so where the difference of two inner products in the decoder basis,
-  that of the token itself less that of its successor, is smaller after the MLP.
-  It does not matter whether copies of the token are left.
+  That is so where the difference of two inner products in the decoder's basis,
+  that of the output itself less that of its successor, is smaller after the
+  MLP. It does not matter whether copies of the output are left. Outputs that
+  are the maximum have no successor, and do not count.
   """
   items, successors, has_successor = output_items(observation)
   layer, gaps = observation.num_layers - 1, []
@@ -113,11 +115,11 @@ def identity_lowered(observation: Observation) -> Iterator[Mean]:
 def output_items(
   observation: Observation,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns the items that are inputs after `⊥`, and what comes next.
+  """Returns the right inputs after `⊥`, and the successor of each.
 
   Returns:
-    Three arrays [B, n - 1]: the items, the next distinct greater item of the
-    list, and whether there is one.
+    Three arrays [B, n - 1]: the items; the next distinct greater item of the
+    list, or NO_SUCCESSOR; and whether there is one.
   """
   lists = _lists(observation)
   items = np.sort(lists, axis=1)[:, :-1]
@@ -159,5 +161,5 @@ def _shown_items(observation: Observation, residual: np.ndarray) -> np.ndarray:
 
 
 def _rate(is_right: np.ndarray, name: str, layer: int) -> Mean:
-  """Returns the rate of success of a probe that is right or wrong."""
+  """Returns the rate at which `is_right` holds, at a residual of a layer."""
   return Mean(is_right.sum(), is_right.size, name, layer, success=True)

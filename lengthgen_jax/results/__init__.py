@@ -1,1 +1,2 @@
-"""Result rows: their fields and files; tables, figures and pages of them."""
+"""This package has result rows, their files, and tables, figures and pages of
+them."""

@@ -1,10 +1,10 @@
-"""Figures of exact match and edit distance, drawn from result rows.
+"""This module draws figures of exact match (EM) and edit distance from result
+rows.
 
-`by_test_set` and `by_method` draw heat maps; `by_length`,
-`by_times` and `by_field` draw curves. `draw` and `draw_table` choose the
-figures of runs and of a table of runs. EM is exact match. Rows have the same
-*conditions* if they agree in all that can change a result but the seed:
-results/records.py lists these fields.
+`by_test_set` and `by_method` draw heat maps; `by_length`, `by_times` and
+`by_field` draw curves. `draw` and `draw_table` choose the figures of runs and
+of a table of runs. Rows have the same *conditions* if they agree in all that
+can change a result but the seed: results/records.py lists these fields.
 """
 
 import itertools
@@ -25,7 +25,7 @@ AXES = {
   "em": ("exact match (%)", (-3, 103)),
   "edit": ("edit distance (% of the output)", (0, None)),
 }
-# Curves differ in color and marker, and every ten of them in style.
+# Curves differ in color and marker; after ten of them, the line style changes.
 STYLES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
   color=[f"C{i}" for i in range(10)]
 )
@@ -45,10 +45,10 @@ def by_test_set(
 
 def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   """Draws the median EM of every method at every length as a heat map, in a
-  panel for each test set and each set of conditions (width, training length and
-  data); returns the figure's path.
+  panel for each test set and each set of conditions; returns the figure's path.
 
-  It is for more methods than a reader could tell apart as curves.
+  Methods may differ in the conditions of `summary.BY_CONFIG`, like the training
+  length. This is for more methods than a reader could tell apart as curves.
   """
   dependent = ("bits", *BY_CONFIG)
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)
@@ -60,7 +60,8 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
 def _draw_squares(
   curves: list[Curve], path: pathlib.Path, title: str, field: str
 ) -> pathlib.Path:
-  """Draws a panel for each curve: values of `field` against lengths."""
+  """Draws a heat map of each curve, with a row for each value of `field` and a
+  column for each length; returns the figure's path."""
   rows = [row for curve in curves for row in curve.rows]
   labels = list(dict.fromkeys(row[field] for row in rows))
   lengths = sorted({row["length"] for row in rows})
@@ -92,8 +93,8 @@ def _panels(
 
   Args:
     count: the number of panels.
-    width, height: inches of each.
-    **options: of plt.subplots.
+    width, height: the size of each, in inches.
+    **options: passed to plt.subplots.
   """
   num_rows = math.ceil(count / max(int(MAX_WIDTH / width), 1))
   columns = math.ceil(count / num_rows)
@@ -130,8 +131,8 @@ def by_length(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   return _finish(axis.figure, title, path, metric)
 
 
-# Kinds of test sets that are drawn against the number R at the end of their
-# names: how those names begin, and the label of the x-axis.
+# Kinds of test sets that are drawn against the number at the end of their
+# names, like 4 in repeats_2x4: how these begin, and the label of the x axis.
 TIMES = {
   "repetition": ("repeats_", "how often each of the repeated items occurs"),
   "multiplicity": ("multiplicity_x", "how often every value occurs"),
@@ -145,7 +146,7 @@ def by_times(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   A curve per method, conditions and length shows the median of the seeds.
 
   Args:
-    rows: rows of one metric, and of test sets of one key of TIMES.
+    rows: rows of one metric, on test sets of one kind of TIMES.
     path: where the figure is written.
     title: title of the figure.
   """
@@ -168,9 +169,9 @@ def by_field(
 ) -> pathlib.Path:
   """Draws EM against a config field and returns the figure's path.
 
-  Rows hold the value of the config field under its name. There is a panel per
-  test length; a curve per method and conditions shows the median of a run's
-  seeds.
+  Each row has the value of the config field under the field's name. There is a
+  panel per test length; a curve per method and conditions shows the median of a
+  run's seeds.
   """
   rows = of_metric(rows, "em")
   curves = pool(
@@ -282,7 +283,7 @@ def _finish(
   return save(figure, path)
 
 
-# How a metric is drawn against what test sets vary.
+# The function that draws a metric, by (metric, what `varied_by` returns).
 DRAW = {
   ("em", "length"): by_length,
   ("em", "repetition"): by_times,
@@ -295,7 +296,7 @@ DRAW = {
 
 
 def varied_by(row: dict) -> str:
-  """Returns what a row is drawn against: the second word of a key of DRAW."""
+  """Returns what a row is drawn against: the second part of a key of DRAW."""
   for kind, (start, _) in TIMES.items():
     if row["test_set"].startswith(start):
       return kind
@@ -306,7 +307,7 @@ MAX_CURVES = 8  # the most that a reader can tell apart in one figure
 
 
 def by_task_and_width(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
-  """Returns the rows of each (task, width): those that figures can share."""
+  """Returns the rows of each (task, width), which can share a figure."""
   groups = {}
   for row in rows:
     groups.setdefault((row["task"], row["width"]), []).append(row)
@@ -319,12 +320,13 @@ def draw(
   """Draws the figures of each task and width, and returns their paths.
 
   They are those of DRAW for which there are rows. If there are more methods
-  than MAX_CURVES, `by_method` replaces the curves by length.
+  than MAX_CURVES, EM by length is drawn by `by_method`, and edit distance by
+  length is not drawn.
 
   Args:
     rows: rows of any runs.
     folder: where the figures are written.
-    prefix: with which the names of the files begin.
+    prefix: the beginning of the files' names.
   """
   paths, rows = [], of_metric(rows, "em") + of_metric(rows, "edit")
   for (task, width), group in by_task_and_width(rows).items():
@@ -348,8 +350,8 @@ def draw_table(
   """Draws the figures of a table: those of `draw` and those of `by_field`.
 
   Args:
-    name: name of the table, with which the names of the files begin.
-    rows: rows of any runs, under the table's names of the methods.
+    name: the name of the table, with which the files' names begin.
+    rows: rows of any runs; their methods have the names that the table shows.
     folder: where the figures are written.
     field: the config field that `by_field` draws, "" for none.
 

@@ -1,7 +1,7 @@
-"""A self-contained HTML page of results.
+"""This module makes a self-contained HTML page of results.
 
 Each task has a table of its main methods. Variations of methods, other test
-sets and edit distances are in tables that open by a click.
+sets and edit distances are in tables that open with a click.
 """
 
 import base64
@@ -22,7 +22,8 @@ def page(
   missing: Iterable[str] = (),
   figures: Iterable[pathlib.Path] = (),
 ) -> str:
-  """Returns a page with tables that sort and filter, and figures.
+  """Returns an HTML page with tables that a reader can sort and filter, and
+  figures.
 
   Args:
     title: title of the page.
@@ -63,8 +64,12 @@ def page(
 
 
 def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
-  """Returns the section of one task, given its curves of exact match and edit
-  distance."""
+  """Returns the HTML of one task, given its curves of exact match and of edit
+  distance.
+
+  Methods with a space in their names are variations: config fields that were
+  set follow the name of the preset's method.
+  """
   # The main test set is the one of most curves.
   test_sets = [
     curve.rows[0]["test_set"] for curve in exact if not curve.is_stress
@@ -102,18 +107,18 @@ def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
 
 
 def _fold(name: str, text: str) -> str:
-  """Returns a section that opens by a click on its name."""
+  """Returns the HTML of a section that opens with a click on its name."""
   return f"<details><summary>{name}</summary>{text}</details>"
 
 
 def _escape(text: str | None) -> str:
-  """Returns a text as HTML."""
+  """Returns a text with its characters that HTML reserves escaped."""
   return html.escape(str(text))
 
 
 def _names(curve: Curve) -> tuple[str, str]:
-  """Returns the method of a curve, and the other conditions that it is named
-  after."""
+  """Returns the method of a curve, and what else its name says: config fields
+  that were set, and conditions."""
   row = curve.rows[0]
   method, _, fields = row["method"].partition(" ")
   name = summary.model_name(row)

@@ -1,4 +1,5 @@
-"""Result rows: their fields, and the files of JSON lines that hold them.
+"""This module has the fields of result rows, and the files of JSON lines that
+hold them.
 
 A row is a dict with the fields of `Row`. Of several hosts the first one alone
 writes files.
@@ -15,54 +16,57 @@ from lengthgen_jax.errors import check, file_errors
 
 
 class Conditions(TypedDict):
-  """Conditions of a measurement: rows that differ in one are never pooled.
+  """Conditions are the fields that say what was measured, and on what.
 
-  Names of curves add them in this order until they differ.
+  Rows that differ in one are not pooled, unless a table or figure varies it or
+  what follows from it (`summary.pool`). Names of curves add conditions in this
+  order until the names differ.
   """
 
   task: str
   method: str
   stage: str  # "train", or the stage of a pipeline
-  family: str
+  family: str  # of the model: "encoder_decoder" or "decoder_only"
   test_set: str | None
-  width: str
-  slack: int | None
-  train_length: int
-  train_data: str
-  leak: bool
+  width: str  # data.width
+  slack: int | None  # None where numbers are not padded to a natural width
+  train_length: int  # the longest in training
+  train_data: str  # data.size, if it is set, or the kind of data
+  leak: bool  # bias.allow_leak: rows may see later outputs
   normalizer: str  # of attention, with its α
   segments: bool  # whether inputs have a segment embedding
   run: NotRequired[str]  # the workdir, where several files are read together
-  checkpoint: str
+  checkpoint: str  # eval.checkpoint: "last", "best" or a step
   step: int  # of the checkpoint
   eval_seed: int
-  length: int | None
-  bits: int | None
+  length: int | None  # of the inputs; None for a frontier or a certificate
+  bits: int | None  # the same length in bits, for parity
   unit: str  # what lengths count
   metric: str
+  # Of probes: see probes.activations.Mean.
   position: int | None
-  # Of probes: a site or a place in the residual stream, and a line of a bias.
   part: NotRequired[str | None]
   layer: NotRequired[int | None]
   head: NotRequired[int | None]
-  line: NotRequired[int | None]
+  line: NotRequired[str | None]
   config_hash: str
   version: str
-  bound: NotRequired[int]  # of a frontier: the longest length that was tried
+  bound: NotRequired[int]  # of a frontier: the longest length of the search
 
 
 class Row(Conditions):
-  """One measurement of one seed: a line of results.jsonl or probes.jsonl."""
+  """A Row is one measurement of one seed: a line of results.jsonl or
+  probes.jsonl."""
 
   seed: int
-  stopped_at: int  # the step at which the seed was frozen
+  stopped_at: int  # the step at which training ended early, -1 if it did not
   seeds_asked: int  # how many seeds the config has
   value: float | None  # None where there is no result
   lower_bound: float | None  # one-sided, 95 %
   n: int | None
   correct: NotRequired[int | None]
   teacher_forced: NotRequired[bool]
-  by_position: NotRequired[list[float]]
+  by_position: NotRequired[list[float]]  # a rate for each output
   stress: NotRequired[bool]  # the test set is one that eval.stress asked for
   tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length
   margin: NotRequired[float | None]  # of a certificate: the smallest
@@ -73,7 +77,7 @@ class Row(Conditions):
   checkers: NotRequired[list[str]]
 
 
-# What rows have that were written before these fields were.
+# What rows mean that were written before these fields existed.
 BEFORE = {"normalizer": "softmax", "segments": False}
 # Who can prove a model right: --mode=certify, and pretrained/checker.py.
 CHECKERS = ("certify", "second")
@@ -99,12 +103,14 @@ def parameters(row: dict) -> tuple:
 
 
 def completed(row: Any) -> Any:
-  """Returns a row with the fields that it lacks because it is of before."""
+  """Returns a row with the fields of BEFORE, if it lacks them; a value that is
+  no row is returned as it is."""
   return BEFORE | row if isinstance(row, dict) else row
 
 
 def flaw(row: Any) -> str:
-  """Returns what is wrong with a value that is no row, "" if it is a row."""
+  """Returns what is wrong with a value, as the end of a sentence; "" if it is a
+  row of this version."""
   if not isinstance(row, dict):
     return "is no object"
   if missing := sorted(Row.__required_keys__ - set(row)):
@@ -137,7 +143,8 @@ def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
 
 
 def checkers(row: dict) -> list[str]:
-  """Returns which checkers proved the model of a certificate's row right."""
+  """Returns which of CHECKERS proved a model right, given the row of its
+  certificate."""
   return row.get("checkers", list(CHECKERS[:1]) if row["value"] == 1 else [])
 
 
@@ -149,7 +156,7 @@ def of_metric(rows: list[dict], metric: str) -> list[dict]:
 
 
 def read(path: str | pathlib.Path) -> list[dict]:
-  """Returns the objects of a JSON-lines file, none if there is no file.
+  """Returns the objects of a JSON-lines file, [] if there is no file.
 
   A last line that was cut off is left out.
 
@@ -163,15 +170,18 @@ def read(path: str | pathlib.Path) -> list[dict]:
     try:
       rows.append(json.loads(line))
     except json.JSONDecodeError:
-      check(i == len(lines), f"{path}: line {i} is damaged; mend or remove it")
+      check(
+        i == len(lines), f"{path}: line {i} is damaged: repair it or remove it"
+      )
   return rows
 
 
 def read_results(path: str | pathlib.Path) -> list[dict]:
-  """Returns the rows of a results.jsonl, none if there is no file.
+  """Returns the rows of a results.jsonl or probes.jsonl, [] if there is no
+  file.
 
   Raises:
-    UsageError: a line is no row of this version.
+    UsageError: a line is no row of this version, or what `read` raises.
   """
   rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):
@@ -184,7 +194,7 @@ def read_results(path: str | pathlib.Path) -> list[dict]:
 
 
 def write(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Writes a JSON-lines file, all of it or nothing."""
+  """Writes objects as a JSON-lines file, all of it or nothing."""
   write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -204,7 +214,10 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
 
 
 def append(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Adds rows at the end of a JSON-lines file."""
+  """Adds objects at the end of a JSON-lines file, which is made if missing.
+
+  If the last line was cut off, it is removed first.
+  """
   if not hosts.is_primary():
     return
   with open(path, "ab+") as file:
@@ -230,14 +243,14 @@ def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
 
 
 def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Adds rows to a results.jsonl.
+  """Adds rows to a results.jsonl or probes.jsonl.
 
   They replace the rows with the same key. A certificate also replaces earlier
   ones of the same parameters, of whatever version.
 
   Raises:
     ValueError: a new row is no row of this version.
-    UsageError: a line of the file is none.
+    UsageError: a line of the file is none, or what `read` raises.
   """
   for row in rows:
     if flaw(row):

@@ -1,12 +1,13 @@
-"""Result rows pooled over seeds into curves, with statistics at each length.
+"""This module pools result rows over seeds into curves, with statistics at each
+length.
 
-A curve is drawn in a figure, or fills a row of a table. Its result rows agree
-in all conditions (the fields of `records.Conditions`) and have each seed once
-at each length; if a seed was evaluated several times, the last evaluation
-counts. The step of a checkpoint is a condition: if a run is evaluated, trained
-further and evaluated again, the two evaluations are different curves. The step
-is not a condition where it differs between seeds: for checkpoint "best", and
-after finetuning, which some seeds do not need.
+A curve is drawn in a figure, or fills a row of a table. But for the length, its
+rows agree in all conditions (the fields of `records.Conditions`), and they have
+each seed once at each length; if a seed was evaluated several times, the last
+evaluation counts. The step of a checkpoint is a condition: if a run is
+evaluated, trained further and evaluated again, the two evaluations are
+different curves. The step is not a condition where it differs between seeds:
+for checkpoint "best", and after finetuning, which some seeds do not need.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from lengthgen_jax.results.records import (
   parameters,
 )
 
-# What a condition is called in the name of a curve, if not by its field.
+# What a condition is called in the name of a curve, if not by its field; ""
+# where its value speaks for itself.
 HEADINGS = {
   **dict.fromkeys(("task", "family", "metric", "run"), ""),
   "test_set": "test set",
@@ -38,14 +40,14 @@ BY_CONFIG = (
   *("run", "config_hash", "step", "slack", "train_length", "train_data"),
   *("normalizer", "segments"),
 )
-GREATER_IS_WORSE = {"edit"}
+GREATER_IS_WORSE = {"edit"}  # metrics
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it.
 STAGES_LAST_FIRST = ("finetune", "retrain", "train")
 
 
 class Cell(NamedTuple):
-  """Statistics over the seeds of a curve at one length.
+  """A Cell has statistics over the seeds of a curve at one length.
 
   Attributes:
     median, worst, best: of the metric's values: fractions of 1, or lengths for
@@ -53,7 +55,8 @@ class Cell(NamedTuple):
     lower_bound: the worst seed's one-sided 95 % bound; None if it has none.
     n: the smallest number of samples of a seed.
     seeds: the number of seeds.
-    limit: for "frontier", the longest length that was tried; else None.
+    limit: for "frontier", the longest length that the search may try; else
+      None.
   """
 
   median: float
@@ -84,15 +87,16 @@ def statistics(rows: Sequence[dict]) -> Cell:
 
 
 class Curve(NamedTuple):
-  """Result rows of one metric, usually against length, under equal conditions.
+  """A Curve has result rows of one metric, usually against length, under equal
+  conditions.
 
   Attributes:
     name: the method, and the conditions in which it differs from other curves.
     rows: one for each seed and length.
     frontier_rows: rows of the frontier of the same models.
-    proved: `records.parameters` of all models that are proved right, by both
-      checkers.
-    proved_once: of those that one checker alone has proved right.
+    proved: `records.parameters` of all models that both checkers proved right,
+      also models of other curves.
+    proved_once: the same of those that one checker alone proved right.
   """
 
   name: str
@@ -151,7 +155,8 @@ class Curve(NamedTuple):
     return self._seeds_of(self.proved_once)
 
   def _seeds_of(self, models: frozenset) -> set[int]:
-    """Returns the seeds all of whose rows are of some of the models."""
+    """Returns the seeds all of whose rows are of models in the given set of
+    `records.parameters`."""
     return set(self.seeds) - {
       row["seed"] for row in self.rows if parameters(row) not in models
     }
@@ -223,7 +228,8 @@ def curves(
 
 
 def sort(curves: list[Curve]) -> list[Curve]:
-  """Returns curves sorted by task, method, stage, test set, width and run."""
+  """Returns curves sorted by task, method, stage, test set, width, run and
+  step."""
   names = ("task", "method", "stage", "test_set", "width", "run")
   return sorted(
     curves,
@@ -262,7 +268,7 @@ def single_curve(rows: list[dict], source: str) -> Curve:
 
   Args:
     rows: rows of one metric.
-    source: where they come from, with which an error message begins.
+    source: where they come from, the beginning of an error message.
 
   Raises:
     UsageError: the rows differ in conditions, which the message names.
@@ -288,8 +294,8 @@ def pool(
     dependent: conditions that may also vary within a curve because they follow
       from `cell_fields`, like the run if the x-axis is a config field. A cell
       has only rows that agree in them with its last row.
-    shown: fields that are shown beside the name. Curves that agree in them get
-      different names.
+    shown: fields that are shown beside the name; only curves that agree in them
+      need different names.
   """
   conditions = [
     name for name in CONDITIONS if name not in (*cell_fields, *dependent)
@@ -323,8 +329,8 @@ def pool(
 
 
 def proved(rows: list[dict], num_checkers: int) -> frozenset[tuple]:
-  """Returns `records.parameters` of models whose last certificate so many of
-  the checkers proved."""
+  """Returns `records.parameters` of the models that exactly `num_checkers` of
+  the checkers proved right, by their last certificates."""
   certificates = {parameters(row): row for row in of_metric(rows, "certified")}
   return frozenset(
     key
@@ -350,19 +356,21 @@ def model_name(row: dict) -> str:
 
 
 def joined_values(rows: list[dict], field: str) -> str:
-  """Returns the values of a field: "natural", or "fixed or natural"."""
+  """Returns the values of a field as text, like "natural" or "fixed or
+  natural"."""
   return " or ".join(sorted({str(row[field]) for row in rows}))
 
 
 def _model(row: dict) -> tuple:
-  """Returns the conditions that do not depend on the metric of a row."""
+  """Returns the values of the conditions of a row that are the same for all its
+  model's metrics and lengths."""
   others = ("metric", "length", "bits", "bound")
   return _values(row, [name for name in CONDITIONS if name not in others])
 
 
 def _values(row: dict, fields: Sequence[str]) -> tuple:
-  """Returns the values of conditions, with None for a step that differs between
-  seeds."""
+  """Returns a row's values of some conditions, None for those it lacks and for
+  a step that differs between seeds."""
   has_own_step = row["checkpoint"] == "best" or row["stage"] == "finetune"
   return tuple(
     None if has_own_step and field == "step" else row.get(field)

@@ -1,7 +1,7 @@
-"""Tables of results: of one run as text, of many as Markdown, LaTeX and CSV.
+"""This module makes tables of results: of one run as text, of many as Markdown,
+LaTeX and CSV.
 
-A grid is a list of rows of cells, all of them text, of which the first is the
-header.
+A grid is a list of rows, the header first; a row is a list of cells of text.
 """
 
 import csv
@@ -18,14 +18,15 @@ NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 def run_table(rows: list[dict]) -> str:
   """Returns a table of exact match by length as text, for the screen.
 
-  There is a row per method, test set and seed, and one for the median of the
-  seeds, which says "k of R seeds" if some of R are missing; hard inputs have
-  the median alone. ∀ stands beside a seed that both checkers proved right at
-  every length, ∀¹ beside one that a single checker did. The last column is the
-  frontier, where it was measured.
+  There is a row per method, test set and seed and, unless the config has one
+  seed, one for the median of the seeds, which says "k of R seeds" if some of R
+  are missing; of several seeds, hard inputs have the median alone. ∀ stands
+  beside a seed that both checkers proved right at every length, ∀¹ beside one
+  that a single checker did. The last column is the frontier, where it was
+  measured.
 
   Args:
-    rows: rows of one run.
+    rows: rows of one run, of any metrics.
   """
   curves = summary.curves(rows, shown=("test_set",))
   if not curves:
@@ -78,7 +79,8 @@ def run_table(rows: list[dict]) -> str:
 
 
 def _align(grid: list[list[str]]) -> list[str]:
-  """Returns the rows as lines of text: three columns left, numbers right."""
+  """Returns the rows of a grid as lines of text: three columns aligned left,
+  and numbers right."""
   columns = list(zip(*grid, strict=True))
   aligned = []
   for i, column in enumerate(columns):
@@ -92,9 +94,9 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
   """Returns a grid of many runs: a metric by length.
 
   A cell holds the median of the seeds, the worst seed where it differs, the
-  worst seed's one-sided 95 % lower bound in brackets, and its number of
-  seeds where that differs from the row's. Results of different conditions or
-  runs never share a row. ∀ says how many of the seeds are proved right at every
+  worst seed's one-sided 95 % lower bound in brackets, and its number of seeds
+  where that differs from the row's. Results of different conditions or runs
+  never share a row. ∀ says how many of the seeds are proved right at every
   length. The last column is the frontier, where it was measured.
 
   Args:
@@ -121,10 +123,12 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
 def certificate_grid(
   named_rows: Iterable[tuple[str, str, list[dict]]],
 ) -> list[list[str]]:
-  """Returns a grid of what certificates say; there may be none.
+  """Returns a grid of what certificates say; one without certificates is the
+  header alone.
 
   Args:
-    named_rows: (task, model, result rows of one stage) of each row.
+    named_rows: (task, model, result rows of one stage) for each row of the
+      grid; those without a certificate are left out.
   """
   header = ["task", "model", "right", "cases", "smallest margin", "rounding"]
   grid = [[*header, "wrong"]]
@@ -162,7 +166,8 @@ def certificate_grid(
 
 
 def _range(texts: list[str]) -> str:
-  """Returns "least to greatest" of sorted texts, or one if they are equal."""
+  """Returns "FIRST to LAST" of sorted texts, one of them if the two are equal,
+  and "" if there are none."""
   return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
 
 
@@ -183,8 +188,8 @@ def _bound(cell: Cell) -> str:
 def cell_text(curve: Curve, length: int, worst_word: str = "worst ") -> str:
   """Returns a curve's median, worst seed and lower bound at a length as text.
 
-  " of k" follows where only k of the curve's seeds were measured; it is a dash
-  where none was.
+  " of k" follows where only k of the curve's seeds were measured. The text is a
+  dash where none was.
 
   Args:
     curve: the results of one row of the table.
@@ -201,7 +206,8 @@ def cell_text(curve: Curve, length: int, worst_word: str = "worst ") -> str:
 def with_worst(
   cell: Cell, to_text: Callable[[float], str] = percent, worst_word: str = ""
 ) -> str:
-  """Returns the median and, where it reads otherwise, the worst seed.
+  """Returns the median as text and, where its text differs, the worst seed's in
+  parentheses.
 
   Args:
     cell: statistics at one length.
@@ -216,9 +222,9 @@ def frontier_text(curve: Curve) -> str:
   """Returns the median and the worst seed of a curve's frontier as text.
 
   The frontier is the longest length up to which exact match is at least 99 % by
-  its lower bound. "≥" says that no length failed up to the one where the search
-  ended, "∀" that both checkers proved every seed right, "–" that there was no
-  search.
+  its lower bound. "≥" says that none failed up to the longest that the search
+  may try, "∀" that both checkers proved every seed right, "–" that there was no
+  search, " of k" that only k of the curve's seeds have a frontier.
   """
   cell = curve.frontier
   if curve.proof == " ∀":
@@ -235,12 +241,13 @@ def frontier_text(curve: Curve) -> str:
 
 
 def to_markdown(grid: list[list[str]]) -> str:
-  """Returns a grid as Markdown."""
+  """Returns a grid as a Markdown table."""
   header, *rows = [[cell.replace("|", "\\|") for cell in row] for row in grid]
   rows = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+# How LaTeX writes characters that it reserves or lacks.
 LATEX = str.maketrans(
   {c: f"\\{c}" for c in "&%$#_{}"}
   | {
@@ -262,7 +269,7 @@ LATEX = str.maketrans(
 
 
 def to_latex(grid: list[list[str]], num_names: int = len(NAMES)) -> str:
-  """Returns a grid as LaTeX, for the package booktabs.
+  """Returns a grid as a LaTeX table, for the package booktabs.
 
   Args:
     grid: the rows of cells, the header first.
@@ -285,14 +292,17 @@ def to_latex(grid: list[list[str]], num_names: int = len(NAMES)) -> str:
   )
 
 
+# The columns of the CSV that are labels of a curve.
 CSV_LABELS = ("task", "method", "test_set", "width", "run", "unit")
 
 
 def to_csv(rows: list[dict]) -> str:
   """Returns exact match, its frontier and edit distance of runs as CSV.
 
-  There is a line for every cell, with numbers in full: fractions of 1, and
-  lengths for the metric `frontier`. Unknown values are left empty.
+  There is a line for every cell, with the numbers of `summary.Cell` in full:
+  fractions of 1, and lengths for the metric `frontier`. The column `asked` is
+  the number of seeds of the config, `certified` is `Curve.proof`. Values that
+  do not exist are left empty.
 
   Args:
     rows: rows of any runs.
