@@ -6,7 +6,7 @@
 # slice is preempted, it is created again and the run goes on: from its last
 # checkpoint in the bucket, or, without a bucket, from the workdir as it was
 # here.
-#   --bucket=NAME/PATH  a folder of a storage bucket, which is the workdir of all
+#   --bucket=NAME/PATH  a folder of a storage bucket, as the workdir of all
 #                       workers; a slice of several workers needs one
 #   --spot              a preemptible slice, at a lower price
 #   --version=IMAGE     the image of the workers (tpu-ubuntu2204-base)
