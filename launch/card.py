@@ -16,7 +16,8 @@ Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
 launch/tables.py; archived runs are not repeated. --plan prints an estimate of
 the FLOPs and the memory of each run that is left, and runs nothing. --dry-run
-makes every run tiny and leaves out the numerics, to try the script on a CPU.
+makes every run tiny and leaves out the numerics, to try the script on a CPU; it
+writes to --root and --results too, so give it folders of its own.
 """
 
 import argparse
@@ -127,7 +128,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
   add("--plan", action="store_true", help="only print the estimates")
-  add("--dry-run", action="store_true", help="tiny runs without the numerics")
+  add("--dry-run", action="store_true", help="tiny runs, no numerics")
   return parser.parse_args(argv)
 
 
