@@ -1,22 +1,23 @@
-"""This script runs what is worth most in an hour with one GPU or TPU.
+"""This script makes the most of an hour with one GPU or TPU.
 
   python launch/card.py --minutes=60
   python launch/card.py --plan
 
-It runs these, the most valuable first, until the minutes are over:
+It runs these in turn, the most valuable first, until the minutes are over:
 
-  numerics     this device's numbers beside the CPU's: attention, a training
-               step, and the margin of the main job's certificate
-  bench        --mode=bench
-  tables       the papers' own sizes: sorting without a hint, with the successor
-               hint and with a temperature; addition with ABC, vanilla, and with
-               ABS; sorting in ASEntmax's protocol
+  numerics     compares this device's numbers with the CPU's: attention, a
+               training step, and the margin of the main job's certificate
+  bench        --mode=bench of some benchmarks
+  tables       runs of launch/tables.py at the papers' sizes: sorting without a
+               hint, with the successor hint and with a temperature; addition
+               with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
 
 Training that is cut off at the end of the minutes is saved, and the same
-command continues it. Rows of finished runs are archived in --results, as
-launch/tables.py does. --plan prints an estimate of the FLOPs and the memory of
-each run, and runs nothing. --dry-run makes every run tiny and leaves out the
-numerics, to try the script on a CPU.
+command continues it. Rows of finished runs are archived in --results, as by
+launch/tables.py; archived runs are not repeated. --plan prints an estimate of
+the FLOPs and the memory of each run that is left, and runs nothing. --dry-run
+makes every run tiny and leaves out the numerics, to try the script on a CPU; it
+writes to --root and --results too, so give it folders of its own.
 """
 
 import argparse
@@ -87,17 +88,20 @@ TINY_ABC = {
 }
 TINY_PROBES = {"probe.lengths": (3, 6), "probe.samples": 8}
 MAIN_JOB_FLAG = "--config=configs/quickstart.py"
-# The names of benchmark cases that are run.
-BENCH_CASES = ("papers", "main", "sorting", "evaluate", "lengths")
+# What --mode=bench times here: names of benchmarks, as in bench.only.
+BENCHMARKS = ("papers", "main", "sorting", "evaluate", "lengths")
 
 
 class Estimate(NamedTuple):
-  """An Estimate says how much a run computes and how much memory it takes.
+  """An Estimate says how much one seed of a run computes, and how much memory
+  it takes.
 
   Attributes:
-    steps: The number of gradient steps of one seed.
-    flops: The FLOPs of the matrix products of one step.
-    num_bytes: A lower bound of the memory of a step, in bytes.
+    steps: the number of gradient steps.
+    flops: the FLOPs of the matrix products of a step, on average over the tasks
+      that take turns.
+    num_bytes: a lower bound of the memory of a step and the training state, in
+      bytes.
   """
 
   steps: int
@@ -109,13 +113,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
   """Returns the parsed arguments of the command line.
 
   Raises:
-    UsageError: A flag is wrong.
+    UsageError: a flag is wrong.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
-  add("--minutes", type=float, default=60.0)
+  add("--minutes", type=float, default=60.0, help="default 60")
   add(
     "--root",
     type=pathlib.Path,
@@ -124,7 +128,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
   add("--plan", action="store_true", help="only print the estimates")
-  add("--dry-run", action="store_true", help="tiny runs without the numerics")
+  add("--dry-run", action="store_true", help="tiny runs, no numerics")
   return parser.parse_args(argv)
 
 
@@ -152,16 +156,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stop(*_: Any) -> None:
-  """Interrupts the script when its minutes are over; training that is running
-  saves its state."""
+  """Interrupts the script, as Ctrl-C does, when its minutes are over; training
+  that is running saves its state."""
   raise KeyboardInterrupt
 
 
 def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
-  """Returns the runs at the papers' sizes that are not archived yet.
+  """Returns the jobs of RUNS that are not archived in `results` yet.
 
-  They are those of launch/tables.py, so that their rows count there; a dry run
-  makes them tiny.
+  They are jobs of launch/tables.py, so that their rows count there; those of a
+  dry run are tiny.
+
+  Raises:
+    UsageError: the archive cannot be read.
   """
   archive = provenance.read_archive(results / "rows")
   jobs = runs.jobs_of([*RUNS], "paper", archive)
@@ -176,13 +183,13 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
 
 
 def tiny(run: Run) -> Run:
-  """Returns a run with the fields of a dry run."""
+  """Returns a run with the fields of a dry run in place of its own."""
   of_abc = TINY_ABC if run.mode == "abc" else {}
   return run._replace(fields=run.fields | TINY | of_abc)
 
 
 def estimate(run: Run) -> Estimate:
-  """Estimates the first stage of a run, without compiling anything."""
+  """Returns the estimate of a run's first stage, compiling nothing."""
   config = runs.config_of(run)
   workload = make_workload(config)
   experiment = workload.experiment
@@ -221,12 +228,17 @@ def estimate_table(table_runs: list[Run]) -> str:
 
 
 def check_numerics(root: pathlib.Path) -> int:
-  """Compares this device's numbers with the CPU's.
+  """Compares this device's numbers with the CPU's, prints both, and returns the
+  exit code: 1 if they differ by more than rounding, else 0.
 
-  Returns the exit code: 1 if they differ by more than rounding.
+  After the table of benchmark/numerics.py, the main job is run on this device,
+  and its certificate is made again on the CPU from the same parameters.
 
-  The main job is run on this device, and its certificate is made again on the
-  CPU from the same parameters.
+  Args:
+    root: the folder of the workdirs "main_job" and "main_job_cpu".
+
+  Raises:
+    UsageError: the main job failed, or its certificate did.
   """
   code = numerics.main()
   workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
@@ -247,10 +259,14 @@ def check_numerics(root: pathlib.Path) -> int:
 
 
 def bench(root: pathlib.Path, dry_run: bool) -> None:
-  """Runs --mode=bench, unless its results exist already."""
+  """Runs --mode=bench in the workdir `root`/bench, unless its results exist.
+
+  Raises:
+    UsageError: it failed.
+  """
   if (root / "bench" / "bench.json").exists():
     return
-  fields: dict[str, Any] = {"bench.only": BENCH_CASES}
+  fields: dict[str, Any] = {"bench.only": BENCHMARKS}
   if dry_run:
     fields = TINY | {"bench.only": ("config",), "bench.repeats": 1}
   start = time.monotonic()

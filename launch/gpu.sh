@@ -2,9 +2,10 @@
 # Runs one lengthgen command on a machine with GPUs that ssh reaches:
 #   launch/gpu.sh [--dry-run] HOST WORKDIR -- --config=... [--mode=...]
 # Copies the last commit and the workdir (if there is one) to lengthgen/ there,
-# installs, runs on all GPUs, and brings the workdir back, also when the command
-# fails or is interrupted: then the same line goes on. Needs rsync on both ends.
-# With HOST "-" it runs here, in .venv_gpu.
+# installs it, runs on all GPUs, and brings the workdir back, even if the
+# command fails or is interrupted; then the same line goes on. Both ends need
+# rsync.
+# With HOST "-" the command runs here, in the environment .venv_gpu.
 #   --dry-run  prints the commands and runs none of them
 set -euo pipefail
 usage() {
@@ -23,7 +24,7 @@ shift 3
 root=$(cd "$(dirname "$0")/.." && pwd)
 flags=$(printf '%q ' "$@")
 
-say() { # a command, then runs it
+say() { # prints a command, then runs it unless --dry-run is set
   echo "+$(printf ' %q' "$@")" >&2
   [ -n "$dry" ] || "$@"
 }
@@ -47,7 +48,7 @@ cd lengthgen && { [ -d .venv ] || python3 -m venv .venv; }
 .venv/bin/pip install -q -e '.[cuda]'"
 [ ! -d "$workdir" ] || say rsync -a "$workdir/" "$host:$place/"
 code=0
-# A terminal of its own, so that Ctrl-C reaches the command, which then saves.
+# -t gives it a terminal, so that Ctrl-C reaches the command, which then saves.
 say ssh -t "$host" "cd lengthgen &&
 .venv/bin/lengthgen $flags --workdir=$(printf '%q' "${place#*/}")" || code=$?
 say mkdir -p "$workdir"

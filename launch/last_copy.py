@@ -3,11 +3,13 @@
   python launch/last_copy.py runs/best runs/softmax --lengths 20 200
   python launch/last_copy.py runs/best --samples=300 --figure=last_copy.png
 
-There is a column for each workdir: the outputs' part of the attention on copies
-of an item, at its last copy and at the one before, in the head that tells them
-apart best at the shortest length; how many other keys have a weight there; and
-which part of the runs of equal items ends wrongly. All are against the number
-of copies. The errors are printed, too.
+The figure has a column of panels for each workdir, against the number of copies
+of an item in the list. The first panel shows how much of the attention on
+copies of the item is on outputs, in rows of its last copy and of the one before
+it; the second how many keys that are no copies have a weight; the third the
+share of the runs (all copies of an item, in the sorted list) in which the model
+is wrong. Attention is that of the head that tells the last copy from the one
+before best at the shortest length. The numbers of wrong runs are printed too.
 """
 
 import argparse
@@ -25,14 +27,21 @@ from lengthgen_jax.probes.registry import SORTING  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Runs a command line, by default that of sys.argv; returns the exit code."""
+  """Runs a command line, by default that of sys.argv; returns the exit code, 1
+  if a flag or a workdir is wrong."""
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
-  add("workdirs", nargs="+", type=pathlib.Path)
-  add("--lengths", nargs="+", type=int, default=[20, 200])
-  add("--samples", type=int, default=200)
+  add("workdirs", nargs="+", type=pathlib.Path, help="trained workdirs")
+  add(
+    "--lengths",
+    nargs="+",
+    type=int,
+    default=[20, 200],
+    help="items of a list, default 20 200",
+  )
+  add("--samples", type=int, default=200, help="lists a length, default 200")
   add("--figure", type=pathlib.Path, default=pathlib.Path("last_copy.png"))
   try:
     args = parser.parse_args(argv)
@@ -41,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     models = {}
     for workdir in args.workdirs:
       model = lengthgen_jax.load(workdir).model
-      check(SORTING.holds(model), f"{workdir}: {SORTING.text} are drawn")
+      check(SORTING.holds(model), f"{workdir}: only {SORTING.text} are drawn")
       models[str(workdir)] = {}
       for length in args.lengths:
         rows = last_copy.observe(observations(model, length, args.samples))

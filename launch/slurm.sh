@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Submits one lengthgen command to SLURM, a process for each GPU:
+# Submits one lengthgen command to SLURM, as one process for each GPU:
 #   launch/slurm.sh [OPTIONS] WORKDIR -- --config=... [--mode=...]
 # The folder of this program, its .venv and WORKDIR must be on a file system
-# that all nodes share. Two minutes before its time is up the run is told to
-# save, and is queued again; so it is after a preemption.
-#   --nodes=N      machines (1)
-#   --gpus=N       of each (1); 0 for a run on CPUs
-#   --time=T       limit (24:00:00)
-#   --sbatch=FLAG  more for sbatch, like --sbatch=--partition=NAME; repeatable
+# that all nodes share. Two minutes before its time is up, the run is told to
+# save, and is queued again, as it is after a preemption. Defaults are in
+# parentheses:
+#   --nodes=N      number of nodes (1)
+#   --gpus=N       GPUs of each node (1); 0 for a run on CPUs
+#   --time=T       time limit (24:00:00)
+#   --sbatch=FLAG  a flag of sbatch, like --sbatch=--partition=NAME; repeatable
 #   --dry-run      prints the job and the command, and submits nothing
 # Not yet tried on a cluster.
 set -euo pipefail

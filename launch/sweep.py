@@ -5,23 +5,23 @@
     --grid=bias.window=1,2 --grid=positions.cyclic_period=3,5 \\
     -- '--config.seeds=(0,1,2)'
 
-Several --config values are an axis of the grid too, so the ABS table is one
-line:
+Several --config values are an axis of the grid, too. So one line runs the
+methods of the ABS paper on its tasks:
 
   python launch/sweep.py --root=runs/abs \\
     --config=configs/arithmetic.py:{successor,addition}\\
 ,{vanilla,window_cpi} -- '--config.seeds=(0,1,2)'
 
-Every point has a workdir below --root. A point that succeeded is not run again,
-and an interrupted one resumes, so the same command continues after a stop.
-Points run one after the other, or several at the same time:
+Every point of the grid has a workdir below --root. A point that succeeded is
+not run again, and an interrupted one resumes, so the same command continues
+after a stop. Points run one after the other, or several at the same time:
 
   --devices=cuda:0,cuda:1  one on each device; cpu:N is a core, tpu:N a chip
-  --hosts=first,second     one on each host by ssh; the hosts must see this
-                           folder under the same name; with --devices, one on
-                           each device of each host
+  --hosts=first,second     one on each host, reached by ssh; the hosts must see
+                           this folder under the same name; with --devices, one
+                           on each of these devices of each host
 
-Points that run at the same time write to log.txt in their workdirs.
+With --devices or --hosts, points write to log.txt in their workdirs.
 """
 
 import argparse
@@ -45,7 +45,8 @@ from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.json"
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
-# What a command begins with if its process may use only one device.
+# What a command begins with so that its process uses one device alone, by the
+# kind of the device; {} is the device's number.
 BIND_COMMANDS = {
   "cuda": "env CUDA_VISIBLE_DEVICES={}",
   "cpu": "env JAX_PLATFORMS=cpu taskset -c {}",
@@ -60,7 +61,9 @@ def main() -> None:
   """Runs the sweep that sys.argv describes, and then makes the report of all
   its points, even if some failed.
 
-  It exits with a message if a flag is wrong or a job failed.
+  Raises:
+    SystemExit: a flag is wrong or a job failed, which the message says; or
+      SIGTERM came.
   """
   try:
     args = parse(sys.argv[1:])
@@ -93,7 +96,7 @@ def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags of a command line.
 
   Raises:
-    UsageError: A flag is wrong.
+    UsageError: a flag is wrong.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -106,9 +109,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     action="append",
     default=[],
     metavar="FIELD=A,B,...",
-    help="values of a config field; repeat for a product",
+    help="values of a config field; repeated for a product",
   )
-  add("--mode", default="train")
+  add("--mode", default="train", help="of lengthgen, default train")
   add("--devices", type=split, default=[""], metavar="KIND:N,...")
   add("--hosts", type=split, default=[""], metavar="HOST,...")
   add("--dry-run", action="store_true", help="print what would be run")
@@ -119,13 +122,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     kind, _, number = device.partition(":")
     check(
       kind in BIND_COMMANDS and number.isdigit(),
-      f"--devices: {device!r} is no KIND:N of {kinds}",
+      f"--devices: {device!r} must be KIND:N, with KIND one of {kinds}",
     )
   return args
 
 
 def jobs(args: argparse.Namespace) -> Iterator[Job]:
-  """Yields the job of every point of the grid."""
+  """Yields the job of every point of the grid that the flags describe."""
   several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
@@ -143,13 +146,13 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
 def workdir_name(
   config: str, values: Iterable[tuple[str, str]], several_files: bool
 ) -> str:
-  """Returns the name of a point's workdir.
+  """Returns the name of a point's workdir below --root.
 
   Args:
     config: FILE or FILE:PRESET.
     values: (field, value) of each axis of the grid.
-    several_files: whether the points have several config files; then the name
-      begins with that of the file.
+    several_files: whether the points have several config files; if so, the
+      name begins with the stem of FILE.
   """
   path, _, preset = config.partition(":")
   words = [pathlib.Path(path).stem] if several_files or not preset else []
@@ -169,8 +172,8 @@ def command(arguments: list[str], slot: Slot) -> list[str]:
 
   Args:
     arguments: the arguments of `lengthgen`.
-    slot: the (host, device) to run on. Another host is reached by ssh. Host ""
-      is this machine, and device "" is all devices of the host.
+    slot: the (host, device) to run on: host "" is this machine, and others are
+      reached by ssh; device "" is all devices of the host.
   """
   host, device = slot
   local = [*LENGTHGEN, *arguments]
@@ -189,17 +192,19 @@ def run_jobs(
 ) -> Iterator[tuple[pathlib.Path, int]]:
   """Runs jobs, one at a time on each slot.
 
-  If this process is stopped, no more jobs begin. Those that run are terminated
-  (Ctrl-C has reached them already); they save a checkpoint and are waited for.
+  If this process is stopped, no more jobs begin. Those that run get SIGTERM
+  (unless it was Ctrl-C, which has reached them already), save a checkpoint, and
+  are waited for.
 
   Args:
     jobs: the jobs.
-    slots: the (host, device) pairs to run jobs on, as in `command`. On the
-      default slot a job writes to the terminal, on others to log.txt in its
+    slots: the (host, device) pairs to run jobs on, as in `command`. With the
+      default slot alone jobs write to the terminal, else each to log.txt in its
       workdir.
 
   Yields:
-    The (workdir, exit code) of each job when it ends.
+    The (workdir, exit code) of each job when it ends; 127 if its process could
+    not be started.
   """
   to_log = len(slots) > 1 or any(slots[0])
   free_slots, processes = queue.SimpleQueue(), set()

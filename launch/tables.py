@@ -1,4 +1,4 @@
-"""Makes the runs of the tables, the papers' and our own, given by their names.
+"""Makes the runs of the papers' tables and of our own, given by name.
 
   python launch/tables.py abs
   python launch/tables.py sorting hints --size=paper
@@ -7,17 +7,18 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-The name of a single run may stand in place of a table's. Each run has a workdir
-below --root. A run that was interrupted resumes when the same command is given
-again. The rows of finished runs are archived in --results, one file for each
-run; archived runs are not repeated, and --pages writes the result pages from
-them. --size=paper is for an accelerator.
+A name is that of a table or of a single run. Each run has a workdir below
+--root. A run that was interrupted resumes when the same command is given again.
+The rows of finished runs are archived in --results, one file for each run, and
+archived runs are not repeated. At the end, or at once with --pages, the result
+pages are written from the archive. --size=paper is for an accelerator.
 
 --check repeats archived runs and compares their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and
 lengthgen_jax/ and configs/ have not changed since the archived commit.
-Otherwise they must be within the range of the archived seeds, or both must be
-at 99 % or more, or both at 1 % or less.
+Otherwise only exact match is compared: it must be within the range of the
+archived seeds, or at 99 % or more as all of these are, or at 1 % or less as all
+of these are.
 """
 
 import argparse
@@ -35,10 +36,10 @@ from lengthgen_jax.papers.experiments import SIZES  # noqa: E402
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  """Parses and validates the arguments of the command line.
+  """Returns the parsed arguments of the command line.
 
   Raises:
-    UsageError: A flag is wrong, or a name is neither a table's nor a run's.
+    UsageError: a flag is wrong, or a name is neither a table's nor a run's.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -63,7 +64,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Runs a command line, by default that of sys.argv; returns the exit code."""
+  """Runs a command line, by default that of sys.argv; returns the exit code: 1
+  after an error, or if --check finds a difference; 130 after Ctrl-C."""
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
     if args.check:
@@ -90,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def plan(jobs: list[runs.Job]) -> str:
   """Returns a line of text for each run to make: the reason, and how long the
-  run took on the machine of the repository's archive, whatever --results is."""
+  run took when docs/results was made, whatever --results is."""
   archive, lines = provenance.read_archive(RESULTS / "rows"), []
   for job in jobs:
     archived_run, time_text = archive.get(job.run.name), "never timed"

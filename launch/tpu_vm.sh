@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Runs one lengthgen command on all workers of a TPU slice, until it is done:
 #   launch/tpu_vm.sh [OPTIONS] NAME ZONE TYPE WORKDIR -- --config=... [--mode=...]
-# Creates the slice if there is none of that name, installs the last commit on
-# every worker, runs, and brings the workdir back. If the slice is preempted it
-# is created again and the run goes on: from its last checkpoint in the bucket,
-# or, without one, from the workdir as it was here.
-#   --bucket=NAME/PATH  where the workdir is, mounted on every worker: what a
-#                       slice of several workers needs
-#   --spot              preemptible, at a lower price
-#   --version=IMAGE     of the machine (tpu-ubuntu2204-base)
+# Creates the slice NAME, of accelerator type TYPE, if there is none, installs
+# the last commit on every worker, runs, and brings the workdir back. If the
+# slice is preempted, it is created again and the run goes on: from its last
+# checkpoint in the bucket, or, without a bucket, from the workdir as it was
+# here.
+#   --bucket=NAME/PATH  a folder of a storage bucket, as the workdir of all
+#                       workers; a slice of several workers needs one
+#   --spot              a preemptible slice, at a lower price
+#   --version=IMAGE     the image of the workers (tpu-ubuntu2204-base)
 #   --attempts=N        how often the slice may be created (20)
-#   --delete            deletes the slice in the end; else it stays, and costs
+#   --delete            deletes the slice after success; else it stays and costs
 #   --dry-run           prints the commands and runs none of them
 # Not yet tried on a TPU.
 set -euo pipefail
@@ -41,17 +42,17 @@ trap 'rm -f "$archive"' EXIT
 tpu=(gcloud compute tpus tpu-vm)
 flags=$(printf '%q ' "$@")
 
-say() { # a command, then runs it
+say() { # prints a command, then runs it unless --dry-run is set
   echo "+$(printf ' %q' "$@")" >&2
   [ -n "$dry" ] || "$@"
 }
 
-state() { # READY, PREEMPTED, ...; nothing if there is no slice
+state() { # prints READY, PREEMPTED, ...; nothing if there is no slice
   "${tpu[@]}" describe "$name" --zone="$zone" --format='value(state)' \
     2>/dev/null || true
 }
 
-workers() {
+workers() { # prints the number of workers
   "${tpu[@]}" describe "$name" --zone="$zone" \
     --format='value(networkEndpoints[].ipAddress)' | tr ';' '\n' | wc -l
 }
@@ -60,7 +61,7 @@ on_all() { # runs a line of shell on every worker
   say "${tpu[@]}" ssh "$name" --zone="$zone" --worker=all --command="$1"
 }
 
-create() { # sets fresh if the slice is new
+create() { # creates the slice unless it is READY; sets fresh if it is new
   local now=''
   fresh=''
   [ -n "$dry" ] || now=$(state)
@@ -74,7 +75,7 @@ create() { # sets fresh if the slice is new
   fresh=1
 }
 
-install() {
+install() { # installs the last commit and brings the workdir to every worker
   say git -C "$root" archive --format=tar.gz --output="$archive" HEAD
   say "${tpu[@]}" scp "$archive" "$name:lengthgen.tar.gz" --zone="$zone" \
     --worker=all
@@ -101,7 +102,7 @@ mountpoint -q bucket ||
   fi
 }
 
-bring_back() {
+bring_back() { # copies the workdir to this machine
   say mkdir -p "$workdir"
   if [ -n "$bucket" ]; then
     say gcloud storage rsync --recursive "gs://$bucket" "$workdir"
@@ -114,7 +115,7 @@ bring_back() {
 for attempt in $(seq "$attempts"); do
   create
   count=1
-  [ -z "$bucket" ] || count=2 # a dry run reckons with several then
+  [ -z "$bucket" ] || count=2 # a dry run assumes several with a bucket
   [ -n "$dry" ] || count=$(workers)
   if [ "$count" -gt 1 ] && [ -z "$bucket" ]; then
     echo "$0: $name has $count workers, which share a workdir: name one with" \

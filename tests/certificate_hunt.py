@@ -1,15 +1,15 @@
 """This script searches for models that a certificate would wrongly accept.
 
-Every draw is a small random model with random lines that the conditions of a
-certificate may or may not accept. What is accepted must hold at sizes beyond
-those that are surveyed: no row has a receptive field that is not among those
-surveyed, and the layer-wise logits are those of the ordinary forward pass. On
-all inputs of a small size, the inputs on which the ordinary program is wrong
-are those that have a wrong context.
+Every draw is a small random model with random lines, which the conditions of a
+certificate may or may not accept. If they do, what a certificate assumes must
+hold at sizes beyond those that are surveyed: no row has a receptive field that
+is not among those surveyed, and the layer-wise logits are those of the ordinary
+forward pass. On all inputs of a small size, the ordinary program must be wrong
+in exactly those rows whose context is wrong.
 
-A draw is a function of its number. Those from 10 000 on are of the same forms,
-with a segment embedding where they can be, and those from 20 000 on of tasks
-that came later (LATER_FORMS):
+A draw is a function of its number. Draws from 10 000 on are of the same forms,
+three in four of them with a segment embedding where they can have one, and
+those from 20 000 on are of LATER_FORMS:
 
   python tests/certificate_hunt.py --first=0 --draws=10000
 """
@@ -47,13 +47,19 @@ PADDED_WIDTH = 52  # every batch is padded to this width
 GRID_WIDEST, PADDED_GRID = (33, 4), (40, 7)
 LINES = 3  # the most lines of a head
 BATCH = 16  # inputs that are computed at once
-MAX_SIZES_BEYOND = 6  # how far sizes beyond the largest surveyed are drawn from
+MAX_SIZES_BEYOND = 6  # the most by which a width exceeds the largest surveyed
 TOLERANCE = 2e-4  # of logits, relative to the largest logit, at least 1
 
 
 class Form(NamedTuple):
-  """A form is a task and config fields; its programs are compiled once and
-  shared by draws."""
+  """A form is a task and config fields; draws of one form share its compiled
+  programs.
+
+  Attributes:
+    task: the name of the task.
+    kind: model.kind.
+    fields: (name, value) of config fields.
+  """
 
   task: str
   kind: str = "encoder_decoder"
@@ -61,8 +67,8 @@ class Form(NamedTuple):
 
 
 def forms() -> list[Form]:
-  """Returns the tasks with a transducer, in both families, and other model
-  options with some of the tasks."""
+  """Returns the forms of draws below 10 000: tasks with a transducer, in both
+  families, and some of them with other options of the model."""
   alphabets = {
     "modular": {"modular.p": 3},
     "permutations": {"permutations.group": "S3"},
@@ -118,8 +124,8 @@ FORMS = forms()
 
 
 def segment_forms() -> list[Form]:
-  """Returns the forms, three in four with a segment embedding where two
-  segments exist."""
+  """Returns FORMS, three in four of them with a segment embedding, if their
+  inputs have more than one segment."""
   all_forms = []
   for number, form in enumerate(FORMS):
     packed, fields = form.kind == "decoder_only", dict(form.fields)
@@ -133,11 +139,12 @@ def segment_forms() -> list[Form]:
   return all_forms
 
 
+# Forms of a task that was added after the draws of the others had been tried.
 LATER_FORMS = [
   Form("increment"),
   Form("increment", "decoder_only", (("model.kind", "decoder_only"),)),
 ]
-# What draws are of, by the first of them.
+# The forms of draws, by the first number that has them.
 FORMS_FROM = {0: FORMS, 10_000: segment_forms(), 20_000: LATER_FORMS}
 
 
@@ -152,7 +159,8 @@ def experiment_of(form: Form) -> Experiment:
 
 @functools.cache
 def forward(form: Form):
-  """Returns the ordinary forward pass of a form, compiled."""
+  """Returns the ordinary forward pass of a form as a compiled function (params,
+  scaffold, batch) -> logits [B, T, V]."""
   experiment = experiment_of(form)
   head = experiment.task.name
   return jax.jit(lambda *model: experiment.apply(*model, head)[0])
@@ -160,8 +168,14 @@ def forward(form: Form):
 
 @dataclasses.dataclass
 class Draw:
-  """A draw is a model, its survey, and random numbers for what is done with
-  it."""
+  """A Draw is a random model with random lines.
+
+  Attributes:
+    form: the form of the model.
+    params: the parameters.
+    survey: the survey of the model's rows, which has the lines.
+    rng: the source of random numbers for the checks.
+  """
 
   form: Form
   params: dict
@@ -170,28 +184,28 @@ class Draw:
 
   @property
   def experiment(self) -> Experiment:
-    """The experiment of the form."""
+    """Returns the experiment of the form."""
     return self.survey.experiment
 
   @property
   def is_grid(self) -> bool:
-    """Whether the task's outputs are a grid."""
+    """Returns whether the task's outputs are a grid."""
     return isinstance(self.survey, RunningSumSurvey)
 
   @property
   def bound(self) -> Size:
-    """The static bound of sizes."""
+    """Returns the static bound of sizes."""
     return PADDED_GRID if self.is_grid else PADDED_WIDTH
 
   @functools.cached_property
   def layerwise(self) -> LayerwiseLogits:
-    """The logits of contexts."""
+    """Returns the function that computes logits of contexts layer by layer."""
     transducer = self.survey.transducer
     return LayerwiseLogits(self.experiment, self.params, transducer, 1 << 12)
 
 
 def draw(number: int) -> Draw:
-  """Returns the draw of a number."""
+  """Returns the draw with this number."""
   rng = np.random.default_rng([20261123, number])
   choices = FORMS_FROM[max(first for first in FORMS_FROM if first <= number)]
   form = choices[rng.integers(len(choices))]
@@ -214,7 +228,7 @@ def draw(number: int) -> Draw:
 
 
 def too_large(drawn: Draw) -> bool:
-  """Returns whether the sizes to survey are more than a draw may take."""
+  """Returns whether the largest size to survey is more than a draw may have."""
   widest = GRID_WIDEST if drawn.is_grid else WIDEST
   return bool(np.greater(drawn.survey.largest, widest).any())
 
@@ -222,11 +236,13 @@ def too_large(drawn: Draw) -> bool:
 def random_scaffold(
   rng: np.random.Generator, experiment: Experiment, reach: int
 ) -> dict[str, SiteLines]:
-  """Returns random lines of every site, most of them such as calibration finds.
+  """Returns random lines by site, most of them like those that calibration
+  finds.
 
-  Up to one draw in eight has a feature that a certificate refuses: a line with
-  a doubled step (unless it is closed or its step is 0), a transparent head, or,
-  on grids, a matrix that mixes the axes.
+  `reach` is the greatest intercept of a line that leads far away. Up to one
+  draw in eight has a feature that a certificate refuses: a line with a doubled
+  step (unless it is closed or its step is 0), a transparent head, or, on grids,
+  a matrix that mixes the axes.
   """
   scaffold = {}
   config, task = experiment.model.config, experiment.task
@@ -240,9 +256,8 @@ def random_scaffold(
     layers = config.num_encoder_layers if encoder else config.num_decoder_layers
     if not layers:
       continue
-    layers = (
-      1 if config.norm == "post" else layers
-    )  # layers share one scaffold in a post-norm model
+    # In a post-norm model, layers share one scaffold.
+    layers = 1 if config.norm == "post" else layers
     shape = (layers, config.num_heads, LINES)
     make = grid_lines if task.axes > 1 else row_lines
     lines = make(rng, experiment, site, shape, reach)
@@ -268,7 +283,8 @@ def row_lines(
   shape: tuple[int, int, int],
   reach: int,
 ) -> dict[str, np.ndarray]:
-  """Returns fields of lines with one axis."""
+  """Returns {field: array} of SiteLines with one axis, for `random_scaffold`;
+  `shape` is (layers, heads, lines)."""
   task, packed = experiment.task, experiment.kind == "decoder_only"
   target = task.target_segment
   operands = [*range(target)] * (site != "self" or packed)
@@ -308,7 +324,8 @@ def grid_lines(
   shape: tuple[int, int, int],
   reach: int,
 ) -> dict[str, np.ndarray]:
-  """Returns fields of lines with two axes.
+  """Returns {field: array} of SiteLines with two axes, for `random_scaffold`;
+  `shape` is (layers, heads, lines).
 
   They lead mostly to cells near a row's own. Lines to an earlier row of the
   grid ("before") stand in the first layer alone.
@@ -357,11 +374,12 @@ def grid_lines(
   return fields
 
 
-# What must hold of a draw.
+# What must hold for a draw.
 
 
 def hunt(number: int) -> str:
-  """Returns what became of a draw.
+  """Returns what became of the draw with this number, as text: "held",
+  "refused: REASON" or "left out: REASON".
 
   Raises:
     AssertionError: the draw is wrongly accepted.
@@ -381,7 +399,7 @@ def hunt(number: int) -> str:
 
 
 def sizes_beyond(drawn: Draw) -> list[Size]:
-  """Returns sizes larger than those surveyed; at width=fixed the only one."""
+  """Returns sizes beyond those surveyed; at data.width=fixed the only size."""
   largest, rng = drawn.survey.largest, drawn.rng
   if drawn.is_grid:
     n, m = largest[0] + rng.integers(0, 4), largest[1] + rng.integers(1, 4)
@@ -409,8 +427,12 @@ def check_size(drawn: Draw, size: Size) -> None:
 def compare(
   drawn: Draw, field: ReceptiveField, contexts: np.ndarray, dense: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Checks that two computations of the same logits agree, and that margins
-  agree within their rounding bound; returns logits and margins."""
+  """Checks that the layer-wise logits of contexts agree with `dense`, those of
+  the ordinary pass, and that their margins agree within the bound of rounding.
+
+  Returns:
+    The layer-wise logits, and their margins.
+  """
   end = drawn.experiment.task.end
   layerwise, errors = drawn.layerwise(field, contexts)
   size = max(1.0, float(np.abs(dense).max()))
@@ -427,7 +449,7 @@ def compare(
 
 
 def random_items(drawn: Draw, size: Size) -> np.ndarray:
-  """Returns digits of BATCH random inputs of a size."""
+  """Returns the items [BATCH, operands, ...] of random inputs of a size."""
   if not drawn.is_grid:
     return drawn.survey.random_inputs(drawn.rng, BATCH, size)
   n, m = size
@@ -439,7 +461,8 @@ def random_items(drawn: Draw, size: Size) -> np.ndarray:
 def ordinary_logits(
   drawn: Draw, items: np.ndarray, size: Size
 ) -> tuple[packing.Batch, np.ndarray]:
-  """Returns (batch, logits) of any inputs by the ordinary pass."""
+  """Returns the batch of inputs with these items, and their logits by the
+  ordinary pass."""
   experiment, count = drawn.experiment, len(items)
   task, kind = experiment.task, experiment.kind
   padded = np.concatenate([items, items[-1:].repeat(-count % BATCH, 0)])
@@ -483,9 +506,8 @@ def small_inputs(drawn: Draw) -> tuple[np.ndarray, Size]:
 
 
 def check_small(drawn: Draw) -> None:
-  """Checks, on all inputs of a small size and row by row, that the program is
-  wrong exactly where the context is wrong, and that every context was
-  counted."""
+  """Checks each row on all inputs of a small size: the program is wrong exactly
+  where the context is wrong, and every context was counted."""
   items, size = small_inputs(drawn)
   batch, logits = ordinary_logits(drawn, items, size)
   is_right = logits.argmax(-1) == np.asarray(batch.target)
@@ -499,7 +521,7 @@ def check_small(drawn: Draw) -> None:
       1.0, float(np.abs(layerwise_logits).max())
     )
     agree = (margins > 0) == is_right[:, row.index]
-    assert (agree | tie).all(), f"{row}: the program and the tables differ"
+    assert (agree | tie).all(), f"{row}: the program and the contexts disagree"
     group = groups[field]
     if group.contexts.count <= 20_000:
       counted = np.concatenate(list(group.contexts.chunks(1 << 14)))

@@ -1,4 +1,5 @@
-"""The console script: in a process of its own, or inside this one."""
+"""This module runs the console script `lengthgen`, in a process of its own or
+inside this one."""
 
 import ast
 import contextlib
@@ -17,7 +18,8 @@ from tiny import get_config
 from lengthgen_jax import main
 from lengthgen_jax.errors import UsageError
 
-# A shell's background jobs, and what they start, ignore Ctrl-C: not ours.
+# Background jobs of a shell ignore Ctrl-C, and so does what they start.
+# Commands of the tests must not, even if the tests are such a job.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -27,7 +29,8 @@ TINY = "--config=tests/tiny.py"
 
 @contextlib.contextmanager
 def count_programs():
-  """The names of all programs that JAX compiles inside of the context."""
+  """Returns a context whose value is a list of the names of all programs that
+  JAX has compiled in it."""
   names, is_open = [], [True]
 
   def add(event: str, duration_secs: float, **metadata) -> None:
@@ -38,11 +41,12 @@ def count_programs():
   try:
     yield names
   finally:
-    is_open.clear()  # JAX keeps a listener for good
+    is_open.clear()  # JAX cannot unregister a listener
 
 
 def start(*arguments, env=None) -> subprocess.Popen:
-  """Starts `lengthgen ARGUMENTS` from the repository's root."""
+  """Starts `lengthgen ARGUMENTS` in the repository's root, with pipes for its
+  standard streams, and returns the process."""
   return subprocess.Popen(
     [SCRIPT, *map(str, arguments)],
     cwd=REPOSITORY,
@@ -54,7 +58,8 @@ def start(*arguments, env=None) -> subprocess.Popen:
 
 
 def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
-  """Waits for the end of a started command; its output as text."""
+  """Gives a started command its standard input, waits for its end, and returns
+  it with its output as text."""
   out, err = process.communicate(data, timeout=900)
   return subprocess.CompletedProcess(
     process.args, process.returncode, out.decode(), err.decode()
@@ -62,14 +67,22 @@ def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
 
 
 def run(*arguments, text: str = "", env=None) -> subprocess.CompletedProcess:
-  """Runs `lengthgen ARGUMENTS` with `text` on its standard input."""
+  """Runs `lengthgen ARGUMENTS` in a process of its own, with `text` on its
+  standard input, and returns it with its output as text."""
   return finish(start(*arguments, env=env), text.encode())
 
 
 def inside(
   *arguments, text: str = "", folder: pathlib.Path = REPOSITORY
 ) -> subprocess.CompletedProcess:
-  """The same in this process, where what was compiled stays compiled."""
+  """Does what `run` does, but in this process, where compiled programs are used
+  again.
+
+  Args:
+    *arguments: of the command line.
+    text: what stands on standard input.
+    folder: the folder in which the command runs.
+  """
   out, err, code = io.StringIO(), io.StringIO(), 0
   before = sys.stdin
   try:
@@ -91,7 +104,8 @@ def inside(
 
 @contextlib.contextmanager
 def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
-  """The flags of a command line, as main sees them; (mode, config)."""
+  """Returns a context in which the flags of a command line are parsed as main
+  does, with the value (mode, config)."""
   argv = sys.argv
   try:
     with contextlib.chdir(folder):
@@ -99,7 +113,7 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
       yield main._MODE.value, main._CONFIG.value
   finally:
     sys.argv = argv
-    # Each command line defines its own.
+    # Each command line defines flags of its own for the fields of its config.
     for name in [n for n in flags.FLAGS if n.startswith("config.")]:
       delattr(flags.FLAGS, name)
     for flag in flags.FLAGS.get_flags_for_module(main.__name__):
@@ -107,7 +121,10 @@ def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
 
 
 def refusal(done: subprocess.CompletedProcess) -> str:
-  """The one line of a refused command; fails if there is more, or none."""
+  """Returns the line of standard error of a refused command.
+
+  It fails unless this line is all output, and the exit code is not 0.
+  """
   assert done.returncode != 0, done.stdout + done.stderr
   lines = done.stderr.splitlines()
   assert len(lines) == 1, done.stderr
@@ -118,7 +135,8 @@ def refusal(done: subprocess.CompletedProcess) -> str:
 
 @contextlib.contextmanager
 def refuses(*words: str):
-  """Expects a UsageError of one line that has some words."""
+  """Returns a context that fails unless a UsageError is raised in it, of one
+  line that has all of the words."""
   with pytest.raises(UsageError) as caught:
     yield caught
   (line,) = str(caught.value).splitlines()
@@ -127,16 +145,17 @@ def refuses(*words: str):
 
 
 def refused(mode: str, config, workdir) -> str:
-  """What a mode says to a config it refuses; main prints it in one line."""
+  """Returns the message of the UsageError with which a mode refuses a
+  config."""
   with refuses() as caught:
-    room = "benchmark" if mode == "bench" else "pipelines"
-    module = importlib.import_module(f"lengthgen_jax.{room}.{mode}")
+    package = "benchmark" if mode == "bench" else "pipelines"
+    module = importlib.import_module(f"lengthgen_jax.{package}.{mode}")
     module.run(config, workdir)
   return str(caught.value)
 
 
 def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
-  """The bytes of every file below a folder."""
+  """Returns {path: bytes} of every file below a folder."""
   files = [path for path in folder.rglob("*") if path.is_file()]
   return {path: path.read_bytes() for path in files}
 
@@ -144,7 +163,14 @@ def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
 def changed(
   *assignments: str, preset="addition,window_cpi", get_config=get_config
 ):
-  """A preset, of a tiny config or of another file, after some `field=value`."""
+  """Returns the config of a preset after some assignments.
+
+  Args:
+    *assignments: each "FIELD=VALUE", with a Python literal or 1e999 (infinity).
+    preset: the name of the preset.
+    get_config: the function that returns its config; tiny.get_config by
+      default.
+  """
   config = get_config(preset)
   with config.unlocked():
     for assignment in assignments:

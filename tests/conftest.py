@@ -1,4 +1,5 @@
-"""Fixtures: one tiny trained workdir for all tests that read one."""
+"""This module has the settings of all tests, and fixtures: one tiny trained
+workdir for all tests that read one."""
 
 import fcntl
 import gc
@@ -7,9 +8,9 @@ import pathlib
 import shutil
 import tempfile
 
-# Set before jax is imported. Nearly all the time goes into compiling: do it
-# quickly, and share what is compiled between this process and the commands
-# that it starts.
+# These are set before jax is imported. Nearly all of the time goes into
+# compilation: it optimizes little, and compiled programs are shared between
+# this process and the commands that it starts.
 CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -32,19 +33,21 @@ from lengthgen_jax.drawing import plt  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
-MEMORY = 1e9  # bytes, above which compiled programs are freed after a file
+# If the process has more bytes than this after a file of tests, compiled
+# programs are freed.
+MEMORY = 1e9
 
-# Rows on which rounding is measured: of small models fewer say as much. Few
-# contexts and narrow inputs are not padded to the sizes of many and wide ones.
+# The tests measure rounding on fewer rows, which say as much of small models,
+# and pad inputs and contexts less, because theirs are narrow and few.
 survey.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 1_000, 50
 survey.WIDTH_MULTIPLE, logits.ROW_SIZES = 8, (1 << 7, 1 << 11, 1 << 15)
 
-# Figures are drawn, with few pixels; a tight box would draw them twice.
+# Figures have few pixels; with a tight bounding box they would be drawn twice.
 plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 
 
-# Files that take longest, the longest first: with several workers none of them
-# is left over for the end.
+# The files that take longest, the longest first, so that with several workers
+# none of them is left over for the end.
 LONGEST = (
   "abc",
   "golden",
@@ -67,30 +70,33 @@ LONGEST = (
 
 
 def pytest_configure(config):
-  """Lets xdist give files to workers in the order of collection."""
+  """Makes xdist give files to workers in the order of collection."""
   config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items):
+  """Puts the tests of LONGEST first."""
   files = [f"test_{name}" for name in LONGEST]
   rank = {name: index for index, name in enumerate(files)}
   items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 def pytest_unconfigure():
+  """Removes the compiled programs."""
   shutil.rmtree(CACHE, ignore_errors=True)
 
 
 def pytest_collection_finish():
-  """Leaves what is loaded by now, and never freed, out of garbage collection,
-  which takes a fifth of the time of tracing otherwise."""
+  """Leaves objects that exist by now, and stay, out of garbage collection,
+  which would take a fifth of the time of tracing."""
   gc.collect()
   gc.freeze()
   gc.set_threshold(50_000, 20, 100)
 
 
 def resident_bytes() -> float:
-  """The memory of this process, infinite where it cannot be told."""
+  """Returns the bytes of memory of this process, infinite where the system does
+  not say."""
   statm = pathlib.Path("/proc/self/statm")
   if not statm.exists():
     return float("inf")
@@ -99,7 +105,8 @@ def resident_bytes() -> float:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_programs_are_freed():
-  """Programs of one file are rarely of use to the next, and take gigabytes."""
+  """Frees the compiled programs of a file of tests, which take gigabytes and
+  are rarely of use to the next one."""
   yield
   if resident_bytes() > MEMORY:
     jax.clear_caches()
@@ -108,13 +115,14 @@ def _compiled_programs_are_freed():
 
 @pytest.fixture
 def tiny_config():
-  """The config of `trained`, to change at will."""
+  """Returns the config of `trained`, which a test may change."""
   return get_config()
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-  """A workdir that one command has trained and evaluated, uninterrupted.
+  """Returns a workdir that one command has trained and evaluated, without
+  interruption.
 
   Its two seeds are half trained: some answers are right and some wrong. Of
   several workers one trains it, and the others copy it.
@@ -142,17 +150,17 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained_run(trained):
-  """The loop.Run of `trained`."""
+  """Returns the loop.Run of `trained`."""
   return runs.make_run(get_config(), trained)
 
 
 @pytest.fixture(scope="session")
 def trained_states(trained_run):
-  """The final states [R, ...] of `trained`."""
+  """Returns the final states [R, ...] of `trained`, R seeds."""
   return loop.load(trained_run, "last")
 
 
 @pytest.fixture(scope="session")
 def trained_models(trained_run):
-  """A trained.Model for each seed of `trained`."""
+  """Returns a trained.Model for each seed of `trained`."""
   return runs.load(trained_run, "last")

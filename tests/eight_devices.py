@@ -1,8 +1,8 @@
-"""Reports as JSON what a mesh of devices changes, in a process of its own.
+"""This script prints, as JSON, what a mesh of eight devices changes.
 
   XLA_FLAGS=--xla_force_host_platform_device_count=8 python eight_devices.py F
 
-leaves the run of a toy in F.
+It leaves the run of a toy in the folder F. test_mesh.py reads what it prints.
 """
 
 import dataclasses
@@ -26,13 +26,18 @@ from lengthgen_jax.training.train_step import TrainSpec
 
 SEEDS = jnp.arange(4, dtype=jnp.int32)
 STEPS = 15
-BATCH = 88  # of which each of four devices has 22
-CACHE = 60_000  # bytes; 11 examples fit
+BATCH = 88  # examples of a step, of which each of four devices has 22
+CACHE = 60_000  # bytes, in which 11 examples fit
 
 
 def unsplit(states, shape) -> list[str]:
-  """Leaves whose shards are not one part of the seeds each, the same on all
-  devices along `data`."""
+  """Returns the paths of the leaves that are not split over the seeds alone.
+
+  Args:
+    states: a pytree of arrays [R, ...], R seeds.
+    shape: (seeds, data) of the mesh. Each shard must have R / seeds seeds, and
+      devices along `data` must have the same shard.
+  """
   return [
     jax.tree_util.keystr(path)
     for path, x in jax.tree.leaves_with_path(states)
@@ -43,7 +48,9 @@ def unsplit(states, shape) -> list[str]:
 
 
 def toys(folder) -> dict:
-  """A toy trained on two meshes, the first time in F."""
+  """Trains a toy on two meshes, the first time in `folder`, and returns how
+  often training was compiled, `unsplit` leaves, and the greatest difference
+  between the two."""
   before = train_step.train_seeds._cache_size()
   first = loop.train(toy_run(folder, (2, 4)))
   run = toy_run(folder.with_name("vmap"), (4, 2))
@@ -57,7 +64,8 @@ def toys(folder) -> dict:
 
 
 def models() -> dict:
-  """A small model in float64, trained on one device and on eight."""
+  """Trains a small model in float64 on one device and on eight, and returns how
+  these differ and how its arrays are split."""
   config = untrained.config(
     kind="decoder_only",
     fields={
@@ -106,7 +114,8 @@ def models() -> dict:
 
 
 def tests(on_one: Model, on_all: Model) -> dict:
-  """Compares a model's tests and calibration on one device and on all."""
+  """Returns how a model's test results and sums of calibration on all devices
+  differ from those on one."""
   experiment = on_one.experiment
   batch = experiment.test_batch("equal", 0, np.arange(13), 3, {})
   hits = [model.matches(batch) for model in (on_one, on_all)]

@@ -19,14 +19,14 @@ CHUNK = 1 << 22  # numbers that are tried at once
 
 
 class Trial(NamedTuple):
-  """What is tried of one function.
+  """A Trial says on which numbers a function is tried.
 
   Attributes:
-    function: as the program calls it.
-    exact: the same in float64.
-    first, last: the smallest and the largest magnitude tried.
-    sign: of the numbers.
-    ulps: how many units in the last place of the result it may be off.
+    function: the function as the program calls it.
+    exact: the same function in float64.
+    first, last: the smallest and the largest magnitude of the numbers.
+    sign: the sign of the numbers, 1 or -1.
+    ulps: how many units in the last place the result may be off.
   """
 
   function: Callable
@@ -37,9 +37,9 @@ class Trial(NamedTuple):
   ulps: float
 
 
-# The exponential is of scores less their peak, which are not positive; below
-# -104 it is zero. The root is of a variance plus epsilon. The reciprocal is of
-# a total of weights, of which the largest is exp(0).
+# exp is taken of scores less their maximum, which are not positive; below -104
+# it is zero. rsqrt is taken of a variance plus epsilon, and the reciprocal of a
+# sum of exponentials, of which the largest is exp(0).
 TRIALS = {
   "exp": Trial(jax.numpy.exp, np.exp, 0.0, 104.0, -1, rounding.EXP_ULPS),
   "rsqrt": Trial(
@@ -58,7 +58,7 @@ SMALLEST_NORMAL = 2.0**-126  # results below it may be flushed to zero
 
 
 def numbers(trial: Trial, stride: int) -> Iterator[np.ndarray]:
-  """Yields float32 numbers of a trial's range, every `stride`-th."""
+  """Yields arrays of the float32 numbers of a trial, every `stride`-th."""
   first, last = np.float32([trial.first, trial.last]).view(np.uint32)
   for start in range(int(first), int(last) + 1, CHUNK * stride):
     end = min(start + CHUNK * stride, int(last) + 1)
@@ -90,8 +90,8 @@ def largest_error(name: str, stride: int) -> tuple[float, int]:
 
 
 def main(stride: int) -> int:
-  """Prints what was tried; returns 1 if a function is less accurate than
-  assumed."""
+  """Tries every `stride`-th number of all TRIALS, prints the largest errors,
+  and returns the exit code: 1 if a function is less accurate than assumed."""
   failed = False
   for name, trial in TRIALS.items():
     error, count = largest_error(name, stride)

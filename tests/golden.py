@@ -1,20 +1,21 @@
-"""The golden table: numbers that no change of words may change.
+"""This module computes the golden table: numbers that no change of words or
+structure may change.
 
-tests/golden.json holds what this file computes; tests/test_golden.py computes
-all of it again. A number that is another one means that runs of before cannot
-be repeated, or that their checkpoints and bias files cannot be read: parameters
-are drawn by their paths, dropout by its module's path, examples by their task's
-name and everything by the name of its stream, so whoever renames one of them
-sees it here. Where that is wanted, the table is remade, and committed along
-with what changed it:
+tests/golden.json is the table, and tests/test_golden.py computes all of it
+again. If a number differs, earlier runs cannot be repeated any more, or their
+checkpoints and bias files cannot be read: parameters are drawn by their paths,
+dropout by its module's path, examples by their task's name and everything by
+the name of its stream, so whoever renames one of them sees it here. Where a
+difference is wanted, the table is remade, and committed along with what changed
+it:
 
   python tests/golden.py
 
-Models are tiny, and the first steps are large; all else that a preset says
-(task, data, positions, bias, temperature, normalization, optimizer) is its own,
-but for what stands beside it. Whole numbers and words are exact, other numbers
-as far as processors agree; and compilers: the table is made with all of XLA's
-optimizations, the tests run with few.
+Models are tiny, and the first steps are large; all else is as the preset has it
+(task, data, positions, bias, temperature, normalization, optimizer), but for
+the fields that are listed beside it. Integers and texts must be equal. Other
+numbers must agree as far as processors and compilers do: the table is made with
+all of XLA's optimizations, and the tests run with few.
 """
 
 import json
@@ -38,11 +39,11 @@ from lengthgen_jax.training import loop, optimizer, train_step
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
 STEPS = 4  # of training
-EXAMPLES = 2  # of a batch
-KEY = 3  # of what is drawn from no stream
+EXAMPLES = 2  # of each batch in the table
+KEY = 3  # the seed of the key of what is drawn from no stream
 
-# Presets, and fields that are not theirs. The first ones are trained; of the
-# others a loss is enough.
+# {FILE:PRESET of configs/: {field: value} to change}. Those of TRAINED are
+# trained for a few steps; of those of UNTRAINED a loss is enough.
 TRAINED = {
   "arithmetic:multiply,window,paper": {"model.num_encoder_layers": 0},
   "sorting:successor,tempered": {
@@ -75,16 +76,18 @@ UNTRAINED = {
     "eval.test_sets": ("uniform",),
   },
 }
-# Those of which lines are calibrated, to train with.
+# Presets of ABC, for which lines are calibrated and trained with.
 CALIBRATED = (
   "arithmetic:addition,abc",
   "arithmetic:successor,abc,decoder_only",
 )
+# Training data: {name: (preset, {field: value} to change)}.
 SETS = {
   "endless": ("sorting:successor,tempered", {}),
   "finite": ("sorting:successor,tempered", {"data.size": 1000}),
   "permuted": ("arithmetic:multiply,window,paper", {"data.seed": 5}),
 }
+# Test sets by task.
 TESTED = {
   "addition": ("equal", "carry"),
   "sort": ("uniform", "near_ties"),
@@ -92,7 +95,8 @@ TESTED = {
   "permutations": ("uniform",),
   "dyck": ("deep",),
 }
-CERTIFIED = ("successor", "parity")
+CERTIFIED = ("successor", "parity")  # tasks
+# {field: value} of every preset.
 SMALL = {
   "seeds": (0,),
   "model.emb_dim": 16,
@@ -110,12 +114,13 @@ SMALL = {
   "eval.lengths": (4,),
   "eval.samples": (10,),
 }
-# Last words of the paths of parameters that are drawn alike everywhere.
+# The last parts of the paths of parameters that are drawn alike everywhere.
 COMMON = ("/kernel", "/bias", "/scale", "/embedding")
 
 
 def entries() -> dict:
-  """Functions of nothing that compute an entry of the table, by its name."""
+  """Returns {name: function} of the table's entries; the function, without
+  arguments, computes the entry."""
   kinds = {
     "trained": (TRAINED, of_trained),
     "untrained": (UNTRAINED, of_untrained),
@@ -132,18 +137,19 @@ def entries() -> dict:
 
 
 def configured(preset: str, changes: dict):
-  """The config of a preset, FILE:WORDS, with a small model."""
+  """Returns the config of a preset, FILE:PRESET, with the fields of SMALL and
+  some changes {field: value}."""
   name, words = preset.split(":")
   config = getattr(presets, name).get_config(words)
   values = SMALL | {"model.dropout_rate": config.model.dropout_rate or 0.1}
-  if name == "construction":  # whose weights say what size it has
+  if name == "construction":  # its weights decide the model's size
     values = {n: x for n, x in values.items() if not n.startswith("model.")}
   config.update_from_flattened_dict(values | changes)
   return config
 
 
 def prepared(config) -> loop.Run:
-  """The config's run, of which nothing is written."""
+  """Returns the loop.Run of a config, which writes nothing."""
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
   return loop.Run(
@@ -160,10 +166,11 @@ def prepared(config) -> loop.Run:
   )
 
 
-# Entries, by the name of what they are of.
+# Entries.
 
 
 def of_trained(preset: str) -> dict:
+  """Returns the entry of a preset in TRAINED."""
   run = prepared(configured(preset, TRAINED[preset]))
   state = jax.jit(partial(train_step.init_state, run.spec))(0)
   return {
@@ -175,8 +182,12 @@ def of_trained(preset: str) -> dict:
 
 
 def of_untrained(preset: str) -> dict:
-  """Nearly all parameters are drawn by the tests: no bias is zero, and what a
-  model draws first takes long to compile."""
+  """Returns the entry of a preset in UNTRAINED.
+
+  Logits and losses are those of parameters that untrained.params draws, none of
+  which is zero; a model's own initial ones take long to compile. Of the latter
+  only those of positions, and others that are not COMMON, are in the entry.
+  """
   config = configured(preset, UNTRAINED[preset])
   run = prepared(config)
   initial = train.initial_parameters(config, run)
@@ -201,7 +212,8 @@ def of_untrained(preset: str) -> dict:
 
 
 def of_calibrated(preset: str) -> dict:
-  """Lines of attention that was planted, and training with them."""
+  """Returns the entry of a preset in CALIBRATED: lines of `planted` attention,
+  and training with them."""
   config = configured(preset, {})
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
@@ -235,8 +247,12 @@ def of_calibrated(preset: str) -> dict:
 
 
 def planted(experiment, batch, site: str) -> MeanAttention:
-  """Attention of two heads along a line each, to the last operand if there is
-  one to see, with noise beside it."""
+  """Returns a MeanAttention of one layer and two heads, each along a line, with
+  noise elsewhere.
+
+  The lines lead to the last operand if the site's keys have it, else to earlier
+  outputs.
+  """
   target = experiment.task.target_segment
   rows = batch.rows
   keys = batch.keys if site == "self" else batch.source_keys
@@ -256,7 +272,8 @@ def planted(experiment, batch, site: str) -> MeanAttention:
 
 
 def of_set(name: str) -> dict:
-  """Examples of the main task by bucket, and those that are held out."""
+  """Returns the entry of a name in SETS: examples of the main task by bucket,
+  and examples that are held out."""
   preset, changes = SETS[name]
   experiment = prepared(configured(preset, changes)).experiment
   (head, _, parts), *_ = experiment.validation
@@ -273,7 +290,8 @@ def of_set(name: str) -> dict:
 
 
 def of_tests(task: str) -> dict:
-  """The first examples of some test sets."""
+  """Returns the entry of a task in TESTED: the first examples of its test
+  sets."""
   config = configured(f"default:{task}", {"eval.test_sets": TESTED[task]})
   experiment = prepared(config).experiment
   draw = lambda name: experiment.test_batch(
@@ -283,8 +301,8 @@ def of_tests(task: str) -> dict:
 
 
 def of_certificate(task: str) -> dict:
-  """Of a model that nobody trained: the cases and the smallest margin of each
-  receptive field."""
+  """Returns the entry of a task in CERTIFIED: of a model that nobody trained,
+  the number of cases and the smallest margin of each receptive field."""
   _, survey, _, _, tallies = small(task)
   return {
     "cases": survey.cases,
@@ -292,11 +310,12 @@ def of_certificate(task: str) -> dict:
   }
 
 
-# Parts of them.
+# Parts of entries.
 
 
 def answers(run, params, with_loss=True) -> dict:
-  """Of every head: examples, their logits, and the loss with noise."""
+  """Returns, for each output head, some examples, their logits and, unless
+  `with_loss` is False, their loss per token with dropout."""
   experiment, scaffold = run.experiment, one(run.scaffold)
   key = jax.random.key(KEY)
 
@@ -320,7 +339,7 @@ def answers(run, params, with_loss=True) -> dict:
 
 
 def losses(run, state) -> list:
-  """Of the heads that learn in each of the first steps."""
+  """Returns the losses of the heads that learn in each of the first STEPS."""
 
   @partial(jax.jit, static_argnums=0)
   def take_step(step_spec, params, opt_state, step, scaffold):
@@ -342,26 +361,27 @@ def losses(run, state) -> list:
 
 
 def named(params) -> dict:
-  """Parameters by path."""
+  """Returns {path: array} of parameters."""
   flat, _ = jax.tree_util.tree_flatten_with_path(params)
   return {"/".join(part.key for part in path): leaf for path, leaf in flat}
 
 
 def norms(params) -> dict:
-  """Shape and norm of each, by path."""
+  """Returns {path: [shape, norm]} of parameters."""
   norm = lambda x: number(np.linalg.norm(np.asarray(x, float)))
   return {path: [list(x.shape), norm(x)] for path, x in named(params).items()}
 
 
 def stored(state) -> list:
-  """Where a checkpoint has what, in words; parameters as one."""
+  """Returns the paths of a training state's fields, as a checkpoint has them;
+  a dict of parameters counts as one field."""
   is_leaf = lambda x: isinstance(x, dict)
   flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf)
   return [jax.tree_util.keystr(path) for path, _ in flat]
 
 
 def lines(scaffold) -> dict:
-  """A scaffold's arrays by site, as a bias file names them."""
+  """Returns a scaffold's arrays by the names that a bias file has for them."""
   return {
     f"{site}_{name}": shown(x)
     for site, each in scaffold.items()
@@ -370,7 +390,7 @@ def lines(scaffold) -> dict:
 
 
 def texts(batch) -> list:
-  """What each example of a batch is given, and what it must say."""
+  """Returns the inputs and targets of each example of a batch."""
   names = ("source", "inputs", "target")
   names = [name for name in names if getattr(batch, name) is not None]
   return [
@@ -383,7 +403,8 @@ def texts(batch) -> list:
 
 
 def shown(x):
-  """Whole numbers as a line; of others the shape, norm and first ones."""
+  """Returns an array of integers as one text; of an array of floats its shape,
+  the norm of its finite numbers, and the first eight."""
   x = np.asarray(x)
   if x.dtype.kind != "f":
     return " ".join(map(str, x.astype(int).ravel()))
@@ -393,21 +414,22 @@ def shown(x):
 
 
 def numbers(x) -> list:
+  """Returns an array as a flat list of `number`."""
   return [number(value) for value in np.ravel(x)]
 
 
 def number(x) -> float:
-  """To eight digits."""
+  """Returns a number rounded to eight significant digits."""
   return float(f"{float(x):.8g}")
 
 
 def as_json(value) -> object:
-  """As it is once it has been written and read."""
+  """Returns a value as JSON returns it after it was written and read."""
   return json.loads(json.dumps(value))
 
 
 def write() -> None:
-  """Remakes the table, a line for each part of an entry: so a difference is
+  """Remakes the table, with a line for each part of an entry, so that a diff is
   short."""
   blocks = []
   for name, compute in entries().items():

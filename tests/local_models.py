@@ -1,4 +1,4 @@
-"""Models that nobody trained, whose attention follows lines."""
+"""This module has models that nobody trained, whose attention follows lines."""
 
 import dataclasses
 import functools
@@ -26,8 +26,9 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
 
-BATCH = 14  # one example for each row of a width of 11
-BEYOND = 6  # how far widths may be above the largest surveyed
+BATCH = 14  # at least one example for each row at a width of 11
+BEYOND = 6  # the most by which a width exceeds the largest surveyed
+# Config fields of positions that a certificate allows.
 CYCLIC = {
   "positions.kind": "sinusoidal",
   "positions.cyclic_period": 3,
@@ -37,8 +38,15 @@ CYCLIC = {
 
 @functools.cache
 def model(task, kind="encoder_decoder", aligned=False, encoder=0, fields=()):
-  """(experiment, parameters) of a task in one of its forms; `fields` are
-  further (name, value) of the config."""
+  """Returns (experiment, parameters) of a small model.
+
+  Args:
+    task: the name of the task.
+    kind: model.kind.
+    aligned: arithmetic.aligned.
+    encoder: the number of encoder layers.
+    fields: (name, value) of further config fields.
+  """
   form = {
     "arithmetic.aligned": aligned,
     "model.num_decoder_layers": 2,
@@ -49,19 +57,29 @@ def model(task, kind="encoder_decoder", aligned=False, encoder=0, fields=()):
   experiment = untrained.experiment(task, kind, form | dict(fields))
   if task == "addition" and not aligned or experiment.task.ragged:
     return experiment, untrained.params(experiment)
-  # The same numbers, but for the name of the task's head.
+  # The parameters of addition, but for the name of the task's output head.
   params = model("addition", kind, False, encoder, fields)[1]
   return experiment, {n.replace("addition", task): x for n, x in params.items()}
 
 
 def lines(*lines_of_heads: Line) -> SiteLines:
-  """One seed's lines, the same for all layers and both heads."""
+  """Returns one seed's SiteLines, the same for all layers and both heads."""
   return one_seed(shared_lines(list(lines_of_heads), 2))
 
 
 @dataclasses.dataclass
 class Case:
-  """A model that nobody trained, lines of it, and all of its surveyed rows."""
+  """A Case is a model that nobody trained, with the survey of its rows.
+
+  Attributes:
+    experiment, params: the model.
+    scaffold: one seed's lines by site.
+    survey: the SequenceSurvey, whose greatest width is `largest`.
+    bound: the static bound of widths.
+    layerwise: the LayerwiseLogits of the model.
+    apply: the compiled function (params, scaffold, batch) -> logits.
+    rows: a cached `_rows`.
+  """
 
   experiment: Experiment
   params: dict
@@ -70,7 +88,7 @@ class Case:
   def __post_init__(self):
     self.survey = SequenceSurvey(self.experiment, self.scaffold)
     self.largest = self.survey.largest
-    self.bound = self.survey.bound(self.largest + BEYOND)  # static
+    self.bound = self.survey.bound(self.largest + BEYOND)
     args = self.experiment, self.params, self.survey.transducer
     self.layerwise = LayerwiseLogits(*args, 1 << 10)
     head = self.experiment.task.name
@@ -78,18 +96,18 @@ class Case:
     self.rows = functools.cache(self._rows)
 
   def _rows(self, width: int) -> dict:
-    """{index: (ReceptiveField, Row)} of all rows at a width."""
+    """Returns {index: (ReceptiveField, Row)} of all rows at a width."""
     rows = self.survey.rows_at(width, self.bound)
     return {row.index: (field, row) for field, row in rows}
 
   @functools.cached_property
   def receptive_fields(self) -> set:
-    """All that are surveyed."""
+    """Returns all receptive fields that are surveyed."""
     widths = self.survey.sizes()
     return {field for w in widths for field, _ in self.rows(w).values()}
 
   def inputs(self, width: int):
-    """(digits, batch) of random inputs of a width."""
+    """Returns (digits, batch) of random inputs of a width."""
     rng, task = np.random.default_rng(0), self.experiment.task
     items = self.survey.random_inputs(rng, BATCH, width)
     lengths = [self.experiment.nonzero_places(width)] * task.operands
@@ -98,8 +116,12 @@ class Case:
     return items, dataset.typed_batch(task, kind, parsed, width, self.bound)
 
   def dependencies(self, width: int):
-    """(row of every example of a batch, the inputs that its receptive field has
-    [B, L] by the name of the batch's field)."""
+    """Returns a row for each example of a batch, and what it depends on.
+
+    Returns:
+      The indices [B] of the rows, and {"inputs" or "source": [B, L] bool},
+      whether a token is in the receptive field of the example's row.
+    """
     (layout,), rows = self.survey.layouts(width, self.bound), self.rows(width)
     indices = [list(rows)[i % len(rows)] for i in range(BATCH)]
     inside = {"decoder": [], "encoder": []}
@@ -119,8 +141,11 @@ class Case:
 
 
 def some_lines(experiment: Experiment, seed: int) -> dict:
-  """Random lines by site, other ones for every layer and head: mostly diagonals
-  as steep as the task's digits, also anti-diagonals and verticals."""
+  """Returns one seed's random lines by site, different in every layer and head.
+
+  Most are diagonals whose step is the stride of the task's operands; some are
+  anti-diagonals or verticals.
+  """
   task, config = experiment.task, experiment.model.config
   target = task.target_segment
   operands, rng = list(range(target)), np.random.default_rng(seed)
@@ -148,7 +173,8 @@ def some_lines(experiment: Experiment, seed: int) -> dict:
   return scaffold
 
 
-# Of each head: its own row and the one before, and a digit and the next one.
+# The line of each of two heads: to the row itself and to the one before; to the
+# digit of the row's place and to the next one.
 HEADS = {
   "self": [Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 1, -1)],
   "cross": [Line(0, RIGHT, 1, 0), Line(0, RIGHT, 1, 1)],
@@ -156,6 +182,7 @@ HEADS = {
 
 
 def by_head(site: str, task) -> SiteLines:
+  """Returns one seed's SiteLines of HEADS at a site, a line for each head."""
   heads = HEADS[site]
   if site == "cross":
     anchor = LEFT if task.anchor == "left" else RIGHT
@@ -167,15 +194,21 @@ def by_head(site: str, task) -> SiteLines:
 
 @functools.cache
 def small(task: str):
-  """(Model, Survey, LayerwiseLogits, DenseLogits, Tally of every receptive
-  field) of a random model that says what might be right: digits and the end."""
+  """Returns a random model of a task, and what certification makes of it.
+
+  The model has one layer, and predicts only what may be right: digits and the
+  end token.
+
+  Returns:
+    (Model, Survey, LayerwiseLogits, DenseLogits, [Tally of each group]).
+  """
   experiment, params = model(task, fields=(("model.num_decoder_layers", 1),))
   head = f"logits_dense_{task}"
   words = np.arange(experiment.model.config.vocab_size)
   end = experiment.task.end
   digit = words - experiment.task.first_item
   likely = (digit >= 0) & (digit < experiment.task.base) | (words == end)
-  kernel = 4.0 * params[head]["kernel"]  # it says this or that
+  kernel = 4.0 * params[head]["kernel"]  # the prediction varies with the input
   head_params = {"kernel": kernel, "bias": 12.0 * likely}
   params = params | {head: jax.tree.map(jnp.float32, head_params)}
   scaffold = {site: by_head(site, experiment.task) for site in HEADS}

@@ -1,4 +1,9 @@
-"""Coordinates, lines and the cells that they open, in plain Python."""
+"""This module computes coordinates, lines and the cells that lines open in
+plain Python, for tests to compare with.
+
+Shapes: B examples, L tokens, T rows, S keys, R seeds, N layers, H heads, K
+lines of a head.
+"""
 
 import itertools
 
@@ -11,7 +16,13 @@ INF = float("inf")
 
 
 def tokens(*runs) -> list:
-  """(segment, left, right) of every token of runs (segment, size by axis)."""
+  """Returns (segment, left, right) of every token of one example.
+
+  `left` and `right` are tuples, an offset by axis.
+
+  Args:
+    *runs: (segment, its size along each axis) of each segment, in order.
+  """
   return [
     (segment, place, tuple(n - 1 - i for n, i in zip(size, place, strict=True)))
     for segment, *size in runs
@@ -20,7 +31,8 @@ def tokens(*runs) -> list:
 
 
 def places(*examples) -> Coordinates:
-  """Coordinates [B, L] of tokens of B examples, PAD behind the shorter."""
+  """Returns the Coordinates [B, L] of examples, lists that `tokens` returns;
+  the shorter ones end with PAD."""
   axes = len(examples[0][0][1])
   longest = max(map(len, examples))
   padding = (PAD, (7,) * axes, (-3,) * axes)  # its offsets mean nothing
@@ -30,7 +42,8 @@ def places(*examples) -> Coordinates:
 
 
 def packed(*examples):
-  """Rows and keys of sequences whose every row says the next token."""
+  """Returns the Coordinates of rows and of keys of sequences in which each row
+  says the next token; the arguments are as in `places`."""
   return (
     places(*(x[1:] for x in examples)),
     places(*(x[:-1] for x in examples)),
@@ -38,7 +51,7 @@ def packed(*examples):
 
 
 def site_line(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
-  """One line [1, 1, 1, 1] of value 0."""
+  """Returns SiteLines [1, 1, 1, 1] with one line, of value 0."""
   matrix = np.atleast_2d(matrix)
   one = lambda x, *shape: np.reshape(np.int32(x), (1, 1, 1, 1, *shape))
   return SiteLines(
@@ -54,15 +67,15 @@ def site_line(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
 
 
 def random_lines(seed, shape, axes, segments, ends=(), rows=(ANY,)):
-  """SiteLines of `shape` (R, N, H, K) that cross each other now and then.
+  """Returns random SiteLines, some of which cross each other.
 
   Args:
-    seed: of the random numbers.
-    shape: of the fields.
-    axes: of the coordinates.
-    segments: of keys, WHOLE among them or not.
-    ends: those whose right end may be an anchor.
-    rows: segments of rows.
+    seed: the seed of the random numbers.
+    shape: the shape of the fields, (R, N, H, K).
+    axes: the number of axes of the coordinates.
+    segments: the segments of keys to choose from; WHOLE may be one of them.
+    ends: the segments whose right end may be an anchor.
+    rows: the segments of rows to choose from.
   """
   rng = np.random.default_rng(seed)
   segment = rng.choice(segments, shape).astype(np.int32)
@@ -88,11 +101,13 @@ def random_lines(seed, shape, axes, segments, ends=(), rows=(ANY,)):
 
 
 def one_seed(lines, r=0):
+  """Returns the lines [N, H, K] of seed r, of lines [R, N, H, K]."""
   return type(lines)(*(np.asarray(x)[r] for x in lines))
 
 
 def opened(lines, rows: Coordinates, keys: Coordinates):
-  """The bias [N, B, H, T, S] of one seed's lines [N, H, K], cell by cell."""
+  """Returns the bias [N, B, H, T, S] of one seed's lines [N, H, K], computed
+  cell by cell."""
   layers, heads, count = lines.value.shape
   batch = len(rows.segment)
   size = (len(rows.index), len(keys.index))
@@ -113,7 +128,7 @@ def opened(lines, rows: Coordinates, keys: Coordinates):
 
 
 def on_line(line, rows, keys, b, t, s) -> bool:
-  """Whether row t and key s of example b lie on a line."""
+  """Returns whether row t and key s of example b lie on a line, of Lines."""
   row_segment, segment, anchor, matrix, intercept = line
   if rows.segment[b, t] == PAD or row_segment not in (ANY, rows.segment[b, t]):
     return False
@@ -128,7 +143,14 @@ def on_line(line, rows, keys, b, t, s) -> bool:
 
 
 def scattered(values, index, size: int):
-  """Gathered values [N, B, H, T, K] as the matrix [N, B, H, T, S] they are."""
+  """Returns the matrix [N, B, H, T, S] of a sparse bias.
+
+  It fails if a row has an open key twice.
+
+  Args:
+    values, index: [N, B, H, T, K], what SiteLines.gather returns.
+    size: S.
+  """
   values, index = np.asarray(values), np.asarray(index)
   bias = np.full((*values.shape[:-1], size), -INF, np.float32)
   for place in np.argwhere(values > -INF):

@@ -1,7 +1,9 @@
-"""Every task in its forms, examples of it, and what plain Python says of them.
+"""This module has all tasks and hints in their forms, examples of them, and
+their answers by plain Python.
 
-A task or hint that is registered is a form by itself. ANSWERS and SPOKEN know
-the answers of some; the others' are checked by their docstrings.
+A form is a registered task or hint, with its operands interleaved or not
+(arithmetic.aligned). ANSWERS and SPOKEN have the answers of most; the others
+are tested by the examples in their docstrings.
 """
 
 import collections
@@ -19,9 +21,12 @@ from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.packing import KINDS, pack
 from lengthgen_jax.tasks.task import Example, Size
 
-LONGEST, WIDTH, BOUND = 7, 9, 12  # of examples: units, padding, static bound
+# Of the examples: the most units, the width that operands are padded to, the
+# static bound of widths, and their number.
+LONGEST, WIDTH, BOUND = 7, 9, 12
 COUNT = 140
 
+# (class of the hint, class of its main task), by the name of the hint.
 HINT_KINDS = {
   hint.name: (hint, TASKS[main])
   for main, hints in HINTS.items()
@@ -30,7 +35,8 @@ HINT_KINDS = {
 
 
 def make_task(kind, **fields):
-  """A task, with an alphabet that fits one digit if it can be chosen."""
+  """Returns a task of a class with some fields, and small values of others that
+  it has: an alphabet that fits one digit, keys and values of one token."""
   names = {field.name for field in dataclasses.fields(kind)}
   small = {"alphabet": 9, "key_length": 1, "value_length": 1, "queries": 1}
   small = {name: small[name] for name in names & small.keys()}
@@ -38,13 +44,15 @@ def make_task(kind, **fields):
 
 
 def forms_of(kind) -> dict:
-  """A task as it is, and with its operands interleaved if it can be."""
+  """Returns {name: task} of a class: with its default fields, and with its two
+  operands interleaved if it can have that."""
   forms = {kind.name: make_task(kind)}
   if hasattr(kind, "aligned") and kind.operands == 2:
     forms[f"{kind.name}-aligned"] = make_task(kind, aligned=True)
   return forms
 
 
+# All main tasks in their forms, and these with the hints, by name.
 MAIN = {
   name: x for kind in TASKS.values() for name, x in forms_of(kind).items()
 }
@@ -55,12 +63,12 @@ FORMS = MAIN | {name: make_task(kind) for name, (kind, _) in HINT_KINDS.items()}
 
 
 class Drawn(NamedTuple):
-  """Examples of mixed lengths up to LONGEST, padded to BOUND.
+  """A Drawn has examples of mixed lengths up to LONGEST, padded to BOUND.
 
   Attributes:
-    example: Example of arrays [COUNT, ...].
-    batch: the same examples packed, by family.
-    lengths: [COUNT, O].
+    example: an Example of arrays [COUNT, ...].
+    batch: the same examples as a Batch, by the family of models.
+    lengths: [COUNT, O], the units of each of O operands.
   """
 
   example: Example
@@ -70,6 +78,7 @@ class Drawn(NamedTuple):
 
 @functools.cache
 def draw_examples(form: str) -> Drawn:
+  """Returns the examples of a form, a key of FORMS."""
   task = FORMS[form]
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
@@ -93,12 +102,12 @@ def draw_examples(form: str) -> Drawn:
 
 @functools.partial(jax.jit, static_argnums=0)
 def from_items(task, items, lengths, width) -> Example:
-  """The example of items [operands, bound]."""
+  """Returns the example of items [operands, bound] and lengths [operands]."""
   return task.from_items(items, Size(lengths, width, items.shape[-1]))
 
 
 def example_of_text(task, text: str, width: int = WIDTH):
-  """(prompt, output) ids of what a person types."""
+  """Returns (prompt, output), lists of ids, of what a person types."""
   items, lengths = task.parse(text)
   spare = max(BOUND - items.shape[-1], 0)
   items = np.pad(items, [(0, 0), (0, spare)])
@@ -107,7 +116,8 @@ def example_of_text(task, text: str, width: int = WIDTH):
 
 
 def split_example(example: Example, i: int):
-  """(prompt, given output, output to say) of example i: lists of ids."""
+  """Returns (prompt, given output, output to say) of example i, lists of
+  ids."""
   prompt, output = (
     tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
   )
@@ -121,7 +131,7 @@ def split_example(example: Example, i: int):
 
 
 def ids(task, text: str) -> list[int]:
-  """Tokens of what a docstring writes."""
+  """Returns the ids of tokens that are written as in a docstring."""
   if isinstance(task, NumberTask):
     return task.encode(text)
   names = {name: token for token, name in enumerate(task.token_names)}
@@ -132,16 +142,19 @@ def ids(task, text: str) -> list[int]:
 
 
 def docstring_examples(kind) -> list[tuple[str, str]]:
-  """The lines "`prompt` -> `output`" of a docstring."""
+  """Returns (prompt, output) of each "`prompt` -> `output`" in the docstring of
+  a class."""
   return re.findall(r"`([^`]+)` -> `([^`]+)`", kind.__doc__)
 
 
 def is_aligned(source: str) -> bool:
+  """Returns whether the operands of an arithmetic source are interleaved."""
   return source[0] == "$" and not source[1].isdigit()
 
 
 def operand_texts(source: str) -> list[str]:
-  """Digits of each operand of an arithmetic source, as written there."""
+  """Returns the digits of each operand of an arithmetic source, in the order in
+  which they stand there."""
   assert source[0] == "$"
   if is_aligned(source):
     a, b = source[2::2], source[3::2]
@@ -153,7 +166,7 @@ def operand_texts(source: str) -> list[str]:
 
 
 def input_text(task, prompt) -> str:
-  """What a person would type for a prompt's ids."""
+  """Returns what a person would type for a prompt of these ids."""
   symbols = task.symbols(prompt)
   if symbols[0] != "$":
     return " ".join(symbols)
@@ -164,10 +177,12 @@ def input_text(task, prompt) -> str:
 
 
 def reversed_digits(value: int, width: int) -> str:
+  """Returns the last `width` digits of a number, least significant first."""
   return str(value).zfill(width)[-width:][::-1]
 
 
 def running_parity(bits: str) -> str:
+  """Returns the parities of the last bit, the last two bits, and so on."""
   parity, out = 0, ""
   for bit in reversed(bits):
     parity ^= int(bit)
@@ -176,6 +191,7 @@ def running_parity(bits: str) -> str:
 
 
 def rarer(items):
+  """Returns the rarer of one or two values in a list, `⊥` for a draw."""
   counts = collections.Counter(items).most_common()
   if len(counts) == 1:
     return [str(counts[0][0])]
@@ -184,6 +200,8 @@ def rarer(items):
 
 
 def with_carries(digits):
+  """Returns the digits of a number plus 1, least significant first, each with
+  `c` and the carry after it."""
   carry, out = 1, []
   for digit in [*digits[::-1], 0]:
     out += [str((digit + carry) % 10), "c"]
@@ -193,21 +211,26 @@ def with_carries(digits):
 
 
 def successor(items, item):
+  """Returns the smallest of the items above one, `⊥` if there is none."""
   greater = [x for x in items if x > item]
   return [str(min(greater))] if greater else ["⊥"]
 
 
 def predecessor(items, item):
+  """Returns the greatest of the items below one, `⊥` if there is none."""
   smaller = [x for x in items if x < item]
   return [str(max(smaller))] if smaller else ["⊥"]
 
 
 def plus_one(digits):
+  """Returns the digits of a number plus 1, least significant first."""
   total = int("".join(map(str, digits))) + 1
   return list(reversed_digits(total, len(digits) + 1))
 
 
 def running_sums(a: str, b: str) -> str:
+  """Returns the running sums of a times each digit of b, one place further each
+  time, with the digits of each sum least significant first."""
   total, out = 0, ""
   for digit in reversed(b):
     total = total // 10 + int(a) * int(digit)
@@ -216,7 +239,7 @@ def running_sums(a: str, b: str) -> str:
 
 
 def composed(words):
-  """Running products of permutations in one-line notation."""
+  """Returns the running products of permutations in one-line notation."""
   state, out = sorted(words[0]), []
   for word in words:
     state = [state[int(k) - 1] for k in word]
@@ -225,6 +248,8 @@ def composed(words):
 
 
 def depths(brackets, bound=8):
+  """Returns the depth after each bracket; "invalid" from the first one on that
+  closes nothing or exceeds the bound."""
   stack, out = [], []
   for bracket in brackets:
     if stack is None or (bracket == ")" and not stack):
@@ -239,7 +264,8 @@ def depths(brackets, bound=8):
 
 
 def recalled(words):
-  """Answers to the queries of a prompt in words."""
+  """Returns the answers to the queries of a prompt, `>` before each; words are
+  the prompt's tokens."""
   context, *queries = " ".join(map(str, words)).split(" > ")
   pairs = [part.split(" : ") for part in context.split(".") if part.strip()]
   values = {key.strip(): value.split() for key, value in pairs}
@@ -248,8 +274,9 @@ def recalled(words):
   return [word for query in queries for word in (">", *values[query])]
 
 
-# Arithmetic: of the operands as texts. Others: of the prompt's numbers and what
-# was given of the output.
+# Functions that return the output by the name of a task: of arithmetic, from
+# the digits of the operands; of other tasks, from the prompt's symbols (numbers
+# as integers) and the given prefix of the output.
 ANSWERS = {
   "successor": lambda a: reversed_digits(int(a) + 1, len(a)),
   "addition": lambda a, b: reversed_digits(int(a) + int(b), len(a)),
@@ -277,7 +304,8 @@ ANSWERS = {
   "mqmtar": lambda items, prefix: recalled(items),
 }
 
-# What a person reads, of the same.
+# Functions that return the answer as a person reads it, from the same without
+# the prefix.
 SPOKEN = {
   "successor": lambda a: str(int(a) + 1),
   "addition": lambda a, b: str(int(a) + int(b)),
@@ -297,12 +325,13 @@ SPOKEN = {
 
 
 def numbers(words):
-  """Words as integers, where they are."""
+  """Returns words, with those that are numbers as integers."""
   return [int(word) if word.isdecimal() else word for word in words]
 
 
 def plain_answer(task, prompt, prefix=()) -> list[str]:
-  """The words to say after a prompt, by plain Python."""
+  """Returns the symbols to say after a prompt and a prefix of the output, both
+  ids."""
   symbols = task.symbols(prompt)
   if symbols[0] == "$":
     return [*ANSWERS[task.name](*operand_texts("".join(symbols))), "&"]
@@ -310,7 +339,7 @@ def plain_answer(task, prompt, prefix=()) -> list[str]:
 
 
 def plain_line(task, prompt) -> str:
-  """The answer as people write it, by plain Python."""
+  """Returns the answer to a prompt of ids as people write it."""
   symbols = task.symbols(prompt)
   if symbols[0] == "$":
     return SPOKEN[task.name](*operand_texts("".join(symbols)))

@@ -1,4 +1,5 @@
-"""The files of presets in configs/, loaded once: `presets.sorting`, ..."""
+"""This module has an attribute for each file of presets in configs/, which is
+loaded once: `presets.sorting` has what configs/sorting.py defines."""
 
 import pathlib
 

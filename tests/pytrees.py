@@ -1,4 +1,4 @@
-"""Pytrees to the last bit."""
+"""This module compares and copies pytrees of arrays."""
 
 import jax
 import jax.numpy as jnp
@@ -6,27 +6,31 @@ import numpy as np
 
 
 def leaf_bytes(tree) -> list:
-  """Shape, dtype and bytes of every leaf."""
+  """Returns (shape, dtype, bytes) of every leaf, equal for pytrees that are
+  equal to the last bit."""
   leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
   return [(x.shape, x.dtype, x.tobytes()) for x in leaves]
 
 
 def one(tree, r: int = 0):
-  """Member r of a stacked pytree."""
+  """Returns entry r of the leading axis of every leaf."""
   return jax.tree.map(lambda x: x[r], tree)
 
 
 def copied(tree):
-  """The same arrays in other buffers, for a function that is given them."""
+  """Returns a copy in buffers of its own, for a function that donates its
+  arguments."""
   return jax.tree.map(jnp.copy, tree)
 
 
 def is_finite(tree) -> bool:
+  """Returns whether all numbers are finite."""
   return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
 def max_difference(left, right) -> float:
-  """The greatest difference of two pytrees of numbers."""
+  """Returns the greatest absolute difference between two pytrees of numbers of
+  the same structure."""
   number = lambda x: np.asarray(x, float)
   apart = lambda x, y: float(np.abs(number(x) - number(y)).max())
   return max(jax.tree.leaves(jax.tree.map(apart, left, right)))

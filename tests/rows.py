@@ -1,4 +1,5 @@
-"""Result rows that nobody measured, for tests of what is made of rows."""
+"""This module has result rows that nobody measured, for tests of what is made
+of rows."""
 
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.results import records
@@ -32,35 +33,38 @@ CONDITIONS = {
 
 
 def row(correct=100, **fields) -> dict:
-  """Exact match in % of 100 samples."""
+  """Returns a row of exact match, with `correct` of 100 samples right."""
   measured = measures.success_row("em", correct, 100)
   return CONDITIONS | measured | {"seeds_asked": 3} | fields
 
 
 def seeds(*correct, **fields) -> list[dict]:
-  """A row for each seed, with so many correct."""
+  """Returns a row for each of the seeds 0, 1, ..., with so many of 100 samples
+  right."""
   return [row(n, seed=seed, **fields) for seed, n in enumerate(correct)]
 
 
 def logged(folder) -> list[dict]:
-  """Rows of metrics.jsonl without the time they took, seed by seed."""
+  """Returns the rows of a folder's metrics.jsonl, without their times, sorted
+  by seed and step."""
   rows = records.read(folder / "metrics.jsonl")
   rows = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
   return sorted(rows, key=lambda row: (row["seed"], row["step"]))
 
 
 def without_length(metric: str, value, **fields) -> dict:
-  """A row of the frontier or of a certificate."""
+  """Returns a row of the frontier or of a certificate."""
   empty = dict.fromkeys(("length", "lower_bound", "correct"))
   return row() | empty | {"metric": metric, "value": value} | fields
 
 
 def frontier(value, seed, bound=60, **fields) -> dict:
-  """The longest length that is right, looked for up to `bound`."""
+  """Returns a row of the frontier of a seed, looked for up to `bound`."""
   fields = {"bound": bound, "tried": [[6, 300, 300]], "n": 299} | fields
   return without_length("frontier", value, seed=seed, **fields)
 
 
+# A certificate that is undecided, and one of a model that both checkers proved.
 CERTIFIED = without_length(
   "certified", None, test_set=None, margin=0.25, reason="over budget"
 )

@@ -1,8 +1,9 @@
-"""This script asks models that come with the package for all small inputs.
+"""This script tests models that come with the package on all small inputs.
 
-Nothing of a proof is used: the inputs are typed texts, the answers Python's
-integers, and the outputs those of the ordinary program in one teacher-forced
-pass (if each token is the largest logit, decoding says the same):
+It uses nothing of a proof: inputs are typed texts, answers are computed with
+Python's integers, and outputs are those of the ordinary program in one
+teacher-forced pass (if each right token has the largest logit, decoding returns
+the same):
 
   python tests/small_inputs.py addition multiply parity
 """
@@ -19,14 +20,15 @@ import lengthgen_jax
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.tasks import dataset
 
-MOST = 1 << 20  # inputs of a model
+MOST = 1 << 20  # the most inputs of a model
 BATCH = 1024  # inputs that are computed at once
 
-Pairs = Iterator[tuple[str, str]]  # of an input and its answer, as typed
+Pairs = Iterator[tuple[str, str]]  # (input, answer), as people write them
 
 
 def numbers(most: int, base: int = 10) -> range:
-  """Returns all numbers of as many digits as at most `most` numbers have."""
+  """Returns all numbers with at most so many digits in a base that there are no
+  more than `most` of them."""
   digits = 0
   while base ** (digits + 1) <= most:
     digits += 1
@@ -34,8 +36,11 @@ def numbers(most: int, base: int = 10) -> range:
 
 
 def lists(most: int, alphabet: int, answer: Callable[[tuple], list]) -> Pairs:
-  """Yields all lists of numbers below `alphabet` up to a length, at most `most`
-  of them."""
+  """Yields all lists of numbers below `alphabet` up to some length, with the
+  answers that a function gives.
+
+  The length is the greatest for which there are no more than `most` of them.
+  """
   length = 1
   while alphabet**length <= most:
     most -= alphabet**length
@@ -45,13 +50,15 @@ def lists(most: int, alphabet: int, answer: Callable[[tuple], list]) -> Pairs:
 
 
 def bits(most: int) -> Pairs:
-  """Yields all strings of bits up to a length, at most `most` of them."""
+  """Yields all strings of bits up to some length, at most `most` of them, with
+  their parity."""
   for text, _ in lists(most, 2, list):
     yield text.replace(" ", ""), str(text.count("1") % 2)
 
 
 def all_inputs(config, most: int) -> Pairs:
-  """Returns all inputs of a task up to a size, at most `most` of them."""
+  """Returns all inputs of config.task up to some size, at most `most` of them,
+  with their answers."""
   tasks: dict[str, Callable[[], Pairs]] = {
     "successor": lambda: ((f"{a}", f"{a + 1}") for a in numbers(most)),
     "increment": lambda: ((f"{a}", f"{a + 1}") for a in numbers(most)),
@@ -76,8 +83,8 @@ def all_inputs(config, most: int) -> Pairs:
 
 
 def count_wrong(model: Model, pairs: Pairs) -> tuple[int, int]:
-  """Returns how many inputs there are, and to how many of them a model gives
-  another answer than the one that is theirs."""
+  """Returns how many inputs there are, and how many of them a model answers
+  wrongly."""
   task, experiment = model.experiment.task, model.experiment
   by_width: dict[int | tuple[int, ...], list] = {}
   for text, answer in pairs:
@@ -103,7 +110,8 @@ def count_wrong(model: Model, pairs: Pairs) -> tuple[int, int]:
 
 
 def main(names: list[str], most: int) -> int:
-  """Prints how many inputs were tried; returns 1 if an answer is wrong."""
+  """Tests the models with these names on at most `most` inputs each, prints the
+  results, and returns the exit code: 1 if an answer is wrong."""
   failed = False
   for name in names:
     start, loaded = time.perf_counter(), lengthgen_jax.load(name)

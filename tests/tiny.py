@@ -1,4 +1,5 @@
-"""A run of seconds, for the tests: --config=tests/tiny.py[:PRESET]."""
+"""This config file describes runs of seconds, for the tests:
+--config=tests/tiny.py[:PRESET]."""
 
 import pathlib
 
@@ -14,8 +15,12 @@ SEQUENCES = {"sort": sorting, "increment": increment}
 
 
 def get_config(preset: str = "addition,window_cpi"):
-  """A preset of configs/arithmetic.py, made tiny; or sort[,HINT...] and
-  increment[,HINT...], a decoder-only run."""
+  """Returns a tiny config.
+
+  Args:
+    preset: one of configs/arithmetic.py; or sort[,HINT...] or
+      increment[,HINT...] for a decoder-only model.
+  """
   if preset.split(",")[0] in SEQUENCES:
     return sequences(*preset.split(","))
   config = shrink(arithmetic.get_config(preset))
@@ -33,7 +38,8 @@ def get_config(preset: str = "addition,window_cpi"):
 
 
 def sequences(task: str, *hints):
-  """Hints by name, two buckets."""
+  """Returns a tiny config of a task in SEQUENCES, with some of its hints, and
+  with training data in two buckets."""
   config = shrink(SEQUENCES[task].get_config())
   config.hints = hints
   config.data.update(
@@ -46,7 +52,7 @@ def sequences(task: str, *hints):
 
 
 def of_kind(task: str, kind: str):
-  """Any task for either family of models."""
+  """Returns a tiny config of any task for either family of models."""
   config = shrink(default_config(task))
   config.model.kind = kind
   config.eval.update(lengths=(3,), samples=(32,))
@@ -54,7 +60,8 @@ def of_kind(task: str, kind: str):
 
 
 def shrink(config):
-  """The config with a small model, short inputs and small batches."""
+  """Returns a config after it was given a small model, short inputs and small
+  batches, in place."""
   config.seeds = (0, 1)
   config.data.update(train_length=2, buckets=())
   config.sort.alphabet = 5

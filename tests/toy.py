@@ -1,6 +1,8 @@
-"""An experiment that compiles in a second: four numbers to find, two heads.
+"""This module has an experiment that compiles in a second: linear regression on
+four inputs, with an output head for each of two tasks.
 
-What becomes of a seed is data: its scaffold {"fate": []}.
+What becomes of a seed is data: its scaffold is {"fate": one of the fates
+below}.
 """
 
 import dataclasses
@@ -14,16 +16,20 @@ from lengthgen_jax.tasks.dataset import Part, Share
 from lengthgen_jax.training.optimizer import TrainConfig
 from lengthgen_jax.training.train_step import TrainSpec
 
+# Fates.
 CONVERGING = 0  # it learns SOLUTION
-BAD_LOSS = 1  # never finite
-BAD_UPDATE = 2  # losses are finite, a round's last gradient is not
-BAD_START = 3  # BAD_LOSS in the first attempt
-HOPELESS = 4  # finite, and never right
+BAD_LOSS = 1  # its loss is never finite
+BAD_UPDATE = 2  # its losses are finite, but the last gradient of a round is not
+BAD_START = 3  # it has BAD_LOSS in the first attempt, then converges
+HOPELESS = 4  # its losses are finite, but no answer is ever right
 
 SOLUTION = (0.5, 1.0, -1.0, 2.0)
 
 
 class Points(NamedTuple):
+  """Points are a batch: inputs [B, 4], weight [B] and the index of its
+  width."""
+
   inputs: jax.Array
   weight: jax.Array
   width_index: jax.Array
@@ -31,7 +37,7 @@ class Points(NamedTuple):
 
 @jax.custom_vjp
 def spoiled(x, bad):
-  """x, but for a gradient that is not finite if `bad`."""
+  """Returns x; its gradient is not finite if `bad`."""
   return x
 
 
@@ -42,12 +48,13 @@ spoiled.defvjp(
 
 @dataclasses.dataclass(frozen=True)
 class Toy:
-  """The part of an Experiment that training uses.
+  """A Toy has those attributes and methods of an Experiment that training uses.
 
   Attributes:
-    heads: the main task's first.
-    weights: of one step for all heads; () for a step each.
-    num_widths: widths that take turns.
+    heads: the names of the output heads, the main task's first.
+    weights: the weights of the heads in one gradient step for all of them; ()
+      if each head has a step of its own.
+    num_widths: the number of widths that take turns.
   """
 
   heads: tuple = ("main", "hint")
@@ -81,7 +88,7 @@ class Toy:
     return Points(x, jnp.ones(part.count), width_index)
 
   def wrong_by(self, params, scaffold, batch, head):
-    """How far answers are off."""
+    """Returns answers minus right answers, [B]."""
     answer = batch.inputs @ params["trunk"] + params[head]["offset"]
     error = answer - batch.inputs @ jnp.array(SOLUTION) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
@@ -100,18 +107,20 @@ class Toy:
     return (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
 
   def matches(self, params, scaffold, batch, head, sparse_plan=None):
-    """Right within 0.5; of the second width, within 5."""
+    """Returns which tokens [B, 1] and examples [B] are right: those that are
+    off by less than 0.5, or by less than 5 at the second width."""
     error = self.wrong_by(params, scaffold, batch, head)
     right = jnp.abs(error) < jnp.where(batch.width_index % 2, 5.0, 0.5)
     return right[:, None], right
 
 
 def scaffold(*fates) -> dict:
-  """A fate for each seed."""
+  """Returns the scaffold of seeds with these fates, one each."""
   return {"fate": jnp.array(fates)}
 
 
 def train_config(**fields) -> TrainConfig:
+  """Returns a TrainConfig for a toy, with some fields changed."""
   usual = TrainConfig(
     steps=400,
     batch_size=16,
@@ -136,4 +145,5 @@ def train_config(**fields) -> TrainConfig:
 
 
 def train_spec(seed_axis: str = "loop") -> TrainSpec:
+  """Returns the TrainSpec of a Toy."""
   return TrainSpec(Toy(), train_config(seed_axis=seed_axis))

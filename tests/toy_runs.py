@@ -1,4 +1,4 @@
-"""Runs of a toy on a mesh of devices."""
+"""This module has runs of a toy on a mesh of devices."""
 
 import toy
 
@@ -6,11 +6,19 @@ from lengthgen_jax.training import loop, mesh
 
 SEEDS = (3, 1, 4, 5)
 FATES = (toy.CONVERGING, toy.BAD_START, toy.CONVERGING, toy.HOPELESS)
-ENDLESS = 10**8  # steps
+ENDLESS = 10**8  # steps of a run that only a signal ends
 
 
 def toy_run(folder, shape=(1, 1), steps=60, save_every=1, fates=FATES):
-  """A loop.Run of four seeds, of which two start again."""
+  """Returns a loop.Run of four seeds, of which two start again by default.
+
+  Args:
+    folder: the run's folder.
+    shape: (seeds, data) of the mesh of devices.
+    steps: the gradient steps of an attempt.
+    save_every: after how many chunks a checkpoint is saved.
+    fates: the fates of the seeds, as in toy.py.
+  """
   return loop.Run(
     experiment=toy.Toy(),
     train=toy.train_config(

@@ -1,4 +1,4 @@
-"""Tiny models of either family that nobody trained."""
+"""This module has tiny models of either family that nobody trained."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,8 @@ from lengthgen_jax.tasks import dataset
 
 
 def config(task="addition", kind="encoder_decoder", fields=()):
-  """tests/tiny.py with some fields changed: {"positions.kind": "rope"}."""
+  """Returns the config tiny.of_kind(task, kind) with some fields changed, like
+  {"positions.kind": "rope"}."""
   config = tiny.of_kind(task, kind)
   with config.unlocked():
     config.update_from_flattened_dict(dict(fields))
@@ -18,11 +19,13 @@ def config(task="addition", kind="encoder_decoder", fields=()):
 
 
 def experiment(task="addition", kind="encoder_decoder", fields=()):
+  """Returns the Experiment of `config`."""
   return build(config(task, kind, fields))
 
 
 def params(built, seed=0):
-  """Every parameter drawn at random, so that none hides behind a zero."""
+  """Returns random parameters of an Experiment, none of which is zero, so that
+  each has an effect."""
   rng = np.random.default_rng(seed)
 
   def draw(x):
@@ -33,7 +36,14 @@ def params(built, seed=0):
 
 
 def typed(built, *texts, width=4, longest=None):
-  """A batch of what a person types, padded to `longest`."""
+  """Returns a Batch of what people type.
+
+  Args:
+    built: an Experiment.
+    *texts: the inputs.
+    width: the width that operands are padded to; not used in ragged tasks.
+    longest: the static bound of widths; None for the width.
+  """
   parsed = [built.task.parse(text) for text in texts]
   if built.task.ragged:
     width = max(max(lengths) for _, lengths in parsed)

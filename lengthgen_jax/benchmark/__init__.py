@@ -1,1 +1,1 @@
-"""Benchmarks time this program on the device at hand."""
+"""Benchmarks, which time this program on the device at hand."""

@@ -1,8 +1,9 @@
-"""The mode --mode=bench: how long training, evaluation and the rest take here.
+"""This module is --mode=bench, which times training, evaluation, decoding and
+calibration on the device at hand.
 
-W/bench.json has a row for each case (medians of several runs), the cases that
-were left out and why, and the device with its peak throughput. A table and a
-figure show the same.
+bench.json, in the workdir, has a row for each case (medians of several runs),
+the cases that were left out and why, and the device with its peak throughput. A
+table and a figure show the same.
 """
 
 import contextlib
@@ -29,13 +30,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
   Args:
     config: the whole config.
-    folder: the workdir, where bench.json and the figure are written.
+    folder: the workdir, where bench.json and figures/bench.png are written.
 
   Returns:
-    The exit code.
+    The exit code, 0.
 
   Raises:
-    UsageError: bench.only names a benchmark that does not exist.
+    UsageError: bench.only names a benchmark that does not exist, or the config
+      describes no run.
   """
   for name in config.bench.only:
     check_choice("bench.only", name, BENCHMARKS)
@@ -53,9 +55,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
 @contextlib.contextmanager
 def every_program_compiled() -> Iterator[None]:
-  """Turns JAX's compilation cache off, so that compilation is measured."""
+  """Returns a context in which JAX's persistent compilation cache is off, so
+  that compilation is measured."""
   jax.config.update("jax_enable_compilation_cache", False)
-  compilation_cache.reset_cache()  # else it stays on, once used
+  compilation_cache.reset_cache()  # else a cache that was used stays on
   try:
     yield
   finally:
@@ -69,14 +72,15 @@ def measure(
   """Times benchmarks and returns the contents of bench.json.
 
   Args:
-    workload: the experiment, the training config and the scaffold to time.
+    workload: what the benchmark "config" times.
     section: the config's section `bench`.
-    path: of bench.json, which is written after every group of cases.
+    path: the path of bench.json, which is written after every group of cases.
 
   Returns:
     The package's "version", the fields of timing.describe_device, the "rows" of
-    the cases that were timed, and "skipped": why others were not, by the title
-    of the case, or by the name of the benchmark if this config cannot run it.
+    the cases that were timed (timing.make_row), and "skipped", why others were
+    not: {title of the case: reason}, or {name of the benchmark: reason} if the
+    benchmark cannot run here.
   """
   deadline = time.perf_counter() + section.budget
   rows: list[dict] = []
@@ -100,12 +104,14 @@ def measure(
 def time_group(
   cases: list[Case], section: ConfigDict, deadline: float
 ) -> tuple[list[dict], dict[str, str]]:
-  """Times cases in turns, so that they are compared under the same conditions.
+  """Compiles cases and times them in turns, so that they are compared under the
+  same conditions.
 
   Args:
     cases: the cases to compare.
     section: the config's section `bench`.
-    deadline: in seconds of time.perf_counter(); beyond it no case is started.
+    deadline: the reading of time.perf_counter(), in seconds, after which no
+      case is started.
 
   Returns:
     The rows of the cases, and {title: reason} of those that have no row.

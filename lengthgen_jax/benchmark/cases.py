@@ -1,7 +1,8 @@
-"""What --mode=bench times: each benchmark yields groups of cases to compare.
+"""This module lists what --mode=bench times.
 
-Cases are training steps, passes of evaluation, decoding and calibration. Their
-models have random parameters, on which times do not depend.
+A benchmark yields groups of cases, and the cases of a group are compared with
+each other. Cases are training steps, passes of evaluation, decoding and
+calibration. Their models have random parameters, on which times do not depend.
 """
 
 import importlib.util
@@ -39,13 +40,16 @@ from lengthgen_jax.training.train_step import (
   train_step,
 )
 
-MAX_EXAMPLES = 64  # of a pass of evaluation
-# Digits up to which decoding without a cache is timed, which is cubic in them.
+MAX_EXAMPLES = 64  # in a pass of evaluation
+# The most digits at which decoding without a cache is timed: its time is cubic
+# in their number.
 MAX_RECOMPUTED = 200
 
-# The shapes that are timed, as changes of the default config of a task: those
-# of configs/quickstart.py, of configs/arithmetic.py:addition with abc,fixed and
-# with vanilla,released, and of configs/sorting.py:none,best.
+# The shapes that are timed, as changes {field: value} of a task's default
+# config: those of configs/quickstart.py, of configs/arithmetic.py:addition with
+# abc,fixed and with vanilla,released, and of configs/sorting.py:none,best.
+# Fields that do not change the time of a step, like the learning rate, keep
+# their defaults.
 MAIN_JOB = {
   "data.widths": (8, 9, 10),
   "train.optimizer": "muon",
@@ -90,7 +94,8 @@ class Workload(NamedTuple):
   Attributes:
     experiment: the task, the model and the batches.
     train: the optimizer and its schedule.
-    scaffold: lines or matrices by attention site, with an axis of one seed.
+    scaffold: {site: lines or matrices} with a leading axis of seeds, of which
+      the first one is used; {} for no bias.
   """
 
   experiment: Experiment
@@ -104,7 +109,7 @@ class Workload(NamedTuple):
     return self.experiment.sparse_training_plan(self.scaffold)
 
   def params(self) -> dict:
-    """Returns small random parameters."""
+    """Returns normal random parameters with a standard deviation of 0.1."""
     rng = np.random.default_rng(0)
     return jax.tree.map(
       lambda x: jnp.asarray(0.1 * rng.normal(size=x.shape), x.dtype),
@@ -112,7 +117,7 @@ class Workload(NamedTuple):
     )
 
   def model(self) -> Model:
-    """Returns the model with random parameters."""
+    """Returns the model with the parameters of `params`."""
     return Model(self.experiment, of_seed(self.scaffold, 0), self.params())
 
 
@@ -134,29 +139,31 @@ def make_workload(config: ConfigDict) -> Workload:
 
 
 def first_stage(changes: dict[str, Any]) -> Workload:
-  """Returns the first stage of ABC on addition, by a vanilla model.
+  """Returns the workload of the first stage of ABC on addition, which trains a
+  vanilla model.
 
   Args:
-    changes: {field: value} of the config.
+    changes: {field: value} that differ from the task's default config.
   """
   return make_workload(make_config("addition", changes))
 
 
 def papers_shape() -> Workload:
-  """Returns addition at the ABS/ABC papers' shape, with the encoder of the
-  released program: 512 examples of 124 source and 62 target tokens."""
+  """Returns the workload of addition at the shape of the ABS and ABC papers, as
+  the released program has it: 512 examples of 124 source and 62 target tokens,
+  and no encoder layers."""
   return first_stage(PAPERS)
 
 
 def retraining(changes: dict[str, Any]) -> Workload:
-  """Returns the second stage of ABC on addition.
+  """Returns the workload of the second stage of ABC on addition.
 
-  Its lines are like those that calibration finds: over the operands' digits of
-  the same place and of the place before, over the row itself, and over the
-  start token.
+  Its lines are like those that calibration finds: to the digits of the same
+  place in both operands and of the place before in the first, to the row
+  itself, and to the start token.
 
   Args:
-    changes: {field: value} of the first stage.
+    changes: as in `first_stage`, of which this is the second stage.
   """
   config = make_config("addition", changes)
   workload = make_workload(fields.retrain_config(config, (0,), None))
@@ -182,14 +189,14 @@ def training_steps(
   sparse_plan: SparsePlan | None = None,
   length: int | None = None,
 ) -> Case:
-  """Returns the case of several rounds of gradient steps in one program.
+  """Returns the case of one or more rounds of gradient steps in one program.
 
   Args:
     benchmark, variant, length: as in Case.
     workload: what is trained.
-    rounds: the number of rounds; a round has one gradient step for each of
-      `experiment.step_specs`, for each task in turn.
-    sparse_plan: the plan of attention along lines; None is dense attention.
+    rounds: the number of rounds, each of which has one gradient step for each
+      of `experiment.step_specs`.
+    sparse_plan: the plan of attention along lines; None for dense attention.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
@@ -208,7 +215,7 @@ def training_steps(
 
     return jax.lax.fori_loop(0, rounds, train_round, (params, opt_state))
 
-  # The shapes [B, T] of the inputs of a round.
+  # The shapes [B, T] of the decoder's inputs in a round.
   input_shapes = []
   for step_spec in experiment.step_specs:
     for share in step_spec:
@@ -236,15 +243,15 @@ def sample_inputs(model: Model, length: int, examples: int = 0) -> Batch:
   Args:
     model: the model whose task and scaffold are used.
     length: the length of the inputs, in digits or items.
-    examples: the number of examples. With 0 there are as many as evaluation
-      takes in one pass, but at most MAX_EXAMPLES.
+    examples: the number of examples; 0 for as many as evaluation takes in one
+      pass, but at most MAX_EXAMPLES.
   """
   name = next(iter(model.experiment.task.test_sets))
   if not examples:
     spec = EvalSpec(name, name, (), length, samples=MAX_EXAMPLES)
     try:
       examples = min(model.batch_size(spec), MAX_EXAMPLES)
-    except UsageError:  # not even one fits; compile_case says by how much
+    except UsageError:  # not even one fits; compile_case will say so
       examples = 1
   index = np.arange(examples)
   return model.experiment.test_batch(name, 0, index, length, model.scaffold)
@@ -262,11 +269,11 @@ def evaluation(
   Args:
     benchmark, variant, length: as in Case.
     model: what is evaluated.
-    sparse_plan: as in Experiment.site_inputs; None is dense attention.
+    sparse_plan: the plan of attention along lines; None for dense attention.
   """
   experiment = model.experiment
   if sparse_plan is None:
-    # Without a scaffold, there are as many inputs as fit with dense attention.
+    # Without the scaffold, the batch is as large as dense attention allows.
     batch = sample_inputs(Model(experiment, {}, model.params), length)
   else:
     batch = sample_inputs(model, length)
@@ -289,8 +296,15 @@ def evaluation(
 
 
 def decoding(model: Model, length: int) -> list[Case]:
-  """Returns the cases of greedy decoding of one input to its end: without a
-  cache, with one, and with a cache of only the rows that lines reach."""
+  """Returns the cases of greedy decoding of one input to its end.
+
+  They decode without a cache (up to MAX_RECOMPUTED), with a cache of all rows,
+  and with a cache of a window of rows, as far as lines reach.
+
+  Args:
+    model: a model whose attention follows lines.
+    length: the length of the input, in digits or items.
+  """
   experiment = model.experiment
   batch = sample_inputs(model, length, examples=1)
   num_rows = batch.inputs.shape[1]
@@ -326,13 +340,13 @@ def decoding(model: Model, length: int) -> list[Case]:
 
   cases = [case("cache", greedy, num_rows), case("window", stream, num_rows)]
   if length <= MAX_RECOMPUTED:
-    # The output of the last row is no input of another one.
+    # The output of the last row is not the input of another one.
     cases.insert(0, case("no cache", recompute, num_rows - 1))
   return cases
 
 
-# Benchmarks: functions of the workload of --config and of its section `bench`,
-# most of which need neither.
+# Benchmarks: functions of the workload of --config and of the config's section
+# `bench`. Most of them need neither.
 
 
 def time_papers(
@@ -345,8 +359,8 @@ def time_papers(
 def time_main_job(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times training of the main job: of the vanilla model, and of the retrained
-  one by dense attention and along lines."""
+  """Times training in the main job: of the vanilla model, and of the model with
+  lines by dense attention and along its lines."""
   yield [training_steps("main job", "", first_stage(MAIN_JOB))]
   second = retraining(MAIN_JOB)
   yield [
@@ -356,7 +370,7 @@ def time_main_job(
 
 
 def time_fixed(workload: Workload, section: ConfigDict) -> Iterator[list[Case]]:
-  """Times retraining with lines at the papers' width of 61 digits."""
+  """Times training of the model with lines at the papers' width, 61 digits."""
   name, second = "retraining at width 61", retraining(MAIN_JOB_AT_WIDTH_61)
   yield [
     training_steps(name, "dense", second, 4),
@@ -375,7 +389,7 @@ def time_sorting(
 def time_config(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times training of --config."""
+  """Times training by the run's own config."""
   plan = workload.sparse_plan
   yield [training_steps("--config", "", workload, sparse_plan=plan)]
 
@@ -399,14 +413,14 @@ def time_lengths(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
   """Times a pass of evaluation, dense and along lines, and a training step
-  along lines at each length."""
+  along lines at each of `bench.lengths`."""
   model = retraining(MAIN_JOB).model()
   for length in section.lengths:
     yield [
       evaluation("by length", "dense", model, length, None),
       evaluation("by length", "sparse", model, length, model.sparse_plan),
     ]
-    batch_size = max(4000 // length, 1)
+    batch_size = max(4000 // length, 1)  # about 4 000 digits a step
     longer = retraining(
       {"data.train_length": length, "train.batch_size": batch_size}
     )
@@ -417,7 +431,7 @@ def time_lengths(
 def time_decoding(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times decoding at each length."""
+  """Times decoding at each of `bench.lengths`."""
   model = retraining(MAIN_JOB).model()
   for length in section.lengths:
     yield decoding(model, length)
@@ -426,8 +440,8 @@ def time_decoding(
 def time_calibration(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times calibration at one width and length: attention averaged over samples,
-  and the choice of lines in it."""
+  """Times calibration at one width and length: averaging attention over
+  samples, and selecting lines in the mean."""
   settings, model = default_config().calibration, first_stage(MAIN_JOB).model()
   condition = attention_statistics.Condition(width=10, length=6)
 
@@ -450,13 +464,13 @@ def time_pytorch(
   numbers of threads.
 
   Raises:
-    UsageError: PyTorch is not installed, or the device is no CPU.
+    UsageError: PyTorch is not installed, or the device is not a CPU.
   """
   check(
     importlib.util.find_spec("torch"),
-    "PyTorch is missing: pip install 'lengthgen_jax[bench]'",
+    "PyTorch is not installed: pip install 'lengthgen_jax[bench]'",
   )
-  check(jax.default_backend() == "cpu", "PyTorch is compared on CPUs alone")
+  check(jax.default_backend() == "cpu", "PyTorch is compared on CPUs only")
   from lengthgen_jax.benchmark import torch_step
 
   ours = papers_shape()
@@ -490,6 +504,7 @@ def time_pytorch(
     ]
 
 
+# All benchmarks, by their names in bench.only.
 BENCHMARKS = {
   "papers": time_papers,
   "main": time_main_job,

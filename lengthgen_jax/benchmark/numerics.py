@@ -1,10 +1,11 @@
-"""This module checks that this device computes the same numbers as the CPU.
+"""This module checks that this device computes the same numbers as the CPU, up
+to rounding.
 
   python -m lengthgen_jax.benchmark.numerics
 
 prints a table of the relative differences of attention and of a training step's
-loss and gradients, both dense and along lines, and exits with code 1 if one
-exceeds the tolerance.
+loss and gradients, with dense and with sparse attention, and exits with code 1
+if one exceeds TOLERANCE.
 """
 
 import sys
@@ -34,7 +35,8 @@ from lengthgen_jax.training.train_step import (
   loss_fn,
 )
 
-# The greatest relative difference of float32 results with precision "highest".
+# The greatest relative difference that is allowed between results in float32
+# with precision "highest".
 TOLERANCE = 1e-4
 
 
@@ -43,9 +45,9 @@ class Computation(NamedTuple):
   compared.
 
   Attributes:
-    name: What is computed.
-    function: A jittable function of `arguments`.
-    arguments: Arrays of numpy.
+    name: what is computed, for the table.
+    function: a function of `arguments` that jax.jit can compile.
+    arguments: pytrees of NumPy arrays.
   """
 
   name: str
@@ -54,13 +56,12 @@ class Computation(NamedTuple):
 
 
 class Comparison(NamedTuple):
-  """A Comparison says how far the results of two devices are apart.
+  """A Comparison says how far apart the results of two devices are.
 
   Attributes:
-    name: What was computed.
-    difference: The greatest difference of two numbers, relative to the greatest
-      number of the same array.
-    is_close: Whether the difference is at most TOLERANCE.
+    name: what was computed.
+    difference: the greatest `relative_difference` of two arrays.
+    is_close: whether the difference is at most TOLERANCE; not if it is NaN.
   """
 
   name: str
@@ -79,20 +80,24 @@ def compare(
       arguments = jax.device_put(computation.arguments, jax_device)
       results.append(jax.device_get(jax.jit(computation.function)(*arguments)))
   differences = jax.tree.map(relative_difference, *results)
-  difference = float(np.max(jax.tree.leaves(differences)))  # NaN if any is
+  # This is NaN if any difference is; Python's max would not be.
+  difference = float(np.max(jax.tree.leaves(differences)))
   return Comparison(computation.name, difference, difference <= TOLERANCE)
 
 
 def relative_difference(x: np.ndarray, y: np.ndarray) -> float:
-  """Returns the greatest difference of two arrays, divided by the greatest
-  absolute value of the second."""
+  """Returns the greatest absolute difference of two arrays, divided by the
+  greatest absolute value of the second."""
   scale = max(float(np.abs(y).max()), 1e-30)
   return float(np.abs(np.asarray(x, float) - y).max()) / scale
 
 
 def attention(is_sparse: bool) -> Computation:
-  """Returns the computation of attention to random inputs, where a bias,
-  dense or along lines, closes half of the cells."""
+  """Returns the computation of attention on random inputs.
+
+  A random bias closes half of the cells. It is dense, or sparse: then each row
+  sees at most 6 of the keys, which are random.
+  """
   rng = np.random.default_rng(0)
   batch, heads, rows, keys, head_dim, keys_of_row = 4, 8, 96, 128, 32, 6
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -115,7 +120,10 @@ def attention(is_sparse: bool) -> Computation:
 
 def training_step(name: str, workload: Workload) -> Computation:
   """Returns the computation of the loss and gradients of a training step with
-  random parameters."""
+  random parameters.
+
+  Attention is along lines if the workload has lines, else dense.
+  """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, workload.sparse_plan)
   step_spec = experiment.step_specs[0]
@@ -132,7 +140,7 @@ def training_step(name: str, workload: Workload) -> Computation:
 
 
 def computations() -> list[Computation]:
-  """Returns the computations that the table compares."""
+  """Returns all computations of the table."""
   return [
     attention(is_sparse=False),
     attention(is_sparse=True),
@@ -142,8 +150,8 @@ def computations() -> list[Computation]:
 
 
 def main() -> int:
-  """Prints the table; returns the exit code, 1 if a difference exceeds the
-  tolerance."""
+  """Prints the table, and returns the exit code: 1 if a difference exceeds
+  TOLERANCE, else 0."""
   device, reference = jax.devices()[0], jax.devices("cpu")[0]
   print(f"{device.device_kind} beside the CPU, float32, precision highest:")
   comparisons = [

@@ -1,11 +1,12 @@
-"""The table and the figure of the results of --mode=bench."""
+"""This module makes the table and the figure of the results of --mode=bench."""
 
 import itertools
 import pathlib
 
 from lengthgen_jax.drawing import plt, save
 
-# Headings, and the functions of (row, peak FLOP/s) that fill the columns.
+# The columns of numbers: {heading: function}. A function takes a row of
+# bench.json and the peak FLOP/s.
 COLUMNS = {
   "ms": lambda row, peak: 1e3 * row["seconds"] / max(row["steps"], 1),
   "steps/s": lambda row, peak: row["steps"] / row["seconds"],
@@ -25,9 +26,11 @@ were busy on average."""
 
 
 def table(results: dict) -> str:
-  """Returns the contents of bench.json as a table in text.
+  """Returns the contents of bench.json as text: the device, a table of the
+  cases, the legend, ratios of times between variants, and skipped cases.
 
-  Below it are the ratios of times between variants, and the skipped cases.
+  Args:
+    results: what `bench.measure` returns.
   """
   peak = results["peak_flops"]
   table_rows = [["benchmark", "", "length", *COLUMNS]]
@@ -64,10 +67,10 @@ def _number(value: float) -> str:
 
 
 def _ratios(rows: list[dict]) -> list[str]:
-  """Returns lines that compare the variants of a benchmark at a length.
+  """Returns lines of text that compare the variants of a benchmark at a length.
 
-  Each says how many times as long a variant takes for a sample as the first
-  variant does.
+  Each says how many times as long as the first variant another one takes for a
+  sample.
   """
   groups = {}
   for row in rows:
@@ -90,10 +93,14 @@ def _ratios(rows: list[dict]) -> list[str]:
 
 
 def draw_by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
-  """Draws the time per token against length from the contents of bench.json.
+  """Draws the time per token against length.
 
-  It returns the path of the figure, or None if no case was timed at two
-  lengths.
+  Args:
+    results: what `bench.measure` returns.
+    path: the path of the PNG.
+
+  Returns:
+    The path; None, without a figure, if no case was timed at two lengths.
   """
   curves: dict[str, list[tuple[int, float]]] = {}
   for row in results["rows"]:

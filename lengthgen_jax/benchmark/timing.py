@@ -1,5 +1,5 @@
-"""Compiles programs and times them in turns, so that other load on the machine
-slows all of them alike."""
+"""This module compiles programs and times them in turns, so that other load on
+the machine slows all of them alike."""
 
 import contextlib
 import math
@@ -18,25 +18,28 @@ from jax.extend import core
 from lengthgen_jax import memory
 
 GIB = 1 << 30
-SQUARE_SIZES = (1024, 2048)  # of the matrices that measure the peak
+SQUARE_SIZES = (1024, 2048)  # of the square matrices of `peak_flops`
 
 
 class Case(NamedTuple):
   """A Case is a function to time.
 
   Attributes:
-    benchmark: the name of the benchmark, which has several cases.
-    variant: what distinguishes the case from others of its benchmark.
+    benchmark: what is timed, as the table names it; several cases share it.
+    variant: what distinguishes the case from the others of the benchmark, ""
+      for nothing.
     function: a function that jax.jit can compile; or, where `arguments` is
       empty, a function without arguments that returns when it is done.
     arguments: the arguments of the function.
     length: the length of the inputs in digits or items, None if the benchmark
       does not vary it.
-    steps, samples, tokens: how many of these one call processes, for rates.
-    trip_count: how often the function's while loop runs, 1 if it has none; 0 if
+    steps, samples, tokens: how many gradient steps, examples and decoder rows
+      one call processes, for rates; 0 for those that are not counted.
+    trip_count: how often the body of the function's one while loop runs, in
+      which all of its matrix products are; 1 if it has no while loop, 0 if
       FLOPs are not counted.
     threads: the number of CPUs that a call may use, 0 for all.
-    memory: bytes that a function without arguments needs.
+    memory: the bytes that a function without arguments needs.
   """
 
   benchmark: str
@@ -64,12 +67,13 @@ class Program(NamedTuple):
   Attributes:
     case: the case.
     run: runs the program once and waits for its results.
-    compile_seconds: of tracing and compilation, 0 for a function without
-      arguments.
-    flops: FLOPs of the matrix products of a run, 0 if they are not counted.
-    memory: the peak memory in bytes.
-    wall_seconds, cpu_seconds: of every timed run, the latter of all threads
-      together.
+    compile_seconds: the time of tracing and compilation, 0 for a function
+      without arguments.
+    flops: the FLOPs of the matrix products of a run, 0 if they are not counted.
+    memory: the bytes of arguments, results and temporaries, by XLA's account;
+      of a function without arguments, `Case.memory`.
+    wall_seconds, cpu_seconds: the times of the timed runs; `time_in_turns`
+      appends them. CPU seconds are those of all threads together.
   """
 
   case: Case
@@ -86,6 +90,7 @@ def compile_case(case: Case) -> Program:
 
   Raises:
     MemoryError: the program needs more memory than is free.
+    RuntimeError: XLA cannot compile or run it.
   """
   with limit_cpus(case.threads):
     seconds, flops, needed, run = 0.0, 0.0, case.memory, case.function
@@ -109,10 +114,10 @@ def compile_case(case: Case) -> Program:
 def matmul_flops(jaxpr: core.Jaxpr) -> float:
   """Returns the FLOPs of all matrix products in a jaxpr.
 
-  The body of a scan counts as often as it runs, that of a while loop once,
+  The body of a scan counts as often as it runs, and that of a while loop once,
   because its number of iterations is not known; of a `cond` the costliest
-  branch counts. XLA's cost analysis is not used, because it counts the body of
-  a scan once, and a training batch is a scan over microbatches.
+  branch counts. XLA's own cost analysis would count the body of a scan once,
+  but a gradient step is a scan over microbatches.
   """
   flops = 0.0
   for equation in jaxpr.eqns:
@@ -139,10 +144,11 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
 def time_in_turns(
   programs: list[Program], repeats: int, deadline: float
 ) -> None:
-  """Runs every program once in each of `repeats` rounds.
+  """Runs every program once in each of `repeats` rounds, and appends its times
+  to the program.
 
-  After the first round, none begins once time.perf_counter() is past the
-  deadline.
+  The first round is always run; no other begins after the deadline, a reading
+  of time.perf_counter().
   """
   for repeat in range(repeats):
     if repeat and time.perf_counter() > deadline:
@@ -156,7 +162,8 @@ def time_in_turns(
 
 
 def make_row(program: Program) -> dict:
-  """Returns the row of bench.json for a program that was timed."""
+  """Returns the row of bench.json for a program that was timed; all times are
+  in seconds, and the memory is in bytes."""
   case = program.case
   return {
     "benchmark": case.benchmark,
@@ -179,8 +186,11 @@ def make_row(program: Program) -> dict:
 
 @contextlib.contextmanager
 def limit_cpus(count: int) -> Iterator[None]:
-  """Binds all threads of this process to the first `count` CPUs that it may use
-  inside a `with` block, and to all of these afterwards; 0 changes nothing."""
+  """Returns a context in which all threads of this process are bound to the
+  first `count` of the CPUs that it may use; for 0, one that changes nothing.
+
+  It works on Linux alone.
+  """
   if not count:
     yield
     return
@@ -193,9 +203,9 @@ def limit_cpus(count: int) -> Iterator[None]:
 
 
 def _bind(cpus: list[int]) -> None:
-  """Binds all threads of this process to the numbered CPUs."""
+  """Binds all threads of this process to the CPUs with these numbers."""
   for thread in os.listdir("/proc/self/task"):
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # the thread has ended
       os.sched_setaffinity(int(thread), cpus)
 
 
@@ -203,10 +213,10 @@ def _bind(cpus: list[int]) -> None:
 
 
 def describe_device(dtype: str) -> dict:
-  """Returns what bench.json records of this machine.
+  """Returns the fields of bench.json that describe this machine.
 
   Args:
-    dtype: the dtype of the matrix products that "peak_flops" is measured on.
+    dtype: the dtype of the matrices of `peak_flops`.
   """
   device = jax.devices()[0]
   is_cpu = device.platform == "cpu"
@@ -222,7 +232,7 @@ def describe_device(dtype: str) -> dict:
 
 
 def cpu_name() -> str:
-  """Returns the name of the CPU as Linux has it, "CPU" elsewhere."""
+  """Returns the model name of the CPU that Linux gives, "CPU" elsewhere."""
   file = pathlib.Path("/proc/cpuinfo")
   lines = file.read_text().splitlines() if file.exists() else []
   names = [line for line in lines if line.startswith("model name")]
@@ -230,7 +240,8 @@ def cpu_name() -> str:
 
 
 def peak_flops(dtype: str) -> float:
-  """Measures the FLOP/s of the fastest product of two square matrices."""
+  """Returns the FLOP/s of the fastest product of two square matrices, which it
+  measures for each of SQUARE_SIZES."""
   rates = []
   for size in SQUARE_SIZES:
     x = jnp.ones((size, size), dtype)

@@ -1,14 +1,17 @@
-"""Training steps in PyTorch, which the benchmark compares with ours.
+"""This module takes training steps in PyTorch, for the benchmark to compare
+with ours.
 
-The model is written after PyTorch's documentation, in two forms. `stock` is
-built like the released ABC program: torch.nn's decoder layers, the sequence
-axis first, and float masks as arguments. `fast` uses PyTorch's fastest
-operations: the batch axis first, one product for query, key and value,
-scaled_dot_product_attention and a fused Adam. It has dropout only where our
+The model is written by PyTorch's documentation, in two forms. `stock` is built
+like the released ABC program: torch.nn's decoder layers, the sequence axis
+first, and float masks as arguments. `fast` uses PyTorch's fastest operations:
+the batch axis first, one product for query, key and value,
+scaled_dot_product_attention and a fused Adam. `fast` has dropout only where our
 model has it, while torch.nn's layers also drop attention weights and the MLP's
 hidden activations.
 
-PyTorch is an optional extra, so it is imported inside the functions.
+PyTorch is an optional dependency, so it is imported inside the functions.
+Shapes: B batch, S source tokens, T target tokens, L either of them, D features,
+V tokens of the vocabulary.
 """
 
 import math
@@ -20,13 +23,13 @@ import numpy as np
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.training.optimizer import TrainConfig
 
-# Roughly the bytes that a step of 512 examples needs.
+# About how many bytes a step of 512 examples needs, by the name of the model.
 MEMORY = {"stock": 10 << 30, "fast": 5 << 30}
-MAX_LENGTH = 512  # positions of a sequence
+MAX_LENGTH = 512  # the number of positions that are encoded
 
 
 def stock(config: ModelConfig) -> tuple[Any, Callable]:
-  """Builds the model of torch.nn's decoder layers.
+  """Builds the model from torch.nn's decoder layers.
 
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [S, B] and
@@ -55,7 +58,7 @@ def stock(config: ModelConfig) -> tuple[Any, Callable]:
 
 
 def fast(config: ModelConfig) -> tuple[Any, Callable]:
-  """Builds the model of PyTorch's fastest operations.
+  """Builds the model from PyTorch's fastest operations.
 
   Returns:
     The torch.nn.ModuleList of all layers, and a function of source [B, S] and
@@ -81,7 +84,8 @@ def embedding(config: ModelConfig) -> tuple[list, Callable]:
   """Builds the token embedding with sinusoidal positions and dropout.
 
   Returns:
-    The modules, and a function of tokens [B, L] that returns vectors [B, L, D].
+    A list of the modules, and a function of tokens [B, L] that returns vectors
+    [B, L, D].
   """
   import torch
   from torch import nn
@@ -99,8 +103,8 @@ def block(config: ModelConfig) -> tuple[list, Callable]:
   """Builds a post-norm decoder block: self-attention, cross-attention and MLP.
 
   Returns:
-    The modules, and a function of decoder states [B, T, D] and source vectors
-    [B, S, D] that returns the next states [B, T, D].
+    A list of the modules, and a function of the block's inputs [B, T, D] and
+    the source's vectors [B, S, D] that returns the block's outputs [B, T, D].
   """
   from torch import nn
   from torch.nn import functional
@@ -147,13 +151,14 @@ def make_step(
 
   Args:
     kind: a key of MODELS.
-    config: of the model.
-    train: its learning rate and the coefficients of Adam are used.
-    batch: source, inputs and target [B, L], integers.
+    config: the shape of the model.
+    train: the learning rate and Adam's coefficients; no other field is used.
+    batch: source [B, S], inputs [B, T] and target [B, T], token ids.
     threads: the number of CPU threads that PyTorch may use.
 
   Returns:
-    A function without arguments that returns the loss, in nats per token.
+    A function without arguments that takes the step and returns the loss, in
+    nats per token.
   """
   import torch
   from torch.nn import functional

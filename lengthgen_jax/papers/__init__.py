@@ -1,1 +1,1 @@
-"""The papers' tables and those beyond them: runs, archived rows, pages."""
+"""The tables of the papers and our own: their runs, archived rows and pages."""

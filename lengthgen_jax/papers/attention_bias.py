@@ -28,7 +28,7 @@ def abs_row(
   certify: bool = False,
   **fields: Any,
 ) -> TableRow:
-  """Returns a row of a model that is trained in one stage.
+  """Returns the table row of a model that is trained in one stage.
 
   Args:
     task, model, certify: as in TableRow.
@@ -85,8 +85,8 @@ ABS = [
   ),
   abs_row("N×1", "RoPE", "multiply,rope", ONLY_SIX_DIGITS),
 ]
-# With one width for training and test, as in the papers, no position is new at
-# test time.
+# The same with one width for training and test, as in the papers: then tests
+# have no positions that training has not.
 ABS_FIXED = [
   row._replace(config=f"{row.config},fixed")
   for row in ABS
@@ -127,8 +127,8 @@ PAPER_MODEL = [
   if row.config in (f"{ADDITION},window_cpi", f"{ADDITION},abc")
   and row.stage != "finetune"
 ]
-# The papers and their released program differ from the preset, or from each
-# other, in these switches; each run changes one of them.
+# Settings in which the papers or their released program differ from the preset,
+# or from each other, by what the table calls them; each run changes one.
 SWITCHES = {
   "nothing changed": {},
   "lines that hold at one length only": {"calibration.lengths": (6,)},
@@ -189,7 +189,7 @@ WINDOW_FIGURES = tuple(
   for site in ("cross", "self")
 )
 
-# What neither paper has.
+# The tables that neither paper has.
 ONE_SEQUENCE = [
   row._replace(config=f"{row.config},decoder_only", published={}) for row in ABC
 ]
@@ -211,8 +211,8 @@ STATES = [
     for task, name in (("sums mod 7", "modular"), ("S5", "permutations"))
   ),
 ]
-# The published numbers are those of arXiv 2506.16640: softmax, scalable softmax
-# and the authors' best, where the paper has them.
+# The published numbers are those of arXiv 2506.16640: of softmax with RoPE in
+# its row, and of the authors' best in the rows of ours.
 ASENTMAX = "configs/asentmax.py:"
 UNIFORM_BEST = TableRow(
   "sort",
@@ -235,9 +235,11 @@ COPYING = [
   TableRow("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
   *abc_rows("reverse", f"{ASENTMAX}reverse,abc", abc={512: 56.7}),
 ]
-# The protocol's four tasks on equal compute: all of EQUAL's steps, the same
-# batch, model size and layers. The published numbers are those of table 1 of
-# arXiv 2506.16640, as its replications quote them; its softmax has NAPE there.
+# The protocol's four tasks on equal compute: the four models of others have as
+# many steps (EQUAL; no target ends them early), the same batch, model size and
+# layers. Our own models keep the steps and layers of their presets. The
+# published numbers are those of table 1 of arXiv 2506.16640, as its
+# replications quote them; we take its softmax to have NAPE.
 EQUAL = {"train.steps": 16_000, "train.target_exact_match": 2.0}
 SOFTMAX_PUBLISHED: dict[str, dict] = {
   "sort": {64: 100, 128: 0, 256: 0, 512: 0},
@@ -277,8 +279,9 @@ PROTOCOL = [
   )
 ]
 
-# Every decoder-only preset with a prompt and an output that segments tell
-# apart, without and with them.
+# Every decoder-only preset in which the vector of its segment tells a token of
+# the prompt from one of the output, by what tables call its task. It is run
+# without and with these vectors (positions.segments).
 DECODER_ONLY = {
   "successor": "configs/arithmetic.py:successor,abc,decoder_only",
   "addition": "configs/arithmetic.py:addition,abc,decoder_only",
@@ -315,8 +318,8 @@ DECODER_ONLY = {
     )
   },
 }
-# Tasks whose preset of ABC in one sequence has segments. ONE_SEQUENCE has these
-# rows, and SEGMENTS those without.
+# The tasks whose preset has segments. ONE_SEQUENCE has their rows with
+# segments, and SEGMENTS those without.
 WITH_SEGMENTS = ("successor", "addition", "N×1", "parity")
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)

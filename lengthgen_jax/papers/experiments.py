@@ -4,22 +4,24 @@ that fill them."""
 import pathlib
 from typing import Any, NamedTuple
 
-SIZES = ("cpu", "paper")  # of two cores, and of the paper on an accelerator
+# A run is sized for two CPU cores, or as in the papers, for an accelerator.
+SIZES = ("cpu", "paper")
 
 
 class TableRow(NamedTuple):
   """A row of a table shows one stage of one run.
 
   Attributes:
-    task, model: the names that the paper gives them.
-    config: FILE:PRESET of the run on two cores; the paper's size adds `,paper`.
-    published: exact match in % by length; a string like "N/A" where the paper
+    task, model: what the table calls them, as the paper does.
+    config: FILE:PRESET of the run at size "cpu"; size "paper" adds `,paper`.
+    published: {length: exact match in %}; a string like "N/A" where the paper
       gives no number.
-    fields: {field: value} of config overrides, without those of `eval_fields`.
-    stage: "train", or one of ABC_MODELS.
-    sizes: those of SIZES at which the row exists, as far as its table has them.
-    certify: whether a run of one stage is certified too on two cores, because
-      it has few cases.
+    fields: {field: value} of config overrides, without those that `run_of`
+      adds: seeds, tests and checkers.
+    stage: "train", or one of ABC_MODELS: the stage whose results are shown.
+    sizes: those of SIZES at which the row exists, if its table does.
+    certify: whether a run of --mode=train is certified as well, at size "cpu";
+      it must have few cases.
   """
 
   task: str
@@ -33,22 +35,23 @@ class TableRow(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table has a page of its own in docs/results.
+  """A table has a page of its own in docs/results for each size.
 
   Attributes:
-    title: title of the page.
+    title: the title of the page.
     about: a paragraph that says what the paper does and what we do.
     rows: the rows, in the order of the paper.
-    seeds: the seeds of every run on two cores; at the paper's size there is
-      one.
-    x_field: the numeric config field on the x axis of a figure, "" for none.
+    seeds: the seeds of every run at size "cpu"; at size "paper" it is seed 0.
+    x_field: SECTION.FIELD, a numeric config field, for a further figure with
+      this field on the x axis; "" for none.
     figures: (caption, run, path in its workdir) of figures of single runs.
     probes: {field: value} of the `--mode=probe` that follows every run, whose
       rows are archived too; {} if there is none.
-    source: who published the numbers beside ours.
+    source: what the page calls the source of the published numbers.
     sizes: those of SIZES at which the table exists.
-    tests: {field: value} that say how its runs that override fields are tested;
-      {}: as `eval_fields` says. Tables that share a run must have equal ones.
+    tests: {field: value} of the config fields that say how those of its runs
+      that override fields are tested; {} for what `eval_fields` returns. Tables
+      that share a run must have equal ones.
   """
 
   title: str
@@ -63,7 +66,7 @@ class Table(NamedTuple):
   tests: dict[str, Any] = {}
 
   def rows_at(self, size: str) -> list[TableRow]:
-    """Returns the rows that exist at a size."""
+    """Returns the rows that exist at a size; [] if the table does not."""
     rows = self.rows if size in self.sizes else []
     return [row for row in rows if size in row.sizes]
 
@@ -86,7 +89,8 @@ def abc_rows(
 
   Args:
     task, config: as in TableRow.
-    vanilla, abc: published numbers of both models, as in TableRow.
+    vanilla, abc: published numbers of the models of the first and the second
+      stage, as in TableRow; None if there are none.
   """
   published = {"interpolate": vanilla or {}, "retrain": abc or {}}
   return [
@@ -95,6 +99,7 @@ def abc_rows(
   ]
 
 
+# The config field with which the second checker is asked, too.
 BOTH_CHECKERS = {"certify.second_checker": True}
 
 
@@ -102,8 +107,8 @@ class Run(NamedTuple):
   """A run is a workdir and the commands that make it.
 
   Attributes:
-    name: name of the run and of its workdir.
-    config: FILE:PRESET.
+    name: the name of the run and of its workdir.
+    config: FILE:PRESET, with `,paper` at size "paper".
     mode: "train" or "abc".
     fields: {field: value} of config overrides.
     size: one of SIZES.
@@ -120,7 +125,8 @@ class Run(NamedTuple):
   def commands(self, workdir: pathlib.Path | str = "") -> list[list[str]]:
     """Returns the arguments of `lengthgen` in each command of the run.
 
-    The default workdir is a folder below runs/tables.
+    Args:
+      workdir: the workdir; "" for runs/tables/SIZE/NAME.
     """
     workdir = workdir or f"runs/tables/{self.size}/{self.name}"
     workdir_flag = f"--workdir={workdir}"
@@ -138,8 +144,8 @@ def flags(fields: dict[str, Any]) -> list[str]:
   return [flag(name, value) for name, value in fields.items()]
 
 
-# The first parts of a run's name, by the stem of its config file; the parts of
-# the preset follow. Files that are not listed add none.
+# The first parts of a run's name, by the stem of its config file: those of
+# other files begin with the first word of the preset.
 PREFIXES = {
   "increment": ["increment"],
   "sorting": ["sort"],
@@ -173,6 +179,7 @@ def run_of(row: TableRow, table: Table, size: str) -> Run:
   )
 
 
+# How runs that track states (configs/states.py) are tested.
 EVAL_STATES = {
   "eval.frontier": 2000,
   "eval.stress": True,
@@ -197,15 +204,16 @@ EVAL_FIELDS = {
 def eval_fields(
   parts: list[str], size: str, has_overrides: bool
 ) -> dict[str, Any]:
-  """Returns the config fields that say how a run is tested.
+  """Returns {field: value} of the config fields that say how a run is tested.
 
-  The first part of the name decides; for arithmetic, whose names begin with the
-  task, the preset's options do. Runs with a bias of lines at natural width and
-  without overrides are tested at longer inputs and at hard ones.
+  The first part of the name decides; of the runs of configs/arithmetic.py,
+  whose names begin with the task, the options of the preset do. Those of them
+  that have a bias of lines, natural width and no overrides are tested on hard
+  inputs too, and at size "cpu" on longer ones.
 
   Args:
-    parts: the parts of the run's name before its overrides, such as
-      ["addition", "abc"].
+    parts: the parts of the run's name before its overrides, like ["addition",
+      "abc"].
     size: one of SIZES.
     has_overrides: whether the run overrides fields of its preset.
   """
@@ -222,7 +230,7 @@ def eval_fields(
     if "repeats" in parts:
       fields |= {"eval.test_sets": ("uniform", "repeats")}
     return fields
-  # The others are of configs/arithmetic.py: the papers' lengths, in digits.
+  # The others are of configs/arithmetic.py. Lengths are the papers', in digits.
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
   scaffolded = "abc" in parts or any("window" in part for part in parts)
   is_natural = not {"fixed", "paper_model"} & {*parts}  # of data.width

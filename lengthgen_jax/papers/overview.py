@@ -1,5 +1,5 @@
-"""This module makes README's tables, and the figure of how far tests go beyond
-training."""
+"""This module makes the tables of results in README.md, and the figure of how
+far tests go beyond training."""
 
 import pathlib
 from typing import NamedTuple
@@ -13,8 +13,8 @@ class ReadmeRow(NamedTuple):
   """A row of one of README's tables.
 
   Attributes:
-    task, method: names in the first two columns.
-    run: the run whose exact match is shown.
+    task, method: the names in the first two columns.
+    run: the name of the run whose exact match is shown.
     stage: the stage of the run, "" for its last one.
   """
 
@@ -28,8 +28,8 @@ class ReadmeTable(NamedTuple):
   """One of README's tables.
 
   Attributes:
-    title: heading of the first column.
-    lengths: test lengths, one for each column of exact match.
+    title: the heading of the first column.
+    lengths: the test lengths, one for each column of exact match.
     rows: the rows.
     test_set: the test set that is shown, "" for the first one of a run.
   """
@@ -114,20 +114,21 @@ README_TABLES = (
     ],
   ),
 )
+# The comments between which README.md has the tables.
 START = "<!-- tables: python launch/tables.py --pages -->\n"
 END = "<!-- end of tables -->\n"
 
 
 def replace_tables(text: str, archive: Archive) -> str:
-  """Returns README's text with new tables between its two marks.
+  """Returns README's text with new tables between the comments START and END.
 
   Raises:
-    UsageError: a mark is missing.
+    UsageError: a comment is missing.
   """
   before, start, tail = text.partition(START)
   _, end, after = tail.partition(END)
-  for mark, mark_in_text in ((START, start), (END, end)):
-    check(mark_in_text, f"README.md: has no {mark.strip()}")
+  for comment, found in ((START, start), (END, end)):
+    check(found, f"README.md: has no {comment.strip()}")
   parts = "\n".join(
     markdown
     for table in README_TABLES
@@ -140,7 +141,7 @@ def readme_table(table: ReadmeTable, archive: Archive) -> str:
   """Returns one of README's tables as Markdown.
 
   Its last column, "∀", is the number of seeds whose models both checkers proved
-  right at every length; behind it, in parentheses, stands the number of those
+  right at every length; after it, in parentheses, comes the number of those
   that one checker alone proved. Runs that are not archived have no row; if no
   run is archived, the result is "".
   """
@@ -167,8 +168,8 @@ def cell_text(cell: summary.Cell | None) -> str:
 
 
 # Task, method with its source, longest training length, test length, and exact
-# match in % there; None if it was not published. The numbers are the papers',
-# which call many of them approximate.
+# match in % there; None if it was not published. The numbers are those of the
+# papers, which call many of them approximate.
 PUBLISHED: list[tuple[str, str, int, int, float | None]] = [
   ("successor", "ABS, ABC", 6, 60, 100),
   ("addition", "ABS, T=3", 6, 60, 100),
@@ -186,7 +187,7 @@ PUBLISHED: list[tuple[str, str, int, int, float | None]] = [
   ("copy", "ASEntmax", 64, 4096, 86.6),
   ("reverse", "ASEntmax", 64, 512, 56.7),
 ]
-# The task and the method that a run stands for in the figure.
+# The task and the method of each of our runs in the figure.
 REACH = {
   "successor-abc": ("successor", "ABC"),
   "successor-abc-decoder_only": ("successor", "ABC, one sequence"),
@@ -217,7 +218,7 @@ def reach_section(results: pathlib.Path, archive: Archive) -> str:
   returns the index's section on it; "" where nothing was measured.
 
   Args:
-    results: folder of the pages.
+    results: the folder of the pages; the figure is figures/reach.png in it.
     archive: the archived runs.
   """
   bars = [

@@ -58,7 +58,7 @@ CERTIFICATES = (
   " measured only. [What this proves](../certificates.md)."
 )
 
-# A description of each hard test set, by the prefix of its name.
+# A description of each hard test set, by what its name begins with.
 HARD_TEST_SETS = {
   "chain_": "one carry that travels so many digits",
   "carry": "the longest chain of carries",
@@ -86,11 +86,17 @@ def write(
   """Writes the pages of all archived rows, and the tables of a README.
 
   Args:
-    results: folder of the pages, with the archive in its folder rows.
-    readme: the README, None for none.
+    results: the folder of the pages; the archive is its folder "rows".
+    readme: the README whose tables are replaced, None for none.
 
   Returns:
-    The paths of the pages, the index first.
+    The paths of all files that were written, but for figures: the index, the
+    pages of tables, report.html if there are rows, and the README if there is
+    one.
+
+  Raises:
+    UsageError: the archive cannot be read, results that belong together are of
+      different conditions, or the README lacks the comments for its tables.
   """
   archive = provenance.read_archive(results / "rows")
   index, paths, missing = [["table", *SIZES, "what"]], [], []
@@ -136,8 +142,9 @@ class Entry(NamedTuple):
   Attributes:
     row: the row, with the published numbers.
     run: the name of the run.
-    result_rows: the result rows of the run's stage; [] if it is not archived.
-    curves: exact match by length, of each test set.
+    result_rows: the result rows of the run in the row's stage; [] if there are
+      none.
+    curves: the curve of exact match by length of each test set.
   """
 
   row: TableRow
@@ -163,7 +170,7 @@ def make_entry(row: TableRow, run: str, archive: Archive) -> Entry:
   for exact_row in records.of_metric(result_rows, "em"):
     rows_by_test_set.setdefault(exact_row["test_set"], []).append(exact_row)
   for test_set, exact_rows in rows_by_test_set.items():
-    # This raises UsageError if they are more than one curve.
+    # This raises UsageError if the rows are of more than one curve.
     summary.single_curve(exact_rows, f"{run}, {row.stage}, {test_set}")
     curves += summary.curves(exact_rows + frontiers + certificates)
   return Entry(row, run, result_rows, curves)
@@ -176,8 +183,11 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     name: the key of the table in TABLES.
     size: one of SIZES.
     archive: the archived runs.
-    results: the folder of the pages; figures are written to its subfolder
+    results: the folder of the pages; figures are written to its folder
       "figures".
+
+  Raises:
+    UsageError: as in `make_entry`.
   """
   table, runs = TABLES[name], runs_of(name, size)
   entries = [
@@ -198,6 +208,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     if table.x_field and entry.run in archive:
       section, _, field = table.x_field.partition(".")
       value = archive[entry.run].header["config"][section][field]
+      # data.size=0, where no example repeats, has no place on the axis.
       labels |= {table.x_field: value} if value else {}
     figure_rows += [row | labels for row in entry.result_rows]
   drawn = figures.draw_table(prefix, figure_rows, folder, table.x_field)
@@ -232,12 +243,12 @@ def probe_rows(entry: Entry) -> list[dict]:
 def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
   """Returns the paragraphs of a page that hold tables, as Markdown.
 
-  These are the main table, the runs that were not made yet, and the tables of
-  hard test sets and of certificates.
+  These are the main table, which runs have not been made yet, and, where there
+  are such results, the tables of hard test sets and of certificates.
 
   Args:
     entries: the rows of the main table, all of one size.
-    source: who published the numbers beside ours.
+    source: as in Table.
   """
   parts = [tables.to_markdown(main_table(entries, source))]
   done = {entry.run for entry in entries if entry.curves}
@@ -272,8 +283,12 @@ def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
 
 
 def main_table(entries: list[Entry], source: str) -> list[list[str]]:
-  """Returns the cells of the main table, header first: exact match by length,
-  published and ours, without the hard (stress) test sets."""
+  """Returns the grid of the main table, header first: exact match by length,
+  published and ours, without the hard test sets (eval.stress).
+
+  `source` is what the published rows have in the column that tells them from
+  ours.
+  """
   runs_with_results = {entry.run for entry in entries if entry.curves}
   entry_curves = [
     [curve for curve in entry.curves if not curve.is_stress]
@@ -295,7 +310,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       cells = [f"{published.get(n, '')}" for n in lengths]
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
-      # Only models that a certificate found wrong are finetuned.
+      # Only models that a certificate finds wrong are finetuned.
       status = "not needed" if entry.row.stage == "finetune" else "no rows"
       if entry.run not in runs_with_results:
         status = "not run yet"
@@ -311,7 +326,8 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
 
 
 def sample_counts(cells: dict[int, summary.Cell]) -> str:
-  """Returns samples per seed, "1000 (300 at 200)" where a length has fewer."""
+  """Returns the number of samples per seed as text: "1000", or "1000 (300 at
+  200)" where other lengths than most have another number."""
   counts = [cell.n for cell in cells.values()]
   usual = max(counts, key=counts.count)
   others = [f"{cell.n} at {n}" for n, cell in cells.items() if cell.n != usual]
@@ -319,7 +335,7 @@ def sample_counts(cells: dict[int, summary.Cell]) -> str:
 
 
 def hard_table(entries: list[Entry]) -> list[list[str]]:
-  """Returns the grid of exact match on hard test sets."""
+  """Returns the grid of exact match on hard test sets, header first."""
   rows_and_curves = [
     (entry.row, curve)
     for entry in entries

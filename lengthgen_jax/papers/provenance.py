@@ -6,8 +6,8 @@ metric: the fields that they share, and a table of the others.
 
 Reproduced rows must equal the archived ones to the last bit if the machine and
 the versions are the same and no code has changed since the header's commit, by
-`git diff --quiet COMMIT -- lengthgen_jax configs`. Otherwise they must be in
-the range of the archived seeds.
+`git diff --quiet COMMIT -- lengthgen_jax configs`. Otherwise only exact match
+is compared, by `agrees`.
 """
 
 import pathlib
@@ -19,13 +19,17 @@ from lengthgen_jax import origin
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.results import records
 
+# The metrics whose rows are archived, beside those of probes.
 METRICS = ("em", "edit", "frontier", "certified")
+# The fields of a header.
 HEADER = (
   "machine",  # processor, cores and device
   "versions",  # of lengthgen_jax, of the libraries and of Python
   "commit",  # ends in -dirty if code was changed
   "run",  # the name of the run
-  "command",  # the arguments of `lengthgen`, with the default workdir
+  # The arguments of `lengthgen` in the run's first command, with the default
+  # workdir.
+  "command",
   "config",  # the whole config
   "date",  # the day on which the run ended
   "seconds",  # how long it took; None if that was not measured
@@ -34,18 +38,23 @@ HEADER = (
 
 
 class ArchivedRun(NamedTuple):
-  """The header and the rows of an archived run."""
+  """The header and the result rows of an archived run.
+
+  Attributes:
+    header: {field: value} of the fields of HEADER.
+    rows: the rows, each with the run's name as field "run".
+  """
 
   header: dict[str, Any]
   rows: list[dict]
 
   @property
   def probes(self) -> list[dict]:
-    """Returns the rows of probes."""
+    """Returns those of the rows that are of probes."""
     return [row for row in self.rows if is_probe(row)]
 
 
-Archive = dict[str, ArchivedRun]  # by run
+Archive = dict[str, ArchivedRun]  # by the run's name
 
 
 def current_origin() -> dict[str, Any]:
@@ -60,7 +69,7 @@ def current_origin() -> dict[str, Any]:
 
 def differences_in_origin(header: dict[str, Any]) -> str:
   """Returns why rows made here may differ from archived ones with this header,
-  "" if they must be equal to the last bit."""
+  as text; "" if they must be equal to the last bit."""
   now, reasons = current_origin(), []
   if header["machine"] != now["machine"]:
     reasons.append("another machine")
@@ -73,7 +82,7 @@ def differences_in_origin(header: dict[str, Any]) -> str:
   code = process.returncode if process else 128
   if code == 1:
     reasons.append(f"code changed since commit {header['commit'][:12]}")
-  elif code:  # it ends in -dirty, or is of another history
+  elif code:  # the commit ends in -dirty, or is of another history
     reasons.append(f"no commit {header['commit']} in this clone")
   return ", ".join(reasons)
 
@@ -87,6 +96,7 @@ def write_run(
   """Writes the file of a run.
 
   Args:
+    path: the path of the file, a .jsonl.
     rows: rows of a results.jsonl, of which those of METRICS are written, and of
       a probes.jsonl.
     header: the fields of HEADER.
@@ -110,15 +120,15 @@ def write_run(
 
 
 def is_probe(row: dict) -> bool:
-  """Returns whether a result row is of a probe."""
+  """Returns whether a row is of a probe, that is, from a probes.jsonl."""
   return "part" in row
 
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
-  """Reads the run of a file; its name is added to each row as field "run".
+  """Returns the run of a file, with its name added to each row as field "run".
 
   Raises:
-    UsageError: The file is not in the format of this version.
+    UsageError: the file is not in the format of this version.
   """
   header, *groups = records.read(path) or [{}]
   missing = set(HEADER) - set(header if isinstance(header, dict) else ())
@@ -144,7 +154,11 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
 
 
 def read_archive(folder: pathlib.Path) -> Archive:
-  """Returns the runs of all files in a folder."""
+  """Returns the runs of all .jsonl files in a folder, {} if there is none.
+
+  Raises:
+    UsageError: as in `read_run`.
+  """
   runs = map(read_run, sorted(folder.glob("*.jsonl")))
   return {run.header["run"]: run for run in runs}
 
@@ -156,19 +170,22 @@ def rows_of(archive: Archive, run: str) -> list[dict]:
 
 # Comparison.
 
-# Exact match of at least this, or at most that, is as good as always or never.
+# Exact match of at least ALWAYS counts as always right, and of at most NEVER as
+# never.
 ALWAYS, NEVER = 0.99, 0.01
 
 
 def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   """Returns the differences between archived rows and reproduced ones.
 
+  Rows of probes, and rows that are not archived, are not compared.
+
   Args:
     old: the archived rows of all seeds.
     new: the reproduced rows.
-    exact: whether every row must have the same value. Otherwise exact match
-      must lie within the range of the archived seeds, or both be at least 99 %,
-      or both at most 1 %.
+    exact: whether every row must have the same value and number of samples. If
+      not, each exact match alone must agree with those of all archived seeds
+      under the same conditions (`agrees`).
 
   Returns:
     A line of text for each difference.
@@ -209,9 +226,10 @@ def _condition(row: dict) -> tuple:
 
 
 def agrees(value: float, low: float, high: float) -> bool:
-  """Returns whether a value agrees with archived seeds from `low` to `high`.
+  """Returns whether an exact match agrees with archived seeds, of which the
+  worst has `low` and the best has `high`.
 
-  It agrees within that range, if it and `low` are at least ALWAYS, or if it and
+  It does within that range, if it and `low` are at least ALWAYS, or if it and
   `high` are at most NEVER.
   """
   both_extreme = min(value, low) >= ALWAYS or max(value, high) <= NEVER

@@ -1,5 +1,5 @@
-"""This module lists the runs of the tables, makes and archives them, and makes
-them again to compare.
+"""This module lists the runs of the tables, makes them and archives their rows,
+and makes archived runs again to compare their rows.
 
 A run that was interrupted resumes from its workdir. A run whose first stage is
 also that of a finished one begins with a copy of it.
@@ -58,12 +58,14 @@ def runs_of(table: str, size: str) -> dict[str, Run]:
 
 
 def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
-  """Returns {name: (run, fields of its probes)} of tables and of single runs.
+  """Returns {name: (run, probes)} of all runs of some tables, and of single
+  runs.
 
-  A run of several tables has the probes of the one that has some.
+  `probes` are the `Table.probes` of a table that has the run: if some of its
+  tables have probes and some have none, of one that has.
 
   Args:
-    names: of tables and of runs.
+    names: names of tables and of runs.
     size: one of SIZES.
 
   Raises:
@@ -75,7 +77,7 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
     near = ", ".join(difflib.get_close_matches(name, run_names, 3, 0.3))
     check(
       name in TABLES or name in run_names,
-      f"no table {name!r}: choose of {', '.join(TABLES)}"
+      f"no table {name!r}: choose from {', '.join(TABLES)}"
       + (f"; or a run, like {near}" if near else ""),
     )
     for table, runs in tables.items():
@@ -87,7 +89,7 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 
 
 def config_of(run: Run) -> ConfigDict:
-  """Returns the config that a run has by today's presets and tables."""
+  """Returns the config that a run has by the present presets and tables."""
   config = load_config(str(origin.REPOSITORY / run.config))
   config.update_from_flattened_dict(run.fields)
   return config
@@ -98,12 +100,14 @@ def config_changes(
   saved: dict[str, Any],
   ignored: tuple[str, ...] = NO_EFFECT_ON_TRAINING,
 ) -> str:
-  """Returns how a run's config differs from a saved one, "" if it does not.
+  """Returns in which fields a run's config differs from a saved one, as text:
+  "train.steps=100, now 200; ...", or "" if it does not differ.
 
   Args:
-    run: the run, whose config is that of today's presets and tables.
-    saved: the contents of a config.json. A field that is missing in one of the
-      two configs is no difference.
+    run: the run, whose config is that of the present presets and tables.
+    saved: the contents of a config.json, or the config in the header of an
+      archived run. Fields that only one of the two configs has are not
+      compared.
     ignored: prefixes of the fields that are not compared.
   """
   config = json.loads(config_of(run).to_json_best_effort())
@@ -118,14 +122,15 @@ def config_changes(
 
 
 class Job(NamedTuple):
-  """A job is a run that is not archived yet, or whose probes are not.
+  """A job is a run to make, because it is not archived, or was with another
+  config, or without the probes of its table.
 
   Attributes:
     run: the run.
     probes: {field: value} of the `--mode=probe` that follows, {} for none.
     header: the header of the archived run if only probes are missing, else
       None.
-    reason: why it is not done yet.
+    reason: why the run has to be made, as text.
   """
 
   run: Run
@@ -135,7 +140,15 @@ class Job(NamedTuple):
 
 
 def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
-  """Returns the jobs that tables and single runs, given by name, still need."""
+  """Returns the jobs that are left of some tables and single runs.
+
+  Args:
+    names, size: as in `select`.
+    archive: the archived runs, by name.
+
+  Raises:
+    UsageError: a name is neither a table's nor a run's.
+  """
   jobs = []
   for name, (run, probes) in select(names, size).items():
     archived_run = archive.get(name)
@@ -151,11 +164,11 @@ def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
 def run_jobs(
   jobs: list[Job], root: pathlib.Path, results: pathlib.Path
 ) -> None:
-  """Makes runs in workdirs below `root`, one after the other, and archives
-  their rows and figures in `results`.
+  """Makes runs one after the other, each in the workdir `root`/NAME, and
+  archives their rows and figures in the folder `results`.
 
   Raises:
-    UsageError: a run failed; the others have been made.
+    UsageError: a run failed; the others have been made all the same.
   """
   failures, start = [], time.monotonic()
   for number, job in enumerate(jobs, 1):
@@ -170,9 +183,11 @@ def run_jobs(
 
 
 def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
-  """Makes a run and archives its rows and figures; returns False if it failed.
+  """Makes a run in a workdir, and archives its rows and figures in the folder
+  `results`; returns False if one of its commands failed.
 
-  Where only probes are missing but there is no workdir, all of it is made.
+  If only probes are missing, but the workdir has no results (any more), the
+  whole run is made.
   """
   run, header, commands = job.run, job.header, []
   set_aside(run, workdir)
@@ -198,7 +213,8 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   provenance.write_run(path, rows, header or made_here | describe(run, workdir))
   for table in TABLES.values():
     for _, name, figure in table.figures:
-      # Some figures are drawn by probes, which only one of its tables may have.
+      # Not every figure need exist: probes draw some of them, and the run may
+      # have been made without probes.
       if name == run.name and (workdir / figure).exists():
         copy = results / "figures" / name / pathlib.Path(figure).name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +226,7 @@ def lengthgen(arguments: list[str], platform: str = "") -> int:
   """Runs `lengthgen` in a process of its own and returns its exit code.
 
   Args:
-    arguments: of its command line.
+    arguments: the arguments of its command line.
     platform: the kind of device that JAX may use, like "cpu"; "" for any.
   """
   command = [sys.executable, "-m", "lengthgen_jax.main", *arguments]
@@ -225,7 +241,8 @@ def lengthgen(arguments: list[str], platform: str = "") -> int:
 
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
-  """Renames a workdir that was made with an earlier config of the run."""
+  """Renames a workdir that was made with another config of the run to
+  WORKDIR.oldN, for N = 0, 1, ..."""
   path = workdir / "config.json"
   if path.exists() and config_changes(run, json.loads(path.read_text())):
     number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
@@ -233,8 +250,11 @@ def set_aside(run: Run, workdir: pathlib.Path) -> None:
 
 
 def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
-  """Copies the first stage of --mode=abc from a workdir in the same folder that
-  has finished it with the same config."""
+  """Copies the first stage of a run of --mode=abc from another run's workdir in
+  the same folder, if one has finished this stage with the same config.
+
+  It does nothing if the workdir of this run exists.
+  """
   if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
     return
   for other in sorted(workdir.parent.iterdir()):
@@ -259,21 +279,21 @@ def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
 
 
 def _add_seconds(workdir: pathlib.Path, seconds: float) -> None:
-  """Records how long one of the commands of a workdir took."""
+  """Appends how long one command of a run took to the workdir's COMMANDS."""
   records.append(workdir / COMMANDS, [{"seconds": round(seconds, 1)}])
 
 
 def seconds_of(workdir: pathlib.Path) -> float:
-  """Returns the seconds of a run: those of its commands, but at least those of
-  its gradient steps, since a command that was killed has recorded none."""
+  """Returns how many seconds a run took: those of its commands, but at least
+  those of its gradient steps, since a command that was killed recorded none."""
   seconds = sum(row["seconds"] for row in records.read(workdir / COMMANDS))
   logs = workdir.rglob("metrics.jsonl")
   return max(seconds, sum(map(training_seconds, logs)))
 
 
 def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
-  """Returns what the first line of a run's archived rows says of the run
-  itself; provenance.current_origin says on what it was made."""
+  """Returns the fields of a run's header that describe the run itself; those of
+  its origin are from provenance.current_origin."""
   saved = json.loads((workdir / "config.json").read_text())
   fields = flatten_dict(saved, sep=".").items()
   config = {field: value for field, value in fields if value is not None}
@@ -282,7 +302,7 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
     "run": run.name,
     "command": run.commands()[0],
     "config": unflatten_dict(config, sep="."),
-    # of archiving
+    # The day of archiving, which follows the last command at once.
     "date": datetime.date.today().isoformat(),
     "seconds": round(seconds_of(workdir)) or None,
     "first_stage": trained_by.read_text() if trained_by.exists() else None,
@@ -292,11 +312,16 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
 def check_runs(
   names: list[str], root: pathlib.Path, results: pathlib.Path
 ) -> bool:
-  """Reruns archived runs, prints how their rows differ from those in
-  `results`, and returns whether all agree.
+  """Makes archived runs again, without their probes, prints how their rows
+  differ from those in the folder `results`, and returns whether all agree.
 
-  A run that was interrupted resumes from its workdir below `root`. If the rows
-  of a run agree, its workdir is removed.
+  Each is made in the workdir `root`/NAME, from which a run that was interrupted
+  resumes. If its rows agree, the workdir is removed.
+
+  Args:
+    names: names of archived runs, of any size.
+    root: the folder of the workdirs.
+    results: the folder of the archive's folder "rows".
 
   Raises:
     UsageError: a name is not that of an archived run, or a run fails.

@@ -1,7 +1,7 @@
 """This module lists the tables of the task hinting paper.
 
-Each table lists the runs that give its numbers, and the paper's numbers where
-they are known.
+Tables are data: the runs that fill them, and the paper's numbers where they are
+known.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ def sorting_row(
   published: dict[int, float | str] | None = None,
   sizes: tuple[str, ...] = SIZES,
 ) -> TableRow:
-  """Returns a table row of one model that sorts.
+  """Returns the table row of a model that sorts.
 
   Args:
     preset: a preset of configs/sorting.py.
-    model, fields, published, sizes: as in TableRow.
+    model, fields, published, sizes: as in TableRow; None is {}.
   """
   config = f"configs/sorting.py:{preset}"
   return TableRow(
@@ -31,8 +31,8 @@ def sorting_row(
   )
 
 
-# A hint takes half of the steps: with twice as many in all, a model with a hint
-# has as many on sorting as one without.
+# A hint takes half of the gradient steps: with twice as many in all, a model
+# with a hint has as many on sorting as one without.
 TWICE_THE_STEPS = {"train.steps": 32_000}
 STANDARD = sorting_row("standard", "none", published={100: "< 1"})
 TEMPERED = sorting_row("tempered", "none,tempered")
@@ -71,10 +71,13 @@ def sweep(
   default: int | str,
   sizes: tuple[str, ...] = SIZES,
 ) -> list[TableRow]:
-  """Returns a copy of each row for each value of a config field, which is added
-  to the name of the model.
+  """Returns a copy of each row for each value of a config field, without
+  published numbers; the name of the model says the value.
 
   Args:
+    rows: the rows to copy. A field that they override keeps their value.
+    field: SECTION.FIELD.
+    values: the values of the field.
     default: the value that the presets have, which needs no override.
     sizes: as in TableRow.
   """
@@ -133,7 +136,8 @@ REPEATS = [
   sorting_row("tempered, repetition data", "none,tempered,repeats"),
 ]
 ROBUSTNESS = [REPEATS[1], SORT[4], REPEATS[3]]
-# Both models fit the paper's alphabet with this, without repetition data.
+# With these fields (no repetition data among them), models with and without the
+# successor hint fit the paper's alphabet of 100.
 FITS_ALPHABET_100 = {
   "sort.alphabet": 100,
   "sort.repeat_share": 0.0,
@@ -212,8 +216,9 @@ CONSTRUCTION = [
   ),
 ]
 
-# What each ingredient of the best recipe does: one at a time is taken away or
-# changed. A temperature is learned, and grows with the keys that a row sees.
+# What each ingredient of the best recipe does: in each row one or two of them
+# are taken away or changed. STRETCHED is a learned temperature that grows with
+# the number of keys that a row sees.
 STRETCHED = {"temperature.kind": "log_visible", "temperature.stretch": 12.0}
 SOFTMAX = {"attention.normalizer": "softmax"}
 INGREDIENTS = [
@@ -238,8 +243,8 @@ INGREDIENTS = [
   ),
 ]
 
-# Config fields of the probes that test, at several lengths, what the paper
-# claims of the activations of a model (section 4.2).
+# The config fields of the probes that test, at several lengths, what the paper
+# claims about the activations of a model (section 4.2).
 PROBES = {
   "probe.only": (
     "minimum",

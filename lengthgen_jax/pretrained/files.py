@@ -1,17 +1,17 @@
 """This module reads and writes the two files of a trained model: NAME.npz has
-the arrays, NAME.json is the model card.
+its arrays, NAME.json is its model card.
 
-The arrays are the float32 parameters, each named "params/PATH" after its path
-in the pytree, and the lines of the attention bias, each named "lines/NAME"
-after its name in a bias file (attention/biases/file.py). The card has the
-config, a data sheet (how the model was made, and its measured results) and the
-certificate.
+The arrays are the float32 parameters, named "params/PATH" by their paths in the
+pytree, and the lines of the attention bias, named "lines/NAME" by their names
+in a bias file (attention/biases/file.py). The card has the config, a data sheet
+(how the model was made, and its test results) and the certificate.
 
-The models of the package lie beside this file, and NAME alone stands for them.
-FOLDER/NAME, with a slash, names any other model.
+The models of the package lie beside this file, and are named by NAME alone. Any
+other model is named by FOLDER/NAME, with a slash.
 
-This module is also a config file: get_config(NAME) returns the config of a
-model, and main turns --model=NAME into --config=THIS_FILE:NAME.
+This module is also a config file: get_config takes the name of a model where
+those of configs/ take the name of a preset, and main turns --model=NAME into
+--config=THIS_FILE:NAME.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ from lengthgen_jax.experiment import Experiment
 FORMAT_VERSION = 1
 PARAMS_PREFIX = "params/"  # of parameter names in the npz
 FOLDER = pathlib.Path(__file__).parent  # of the models of the package
+# The fields of a card, in the order in which they are written.
 CARD_FIELDS = (
   "format",
   "name",
@@ -43,13 +44,13 @@ CARD_FIELDS = (
   "bytes",  # size of the npz
   "sha256",  # of the npz, as hex digits
   "data_sheet",
-  "certificate",  # of lengthgen_jax/certify; None if none was made
-  "second_checker",  # what checker.py says; None if it was not run
+  "certificate",  # that of --mode=certify; None if none was made
+  "second_checker",  # the result of checker.py; None if it was not run
 )
 
 
 def names() -> list[str]:
-  """Returns the names of the models of the package."""
+  """Returns the names of the models of the package, sorted."""
   return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
@@ -81,7 +82,8 @@ def read_card(model: str) -> dict[str, Any]:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: there is no such model, or its card is of another format.
+    UsageError: there is no such model, or its card cannot be read or is of
+      another format.
   """
   path = card_path(model)
   with file_errors(f"{path}: cannot be read"):
@@ -100,14 +102,17 @@ def read_card(model: str) -> dict[str, Any]:
 
 
 def get_config(model: str) -> ConfigDict:
-  """Returns the config of a model, with bias.file set to the model's NAME.npz.
+  """Returns the config of a model.
+
+  Its field `pretrained` says which model it is: NAME, or the absolute path
+  FOLDER/NAME. A bias of kind "file" is read from the model's NAME.npz.
 
   Args:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: as in `read_card`; the config is of another version; or the
-      arrays are not those of the card.
+    UsageError: as in `read_card` and `check_arrays`, or the config is of
+      another version.
   """
   card, path = read_card(model), card_path(model)
   check_arrays(path, card)
@@ -129,7 +134,7 @@ def check_arrays(path: pathlib.Path, card: dict) -> None:
     card: the card.
 
   Raises:
-    UsageError: they are missing, damaged or another model's.
+    UsageError: the arrays are missing, damaged or those of another model.
   """
   archive = path.with_suffix(".npz")
   with file_errors(f"{archive}: cannot be read"):
@@ -149,7 +154,8 @@ def read_params(model: str, experiment: Experiment) -> dict:
     experiment: the experiment that the model's config describes.
 
   Raises:
-    UsageError: they are not the parameters of this experiment.
+    UsageError: the file cannot be read, or does not have the parameters of
+      this experiment.
   """
   path = card_path(model).with_suffix(".npz")
   with (
@@ -185,11 +191,11 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
   """Writes the two files of a model.
 
   Args:
-    path: FOLDER/NAME.
-    card: the CARD_FIELDS except "format", "name", "parameters", "bytes" and
-      "sha256", which follow from the other arguments.
+    path: FOLDER/NAME, without a suffix; the folder is made if it is missing.
+    card: {field: value} of the CARD_FIELDS except "format", "name",
+      "parameters", "bytes" and "sha256", which follow from the other arguments.
     params: the parameters, a pytree of float32 arrays.
-    lines: the arrays of the model's bias file; {} if it has no bias.
+    lines: the arrays of the model's bias file by name; {} if it has none.
 
   Raises:
     UsageError: the files cannot be written.
