@@ -79,9 +79,9 @@ def get_config(preset: str = "modular"):
     changes |= PERMUTATIONS_ABC
   if "decoder_only" in options:
     changes |= DECODER_ONLY
-  if "final" in options:
-    changes[f"{task}.answer"] = "final"
-    changes["method"] += " final"
   config = default_config(task)
   config.update_from_flattened_dict(changes)
+  if "final" in options:
+    config[task].answer = "final"
+    config.method += " final"
   return config
