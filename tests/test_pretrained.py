@@ -80,8 +80,9 @@ def test_models_of_the_package_are_small_and_travel_in_a_wheel():
   shipped = {x.name for x in folder.iterdir()}
   size = 0
   for name in SHIPPED:
-    assert {f"{name}.npz", f"{name}.json"} <= shipped
-    size += sum(len((folder / f).read_bytes()) for f in shipped if name in f)
+    files = {f"{name}.npz", f"{name}.json"}
+    assert files <= shipped
+    size += sum(len((folder / file).read_bytes()) for file in files)
   assert size <= MAX_BYTES
   project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
   patterns = project["tool"]["setuptools"]["package-data"]

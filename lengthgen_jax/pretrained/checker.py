@@ -2,8 +2,8 @@
 
   python checker.py addition.npz [parity.npz ...]
 
-This is a second opinion: it needs numpy alone, and shares no code and no
-argument with lengthgen_jax/certify. docs/proofs.md has the theorem and its
+This is a second opinion: it needs numpy alone, and shares no code and no line
+of proof with lengthgen_jax/certify. docs/proofs.md has the theorem and its
 lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
 context, or has a margin whose sign rounding might change; 2 if a condition of
 the proof is not met, which is no proof of the opposite. Shapes: U contexts, D
@@ -42,7 +42,8 @@ ANY, LEFT, RIGHT = -1, 0, 1  # a line's row_segment; anchors
 MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # of a model, of a row
 CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
 TIGHT_BOUND_LIMIT = 50_000  # contexts of a node; the tight bound is slow
-UNIT = 2.0**-24 * (1 + 2.0**-20)  # roundoff of float32, and a bit for float64's
+# Unit roundoff of float32, slightly larger because of the roundings in float64.
+UNIT = 2.0**-24 * (1 + 2.0**-20)
 ULPS, TINY = 4, 2.0**-100  # errors of exp and rsqrt; what underflow can lose
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
@@ -106,10 +107,12 @@ def read_lines(model, arrays, site, scale):
 
 
 def is_covered(model, site, line):
-  """Returns whether lemma 1 is for a line: its matrix is diagonal, of -1, 0 and
-  1; from one column to the next, the key moves in the row's direction or not at
-  all; from one row of a grid to the next, by one row in a segment that extends
-  along these, else not at all. What no row can see does not count."""
+  """Returns whether lemma 1 covers a line. It leads to one segment, to the
+  output from its left end alone, and its value is finite. Its matrix is
+  diagonal, of -1, 0 and 1. From the output of one column to that of the next, the key moves
+  in the same direction or stays; from one row of a grid to the next, it moves
+  by one row in a segment that extends along these, else stays. Keys that
+  causality hides from a row do not count."""
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
   covered, is_right = np.isfinite(line.value), line.anchor == RIGHT
@@ -172,7 +175,8 @@ class Sequences:
   """A task on columns: the digits of numbers padded to one width, the least
   significant first, or the items of a list. Numbers have a last column of marks
   (`$`, the operator, the end of the output), and before it `slack` columns of
-  zeros. (The increment of a list has such a column too, but no tokens in it.)
+  zeros. (The task `increment` has no marks and one slack column, whose zero has
+  no token in the prompt, and whose output is the last.)
   """
 
   def __init__(self, transducers, start, marks=(), slack=0, direction=-1):
@@ -369,8 +373,8 @@ class Layout:
 # that refer to earlier ones by their index. A Leaf is a token's embedding; id
 # is None if it is a variable's. A Block is the output of a layer's block:
 # residual is the same row's node below, heads has ((site, h), ((bias, node of
-# the key), ...)) for every head. `variables` are the numbers of those that a
-# node is a function of, `children` the nodes that it refers to.
+# the key), ...)) for every head. `variables` are the indices of the variables
+# that a node depends on, `children` those of the nodes that it refers to.
 Leaf = namedtuple("Leaf", "variables children segment id")
 Block = namedtuple("Block", "variables children layer residual heads")
 
@@ -383,6 +387,7 @@ def receptive_field(model, layout, i):
   def add_node_of(site, layer, i):
     if not layer:
       segment, _, _, token_id = layout.keys[site][i]
+      # Marks after the operands have the vector of the output's segment.
       segment, variables = min(segment, model.task.num_operands), ()
       if isinstance(token_id, tuple):
         variables, token_id = (names.setdefault(token_id, len(names)),), None
@@ -412,8 +417,8 @@ def receptive_field(model, layout, i):
 
 
 def advance(pairs, transducer, allowed, weights, is_repeatable):
-  """Returns the distinct pairs code · Q + q after a column, or after any number
-  of such columns. Codes grow by the column's tokens times their weights."""
+  """Returns the distinct pairs code · Q + q after a column, or after one or
+  more of such columns. Codes grow by the column's tokens times their weights."""
   symbols, num_states = np.flatnonzero(allowed), len(transducer.accepting)
   codes, states = np.divmod(pairs, num_states)
   growth = transducer.symbols[symbols] @ np.array(weights[:-1], int)
@@ -446,7 +451,7 @@ def contexts(model, row_class, names, target, memo):
   weight_of = {name: radix**v for v, name in enumerate(names)}
   weight_of[target] = weight_of.get(target, 0) + radix**num_names
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
-  # The columns that stand for any number of such: lemma 2.
+  # The columns that stand for one or more of such: lemma 2.
   (x, y, *_), ends = row_class, []
   sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
   repeatable = [c for size, c in sizes_and_columns if size == model.class_limit]
@@ -478,8 +483,8 @@ def contexts(model, row_class, names, target, memo):
 
 def spectral_bound(m, size):
   """Returns bounds [U] on the spectral norms of matrices J: the eighth root of
-  the trace of m⁴. m [U, N, N] is JJᵀ, or has its eigenvalues; size is the
-  product of the norms of its factors, for the roundings of float64."""
+  the trace of m⁴. m [U, N, N] is JJᵀ, or has its nonzero eigenvalues; size is
+  the product of the norms of its factors, for the roundings of float64."""
   square = m @ m
   trace = np.einsum("uij,uji->u", square, square) + 1e-12 * size**4
   return np.maximum(trace, 0) ** 0.125 * NORM_SLACK
@@ -514,11 +519,12 @@ class Model:
     has_segments = "segment_embedder/embedding" in self.params
     fits = has_segments == config["positions"]["segments"]
     require(fits, "positions.segments and the parameters disagree")
+    # The last token, `=`, is of models in one sequence alone.
     largest = max(self.task.start, self.task.delimiter - self.has_source)
     require(len(self.embedding) > largest, "the task needs more embeddings")
     self.lines = {x: read_lines(self, arrays, x, scale) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
-    # axis is that of columns. Then K, the largest x and y of a row class.
+    # axis is that of columns. Then the largest x and y of a row class.
     self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
     self.class_limit = 2 * self.reach[-1] + 4 + self.task.slack
 
@@ -660,7 +666,7 @@ class Model:
     read, read_error = read.reshape(len(x), -1), total + length(linear)
     y, rounding = self.dense(f"{path}/out", read, read_error)
     error = rounding[:, 0] + wo_norm * total
-    if factors:  # J = leftᵀ · right: JJᵀ has the product of grams' eigenvalues
+    if factors:  # J = leftᵀ · right: see spectral_bound of the Gram matrices
       left_right = map(np.hstack, zip(*factors, strict=True))
       grams = [z @ z.transpose(0, 2, 1) for z in left_right]
       sizes = [np.linalg.norm(gram, axis=(1, 2)) for gram in grams]
