@@ -44,8 +44,8 @@ HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 # way that is tighter and takes twenty times as long.
 MAX_REFINED = 20_000
 ULPS = 2  # Comparison.difference is at least so many ulps of the largest logit
-# Where the bound of rounding is above some margin, all margins must be this
-# many times the largest rounding that was measured.
+# Where a context's bound on rounding is not below its margin, all margins must
+# be this many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
 # Training inputs are made from at most MAX_TRAINING_CONTEXTS contexts: one from
 # a thin context, and INPUTS_PER_FAILURE from a failing one, or fewer if many

@@ -8,13 +8,12 @@ each axis; c is the one along the rows.
 
 Lemma. Let the conditions of certify.conditions for grids hold: lines to outputs
 lead from row j to row j + c, lines to b to digit j + c of b, all others open in
-every row. Let `up` be one (an input at the start of a row holds the last
-output of the row before), plus the largest -c of self-attention in every layer,
-plus the largest -c of cross-attention; and `down` the largest c of the
-attention that reads b. Along the digits let the widths be those of
-certify.survey. Then every (j, k) of every grid of N by M has the receptive
-field of some (j', k') of a grid of at most `up + down + 1` rows, of a width in
-that range.
+every row. Let `up` be one (an input at the start of a row holds the last output
+of the row before), plus the largest -c of self-attention in every layer, plus
+the largest -c of cross-attention; and `down` the largest c of the attention
+that reads b. Along the digits let the widths be those of certify.survey. Then
+every (j, k) of every grid of N by M has the receptive field of some (j', k') of
+a grid of at most `up + down + 1` rows, of a width in that range.
 
 Proof. For the digits, as in certify.survey; M and j stay as they are. Along the
 rows, whether a cell is open depends on the difference of two rows and on
@@ -69,7 +68,9 @@ from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROUNDING_SAMPLES = 1000  # random inputs of each size, to measure rounding
 PRODUCTS_TRIED = 20_000  # random products among which a context is looked for
-SIZE_MULTIPLE = 8  # arrays have room for a multiple of it: one program, many N
+# Arrays have room for a multiple of this N, so that one compiled program serves
+# many.
+SIZE_MULTIPLE = 8
 
 
 @functools.cache

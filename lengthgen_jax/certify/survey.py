@@ -75,7 +75,9 @@ from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.task import Task
 
 MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
-WIDTH_MULTIPLE = 32  # arrays have room for a multiple of it: one program serves
+# Arrays have room for a multiple of this width, so that one compiled program
+# serves many widths.
+WIDTH_MULTIPLE = 32
 DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 Scaffold = dict[str, SiteLines]  # the lines of one seed, by site
@@ -302,7 +304,7 @@ class Survey(abc.ABC, Generic[SizeT]):
       values = self.values(items, batch, size, layout.tape)
       task = layout.transducer.task
       state = np.full(len(items), task.initial_state)
-      # A tape whose rows are all behind the last place has the end token alone.
+      # A tape whose only row has the place of the end token has no outputs.
       has_outputs = set(layout.places.values()) != {layout.width}
       for place in range(layout.width) if has_outputs else ():
         symbols = [
