@@ -87,7 +87,7 @@ from lengthgen_jax.tasks.sorting import Sort
 
 COPIES = ("difference", "share")
 STEP = 4
-LOGIT = 8.0  # of one unit of next s; any would do, from 8 training starts well
+LOGIT = 8.0  # of one unit of next s; any would do, with 8 training starts well
 
 
 class Dimensions(NamedTuple):
