@@ -204,7 +204,7 @@ def test_digits_of_far_rows_are_found_however_far(site, segment, fields):
 GRID_BREAKERS = {
   "whole sequence": ("self", TARGET, {"segment": WHOLE}),
   "one axis along the other": ("self", TARGET, {"matrix": [[1, 1], [0, 1]]}),
-  "2 digits a digit": ("cross", 0, {"matrix": np.diag([0, 2])}),
+  "2 digits for one digit": ("cross", 0, {"matrix": np.diag([0, 2])}),
   "does not follow the row": ("self", TARGET, {"anchor": RIGHT}),
   "opens in some rows": ("cross", 0, {"intercept": [-3, 0]}),
   "follow the row": ("cross", 1, {"anchor": LEFT}),

@@ -441,7 +441,7 @@ def test_arithmetic_without_a_lemma_is_refused(field, value):
   [
     ("gpu", "high", "model.precision=high"),
     ("gpu", "highest", ""),
-    ("tpu", "highest", "a tpu computes no IEEE"),
+    ("tpu", "highest", "a tpu are not those of IEEE"),
   ],
 )
 def test_reduced_precision_matmuls_are_refused(

@@ -1,11 +1,13 @@
 """This module decides whether a model is right at every length, by trying all
 of its contexts.
 
-The lemma of certify.survey says why finitely many contexts suffice. A
-certificate rests on three things that are not proved here: the lemma; that the
-attention bias of the model is finite on the cells where the survey found it so,
-and -inf on all others; and the model of arithmetic of certify.rounding, from
-which the rounding of every context is bounded.
+The lemmas of certify.survey and certify.running_sums say why finitely many
+contexts suffice. What the program takes for granted: these lemmas, proved by
+hand in the docstrings of the two modules; that the outputs of the task are
+those of its transducer, which is tried on random inputs; that the attention
+bias of the model is finite on the cells where the survey found it so, and -inf
+on all others; and the model of arithmetic of certify.rounding, from which the
+rounding of every context is bounded.
 """
 
 import dataclasses
@@ -33,26 +35,31 @@ from lengthgen_jax.experiment import Experiment
 LEMMA = 3  # version of the lemmas; older certificates are computed again
 # A context whose margin is smaller than THIN_MARGIN is called thin. A tally
 # keeps at most MAX_THIN of them, those with the smallest margins. The user is
-# shown counterexamples that are made from at most MAX_SHOWN of these.
+# shown counterexamples that are made from at most MAX_SHOWN of each tally.
 THIN_MARGIN = 4.0
 MAX_THIN = 2048
 MAX_SHOWN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-# Contexts of a receptive field whose rounding is bounded a second time, in a
+# The most contexts of a receptive field whose rounding is bounded again, in a
 # way that is tighter and takes twenty times as long.
 MAX_REFINED = 20_000
-ULPS = 2  # Comparison.difference is at least so many, of the largest logit.
-# Where the bound of rounding is above some margin, all margins must be this
-# many times the largest rounding that was measured.
+ULPS = 2  # Comparison.difference is at least so many ulps of the largest logit
+# Where a context's bound on rounding is not below its margin, all margins must
+# be this many times the largest rounding that was measured.
 CERTAIN_FACTOR = 10.0
-# Training inputs are made of at most MAX_TRAINING_CONTEXTS contexts: one of a
-# thin context, and of a failing one INPUTS_PER_FAILURE, or fewer if many fail.
+# Training inputs are made from at most MAX_TRAINING_CONTEXTS contexts: one from
+# a thin context, and INPUTS_PER_FAILURE from a failing one, or fewer if many
+# fail.
 MAX_TRAINING_CONTEXTS = 8192
 INPUTS_PER_FAILURE = 8
 
 
 def make_survey(experiment: Experiment, scaffold: Scaffold) -> Survey:
-  """Returns the survey of a model, by whether its outputs are a grid."""
+  """Returns the survey of a model: a RunningSumSurvey if its outputs are a
+  grid, else a SequenceSurvey.
+
+  `scaffold` has the lines of one seed by site.
+  """
   is_grid = experiment.task.axes > 1
   return (RunningSumSurvey if is_grid else SequenceSurvey)(experiment, scaffold)
 
@@ -68,9 +75,10 @@ class Tally:
     cases: how many contexts were checked.
     wrong: how many of them have a margin that is not positive.
     margin: the smallest margin of any context.
-    rounding: the largest bound of any context's rounding.
-    share: the largest share of its margin that a context's rounding can be.
-    unsure: how many contexts have a margin that rounding can turn.
+    rounding: the largest bound on the rounding of any context's margin.
+    share: the largest ratio of a context's bound to the size of its margin.
+    unsure: how many contexts have a margin whose sign rounding can change: its
+      size, whether it is right or wrong, is not above the bound.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
     thin: [[margin, context]] of the MAX_THIN contexts with the smallest
       margins, smallest first; all of them are below THIN_MARGIN.
@@ -90,8 +98,8 @@ class Tally:
   def add(
     self, contexts: np.ndarray, margins: np.ndarray, rounding: np.ndarray
   ) -> None:
-    """Adds the contexts [B, columns] of a chunk, their margins [B] and bounds
-    of their rounding [B]."""
+    """Adds the contexts [B, columns] of a chunk, their margins [B] and the
+    bounds [B] on the rounding of these."""
     shares = margin_shares(margins, rounding)
     self.rounding = max(self.rounding, float(rounding.max()))
     self.share = max(self.share, float(shares.max()))
@@ -123,7 +131,7 @@ def margins(
     field: the receptive field of the row.
     contexts: [B, columns].
     logits: [B, V] of the row.
-    end: id of the end token.
+    end: the id of the end token; None if the task has none.
 
   Returns:
     [B] margins; a margin that is not a number counts as -inf.
@@ -139,7 +147,7 @@ def margins(
 def right_tokens(
   field: ReceptiveField, contexts: np.ndarray, end: int | None
 ) -> np.ndarray:
-  """Returns what a row must say in each context, [B]."""
+  """Returns the id of the token that a row must say in each context, [B]."""
   if field.answer_column is None:
     return np.full(len(contexts), end)
   return contexts[:, field.answer_column].astype(int)
@@ -151,13 +159,13 @@ def bounds(
   errors: np.ndarray,
   end: int | None,
 ) -> np.ndarray:
-  """Returns bounds [B] of the rounding of every context's margin.
+  """Returns the bounds [B] on the rounding of every context's margin.
 
   The margin that was computed and that of any other evaluation, or the exact
-  one, differ by no more. Both may be off by the error of the margin [B, V]
-  (LayerwiseLogits.chunk_logits), so a bound is twice that of the right token,
-  and little more than once where it was computed in float64 (rounding.spread).
-  A bound that is not a number counts as inf.
+  one, differ by no more. Both may be off by `errors` [B, V]
+  (LayerwiseLogits.chunk_logits) at the right token. So a bound is twice that
+  error, or hardly more than the error itself where it was computed in float64
+  (rounding.spread). A bound that is not a number counts as inf.
   """
   answers = right_tokens(field, contexts, end)
   errors = np.take_along_axis(errors, answers[:, None], 1)[:, 0]
@@ -166,7 +174,7 @@ def bounds(
 
 
 def margin_shares(margins: np.ndarray, rounding: np.ndarray) -> np.ndarray:
-  """Returns rounding / |margin| [B], inf where the margin is zero."""
+  """Returns rounding / |margin| [B]; inf where the margin is zero."""
   with np.errstate(divide="ignore", invalid="ignore"):
     shares = rounding / np.abs(margins)
   return np.where(np.isnan(shares), np.inf, shares)
@@ -177,14 +185,15 @@ def count_cases(
 ) -> Iterator[int]:
   """Checks the contexts of a group in chunks and adds them to a tally.
 
-  The rounding of right contexts whose margin is not above it is bounded once
-  more, precisely, unless there are too many of them or others are wrong.
+  The rounding of right contexts whose margin is not above its bound is bounded
+  again, in float64: of at most MAX_REFINED of them, and as long as the tally
+  has no wrong contexts.
 
   Args:
     layerwise: computes the logits of contexts.
     group: the rows of one receptive field, with its contexts.
     tally: the tally of this receptive field.
-    num_done: chunks at the beginning that the tally already counts.
+    num_done: how many of the first chunks the tally has already.
 
   Yields:
     The number of contexts of each chunk, once it has been added.
@@ -212,14 +221,14 @@ def count_cases(
 
 
 class Comparison(NamedTuple):
-  """A Comparison of two computations of the same margins.
+  """The differences between two computations of the same margins.
 
   Attributes:
     num_margins: how many margins were compared.
-    difference: the largest difference, at least ULPS units in the last binary
-      digit of the largest logit: two computations that agree may both be off by
-      rounding.
-    exceeding: how many differ by more than the bound of their rounding.
+    difference: the largest difference, or ULPS units in the last binary digit
+      of the largest logit if that is more: two computations that agree may both
+      be off by rounding.
+    exceeding: how many differ by more than the bound on their rounding.
   """
 
   num_margins: int
@@ -241,7 +250,7 @@ def compare_with_dense(
     layerwise: computes the logits of contexts layer by layer.
     survey: chooses the rows, and draws inputs.
     dense: computes the logits of whole inputs.
-    seed: of the random inputs, and not that of the model.
+    seed: the seed of the random inputs.
 
   Raises:
     UsageError: the outputs of the task are not those of its transducer.
@@ -290,6 +299,10 @@ def counterexamples(
     tallies: a tally of each group, or of the first groups.
     dense: computes the logits of whole inputs with dense attention.
     model: the model that was surveyed.
+
+  Returns:
+    The inputs as people type them; none for failing contexts beyond the
+    MAX_SHOWN with the smallest margins of each group.
   """
   texts = set()
   for group, tally in zip(survey.groups, tallies, strict=False):
@@ -304,9 +317,9 @@ def training_inputs(
 ) -> dict[str, list[str]]:
   """Returns inputs to train the model on again, as people type them.
 
-  They are no longer than in training. There are some for every context that a
-  tally keeps, unless these are more than MAX_TRAINING_CONTEXTS: then so many
-  are drawn at random.
+  They are no longer than in training, so contexts that need longer inputs have
+  none. Of the contexts that the tallies keep, at most MAX_TRAINING_CONTEXTS are
+  used, drawn at random with this seed.
 
   Returns:
     {"failing": inputs with contexts on which the model is wrong, "thin": inputs
@@ -336,17 +349,17 @@ def training_inputs(
 
 
 def verdict(fixed_width: int | None, counted: dict) -> dict:
-  """Returns the {"value", "verdict"} of what was counted of a model.
+  """Decides from what was counted of a model whether it is right.
 
   Args:
-    fixed_width: W of `width=fixed`, None where longer inputs are wider.
-    counted: what was counted: "cases", "complete", "wrong", "unsure", "margin",
-      "rounding", "share", "measured_rounding", "exceeding" and
-      "counterexamples".
+    fixed_width: W of `data.width=fixed`; None where longer inputs are wider.
+    counted: these fields of a certificate (docs/certificates.md): "cases",
+      "complete", "wrong", "unsure", "margin", "rounding", "share",
+      "measured_rounding", "exceeding" and "counterexamples".
 
   Returns:
-    value 1 (right for every length), 0 (wrong) or None (undecided), and the
-    verdict in words.
+    {"value": 1 (right for every length), 0 (wrong) or None (undecided),
+    "verdict": the same in words}.
   """
   lengths = "every length"
   if fixed_width:
@@ -360,7 +373,8 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
     else f"rounding measured at most {counted['measured_rounding']:.1g}, its"
     f" bound above {counted['unsure']:,} margins"
   )
-  # More are wrong than rounding can turn, so some are wrong for certain.
+  # More margins are negative than rounding can change the sign of, so some
+  # contexts are wrong for certain.
   is_wrong = counted["wrong"] > counted["unsure"] and not counted["exceeding"]
   if counted["wrong"] and (counted["counterexamples"] or is_wrong):
     cases = cases if counted["complete"] else f"the first {cases}"
@@ -396,8 +410,8 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
 def describe_dependencies(group: RowGroup) -> str:
   """Returns what the logits of a group's first row depend on, like "a3, y2".
 
-  Operands are called a and b, s is the sum of a grid's row before, and y the
-  output.
+  Operands are called a and b, the running sum in the previous row of a grid s,
+  and the output y; a number is the place. "nothing" stands for marks alone.
   """
   names, places = [], group.rows[0].places
   keys = {
@@ -413,7 +427,8 @@ def describe_dependencies(group: RowGroup) -> str:
 
 
 def describe_rows(group: RowGroup) -> str:
-  """Returns which rows a group has, like "row 2 at W=5"."""
+  """Returns which rows a group has, like "row 2 at W=5 and 3 more up to W=9";
+  a row is named by the place of what it must say."""
   first, last = group.rows[0], group.rows[-1]
   others = len(group.rows) - 1
   text = f"row {first.place} at W={first.width}"
@@ -423,7 +438,8 @@ def describe_rows(group: RowGroup) -> str:
 def describe_lines(
   experiment: Experiment, scaffold: Scaffold
 ) -> dict[str, list[str]]:
-  """Returns descriptions of the lines of every site, layer and head."""
+  """Returns the equations of the lines (Lines.describe) of every head, by names
+  like "cross layer 0 head 1"; layer 0 alone where all layers share them."""
   descriptions = {}
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
@@ -438,8 +454,9 @@ def describe_lines(
 def checksum(model: Model) -> str:
   """Returns a checksum of all that a certificate of a model depends on.
 
-  It covers the parameters and the scaffold by value, the settings of the model
-  and of its task, the platform and the version of jax.
+  It covers the parameters and the scaffold by value, the settings of the model,
+  of its task and of its bias, the fixed width, the platform, the versions of
+  jax and of the lemmas. It has 16 hexadecimal digits.
   """
   digest, trees = hashlib.sha256(), (model.params, model.scaffold)
   experiment = model.experiment

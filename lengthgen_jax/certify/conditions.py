@@ -20,7 +20,8 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
 
   Args:
     experiment: the experiment that the model belongs to.
-    scaffold: the model's lines (or dense biases, which are refused), by site.
+    scaffold: the model's lines (SiteLines of one seed) by site; matrices
+      (SiteMatrix) are refused.
 
   Raises:
     UsageError: one line that says what stands in the way of a certificate and
@@ -30,7 +31,8 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   check(
     task.transducer or task.axes > 1,
     f"certify: {task.name} is no transducer, its outputs depend on more than"
-    " what comes before them; certified are tasks that state themselves as one",
+    " the digits and outputs up to their place; only tasks whose outputs are"
+    " those of a transducer can be certified",
   )
   for site in ("cross", "self", "encoder"):
     if site not in experiment.model.sites or not num_layers(experiment, site):
@@ -44,14 +46,15 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
     lines = scaffold[site]
     check(
       lines.supports_sparse,
-      f"certify: {site}-attention has a dense bias, which ends somewhere;"
-      " calibrate lines instead",
+      f"certify: {site}-attention has a dense bias, which covers no inputs"
+      " longer than itself; calibrate lines instead",
     )
     depth = num_layers(experiment, site)
     check(
       len(lines.transparent) in (1, depth),
       f"certify: {site}-attention has lines of {len(lines.transparent)} layers,"
-      f" the model {depth}; give one set for all, or one for each",
+      f" the model {depth}; give one set of lines for all layers, or one for"
+      " each",
     )
     for layer, head in np.argwhere(np.asarray(lines.transparent)):
       raise UsageError(
@@ -59,7 +62,7 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
         " it sees everything; calibrate with calibration.empty_heads=closed"
       )
   rounding.check_arithmetic(config)
-  settings = (  # (whether a field stands in the way, its name, a valid value)
+  settings = (  # (whether a field is an obstacle, its name, a valid value)
     (config.temperature.kind != "none", "temperature.kind", "none"),
     (not config.positions.placeless, "positions.kind", "none"),
     (experiment.bias.closed != CLOSED, "bias.closed", "-1e9"),
@@ -68,8 +71,8 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   for is_obstacle, field, value in settings:
     check(
       not is_obstacle,
-      f"certify: with this run's {field} a row depends on how long the input"
-      f" is, or on what comes later; train with {field}={value}"
+      f"certify: with this run's {field} a row depends on the length of the"
+      f" input, or on what comes later; train with {field}={value}"
       + (" or a cyclic index" if field.startswith("pos") else ""),
     )
   check(
@@ -79,8 +82,8 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   )
   check(
     experiment.kind == "encoder_decoder" or 2 not in task.strides,
-    "certify: a decoder-only model reads aligned operands two tokens a digit,"
-    " which the proof does not cover; choose arithmetic.aligned=False",
+    "certify: in a decoder-only model aligned operands have two tokens for each"
+    " output, which the proof does not cover; choose arithmetic.aligned=False",
   )
   if task.axes > 1:
     _check_grid(experiment, scaffold)
@@ -90,11 +93,11 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
 
 
 def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
-  """Checks that from one row to the next, each line moves by the tokens of one
-  digit of its segment, or not at all.
+  """Checks that from one row to the next, each line moves by the stride of its
+  segment, which is the tokens of one digit (Task.strides), or not at all.
 
   Lines of self-attention to outputs must be anchored at the first output,
-  because decoding does not know the last one.
+  because the last one is not known during decoding.
 
   Raises:
     UsageError: a line moves by another number of tokens, or has the wrong
@@ -108,10 +111,10 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
   check(
     site != "self" or not is_from_last.any(),
     "certify: a line of self-attention counts outputs from the last one, which"
-    " decoding has not seen; anchor it left",
+    " is not known during decoding; give it the anchor left",
   )
-  # The tokens of a digit by segment, 1 if missing. A stride of 0 is that of a
-  # segment of fixed size. The rows of an encoder are tokens themselves.
+  # The stride of each segment; 1 if it is missing here, or 0 (a segment of
+  # fixed size). The rows of an encoder are single tokens of the prompt.
   strides = dict(enumerate(task.strides)) if site != "encoder" else {}
   strides[WHOLE] = max(1, *task.strides) if site == "cross" else 1
   valid = np.asarray(lines.valid)
@@ -123,13 +126,13 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
     stride = strides.get(int(segment), 1) or 1
     check(
       step in (0, stride),
-      f"certify: a line of {site}-attention moves {step} tokens a row, the"
-      f" digits {stride}; calibrate with other calibration.directions",
+      f"certify: a line of {site}-attention moves {step} tokens from row to"
+      f" row, the digits {stride}; calibrate with other calibration.directions",
     )
 
 
 def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
-  """Checks that the lemma of certify.running_sums covers a grid's model.
+  """Checks that the lemma of certify.running_sums covers the model of a grid.
 
   Raises:
     UsageError: it has an encoder, or a line that the lemma does not cover.
@@ -153,26 +156,27 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
 
 
 def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
-  """Returns why the lemma does not cover a line, "" if it does."""
+  """Returns why the lemma does not cover one line of a site: a predicate for
+  the error message, "" if it does."""
   task = experiment.task
   row_segment, segment, anchor, m, c = map(np.asarray, line)
   if segment == WHOLE:
     return "counts along the whole sequence"
   has_prompt_rows = site == "self" and experiment.kind == "decoder_only"
   if has_prompt_rows and row_segment != task.target_segment:
-    return "is of a prompt's rows too"
+    return "is also one of the prompt's rows"
   if m[0, 1] or m[1, 0]:
     return "follows one axis along the other"
   if abs(m[1, 1]) > 1:
-    return f"moves {abs(m[1, 1])} digits a digit"
+    return f"moves {abs(m[1, 1])} digits for one digit of the row"
   follows_row, is_fixed = m[0, 0] == 1, m[0, 0] == 0 and c[0] == 0
   if segment == task.target_segment:
     is_covered = follows_row and anchor == LEFT
     return "" if is_covered else "does not follow the row"
   is_operand = 0 <= segment < task.target_segment
   if not (is_operand and task.segment_axes[segment] == 0):
-    # The whole segment stands at row 0.
+    # All tokens of this segment have the offset 0 along the axis of rows.
     return "" if is_fixed else "opens in some rows only"
   if follows_row and anchor == RIGHT or is_fixed and anchor == LEFT:
-    return ""  # it opens the digit of a row, or the mark before all digits
+    return ""  # it opens the row's digit of b, or the mark before all digits
   return "does not follow the row"

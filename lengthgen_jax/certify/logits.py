@@ -1,18 +1,24 @@
 """This module computes the logits of attention rows in two ways.
 
 LayerwiseLogits computes them for all contexts of a receptive field, layer by
-layer. A state is the residual stream of one token after one layer. States that
-are equal in many contexts are computed once and stored in a table, and both
-tokens and keys are indices into tables. The blocks are those of the model, run
-on one token and the few keys that it attends to. DenseLogits runs the whole
-model on whole inputs, as the rest of the program does: this is the *dense
-path*.
+layer. A state is the residual stream of one token after one layer. A state that
+is the same in many contexts is computed once and stored in a table; a token of
+a context, and each key that it attends to, is an index into such a table. The
+blocks are those of the model, run on one token and the few keys that it attends
+to. DenseLogits runs the whole model on whole inputs, as the rest of the program
+does: this is the *dense path*.
+
+Every state, and every logit, comes with its *error*: a bound on the rounding of
+its computation, as certify.rounding defines it.
 
 No integer here can overflow. Contexts are uint8, and a Transducer refuses a
-task of more than 256 values. Indices into tables are int32: a table has at most
-a state for each token and context of a chunk (CHUNK_SIZE times a few dozen), or
-MAX_TABLE_ROWS states. Values of columns are combined to int64 numbers, as many
-as they take.
+task of more than 256 values. Indices into tables fit in int32: a table has at
+most a state for each token and context of a chunk (CHUNK_SIZE times a few
+dozen), or MAX_TABLE_ROWS states. The values of several columns are combined
+into one int64 number, or into several where one is too small.
+
+Shapes: B contexts, R states of a table, D model size, H heads, K head size, G
+keys that a token attends to, V tokens of the vocabulary.
 """
 
 import dataclasses
@@ -34,12 +40,14 @@ from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
-GROUP = 64  # contexts in a row, most of whose digits are the same
-PRECISE_CHUNK_SIZE = 1 << 10  # the same, where each has matrices of its own
-MAX_TABLE_ROWS = 1 << 17  # of a table that serves all chunks
-ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # sizes that arrays are padded to
+PRECISE_CHUNK_SIZE = 1 << 10  # the same in float64, where each is its own group
+# Consecutive contexts that share a bound on an MLP's slope; most of their
+# digits are equal. It divides all ROW_SIZES.
+GROUP = 64
+MAX_TABLE_ROWS = 1 << 17  # the most states of a table that serves all chunks
+ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # lengths that arrays are padded to
 BLOCK_ROWS = 1 << 15  # states that a block computes at once
-KEY_SIZES = 4, 16  # numbers that the keys of a row are padded to
+KEY_SIZES = 4, 16  # the same as ROW_SIZES, for the number of keys G
 DENSE_BATCH = 32  # inputs that the whole model computes at once
 
 # (stack, layer, index of the token); a stack is "encoder" or "decoder", and its
@@ -53,8 +61,8 @@ class Table:
   Attributes:
     states: [R or more, D], padded.
     errors: [R or more], their errors (certify.rounding).
-    key_values: {(name of a block, site): keys and values [H, R, K], and what
-      is known of their inputs [R]}.
+    key_values: {(name of a block, site): the result of `key_value`}, as far as
+      it has been computed.
   """
 
   def __init__(
@@ -66,7 +74,14 @@ class Table:
     self.key_values = {}
 
   def key_value(self, model: "LayerwiseLogits", name: str, site: str) -> tuple:
-    """Returns (keys, values, their InputBounds) for a block's site."""
+    """Returns (keys, values, their InputBounds) for an attention site of a
+    block: [H, R, K] both, and the bounds [R] on the inputs of the projections.
+
+    Args:
+      model: the LayerwiseLogits with the parameters and gains.
+      name: the name of the block, like "decoder_0".
+      site: "self" or "cross".
+    """
     if (name, site) not in self.key_values:
       params, gains = model.params, model.gains
       norm = "encoder_norm" if site == "cross" else None
@@ -82,15 +97,17 @@ class Table:
 
 
 def joined(parts: Sequence[tuple]) -> Table:
-  """Returns a Table of the first states of several results, [((states [R or
-  more, D], errors [R or more]), R)]."""
+  """Returns one Table of several results, without their padding.
+
+  `parts` are pairs ((states [R or more, D], errors [R or more]), R).
+  """
   # JAX would compile a program for every number of states.
   cut = [[np.asarray(x)[:count] for x in both] for both, count in parts]
   return Table(*map(np.concatenate, zip(*cut, strict=True)))
 
 
-# For each token a Table with its states, and the index of its state in every
-# context of a chunk, [B].
+# For each token a Table with its states, and [B] the index of its state in
+# every context of a chunk.
 StateRows = dict[StateKey, tuple[Table, np.ndarray]]
 
 
@@ -101,14 +118,15 @@ class LayerwiseLogits:
     experiment: the experiment that the model belongs to.
     model: the flax module.
     params: the parameters of one seed.
-    head: the name of the main task.
+    head: the name of the output head, which is that of the main task.
     transducer: the Transducer of that task.
     chunk_size: how many contexts are computed at once.
-    mesh: the devices that they are split over.
-    group: how many contexts share a bound of an MLP's slope (rounding.mlp).
-    gains: what blocks, normalizations and the head of the task do to errors, by
-      the names of their parameters.
-    inputs: a Table of the embeddings, by stack ("decoder", "encoder").
+    mesh: the devices that contexts are split over.
+    group: how many contexts share a bound on an MLP's slope (rounding.mlp).
+    gains: what blocks, normalizations and the output head do to errors, by the
+      names of their parameters (rounding.model_gains).
+    inputs: by stack ("decoder", "encoder"), a Table of the embeddings, at
+      ModelConfig.input_index.
   """
 
   def __init__(
@@ -121,7 +139,8 @@ class LayerwiseLogits:
     mesh: Mesh = SINGLE_DEVICE,
     group: int = GROUP,
   ):
-    """Embeds every token at every phase of a cyclic index in every segment."""
+    """Computes the gains, and the embedding of every token at every phase of a
+    cyclic index in every segment."""
     self.experiment, self.model = experiment, experiment.model
     self.params, self.mesh = params, mesh
     self.head, self.transducer = experiment.task.name, transducer
@@ -135,8 +154,8 @@ class LayerwiseLogits:
 
   @functools.cached_property
   def in_float64(self) -> "LayerwiseLogits":
-    """The same in float64, with matrices of its own for each context: errors
-    are smaller by a factor of 2 to 10, in twenty times the time."""
+    """The same in float64, with a bound on an MLP's slope for each context:
+    errors are smaller by a factor of 2 to 10, in twenty times the time."""
     config = dataclasses.replace(self.model.config, dtype="float64")
     model = self.model.clone(config=config)
     return LayerwiseLogits(
@@ -151,7 +170,7 @@ class LayerwiseLogits:
   def precise(
     self, field: ReceptiveField, contexts: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what calling it does, computed `in_float64`."""
+    """Returns what `__call__` does, computed `in_float64`."""
     with jax.enable_x64(True):
       return self.in_float64(field, contexts)
 
@@ -171,10 +190,10 @@ class LayerwiseLogits:
   ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields (contexts, logits, errors) of every chunk.
 
-    An error [B, V] is that of the margin if the right token is v
-    (rounding.margin_gain).
+    Logits and errors are [B, V]. The error at token v is that of the margin if
+    v is the right token (rounding.margin_gain).
 
-    A chunk is yielded after the next one was dispatched to the devices.
+    A chunk is yielded after the next one has been dispatched to the devices.
 
     Args:
       field: the receptive field of the row.
@@ -194,7 +213,7 @@ class LayerwiseLogits:
 def _unpadded(
   contexts: np.ndarray, outputs: tuple[jax.Array, jax.Array]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns a chunk's contexts, logits and errors, B of each."""
+  """Returns a chunk's contexts, and their logits and errors without padding."""
   logits, errors = (np.array(x)[: len(contexts)] for x in outputs)
   return contexts, logits, errors
 
@@ -205,7 +224,8 @@ class _FieldRow:
   Attributes:
     layerwise: the model's LayerwiseLogits.
     field: the receptive field.
-    columns: the columns of contexts that each state depends on, sorted.
+    columns: by StateKey, the columns of contexts that a state depends on,
+      sorted.
     tables: by (stack, layer), for the lowest layers, a Table of their states in
       all contexts, and for each token the index of its first state.
   """
@@ -214,7 +234,7 @@ class _FieldRow:
     self, layerwise: LayerwiseLogits, field: ReceptiveField, count: int
   ):
     """Tabulates the lowest layers, as long as their tokens have few states in
-    all contexts together (`count` contexts are coming)."""
+    all contexts together; `count` is the number of contexts to come."""
     self.layerwise, self.field = layerwise, field
     self.columns = _columns(field, layerwise.model.config.num_encoder_layers)
     self.tables: dict[tuple[str, int], tuple[Table, dict[int, int]]] = {}
@@ -236,7 +256,7 @@ class _FieldRow:
       self.tables[stack, layer] = joined(parts), starts
 
   def logits(self, contexts: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Returns logits and errors [B or more, V] in contexts [B, columns]."""
+    """Returns logits and errors, [B or more, V], in contexts [B, columns]."""
     state_rows = self._table_rows(contexts)
     for stack, layer, nodes in self.field.layers[:-1]:
       if (stack, layer) not in self.tables:
@@ -281,11 +301,17 @@ class _FieldRow:
     contexts: np.ndarray,
     below: StateRows,
   ) -> StateRows:
-    """Returns the states after a layer of a stack in a new table.
+    """Returns the states after a layer of a stack, in a new table.
 
-    A token's states are computed once for all contexts that are equal in the
-    columns on which they depend. Layers are counted from 1; `below` has the
-    states of all lower ones.
+    A token's state is computed once for all contexts that are equal in the
+    columns on which it depends.
+
+    Args:
+      stack: "encoder" or "decoder".
+      layer: the number of the layer, counted from 1.
+      nodes: the (index of a token, Node) pairs of the layer.
+      contexts: [B, columns].
+      below: the states of all lower layers.
     """
     rows, parts, start = {}, [], 0
     base = self.layerwise.transducer.values
@@ -307,11 +333,12 @@ class _FieldRow:
     below: StateRows,
     selected: np.ndarray | slice = slice(None),
   ) -> tuple[jax.Array | np.ndarray, jax.Array | np.ndarray]:
-    """Returns the states [B or more, D] of a token after a layer, in B selected
-    contexts, and their errors [B or more]."""
+    """Returns the states [B or more, D] of a token after a layer, and their
+    errors [B or more], in the B contexts that `selected` takes from `below`."""
     layerwise, name = self.layerwise, f"{stack}_{layer - 1}"
     config, params = layerwise.model.config, layerwise.params
-    # By site, the (stack, layer) whose states the keys are, and the open keys.
+    # By site, the (stack, layer) that has the states of the keys, and the open
+    # keys.
     sites = {"self": ((stack, layer - 1), node.self_keys)}
     if stack == "decoder" and "cross" in layerwise.model.sites:
       sites["cross"] = ("encoder", config.num_encoder_layers), node.cross_keys
@@ -348,6 +375,7 @@ def _columns(
 
   A state depends on the columns of all states that it is computed from; an
   input depends on the column of its token, if that is a digit or an output.
+  `encoder_depth` is the number of encoder layers.
   """
   columns: dict[StateKey, set[int]] = {}
   for stack, tokens in field.tokens:
@@ -368,11 +396,17 @@ def _columns(
 def distinct(
   contexts: np.ndarray, columns: Sequence[int], base: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Finds the distinct rows of some columns of contexts, as np.unique does.
+  """Finds the distinct values that some columns have together, as np.unique
+  finds rows.
+
+  Args:
+    contexts: [B, all columns].
+    columns: the indices of these columns.
+    base: one more than the largest value, at least 2.
 
   Returns:
-    (first, inverse): the index of the first context with each distinct row, and
-    for every context the number of its distinct row.
+    (first, inverse): the index of the first context with each distinct choice
+    of values, and for every context [B] the number of its choice.
   """
   size = 63 // (base - 1).bit_length()  # values in a word
   parts = [columns[k : k + size] for k in range(0, len(columns), size)]
@@ -386,8 +420,8 @@ def distinct(
 
 
 def code(contexts: np.ndarray, columns: Sequence[int], base: int) -> np.ndarray:
-  """Returns the values of columns, which are below `base`, as one number for
-  each context.
+  """Returns the values of some columns as one int64 number for each context, of
+  which they are the digits in this base; the first column is the highest one.
 
   Callers give so few columns that it is less than 2^63.
   """
@@ -398,8 +432,9 @@ def code(contexts: np.ndarray, columns: Sequence[int], base: int) -> np.ndarray:
 
 
 def _padded(array: np.ndarray, sizes: Sequence[int] = ()) -> np.ndarray:
-  """Pads an array with its last row to one of few sizes, by default ROW_SIZES,
-  so that few programs are compiled."""
+  """Pads an array, by repeating its last row, to the next larger one of these
+  sizes (by default ROW_SIZES) or, beyond them, to a power of two, so that few
+  programs are compiled."""
   count = len(array)
   larger = [size for size in sizes or ROW_SIZES if size >= count]
   rows = larger[0] if larger else 1 << (count - 1).bit_length()
@@ -409,7 +444,7 @@ def _padded(array: np.ndarray, sizes: Sequence[int] = ()) -> np.ndarray:
 @partial(jax.jit, static_argnums=(0, 2))
 def _inputs(model, params, site: str):
   """Returns the states before the first layer, by segment, phase and token:
-  [segments·T·V, D], and their errors [segments·T·V].
+  [segments·T·V, D] for a period T, and their errors [segments·T·V].
 
   `site` is the attention site whose position encoding the states have.
   """
@@ -424,12 +459,18 @@ _unrotated = lambda x: x
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
-  """Returns keys, values [H, R, K] and their InputBounds [R] of R states for
-  one site of a block.
+  """Returns the keys and values [H, R, K] of R states for one site of a block,
+  and the InputBounds [R] of their projections.
 
-  `params` are those of the block and of the encoder's last normalization, which
-  comes before cross-attention; None if there is none. `gains` are those of the
-  normalizations before self- and cross-attention.
+  Args:
+    config: the hyper-parameters of the model.
+    params: those of the block, and for cross-attention those of the encoder's
+      last normalization; None if there is none.
+    gains: those of the normalizations before the keys and values of self- and
+      cross-attention; None if there is none.
+    states: [R, D].
+    errors: [R].
+    site: "self" or "cross".
   """
   block_params, norm = params
   block = Block(config, cross="cross_attention" in block_params)
@@ -448,18 +489,18 @@ def _key_value(config: ModelConfig, params, gains, states, errors, site: str):
 @partial(jax.jit, static_argnums=0)
 def _gather(mesh: Mesh, states, errors, keys, rows, key_rows):
   """Returns the states [B, D] of a token in B contexts, their errors [B], and
-  by site the keys and values [B, H, G, K] that it sees, and their InputBounds
+  by site the keys and values [B, H, G, K] that it sees, with their InputBounds
   [B, G].
 
-  This is a program of its own because it depends on the sizes of tables, and is
-  compiled in no time; that of a block takes seconds.
+  It is compiled apart from `_block`, because it is compiled again for every
+  size of a table, which takes no time; to compile a block takes seconds.
 
   Args:
     mesh: the devices that contexts are split over.
     states, errors: [R, D] and [R], of the token.
     keys: by site, keys, values [H, R, K] and their InputBounds [R].
-    rows: [B], which state the token has.
-    key_rows: by site, [B, G], which keys it sees.
+    rows: [B], the indices of the token's states.
+    key_rows: by site, [B, G], the indices of the keys that it sees.
   """
   rows, key_rows = mesh.shard_batch((rows, key_rows))
   at_keys = {}
@@ -483,11 +524,17 @@ def _block(
   at_keys,
   biases,
 ):
-  """Returns the states [B, D] after a block, of one token in B contexts, and
+  """Returns the states [B, D] of one token after a block, in B contexts, and
   their errors [B].
 
-  `x`, `error` and `at_keys` are what `_gather` returns, and `biases` [H, G] by
-  site those of the keys.
+  Args:
+    mesh: the devices that contexts are split over.
+    config: the hyper-parameters of the model.
+    group: how many contexts share a bound on the MLP's slope.
+    params: the parameters of the block.
+    gains: its gains (rounding.block_gains).
+    x, error, at_keys: what `_gather` returns.
+    biases: by site, [H, G], those of the keys.
   """
   (outputs, acts), sublayers = Block(config, cross="cross" in at_keys).apply(
     {"params": params},
@@ -528,11 +575,11 @@ def _output_logits(model, head: str, params, gains, x, error):
 
 
 class DenseLogits:
-  """Logits of whole inputs by the whole model.
+  """DenseLogits computes the logits of whole inputs with the whole model.
 
   Attributes:
     experiment: the experiment that the model belongs to.
-    bound: static bound of sizes.
+    bound: the largest size of inputs, to which all are padded.
   """
 
   def __init__(
@@ -544,7 +591,7 @@ class DenseLogits:
     *,
     mesh: Mesh = SINGLE_DEVICE,
   ):
-    """Compiles the forward pass of one seed, with its lines and parameters."""
+    """Prepares the forward pass of one seed, with its lines and parameters."""
     self.experiment, self.bound = experiment, bound
     head = experiment.task.name
     forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
@@ -555,10 +602,11 @@ class DenseLogits:
   def __call__(
     self, items: np.ndarray, size: Size
   ) -> tuple[packing.Batch, np.ndarray]:
-    """Returns (batch, logits [B, T, V]) of inputs [B, operands, W].
+    """Returns (batch, logits [B, T, V]) of inputs: digits [B, operands, W] of
+    one size.
 
-    Inputs are computed a few at a time: one program serves for all, whose
-    arrays fit a CPU's cache.
+    Inputs are computed DENSE_BATCH at a time, so that one compiled program
+    serves all, and its arrays fit in a CPU's cache.
     """
     task, kind, count = self.experiment.task, self.experiment.kind, len(items)
     nonzero_places = self.experiment.nonzero_places(np.asarray(size))

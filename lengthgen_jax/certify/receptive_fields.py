@@ -4,9 +4,9 @@ The receptive field of a row is everything that its logits are a function of:
 the tokens that the row depends on, and which states attend to which, in every
 layer and head, with what bias. Its places are numbered in order, so that rows
 at different places and sizes can have the same receptive field. It is read off
-the open cells of the model's own biases at one size (a Layout), from the row
-down: a row's state after a layer is a function of its state before and of the
-states (not the tokens) at the keys that it sees.
+the open cells of the model's own biases at one size (a Layout), from the last
+layer down: a row's state after a layer is a function of its state before and of
+the states (not the tokens alone) at the keys that it sees.
 
 The lemmas of certify.survey and certify.running_sums say at which sizes this
 has to be done so that no receptive field is missing.
@@ -28,6 +28,8 @@ from lengthgen_jax.tasks import packing
 
 # What the operands of an input are padded to: W, or (N, M) of a grid.
 Size = int | tuple[int, int]
+# {(stack, site, layer, row): ((key, bias by head), ...)}, the open cells of
+# every row; layers are counted from 0, and a bias by head is a tuple [H].
 Cells = dict[tuple[str, str, int, int], tuple]
 
 
@@ -37,10 +39,11 @@ class Token(NamedTuple):
   Attributes:
     kind: "mark" (always the same token), "digit" or "output"; "outside" for a
       digit that the proof for grids does not allow a row to depend on.
-    id: the token's id of a mark, the operand of a digit, 0 for an output.
-    place: the place of the digit or output, -1 for a digit that all places
-      share; in a receptive field, its number among the row's places.
-    phase: the input's index modulo the period of a cyclic index.
+    id: the id of the token for a mark, the operand for a digit, 0 for an
+      output.
+    place: the place of the digit or output; -1 for a mark, and for a digit that
+      all places share. In a receptive field, its number among the row's places.
+    phase: the input's index modulo the period of a cyclic index; 0 without one.
     segment: the input's segment; 0 if the model has no segment embedding.
   """
 
@@ -64,16 +67,15 @@ class Layout(NamedTuple):
 
   Attributes:
     transducer: the Transducer of the tape's outputs.
-    tape: number of the tape.
-    size: what the input is padded to.
+    tape: the number of the tape.
+    size: what the operands are padded to.
     width: how many places the tape has.
     nonzero_places: how many of them may be other than zero.
     depth: how many layers each stack has.
     tokens: the Token of every input, by stack.
     places: {row: place of the output that it must say}, the rows of the tape;
       the end token's place is the width.
-    cells: {(stack, site, layer, row): ((key, bias by head), ...)}, the open
-      cells of every row.
+    cells: the open cells of every row, of all tapes.
   """
 
   transducer: Transducer
@@ -87,7 +89,8 @@ class Layout(NamedTuple):
   cells: Cells = {}
 
   def open_keys(self, stack: str, layer: int, row: int) -> tuple[tuple, tuple]:
-    """Returns a row's open cells in a layer, of self- and cross-attention."""
+    """Returns a row's open cells ((key, bias by head), ...) in a layer: those
+    of self- and those of cross-attention, () where the layer has none."""
     if stack == "encoder":
       return self.cells[stack, "encoder", layer, row], ()
     cross_keys = self.cells.get((stack, "cross", layer, row), ())
@@ -116,8 +119,9 @@ class ReceptiveField(NamedTuple):
   Attributes:
     transducer: the Transducer of the outputs.
     tokens: ((stack, tokens), ...): by stack, the Token of every input.
-    layers: ((stack, layer, nodes), ...) from the bottom up; nodes are pairs of
-      a number among the stack's inputs and its Node; the last one is the row.
+    layers: ((stack, layer, nodes), ...) from the bottom up, layers counted from
+      1; nodes are pairs of a number among the stack's inputs and its Node. The
+      last layer has one node, which is that of the row.
     steps: the neighborhood: the places whose digits or outputs the row depends
       on, and the gaps between them (certify.transducer).
     answer_column: the column of the contexts that holds what the row must say;
@@ -132,7 +136,8 @@ class ReceptiveField(NamedTuple):
 
   @property
   def columns(self) -> dict[Key, int]:
-    """The column of its contexts that holds each value; see Transducer."""
+    """Returns the column of its contexts that holds each value; see
+    Transducer.columns."""
     return self.transducer.columns(self.steps)
 
 
@@ -140,13 +145,14 @@ class Row(NamedTuple):
   """A row at one size.
 
   Attributes:
-    size: what the input is padded to.
+    size: what the operands are padded to.
     width: how many places its tape has.
-    tape: number of the row's tape.
-    index: index of the row in the decoder.
+    tape: the number of the row's tape.
+    index: the index of the row in the decoder.
     place: the place of the output that it must say; for the end token, the
       width.
-    places: the places that its receptive field numbers, in order.
+    places: by their numbers in the receptive field, the places of the tape,
+      ascending.
   """
 
   size: Size
@@ -158,7 +164,7 @@ class Row(NamedTuple):
 
 
 def depths(experiment: Experiment) -> dict[str, int]:
-  """Returns the number of layers of every stack."""
+  """Returns the number of layers of every stack, "encoder" and "decoder"."""
   config = experiment.model.config
   return {
     "encoder": config.num_encoder_layers,
@@ -167,7 +173,8 @@ def depths(experiment: Experiment) -> dict[str, int]:
 
 
 def num_layers(experiment: Experiment, site: str) -> int:
-  """Returns how many layers have an attention site."""
+  """Returns how many layers have an attention site, "encoder", "self" or
+  "cross"."""
   return depths(experiment)["encoder" if site == "encoder" else "decoder"]
 
 
@@ -179,8 +186,9 @@ def batch_and_biases(
 ) -> tuple[packing.Batch, dict[str, Array]]:
   """Returns a batch of one example of a size, and its dense biases by site.
 
-  The biases are those that the program itself adds: [N or 1, H, T, S]. One
-  compiled program serves all sizes up to `bound`.
+  The biases are those that the program itself adds: [N or 1, H, T, S] for N
+  layers, T rows and S keys. One compiled program serves all sizes up to
+  `bound`.
   """
   length, index = experiment.nonzero_places(size), np.zeros(1, np.int32)
   batch = experiment.random_batch(jax.random.key(0), index, length, size, bound)
@@ -201,7 +209,13 @@ def open_cells(
   tokens: dict[str, list[Token]],
   biases: dict[str, np.ndarray],
 ) -> Cells:
-  """Returns the open cells of a Layout from the dense biases by site."""
+  """Returns the open cells of a Layout.
+
+  Args:
+    experiment: the experiment that the model belongs to.
+    tokens: the Token of every input, by stack.
+    biases: by site, the dense biases [N or 1, H, T, S].
+  """
   cells = {}
   for site, values in biases.items():
     stack = "encoder" if site == "encoder" else "decoder"
@@ -235,8 +249,11 @@ def tokens_by_stack(
 
 
 def embedded_segments(experiment: Experiment, places: Places) -> list[int]:
-  """Returns whose vector of the segment embedding each input of a stack has, 0
-  if the model has none."""
+  """Returns the segment whose learned vector each input of a stack has; 0 for
+  all if the model has no segment embedding.
+
+  `places` are those of the stack's inputs, in a batch of one size.
+  """
   last = experiment.model.config.num_segments - 1
   return np.minimum(np.asarray(places.segment[0]), last).tolist()
 
@@ -248,8 +265,16 @@ def _tokens(
   places: Places,
   from_right: bool,
 ) -> list[Token]:
-  """Returns the Token of every input of a stack; cyclic indices count from the
-  last input or from the first."""
+  """Returns the Token of every input of a stack.
+
+  Args:
+    experiment: the experiment that the model belongs to.
+    ids: [B, L], the ids of the inputs, of which the first example's are used.
+    keys: the coordinates of the inputs.
+    places: the places of the inputs.
+    from_right: whether cyclic indices count from the last input, else from the
+      first.
+  """
   task = experiment.task
   period = experiment.model.config.positions.cyclic_period or 1
   index = keys.index_right()[0] if from_right else keys.index
@@ -272,7 +297,8 @@ def _tokens(
 
 
 def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
-  """Returns the receptive field of a row of the decoder, and the Row."""
+  """Returns the receptive field of a row of the decoder, and the Row; `index`
+  is one of `layout.places`."""
   depth, answer_place = layout.depth, layout.places[index]
   # {(stack, layer): rows whose states after the layer are needed}.
   needed = {("decoder", depth["decoder"]): {index}}
@@ -328,8 +354,17 @@ def of_row(layout: Layout, index: int) -> tuple[ReceptiveField, Row]:
 def _neighborhood(
   layout: Layout, tokens: dict[str, list[Token]], answer_place: int
 ) -> tuple[tuple[int, ...], tuple[Step, ...], int | None]:
-  """Returns the places of tokens and of what a row must say, the steps over
-  them, and the column of what it must say (None for the end token)."""
+  """Returns the neighborhood of a row.
+
+  Args:
+    layout: the Layout of the row's tape.
+    tokens: the Tokens that the row depends on, by stack.
+    answer_place: the place of what the row must say.
+
+  Returns:
+    The places of the tokens and of what the row must say, ascending; the steps
+    over them; and the column of what it must say (None for the end token).
+  """
   transducer = layout.transducer
   operands, outputs = {}, {answer_place} - {layout.width}
   for token in itertools.chain(*tokens.values()):

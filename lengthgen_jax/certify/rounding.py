@@ -16,8 +16,9 @@ Model of arithmetic. Let u = 2^-24.
    XLA's implementations.)
 3. Sines and cosines of a cyclic index are off by at most SINUSOID times the
    period; GELU (tanh form) by at most GELU_ULPS ulps of its argument.
-4. Numbers below 2^-126 may be flushed to zero. TINY, which is added to every
-   bound, is far above what that changes in sums of 2^12 terms of at most 2^30.
+4. Numbers below 2^-126 may be flushed to zero. TINY, which is added to the
+   error of every dense layer, residual sum and weighted sum of values, is far
+   above what that changes in sums of 2^12 terms of at most 2^30.
 
 Float64 arithmetic satisfies these assumptions, too, with 2^-53 in place of u.
 Products whose factors are rounded to TF32 or bfloat16 do not satisfy them:
@@ -54,36 +55,37 @@ Lemmas, each with the function that uses it:
   1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt is at most sqrt(n)
   long.
 - Scores (`attention`). Softmax depends on differences of scores alone, so they
-  are compared with that of an anchor, the position of the largest weight, whose
-  key is a_k and whose value is a_v. q'(k - a_k) changes by dq'(k - a_k) +
-  q'(dk - da_k); dq is dn W with the error dn of the normalized input, so
-  |dq'(k - a_k)| <= |W (k - a_k)| |dn|, and likewise for keys. Added is the
-  rounding of products, of the sum with the bias, of the difference to the row's
-  peak (any number will do: weights do not depend on it) and of exp. The result
-  is a bound m_k on the error d_k of the exponent of every key k, relative to
-  the anchor's, and m = max m_k.
-- Weights (`attention`). log p^_k - log p*_k is d_k, minus log sum_j p*_j
+  are compared with the score of a *reference* position, that of the largest
+  weight, whose key is k_0 and whose value is v_0. q'(k - k_0) changes by
+  dq'(k - k_0) + q'(dk - dk_0); dq is dn W with the error dn of the normalized
+  input, so |dq'(k - k_0)| <= |W (k - k_0)| |dn|, and likewise for keys. Added
+  is the rounding of products, of the sum with the bias, of the difference from
+  the row's largest score (any number will do: weights do not depend on it) and
+  of exp. The result is a bound m_i on the error d_i of the exponent at every
+  position i, relative to the reference, and m = max m_i.
+- Weights (`attention`). log p^_i - log p*_i is d_i, minus log sum_j p*_j
   exp(d_j), plus a rounding of at most nu: that of the total, of its reciprocal,
-  and of the product with the reciprocal. |d_k| is at most m_k; the logarithm's
+  and of the product with the reciprocal. |d_i| is at most m_i; the logarithm's
   magnitude is at most m, and at most sum p*_j (exp(m_j) - 1) (if it is
   negative, by Jensen's inequality). Hence p^ <= p* exp(2m + nu) (`by_ratio`);
   and p* is within a factor of exp((s - 1)(2m + nu)) of the computed weight. But
-  for nu, p^_k - p*_k is also the integral of p_k ((1 - p_k) d_k - sum over j !=
-  k of p_j d_j) along the straight path from the exact to the evaluated
+  for nu, p^_i - p*_i is also the integral of p_i ((1 - p_i) d_i - sum over j !=
+  i of p_j d_j) along the straight path from the exact to the evaluated
   exponents (`by_slope`). On that path every weight, and every sum of weights,
   is within a factor of exp(2m) of p*, and of exp(2sm + (s - 1) nu) of the
   computed one.
 - Values (`attention`). sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*)
-  (v* - a_v) + (sum p^ - 1) a_v, with the exact a_v. The last term is at most
-  (exp(nu) - 1) |a_v| <= 2 nu |a_v|. The second is at most 2 max |v* - a_v|,
+  (v* - v_0) + (sum p^ - 1) v_0, with the exact v_0. The last term is at most
+  (exp(nu) - 1) |v_0| <= 2 nu |v_0|. The second is at most 2 max |v* - v_0|,
   whatever the weights. The first is bounded with the spectral norm of the
   product of the value and output kernels, not with the product of their norms.
-- Residual sum (`residual`). The errors' sum, and u times the size of the sum.
+- Residual sum (`residual`). The error is the sum of the terms' errors, plus u
+  times the size of the sum.
 - MLP (`mlp`). relu(y^) - relu(y*) = D (y^ - y*) with a diagonal D whose entries
   are in [0, 1], and are 1 or 0 where a hidden unit is further from zero than
-  its error. Let A = wi and B = wo. For a group of examples D = M + S E, where
-  the diagonals M and S have the midpoints and radii of the entries that are
-  possible in the group, and |E| <= 1. So |A D B| <= |A M B| +
+  its error. Let A and B be the kernels wi and wo. For a group of examples
+  D = M + S E, where the diagonals M and S have the midpoints and radii of the
+  entries that are possible in the group, and |E| <= 1. So |A D B| <= |A M B| +
   sqrt(|A S A'| |B' S B|) (`slope_of_groups`). GELU moves two numbers apart by a
   factor of GELU_SLOPE at most.
 - Margin (`margin_gain`). logit_i - logit_j is a product with w_i - w_j, whose
@@ -108,6 +110,7 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.models.layers import PRECISIONS, ModelConfig
 
+# The constants of the model of arithmetic and of the lemmas; see the docstring.
 U = 2.0**-24
 EXP_ULPS = 4
 RSQRT_ULPS = 4
@@ -117,7 +120,7 @@ GELU_SLOPE = 1.13
 SINUSOID = 2.0**-20
 TINY = 2.0**-80
 SLACK = 1 + 2.0**-10
-EPSILON = 1e-6  # of both kinds of normalization
+EPSILON = 1e-6  # eps of both kinds of normalization, as flax has it
 NUM_SQUARINGS = 10  # in spectral_norm
 
 
@@ -132,13 +135,16 @@ def gamma(n: int) -> float:
 class Gain(NamedTuple):
   """How much a dense layer (or each head of one) changes errors and sizes.
 
+  All are scalars, or [H] for each head; those of `margin_gain` are [V].
+
   Attributes:
-    scaled_spectral_norm: that of the kernel whose rows are multiplied by the
-      scale of the normalization that comes before.
-    spectral_norm: that of the kernel.
-    magnitudes: the spectral norm of the kernel's magnitudes.
+    scaled_spectral_norm: the spectral norm of the kernel whose rows are
+      multiplied by the scale of the normalization before the layer; that of the
+      kernel itself if there is none.
+    spectral_norm: the spectral norm of the kernel.
+    magnitudes: the spectral norm of the matrix of the kernel's magnitudes.
     offset: the 2-norm of the bias.
-    rounding: gamma of the number of terms.
+    rounding: gamma(n + 2) for n inputs, a scalar.
   """
 
   scaled_spectral_norm: Any
@@ -151,15 +157,18 @@ class Gain(NamedTuple):
 class AttentionGain(NamedTuple):
   """How much an attention changes errors.
 
+  A *scaled* kernel is one whose rows are multiplied by the scale of the
+  normalization before it.
+
   Attributes:
     query, key, value: the Gain [H] of each head's projection.
-    query_root, key_root: [H, K, K], square roots R of W'W for the scaled kernel
-      W of each head, so that |W x| = |R x|.
+    query_root, key_root: [H, K, K], a matrix R with R'R = W'W for the scaled
+      kernel W of each head, so that |W x| = |R x|.
     out: the Gain of the output projection.
     out_heads: [H], the spectral norm of each head's part of it.
     value_out: [H], the spectral norm of each head's scaled value kernel times
       that part.
-    all_values: the spectral norm of all heads' scaled value kernel.
+    all_values: the spectral norm of the scaled value kernel of all heads.
   """
 
   query: Gain
@@ -178,10 +187,11 @@ class MlpGain(NamedTuple):
 
   Attributes:
     wi, wo: the Gains of its layers.
-    slope: a bound of |wi D wo| for all diagonal D with entries in [0, 1].
-    scaled_wi_kernel: [D, F], that of `wi`, its rows multiplied by the scale of
-      the normalization that comes before.
-    wo_kernel: [F, D], that of `wo`.
+    slope: a bound on |scaled_wi_kernel D wo_kernel| for all diagonal D with
+      entries in [0, 1].
+    scaled_wi_kernel: [D, F], the kernel of `wi`, its rows multiplied by the
+      scale of the normalization before it.
+    wo_kernel: [F, D], the kernel of `wo`.
     wi_column_norms: [F], the 2-norms of the columns of scaled_wi_kernel.
   """
 
@@ -194,18 +204,19 @@ class MlpGain(NamedTuple):
 
 
 class Scale(NamedTuple):
-  """The largest scale of a normalization, and the 2-norm of its offset."""
+  """The largest |scale| of a normalization, and the 2-norm of its offset (the
+  bias of flax's LayerNorm)."""
 
   scale: Any
   offset: Any
 
 
 def spectral_norm(matrix: np.ndarray) -> float:
-  """Returns an upper bound of a matrix's spectral norm.
+  """Returns an upper bound on a matrix's spectral norm.
 
-  It is at most 0.1 % above for 64 columns: |A|^(2m) = |(A'A)^m|, which is at
-  most the Frobenius norm of that power, for m = 2^NUM_SQUARINGS. The relative
-  rounding of float64 is below 1e-9.
+  |A|^(2m) = |(A'A)^m| is at most the Frobenius norm of that power; with m =
+  2^NUM_SQUARINGS the bound is at most 0.11 % too large for 64 columns. The
+  relative rounding of float64 is below 1e-9.
   """
   matrix = np.asarray(matrix, np.float64)
   if matrix.shape[0] < matrix.shape[1]:
@@ -226,7 +237,8 @@ def dense_gain(params: Mapping, norm: Mapping | None, heads: bool) -> Gain:
   """Returns the Gain of a dense layer.
 
   Args:
-    params: its kernel [inputs, ..., outputs], and its bias.
+    params: its parameters: the kernel [inputs, outputs], where inputs may be
+      several axes, and maybe the bias.
     norm: the parameters of the normalization before it, or None.
     heads: whether the kernel is [inputs, H, K], for a gain [H] of each head.
   """
@@ -312,10 +324,13 @@ def mlp_gain(params: Mapping, norm: Mapping | None) -> MlpGain:
 
 
 def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
-  """Returns what the layers of a block do, by the names of its parameters.
+  """Returns the AttentionGain, MlpGain or Scale of each layer of a block, by
+  the names of its parameters.
 
-  `memory_norm` has the parameters of the normalization at the end of the
-  encoder; None if there is none.
+  Args:
+    params: the parameters of the block.
+    memory_norm: those of the normalization at the end of the encoder; None if
+      there is none.
   """
   gains: dict[str, Any] = {}
   for name, layer in params.items():
@@ -331,9 +346,13 @@ def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
 
 
 def margin_gain(params: Mapping, norm: Mapping | None) -> Gain:
-  """Returns the Gain [V] of the margins of an output layer of logits.
+  """Returns the Gain [V] of the margins that a layer of logits gives.
 
   Entry i bounds the Gain of logit_i - logit_j for every other token j.
+
+  Args:
+    params: the parameters of the layer.
+    norm: those of the normalization before it, or None.
   """
   kernel = np.asarray(params["kernel"], np.float64).T  # [V, D]
   bias = np.abs(np.asarray(params.get("bias", np.zeros(len(kernel)))))
@@ -360,12 +379,13 @@ class InputBounds(NamedTuple):
 
   Their error is at most |scale * d| + error_after_scale for a vector d with
   |d| <= error_before_scale, where `scale` is that of the normalization before
-  the layer. Without one, error_before_scale is zero.
+  the layer. Without one, error_before_scale is zero. All have the shape of the
+  inputs without their last axis.
 
   Attributes:
     error_before_scale: the error before that scale is applied.
     error_after_scale: the error that arises with or after it.
-    size: the largest 2-norm of any evaluation.
+    size: a bound on the 2-norm of every evaluation.
   """
 
   error_before_scale: jax.Array
@@ -379,20 +399,24 @@ def length(x: jax.Array) -> jax.Array:
 
 
 def spread(x: Array) -> float:
-  """Returns s: any evaluation is within s * error of the computed value x."""
+  """Returns s: any evaluation is within s * error of the computed value x.
+
+  Only the dtype of x matters.
+  """
   return 1 + 2.0**-20 if x.dtype == jnp.float64 else 2.0
 
 
 def expm1_bound(exponent: jax.Array) -> jax.Array:
-  """Returns at least exp(exponent) - 1, inf above 1."""
+  """Returns an upper bound on exp(exponent) - 1 for an exponent of at least 0;
+  inf above 1."""
   return jnp.where(exponent <= 1, exponent * (1 + exponent), jnp.inf)
 
 
 def compute_once(error: Any) -> Any:
-  """Returns errors unchanged, as values that XLA computes once.
+  """Returns errors (any pytree) unchanged, as values that XLA computes once.
 
-  It would compute them again for each element of a larger array that they are
-  broadcast to, which takes three times as long as all the rest.
+  Without this, it computes them again for each element of a larger array that
+  they are broadcast to, which takes three times as long as all the rest.
   """
   return jax.lax.optimization_barrier(error)
 
@@ -406,7 +430,15 @@ def unnormalized(x: jax.Array, error: jax.Array) -> InputBounds:
 def normalized(
   config: ModelConfig, norm: Scale, x: jax.Array, error: jax.Array
 ) -> InputBounds:
-  """Returns what is known after the normalization of x [..., D]."""
+  """Returns what is known of the outputs of a normalization of x [..., D] with
+  an error [...].
+
+  Args:
+    config: the hyper-parameters of the model.
+    norm: the Scale of the normalization.
+    x: the values before it.
+    error: their error.
+  """
   n = x.shape[-1]
   if config.norm_kind == "layer":
     centered = x - x.mean(axis=-1, keepdims=True)
@@ -431,8 +463,8 @@ def normalized(
 
 
 def dense(gain: Gain, inputs: InputBounds) -> jax.Array:
-  """Returns the error of a dense layer's outputs, [..., H] if its gain is of
-  each head."""
+  """Returns the error of a dense layer's outputs, with one more axis (of heads,
+  or of tokens) if its gain has it."""
   if np.ndim(gain.spectral_norm):
     inputs = InputBounds(*(x[..., None] for x in inputs))
   error = gain.scaled_spectral_norm * inputs.error_before_scale
@@ -472,30 +504,32 @@ def attention(
   """Returns the error [B] of the output of an attention.
 
   Args:
-    gain: of its projections.
-    inputs: [B], of the queries.
-    key_inputs: [B, G], of keys and values.
+    gain: the gain of its projections.
+    inputs: [B], of the query projection.
+    key_inputs: [B, G], of the key and value projections.
     query: [B, H, K], as projected.
     key, value: [B, H, G, K].
     bias: [H, G], as it is added to the scores.
-    activations: "scores" and "weights" [B, H, G].
+    activations: "scores" (before the bias is added) and "weights", [B, H, G].
   """
   (num_keys, head_dim), spread_factor = key.shape[-2:], spread(key)
   heads_first = lambda x: x.swapaxes(-1, -2)  # [B, G, H] -> [B, H, G]
   is_unmasked = bias > -jnp.inf
   weights = activations["weights"]
-  # Everything is compared with the key of the largest weight, the anchor.
-  anchor = weights.argmax(axis=-1)[..., None]
-  at_anchor = lambda x: jnp.take_along_axis(x, anchor, axis=2)
-  vector_at_anchor = lambda x: jnp.take_along_axis(x, anchor[..., None], axis=2)
-  key_minus_anchor = key - vector_at_anchor(key)
-  value_minus_anchor = value - vector_at_anchor(value)
+  # Everything is compared with the reference, the key of the largest weight.
+  reference = weights.argmax(axis=-1)[..., None]
+  at_reference = lambda x: jnp.take_along_axis(x, reference, axis=2)
+  vector_at_reference = lambda x: jnp.take_along_axis(
+    x, reference[..., None], axis=2
+  )
+  key_difference = key - vector_at_reference(key)
+  value_difference = value - vector_at_reference(value)
   key_length, value_length = compute_once((length(key), length(value)))
   key_distance, value_distance = compute_once(
-    (length(key_minus_anchor), length(value_minus_anchor))
+    (length(key_difference), length(value_difference))
   )
 
-  # Scores, relative to that of the anchor.
+  # Scores, relative to that of the reference.
   query_local_error = local_dense_error(gain.query, inputs)[..., None]
   query_error = dense(gain.query, inputs)[..., None]
   query_length = length(query)[..., None]
@@ -505,10 +539,10 @@ def attention(
   length_through = lambda root, x: compute_once(
     length(jnp.einsum("hij,bh...j->bh...i", root, x))
   )
-  logit_error_from_query = length_through(gain.query_root, key_minus_anchor)
+  logit_error_from_query = length_through(gain.query_root, key_difference)
   logit_error_from_query *= inputs.error_before_scale[:, None, None]
   logit_error_from_query += query_local_error * key_distance
-  logit_error_from_query += query_error * (key_error + at_anchor(key_error))
+  logit_error_from_query += query_error * (key_error + at_reference(key_error))
   logit_error_from_key = length_through(gain.key_root, query)[..., None]
   logit_error_from_key = (
     logit_error_from_key * key_inputs.error_before_scale[:, None]
@@ -523,14 +557,14 @@ def attention(
   logits = activations["scores"] + finite_bias
   logit_error_from_key = scale * logit_error_from_key + 2 * EXP_ULPS * U
   logit_error_from_key += U * (jnp.abs(logits) + 2 * jnp.abs(finite_bias))
-  logit_error_from_key += U * (1 + jnp.abs(logits - at_anchor(logits)))
+  logit_error_from_key += U * (1 + jnp.abs(logits - at_reference(logits)))
   logit_error = (
     scale * logit_error_from_query
     + logit_error_from_key
-    + at_anchor(logit_error_from_key)
+    + at_reference(logit_error_from_key)
   )
   logit_error = compute_once(logit_error)
-  is_other = is_unmasked & (jnp.arange(num_keys) != anchor)
+  is_other = is_unmasked & (jnp.arange(num_keys) != reference)
   logit_error = jnp.where(is_other, logit_error, 0.0) * SLACK
   largest = logit_error.max(axis=-1, keepdims=True)
   # The rounding above is that of the computed logits; those of another
@@ -559,7 +593,9 @@ def attention(
   )
   # Values.
   value_error = heads_first(dense(gain.value, key_inputs))
-  value_distance_bound = value_distance + value_error + at_anchor(value_error)
+  value_distance_bound = (
+    value_distance + value_error + at_reference(value_error)
+  )
   value_distance_bound = jnp.where(is_other, value_distance_bound, 0.0)
   value_mix_error = jnp.minimum(
     (jnp.where(is_other, weight_error, 0.0) * value_distance_bound).sum(
@@ -572,7 +608,7 @@ def attention(
   )
   weight_bound = compute_once(jnp.where(is_unmasked, weight_bound, 0.0))
   value_size = value_length + spread_factor * value_error
-  value_mix_error += total_error * (at_anchor(value_size)[..., 0] * 2)
+  value_mix_error += total_error * (at_reference(value_size)[..., 0] * 2)
   value_mix_error += gamma(num_keys + 2) * (weight_bound * value_size).sum(
     axis=-1
   )
@@ -611,11 +647,11 @@ def mlp(
   """Returns the error [B] of the output of an MLP.
 
   Args:
-    gain: of its layers.
-    inputs: [B], of the first one.
-    hidden: [B, F], the outputs of the first one.
+    gain: the gains of its layers.
+    inputs: [B], of the first layer.
+    hidden: [B, F], the outputs of the first layer, before the activation.
     activation: "relu" or "gelu".
-    group: how many examples share a bound of the MLP's slope.
+    group: how many examples share a bound on the MLP's slope, a divisor of B.
   """
   error = dense(gain.wi, inputs)
   if activation == "gelu":
@@ -638,17 +674,17 @@ def slope_of_groups(
   hidden: jax.Array,
   group: int,
 ) -> jax.Array:
-  """Returns bounds [B] of |wi D wo| for every diagonal D with relu(y^) -
-  relu(y*) = D (y^ - y*).
+  """Returns bounds [B] on |A D B| for every diagonal D with relu(y^) - relu(y*)
+  = D (y^ - y*); A and B are gain.scaled_wi_kernel and gain.wo_kernel.
 
   Here y^ and y* are any evaluation and the exact value of the hidden units of
   any of `group` consecutive examples, which share a bound.
 
   Args:
-    gain: of the layers.
-    inputs: [B], of the first one.
-    local_error: [B], the local_dense_error of its outputs.
-    hidden: [B, F], its outputs.
+    gain: the gains of the layers.
+    inputs: [B], of the first layer.
+    local_error: [B], the local_dense_error of the first layer's outputs.
+    hidden: [B, F], these outputs, before the activation.
     group: how many examples share a bound, a divisor of B.
   """
   distance = (
@@ -672,11 +708,11 @@ def slope_of_groups(
 
 
 def schatten_norm(matrix: jax.Array) -> jax.Array:
-  """Returns bounds [...] of the spectral norms of matrices [..., D, E].
+  """Returns bounds [...] on the spectral norms of matrices [..., D, E].
 
-  They are the 16-norms of the singular values. The rounding of the products
-  here, and of those that formed the matrices, is below 0.1 % of the norm;
-  SLACK^4 covers it.
+  They are the Schatten 16-norms: the 16-norms of the singular values. The
+  rounding of the products here, and of those that formed the matrices, is below
+  0.1 % of the norm; SLACK^4 covers it.
   """
   power = matrix @ matrix.swapaxes(-1, -2)
   size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
@@ -692,11 +728,12 @@ def schatten_norm(matrix: jax.Array) -> jax.Array:
 
 
 def model_gains(params: Mapping, head: str) -> dict:
-  """Returns the gains of a model, by the names of its parameters.
+  """Returns the gains of a model, by the names of its parameters: `block_gains`
+  of blocks, the Scale of other normalizations, `margin_gain` of the head.
 
   Args:
     params: the parameters of one seed.
-    head: the name of the task whose margins are bounded.
+    head: the name of the output head whose margins are bounded.
   """
   gains: dict[str, Any] = {}
   for name, layer in params.items():
@@ -708,12 +745,13 @@ def model_gains(params: Mapping, head: str) -> dict:
       )
   name = f"logits_dense_{head}"
   gains[name] = margin_gain(params[name], params.get("decoder_norm"))
+  # The factor makes up for rounding to float32.
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
 
 def embeddings(config: ModelConfig, x: jax.Array) -> jax.Array:
-  """Returns the errors [...] of embeddings [..., D] with their positions and
-  their segment embeddings."""
+  """Returns the errors [...] of embeddings x [..., D], which are sums of a
+  token's, a segment's and a position's, of those that the model has."""
   positions, error = config.positions, jnp.zeros_like(x[..., 0])
   root = x.shape[-1] ** 0.5
   if positions.segments:
@@ -730,7 +768,8 @@ def embeddings(config: ModelConfig, x: jax.Array) -> jax.Array:
 def layer_inputs(
   config: ModelConfig, norm: Scale | None, x: jax.Array, error: jax.Array
 ) -> InputBounds:
-  """Returns what is known of x after a normalization, if there is one."""
+  """Returns what is known of x [..., D] with an error [...] after a
+  normalization, or of x itself if `norm` is None."""
   if norm is None:
     return unnormalized(x, error)
   return normalized(config, norm, x, error)
@@ -754,14 +793,16 @@ def block(
   Args:
     config: the hyper-parameters of the model.
     params: the parameters of the block.
-    gains: the block's gains.
+    gains: the block's gains (block_gains).
     x: [B, D], the states before the block.
     error: [B], their errors.
-    keys: by site, keys and values [B, H, G, K] and their InputBounds [B, G].
-    biases: by site, [H, G].
-    activations: the block's activations.
+    keys: by site, keys and values [B, H, G, K] and the InputBounds [B, G] of
+      their projections.
+    biases: by site, [H, G], before a learned factor on them.
+    activations: the block's activations of one row; by site, "scores" and
+      "weights" [B, H, 1, G].
     sublayers: the outputs of its layers, as flax captures them.
-    group: how many examples share a bound of the MLP's slope.
+    group: how many examples share a bound on the MLP's slope, a divisor of B.
   """
 
   def inputs(name: str, x: jax.Array, error: jax.Array) -> InputBounds:
@@ -821,8 +862,8 @@ def block(
 def check_arithmetic(config: ModelConfig) -> None:
   """Checks that the lemmas cover a model's arithmetic.
 
-  Whoever adds a kind of layer to the model adds its lemma here, and its name to
-  the valid values.
+  Whoever adds a kind of layer to the model adds its lemma to this module, and
+  its name to the valid values below.
 
   Raises:
     UsageError: a field has a value whose rounding is not bounded.
@@ -830,10 +871,10 @@ def check_arithmetic(config: ModelConfig) -> None:
   platform = jax.default_backend()
   check(
     platform in ("cpu", "gpu"),
-    f"certify: a {platform} computes no IEEE float32 products; certify on a CPU"
-    " (JAX_PLATFORMS=cpu)",
+    f"certify: products of a {platform} are not those of IEEE float32; certify"
+    " on a CPU (JAX_PLATFORMS=cpu)",
   )
-  # Below "highest" GPUs round the factors of products.
+  # GPUs round the factors of products if the precision is below "highest".
   precisions = PRECISIONS if platform == "cpu" else ("highest",)
   lemmas = (  # (field, its value, the values that there are lemmas for)
     ("model.dtype", config.dtype, ("float32", "float64")),

@@ -1,19 +1,19 @@
 """This module surveys grids: running sums of every size.
 
 The output for N digits a times M digits b is a grid. Its row j has the digits k
-of floor(s / 10) + a·(digit j of b), where s is the row before. A line has an
-intercept c on either axis; "-c rows before" is the number of rows that it leads
-back.
+of floor(s / 10) + a·(digit j of b), where s is the number in row j - 1. In this
+docstring a row is such a row j of the grid, and an attention row, which says
+digit k of row j, is written (j, k). The intercept of a line has one number for
+each axis; c is the one along the rows.
 
-Lemma. Let the conditions of certify.conditions for grids hold: along the axis
-of rows, lines to outputs lead to the row that is -c rows before, lines to b to
-the digit that is c places ahead of the row's own, and all others open in every
-row. Let `up` be one (an input at the start of a row holds the last output of
-the row before), plus the largest -c of self-attention in every layer, plus the
-largest -c of cross-attention; and `down` the largest c of the attention that
-reads b. Along the digits let the widths be those of certify.survey. Then every
-row (j, k) of every grid of N by M has the receptive field of a row of a grid of
-at most `up + down + 1` rows, of a width in that range.
+Lemma. Let the conditions of certify.conditions for grids hold: lines to outputs
+lead from row j to row j + c, lines to b to digit j + c of b, all others open in
+every row. Let `up` be one (an input at the start of a row holds the last output
+of the row before), plus the largest -c of self-attention in every layer, plus
+the largest -c of cross-attention; and `down` the largest c of the attention
+that reads b. Along the digits let the widths be those of certify.survey. Then
+every (j, k) of every grid of N by M has the receptive field of some (j', k') of
+a grid of at most `up + down + 1` rows, of a width in that range.
 
 Proof. For the digits, as in certify.survey; M and j stay as they are. Along the
 rows, whether a cell is open depends on the difference of two rows and on
@@ -21,13 +21,13 @@ whether the other one exists; so a path down from row j meets rows j - up to j +
 down at most, as far as they exist. If M > up + down + 1, then j > up or M - j >
 down + 1. In the first case, leave out row 0: the rows met all move by one, none
 of them is lost, and row j is still not the first. In the second, leave out the
-last row before the end: no row met is lost, nor is j the end if it was not.
-Repeat until M <= up + down + 1.
+last row before the end token: no row met is lost, and row j is that of the end
+token only if it was before. Repeat until M <= up + down + 1.
 
 If, besides, no receptive field meets digits but those of a, digit j of b, and
 outputs of rows j and j - 1 (else the model is refused), its logits are a
 function of those digits. Row j - 1 may hold any number below 10·a (or 0, if a
-is), and no other: floor(a·B / 10^(j-1)) is any such number for some B of j
+is 0), and no other: floor(a·B / 10^(j-1)) is any such number for some B of j
 digits if j is large. So its digits are one more operand of a transducer along k
 (tasks.multiply_long.RunningSum), and all cases are those of a transducer.
 
@@ -68,19 +68,21 @@ from lengthgen_jax.tasks.multiply_long import RunningSum
 
 ROUNDING_SAMPLES = 1000  # random inputs of each size, to measure rounding
 PRODUCTS_TRIED = 20_000  # random products among which a context is looked for
-SIZE_MULTIPLE = 8  # how many values of N one compiled program serves
+# Arrays have room for a multiple of this N, so that one compiled program serves
+# many.
+SIZE_MULTIPLE = 8
 
 
 @functools.cache
 def row_transducer(is_first: bool, end: int) -> Transducer:
-  """Returns the transducer of a row of running sums.
+  """Returns the transducer of one row of running sums.
 
-  Not every digit can follow every other, because the sum of the row before is
-  below 10·a.
+  It does not read every digit in every state, because the sum of the previous
+  row is below 10·a.
 
   Args:
-    is_first: whether no row is before it.
-    end: id of the end token.
+    is_first: whether the row is the first of its grid.
+    end: the id of the end token.
   """
   running_sum = RunningSum(is_first, end)
   return Transducer(running_sum, running_sum.can_read, running_sum.can_pad)
@@ -89,11 +91,13 @@ def row_transducer(is_first: bool, end: int) -> Transducer:
 class RunningSumSurvey(Survey[tuple[int, int]]):
   """The survey of a model that writes running sums; see the lemma above.
 
+  A size is (N, M).
+
   Attributes:
     end: the id of the end token.
-    transducer: the transducer of all rows but the first.
-    columns, rows: the values of N and of M, ascending, of the grids whose
-      receptive fields are those of all grids.
+    transducer: the Transducer of all rows but the first.
+    columns, rows: the values of N and of M, ascending, of the grids that are
+      surveyed: their receptive fields are those of all grids.
   """
 
   def __init__(self, experiment: Experiment, scaffold: Scaffold):
@@ -121,8 +125,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     scored = np.flatnonzero(batch.weight[0] > 0)
     coordinates = np.asarray(batch.rows.left[0, scored]).tolist()
     for j in range(m + 1):
-      # The place of digit k is k + 1 (see RunningSum), that of the end token is
-      # behind all digits.
+      # The place of digit k is k + 1 (see RunningSum); that of the end token
+      # comes after all digits.
       places = {
         row: k + 1 if j < m else n + 2
         for row, (row_j, k) in zip(scored.tolist(), coordinates, strict=True)
@@ -140,7 +144,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
       )
 
   def _tokens(self, batch: packing.Batch, j: int) -> dict[str, list[Token]]:
-    """Returns what every input holds as row j sees it, by stack."""
+    """Returns the Token of every input, by stack, as grid row j sees it: of
+    kind "outside" are outputs of other rows than j and j - 1, and digits of b
+    other than digit j."""
     task = self.experiment.task
     stacks = {"decoder": (batch.inputs, batch.keys, batch.places)}
     if batch.source is not None:
@@ -187,7 +193,8 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: tuple[int, int]
   ) -> np.ndarray:
-    """Returns random digits [count, 2, max(N, M)], half of them 8 and 9."""
+    """Returns random digits [count, 2, max(N, M)] of a and b; the first half of
+    the inputs has only the digits 8 and 9."""
     n, m = size
     items = rng.integers(0, 10, (count, 2, max(n, m))).astype(np.int32)
     items[: count // 2] = 9 - items[: count // 2] % 2
@@ -254,8 +261,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
 
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
-  """Returns M of the lemma's grids, up to `up + down + 1`."""
-  # By site, the intercepts along the rows, [N or 1, lines of a layer].
+  """Returns the numbers of rows M that the lemma asks to survey, 1 up to
+  `up + down + 1`."""
+  # By site, the intercepts along the rows, [layers or 1, lines of a layer].
   intercepts = dict.fromkeys(("self", "cross"), np.zeros((1, 0), int))
   for site, lines in scaffold.items():
     row_intercept = np.where(lines.valid, lines.intercept[..., 0], 0)
@@ -277,18 +285,19 @@ def random_products(
   b_length: int,
   rng: np.random.Generator,
 ) -> list[str]:
-  """Returns typed products whose running sums have a context.
+  """Returns products, as people type them, whose running sums have a context.
 
   PRODUCTS_TRIED random products that have the context's digits of a and b are
-  drawn; those whose running sums have its other digits are returned. The
-  context is put in the first row of the grid if `row` is in the first row. Else
-  it is put in the last row, whose sum is of the most products, or at the end
-  token if `row` is there.
+  drawn; those whose running sums have its other digits are returned, which may
+  be none. The context is put in the first row of the grid if `row` is in the
+  first row. Else it is put in the last row, whose sum has the most terms, or at
+  the end token if `row` is there.
 
   Args:
     field: the receptive field of the row.
-    row: the row whose context it is; a has as many digits as in its size.
-    context: values of the receptive field's columns.
+    row: a row that has this receptive field; a has as many digits as in its
+      size.
+    context: a value for each column of the receptive field.
     b_length: how many digits b has.
     rng: draws the other digits.
   """
@@ -329,10 +338,10 @@ def random_products(
 
 
 def product_with_context(group: RowGroup, context: Context) -> str:
-  """Returns a typed product whose running sums have a context.
+  """Returns a product, as people type it, whose running sums have a context.
 
-  Its b has the digit of the row on the left, and right of that a number that
-  makes the sum of the row before what the context needs.
+  The most significant digit of b is that of the row; the digits below it make
+  the sum of the previous row what the context needs.
   """
   field, row = group.receptive_field, group.rows[0]
   digits = find_input(field, row, context, row.width - 1)
@@ -341,7 +350,7 @@ def product_with_context(group: RowGroup, context: Context) -> str:
   text, digit_of_b = str(a).zfill(row.width - 2), digits[1, 0]
   if not row.tape:
     return f"{text}*{digit_of_b}"
-  j = row.width  # digits of b in earlier rows, enough to make any sum
+  j = row.width  # how many digits of b come before: enough to make any sum
   b = -(-sum_before * 10 ** (j - 1) // a) if a else 0  # rounded up
   last = "" if field.answer_column is None else digit_of_b
   return f"{text}*{last}{str(b).zfill(j)}"

@@ -3,13 +3,13 @@
 A survey of a model has every receptive field that a row can have at any size.
 Each comes with the rows that have it at the sizes surveyed, and with all its
 contexts. A lemma says which sizes have to be surveyed so that none is missing:
-the lemma of outputs with one axis is proved here, that of grids in
+the lemma for outputs with one axis is proved here, that for grids in
 certify.running_sums.
 
 Lemma. Let the conditions of certify.conditions hold, and let
 
-- W be the width: the number of places to which all numbers are padded, or that
-  the output has where they are not (their padding is no tokens then);
+- W be the width: the number of places that numbers are padded to or, in tasks
+  without padding tokens, that the output has;
 - a *hop* be the most by which one layer can move a place (see `hops`);
 - C be the sum of the hops of all layers of self- and encoder-attention and of
   the longest hop of cross-attention (see `context_radius`);
@@ -29,24 +29,24 @@ say, a digit's its own. Along a line, the place of the key is ± the row's place
 or 0, or their mirror image W - ..., plus a constant that is at most the hop. A
 path down from row i takes self-attention hops, at most one cross-attention hop,
 then encoder hops; so every place met is within C of 0, i, W - i or W. Call
-these four the anchors. Whether a cell is open, which of two inputs comes first
+these four the centers. Whether a cell is open, which of two inputs comes first
 and whether a place is padding are comparisons of two places met, or of one with
-an end of its segment, up to marks and slack. While neighboring anchors are more
+an end of its segment, up to marks and slack. While neighboring centers are more
 than D apart, such comparisons between their neighborhoods do not depend on how
 far apart they are, and more than g places between them are not looked at, so
 contexts depend on the number of these places modulo p alone. If W > 3 (D +
 T·p), one of the distances min(i, W - i) and |W - 2i| between neighboring
-anchors is above D + T·p. Shorten it by T·p; min(i, W - i) occurs twice, and is
+centers is above D + T·p. Shorten it by T·p; min(i, W - i) occurs twice, and is
 shortened at both ends. It stays above D, so no comparison changes. Indices move
 by multiples of T and keep their phase, and inputs stay in their segments; the
 runs of places that are not looked at shorten by multiples of p, and contexts
 stay the same. Repeat until W <= 3 (D + T·p). So the receptive fields of all
-widths up to there are those of all widths. At width=fixed there is one width,
-and nothing to prove.
+widths up to there are those of all widths. At data.width=fixed there is one
+width, and nothing to prove.
 
 A context holds the true outputs of earlier places, as in teacher forcing:
-greedy decoding shows the same until its first error, and a first error is an
-error in a context.
+greedy decoding has the same inputs until its first error, and a first error is
+an error in a context.
 """
 
 import abc
@@ -75,13 +75,15 @@ from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.task import Task
 
 MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
-WIDTH_MULTIPLE = 32  # arrays are padded to it: one program serves many widths
+# Arrays have room for a multiple of this width, so that one compiled program
+# serves many widths.
+WIDTH_MULTIPLE = 32
 DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
-Scaffold = dict[str, SiteLines]
+Scaffold = dict[str, SiteLines]  # the lines of one seed, by site
 Context = Sequence[int] | np.ndarray  # a value for each column
-# Looks up the values [B] that B inputs hold, by ("digit" or "output", operand,
-# place); the place is -1 for a digit that all places share.
+# A function of ("digit" or "output", operand, place) to the values [B] that B
+# inputs hold there; the place is -1 for a digit that all places share.
 Values = Callable[[str, int, int], np.ndarray]
 SizeT = TypeVar("SizeT", int, tuple[int, int])  # a Size
 
@@ -92,7 +94,7 @@ class RowGroup(NamedTuple):
   Attributes:
     receptive_field: what the logits of each of these rows are a function of.
     rows: the rows, those of the smallest sizes first.
-    contexts: what the places of the receptive field can hold.
+    contexts: all Contexts of the receptive field.
   """
 
   receptive_field: ReceptiveField
@@ -111,13 +113,14 @@ class Survey(abc.ABC, Generic[SizeT]):
   Attributes:
     experiment: the experiment that the model belongs to.
     scaffold: the model's lines, by site.
-    transducer: the Transducer of the task.
+    transducer: the Transducer of the task; of a grid, that of all rows but the
+      first.
   """
 
   transducer: Transducer
 
   def __init__(self, experiment: Experiment, scaffold: Scaffold):
-    """Prepares a survey; receptive fields are read off in `groups`."""
+    """Prepares a survey; `groups` reads off the receptive fields."""
     self.experiment, self.scaffold = experiment, scaffold
 
   # What a subclass defines.
@@ -133,8 +136,8 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @abc.abstractmethod
   def bound(self, largest: SizeT) -> SizeT:
-    """Returns a size that the arrays of all sizes up to `largest` are padded
-    to, so that one compiled program serves them."""
+    """Returns the size that arrays have room for at all sizes up to `largest`,
+    so that one compiled program serves them."""
 
   @abc.abstractmethod
   def tapes(self, size: SizeT, batch: packing.Batch) -> Iterator[Layout]:
@@ -145,14 +148,21 @@ class Survey(abc.ABC, Generic[SizeT]):
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: SizeT
   ) -> np.ndarray:
-    """Returns random digits [count, operands, places] of a size."""
+    """Returns random inputs of a size: digits [count, operands, places]."""
 
   @abc.abstractmethod
   def values(
     self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
     """Returns a function that looks up the digits and outputs of a tape in
-    inputs [B, operands, places], of which `batch` is made."""
+    inputs.
+
+    Args:
+      items: the digits of the inputs, [B, operands, places].
+      batch: the batch that is made of them.
+      size: their size.
+      tape: the number of the tape.
+    """
 
   @abc.abstractmethod
   def rows_compared(self) -> tuple[list[tuple[RowGroup, Row]], int]:
@@ -163,7 +173,7 @@ class Survey(abc.ABC, Generic[SizeT]):
   def counterexamples(
     self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
   ) -> list[str]:
-    """Returns inputs that the model answers wrong, in the text form that
+    """Returns inputs that the model answers wrongly, in the text form that
     --mode=predict reads.
 
     Args:
@@ -192,7 +202,8 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @functools.cached_property
   def groups(self) -> list[RowGroup]:
-    """Returns all rows by their receptive field, in the order of the sizes.
+    """Returns all surveyed rows, grouped by their receptive field, in the order
+    of the sizes at which these occur first.
 
     Raises:
       UsageError: the sizes do not fit in memory, or a row depends on something
@@ -258,7 +269,14 @@ class Survey(abc.ABC, Generic[SizeT]):
     items: np.ndarray,
     batch: packing.Batch,
   ) -> np.ndarray:
-    """Returns the contexts [B, columns] that B inputs have at a row."""
+    """Returns the contexts [B, columns] that B inputs have at a row.
+
+    Args:
+      field: the receptive field of the row.
+      row: the row.
+      items: the digits of the inputs, [B, operands, places], of the row's size.
+      batch: the batch that is made of them.
+    """
     values = self.values(items, batch, row.size, row.tape)
     columns = field.columns
     contexts = np.zeros((len(items), len(columns)), np.uint8)
@@ -286,7 +304,7 @@ class Survey(abc.ABC, Generic[SizeT]):
       values = self.values(items, batch, size, layout.tape)
       task = layout.transducer.task
       state = np.full(len(items), task.initial_state)
-      # A tape whose rows are all behind the last place has the end token alone.
+      # A tape whose only row has the place of the end token has no outputs.
       has_outputs = set(layout.places.values()) != {layout.width}
       for place in range(layout.width) if has_outputs else ():
         symbols = [
@@ -322,7 +340,12 @@ def find_input(
 ) -> np.ndarray:
   """Returns digits [operands, width] of an input that has a context at a row.
 
-  `rng` chooses among such inputs; None takes the first.
+  Args:
+    field: the receptive field of the row.
+    row: the row.
+    context: one of the receptive field's contexts.
+    nonzero_places: how many places of the input may be other than zero.
+    rng: chooses among such inputs; None takes the first that is found.
   """
   shared, digits, outputs = 0, {}, {}
   for (kind, operand, number), column in field.columns.items():
@@ -344,7 +367,8 @@ class SequenceSurvey(Survey[int]):
   """The survey of a model whose outputs have one axis; see the lemma above.
 
   Attributes:
-    widths: the widths whose receptive fields are those of all widths.
+    widths: the widths that are surveyed; their receptive fields are those of
+      all widths.
   """
 
   def __init__(self, experiment: Experiment, scaffold: Scaffold):
@@ -385,9 +409,9 @@ class SequenceSurvey(Survey[int]):
   ) -> np.ndarray:
     """Returns random digits [count, operands, W], as tokens.
 
-    A third of the inputs has uniform digits, a third only the digits 0 and
-    base - 1, and a third has pairs of digits whose sum is mostly base - 1, so
-    that carries run far.
+    About a third of the inputs has uniform digits, a third only the digits 0
+    and base - 1, and a third has pairs of digits whose sum is mostly base - 1,
+    so that carries run far.
     """
     task = self.transducer.task
     shape = (count, task.operands, size)
@@ -473,14 +497,15 @@ _transducer = functools.cache(Transducer)
 def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
   """Returns how far lines of a site can move a place along the last axis.
 
-  That is the intercept, corrected for what makes a key's place differ from its
-  coordinate. In self-attention the key that holds an output is the row that
-  must say the next one; in a single sequence a prompt's row, too, says the
-  token after its own. Lines over the whole sequence count marks. A place of
-  interleaved operands is two tokens.
+  That is the size of the intercept, corrected for what makes a key's place
+  differ from its coordinate. In self-attention the key that holds an output is
+  the row that must say the next one; in a single sequence a row of the prompt,
+  too, says the token after its own. Lines over the whole sequence count marks.
+  A place of interleaved operands is two tokens.
 
   Returns:
-    [N or 1] the most of every layer's lines.
+    [N or 1], for each of N layers the farthest that one of its lines can move a
+    place.
   """
   task = experiment.task
   intercept = lines.intercept[..., -1]
@@ -494,8 +519,8 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
     to_output = np.where(left, np.abs(intercept + 1), np.abs(intercept) + 1)
     hop = np.where(outputs, to_output, hop)
   if site != "self" or packed:
-    # Such lines count the marks of the prompt but for the first one and, in a
-    # single sequence, the mark between prompt and output.
+    # Such lines count the marks of the prompt except the first one and, in a
+    # single sequence, also the mark between prompt and output.
     num_marks = max(marks(task) - (2 if packed else 3), 0)
     hop = np.where(whole, np.abs(intercept) + num_marks, hop)
   hop = np.where(lines.valid, hop, 0)
@@ -512,7 +537,7 @@ def marks(task: Task) -> int:
 
 
 def context_radius(experiment: Experiment, scaffold: Scaffold) -> int:
-  """Returns the lemma's C: how far from an anchor a row's places extend."""
+  """Returns the lemma's C: how far from a center a row's places extend."""
   total = 0
   for site, lines in scaffold.items():
     hop = hops(experiment, site, lines)
@@ -530,7 +555,7 @@ def lemma_widths(
 ) -> range:
   """Returns the widths W that the lemma asks to survey.
 
-  They reach from the width of numbers of one digit to 3 (D + T·p).
+  They range from the width of numbers of one digit to 3 (D + T·p).
   """
   task = experiment.task
   radius = context_radius(experiment, scaffold)  # C
@@ -546,8 +571,8 @@ def check_memory(
   """Checks, before a survey begins, that the largest size's biases can be held.
 
   Raises:
-    UsageError: they have too many cells; it names the line that reaches
-      farthest.
+    UsageError: they have too many cells; the message names the line that
+      reaches farthest.
   """
   cells = 0
   for site, (rows, keys) in experiment.site_sizes(largest).items():
@@ -566,7 +591,7 @@ def check_memory(
     farthest = max(farthest, (abs(offset), description))
   raise UsageError(
     f"lines reach so far that sizes up to {largest} would have to be surveyed,"
-    f" {cells:.2g} cells at once, and {MAX_CELLS:.2g} are held; the largest"
-    f" offset is that of {farthest[1]}; nearer lines would help"
+    f" which takes {cells:.2g} cells at once, more than {MAX_CELLS:.2g}; the"
+    f" largest offset is that of {farthest[1]}; nearer lines would help"
     " (calibration.reach)"
   )

@@ -1,13 +1,14 @@
 """This module finds out which digits and outputs can occur together.
 
-A task states itself as a transducer: an automaton that reads the digits of all
-operands at one place after another, least significant first, and writes an
-output at each. The logits of a row depend on the digits and outputs of a few
-places, its *neighborhood*: a tuple of steps over consecutive places, each of
-which is a Place that the row depends on or a Gap of places that it does not. A
-*context* is one choice of values for the digits and outputs of a neighborhood;
-its contexts are all choices that occur in some input. They are found by running
-the transducer over sets of states (the subset construction).
+A task states itself as a transducer: an automaton that reads the digits (or
+items) of all operands at one place after another, numbers from the least
+significant digit on, and writes an output at each place. The logits of a row
+depend on the digits and outputs of a few places, its *neighborhood*: a tuple of
+steps from the first place on, each of which is a Place that the row depends on
+or a Gap of places that it does not. A *context* is one choice of values for the
+digits and outputs of a neighborhood; its contexts are all choices that occur in
+some input. They are found by running the transducer over sets of states (the
+subset construction).
 """
 
 import itertools
@@ -19,12 +20,14 @@ import numpy as np
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 
-VALUES = 256  # contexts are arrays of bytes
+VALUES = 256  # the most values of a column: contexts are arrays of bytes
 
 State = tuple[int, int]  # the shared digit, and the state of the task
-# A function of the state of a task and the digits of the long operands.
+# A function of the state of a task and the digits of the long operands, which
+# are those that have a digit at every place.
 Condition = Callable[[int, tuple[int, ...]], bool]
-Key = tuple[str, int, int]  # kind, operand and number of the place: see columns
+# (kind, operand, number of the place): see Transducer.columns.
+Key = tuple[str, int, int]
 
 
 class TransducerTask(Protocol):
@@ -55,9 +58,9 @@ class Gap(NamedTuple):
   """A run of places that a neighborhood does not look at.
 
   Attributes:
-    nonzero_places: how many of them may hold any digit.
-    padding: how many places of padding, which hold zeros or no digit at all,
-      follow them.
+    nonzero_places: how many places may hold any digit.
+    padding: how many places of padding follow these; they hold zeros, or no
+      digit at all.
   """
 
   nonzero_places: int
@@ -68,7 +71,7 @@ class Place(NamedTuple):
   """A place that a neighborhood looks at.
 
   Attributes:
-    operands: the operands whose digit is a column of the contexts.
+    operands: the operands whose digits are columns of the contexts.
     has_output: whether the output is a column too.
     is_padding: whether the place is padding, where every digit is zero.
   """
@@ -88,9 +91,9 @@ class Transducer:
   other tasks), and the state of the task. Sets are frozensets.
 
   Attributes:
-    task, can_read, can_pad: the arguments.
+    task, can_read, can_pad: the arguments of the constructor.
     digits: all digits or items of the task, the zero first.
-    shared: the operands of a single digit, which all places share.
+    shared: the operands of a single digit, which all places share; at most one.
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
     table: {state: [(digits of the long operands, output, next state)]}.
@@ -109,12 +112,13 @@ class Transducer:
 
     Args:
       task: the task.
-      can_read: whether these digits of the long operands can follow a state.
+      can_read: whether given digits of the long operands can follow a state of
+        the task.
       can_pad: whether they can be padding after a state; by default, whether
         all of them are zeros.
 
     Raises:
-      UsageError: it has more digits and outputs than a byte can hold.
+      UsageError: the task has more digits and outputs than a byte can hold.
     """
     zero = task.first_item
     self.digits = range(zero, zero + task.base)
@@ -131,12 +135,13 @@ class Transducer:
     check(
       self.values <= VALUES,
       f"certify: {type(task).__name__} has {self.values} digits and outputs,"
-      f" of which a context tells {VALUES} apart",
+      f" but a context tells at most {VALUES} apart",
     )
     self.preperiod, self.period = self._find_period()
 
   def initial_states(self, shared: int) -> frozenset[State]:
-    """Returns the set of states before the first place."""
+    """Returns the set of states before the first place, given the shared digit
+    (0 without one)."""
     return frozenset({(shared, self.task.initial_state)})
 
   def _table(self) -> dict[State, list]:
@@ -166,9 +171,10 @@ class Transducer:
   def columns(self, steps: Sequence[Step]) -> dict[Key, int]:
     """Returns which column of a neighborhood's contexts holds which value.
 
-    A value is named by a key ("digit", operand, number of the place) or
-    ("output", 0, number of the place). Only the places that the neighborhood
-    looks at are numbered; the number is -1 for a digit that all places share.
+    The result is {key: column}. A key is ("digit", operand, number of the
+    place) or ("output", 0, number of the place). Only the places that the
+    neighborhood looks at are numbered, from 0 on; the number is -1 for a digit
+    that all places share.
     """
     keys = [("digit", operand, -1) for operand in self.shared]
     places = [step for step in steps if isinstance(step, Place)]
@@ -181,7 +187,8 @@ class Transducer:
   def moves(
     self, states: frozenset[State], step: Step
   ) -> list[tuple[tuple[int, ...], frozenset[State]]]:
-    """Returns [(values of the step's columns, states after it)], ascending."""
+    """Returns [(values of the step's columns, set of states after it)] for a
+    set of states before it, ascending; [] where nothing can follow."""
     if isinstance(step, Gap):
       for i in range(step.nonzero_places + step.padding):
         states = frozenset(
@@ -218,7 +225,8 @@ class Transducer:
     return preperiod, len(visited) - preperiod
 
   def shorten(self, gap: Gap) -> Gap:
-    """Returns the shortest gap that leads to the same sets of states."""
+    """Returns the shortest gap that leads to the same sets of states, with the
+    same padding."""
     length = gap.nonzero_places
     if length >= self.preperiod:
       length = self.preperiod + (length - self.preperiod) % self.period
@@ -241,10 +249,11 @@ class Transducer:
       outputs: {place: output} that the input must lead to.
       width: how many places the input has.
       nonzero_places: how many of them may be other than zero.
-      rng: chooses among such inputs; None takes the first.
+      rng: chooses among such inputs; None takes the first that is found.
 
     Returns:
-      Digits [operands, width] in the order of reading, or None.
+      Digits [operands, width] in the order of reading, or None. A shared digit
+      is at place 0, followed by zeros.
     """
     # For every place, {state after it: (state before, digits read)}.
     states, steps = self.initial_states(shared), []
@@ -281,7 +290,7 @@ class Contexts:
 
   Attributes:
     transducer: the Transducer of the rows that have the neighborhood.
-    columns: the column of every value in a context; see Transducer.columns.
+    columns: {key: column} of every value in a context; see Transducer.columns.
     count: how many contexts there are; they are all different.
   """
 
@@ -309,7 +318,7 @@ class Contexts:
 
     Args:
       counts: how many contexts end in each of these sets.
-      moves: function of a set to its moves, as Transducer.moves.
+      moves: returns the moves from a set, as Transducer.moves does.
 
     Returns:
       How many contexts end in each of the sets after the step.
@@ -333,7 +342,7 @@ class Contexts:
   def chunks(self, size: int) -> Iterator[np.ndarray]:
     """Yields all contexts in order, uint8 [`size` or fewer, columns]."""
     pending = np.zeros((0, len(self.columns)), np.uint8)
-    # All contexts begin with the empty one, and with set number 0.
+    # All contexts extend the empty one, in the only set of states there is.
     empty_context, initial_set = np.zeros((1, 0), np.uint8), np.zeros(1, int)
     for contexts in self._extend(0, empty_context, initial_set, size):
       pending = np.concatenate([pending, contexts])
@@ -346,15 +355,17 @@ class Contexts:
   def _extend(
     self, step: int, contexts: np.ndarray, sets: np.ndarray, size: int
   ) -> Iterator[np.ndarray]:
-    """Yields all contexts that begin with some values, about `size` at a time.
+    """Yields all contexts that begin with the given values, about `size` at a
+    time.
 
     It extends so few of them at once that the choices of one step make at most
     about `size` of them; so memory does not grow with the number of contexts.
 
     Args:
-      step: the first step whose choices are not in the values yet.
-      contexts: the values of the steps before.
-      sets: for each context the number of the set of states after these steps.
+      step: the first step whose values are not given.
+      contexts: [B, columns so far], the values of the steps before.
+      sets: [B], for each context the number of the set of states after these
+        steps.
       size: about how many contexts are yielded at once.
     """
     if step == len(self._moves):
@@ -370,8 +381,15 @@ class Contexts:
 
 
 def _with_choices(table, contexts, sets) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the contexts with every choice that a step has, ascending, and the
-  numbers of the sets of states that they lead to."""
+  """Returns contexts extended by every choice that a step has, ascending, and
+  the numbers of the sets of states that they lead to.
+
+  Args:
+    table: for each set of states before the step, (values that it adds
+      [choices, columns], numbers of the sets after it [choices]).
+    contexts: [B, columns so far].
+    sets: [B], the number of the set of states after each context.
+  """
   extended, ends, parents = [], [], []
   for number in np.unique(sets):
     rows, (values, after) = np.flatnonzero(sets == number), table[number]

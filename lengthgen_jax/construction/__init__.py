@@ -1,1 +1,2 @@
-"""Theorem 5.1 as weights that sort, and what they need."""
+"""This package has Theorem 5.1 of the task hinting paper: weights that sort,
+and the precision that they need."""

@@ -1,5 +1,5 @@
-"""Measures the longest lists that the construction of Theorem 5.1 sorts if all
-its numbers are rounded to a few significant bits."""
+"""This module measures the longest lists that the construction of Theorem 5.1
+sorts if all its numbers are rounded to a few significant bits."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from lengthgen_jax.models.layers import Block
 from lengthgen_jax.tasks import dataset, packing
 
 # The layers whose inputs and outputs are rounded, and the method of a block
-# whose output is.
+# whose output is rounded, too.
 LAYERS = (nn.Embed, nn.Dense, nn.DenseGeneral, nn.LayerNorm)
 RESIDUAL_METHOD = Block.add_to_residual.__name__
 
@@ -29,19 +29,22 @@ def longest_lists(
   Args:
     experiment: one whose model has the construction's shape.
     precisions: numbers of significant bits, of parameters and activations.
-    max_length: the greatest length to try, or less where the dtype of the model
-      is too coarse for that length even without rounding.
+    max_length: the greatest length to try. Where the model's dtype is too
+      coarse for it even without rounding, weights.max_items is tried instead.
 
   Returns:
     Rows {"copies", "bits", "longest", "tried"}: the variant of the construction
-    (see weights.COPIES), the precision, the greatest length that it sorts, and
-    the greatest length that was tried.
+    (see weights.COPIES), the precision, the length up to which it sorts all
+    lengths tried, and the greatest length to try.
+
+  Raises:
+    UsageError: the experiment's model has another shape.
   """
   rows, dtype = [], experiment.model.config.dtype
   for copies in weights.COPIES:
     greatest = min(max_length, weights.max_items(dtype, copies))
-    # Lengths are tried in ascending order, because errors of rounding can
-    # cancel at a length beyond one that fails. They are powers of sqrt(2).
+    # The lengths are powers of sqrt(2). They are tried in ascending order until
+    # one fails, because rounding errors can cancel at a longer one.
     exponents = np.arange(2 * greatest.bit_length()) / 2
     powers = np.rint(2**exponents).astype(int).tolist()
     lengths = [*sorted({n for n in powers if n < greatest}), greatest]
@@ -57,7 +60,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   """Returns whether the construction sorts the hardest lists of a length.
 
   The construction is the one for lists of up to `length` items, with numbers of
-  `bits` significant bits.
+  `bits` significant bits; `copies` is one of weights.COPIES.
   """
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
@@ -73,12 +76,16 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
 
 def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   """Returns lists of a length on which rounded numbers are likely to fail
-  first: those of two neighboring values with very unequal numbers of copies.
+  first: those of two neighboring values.
 
-  They are a chosen set, and no proven worst case. One family is c copies of 1
-  followed by 2s, for c from 1 to the length; the other is one item v followed
-  by copies of v + 1, for every v. A model without positions is given them in
-  this order without loss of generality.
+  They are a chosen set, and not a proven worst case. One family is c copies of
+  1 followed by 2s, for c = 1, every eighth of the length, and one less than the
+  length; the other is one item v followed by copies of v + 1, for every v. For
+  a model without positions the order within a list does not matter.
+
+  Args:
+    alphabet: how many different items there are.
+    length: the length of the lists.
   """
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]

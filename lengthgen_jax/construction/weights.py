@@ -5,8 +5,8 @@ decoder-only model of two layers and two heads; they are written down and not
 trained, and sort every list of up to N items (`longest`) of an alphabet of q.
 The division of work among the heads is the paper's, whose text lacks most
 formulas, so the numbers here are derived below from what they must achieve. The
-residual stream has 3q + 2 dimensions, which are zero or about one unless stated
-otherwise:
+residual stream has 3q + 2 dimensions, whose values are zero or about one unless
+stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
   after      the token stands after `⊥`        (1)
@@ -16,15 +16,16 @@ otherwise:
 `⊥` is the delimiter between the list and the output.
 
 Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`, from where
-it copies `after`. Head 2 writes to next s: a token the token that it is, and
-`⊥`, for which smaller items score higher, the minimum. The MLP moves item s to
+it copies `after`. Head 2 writes to next s: at a row of token s, s itself; at
+`⊥`, where smaller items score higher, the minimum. The MLP moves item s to
 output s where relu(item s + after - 1) is one, and clears `after`.
 
-Layer 2, head 1 compares what the input and the output have of a token s: at a
-row of output s, n_s copies of item s and m_s of output s (its own among them)
-score alike, so that the input's share is n_s / (n_s + m_s). Head 2 says the
-successor: greater items score, smaller ones higher. `⊥` sees itself alone. The
-last MLP takes a fixed amount from next s where output s is one.
+Layer 2, head 1 compares how many copies of a token s are in the input and in
+the output: at a row of output s, n_s copies of item s and m_s of output s (its
+own among them) score alike, so that the input's share is n_s / (n_s + m_s).
+Head 2 says the successor: only items greater than the row's own score, the
+smaller of them higher. `⊥` sees itself alone. The last MLP takes a fixed amount
+from next s where output s is one.
 
 Next s of a row's own item stays positive while copies of it are left. `copies`
 says how:
@@ -33,35 +34,36 @@ none are left and else at least 1/2 + 1/(4N-2). With g = 4(2N-1) and 1 + g/2
 taken away, 0 or at least 2 remain, beside a successor of 1.
 "difference" gives copies in the output the value -1: next s gets g times
 (n_s - m_s) / (n_s + m_s), which is 0 or at least 1/(2N-1). With g = 2(2N-1) and
-1 taken away the same remains. Floating-point numbers are finest about 0.
+1 taken away the same remains. Floating-point numbers are finest near 0.
 
-Scores. For a list of n items the temperature is a·log(n+1) with a = sqrt(K), K
-being the size of a head, so a key that scores d less
-than another has (n+1)^-d of its weight. A row sees at most 2n other keys: those
-that score d less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the
-hardest (lists of one item aside).
+Scores. For a list of n items scores are multiplied by a·log(n+1) with a =
+sqrt(K), K being the size of a head, so a key that scores d less than another
+has (n+1)^-d of its weight. A row sees at most 2n other keys: those that score d
+less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest
+(lists of one item aside).
 
-  gap d between what heads look at and the rest. At rows of the output `after`
+  gap d: between what heads look at and the rest. At rows of the output `after`
   is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
   away included. Tokens that differ add up to gε. With normalization rows differ
   in scale by ε and in scores by dε: the weights of n_s and of m_s copies by a
   factor (n+1)^(dε), and next s is off by g dε log(n+1)/2, and gε. In all that
   is at most gε(3 + 0.55d), or 1/8 for d = ceil(log3 g) + 6 <= 36.
-  STEP between an item and the next greater one: 4 makes ε <= 0.05.
+  STEP: between an item and the next greater one; 4 makes ε <= 0.05.
 
 So next s of the row's own item is at most 1/8 or at least 2 - 1/8, and that of
 its successor between 0.8 and 1.2; the greatest item has none, but says no more
 than that of others.
-Weights, but for a, are integers of at most max(4q, 8N): O(log q + log N) bits.
+Weights, except a and the scale of layer normalization, are integers of at most
+max(4q, 8N): O(log q + log N) bits.
 
 Layer normalization ("block_end"): dimensions are doubled with their negatives,
-so that their mean is 0. Behind layer 1 every row holds two ones (its token, and
+so that their mean is 0. After layer 1 every row holds two ones (its token, and
 what it says; that is why `after` is cleared), so its variance is 4/D, which the
-scale parameter multiplies back. Behind layer 2 rows are scaled as they come,
+scale parameter multiplies back. After layer 2 rows are scaled as they come,
 which changes no argmax.
 
 Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
-apart above 1/2, and attention sums weights in float32 whatever the others are.
+apart above 1/2, and attention sums weights in float32 whatever the dtype is.
 "share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
 Beyond that, rounding decides; N = 65 fails. Adding N weights up to 1/2
 one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
@@ -85,22 +87,22 @@ from lengthgen_jax.tasks.sorting import Sort
 
 COPIES = ("difference", "share")
 STEP = 4
-LOGIT = 8.0  # of one unit of next s; any would do, 8 is easy to train from
+LOGIT = 8.0  # of one unit of next s; any would do, with 8 training starts well
 
 
 class Dimensions(NamedTuple):
   """The residual stream's dimensions by what they hold, each an index or q
-  indices, q the size of the alphabet.
+  indices, q being the size of the alphabet.
 
   With layer normalization the stream is doubled, and these are in its first
   half.
 
   Attributes:
-    item: those of item s.
-    end: the one of `⊥`; its index is q.
-    after: the one that says that the token stands after `⊥`.
-    output: those of output s.
-    next_item: those of how much s is to be output next.
+    item: the indices of item s.
+    end: the index of `⊥`, which is q.
+    after: the index of `after`.
+    output: the indices of output s.
+    next_item: the indices of next s.
     size: how many dimensions there are.
   """
 
@@ -113,7 +115,7 @@ class Dimensions(NamedTuple):
 
 
 def dimensions(alphabet: int) -> Dimensions:
-  """Returns the dimensions for an alphabet of so many items."""
+  """Returns the dimensions for an alphabet of this size."""
   items = np.arange(alphabet)
   return Dimensions(
     item=items,
@@ -128,18 +130,18 @@ def dimensions(alphabet: int) -> Dimensions:
 def parameters(
   experiment: Experiment, longest: int, copies: str = "difference"
 ) -> dict:
-  """Returns parameters of the experiment's model that sort.
-
-  The output heads of hints are zero.
+  """Returns parameters of the experiment's model that sort, as Experiment.init
+  does. Those of the output heads of hints are zero.
 
   Args:
     experiment: one whose task is sort and whose model has the construction's
       shape.
     longest: N, the most items that are sorted.
-    copies: how it is told whether copies are left, one of COPIES.
+    copies: how the model tells whether copies are left, one of COPIES.
 
   Raises:
-    UsageError: the model has another shape, or its numbers are too coarse.
+    UsageError: the task is not sort, the model has another shape, or its
+      numbers are too coarse.
   """
   task, config = check_shape(experiment), experiment.model.config
   alphabet = task.alphabet
@@ -173,10 +175,10 @@ def parameters(
 
 
 def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
-  """Writes the heads of layer 1.
+  """Writes the attention of layer 1 in place.
 
-  The first finds `after`; the second outputs copies of the input, and the
-  minimum at `⊥`.
+  The first head writes `after`; the second writes to next s the row's own
+  token, and the minimum at `⊥`. `gap` is d of the derivation above.
   """
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)
@@ -192,10 +194,10 @@ def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
 
 
 def _write_item_to_output_mlp(mlp: dict, dims: Dimensions) -> None:
-  """Writes layer 1's MLP in place; it moves item s to output s behind `⊥`.
+  """Writes layer 1's MLP in place; it moves item s to output s after `⊥`.
 
-  Hidden unit s is relu(item s + after - 1) and the last one is `after`, which
-  it takes away from itself.
+  Hidden unit s is relu(item s + after - 1); the last one is `after`, which is
+  taken away from `after` itself.
   """
   wi, wo = mlp["wi"]["kernel"], mlp["wo"]["kernel"]
   alphabet = dims.end
@@ -210,10 +212,17 @@ def _write_item_to_output_mlp(mlp: dict, dims: Dimensions) -> None:
 def _count_and_successor(
   attention: dict, dims: Dimensions, gap: float, gain: float, copy_value: float
 ) -> None:
-  """Writes the heads of layer 2.
+  """Writes the attention of layer 2 in place.
 
-  The first compares the copies of an item in the input and in the output; the
-  second outputs the item's successor.
+  The first head compares the copies of an item in the input and in the output;
+  the second outputs the item's successor.
+
+  Args:
+    attention: the parameters.
+    dims: the dimensions of the residual stream.
+    gap: d of the derivation above.
+    gain: g of the derivation above.
+    copy_value: the value of copies in the output; those in the input have 1.
   """
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)
@@ -231,8 +240,8 @@ def _count_and_successor(
 
 
 def _remove(mlp: dict, dims: Dimensions, amount: float) -> None:
-  """Writes layer 2's MLP, which takes `amount` from next s where output s is
-  one."""
+  """Writes layer 2's MLP in place; it takes `amount` from next s where output s
+  is one."""
   alphabet = dims.end
   mlp["wi"]["kernel"][dims.output, :alphabet] = np.eye(alphabet)
   mlp["wo"]["kernel"][:alphabet, dims.next_item] = -amount * np.eye(alphabet)
@@ -244,8 +253,12 @@ def _kernels(attention: dict) -> list[np.ndarray]:
 
 
 def _double(params: dict, size: int) -> None:
-  """Writes what every layer adds to the residual stream once more, negated, to
-  its second half; only the first half is read."""
+  """Makes every layer add the negative of what it adds to the first half of the
+  residual stream to the second half, in place; only the first half is read.
+
+  `size` is the size of a half. The scales of the normalizations are written,
+  too.
+  """
   written = [params["token_embedder"]["embedding"]]
   for block in (params["decoder_0"], params["decoder_1"]):
     written.append(block["self_attention"]["out"]["kernel"])
@@ -263,11 +276,12 @@ def check_shape(experiment: Experiment) -> Sort:
   """Returns the task if the experiment's model has the construction's shape.
 
   Raises:
-    UsageError: the model has another shape; the message says which is needed.
+    UsageError: the task is not sort, or the model has another shape; the
+      message says what is needed.
   """
   config, task = experiment.model.config, experiment.task
   field = "initial.kind='construction'"
-  message = f"{field}: it sorts; set task='sort' and model.kind='decoder_only'"
+  message = f"{field} sorts; set task='sort' and model.kind='decoder_only'"
   check(isinstance(task, Sort) and experiment.kind == "decoder_only", message)
   assert isinstance(task, Sort)
   check_choice(f"{field}: model.norm", config.norm, ("none", "block_end"))
@@ -299,7 +313,8 @@ def check_shape(experiment: Experiment) -> Sort:
 
 
 def max_items(dtype: str, copies: str) -> int:
-  """Returns the length of the longest list that numbers of a dtype can sort.
+  """Returns the length of the longest list that the construction sorts with
+  numbers of a dtype.
 
   The bounds are derived under "Precision" at the top of this module; `copies`
   is one of COPIES.
@@ -322,7 +337,7 @@ def check_precision(
     copies: one of COPIES.
 
   Raises:
-    UsageError: they are too coarse; the message names what they suffice for.
+    UsageError: they are too coarse; the message says what they suffice for.
   """
   # Accelerators round the factors of a product unless its precision is highest.
   dtype = config.dtype if config.precision == "highest" else "bfloat16"
@@ -330,13 +345,14 @@ def check_precision(
   max_alphabet = int(1 / jnp.finfo(dtype).eps)
   check(
     alphabet <= max_alphabet,
-    f"sort.alphabet={alphabet}: scores of {dtype} tell at most"
-    f" {max_alphabet} items of the construction apart; choose"
-    " fewer, or model.dtype='float32' and model.precision='highest'",
+    f"sort.alphabet={alphabet}: scores in {dtype} tell at most {max_alphabet}"
+    " items of the construction apart; choose fewer, or model.dtype='float32'"
+    " and model.precision='highest'",
   )
   check(
     longest <= max_length,
-    f"initial.longest={longest}: {dtype} holds at most {max_length} items with"
-    f" initial.copies={copies!r}; choose fewer, initial.copies='difference', or"
-    " model.dtype='float32' and model.precision='highest'",
+    f"initial.longest={longest}: {dtype} suffices for at most {max_length}"
+    f" items with initial.copies={copies!r}; choose fewer,"
+    " initial.copies='difference', or model.dtype='float32' and"
+    " model.precision='highest'",
   )
