@@ -109,10 +109,10 @@ def read_lines(model, arrays, site, scale):
 def is_covered(model, site, line):
   """Returns whether lemma 1 covers a line. It leads to one segment, to the
   output from its left end alone, and its value is finite. Its matrix is
-  diagonal, of -1, 0 and 1. From the output of one column to that of the next, the key moves
-  in the same direction or stays; from one row of a grid to the next, it moves
-  by one row in a segment that extends along these, else stays. Keys that
-  causality hides from a row do not count."""
+  diagonal, of -1, 0 and 1. From the output of one column to that of the next,
+  the key moves in the same direction or stays; from one row of a grid to the
+  next, it moves by one row in a segment that extends along these, else stays.
+  Keys that causality hides from a row do not count."""
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
   covered, is_right = np.isfinite(line.value), line.anchor == RIGHT
@@ -418,7 +418,8 @@ def receptive_field(model, layout, i):
 
 def advance(pairs, transducer, allowed, weights, is_repeatable):
   """Returns the distinct pairs code · Q + q after a column, or after one or
-  more of such columns. Codes grow by the column's tokens times their weights."""
+  more of such columns. Codes grow by the column's tokens times their
+  weights."""
   symbols, num_states = np.flatnonzero(allowed), len(transducer.accepting)
   codes, states = np.divmod(pairs, num_states)
   growth = transducer.symbols[symbols] @ np.array(weights[:-1], int)
