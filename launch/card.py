@@ -16,8 +16,8 @@ Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
 launch/tables.py; archived runs are not repeated. --plan prints an estimate of
 the FLOPs and the memory of each run that is left, and runs nothing. --dry-run
-makes every run tiny and leaves out the numerics, to try the script on a CPU; it
-writes to --root and --results too, so give it folders of its own.
+makes every run tiny and leaves out the numerics, to try the script on a CPU;
+unless --root and --results say otherwise, all of it goes to runs/card_dry_run.
 """
 
 import argparse
@@ -120,16 +120,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add = parser.add_argument
   add("--minutes", type=float, default=60.0, help="default 60")
-  add(
-    "--root",
-    type=pathlib.Path,
-    default=pathlib.Path("runs/card"),
-    help="folder of the workdirs, default runs/card",
-  )
-  add("--results", type=pathlib.Path, default=REPOSITORY / "docs" / "results")
+  add("--root", type=pathlib.Path, help="folder of the workdirs")
+  add("--results", type=pathlib.Path, help="folder of the archive")
   add("--plan", action="store_true", help="only print the estimates")
   add("--dry-run", action="store_true", help="tiny runs, no numerics")
-  return parser.parse_args(argv)
+  args = parser.parse_args(argv)
+  if args.dry_run:
+    args.root = args.root or pathlib.Path("runs/card_dry_run")
+    args.results = args.results or args.root / "results"
+  args.root = args.root or pathlib.Path("runs/card")
+  args.results = args.results or REPOSITORY / "docs" / "results"
+  return args
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -238,7 +239,7 @@ def check_numerics(root: pathlib.Path) -> int:
     root: the folder of the workdirs "main_job" and "main_job_cpu".
 
   Raises:
-    UsageError: the main job failed, or its certificate did.
+    UsageError: the main job failed, or a certificate has no margin.
   """
   code = numerics.main()
   workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
@@ -246,14 +247,16 @@ def check_numerics(root: pathlib.Path) -> int:
     raise UsageError("the main job failed")
   shutil.rmtree(cpu_workdir, ignore_errors=True)
   shutil.copytree(workdir, cpu_workdir)
-  (cpu_workdir / "certificate.json").unlink()
+  (cpu_workdir / "certificate.json").unlink(missing_ok=True)
   certify = ["--mode=certify", f"--workdir={cpu_workdir}"]
   if runs.lengthgen(certify, platform="cpu"):
     raise UsageError("the certificate of the main job failed on the CPU")
-  margins = [
-    json.loads((folder / "certificate.json").read_text())["0"]["margin"]
-    for folder in (workdir, cpu_workdir)
-  ]
+  margins = []
+  for folder in (workdir, cpu_workdir):
+    path = folder / "certificate.json"
+    certificates = json.loads(path.read_text()) if path.exists() else {}
+    margins.append(certificates.get("0", {}).get("margin"))
+    check(margins[-1] is not None, f"{path}: no margin of seed 0")
   print(f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}")
   return code or int(abs(margins[0] - margins[1]) > 1e-3)
 

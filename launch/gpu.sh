@@ -39,7 +39,8 @@ fi
 
 archive=$(mktemp --suffix=.tar.gz)
 trap 'rm -f "$archive"' EXIT
-place=lengthgen/run_$(basename "$workdir")
+# Workdirs of one name in different folders have different places there.
+place=lengthgen/run_$(basename "$workdir")_$(cksum <<<"$workdir" | cut -d' ' -f1)
 say git -C "$root" archive --format=tar.gz --output="$archive" HEAD
 say rsync -q "$archive" "$host:lengthgen.tar.gz"
 say ssh "$host" "set -e

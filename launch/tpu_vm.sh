@@ -61,17 +61,19 @@ on_all() { # runs a line of shell on every worker
   say "${tpu[@]}" ssh "$name" --zone="$zone" --worker=all --command="$1"
 }
 
-create() { # creates the slice unless it is READY; sets fresh if it is new
+# Creates the slice unless it is READY, and sets fresh if it is new; fails if it
+# cannot be created, for example for want of capacity.
+create() {
   local now=''
   fresh=''
   [ -n "$dry" ] || now=$(state)
   case $now in
   READY) return ;;
   '') ;;
-  *) say "${tpu[@]}" delete "$name" --zone="$zone" --quiet ;;
+  *) say "${tpu[@]}" delete "$name" --zone="$zone" --quiet || return ;;
   esac
   say "${tpu[@]}" create "$name" --zone="$zone" \
-    --accelerator-type="$type" --version="$version" ${spot:+"$spot"}
+    --accelerator-type="$type" --version="$version" ${spot:+"$spot"} || return
   fresh=1
 }
 
@@ -113,7 +115,11 @@ bring_back() { # copies the workdir to this machine
 }
 
 for attempt in $(seq "$attempts"); do
-  create
+  if ! create; then
+    echo "$0: $name was not created, attempt $attempt of $attempts" >&2
+    sleep 60
+    continue
+  fi
   count=1
   [ -z "$bucket" ] || count=2 # a dry run assumes several with a bucket
   [ -n "$dry" ] || count=$(workers)

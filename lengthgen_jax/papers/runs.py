@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from lengthgen_jax import origin
@@ -294,14 +294,11 @@ def seconds_of(workdir: pathlib.Path) -> float:
 def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
   """Returns the fields of a run's header that describe the run itself; those of
   its origin are from provenance.current_origin."""
-  saved = json.loads((workdir / "config.json").read_text())
-  fields = flatten_dict(saved, sep=".").items()
-  config = {field: value for field, value in fields if value is not None}
   trained_by = workdir / TRAINED_BY
   return {
     "run": run.name,
     "command": run.commands()[0],
-    "config": unflatten_dict(config, sep="."),
+    "config": json.loads((workdir / "config.json").read_text()),
     # The day of archiving, which follows the last command at once.
     "date": datetime.date.today().isoformat(),
     "seconds": round(seconds_of(workdir)) or None,
