@@ -89,11 +89,12 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   by_length = task.ragged or task.axes > 1
   field_name = "calibration.lengths" if by_length else "data.widths"
   largest = int(np.max([*widths]))
+  first = max(largest - 2, 1) if by_length else largest
   check(
     not needs_two_widths or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
     f" width: train with two or more {field_name}, like"
-    f" {(largest, largest + 1, largest + 2)}",
+    f" {(first, first + 1, first + 2)}",
   )
 
 
