@@ -20,11 +20,10 @@ def set_cache(folder: str) -> None:
   """Sets the folder of JAX's compilation cache.
 
   Each kind of CPU has a subfolder, because programs compiled for one may not
-  run on another.
-  If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
+  run on another. If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
 
   Args:
-    folder: The folder; if it is empty, no cache is set.
+    folder: the folder, which may begin with ~; if it is "", no cache is set.
   """
   if folder and not jax.config.values["jax_compilation_cache_dir"]:
     cpuinfo = pathlib.Path("/proc/cpuinfo")
@@ -47,10 +46,11 @@ def jit_unoptimized(
   times.
 
   On a CPU their programs are compiled without LLVM's optimizations, in about a
-  quarter of the time. They cannot be called inside of another jitted function.
+  quarter of the time. The decorated functions cannot be called inside of
+  another jitted function.
 
   Args:
-    *static_argnums: As in jax.jit.
+    *static_argnums: as in jax.jit.
   """
 
   def decorate(
@@ -84,7 +84,8 @@ def compile_in_background(programs: Iterable[object]) -> Iterator[None]:
   an exception, the thread stops after the program that it is compiling.
 
   Args:
-    programs: An iterator whose every step compiles one program.
+    programs: an iterator whose every step compiles one program. An error ends
+      it silently.
   """
   stop_requested = threading.Event()
 

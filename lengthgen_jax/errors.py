@@ -35,13 +35,14 @@ def check(condition: Any, message: str) -> None:
 
 
 def check_choice(field: str, value: Any, choices: Collection) -> None:
-  """Raises UsageError unless `value` is one of `choices`."""
+  """Raises UsageError, which names the field, unless `value` is one of
+  `choices`."""
   valid = ", ".join(map(str, choices))
   check(value in choices, f"{field}={value!r}: choose one of {valid}")
 
 
 def check_probability(field: str, value: float) -> None:
-  """Raises UsageError unless `value` is a probability."""
+  """Raises UsageError, which names the field, unless `value` is in [0, 1]."""
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
@@ -50,19 +51,19 @@ def out_of_memory(error: BaseException) -> str:
   text = str(error)
   if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
     return ""
-  first = (text.splitlines() or ["out of memory"])[0]
-  return f"{first} Lower train.batch_size or, in tests, eval.memory_mb"
+  first = (text.splitlines() or ["out of memory"])[0].rstrip(". ")
+  return f"{first}. Lower train.batch_size or, in tests, eval.memory_mb"
 
 
 def quoted(text: str) -> str:
-  """Returns a text that a person typed, in quotes and shortened."""
+  """Returns a text that a person typed, in quotes and at most 40 characters."""
   return _SHORT.repr(text)
 
 
 @contextlib.contextmanager
 def file_errors(what: str) -> Iterator[None]:
-  """Turns an error of reading or writing a file into UsageError("what
-  (reason)")."""
+  """Turns an error of reading or writing a file in the context into UsageError,
+  whose message is `what` and the reason in parentheses."""
   try:
     yield
   except (OSError, ValueError, zipfile.BadZipFile) as error:

@@ -19,14 +19,14 @@ from typing import NoReturn
 
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
-HEARTBEAT = 30  # seconds without a sign of life: a process counts as lost
+HEARTBEAT = 30  # seconds without a sign of life after which a process is lost
 LOST = (
   f"another process ended, or gave no sign of life for {HEARTBEAT} s; the same"
   " command on all hosts goes on from the last checkpoint"
 )
 
-# Until it is, JAX is not asked how many processes there are, because that would
-# start its devices.
+# Whether this process is one of several. While it is not, JAX is not asked how
+# many processes there are, because that would start its devices.
 _is_connected = False
 
 
@@ -49,8 +49,9 @@ def is_primary() -> bool:
 
 
 def barrier(name: str) -> None:
-  """Waits until every process has reached this barrier, so that what the first
-  one wrote before it is complete."""
+  """Waits until every process has reached the barrier of this name, so that
+  what the first one wrote before it is complete; nothing in a single process.
+  """
   if is_multihost():
     from jax.experimental import multihost_utils
 
@@ -66,17 +67,20 @@ def multihost_context(
 ) -> Iterator[None]:
   """Makes this process one of several inside the context.
 
-  If another one ends, this one ends too, with a message of one line.
+  If another one ends, this one ends too, with a message of one line and exit
+  code 1. So it does after an error of its own, inside the context or while
+  connecting: no error but Interrupted leaves the context.
 
   Args:
     coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
       knows this and the next two.
     processes: their number.
-    process: the index of this one.
+    process: the index of this one, from 0.
     connect_timeout: seconds to wait for the others.
 
   Raises:
-    UsageError: a value is missing or impossible, or no cluster knows it.
+    UsageError: some of the three are missing, or a value is impossible.
+    Interrupted: all processes were interrupted.
   """
   _check_flags(coordinator, processes, process)
   address = f"--coordinator={coordinator}" if coordinator else "the coordinator"
@@ -129,7 +133,11 @@ def _connect(
   process: int | None,
   connect_timeout: int,
 ) -> None:
-  """Makes this process one of several."""
+  """Connects this process to the others; all but the first print nothing.
+
+  Raises:
+    UsageError: no cluster names the hosts, or the others are not reached.
+  """
   global _is_connected
   import jax
 
@@ -159,14 +167,15 @@ def _connect(
 class _Ending:
   """An _Ending prints one line when this process ends because another has.
 
-  JAX's runtime aborts this process then, after pages on standard error. Those
-  go to a file, and the line is printed by a handler of SIGABRT. (JAX's own
-  callback takes no Python function: jaxlib 0.10.)
+  JAX's runtime aborts this process then, after pages on standard error. What is
+  not Python's output goes to a log file instead, and the line is printed by a
+  handler of SIGABRT. (JAX's own callback takes no Python function: jaxlib
+  0.10.)
 
   Attributes:
     message: what the line says.
     prefix: what is printed before the line.
-    log: path of the file.
+    log: the path of the log file.
   """
 
   def __init__(self, message: str):
@@ -184,7 +193,8 @@ class _Ending:
     ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
 
   def exit_for_error(self, error: BaseException) -> NoReturn:
-    """Ends this process because of an error of its own."""
+    """Ends this process because of an exception in it, which may be that of the
+    runtime about the end of another process."""
     if isinstance(error, KeyboardInterrupt):
       os._exit(130)
     message = out_of_memory(error) or str(error)

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
-# Each mode is a file of pipelines/, but "bench" is one of benchmark/. It is
+# Each mode is a module of pipelines/, but "bench" is one of benchmark/. It is
 # imported when it is run, so that --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
@@ -37,7 +37,7 @@ MODES = {
   "probe": "look inside a trained workdir: attention, projections, what is"
   " necessary; rows and figures",
   "bench": "time this program on this device",
-  "report": "one table and figures of all results below --workdir",
+  "report": "tables, figures and a page of all results below --workdir",
   "models": "list the trained models that come with the package",
   "export": "write a trained model of a workdir to --export_to",
 }
@@ -77,7 +77,8 @@ _EXPORT_TO = flags.DEFINE_string(
 _SEED = flags.DEFINE_integer(
   "seed",
   None,
-  "export: which seed; by default the proved one with the largest margin.",
+  "export: which seed; by default one that most checkers proved, of these the"
+  " one with the largest margin.",
 )
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
@@ -133,7 +134,8 @@ def parse_flags(argv: list[str]) -> list[str]:
     sys.argv = move_config_first(argv)
     arguments = flags.FLAGS(sys.argv)
     check(
-      len(arguments) == 1, f"what is {' '.join(arguments[1:])!r}? see --help"
+      len(arguments) == 1,
+      f"{' '.join(arguments[1:])!r} is no flag: see --help",
     )
     return arguments
   except Exception as error:
@@ -141,7 +143,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _one_line(error: Exception) -> str:
-  """Returns the first line of an error's message, behind the error's class
+  """Returns the first line of an error's message, after the name of its class
   unless the message is meant for users."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if isinstance(error, UsageError | flags.Error | ValueError):
@@ -156,7 +158,8 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def move_config_first(argv: list[str]) -> list[str]:
-  """Returns the command line with --config first, as config_flags needs it.
+  """Returns the command line with --config before the overrides of its fields,
+  as config_flags needs it.
 
   If it has no --config, the config of --model or the one that is saved in the
   workdir is put there.
@@ -165,8 +168,9 @@ def move_config_first(argv: list[str]) -> list[str]:
     argv: the program's name and its arguments.
 
   Raises:
-    UsageError: the config file does not exist, or an override is of an unknown
-      field.
+    UsageError: --model is empty or beside --config, there is no config for the
+      overrides, its file does not exist, or an override is of an unknown field.
+    Exception: whatever the config file raises if its preset is wrong.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   # Like absl, it takes one dash as well as two.
@@ -209,8 +213,9 @@ def move_config_first(argv: list[str]) -> list[str]:
 def main(argv: list[str]) -> None:
   """Runs the mode that the flags name, and exits the program.
 
-  The exit code is 0; 1 after an error that a user can mend; 143 or 130 after
-  SIGTERM or Ctrl-C.
+  The exit code is that of the mode (1 if --mode=predict has no answer to some
+  input, else 0); 1 after an error; 143 where SIGTERM or a first Ctrl-C made a
+  training or certification save and stop; and 130 after any other Ctrl-C.
 
   Args:
     argv: what `parse_flags` returned; it is not used.
@@ -226,7 +231,7 @@ def main(argv: list[str]) -> None:
     sys.exit(143)  # the exit code of a process that SIGTERM ended
   except BrokenPipeError:
     sys.exit(1)
-  except KeyboardInterrupt:  # outside of training, which saves first
+  except KeyboardInterrupt:  # training and certification save first
     sys.exit(130)
   except Exception as error:
     if line := out_of_memory(error):
@@ -235,9 +240,9 @@ def main(argv: list[str]) -> None:
 
 
 def chosen_config() -> ConfigDict | None:
-  """Returns the config with the command line's changes; None without --config.
+  """Returns the config with the command line's changes; None if there is none.
 
-  Its field `overrides` lists these changes.
+  Its field `overrides` lists those changes that results show beside the method.
 
   Raises:
     UsageError: a field was changed that has no effect with the other fields.
@@ -256,7 +261,8 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
 
   Args:
     mode: one of MODES.
-    config: the config; None if the command line names none.
+    config: the config; None if neither the command line names one nor the
+      workdir has one.
     workdir: the value of --workdir; None if the command line lacks it.
 
   Raises:
@@ -351,7 +357,8 @@ def open_pretrained(
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:
-  """Returns a context that connects this process to others under --multihost.
+  """Returns a context that connects this process to others under --multihost,
+  and does nothing without it.
 
   Args:
     mode: one of MODES.

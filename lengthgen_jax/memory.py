@@ -1,5 +1,5 @@
-"""Estimates of the memory that attention and training take, and the memory of
-devices."""
+"""Lower bounds of the memory that attention and training take, and the memory
+of devices, in bytes."""
 
 import os
 import pathlib
@@ -18,15 +18,15 @@ SPARSE_KEYS = 8  # keys per row that estimates assume for attention along lines
 
 
 def device_bytes() -> int:
-  """Returns the memory of a device; several CPU devices share that of the
-  machine."""
+  """Returns the bytes of memory that the first device has; several CPU devices
+  share that of the machine."""
   statistics = jax.local_devices()[0].memory_stats() or {}
   pages = os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
   return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def free_bytes() -> float:
-  """Returns the free memory of the first device, inf if it is unknown."""
+  """Returns the free bytes of memory of the first device, inf if unknown."""
   if statistics := jax.local_devices()[0].memory_stats():
     return statistics["bytes_limit"] - statistics["bytes_in_use"]
   file = pathlib.Path("/proc/meminfo")
@@ -46,9 +46,9 @@ def attention_bytes(
   others.
 
   Args:
-    experiment: of the model.
-    width: what operands are padded to.
-    sparse_plan: of attention along lines; None for dense attention.
+    experiment: the experiment of the model.
+    width: the width that operands are padded to; a pair for grids.
+    sparse_plan: the plan of attention along lines; None for dense attention.
   """
   task, config = experiment.task, experiment.model.config
   source_keys, rows = task.prompt_size(width), task.output_size(width)
@@ -70,16 +70,16 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
 
   Args:
     example_bytes: the bytes of one example, from `attention_bytes`.
-    memory_mb: config.eval.memory_mb, which must be no more than a device has.
+    memory_mb: config.eval.memory_mb, in MiB, no more than a device has.
     size_text: the size of an example in words, like "60 digits".
 
   Raises:
-    UsageError: the example or `memory_mb` is larger than a device.
+    UsageError: a device has less memory than the example takes or `memory_mb`.
   """
   limit = device_bytes()
   check(
     memory_mb << 20 <= limit,
-    f"eval.memory_mb={memory_mb}: a device has {limit >> 20}, choose less",
+    f"eval.memory_mb={memory_mb}: a device has {limit >> 20} MiB, choose less",
   )
   least = example_bytes // 3
   check(
@@ -130,8 +130,13 @@ def step_bytes(
 
   It is the size of a batch and of the arrays that the backward pass of a
   microbatch needs: the inputs of all dense layers, and the float32 weights of
-  dense attention. If the step is taken in microbatches, each has at least one
-  example.
+  dense attention.
+
+  Args:
+    experiment: what is trained.
+    is_sparse: whether attention is computed along lines alone.
+    in_microbatches: whether the step is taken in microbatches, as on CPUs; of
+      each, a single example is counted.
   """
   config, data_sets = experiment.model.config, experiment.data
   # A block has four dense inputs: attention's two and the MLP's two.
@@ -166,7 +171,7 @@ def step_bytes(
 
 
 def tree_bytes(tree: Any) -> int:
-  """Returns the size of all arrays of a pytree."""
+  """Returns the bytes of all arrays of a pytree."""
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 

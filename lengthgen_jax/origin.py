@@ -13,7 +13,8 @@ import lengthgen_jax
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 CODE = ("lengthgen_jax", "configs")  # folders whose files can change a result
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")  # these can too
+# Packages whose versions can change a result.
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def describe(device_kind: str) -> dict[str, Any]:
@@ -23,8 +24,8 @@ def describe(device_kind: str) -> dict[str, Any]:
     device_kind: JAX's name of the device, like "cpu".
 
   Returns:
-    "machine": the processor, the number of cores and, but for a CPU, the
-    device; "versions": {name: version}, of this package, PACKAGES and Python;
+    "machine": the processor, the number of cores and, if it is no CPU, the
+    device; "versions": {name: version} of this package, PACKAGES and Python;
     "commit": see `commit`.
   """
   path = pathlib.Path("/proc/cpuinfo")
@@ -58,7 +59,7 @@ def git(*words: str) -> subprocess.CompletedProcess[str] | None:
   """Runs git in the repository, without an error if git fails.
 
   Args:
-    words: the arguments of git.
+    *words: the arguments of git.
 
   Returns:
     The finished process; None if git is not installed.

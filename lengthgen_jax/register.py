@@ -3,13 +3,13 @@ normalizers, optimizers and probes from files of their own: a config file, or a
 module that it imports.
 
 Registered things work wherever the built-in ones do: in configs, training,
-predictions, certificates, probes and reports. A workdir
-remembers the files that registered what it was trained with, and runs them
-again when it is read (docs/extending.md).
+predictions, certificates, probes and reports. A workdir remembers the files
+that registered what it was trained with, and runs them again when it is read
+(docs/extending.md).
 
-Every function returns what it is given, and raises UsageError, one line, for a
-name that exists already or an object without the attributes that its class
-requires.
+Every function returns the thing that it registers, and raises UsageError, one
+line, for a name that exists already or is no identifier, and for a thing of
+another type, or without the attributes or parameters that are required.
 """
 
 from collections.abc import Callable
@@ -58,20 +58,21 @@ def bias(name: str, function: Callable) -> Callable:
   Args:
     name: the name of the bias.
     function: takes the config's section `bias` and a ScaffoldSpec, which says
-      what the model and the task require, and returns the scaffold, a dict
-      from attention sites to their lines or matrices.
+      what the model and the task require, and returns the scaffold: a dict from
+      attention sites to SiteLines or SiteMatrix, with a leading axis of seeds.
   """
   return BIASES.register(name, function)
 
 
 def temperature(name: str, temperature: Temperature) -> Temperature:
-  """Registers a temperature, a factor of the scores, for temperature.kind."""
+  """Registers a temperature, which attention scores are multiplied by, for
+  temperature.kind."""
   return TEMPERATURES.register(name, temperature)
 
 
 def normalizer(name: str, normalizer: Normalizer) -> Normalizer:
-  """Registers a way to turn logits of attention into weights, for
-  attention.normalizer."""
+  """Registers a way to turn attention logits (temperature times scores plus
+  bias) into weights, for attention.normalizer."""
   return NORMALIZERS.register(name, normalizer)
 
 

@@ -1,4 +1,5 @@
-"""A registry has the things of one kind by name; users add theirs to it."""
+"""A registry has the things of one kind by name, such as all tasks; users add
+theirs to it."""
 
 import inspect
 import pathlib
@@ -18,7 +19,7 @@ class Registry(dict):
   Attributes:
     kind: what the things are, for messages: "task".
     check_entry: function of (name, thing) that raises UsageError if the thing
-      lacks a part.
+      is not of the right type, or lacks an attribute or a parameter.
     origins: {name: path of the file that registered it}, of users' things.
   """
 
@@ -28,7 +29,7 @@ class Registry(dict):
     things: dict[str, Any],
     check_entry: Callable[[str, Any], None] = lambda name, thing: None,
   ):
-    """Registers the package's own things."""
+    """Registers the package's own things, which are not checked."""
     super().__init__(things)
     self.kind, self.check_entry = kind, check_entry
     self.origins: dict[str, str] = {}
@@ -40,12 +41,13 @@ class Registry(dict):
     The file that registered a name may register it again.
 
     Raises:
-      UsageError: the name exists already, or the thing lacks a part.
+      UsageError: the name is no identifier, or another file or the package has
+        registered it already; or `check_entry` refuses the thing.
     """
     path = caller_file()
     check(
       isinstance(name, str) and name.isidentifier(),
-      f"register: {self.kind} {name!r}: a name has letters, digits and _ alone",
+      f"register: {self.kind} {name!r}: choose a name of letters, digits and _",
     )
     check(
       name not in self or self.origins.get(name) == path,
@@ -58,15 +60,15 @@ class Registry(dict):
 
 
 def check_arguments(what: str, function: Callable, *names: str) -> None:
-  """Checks that a function can be called with its positional arguments.
+  """Checks that a function takes the positional arguments it will be given.
 
   Args:
     what: what the function is, for the message: "bias 'mine'".
     function: the function.
-    *names: what the package calls it with.
+    *names: the names of the arguments, for the message; their number counts.
 
   Raises:
-    UsageError: it cannot be called, or has other parameters.
+    UsageError: it is no function, or takes another number of arguments.
   """
   check(callable(function), f"register: {what} is no function")
   signature = inspect.signature(function)
@@ -124,9 +126,12 @@ def caller_file() -> str:
 def run_file(path: str, what: str) -> None:
   """Runs a Python file, so that it registers what it has.
 
+  Args:
+    path: the path of the file.
+    what: the beginning of an error message, before the path.
+
   Raises:
-    UsageError: there is no such file, or it fails; the message begins with
-      `what` and the path.
+    UsageError: there is no such file, it fails, or registers what is refused.
   """
   import runpy
 

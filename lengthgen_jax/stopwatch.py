@@ -1,9 +1,9 @@
 """A stopwatch says in one line where the time of a command went.
 
 Each second of the main thread belongs to one phase: the innermost one that is
-open. The time in which JAX traces and compiles counts as "compiling", whichever
-phase needs the program. What is compiled on another thread, while the main one
-goes on, does not count.
+open, or "other" if none is. The time in which JAX traces and compiles counts as
+"compiling", whichever phase needs the program. What is compiled on another
+thread, while the main one goes on, does not count.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class Stopwatch:
   """A Stopwatch adds up the seconds of phases.
 
   Attributes:
-    seconds: The seconds of every phase, in the order in which they began.
+    seconds: the seconds of every phase by name, "compiling" and "other" too.
   """
 
   def __init__(self):
@@ -44,8 +44,8 @@ class Stopwatch:
 
   @contextlib.contextmanager
   def phase(self, name: str) -> Iterator[None]:
-    """Counts the seconds inside the context, or decorated function, for a
-    phase."""
+    """Counts the seconds inside the context, or the decorated function, for the
+    phase of this name, except those of a phase inside it."""
     self._add_elapsed()
     self._open_phases.append(name)
     try:
@@ -62,6 +62,12 @@ class Stopwatch:
 
     Events of compilation contain others, which have ended and been counted
     before them; their seconds are not counted again.
+
+    Args:
+      event: the name of the event; those that do not begin with COMPILE_EVENTS
+        and those of other threads are ignored.
+      duration_secs: its seconds.
+      **kwargs: further facts of the event, which are not used.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not event.startswith(COMPILE_EVENTS) or not is_main:
@@ -91,7 +97,7 @@ class Stopwatch:
     return f"time: {total:.0f} s = {' + '.join(terms)}"
 
 
-STOPWATCH = Stopwatch()  # measures this process
+STOPWATCH = Stopwatch()  # of this process
 phase = STOPWATCH.phase
 
 

@@ -117,7 +117,7 @@ def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
     assert row["value"] < 2 and row["bound"] == 5 and row["length"] is None
     assert all(length <= 5 for length, *_ in row["tried"])
   json.dumps(rows)
-  assert "looked up to 5" in done.stderr
+  assert "tried up to 5" in done.stderr
 
 
 def test_hard_inputs_are_tested_when_asked():

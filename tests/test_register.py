@@ -195,7 +195,7 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
       lambda: register.probe("mine", Probe(measure, ALL, "mine"))
     ),
     "'addition' exists already": lambda: register.task(Addition),
-    "has letters": lambda: register.task(Nameless),
+    "choose a name of letters": lambda: register.task(Nameless),
     "'stateless' has no states, step": lambda: register.task(Stateless),
     "operator '-': choose": lambda: register.task(Subtraction),
     r"has fields \(items\): decorate it": lambda: register.task(Undecorated),

@@ -1,1 +1,2 @@
-"""The pipelines: each --mode of the program has a file with its `run`."""
+"""The pipelines: a module with a function `run` for each --mode but "bench"
+(benchmark/bench.py), and what these modules share."""

@@ -2,9 +2,9 @@
 
 One workdir W holds all stages. A stage that is done is skipped, and one that
 was interrupted is resumed. W/interpolate holds a vanilla model, W/calibrate its
-attention as lines, and W/retrain a fresh model with those lines as its bias;
-W/finetune_1 and so on hold the training on inputs that a certificate found
-wrong.
+attention as lines, and W/retrain a fresh model with those lines as its bias,
+each for every seed; W/finetune_1 and so on hold the training on inputs on which
+certification found the retrained models wrong.
 """
 
 import pathlib
@@ -28,8 +28,14 @@ from lengthgen_jax.training import loop
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Runs the stages that are not done yet; returns the exit code.
 
+  Args:
+    config: the whole config of the run.
+    folder: the workdir.
+
   Raises:
-    UsageError: no seed interpolated, or no line passed.
+    UsageError: the config is not valid in some stage, the workdir is another
+      run's, memory is too small, no seed interpolated, or no line passed.
+    Interrupted: SIGTERM or SIGINT came; the same command goes on.
   """
   check_config(config)
   interpolation = runs.make_run(config, folder / "interpolate")
@@ -62,7 +68,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
 
 def check_config(config: ConfigDict) -> None:
-  """Checks a config for every mistake that a later stage would run into.
+  """Checks that a config is valid in every stage, before the first one starts.
 
   Raises:
     UsageError: a field of some stage is wrong, or does not fit the others.
@@ -79,7 +85,7 @@ def check_config(config: ConfigDict) -> None:
     second_experiment = build.build(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
-  # The lines of each head are those of the same head in the first stage.
+  # Each head is retrained with the lines of the same head of the first stage.
   equal_fields = ["kind", "num_heads"]
   # Lines of a single layer fit any number of layers.
   if (
@@ -90,8 +96,8 @@ def check_config(config: ConfigDict) -> None:
     first, second = config.model[name], second_config.model[name]
     check(
       first == second,
-      f"retrain.model.{name}={second!r}: each head gets the lines of one head"
-      f" of the first stage, so it must be as there, {first!r}",
+      f"retrain.model.{name}={second!r}: each head gets the lines of the same"
+      f" head of the first stage; choose {first!r}, as there",
     )
   if config.retrain.start == "interpolated":
     check(
@@ -101,8 +107,8 @@ def check_config(config: ConfigDict) -> None:
     )
     check(
       second_config.train.restarts == 0,
-      "retrain.start='interpolated' has one start for each seed, so none can"
-      " start again: set retrain.train.restarts=0",
+      "retrain.start='interpolated' has one initial model for each seed, so no"
+      " seed can start again from another: set retrain.train.restarts=0",
     )
   finetune.check_config(second_config, "retrain.")
   try:

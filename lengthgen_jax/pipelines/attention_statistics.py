@@ -25,7 +25,7 @@ from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
 
-BATCH_SIZE = 250
+BATCH_SIZE = 250  # samples whose attention is computed at once
 
 
 class Condition(NamedTuple):
@@ -33,8 +33,8 @@ class Condition(NamedTuple):
 
   Attributes:
     width: the width that operands are padded to; a pair for grids.
-    length: the length of every operand, in places; a pair for grids. None draws
-      lengths as in training.
+    length: the length of every operand, in the units of the task (bits for
+      parity); a pair for grids. None draws lengths as in training.
   """
 
   width: Any
@@ -44,8 +44,14 @@ class Condition(NamedTuple):
 def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
   """Returns the conditions for which attention is collected.
 
-  They are those of config.calibration.lengths at all training widths. Tasks
-  that are not padded have no other width than the length.
+  Each length of config.calibration.lengths is combined with each training
+  width. Two kinds of tasks have one condition for each width: in ragged tasks,
+  whose inputs are not padded, the width is the length; of a grid, whose
+  operands fill their width, training widths with these lengths are taken.
+
+  Args:
+    section: config.calibration.
+    experiment: the experiment of the models whose attention is collected.
   """
   lengths = [experiment.task.units(length) for length in section.lengths]
   if experiment.task.ragged:
@@ -63,7 +69,8 @@ def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
 
 
 def sites(experiment: Experiment) -> tuple[str, ...]:
-  """Returns the attention sites of the decoder, "self" and perhaps "cross"."""
+  """Returns the attention sites of the decoder: "self", and "cross" in
+  encoder-decoder models."""
   return tuple(site for site in experiment.site_segments if site != "encoder")
 
 
@@ -77,12 +84,20 @@ def collect(
   """Collects the mean attention of a model under some conditions.
 
   The samples that count are those that the model solves, or all of them if
-  `with_unsolved`. All batches are padded to the widest condition, so that they
-  share one program.
+  `with_unsolved`. All batches are padded to the widest condition, so that those
+  of BATCH_SIZE samples share one program.
+
+  Args:
+    section: config.calibration, which says what is collected (weights or
+      scores) and which rows count; its lengths and samples are not used.
+    model: a trained model.
+    sampled_conditions: the conditions, at least one.
+    num_samples: how many samples are drawn under each condition.
+    with_unsolved: whether samples that the model does not solve count too.
 
   Returns:
-    The mean attention of the samples that count, for each attention site and
-    each condition, and the percentages of samples that count.
+    By attention site, the mean attention under each condition; and for each
+    condition, the percentage of samples that count.
   """
   bound = dataset.widest([condition.width for condition in sampled_conditions])
   means, percentages = zip(
@@ -98,8 +113,12 @@ def collect(
 
 
 def compile_attention_sums(section: ConfigDict, model: Model) -> None:
-  """Compiles the programs of `collect` under the section's conditions; the
-  parameters of the model may be shapes and dtypes."""
+  """Compiles the program of `collect` for full batches.
+
+  Args:
+    section: config.calibration, whose conditions are compiled for.
+    model: a model, whose parameters may be shapes and dtypes alone.
+  """
   experiment = model.experiment
   all_conditions = conditions(section, experiment)
   bound = dataset.widest([condition.width for condition in all_conditions])
@@ -134,7 +153,7 @@ def _collect_one(
   )
   totals = reduce(partial(jax.tree.map, np.add), batch_sums)
   num_counted = float(totals["counted"])
-  # The model's scores are divided by the square root of the head's size.
+  # The model divides scores by the square root of the head size; undo it.
   is_unscaled = section.quantity == "scores" and not section.scaled
   scale = experiment.model.config.head_dim**0.5 if is_unscaled else 1.0
   # All samples of a condition have the same coordinates.
@@ -167,8 +186,12 @@ def sample_batch(
   start: int,
   count: int,
 ) -> Batch:
-  """Returns samples `start` to `start + count` of a condition, drawn from the
-  seed of a model and padded to the width `bound`."""
+  """Returns samples `start` to `start + count` of a condition.
+
+  They are a function of the seed of a model, and padded to the width `bound`.
+  If the condition's length is None, they are training examples padded to the
+  widest training width, and depend on how samples are split into batches too.
+  """
   width, length = condition
   # A width or length is folded into the key as one number; the pair (n, m) of a
   # grid is 1000 n + m.
@@ -199,8 +222,8 @@ def _sums(
   batch: Batch,
   with_unsolved: bool,
 ) -> dict[str, jax.Array]:
-  """Returns attention summed over the samples that count, by site, and the
-  number of these samples as "counted".
+  """Returns attention [N, H, T, S] summed over the samples that count, by site,
+  and the number of these samples as "counted".
 
   `quantity` is "weights" (after the softmax) or "scores" (before it).
   """
@@ -226,6 +249,9 @@ def select_lines(
   threshold: float | None = None,
 ) -> tuple[Lines, Selection]:
   """Returns the candidate lines of one attention site, and which are kept.
+
+  A line is kept if its score exceeds a threshold under every condition and no
+  field of the section (min_cells, reach, min_share) rules it out.
 
   Args:
     section: config.calibration.
@@ -260,7 +286,7 @@ def select_lines(
   selection = jax.device_get(
     calibrate(attention, lines, causal=causal, rule=rule)
   )
-  if section.reach:  # a certificate could not try all cases of other lines
+  if section.reach:  # with other lines, cases are too many for a certificate
     first_layer, later_layers = calibration.within_reach(
       lines, largest.keys, task, section.reach
     )
@@ -284,8 +310,14 @@ def strongest_lines(
   without a threshold on their scores.
 
   Samples count even if the model does not solve them. A model that was trained
-  at one width is also shown two greater ones, because one width cannot tell the
-  two ends of an operand apart.
+  at one natural width is also shown the next two, unless lengths are drawn as
+  in training, because one width cannot tell the two ends of an operand apart.
+  It is for tasks of one axis.
+
+  Args:
+    section: config.calibration.
+    model: a trained model.
+    num_samples: how many samples are drawn under each condition.
   """
   experiment = model.experiment
   sampled_conditions = conditions(section, experiment)

@@ -22,8 +22,13 @@ from lengthgen_jax.training import loop
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
 
+  Args:
+    config: the config of the workdir.
+    folder: the workdir W, of --mode=train.
+
   Raises:
-    UsageError: the workdir is not one of --mode=train that can be calibrated.
+    UsageError: nothing was trained there, it is a workdir of --mode=abc, its
+      models cannot be calibrated, no seed interpolated, or no line passes.
   """
   workdir.check_trained(config, folder)
   check(
@@ -50,15 +55,15 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   section, task = config.calibration, experiment.task
   check(
     task.of_digits or task.strides,
-    f"task={task.name!r}: its outputs stand at no fixed place of the input, so"
-    " there are no lines; calibrate a task that says its answer place by place",
+    f"task={task.name!r}: its outputs belong to no fixed places of the input,"
+    " so there are no lines; calibrate a task whose answer goes place by place",
   )
   has_places = task.transducer or task.axes > 1
   check(
     not section.reach or has_places and section.lines == "operand",
     f"calibration.reach={section.reach} is for calibration.lines='operand' and"
-    f" tasks that are transducers, and {task.name} with"
-    f" {section.lines!r} lines is not that; choose 0",
+    f" tasks that are transducers or grids, not for {task.name} with"
+    f" {section.lines!r} lines; choose 0",
   )
   for length in section.lengths:
     check(
@@ -70,10 +75,13 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     condition.width
     for condition in attention_statistics.conditions(section, experiment)
   }
+  choices = f"from {experiment.data[0].widths}, or ()"
+  if task.ragged:
+    choices = f"lengths up to data.train_length={config.data.train_length}"
   check(
     widths,
     f"calibration.lengths={tuple(section.lengths)}: no training width has these"
-    f" lengths; choose from {experiment.data[0].widths}, or ()",
+    f" lengths; choose {choices}",
   )
   needs_two_widths = (
     section.lines == "operand" and config.data.width == "natural"
@@ -81,19 +89,23 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   by_length = task.ragged or task.axes > 1
   field_name = "calibration.lengths" if by_length else "data.widths"
   largest = int(np.max([*widths]))
+  first = max(largest - 2, 1) if by_length else largest
   check(
     not needs_two_widths or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
     f" width: train with two or more {field_name}, like"
-    f" {(largest, largest + 1, largest + 2)}",
+    f" {(first, first + 1, first + 2)}",
   )
 
 
 def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """Returns the models whose best validation EM reaches abc.min_exact_match.
 
+  They have the parameters of that best validation. Seeds whose training
+  diverged are left out; a note is printed for every seed that is.
+
   Raises:
-    UsageError: there is none.
+    UsageError: there is no such model.
   """
   models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
@@ -123,7 +135,14 @@ def calibrate(
 ) -> None:
   """Calibrates every seed and writes bias.npz and attention.npz to a folder.
 
-  A seed whose attention has no line is dropped.
+  bias.npz has the kept lines of every seed; a seed without any is dropped.
+  attention.npz, for figures, has the mean attention [N, H, T, S] of every site
+  and seed under the last condition, as "SITE_SEED".
+
+  Args:
+    config: the config of the models.
+    models: one interpolating model of each seed, at least one.
+    folder: where the files go, W/calibrate.
 
   Raises:
     UsageError: no line passes in any head of any seed.
@@ -148,10 +167,10 @@ def calibrate(
       runs.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
     selections_by_seed,
-    f"calibration: no line passes calibration.kappa={section.kappa} in any head"
-    f" (the best score is {max(best_scores):.2f}, of lines that"
-    " calibration.reach and calibration.min_cells rule out too); lower it, or"
-    " train longer",
+    f"calibration: no line passes calibration.kappa={section.kappa} (of"
+    f" self-attention, calibration.kappa_self={section.kappa_self}) in any head"
+    f" (the best score is {max(best_scores):.2f}, of lines that other fields of"
+    " calibration rule out too); lower it, or train longer",
   )
   bias = {
     site: calibration.compact(
@@ -205,8 +224,8 @@ def _print_lines(
   lines: Lines,
   selection: calibration.Selection,
 ) -> None:
-  """Prints the kept lines of every head, or the best score of a head without
-  any."""
+  """Prints a note for every head: its kept lines, or what becomes of a head
+  without any (calibration.empty_heads) and the best score there."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
   segments = model.experiment.site_segments[site]
   for layer, head in np.ndindex(selection.keep.shape[:2]):

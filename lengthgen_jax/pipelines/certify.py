@@ -1,7 +1,7 @@
 """This is --mode=certify: it proves a trained model right at every length, or
 finds the shortest inputs on which it is wrong.
 
-Finitely many cases decide that, and the program goes through all of them.
+Finitely many cases decide that, and all of them are tried.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
 holds the state from which an interrupted certification resumes.
 """
@@ -34,7 +34,16 @@ SAVE_SECONDS = 10  # between two writes of PARTIAL
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Certifies every seed of a workdir; returns the exit code."""
+  """Certifies a workdir's final model of every seed; returns the exit code.
+
+  Args:
+    config: the config of the workdir.
+    folder: the workdir.
+
+  Raises:
+    UsageError: nothing was trained there, or as in `certify`.
+    Interrupted: as in `certify`.
+  """
   certify(workdir.trained_stages(config, folder)[-1], folder)
   return 0
 
@@ -43,7 +52,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 
-  An existing certificate of the same parameters is reused.
+  They are certificate.json, rows of results.jsonl and figures/margins.png. An
+  existing certificate is reused if `is_valid`.
 
   Args:
     stage: the trained stage; the `certify` section of its config says what a
@@ -51,10 +61,10 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     folder: where the files go.
 
   Returns:
-    The certificate of each seed, {seed: certificate}.
+    The certificate of each seed, {str(seed): certificate}.
 
   Raises:
-    UsageError: the rows of a model see more than lines.
+    UsageError: a model does not fulfill the conditions of a certificate.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models(), stage.config.certify
@@ -116,17 +126,24 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
 
 
 def check_certifiable(models: list[Model]) -> None:
-  """Checks that the rows of every model see lines and nothing else.
+  """Checks that every model fulfills the conditions of a certificate, above all
+  that its rows see the keys on its lines and nothing else.
 
   Raises:
-    UsageError: the rows of a model see more than lines.
+    UsageError: a model does not; the message says which condition.
   """
   for model in models:
     conditions.check_certifiable(model.experiment, model.scaffold)
 
 
 def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
-  """Returns whether an earlier certificate is of this model and says enough."""
+  """Returns whether an earlier certificate stands for a new one.
+
+  Args:
+    previous: the earlier certificate; {} if there is none.
+    exhaustive: whether all cases must have been tried.
+    model: the model, of whose very parameters it must be.
+  """
   return bool(
     previous.get("checksum") == certificate.checksum(model)
     and previous.get("receptive_fields")
@@ -137,7 +154,19 @@ def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
 def certify_model(
   section: ConfigDict, model: Model, folder: pathlib.Path
 ) -> dict:
-  """Returns the certificate of one seed; `section` is config.certify."""
+  """Returns the certificate of one seed.
+
+  If there are more than `max_cases` cases, or they cannot be listed, its value
+  is None and its verdict says why none was tried.
+
+  Args:
+    section: config.certify.
+    model: the model of the seed, which passed `check_certifiable`.
+    folder: the folder of PARTIAL.
+
+  Raises:
+    Interrupted: as in `certify`.
+  """
   fields = {
     "value": None,
     "cases": 0,
@@ -157,6 +186,7 @@ def certify_model(
     groups = survey.groups
   except UsageError as reason:  # other seeds may have a certificate
     return fields | {"verdict": f"not tried: {reason}"}
+  # The receptive field with the most cases.
   largest = max(groups, key=lambda group: group.contexts.count)
   dependencies = certificate.describe_dependencies(largest)
   cost = f"{survey.cases:,} cases in {len(groups)} receptive fields"
@@ -165,7 +195,7 @@ def certify_model(
     row = largest.rows[0]
     reason = (
       f"not tried: {cost}, more than certify.max_cases="
-      f"{section.max_cases:.3g}; most are of row {row.place} at"
+      f"{section.max_cases:.3g}; the most are of row {row.place} at"
       f" W={row.width}, which depends on {dependencies}; fewer lines"
       " would help (calibration.reach)"
     )
@@ -180,10 +210,11 @@ def certify_model(
 def _results(
   exhaustive: bool, model: Model, survey: Survey, folder: pathlib.Path
 ) -> dict:
-  """Goes through the cases of a survey, and returns the fields of a certificate
-  that depend on them.
+  """Tries the cases of a survey, and returns the fields of a certificate that
+  depend on them.
 
-  If it is not exhaustive, it stops at the first receptive field that fails.
+  Unless `exhaustive`, it stops after the first receptive field with wrong
+  cases.
   """
   experiment, params, mesh = model.experiment, model.params, model.mesh
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
@@ -233,13 +264,13 @@ def tally_cases(
   layerwise: LayerwiseLogits,
   folder: pathlib.Path,
 ) -> list[Tally]:
-  """Counts the cases of each receptive field in a Tally, and returns them all.
+  """Tries the cases of each receptive field, and returns their tallies.
 
   It resumes where an earlier call was interrupted.
 
   Args:
-    exhaustive: whether to go on after a receptive field with wrong cases;
-      without it, the fields behind the first such one are left out.
+    exhaustive: whether to go on after a receptive field with wrong cases; if
+      not, those after the first such field have no tally.
     model: the model that is certified.
     survey: its receptive fields.
     layerwise: computes the logits of cases.
@@ -251,10 +282,10 @@ def tally_cases(
   path = folder / PARTIAL
   key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
   partial = json.loads(path.read_text()) if path.exists() else {}
-  if partial.get("key") != key:  # of another model
+  if partial.get("key") != key:  # of another model, or other cases
     partial = {}
   tallies = [Tally(**fields) for fields in partial.get("tallies", ())]
-  # Of the last of these fields, so many chunks are counted.
+  # In the last of these tallies, so many chunks are counted.
   last_tallied, chunks = len(tallies) - 1, partial.get("chunks", 0)
   saved_at, any_host_stops = time.monotonic(), AnyHostFlag(model.mesh)
   bar = tqdm(

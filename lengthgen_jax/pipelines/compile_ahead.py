@@ -3,7 +3,7 @@ calibration (ABC) while the first stage trains.
 
 A training step of a small model keeps one core of a CPU busy, and compiling
 what follows takes about as long as the first stage, so compiling on idle cores
-hides the time. JAX's compilation cache is shared by all threads, so the main
+costs no time. JAX's compilation cache is shared by all threads, so the main
 thread finds these programs there.
 """
 
@@ -33,8 +33,9 @@ def compile_later_stages(
   """Compiles the programs of calibration, of retraining, and of the tests of
   the vanilla and the retrained model.
 
-  It yields after each program, so that the caller can stop between programs;
-  what it yields has no meaning. On several devices it compiles nothing.
+  It yields None or a compiled program, of no use to the caller, after each one,
+  so that the caller can stop in between. On several devices it compiles
+  nothing.
 
   Args:
     config: the config of the workdir.
@@ -83,18 +84,17 @@ def placeholder_lines(
   """Returns placeholder lines, zeros with valid=False, by site: as many as
   calibration is likely to find.
 
-  Of the lines, compiled programs depend on nothing but their number. In each
-  head there is one line for each operand in cross-attention, and one in
-  self-attention. If calibration finds another number, programs are
-  compiled again when they are needed.
+  Compiled programs depend on the number of lines alone. Each head has one line
+  for each operand in cross-attention, and one in self-attention. If calibration
+  finds another number, programs are compiled again when they are needed.
 
   Args:
     config: the config of the workdir.
     experiment: the experiment of the first stage.
 
   Returns:
-    Lines [R, N or 1, H, K] that are not valid: R seeds, N layers, H heads, K
-    lines of a head.
+    SiteLines [R, N or 1, H, K] by site: R seeds, N layers (1 if all have the
+    same lines), H heads, K lines of a head.
   """
   model = experiment.model.config
   num_layers = model.num_decoder_layers

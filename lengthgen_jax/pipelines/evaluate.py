@@ -1,4 +1,5 @@
-"""This is --mode=evaluate: it measures accuracy at every test length.
+"""This is --mode=evaluate: it measures how many answers and tokens are right at
+every test length.
 
 The results are rows of W/results.jsonl, a table and figures.
 """
@@ -29,6 +30,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates every stage that was trained in a workdir; returns the exit code.
 
   It prints a table and draws figures of the results.
+
+  Args:
+    config: the config of the workdir.
+    folder: the workdir.
+
+  Raises:
+    UsageError: nothing was trained there, or with another config; a test does
+      not fit in memory; or results.jsonl cannot be read.
   """
   rows, models, measured_rows = [], [], {}
   stages = workdir.trained_stages(config, folder)
@@ -65,11 +74,11 @@ def draw_figures(
   """Draws the figures of a workdir, and returns their paths.
 
   Args:
-    config: The config of the workdir.
-    folder: The workdir.
-    stages: Its stages.
-    models: The models of the last stage.
-    rows: The result rows of all stages.
+    config: the config of the workdir.
+    folder: the workdir.
+    stages: its stages.
+    models: the models of the last stage.
+    rows: the result rows of all stages.
   """
   extra_figures = []
   if workdir.is_abc(folder):
@@ -89,8 +98,11 @@ def draw_figures(
 def measure_precisions(
   config: ConfigDict, folder: pathlib.Path, experiment: Experiment
 ) -> pathlib.Path:
-  """Writes the longest lists that constructions with numbers of few bits sort
-  to W/precision.jsonl, and returns the path of a figure of them."""
+  """Writes W/precision.jsonl, and returns the path of a figure of it.
+
+  Its rows say how long the lists are that the construction of Theorem 5.1 sorts
+  with numbers of few bits; see `precision.longest_lists`.
+  """
   rows = precision.longest_lists(
     experiment, config.eval.precisions, config.initial.longest
   )
@@ -104,10 +116,15 @@ def measure_precisions(
 def certified_rows(
   folder: pathlib.Path, models: list[Model], stage: str
 ) -> list[dict]:
-  """Returns the rows of the certificates of the models' very parameters.
+  """Returns the rows of results.jsonl about certificates of these models.
 
-  A note is printed where the certificate that says "right" is of other
-  parameters.
+  A row that says "right" of a seed whose parameters have changed since is left
+  out, and a note is printed.
+
+  Args:
+    folder: the workdir.
+    models: one model of each seed.
+    stage: the name of their stage.
   """
   valid_rows, certificates = [], workdir.valid_certificates(models, folder)
   rows = records.read_results(folder / "results.jsonl")
@@ -145,9 +162,15 @@ def evaluate(
     models: one model of each seed.
     folder: where results.jsonl is.
     longest: greater lengths are left out.
-    measured_rows: the rows that were measured so far, by seed and parameters;
-      new ones are added. Seeds that need no finetuning have the same parameters
-      in a later stage, and are not measured again.
+    measured_rows: the rows that were measured so far, by seed and checksum of
+      the model; new ones are added. Seeds that need no finetuning have the same
+      parameters in a later stage, and are not measured again.
+
+  Returns:
+    The rows of all seeds.
+
+  Raises:
+    UsageError: results.jsonl cannot be read, or a test does not fit in memory.
   """
   # A file that cannot be read is refused before anything is measured.
   records.read_results(folder / "results.jsonl")
@@ -173,11 +196,15 @@ def evaluate(
 def check_memory(
   config: ConfigDict, run: loop.Run, longest: float = float("inf")
 ) -> None:
-  """Checks that a device can hold every test of a run's models, up to the
-  longest length.
+  """Checks that a device can hold one example of every test of a run's models.
+
+  Args:
+    config: the config of the run; its section `eval` names the tests.
+    run: the run, of which nothing need be trained yet.
+    longest: greater lengths are left out.
 
   Raises:
-    UsageError: some test takes more memory than there is.
+    UsageError: an example takes more memory than there is.
   """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
@@ -190,8 +217,11 @@ def check_memory(
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
-  """Returns the rows of a test without `row_conditions`, and prints its exact
-  match."""
+  """Returns the rows of a test, and prints its exact match.
+
+  The rows lack the fields of `row_conditions`. Measured are exact match and
+  accuracies, and with config.eval.free_running what free decoding shows.
+  """
   measure_names = (
     list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
   )
@@ -218,14 +248,14 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
 def frontiers(
   config: ConfigDict, model: Model, rows: list[dict], longest: float
 ) -> list[dict]:
-  """Returns a row of the frontier, the longest length that is still right, for
-  each test set that is sampled at every length.
+  """Returns a row of the frontier, the longest length up to which the model is
+  right, for each test set that is sampled at every length.
 
   Args:
     config: the whole config; there are no such rows unless eval.frontier is
       set.
     model: a trained model.
-    rows: what was measured at config.eval.lengths.
+    rows: the model's rows from `measure`, which are not measured again.
     longest: greater lengths are not tried.
   """
   section, frontier_rows = config.eval, []
@@ -246,7 +276,7 @@ def frontiers(
     runs.print_note(
       f"seed {model.seed}, {spec.name}: exact match of at least"
       f" {100 * measures.COMPLETE_EM:.0f} % up to {row['value']:.0f}"
-      f" {model.experiment.task.unit} (looked up to {bound})"
+      f" {model.experiment.task.unit} (tried up to {bound})"
     )
   return frontier_rows
 
@@ -254,7 +284,8 @@ def frontiers(
 def eval_specs(
   config: ConfigDict, model: Model, longest: float = float("inf")
 ) -> list[EvalSpec]:
-  """Returns the tests that config.eval names, up to the longest length."""
+  """Returns the tests that config.eval names, at lengths up to `longest`; of
+  the model, only its experiment counts."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
   test_sets = [*section.test_sets]
@@ -299,7 +330,8 @@ def _specs(
 
 
 def row_conditions(stage: workdir.Stage, model: Model) -> dict:
-  """Returns the fields of a row that say what was measured, and how."""
+  """Returns the fields that all result rows of a model share: its task, how it
+  was trained, and how it is tested."""
   config, experiment = stage.config, model.experiment
   task = experiment.task
   natural = not task.ragged and config.data.width == "natural"

@@ -29,15 +29,16 @@ from lengthgen_jax.results import records
 # Fields of a certificate that a card leaves out: they are long, and only
 # --mode=abc and figures need them.
 LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
-SECOND = "second_checker"  # the field with what the second checker says
+# The field of certificates and cards with what the second checker says.
+SECOND = "second_checker"
+# The fields of W/origin.json that a card's data sheet has.
 ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 
 
 def run(
   config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
 ) -> int:
-  """Exports the model of a seed, of the last stage that was trained in a
-  workdir; returns the exit code.
+  """Exports the final model of one seed of a workdir; returns the exit code.
 
   Args:
     config: the config of the workdir.
@@ -69,7 +70,7 @@ def run(
   card, exported = exported_model(stage.config, model, path.name)
   certificate = certificates.get(model.seed)
   if certificate is not None:
-    # Parameters of hints were removed, so that the checksum is another one.
+    # Without the parameters of hints, the checksum is another one.
     certificate = {
       name: value
       for name, value in certificate.items()
@@ -93,11 +94,15 @@ def run(
 
 
 def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
-  """Returns what pretrained/checker.py says of a model, with the "verdict".
+  """Asks the second checker, pretrained/checker.py, whether a model is right.
 
   Args:
     config: the config of the stage that trained the model.
     model: the model.
+
+  Returns:
+    A dict with its "verdict" ("proved", "fails", "undecided" or "refused") and
+    "text", one line; see `checker.prove`.
   """
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "model"
@@ -113,13 +118,15 @@ def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
 def exported_model(
   config: ConfigDict, model: Model, name: str
 ) -> tuple[dict[str, Any], Model]:
-  """Returns what a card says of a model itself, and the model without what is
-  not exported.
+  """Returns the card of a model so far, and the model as it is exported.
+
+  The card has "task", "family" and "config" alone. The exported model lacks the
+  output heads of hints.
 
   Args:
     config: the config of the stage that trained the model.
     model: the model.
-    name: NAME, of the file NAME.npz that its bias is in.
+    name: NAME of the file NAME.npz that will hold its bias.
 
   Raises:
     UsageError: its parameters are not float32.
@@ -173,7 +180,7 @@ def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
   Args:
     config: the config of the stage that trained it.
     seed: its only seed.
-    name: NAME, of the file NAME.npz that its bias is in.
+    name: NAME of the file NAME.npz that will hold its bias.
 
   Returns:
     A config without hints, so that the model has no output heads of theirs.
@@ -193,7 +200,7 @@ def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
 
 
 def used_params(params: dict, experiment: Experiment) -> dict:
-  """Returns the parameters that an experiment has, as float32 arrays.
+  """Returns those parameters that an experiment has, as float32 arrays.
 
   Args:
     params: the parameters of a model, which may have further output heads.

@@ -1,6 +1,7 @@
 """This module finetunes models in rounds: each one trains the seeds that
-certification found wrong, on inputs on which they are wrong.
+certification found wrong, on inputs on which they are wrong or nearly so.
 
+Such a round is not one of training, which is a gradient step for each task.
 W/finetune_1, W/finetune_2 and so on are the rounds in a workdir W of
 --mode=train or abc, each with the inputs that it trains on. W/still_wrong.json
 lists the seeds that are still wrong after the last round; of these seeds, the
@@ -34,7 +35,7 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
   buckets = tuple(config.data.buckets)
   check(
     not config.finetune.rounds or len(buckets) < 2,
-    "finetune.rounds: trains again on inputs of one bucket, not of"
+    "finetune.rounds: finetuning needs inputs of one bucket, not"
     f" {prefix}data.buckets={buckets}; choose ()",
   )
 
@@ -43,24 +44,29 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains again those that are wrong.
 
   In each of at most config.finetune.rounds rounds, every seed whose certificate
-  says "wrong" is trained on inputs on which it is wrong, and certified again.
-  With 0 rounds nothing is done. If the models cannot be certified, a note says
-  why, and they stay as they are.
+  says "wrong" is trained and certified again. A share of every batch,
+  config.finetune.share, are inputs on which it is wrong, or right by a thin
+  margin; the rest is drawn as in training. With 0 rounds nothing is done, and
+  nothing certified. If the models cannot be certified, a note says why, and
+  they stay as they are.
 
   Args:
     config: the config of the workdir.
     folder: the workdir, to which all results are written.
+
+  Raises:
+    Interrupted: SIGTERM or SIGINT came; the same command goes on.
   """
   if not config.finetune.rounds:
     return
 
   def stage_after(rounds: int | None = None) -> workdir.Stage:
-    """Returns the stage with so many rounds of finetuning; None: with all."""
+    """Returns the last stage with so many rounds of finetuning; None: all."""
     return workdir.trained_stages(config, folder, rounds)[-1]
 
   try:
     certify.check_certifiable(stage_after().models())
-  except UsageError as reason:  # no error: they can still be evaluated
+  except UsageError as reason:  # the models can still be evaluated
     runs.print_note(f"no certificate: {reason}")
     return
   path = folder / workdir.STILL_WRONG
@@ -73,7 +79,7 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     seed_names = ", ".join(map(str, wrong_seeds))
     runs.print_note(
       f"seeds {seed_names} are still wrong after all rounds of finetuning:"
-      " their parameters from before it are used"
+      " their parameters from before the first round are used"
     )
   certify.certify(stage_after(), folder)
 
@@ -88,10 +94,10 @@ def _run_rounds(
   Args:
     config: the config of the workdir.
     folder: the workdir.
-    stage_after: function of a number of rounds that returns the Stage with
-      these rounds.
+    stage_after: function of a number of rounds that returns the last Stage
+      after these rounds.
   """
-  earlier_inputs = {}  # {seed: the inputs of its last round}
+  earlier_inputs = {}  # {str(seed): the inputs of its last round}
   round_number = 0
   while True:
     round_number += 1

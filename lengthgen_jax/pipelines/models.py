@@ -11,7 +11,7 @@ def run() -> int:
 
 
 def table(cards: list[dict]) -> str:
-  """Returns a table of the models that cards describe, in Markdown."""
+  """Returns a Markdown table of the models that cards (NAME.json) describe."""
   grid = [["name", "task", "family", "parameters", "proof", "margin"]]
   for card in cards:
     margin = smallest_margin(card)
@@ -31,8 +31,8 @@ def table(cards: list[dict]) -> str:
 def proof(card: dict) -> str:
   """Returns how it is known that a model is right at every length.
 
-  That is "∀" if both checkers proved it, "∀¹" and the name of the checker if
-  one did, and "measured" if it is not proved.
+  That is "∀" if both checkers proved it, "∀¹" and the name of the checker
+  ("certify" or "second") if one did, and "measured" if it is not proved.
   """
   names = records.proved_by(card["certificate"], card["second_checker"])
   if len(names) == len(records.CHECKERS):

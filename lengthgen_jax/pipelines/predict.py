@@ -13,8 +13,19 @@ from lengthgen_jax.pipelines import runs, workdir
 
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
-  """Answers the lines of a file, or of standard input if `source` is None;
-  returns the exit code."""
+  """Answers typed inputs, one a line, with the seed that is best by validation.
+
+  Args:
+    config: the config of the workdir, or of a pretrained model.
+    folder: the workdir.
+    source: the path of a file of inputs; None for standard input.
+
+  Returns:
+    The exit code: 1 if an input has no answer, else 0.
+
+  Raises:
+    UsageError: nothing was trained there, or the file cannot be read.
+  """
   model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
@@ -30,10 +41,11 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
 
 
 def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
-  """Answers every line of `source`; returns 1 if any line failed, else 0.
+  """Prints the answer to every line of `source`, or "error: " and the reason.
 
   A terminal is answered line by line, anything else as a whole. With
-  `scratchpad`, intermediate results precede each answer.
+  `scratchpad`, intermediate results precede each answer. Returns 1 if any
+  answer is an error, else 0.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]

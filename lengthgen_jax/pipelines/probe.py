@@ -2,7 +2,7 @@
 
 W/probes.jsonl has a row per probe, length and part of the model, of every seed.
 W/figures/probes (with a folder per stage in a workdir of --mode=abc) has the
-figures, which show single inputs and heads of the best seed.
+figures, which show single inputs and heads of the best seed by validation.
 """
 
 import dataclasses
@@ -36,11 +36,22 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.log import WATCHED
 
-LONGEST = 100  # by default, greater lengths of config.eval are not probed
+# Without probe.lengths, those of eval.lengths up to this one are probed.
+LONGEST = 100
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Probes the models of a workdir; returns the exit code."""
+  """Probes the models of a workdir's stage; returns the exit code.
+
+  Args:
+    config: the config of the workdir; its section `probe` says which stage, and
+      what is measured, drawn and saved.
+    folder: the workdir.
+
+  Raises:
+    UsageError: nothing was trained there, or a field of probe is not valid for
+      the models.
+  """
   stages = {
     stage.name: stage for stage in workdir.trained_stages(config, folder)
   }
@@ -127,7 +138,8 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
 def _save_activations(
   names: tuple[str, ...], inputs: list[FigureInput], path: pathlib.Path
 ) -> None:
-  """Writes the named activations of the inputs to draw, if there are names."""
+  """Writes an .npz with the named activations of the inputs to draw, as
+  "INDEX.NAME"; nothing without names."""
   arrays = {
     f"{i}.{name}": np.asarray(activation(figure_input.observation.acts, name))
     for name in names
@@ -139,7 +151,7 @@ def _save_activations(
 
 
 def _causal_length(section: ConfigDict, model: Model) -> int:
-  """Returns the length of the inputs of interventions."""
+  """Returns the length of the inputs of interventions, as people count it."""
   return section.causal_length or model.experiment.train_length
 
 
@@ -210,7 +222,8 @@ def _row(metric: str, mean: Mean) -> dict:
 
 
 def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
-  """Returns the labels of the decoder's inputs, the source and the outputs."""
+  """Returns labels of the decoder's "inputs", of the scored "outputs", and of
+  the "source" if there is one, for figures over positions."""
   experiment = model.experiment
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
@@ -258,7 +271,7 @@ def retrained(
     config: the whole config of the model.
 
   Yields:
-    Means, of which `part` and `line` say what was left out.
+    Means of exact match, whose `part` and `line` say what was left out.
   """
   length = _causal_length(config.probe, model)
   index = run.seeds.index(model.seed)

@@ -19,8 +19,8 @@ from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
-# Sections of a config that say how a run was saved, called or tested. The
-# others say how it was trained.
+# Sections and fields of a config that say how a run was saved, called or
+# tested; the others say how it was trained.
 NOT_TRAINED = (
   *("checkpoint", "task", "method", "overrides", "seeds"),
   *CHANGEABLE,
@@ -30,10 +30,15 @@ NOT_TRAINED = (
 def run(config: ConfigDict, workdir: pathlib.Path) -> int:
   """Writes the report of all results below a folder, and prints its tables.
 
-  The config is not looked at: every run has its own.
+  Args:
+    config: not used, since every run has its own.
+    workdir: the folder, of one run or of many.
 
   Returns:
     The exit code.
+
+  Raises:
+    UsageError: as in `write_report`.
   """
   del config
   print(write_report(workdir))
@@ -48,8 +53,8 @@ def write_report(root: pathlib.Path) -> str:
     The tables, in Markdown.
 
   Raises:
-    UsageError: there are no results, a file is of another version, or a
-      run's config is not beside it.
+    UsageError: there are no rows of exact match, a file cannot be read or is
+      of another version, or results.jsonl has no config.json beside it.
   """
   rows, configs = read_runs(root)
   exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
@@ -81,8 +86,8 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
   """Reads the results and the configs of all runs below a folder.
 
   Returns:
-    The rows, whose field "run" names their run, and {run: config}, with the
-    runs that have no results yet.
+    The rows, with the path of their run below `root` as the field "run"; and
+    {run: config}, which has the runs without results too.
 
   Raises:
     UsageError: as in `write_report`.
@@ -155,9 +160,11 @@ def varied_fields(
 ) -> dict[str, dict[str, Any]]:
   """Returns {field: {run: value}} of the fields that vary within a method.
 
+  Fields that some of the runs do not have are left out.
+
   Args:
     fields_by_run: what `training_fields` returns, by run.
-    rows: rows that name their run and method.
+    rows: rows that name their run and method; runs without rows do not count.
   """
   method_by_run = {row["run"]: row["method"] for row in rows}
   values = {}
@@ -190,7 +197,7 @@ def draw_by_field(
     folder: where the figures are written.
 
   Returns:
-    Paths of the figures.
+    The paths of the figures.
   """
   fields_by_run = {
     name: training_fields(config) for name, config in configs.items()

@@ -1,4 +1,4 @@
-"""Figures of a run: biases, attention, margins, and what its stages took."""
+"""Figures of a run: biases, attention and margins; and how long it trained."""
 
 import pathlib
 from collections.abc import Iterator
@@ -17,30 +17,36 @@ from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop
 
 MAX_LABELS = 45  # rows or keys whose labels can be read in a panel
-# What segments are called in labels, if not by their names.
+# The names of segments in labels; other segments keep their own.
 SHORT_NAMES = {"start": "^", "target": "y", "items": "x", "pairs": "p"}
 
 
 def training_seconds(log: pathlib.Path) -> float:
-  """Returns the seconds that the gradient steps of a training took.
+  """Returns the seconds that a training took, with validation and compilation.
 
-  They are read from its metrics.jsonl, where a step that was done again after
-  an interruption counts once.
+  Steps that were done again after an interruption count once.
+
+  Args:
+    log: the path of the training's metrics.jsonl.
   """
   seconds_by_step = {row["step"]: row["seconds"] for row in records.read(log)}
   return sum(seconds_by_step.values())
 
 
 def training_times(folder: pathlib.Path) -> str:
-  """Returns a line on how many seconds both trainings of a workdir took, for
-  all seeds together, and their ratio."""
+  """Returns a line on how many seconds both trainings of --mode=abc took, for
+  all seeds together, and their ratio.
+
+  Args:
+    folder: the workdir.
+  """
   interpolation, retraining = (
     training_seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
   )
   return (
     f"training: interpolation {interpolation:.0f} s, retraining"
-    f" {retraining:.0f} s ({retraining / interpolation:.2f} of it),"
+    f" {retraining:.0f} s ({retraining / interpolation:.2f} times that),"
     " compilation included"
   )
 
@@ -55,6 +61,9 @@ def draw_calibration(
   retraining: loop.Run,
 ) -> list[pathlib.Path]:
   """Draws the calibrated biases, the mean attention and one input's attention.
+
+  Biases and mean attention are those of the first retrained seed; the input's
+  attention is that of the first vanilla one.
 
   Args:
     config: the config of the workdir.
@@ -120,7 +129,16 @@ def draw_biases(
 def draw_window(
   model: Model, length: int, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Draws the bias of a windowed model (ABS paper, figure 3) at a length."""
+  """Draws the bias of a windowed model (ABS paper, figure 3) at a length.
+
+  Args:
+    model: a trained model with a window as its bias, of a task with one axis.
+    length: the length of the input, as people count it.
+    folder: the workdir, which has the figures in its folder `figures`.
+
+  Returns:
+    The paths of the figures, one for each attention site with a bias.
+  """
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)
   condition = attention_statistics.Condition(width, units)
@@ -165,14 +183,14 @@ def position_labels(
 ) -> list[str]:
   """Returns a label for every key, by the segment it stands in and its offset.
 
-  Labels are like "a", "a4", "b1" (counted from the right end), "x1" for the
-  first item of a list and "y1" for the first output; a segment's mark has no
-  number.
+  Labels are like "a4" and "b1", digits counted from the right end; "x1" for the
+  first item of a list, "y1" for the first output, and "a" for the mark that a
+  segment begins with.
 
   Args:
     experiment: its site_segments name the segments.
-    site: an attention site.
-    keys: the coordinates of the keys.
+    site: the attention site whose segments these are.
+    keys: the coordinates of the keys; or of rows, with "self" as their site.
   """
   labels = []
   for segment, left, right in zip(
@@ -198,17 +216,20 @@ def draw_matrices(
   key_labels: list[str],
   row_labels: list[str] | None = None,
 ) -> pathlib.Path:
-  """Draws matrices [N, H, T, S], with a row of panels per layer.
+  """Draws a matrix for each layer and head, with a row of panels per layer.
 
-  Heads of a single layer stand in rows of four where that divides them. Each
-  panel is scaled to its own finite range; -inf stays white.
+  Heads of a single layer stand in rows of four if their number is a multiple of
+  four. Each panel is scaled to its own finite range; -inf stays white.
 
   Args:
-    values: the matrices.
+    values: the matrices [N, H, T, S] of N layers and H heads.
     path: where the PNG goes.
     title: the title above all panels.
     key_labels: labels of the S keys, drawn if there are at most MAX_LABELS.
     row_labels: labels of the T rows, drawn if there are at most MAX_LABELS.
+
+  Returns:
+    The path of the PNG.
   """
   layers, heads, num_rows, num_keys = values.shape
   columns = 4 if layers == 1 and heads % 4 == 0 else heads
@@ -265,7 +286,10 @@ def draw_margins(
     histograms: numbers of cases by margin, by the title of the panel.
     edges: the histograms' edges; the first and the last are infinite.
     path: where the PNG goes.
-    title: stands above all panels.
+    title: the title above all panels.
+
+  Returns:
+    The path of the PNG.
   """
   figure, axes = plt.subplots(
     len(histograms),
@@ -297,8 +321,15 @@ def draw_precision(
   """Draws the longest lists that are sorted, against bits of precision.
 
   The model is the construction of Theorem 5.1, and the bits are the significant
-  ones of its parameters and activations. The rows are those of
-  `precision.longest_lists`.
+  ones of its parameters and activations.
+
+  Args:
+    rows: as `precision.longest_lists` returns them.
+    path: where the PNG goes.
+    title: the title of the figure.
+
+  Returns:
+    The path of the PNG.
   """
   figure, axis = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
   for copies, marker in (("difference", "o"), ("share", "s")):

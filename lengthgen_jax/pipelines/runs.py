@@ -33,16 +33,19 @@ def print_note(line: str) -> None:
 def make_run(
   config: ConfigDict, folder: pathlib.Path, scaffold: dict | None = None
 ) -> loop.Run:
-  """Returns the run that a config describes, of which nothing is done yet.
+  """Returns the run that a config describes; it neither reads nor writes its
+  folder.
+
+  With model.dtype=float64 in any stage, the whole process computes in float64.
 
   Args:
-    config: A whole config.
-    folder: Where the checkpoints and logs go.
-    scaffold: The bias by attention site; None for the one that the config
-      describes.
+    config: a whole config.
+    folder: where the checkpoints and logs of the run are or will be.
+    scaffold: the bias by attention site, [seeds or 1, ...]; None for the one
+      that the config describes.
 
   Raises:
-    UsageError: A field is not valid, or the bias does not fit the model.
+    UsageError: a field is not valid, or the bias does not fit the model.
   """
   if "float64" in (config.model.dtype, config.retrain.model.dtype):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
@@ -70,8 +73,8 @@ def make_run(
 def _check_scaffold(
   experiment: Experiment, scaffold: dict, test_lengths: Sequence[int]
 ) -> None:
-  """Raises UsageError if a scaffold shows the future, or is too small for a
-  test length."""
+  """Raises UsageError if a scaffold lets rows attend to later outputs (and
+  bias.allow_leak is not set), or is too small for a test length."""
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
@@ -86,8 +89,8 @@ def _check_scaffold(
 
 
 def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each site and training width at which the run's scaffold
-  closes all cells of some rows."""
+  """Prints a note for each site and training width at which some scored rows of
+  the run's scaffold have all keys closed; all seeds, layers and heads count."""
   experiment, scaffold = run.experiment, run.scaffold
   if not scaffold:
     return
@@ -111,7 +114,7 @@ def print_closed_rows(run: loop.Run) -> None:
       if closed_count:
         print_note(
           f"bias: {closed_count} rows of {site}-attention have nothing open"
-          f" among {int(scored_T.sum())} outputs; their context is zero"
+          f" among {int(scored_T.sum())} outputs; their context vector is zero"
         )
 
 
@@ -119,7 +122,8 @@ def print_closed_rows(run: loop.Run) -> None:
 def _closed_rows(
   experiment: Experiment, scaffold: dict, batch: Batch
 ) -> dict[str, jax.Array]:
-  """Returns, by site, whether rows have no open cell with a seed's scaffold."""
+  """Returns by decoder site which rows have no open key with a seed's
+  scaffold, [N or 1, 1, H, T] bool."""
   biases = experiment.site_inputs(scaffold, batch).biases
   return {
     site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
@@ -131,7 +135,10 @@ def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:
   """Loads the models of a trained run, one of each seed.
 
   Args:
-    run: The run.
+    run: the run.
     checkpoint: "last", "best" or the number of a step.
+
+  Raises:
+    UsageError: there is no such checkpoint.
   """
   return trained.models(run, loop.load(run, checkpoint), checkpoint)

@@ -1,4 +1,5 @@
-"""This is --mode=train: train, finetune if the config says so, evaluate."""
+"""This is --mode=train: it trains, certifies and finetunes if the config says
+so, and evaluates."""
 
 import pathlib
 
@@ -13,7 +14,17 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Trains and evaluates what a config describes; returns the exit code."""
+  """Trains and evaluates what a config describes; returns the exit code.
+
+  Args:
+    config: the whole config of the run.
+    folder: the workdir.
+
+  Raises:
+    UsageError: a field is not valid, the workdir is another run's, or memory is
+      too small.
+    Interrupted: SIGTERM or SIGINT came; the same command goes on.
+  """
   finetune.check_config(config)
   training_run = runs.make_run(config, folder)
   initial = initial_parameters(config, training_run)
@@ -35,7 +46,7 @@ def initial_parameters(
     A pytree for each seed; None if every seed draws random parameters.
 
   Raises:
-    UsageError: The model cannot have the parameters that config.initial names.
+    UsageError: the model cannot have the parameters that config.initial names.
   """
   section = config.initial
   if section.kind == "random":
@@ -50,9 +61,9 @@ def add_noise(params: dict, seed: int, noise: float) -> dict:
   """Returns parameters plus normal noise.
 
   Args:
-    params: A pytree of parameters.
-    seed: The seed of the run, from which the noise is drawn.
-    noise: The standard deviation.
+    params: a pytree of parameters.
+    seed: the seed of the run, from which the noise is drawn.
+    noise: the standard deviation.
   """
   flat, unravel = ravel_pytree(params)
   key = rng.stream(seed, "init")

@@ -19,7 +19,7 @@ from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.train_step import TrainState
 
-ATTENTION_BYTES = 256 << 20  # of the scores and weights of a batch
+ATTENTION_BYTES = 256 << 20  # most, of the scores and weights of a batch
 
 
 def observations(
@@ -38,12 +38,15 @@ def observations(
   Args:
     model: a trained model.
     length: the length of the inputs, in the unit of the task.
-    samples: how many inputs there are.
+    samples: how many inputs there are, or fewer if the length has fewer.
     seed: the seed of the inputs.
     first: the index of the first input.
     exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
     scored_lines: see Observation.
+
+  Raises:
+    UsageError: the model takes no inputs of this length.
   """
   experiment, task = model.experiment, model.experiment.task
   width, units = experiment.test_width(length), task.units(length)
@@ -83,12 +86,12 @@ def make_watcher(
 
   Returns:
     A function of the run and the states [R, ...] of its seeds that measures the
-    probes and returns result rows, one for each seed, metric, and part, layer,
-    head or line; None if probe.every is 0.
+    probes and returns rows of watched.jsonl, one for each seed, metric, and
+    part, layer, head or line; None if probe.every is 0.
 
   Raises:
-    UsageError: no probe that is measured during training is for this
-      experiment.
+    UsageError: none of the probes that run during training is for models of
+      this experiment.
   """
   if not section.every:
     return None
@@ -108,7 +111,7 @@ def make_watcher(
 
   def watch(run: loop.Run, states: TrainState) -> list[dict]:
     rows, samples = [], section.samples
-    # the parameters of now, and not those of the best validation
+    # With the current parameters, not those that were best in validation.
     run_models = models(run, states, checkpoint="last")
     for step, model in zip(states.step.tolist(), run_models, strict=True):
       scored_lines = partial(

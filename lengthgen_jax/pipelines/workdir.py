@@ -1,7 +1,7 @@
 """This module opens a workdir, and loads the trained models that it holds.
 
-A workdir is the folder of one run: its config.json says which config it belongs
-to. With a pretrained model, it has the results alone.
+A workdir is the folder of one run; its config.json says which config it belongs
+to. The workdir of a pretrained model has its results alone.
 """
 
 import copy
@@ -30,7 +30,9 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
-LEAST_REPLAY_SIZE = 4096  # inputs, with padding; most rounds have fewer
+# The inputs of a round of finetuning are padded to at least so many; most
+# rounds have fewer.
+LEAST_REPLAY_SIZE = 4096
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 CERTIFICATE = "certificate.json"  # has a certificate for each seed
 ORIGIN = "origin.json"  # the command, date, machine, versions and commit
@@ -38,6 +40,8 @@ ORIGIN = "origin.json"  # the command, date, machine, versions and commit
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   """Creates the workdir, or checks that it belongs to this config and mode.
+
+  It writes config.json, and origin.json if there is none.
 
   Args:
     config: the whole config of the run.
@@ -120,7 +124,7 @@ def open_pretrained(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 
 def check_trained(config: ConfigDict, workdir: pathlib.Path) -> None:
-  """Checks that models were trained in the workdir, with this config.
+  """Checks that a training was begun in the workdir, with this config.
 
   Raises:
     UsageError: the workdir has no config, or another one.
@@ -184,13 +188,16 @@ def retraining_stage(
 def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
-  """Returns the training run of a round of finetuning.
+  """Returns the training run of a round of finetuning, for the seeds in its
+  file TRAINING_INPUTS.
+
+  A share of every batch is drawn from these inputs, the rest as in `run`.
 
   Args:
     section: the section `finetune` of the config.
     run: the training run before any round.
-    folder: the folder of the round, whose file TRAINING_INPUTS has the inputs
-      of every seed that is trained.
+    folder: the folder of the round; its file TRAINING_INPUTS is {str(seed):
+      {"failing": texts, "thin": texts}}.
   """
   inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
   seeds = tuple(map(int, inputs_by_seed))
@@ -251,7 +258,7 @@ class Stage(NamedTuple):
   Attributes:
     name: "train" in a workdir of --mode=train, "interpolate" or "retrain" in
       one of --mode=abc, and "finetune" for the rounds of finetuning after
-      either. Of a pretrained model, it is the stage that trained it.
+      "train" or "retrain". Of a pretrained model, the stage that trained it.
     config: the whole config of the stage.
     runs: the training runs in order. Those of "finetune" are the run before
       it, then one for each round, of the seeds that were wrong.
@@ -267,7 +274,14 @@ class Stage(NamedTuple):
   still_wrong: tuple[int, ...] = ()
 
   def models(self) -> list[trained.Model]:
-    """Loads one model of each seed, whose step is summed over its runs."""
+    """Loads one model of each seed, from the last run that trained it.
+
+    Its step is the sum of the steps of its runs. Seeds in `still_wrong` have
+    the model of the first run.
+
+    Raises:
+      UsageError: a run has no checkpoint, or none of eval.checkpoint.
+    """
     if self.config.pretrained:
       return [_pretrained_model(self.config, self.runs[0])]
     first, *rounds = self.runs
@@ -296,7 +310,8 @@ def trained_stages(
       `Stage.still_wrong`).
 
   Raises:
-    UsageError: nothing was trained in the workdir, or with another config.
+    UsageError: nothing was trained in the workdir, or with another config, or
+      the bias of --mode=abc is not calibrated yet.
   """
   if config.pretrained:
     return [_pretrained_stage(config, workdir)]
@@ -343,11 +358,12 @@ def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
     workdir: where results go.
 
   Raises:
-    UsageError: the config is not the model's.
+    UsageError: the config or eval.checkpoint is not the model's.
   """
   model_config = pretrained.get_config(config.pretrained)
   config = copy.deepcopy(config)
-  config.bias.file = model_config.bias.file  # wherever the package is now
+  # A saved config may have the path of before the package was moved.
+  config.bias.file = model_config.bias.file
   differences = files.differences(config, model_config)
   check(
     not differences,
@@ -396,7 +412,7 @@ def valid_certificates(
   models: Iterable[trained.Model], workdir: pathlib.Path
 ) -> dict[int, dict]:
   """Returns {seed: certificate} of the models that a workdir has a certificate
-  of; certificates of other parameters of the same seed are left out."""
+  of; one of the same seed but other parameters is left out."""
   path = workdir / CERTIFICATE
   certificates = json.loads(path.read_text()) if path.exists() else {}
   return {
@@ -414,8 +430,8 @@ class LoadedModel:
     model: the model with its parameters, lines and experiment.
     config: the whole config of the stage that trained it.
     certificate: what --mode=certify found; None if the model was not certified.
-    data_sheet: how a pretrained model was made, and what was measured of it;
-      None for the model of a workdir.
+    data_sheet: how a pretrained model was made, and its test results; None for
+      a model that was trained in a workdir.
   """
 
   model: trained.Model
@@ -426,7 +442,7 @@ class LoadedModel:
   def predict(self, texts: str | Iterable[str]) -> str | list[str]:
     """Returns the answer to a typed input, or a list of those to several.
 
-    The answer to an input that the task does not have is "error: " and why.
+    An input that the model cannot answer gets "error: " and the reason.
     """
     if isinstance(texts, str):
       return self.model.answers([texts])[0]
@@ -434,7 +450,7 @@ class LoadedModel:
 
 
 def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
-  """Loads a trained model; see lengthgen_jax.load, which this is.
+  """Loads a trained model; lengthgen_jax.load calls this.
 
   Args:
     source: a workdir, or NAME or FOLDER/NAME of a pretrained model.
@@ -442,7 +458,7 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
 
   Raises:
     UsageError: there is no trained model, or none of this seed, or its files
-      are damaged.
+      are damaged; or a workdir has the name of a model of the package.
   """
   workdir, name = pathlib.Path(source), str(source)
   config = files.saved_config(workdir)
@@ -464,7 +480,7 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
   models = {model.seed: model for model in stage.models()}
   check(
     seed is None or seed in models,
-    f"{source} has seeds {tuple(models)}, none of {seed}",
+    f"seed={seed}: {source} has {', '.join(map(str, models))}",
   )
   model = trained.best(list(models.values())) if seed is None else models[seed]
   if config.pretrained:
