@@ -12,8 +12,8 @@ def load(source, seed: int | None = None):
 
   Args:
     source: a name that `lengthgen --mode=models` lists, the path FOLDER/NAME of
-      an exported model, or a workdir; in one of --mode=abc, the retrained model
-      is loaded.
+      an exported model, or a workdir, whose last stage is loaded: of --mode=abc
+      the retrained model, finetuned if it was.
     seed: one of the workdir's seeds; None takes the best by validation.
 
   Returns:

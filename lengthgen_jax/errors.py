@@ -67,5 +67,6 @@ def file_errors(what: str) -> Iterator[None]:
   try:
     yield
   except (OSError, ValueError, zipfile.BadZipFile) as error:
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    lines = str(error).splitlines() or [type(error).__name__]
+    reason = getattr(error, "strerror", None) or lines[0]
     raise UsageError(f"{what} ({reason})") from error

@@ -48,8 +48,11 @@ def describe(device_kind: str) -> dict[str, Any]:
 def commit() -> str:
   """Returns the commit of this clone as hex digits, with -dirty behind them if
   CODE was changed since; "unknown" if there is no git, or this is no clone."""
-  head = git("rev-parse", "HEAD")
-  if head is None or head.returncode:
+  head, top = git("rev-parse", "HEAD"), git("rev-parse", "--show-toplevel")
+  if head is None or head.returncode or top is None:
+    return "unknown"
+  # An installed package may lie in an environment within another clone.
+  if pathlib.Path(top.stdout.strip()).resolve() != REPOSITORY.resolve():
     return "unknown"
   changes = git("status", "--porcelain", "--", *CODE)
   return head.stdout.strip() + ("-dirty" if changes and changes.stdout else "")

@@ -2,6 +2,7 @@
 theirs to it."""
 
 import inspect
+import os
 import pathlib
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 from lengthgen_jax.errors import UsageError, check, file_errors
 
 REGISTRIES: list["Registry"] = []  # all of them
-PACKAGE = str(pathlib.Path(__file__).parent)
+PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
 
 
 class Registry(dict):

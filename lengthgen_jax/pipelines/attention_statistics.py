@@ -4,6 +4,7 @@ The mean attention is collected for each condition, a width and a length of
 operands, and the lines with much attention are selected.
 """
 
+import copy
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -312,7 +313,9 @@ def strongest_lines(
   Samples count even if the model does not solve them. A model that was trained
   at one natural width is also shown the next two, unless lengths are drawn as
   in training, because one width cannot tell the two ends of an operand apart.
-  It is for tasks of one axis.
+  Lengths beyond those of training are left out: calibration refuses them, but
+  this is also for models that are never calibrated. It is for tasks of one
+  axis.
 
   Args:
     section: config.calibration.
@@ -320,6 +323,10 @@ def strongest_lines(
     num_samples: how many samples are drawn under each condition.
   """
   experiment = model.experiment
+  longest = experiment.train_length
+  lengths = tuple(length for length in section.lengths if length <= longest)
+  section = copy.deepcopy(section)
+  section.lengths = lengths or (longest,) * experiment.task.ragged
   sampled_conditions = conditions(section, experiment)
   if (
     experiment.fixed_width is None

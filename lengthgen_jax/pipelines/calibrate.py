@@ -114,11 +114,16 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
     if model.em >= threshold and not model.diverged:
       interpolating.append(model)
     else:
+      reason = "diverged" if model.diverged else "did not interpolate"
       runs.print_note(
-        f"seed {model.seed} did not interpolate (EM {100 * model.em:.1f} %,"
+        f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
-  best_exact_match = max(model.em for model in models)
+  check(
+    not all(model.diverged for model in models),
+    "all seeds diverged: lower train.learning_rate",
+  )
+  best_exact_match = max(model.em for model in models if not model.diverged)
   check(
     interpolating,
     "no seed interpolated: the best validation EM is"

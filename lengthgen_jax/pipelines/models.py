@@ -44,5 +44,5 @@ def smallest_margin(card: dict) -> float | None:
   """Returns the smallest margin, in logits, that a checker found; None if no
   checker found one."""
   results = [card["certificate"], card["second_checker"]]
-  margins = [result["margin"] for result in results if result]
+  margins = [result.get("margin") for result in results if result]
   return min((x for x in margins if x is not None), default=None)
