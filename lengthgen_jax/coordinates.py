@@ -1,4 +1,5 @@
-"""Coordinates of rows and keys: offsets from both ends of their segments.
+"""This module says where rows and keys stand: their offsets from both ends of
+their segments.
 
 Rows are the queries of attention. A key has the coordinates of the token at its
 position; a row has those of the token that it must predict.
@@ -16,10 +17,11 @@ PAD = -1  # the segment of a position without a token
 
 
 class Coordinates(NamedTuple):
-  """The coordinates of L positions within their segments.
+  """Coordinates say where L positions stand within their segments.
 
   A segment is a run of tokens that belong together: an operand with the token
-  on its left, the output, or the start token alone. Offsets are counted from
+  on its left, the output, or the start token alone (in a decoder-only model the
+  delimiter). Offsets are counted from
   both ends of the segment along each of A axes, so that they mean the same at
   every width. Sequences have one axis; a grid has two, its rows j and digits k.
   The offset along an axis on which a segment does not extend is 0.
@@ -51,8 +53,8 @@ class Coordinates(NamedTuple):
     return self.num_tokens() - 1 - self.index
 
   def slice(self, start: int | jax.Array, size: int) -> "Coordinates":
-    """Returns the coordinates of `size` positions from `start`, which may be
-    traced."""
+    """Returns the coordinates of `size` positions from index `start` on, which
+    may be traced."""
     return Coordinates(
       _slice(self.segment, start, size, 1),
       _slice(self.left, start, size, 1),
@@ -81,20 +83,20 @@ def segment_coordinates(*lengths: int) -> Coordinates:
 
 
 class Places(NamedTuple):
-  """The places of L input tokens, which position encodings are computed from.
+  """Places are what position encodings are computed from, for L input tokens.
 
-  The place of a digit is its offset from the least significant digit. A prompt
-  token has its own place. The inputs of the decoder, the start token and the
-  previous outputs, have the place of the output that is predicted from them. So
-  an output has the same place as the digits that it is computed from.
+  The place of a digit is its offset from the least significant digit (of an
+  item, in tasks that read from the left, from the first one). A prompt token
+  has its own place. The inputs of the decoder, the start token and the previous
+  outputs, have the place of the output that is predicted from them. So an
+  output has the same place as the digits that it is computed from.
 
   Attributes:
-    place: [B or 1, L, A] int32, the offset along each of A axes, from the right
-      end of operands and from the left end of the output, whose least
-      significant digit comes first.
+    place: [B or 1, L, A] int32, the offset along each of A axes: in the prompt
+      from the end `Task.anchor` of the segment, in the output from the left.
     digit: [B or 1, L] bool, False for separators between segments.
-    index: [L] int32, the position in the whole sequence ([1, L] if counted from
-      the right).
+    index: [L] int32, the position in the whole sequence ([B or 1, L] if counted
+      from the right).
     size: [B or 1, 1] int32, the number of tokens of the whole sequence.
     segment: [B or 1, L] int32, the number of the segment of the token that an
       input holds, for the segment embedding. The start token, the delimiter and
@@ -111,7 +113,7 @@ class Places(NamedTuple):
   extends: Array | None = None
 
   def slice(self, start: int | jax.Array, size: int) -> "Places":
-    """Returns `size` places from `start`, which may be traced.
+    """Returns `size` places from index `start` on, which may be traced.
 
     The field `index` must have the shape [L].
     """

@@ -1,4 +1,4 @@
-"""An experiment: the tasks, data and model of one run, of either family."""
+"""This module has the experiment: the tasks, data and model of one run."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,17 +25,19 @@ Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """The tasks, data and model of a run, which no step of training changes.
+  """An Experiment has the tasks, data and model of a run, which training does
+  not change.
 
-  An Experiment is hashable: it is a static argument of compiled functions.
+  It is hashable: it is a static argument of compiled functions.
 
   Attributes:
     data: the data set of each output head, the main task's first.
     model: the flax module.
     bias: how the scaffold is added to attention scores.
     step_specs: the gradient steps of a round.
-    validation: the held-out examples of every head.
-    train_length: the longest length of training, as people count it.
+    validation: for every head, how many held-out examples of each bucket.
+    train_length: the longest length of training, as in configs: decimal digits
+      or items.
     fixed_width: the width of all inputs under data.width=fixed; None where
       longer inputs are wider.
   """
@@ -65,7 +67,8 @@ class Experiment:
 
   @property
   def num_widths(self) -> int:
-    """Returns the number of widths, which rounds of training take in turn."""
+    """Returns the number of widths that rounds of training take in turn; 1 if
+    operands are not padded."""
     return max(len(self.data[0].widths), 1)
 
   @property
@@ -85,12 +88,13 @@ class Experiment:
 
     Args:
       lengths: the length of every operand, in the task's units.
-      what: the operands in words, like "60 digits".
+      what: the operands in words, like "60 digits", for error messages.
       advice: the end of an error message, in which {} is replaced by the
         longest length that fits.
 
     Raises:
-      UsageError: the operands do not fit.
+      UsageError: the operands do not fit, or the table of positions is too
+        small for them.
     """
     if self.fixed_width is None:
       width = self.task.padded_width(lengths)
@@ -105,26 +109,30 @@ class Experiment:
     return width
 
   def test_width(self, length: int, arguments: tuple = ()) -> Width:
-    """Returns the width of tests of a length, as people count it.
+    """Returns the width of tests of a length.
 
     Args:
-      length: the length.
+      length: the length as in configs, in decimal digits or items.
       arguments: further arguments of the test set.
+
+    Raises:
+      UsageError: as in `width`.
     """
     lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
 
   def nonzero_places(self, width: Widths) -> Widths:
-    """Returns how many places of a padded number may be other than zero."""
+    """Returns how many digits of a number padded to `width` may be other than
+    zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
     return width - (1 if self.fixed_width else slack)
 
   def bound(self, width: Width, scaffold: dict) -> Width:
     """Returns a static size that tests of a width are padded to.
 
-    It is a power of two where it can be, so that one compiled program serves
-    many widths.
+    Where arrays may be wider than needed, it is a power of two, at least 64, so
+    that one compiled program serves many widths.
     """
     has_lines = all(bias.supports_sparse for bias in scaffold.values())
     if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
@@ -132,7 +140,7 @@ class Experiment:
     return max(1 << (int(np.max(width)) - 1).bit_length(), 64)
 
   def site_sizes(self, width: Width) -> dict[str, tuple[int, int]]:
-    """Returns the rows and keys of every attention site at a width."""
+    """Returns (number of rows, number of keys) by attention site at a width."""
     source = self.task.prompt_size(width)
     rows = self.task.output_size(width)
     if self.kind == "decoder_only":
@@ -191,7 +199,7 @@ class Experiment:
       key: the key of the step; each head and bucket has a stream of its own.
       head: the name of the head.
       part: the bucket of lengths, and how many examples.
-      width_index: counts the widths, which are taken in turn.
+      width_index: the index of the width, modulo their number.
       held_out: whether the examples are those of validation.
     """
     index = self.heads.index(head)
@@ -210,7 +218,7 @@ class Experiment:
     arguments: tuple = (),
   ) -> packing.Batch:
     """Returns the examples `index_B` of a test set at a length, each a function
-    of its index and the seed."""
+    of its index and the seed; `length` is counted as in `test_width`."""
     width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
     return dataset.test_batch(
@@ -234,7 +242,8 @@ class Experiment:
     bound: Width,
   ) -> packing.Batch:
     """Returns examples of the task's first test set, each a function of its
-    index and the key; see dataset.test_batch."""
+    index and the key; arguments as in dataset.test_batch, so that `length` is
+    in the task's units."""
     test_set = next(iter(self.task.test_sets))
     return dataset.test_batch(
       self.task, self.kind, test_set, key, index_B, length, width, bound, ()
@@ -266,7 +275,7 @@ class Experiment:
 
   def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
     """Returns the plan for training along the lines of all seeds; None where
-    that is not faster."""
+    that is not supported or not faster, or operands are not padded."""
     widths = self.data[0].widths
     if not widths or not self.supports_sparse(scaffold):
       return None
@@ -370,8 +379,8 @@ class Experiment:
     scaffold: dict,
     sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> int:
-    """Returns the size of the largest activations of a block for one example:
-    the attention weights, and the hidden layer of the MLP."""
+    """Returns the bytes of a block's largest activations for one example: the
+    attention weights, and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
     # How many numbers each head has for a row.
     row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
@@ -401,7 +410,7 @@ class Experiment:
     return is_right, jnp.all(is_right, axis=1)
 
   def idle_params(self, step_spec: dataset.StepSpec) -> set[str]:
-    """Returns the names of parameters that a step does not train: the output
+    """Returns the names of the modules that a step does not train: the output
     layers of other heads."""
     trained = {share.head for share in step_spec}
     return {

@@ -1,5 +1,7 @@
-"""Random numbers: named streams, key = fold_in(stream(seed, name), step), and
-the noise of training."""
+"""This module makes random keys, and the noise of training from them.
+
+The key of a step is jax.random.fold_in(stream(seed, name), step).
+"""
 
 import math
 import zlib
@@ -21,21 +23,21 @@ def _fold_in_name(key: jax.Array, name: str) -> jax.Array:
 
 
 class Noise(NamedTuple):
-  """Noise is what training draws beside a batch.
+  """Noise is what training draws beside a batch's examples, as for dropout.
 
   The noise of an example is a function of the key and of its index: the same in
   the whole batch and in any part of it.
 
   Attributes:
-    key: of the batch.
-    index: [B] int32, the places of these examples in the batch.
+    key: the key of the batch.
+    index: [B] int32, the indices of these examples in the whole batch.
   """
 
   key: jax.Array
   index: jax.Array
 
   def fold_in(self, name: str) -> "Noise":
-    """Returns other noise for the same examples."""
+    """Returns independent noise for the same examples, by name."""
     return self._replace(key=_fold_in_name(self.key, name))
 
   def take(self, cut: Callable[[jax.Array], jax.Array]) -> "Noise":
@@ -44,7 +46,7 @@ class Noise(NamedTuple):
     return self._replace(index=cut(self.index))
 
   def draw(self, draw_one: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Returns draw_one(key) of each example's own key, [B, ...]."""
+    """Returns draw_one(key) for the key of each example, stacked [B, ...]."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, self.index)
     return jax.vmap(draw_one)(keys)
 
@@ -64,7 +66,8 @@ class Noise(NamedTuple):
 
 
 def _hash(x: jax.Array) -> jax.Array:
-  """Permutes the 32-bit words so that every bit of x moves every other.
+  """Returns a hash of 32-bit words: a bijection in which every bit of x changes
+  every bit of the result.
 
   C. Wellons, "Prospecting for hash functions", 2018: lowbias32.
   """

@@ -73,8 +73,8 @@ def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
   assert [line.split(" (")[0].split(",")[0] for line in lines] == [
     "seed 1: loss or parameters are not finite at step 20; back to the last"
     " finite ones",
-    "seed 1: best EM 0.0 % at step 20",
-    "seed 4: best EM 0.0 % at step 60",
+    "seed 1: best EM 0.0 % by step 20",
+    "seed 4: best EM 0.0 % by step 60",
   ]
   assert all("starts again" in line for line in lines[1:])
 

@@ -5,13 +5,15 @@ interpolates along every line of some directions, keep the lines that stand out,
 and use them as the bias of a new model at any size. Two things are ours. Lines
 may be anchored to operands instead of the whole matrix, so that they mean the
 same at every width. And a line is kept only if it stands out under every
-condition (widths and operand lengths) under which attention was collected, so
-that low thresholds suffice.
+condition (a width and a length of the operands) under which attention was
+collected, so that low thresholds suffice.
 
-In order: `candidate_lines` lists what is tested, `calibrate` tests it,
-`within_reach` and `outputs_in_first_layer` leave out what a certificate could
-not try all cases of, `drop_weak_heads` leaves out heads that lines do not
-describe, and `compact` makes a bias of the rest.
+In order: `candidate_lines` lists what is tested; `calibrate` tests it;
+`within_reach` marks the lines for which a certificate can try all cases;
+`drop_weak_heads` drops the heads that lines do not describe;
+`outputs_in_first_layer` moves lines of grids; and `compact` makes a bias of
+what is left. Shapes: R seeds, N layers, H heads, T rows, S keys, C candidate
+lines, K lines of a head, A axes.
 """
 
 import dataclasses
@@ -36,7 +38,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.tasks.task import Task
 
-# The valid values of fields of config.calibration.
+# The valid values of some fields of config.calibration.
 CHOICES = {
   "line": ("mean", "sum"),
   "rule": ("zscore", "mass"),
@@ -52,19 +54,21 @@ class Rule:
   """A Rule says how lines are measured, which are kept, and their bias.
 
   Attributes:
-    line: a line's strength d_l is the "mean" of its cells, or their "sum" (the
-      released ABC program).
-    rule: keeps a line if its "zscore" (d_l - μ)/σ over the head's lines exceeds
-      `threshold` (the papers' μ + κσ), or by "mass": if it holds more than
-      `threshold` times the attention that as many cells would hold at random.
-    threshold: κ, or the multiple of random mass.
+    line: a line's strength d_l is the "mean" of the attention in its cells, or
+      the "sum" (the released ABC program).
+    rule: a line is kept if its score exceeds `threshold`. The score is its
+      "zscore" (d_l - μ)/σ among the lines of the head (the papers' d_l > μ +
+      κσ), or its "mass": how many times the head's mean over all cells the mean
+      of its cells is.
+    threshold: κ, or the multiple of the mean.
     statistics: μ and σ are taken over "all" lines, over the "distinct" non-zero
       strengths (released program), or over "long" lines, which cross enough
       rows.
-    maximum: a kept line's value is d_l - d_max with d_max over its "direction"
+    maximum: a kept line's bias is d_l - d_max with d_max over its "direction"
       (Algorithm 1) or the whole "head" (equation 1), or d_l itself ("none",
       released program).
-    min_cells: the least share of the used rows that a line must cross.
+    min_cells: how many cells a line must have at least to be kept, as a share
+      of the rows that are used.
   """
 
   line: str = "mean"
@@ -76,13 +80,14 @@ class Rule:
 
 
 class MeanAttention(NamedTuple):
-  """The mean attention of samples of one condition, a width and a length.
+  """MeanAttention is the mean over samples of one condition, a width and a
+  length.
 
   Attributes:
-    values: [N, H, T, S] mean softmax weights or raw scores.
+    values: [N, H, T, S] mean attention weights, or scores before the softmax.
     used: [T] bool, the rows that count.
-    rows: Coordinates of the T rows, the same for all samples.
-    keys: Coordinates of the S keys.
+    rows: Coordinates [1, T] of the rows, the same for all samples.
+    keys: Coordinates [1, S] of the keys.
   """
 
   values: Array
@@ -96,10 +101,12 @@ class Selection(NamedTuple):
 
   Attributes:
     value: float32, the bias on the line.
-    strength: float32, d_l, the mean over conditions.
-    score: float32, the least z-score (or multiple of random mass) over
-      conditions.
-    keep: bool, whether the line stands out under every condition.
+    strength: float32, the mean over conditions of d_l, which counts as 0 where
+      the line crosses too few rows.
+    score: float32, the least score over conditions (see Rule), -inf where a
+      condition does not have the line.
+    keep: bool, whether the line is kept; `calibrate` keeps those that stand out
+      under every condition.
   """
 
   value: Array
@@ -120,19 +127,25 @@ def candidate_lines(
   right_anchored: Collection[int],
   right_anchored_steps: Sequence[int] | None = None,
 ) -> Lines:
-  """Lists the lines of some directions that cross a cell, as Lines [C].
+  """Lists all lines of some directions that cross at least one cell.
 
   Args:
-    rows, keys: Coordinates [1, L] of the largest condition, on the host.
+    rows, keys: Coordinates [1, T] and [1, S] of the largest condition, on the
+      host.
     row_segment: the segment whose rows have these lines, or ANY.
-    steps: Δ values, the papers' column steps per row; with two axes, each of
-      the key's axes follows the row's same axis by one of them.
-    absolute: whether to list the papers' lines: one segment over everything,
-      anchored left for Δ >= 0 and right for Δ < 0.
+    steps: Δ values, the papers' column steps per row; with two axes, each axis
+      of the key follows the same axis of the row by one of them.
+    absolute: whether to list the papers' lines, over the whole sequence:
+      anchored left for Δ >= 0 and right for Δ < 0, or all left if
+      `right_anchored` does not have WHOLE.
     right_anchored: segments, or WHOLE, whose lines may be anchored right too:
       those of the prompt, whose end is known before the first output.
-    right_anchored_steps: Δ values of those segments, None if they are `steps`.
-      They differ where a decoder-only model reads its prompt.
+    right_anchored_steps: Δ values of the lines of those segments; None if they
+      are `steps`. In a decoder-only model self-attention to the prompt has the
+      directions of cross-attention.
+
+  Returns:
+    The candidates, as Lines [C] of numpy arrays.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
   segment_of_row = rows.segment[0]
@@ -171,7 +184,8 @@ def candidate_lines(
 
 
 def _key_offsets(keys: Coordinates, segment: int, anchor: int) -> np.ndarray:
-  """Returns the offsets [S', A] of a segment's keys from an anchor."""
+  """Returns the offsets [keys of the segment, A] of a segment's keys from an
+  anchor."""
   if segment == WHOLE:
     index = keys.index if anchor == LEFT else keys.index_right()[0]
     offsets, in_segment = _on_first_axis(index, keys.axes), keys.segment != PAD
@@ -182,19 +196,26 @@ def _key_offsets(keys: Coordinates, segment: int, anchor: int) -> np.ndarray:
 
 
 def _on_first_axis(index: Array, axes: int) -> np.ndarray:
-  """Returns offsets [L, A] along one segment over everything."""
+  """Returns indices [L] in the whole sequence as offsets [L, A], which are 0 on
+  all axes but the first."""
   return np.asarray(index)[:, None] * (np.arange(axes) == 0)
 
 
 def _matrices(
   offsets: np.ndarray, steps: Sequence[int], anchor: int, split_by_sign: bool
 ) -> list[np.ndarray]:
-  """Returns the matrix M of every direction of the lines from one anchor.
+  """Returns the matrices M [A, A] of all directions of lines from one anchor.
 
   M is diagonal, with one of the steps on each axis, and 0 on an axis along
   which all keys have the same offset. From the right, offsets are counted
   backwards, so that the sign changes. If `split_by_sign`, lines with a negative
-  step start from the right anchor only, and all others from the left one only.
+  step have the right anchor only, and all others the left one only.
+
+  Args:
+    offsets: [keys of the segment, A], from `_key_offsets`.
+    steps: Δ values.
+    anchor: LEFT or RIGHT.
+    split_by_sign: whether the sign of Δ decides the anchor.
   """
   axis_steps = [
     steps if len(np.unique(axis_offsets)) > 1 else (0,)
@@ -208,7 +229,7 @@ def _matrices(
   ]
 
 
-# Which of them stand out.
+# Which candidates stand out.
 
 
 def calibrate(
@@ -216,8 +237,16 @@ def calibrate(
 ) -> Selection:
   """Tests the C candidate lines on the mean attention of every condition.
 
-  It is pure and jittable. If `causal` (self-attention), only cells whose key is
-  at the row's own position or before it count.
+  Args:
+    attention: the mean attention of one site under each condition.
+    lines: the candidates [C].
+    causal: whether this is self-attention, of which only cells count whose key
+      is at the row's own position or before it; static under jit.
+    rule: what makes a line stand out; static under jit.
+
+  Returns:
+    The Selection, in which the lines are kept that cross enough rows and exceed
+    the threshold under every condition.
   """
   measure = lambda mean: _measure(mean, lines, causal, rule)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
@@ -240,8 +269,8 @@ def calibrate(
 
 
 def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
-  """Stacks the attention of all conditions along a new first axis, padded to
-  the most rows and the most keys."""
+  """Stacks the attention of all conditions along a new first axis, each padded
+  to the largest number of rows and of keys."""
   num_rows, num_keys = np.max(
     [mean.values.shape[2:] for mean in attention], axis=0
   )
@@ -284,7 +313,7 @@ def _measure(
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
     counted &= keys.index <= rows.index[:, None]
-  # `open_cells` takes the lines of heads; here each head has one line.
+  # `open_cells` takes one line per head, so each candidate is passed as a head.
   lines_as_heads = Lines(*(jnp.asarray(x)[None, :, None] for x in lines))
   cells = open_cells(lines_as_heads, rows, keys)[0, 0] & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
@@ -327,11 +356,11 @@ def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
   """Drops all lines of heads whose kept lines hold too little attention.
 
   A head that spends most of its attention off its lines is not described by
-  them: they are what one draw happened to show, and each makes the rows depend
-  on further digits.
+  them: they are there by chance, and each makes the rows depend on further
+  digits. Runs on the host.
 
   Args:
-    selection: the strengths are mean softmax weights.
+    selection: a Selection whose strengths are mean attention weights.
     min_share: the least sum of the strengths of a head's kept lines.
   """
   share = np.where(selection.keep, selection.strength, 0.0).sum(-1)
@@ -340,7 +369,7 @@ def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
   )
 
 
-# Lines of models that can be certified.
+# The lines of models that are to be certified.
 
 
 def within_reach(
@@ -349,14 +378,15 @@ def within_reach(
   """Marks the lines by which an output depends on few tokens, [2, C] bool.
 
   A certificate tries all values of those tokens. The first row of the result is
-  for the first layer, the second for later layers. These lines are marked:
+  for the first layer, the second for later layers. Runs on the host. These
+  lines are marked:
 
   - To outputs: at most `reach` rows back, and not to a fixed place (M = 0). On
     a grid, at most `reach` cells away along either axis.
   - To a fixed place of the prompt: only if a token stands there that is no
     digit, or a digit on which all outputs depend anyway (N×1's single one).
-  - To operands of a grid: from the right end, with M = 1; along the grid's rows
-    the row's own digit alone, along the other axis at most `reach` away.
+  - To operands of a grid: from the right end, with M = 1; of an operand along
+    axis j the row's own digit alone, along k at most `reach` away from it.
   - To the start token: in the first layer alone. Later its key is a state,
     which has seen the digits of the first output.
   - To other operands: if a row sees the digit whose place is its own plus a
@@ -364,9 +394,9 @@ def within_reach(
   - Lines over the whole sequence.
 
   Args:
-    lines: candidates [C].
-    keys: Coordinates [1, L] of the condition that they are from.
-    task: says which token stands where.
+    lines: the candidates [C].
+    keys: Coordinates [1, S] of the condition that they are from.
+    task: the main task, which says which token stands where.
     reach: how many rows back; 1 is the row's own input and the one before.
   """
   layers = []
@@ -405,8 +435,8 @@ def within_reach(
 def _operand_place(
   task: Task, segment: int, anchor: int, offset: int, size: int
 ) -> tuple[int, int] | None:
-  """Returns Task.operand_place of the token with an offset from an anchor, in a
-  segment of so many tokens."""
+  """Returns Task.operand_place of the token at an offset from an anchor, in a
+  segment of `size` tokens."""
   ends = int(offset), size - 1 - int(offset)
   left, right = ends if anchor == LEFT else ends[::-1]
   return task.operand_place(int(segment), left, right)
@@ -425,7 +455,7 @@ def _moves_with_places(
     task: says which token stands where.
     segment: the operand's segment.
     anchor: from which end the line counts.
-    step: M, by how many tokens it moves from row to row.
+    step: M, by how many tokens the line moves from row to row.
     size: how many tokens the segment has.
   """
   place_of = functools.partial(_operand_place, task, segment, anchor)
@@ -443,12 +473,12 @@ def _moves_with_places(
 def outputs_in_first_layer(
   selection: Selection, lines: Lines, target_segment: int
 ) -> Selection:
-  """Moves a grid's lines to outputs into the first layer.
+  """Moves the lines of a grid that lead to outputs into the first layer.
 
-  The heads that have a line in the earliest layer that has it get it in layer
-  0, and it is removed from all others, where its keys are states: they have
-  seen the cells before them, and those others, back to the start of the grid.
-  Runs on the host.
+  Each such line goes, with its heads, from the earliest layer that has it to
+  layer 0, and is removed from all later layers. There its keys would be states,
+  which have seen the outputs before them, and through those all others back to
+  the start of the grid. Runs on the host.
   """
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
@@ -472,9 +502,14 @@ def compact(
 ) -> SiteLines:
   """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K].
 
-  With `layers` "each", a layer has its own kept lines; with "last", all layers
-  have those of the last one. Heads without a line become "transparent" or
-  "closed". K is the largest number of lines of a head. Runs on the host.
+  K is the largest number of kept lines of a head, 1 at least. Runs on the host.
+
+  Args:
+    lines: the candidates [C], the same for all seeds.
+    selections: the Selection of each seed.
+    layers: "each" for the kept lines of each layer, or "last" for those of the
+      last layer in all layers.
+    empty_heads: what heads without a line become, "transparent" or "closed".
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])

@@ -1,9 +1,10 @@
 """This module computes scaled dot-product attention with an additive bias.
 
-The bias is dense or sparse. Shapes: B batch, T rows, S keys, H heads, K head
-size, N layers, G keys that a row sees at most. The arrays of a bias have a
-leading axis of N layers, or of 1 if all layers share them; `layer` returns the
-bias of one layer, whose arrays lack this axis.
+The bias is dense or sparse. Shapes: B batch, T rows (queries), S keys, H heads,
+K head size, N layers, G the largest number of keys that a row sees. The arrays
+of a bias have a leading axis of N layers, or of 1 if all layers share them;
+`layer` returns the bias of one layer, whose arrays lack this axis and are what
+all other methods expect.
 """
 
 from typing import ClassVar
@@ -24,7 +25,7 @@ CLOSED = float("-inf")  # the bias of a key that a row does not see
 
 
 def _of_layer(x, n: int):
-  """Returns x[n], or the only x[0] if all layers share it."""
+  """Returns x[n], or x[0] if there is one entry, which all layers share."""
   return x[n if len(x) > 1 else 0]
 
 
@@ -46,17 +47,19 @@ class DenseBias(struct.PyTreeNode):
 
   @property
   def key_index(self) -> jax.Array:
-    """Returns the position of every key, [S] int32."""
+    """Returns the position of every key, [S] int."""
     return jnp.arange(self.values.shape[-1])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that rows see, all: [B, H, S, K]."""
+    """Returns the keys or values that a row sees: all of them, [B, H, S,
+    K]."""
     return x_BxHxSxK
 
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (heads, bias) of the only group of heads, which has all."""
+    """Returns (indices of heads, bias) of a single group, which has all
+    heads."""
     return ((np.arange(num_heads), self),)
 
 
@@ -68,10 +71,11 @@ class SparseBias(struct.PyTreeNode):
   Attributes:
     values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
     index: [N or 1, B or 1, H, T, G] int32, the positions of the keys; arbitrary
-      where the value is CLOSED. No key is open twice.
+      where the value is CLOSED. No key is open twice in a row.
     dense_values: [1, B or 1, 1, T, S] float32, the bias of the dense heads;
       None if there are none.
-    dense_heads: for every layer, or once for all, which heads are dense.
+    dense_heads: the indices of the dense heads of every layer, or a single
+      tuple of them for all layers.
     einsums: as in DenseBias.
   """
 
@@ -107,7 +111,8 @@ class SparseBias(struct.PyTreeNode):
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias | SparseBias"], ...]:
-    """Returns (heads, bias) of the sparse heads, and of the dense ones."""
+    """Returns (indices of heads, bias) of the sparse heads and of the dense
+    ones; a group without heads is left out."""
     dense_heads = np.array(self.dense_heads[0], int)
     sparse_heads = np.setdiff1d(np.arange(num_heads), dense_heads)
     if self.dense_values is None or not len(dense_heads):
@@ -135,8 +140,9 @@ def attend(
   zero weights and so a zero context vector; its gradients are zero too.
 
   Args:
-    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads.
-    bias: the bias of one layer: causality, padding and scaffold.
+    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads; the queries
+      are not scaled yet.
+    bias: the bias of one layer, masks included.
     tau: τ, broadcastable to [B, H, T, 1]; None for 1.
     precision: JAX's precision of the matrix products, like "highest".
     config: the normalizer and its α.
@@ -164,8 +170,8 @@ def attend(
 
 
 def _attend(query, key, value, bias, tau, precision, config):
-  """Computes `attend` for heads that are all dense or all sparse, with queries
-  that are scaled already."""
+  """Computes `attend` for heads that are all dense or all sparse; the queries
+  are scaled already."""
   score_equation, context_equation = bias.einsums
   scores = jnp.einsum(
     score_equation,

@@ -1,16 +1,16 @@
 """This module stores attention biases as lines, which fit inputs of every size.
 
-A line is (row segment, key segment, anchor, M, c). A cell (row, key) lies on it
-if, on every axis, the key's offset from one end of its segment (the anchor) is
-M times the row's offset from the left end of its own segment, plus c. With one
-axis, M is the step in columns per row of the ABC paper (section 5: 1 is a
-diagonal, -1 an anti-diagonal, 0 a vertical) for anchor LEFT, and its negative
-for anchor RIGHT. A line whose key segment is WHOLE takes the index of row and
-key in the whole sequence in place of their offsets: these are the absolute
-lines of the paper.
+A line is (row segment, key segment, anchor, M, c). A cell (row, key) of these
+segments lies on it if, on every axis, the key's offset from one end of its
+segment (the anchor) is M times the row's offset from the left end of its own
+segment, plus c. With one axis, M is the step in columns per row of the ABC
+paper (section 5: 1 is a diagonal, -1 an anti-diagonal, 0 a vertical) for anchor
+LEFT, and its negative for anchor RIGHT. A line whose key segment is WHOLE takes
+the index of row and key in the whole sequence, the key's from the anchor, in
+place of their offsets: these are the absolute lines of the paper.
 
-A cell is open where its bias is not -inf. Shapes: R seeds, N layers, B batch, H
-heads, T rows, S keys, K lines of a head, A axes of a grid.
+A cell is open if its bias is not -inf. Shapes: R seeds, N layers, B batch, H
+heads, T rows, S keys, K lines of a head, A axes of offsets (1, or 2 in a grid).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from lengthgen_jax.coordinates import PAD, Array, Coordinates
 
 LEFT, RIGHT = 0, 1  # anchors
 WHOLE = -2  # as a key segment: the whole sequence of keys
-ANY = -1  # as a row segment: the line holds in every row
-MAX_SEGMENTS = 8  # no sequence has as many segments
+ANY = -1  # as a row segment: the rows of all segments
+MAX_SEGMENTS = 8  # a sequence has at most so many segments
 
 
 class Lines(NamedTuple):
@@ -35,8 +35,10 @@ class Lines(NamedTuple):
   All fields are int32 and have the same leading axes.
 
   Attributes:
-    row_segment, segment, anchor: [...], of the rows, of the keys, and the end
-      of the keys' segment from which offsets count.
+    row_segment: [...], the segment of the rows, or ANY.
+    segment: [...], the segment of the keys, or WHOLE.
+    anchor: [...], the end of that segment from which the key's offset counts,
+      LEFT or RIGHT.
     matrix: [..., A, A], M by key axis and row axis.
     intercept: [..., A], c by key axis.
   """
@@ -48,14 +50,17 @@ class Lines(NamedTuple):
   intercept: Array
 
   def take(self, index) -> "Lines":
-    """Returns the lines at an index of the leading axes."""
+    """Returns the lines at a numpy index of the leading axes."""
     return Lines(*(np.asarray(field)[index] for field in self))
 
   def describe(self, segment_names: Sequence[str]) -> str:
     """Describes one line by its equation, like "b: right-1·row = 0".
 
     That is: the key is in segment b, and its offset from the right end, less
-    the row's offset, is 0.
+    the row's offset, is 0. The fields must have no leading axes.
+
+    Args:
+      segment_names: the names of the keys' segments, by number.
     """
     name = "whole"
     if self.segment != WHOLE:
@@ -77,13 +82,13 @@ class SiteLines(NamedTuple):
   """SiteLines holds the lines of one attention site, padded to K per head.
 
   Leading axes are [R or 1, N or 1, H], 1 if all seeds or layers share them;
-  methods that act on one seed take [N or 1, H]. All fields are traced.
+  `dense` and `gather` need the SiteLines of one seed, [N or 1, H] (`of_seed`).
 
   Attributes:
     row_segment, segment, anchor, matrix, intercept: [..., K], see Lines.
     value: [..., K] float32, the bias on the line.
     valid: [..., K] bool, False where an entry is padding.
-    transparent: [...] bool; such a head's bias is 0 everywhere.
+    transparent: [...] bool, heads that see every token, with a bias of 0.
     supports_sparse: True, because the bias can be computed by `gather`.
   """
 
@@ -104,7 +109,7 @@ class SiteLines(NamedTuple):
 
   @property
   def lines(self) -> Lines:
-    """Returns the lines without the bias on them."""
+    """Returns the lines as Lines, padding included."""
     return Lines(*self[:5])
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
@@ -147,15 +152,16 @@ class SiteLines(NamedTuple):
 
     Returns:
       The bias and the index of the key that each line has in each row, both
-      [N or 1, B or 1, H, T, K]. The bias is -inf where there is no such key, or
-      where another line has the same key in the row.
+      [N or 1, B or 1, H, T, K]. The bias is -inf where there is no such key,
+      and on all but one of the lines that have the same key in a row.
     """
     index, is_open = _keys_on_lines(
       Lines(*map(jnp.asarray, self.lines)), rows, keys
     )
     is_open &= _expand_lines(jnp.asarray(self.valid))
     value = jnp.where(is_open, _expand_lines(jnp.asarray(self.value)), CLOSED)
-    # Where lines cross, only the one with the larger value counts.
+    # Where lines cross, the one with the largest value counts, or the first of
+    # several.
     order = jnp.arange(value.shape[-1])
     other_value, line_value = value[..., None, :], value[..., :, None]
     beaten = (other_value > line_value) | (
@@ -169,10 +175,11 @@ class SiteLines(NamedTuple):
     """Returns (first, recent): how many keys decoding must keep in its cache.
 
     Every row attends only to the first `first` keys of the sequence, and to the
-    last `recent` keys up to its own. Runs on the host.
+    last `recent` keys up to its own. This is for the decoder of an
+    encoder-decoder, whose first key is the start token. Runs on the host.
 
     Args:
-      target: the segment of the output, which begins at the second key.
+      target: the number of the output's segment.
       rows: coordinates of all rows of the output.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
@@ -193,17 +200,21 @@ class SiteLines(NamedTuple):
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
   def first_leak(self) -> tuple[int, int, int, int, int] | None:
-    """Returns the first open cell of self-attention whose key is in the future.
+    """Returns a cell of self-attention through which a line shows the future.
 
     A line of the whole sequence, index = M·row + c, leads to the future in all
     but finitely many rows if M is 1 and c positive, or if M is greater than 1.
     A line of the output does so from c = 0 on, since the inputs are the outputs
     shifted by one: c = -1 is the row's own input. Verticals and anti-diagonals
-    do so in the first rows only, where the causal mask closes them. In a grid,
-    the future is what comes later in row-major order. Runs on the host.
+    do so in the first rows only, where the causal mask closes them, and are
+    left out here. In a grid, the future is what comes later in row-major order.
+    Runs on the host, on the SiteLines of all seeds.
 
     Returns:
-      (seed, layer, head, row, column) of the cell, or None.
+      (seed, layer, head, row, column) as indices, of the first line that leads
+      to the future; row and column count from the beginning of the segment. In
+      a grid the last two are 0 and the line's largest c. None if there is no
+      such line.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = matrix.shape[-1]
@@ -232,13 +243,13 @@ class SiteLines(NamedTuple):
 
 
 class Line(NamedTuple):
-  """A Line is one line with one axis and the bias on it, as scalars."""
+  """A Line is one line of a task with one axis, and the bias on it."""
 
-  segment: int
-  anchor: int
+  segment: int  # of the keys, or WHOLE
+  anchor: int  # LEFT or RIGHT
   step: int  # M, the negative of the paper's step if the anchor is RIGHT
-  intercept: int
-  value: float = 0.0
+  intercept: int  # c
+  value: float = 0.0  # the bias
   row_segment: int = ANY
 
 
@@ -266,9 +277,12 @@ def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
 
 
 def of_seed(scaffold: dict, index: int) -> dict:
-  """Returns the scaffold of one seed, by index, without the leading axis R.
+  """Returns the scaffold of one seed, without the leading axis R.
 
-  If that axis has one entry, it is the scaffold of all seeds.
+  Args:
+    scaffold: SiteLines or SiteMatrix of all seeds, by site.
+    index: the index of the seed among the run's seeds. If the axis R has one
+      entry, it is the scaffold of all seeds.
   """
   return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], scaffold)
 
@@ -277,9 +291,9 @@ def open_cells(lines: Lines, rows: Coordinates, keys: Coordinates) -> jax.Array:
   """Returns whether each cell lies on a line, [N, B or 1, H, T, S] bool.
 
   Args:
-    lines: one line of each head, fields [N, H, 1].
-    rows: coordinates of the rows; no line crosses a PAD row.
-    keys: coordinates of the keys; no line crosses a PAD key.
+    lines: one line of each head, fields [N, H, 1, ...].
+    rows: coordinates of T rows; no line crosses a PAD row.
+    keys: coordinates of S keys; no line crosses a PAD key.
   """
   expand_keys = lambda x: jnp.asarray(x)[None, :, None, None]
   expanded_keys = Coordinates(
@@ -329,9 +343,10 @@ def _are_on_lines(
   """Returns whether cells (row, key) lie on lines, [N, B or 1, H, T, S or K].
 
   Args:
-    lines: fields [N, H, 1] for all keys, or [N, H, K] for one key per line.
-    rows: fields [B or 1, T].
-    keys: fields that broadcast to the shape of the result.
+    lines: fields [N, H, 1, ...] for all keys, or [N, H, K, ...] for one key per
+      line.
+    rows: coordinates of T rows.
+    keys: coordinates whose fields broadcast to the shape of the result.
     index_right: index of the keys from the right, 0 for the last one; it
       broadcasts in the same way.
   """
@@ -351,7 +366,8 @@ def _are_on_lines(
 
 
 def _key_offsets(lines: Lines, rows: Coordinates) -> jax.Array:
-  """Returns the offsets M · (offset of the row) + c, [N, B or 1, H, T, K, A].
+  """Returns the offsets M · (offset of the row) + c that the keys on lines have
+  in each row, [N, B or 1, H, T, K, A].
 
   For lines of the whole sequence, the offset of a row is its index.
   """

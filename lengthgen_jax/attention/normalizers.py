@@ -1,10 +1,10 @@
 """This module turns the scores of attention into weights.
 
 A normalizer is a function of the logits of a row: temperature times scores plus
-bias, -inf where a key is closed. Closed (masked) keys have zero
-weight and do not affect the other weights, and a row whose keys are all closed
-has zero weights and zero gradients. Shapes: B batch, H heads, T rows, S keys, G
-the largest number of keys that a row sees. Dense attention has logits of all S
+bias, -inf where a key is closed. Closed (masked) keys have zero weight and do
+not affect the other weights, and a row whose keys are all closed has zero
+weights and zero gradients. Shapes: B batch, H heads, T rows, S keys, G the
+largest number of keys that a row sees. Dense attention has logits of all S
 keys; attention along lines has those of the G gathered keys.
 """
 
@@ -22,8 +22,9 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 LOWEST = -1e30  # below the logit of every open key, above -inf
 TINY = 1e-30  # lower bound of divisors, so that an all-closed row is not 0 / 0
-# After so many steps the threshold of entmax is as exact as float64 (float32
-# needs fewer). Measured on rows of 5 to 4 096 logits of many distributions.
+# After so many steps the threshold of entmax is as exact as float64 can be
+# (float32 needs fewer); measured on rows of 5 to 4 096 logits of many
+# distributions.
 NEWTON_STEPS = 7  # for α <= 1.5
 SPARSE_NEWTON_STEPS = 11  # for 1.5 < α <= 2
 BISECTIONS = 50  # for α > 2
@@ -31,7 +32,7 @@ BISECTIONS = 50  # for α > 2
 
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig:
-  """An AttentionConfig says how scores become weights, at every site.
+  """An AttentionConfig says how scores become weights, in every attention.
 
   Attributes:
     normalizer: a name in NORMALIZERS.
@@ -70,8 +71,8 @@ class Normalizer(NamedTuple):
 
 
 def check_normalizer(name: str, normalizer: Normalizer) -> None:
-  """Raises UsageError unless a Normalizer with a function `weights` of (logits,
-  key_positions, config) is registered."""
+  """Raises UsageError unless `normalizer`, registered as `name`, is a
+  Normalizer with a function `weights` of (logits, key_positions, config)."""
   check(
     isinstance(normalizer, Normalizer) and callable(normalizer.weights),
     f"register: normalizer {name!r} must be a Normalizer with a function"
@@ -101,8 +102,8 @@ def masked_softmax(logits: jax.Array) -> jax.Array:
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-  """Computes the derivative from the weights, so that the backward pass needs
-  neither the logits nor another softmax."""
+  """Computes the weights and their derivative from the weights alone, so that
+  the backward pass needs neither the logits nor another softmax."""
   weights, tangent = masked_softmax(*primals), tangents[0]
   mean = (weights * tangent).sum(axis=-1, keepdims=True)
   return weights, weights * (tangent - mean)
@@ -160,8 +161,8 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
 
 @entmax.defjvp
 def _entmax_jvp(alpha, primals, tangents):
-  """Computes the derivative s·(dz - <s, dz> / Σs), s = p^(2 - α) on the
-  support, from the weights p alone."""
+  """Computes the weights p and their derivative, from p alone: s·(dz - <s, dz>
+  / Σs) with s = p^(2 - α) where p > 0, else 0."""
   weights, tangent = entmax(*primals, alpha), tangents[0]
   slope = _power(weights, 2.0 - alpha)
   total = jnp.maximum(slope.sum(axis=-1, keepdims=True), TINY)
@@ -170,7 +171,7 @@ def _entmax_jvp(alpha, primals, tangents):
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
-  """Returns x^exponent of x >= 0, and 0 at x = 0 whatever the exponent."""
+  """Returns x^exponent for x >= 0, and 0 at x = 0 whatever the exponent."""
   if exponent == 0.0:
     return (x > 0.0).astype(x.dtype)
   if exponent < 0.0:

@@ -1,9 +1,10 @@
-"""This module computes τ, a factor of the scores that grows with the length.
+"""This module computes τ, a factor on the scores that grows with the length.
 
 In softmax(τ·scores + bias), τ = a·log n keeps attention as sharp on long inputs
 as on short ones (task hinting paper, sections 4.3 and 5; its "temperature" is a
 factor, not a divisor). The paper leaves open what n is; each choice is a kind
-here. n never counts padding, and τ does not scale the bias.
+here. n never counts PAD, and τ does not scale the bias. Shapes: B batch, T
+rows, H heads.
 """
 
 import dataclasses
@@ -24,16 +25,17 @@ class Temperature(NamedTuple):
   """A Temperature is one way to compute τ, from n, a parameter a and perhaps b.
 
   Attributes:
-    counts: what n counts: "items" of the prompt, or "visible" keys of each row;
-      "" if there is no τ.
+    counts: what n counts in a decoder-only model: "items", the tokens of the
+      prompt, or "visible", the keys up to each row's own; "" if there is no τ.
     per_head: whether every head of a layer has an a (and b) of its own.
     offset: whether there is a second parameter, b.
     learned: whether a is trained; if not, it stays at its initial value.
     projections: how many numbers a dense layer computes for each row and head
       from the row's hidden state; if any, they are b.
-    value: function (n, a, b) -> τ [B or 1, T or 1, H or 1], of n [B or 1, T or
-      1, 1], a [H] or [], and b of the shape of a, or [projections, B, T, H], or
-      None; None if there is no τ.
+    value: function (n, a, b) -> τ [B or 1, T or 1, H or 1]. n is [B or 1, T or
+      1, 1]; a is [H] if per_head, else []; b has the shape of a if `offset`, is
+      [projections, B, T, H] with projections, and else None. The function is
+      None if there is no τ.
   """
 
   counts: str = ""
@@ -67,8 +69,8 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
-  """Raises UsageError unless a Temperature with a function `value` of (n, a,
-  b) is registered."""
+  """Raises UsageError unless `temperature`, registered as `name`, is a
+  Temperature with a function `value` of (n, a, b)."""
   if not (isinstance(temperature, Temperature) and temperature.value):
     raise UsageError(
       f"register: temperature {name!r} is no Temperature with a value"
@@ -81,7 +83,7 @@ TEMPERATURES = Registry(
   "temperature",
   {
     "none": Temperature(),
-    # The paper's a·log(n+1), where n counts the prompt's items.
+    # The paper's a·log(n+1), where n counts the prompt's tokens.
     "log_items": Temperature("items", value=scaled_log),
     # The same, where n counts the keys up to a row's own: what a causal row
     # sees without a scaffold.
@@ -108,12 +110,13 @@ TEMPERATURES = Registry(
 
 @dataclasses.dataclass(frozen=True)
 class TemperatureConfig:
-  """A TemperatureConfig says which temperature is used, and where it starts.
+  """A TemperatureConfig says which temperature is used, and where it starts:
+  the fields of config.temperature.
 
   Attributes:
     kind: a name in TEMPERATURES.
     initial: the initial value of a.
-    stretch: s, a factor of n; in training n has another one, random, in
+    stretch: s >= 1, a factor on n; in training n has a second one, drawn from
       1/s...s (see `site_counts`).
   """
 
@@ -125,18 +128,18 @@ class TemperatureConfig:
 def site_counts(
   config: TemperatureConfig, batch: Batch, noise: Noise | None = None
 ) -> Mapping[str, Array | None]:
-  """Returns n of every attention site, [B or 1, T or 1], {site: n}; n is None
-  if there is no temperature.
+  """Returns n [B or 1, T or 1] by attention site; each is None if there is no
+  temperature.
 
-  In a decoder-only model n is what the kind counts. In an encoder-decoder n is
-  the number of keys that a row sees: self-attention sees only outputs, and
-  cross-attention only the prompt.
+  In a decoder-only model n is what the kind counts. In an encoder-decoder n is,
+  for every kind, the number of keys that a row sees without a scaffold:
+  self-attention sees only outputs, cross-attention only the prompt.
 
   n is multiplied by s = `config.stretch`, and in training by one more factor
   for each example, log-uniform in 1/s...s. So a model is trained at the
-  temperatures of n to s²n, among which are those of inputs s times as long as
-  in training. This is ours; it is like randomized position encodings (Ruoss et
-  al. 2023).
+  temperatures of n to s²n, among which are those that inputs s times as long
+  have in tests. This is ours; it is like randomized position encodings (Ruoss
+  et al. 2023).
 
   Args:
     config: the temperature.
@@ -170,15 +173,14 @@ def tau(
   a: jax.Array | float | None,
   b: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider.
-
-  It is None if there is no temperature, which means a factor of 1.
+  """Returns τ, [B or 1, H or 1, T or 1, 1] float32 or wider, or None, which is
+  a factor of 1, if there is no temperature.
 
   Args:
     config: the temperature.
     n_BxT: [B or 1, T or 1], n of the site, from `site_counts`; None if there is
       no temperature.
-    a, b: what the function `value` of the Temperature takes beside n.
+    a, b: the parameters that the function `value` of the Temperature takes.
   """
   if n_BxT is None:
     return None

@@ -1,1 +1,2 @@
-"""Flax modules: the layers of a transformer, and the whole of either family."""
+"""This package has the Flax modules: layers, and the transformer of both
+families."""

@@ -1,4 +1,8 @@
-"""The layers of a transformer, and its hyper-parameters."""
+"""This module has the layers of a transformer, and its hyper-parameters.
+
+Shapes: B batch, L positions, T rows (queries), S keys, D features (emb_dim), H
+heads, K head size, F hidden features of the MLP.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -28,13 +32,15 @@ PRECISIONS = ("default", "high", "highest")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """A ModelConfig is the shape of a transformer; names follow Flaxformer.
+  """A ModelConfig has the hyper-parameters of a transformer; names follow
+  Flaxformer.
 
   Attributes:
-    vocab_size: V.
-    num_segments: rows of the segment embedding; 1 if there is none.
+    vocab_size: V, the number of tokens.
+    num_segments: the number of rows of the segment embedding; 1 if there is
+      none.
     emb_dim: D; num_heads: H; mlp_dim: F.
-    num_encoder_layers: 0 is the identity encoder.
+    num_encoder_layers: 0 is the identity encoder, which passes embeddings on.
     num_decoder_layers: N.
     norm: where layer normalization stands: before each sublayer ("pre", with
       one more at the end), after its residual sum ("post"), once at the end of
@@ -49,8 +55,8 @@ class ModelConfig:
       factors of float32 products.
     learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
-    temperature: of the softmax, in every attention.
-    attention: the normalizer in the softmax's place.
+    temperature: the factor on the scores of every attention.
+    attention: how scores become weights: softmax or another normalizer.
   """
 
   vocab_size: int
@@ -78,12 +84,12 @@ class ModelConfig:
     return self.emb_dim // self.num_heads
 
   def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
-    """Returns the index in `Transformer.every_token` of an input, elementwise.
+    """Returns the index in `Transformer.every_token` of inputs, elementwise.
 
     Args:
-      token: its token.
-      phase: its index modulo the period of a cyclic index.
-      segment: its segment; without a segment embedding all are alike.
+      token: the inputs' tokens.
+      phase: their indices modulo positions.cyclic_period, 0 without it.
+      segment: their segments; without a segment embedding all are alike.
     """
     period = self.positions.cyclic_period or 1
     segment = segment * (self.num_segments > 1)
@@ -91,7 +97,7 @@ class ModelConfig:
 
 
 class Attention(nn.Module):
-  """Multi-head attention with an additive bias, the same at every site."""
+  """This is multi-head attention with an additive bias, for every site."""
 
   config: ModelConfig
 
@@ -130,8 +136,12 @@ class Attention(nn.Module):
   def key_value(
     self, inputs_BxSxD: jax.Array, rotate: Callable
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys, rotated by the position encoding, and values, both
-    [B, H, S, K]."""
+    """Returns keys and values, both [B, H, S, K].
+
+    Args:
+      inputs_BxSxD: what is attended to.
+      rotate: the position encoding's function of keys [B, H, S, K].
+    """
     key, value = self.key(inputs_BxSxD), self.value(inputs_BxSxD)
     return rotate(heads_first(key)), heads_first(value)
 
@@ -153,10 +163,13 @@ class Attention(nn.Module):
 
     Args:
       inputs_BxTxD: the inputs of the rows.
-      rotate: the position encoding's rotation of queries.
+      rotate: the position encoding's function of queries [B, H, T, K].
       key_value: the result of the method `key_value`.
       bias: the bias of this layer.
-      n_BxT: the count n that the softmax temperature depends on, or None.
+      n_BxT: the count n that the temperature depends on; None without one.
+
+    Returns:
+      The output [B, T, D], and the weights and scores that `attend` returns.
     """
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
@@ -182,8 +195,8 @@ def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
 
 
 class Mlp(nn.Module):
-  """Two dense layers with an activation between them (Vaswani et al. 2017,
-  section 3.3): `wi` from D to config.mlp_dim features, `wo` back to D.
+  """This is two dense layers with an activation between them (Vaswani et al.
+  2017, section 3.3): `wi` from D to F features, `wo` back to D.
   """
 
   config: ModelConfig
@@ -203,7 +216,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-  """A transformer block: self-attention, optional cross-attention, and an MLP.
+  """A Block is self-attention, optional cross-attention, and an MLP.
 
   Each sublayer's output is added to the residual stream.
 
@@ -235,7 +248,8 @@ class Block(nn.Module):
       self.block_end_layer_norm = normalization(self.config)
 
   def sublayer_inputs(self, sublayer: str, x: jax.Array) -> jax.Array:
-    """Returns the residual stream, normalized first if `norm` is "pre"."""
+    """Returns the inputs of a sublayer ("self_attention", "cross_attention" or
+    "mlp"): the residual stream x, normalized if `norm` is "pre"."""
     if self.config.norm != "pre":
       return x
     return self.pre[f"{sublayer}_layer_norm"](x)
@@ -243,8 +257,8 @@ class Block(nn.Module):
   def add_to_residual(
     self, sublayer: str, x: jax.Array, update: jax.Array, noise: Noise | None
   ) -> jax.Array:
-    """Adds a sublayer's output to the residual stream, with dropout and, if
-    `norm` is "post", normalization."""
+    """Returns the residual stream x plus a sublayer's output `update`, with
+    dropout on it and, if `norm` is "post", the sum normalized."""
     x = x + dropout(self, sublayer, update, noise)
     if self.config.norm != "post":
       return x
@@ -268,7 +282,8 @@ class Block(nn.Module):
   def cross_key_value(
     self, memory: jax.Array, rotate: Callable
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys and values of this block's cross-attention."""
+    """Returns keys and values of this block's cross-attention, from the
+    encoder's output `memory` [B, S, D]."""
     return self.cross_attention.key_value(memory, rotate)
 
   def __call__(
@@ -284,15 +299,16 @@ class Block(nn.Module):
 
     Args:
       x: [B, T, D] residual stream.
-      rotate: the position encoding's rotation of queries.
-      key_values: by site, "self" and, if there is a memory, "cross".
-      biases: by site, of this layer.
-      counts: by site, the count n that the softmax temperature depends on,
-        or None.
-      noise: of dropout, None outside of training.
+      rotate: the position encoding's function of queries [B, H, T, K].
+      key_values: keys and values by site, "self" and, if the block has
+        cross-attention, "cross".
+      biases: the biases of this layer by site.
+      counts: by site, the count n that the temperature depends on, or None.
+      noise: what dropout is drawn from; None outside of training.
 
     Returns:
-      The residual stream and a dict of activations.
+      The residual stream [B, T, D], and the activations: by site what `attend`
+      returns, and the residual stream "before_mlp" and "after_mlp".
     """
     acts, attentions = {}, {"self": self.self_attention}
     if self.cross:
@@ -327,7 +343,8 @@ def dropout(
       folded into the noise, so that no two modules share a mask.
     name: A name for this call, different for each call in one module.
     x_BxLxD: The inputs.
-    noise: The random bits; None outside of training, for no dropout.
+    noise: What the mask is drawn from; None outside of training, where nothing
+      is dropped.
   """
   rate = module.config.dropout_rate
   if noise is None or not rate:
@@ -338,7 +355,7 @@ def dropout(
 
 
 def normalization(config: ModelConfig) -> nn.Module:
-  """Returns layer normalization, or its root-mean-square form."""
+  """Returns the normalization that config.norm_kind names."""
   kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm_kind]
   return kind(dtype=config.dtype)
 
@@ -348,15 +365,12 @@ def update_cache(
   key_value: tuple[jax.Array, jax.Array],
   start: jax.Array | int,
 ) -> tuple[jax.Array, jax.Array]:
-  """Writes the keys and values of new positions into the cache of a layer.
+  """Returns a layer's cache with the keys and values of new positions.
 
   Args:
     cache: Keys and values [B, H, L, K] of all L positions.
     key_value: Keys and values [B, H, T, K] of T consecutive positions.
     start: The index of the first of them.
-
-  Returns:
-    The updated cache.
   """
   return jax.tree.map(
     lambda old, new: jax.lax.dynamic_update_slice_in_dim(

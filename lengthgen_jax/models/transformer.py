@@ -1,5 +1,5 @@
-"""The transformers of both papers: decoder-only (task hinting), and with an
-encoder (ABS and ABC)."""
+"""This module has the transformer of both papers: decoder-only (task hinting),
+or with an encoder (ABS and ABC)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,12 +19,13 @@ from lengthgen_jax.tasks.packing import Batch
 
 
 class SiteInputs(NamedTuple):
-  """The inputs of the attention sites "self", "cross" and "encoder".
+  """SiteInputs are what attention needs beside a batch, at the sites "self",
+  "cross" and "encoder".
 
   Attributes:
-    biases: By site, the biases of all layers. They mask the future and padding;
-      the model adds the bias of its position encoding to them.
-    counts: By site, the count n that the softmax temperature depends on
+    biases: By site, the biases of all layers, masks included; the model adds
+      the bias of its position encoding to them.
+    counts: By site, the count n that the temperature depends on
       (`temperature.site_counts`); None without a temperature.
   """
 
@@ -33,7 +34,7 @@ class SiteInputs(NamedTuple):
 
 
 class Memory(NamedTuple):
-  """The encoder's output, as the keys and values of cross-attention.
+  """A Memory is the encoder's output, as keys and values of cross-attention.
 
   Attributes:
     key_values: Keys and values by layer; each is None in a decoder-only model.
@@ -118,7 +119,9 @@ class Transformer(nn.Module):
   def embed(
     self, tokens: Array, places: Places, site: str, noise: Noise | None
   ) -> jax.Array:
-    """Returns token embeddings with segments and positions, after dropout."""
+    """Returns token embeddings [B, L, D] with segments and positions, after
+    dropout; `site` is "self" for inputs of the decoder, "cross" for the
+    source."""
     x = self.token_embedder(tokens)
     if self.config.num_segments > 1:
       x = x + self.segment_embedder(places.segment)
@@ -140,7 +143,7 @@ class Transformer(nn.Module):
       jnp.ravel, jnp.indices((*sizes, config.vocab_size))
     )
     count = len(tokens)
-    places = Places(  # only the index and the segment count
+    places = Places(  # only the index and the segment matter
       place=jnp.zeros((1, count, 1), jnp.int32),
       digit=jnp.zeros((1, count), bool),
       index=index,
@@ -153,7 +156,7 @@ class Transformer(nn.Module):
     """Returns keys and values [1, H, segments·period·V, K] of `every_token`, by
     layer.
 
-    An identity encoder leaves no others.
+    With an identity encoder, cross-attention has no others.
     """
     x, unrotated = self.every_token("cross"), lambda x: x
     return [block.cross_key_value(x, unrotated) for block in self.decoder]
@@ -166,7 +169,8 @@ class Transformer(nn.Module):
     keys: Coordinates,
   ) -> DenseBias | SparseBias:
     """Returns a site's bias of all layers, plus that of its position encoding,
-    which is the same in every layer."""
+    which is the same in every layer; with an additive encoding the bias must be
+    dense."""
     bias, encoding = site_inputs.biases[site], self.positions[site]
     if not encoding.additive:
       return bias
@@ -282,7 +286,8 @@ class Transformer(nn.Module):
 
 
 def empty_cache(config: ModelConfig, batch: int, rows: int) -> list:
-  """Returns a cache of zeros: keys and values [B, H, rows, K] by layer."""
+  """Returns an empty cache: zeros as keys and values [batch, H, rows, K], by
+  layer."""
   shape = (batch, config.num_heads, rows, config.head_dim)
   zeros = jnp.zeros(shape, config.dtype)
   return [(zeros, zeros)] * config.num_decoder_layers

@@ -1,9 +1,9 @@
-"""Checkpoints that are written in the background, with a checksum of every file
-that is checked before it is read.
+"""This module writes checkpoints in the background and checks them before they
+are read.
 
 Orbax writes and reads the arrays. Its CheckpointManager keeps no checksums, so
-the steps are managed here. A checkpoint is sound if every file in it is there
-and has its checksum.
+the steps are managed here. A checkpoint is sound if all its files are there and
+have the checksums that were written with them.
 """
 
 import concurrent.futures
@@ -23,13 +23,13 @@ from lengthgen_jax.errors import check
 
 
 class Checkpoints:
-  """The newest checkpoints of one run, each in a folder {folder}/{step}.
+  """Checkpoints manages those of one run, each in a folder {folder}/{step}.
 
   The folder of a step has `arrays` (Orbax), `meta.json` (config, seeds, shape
   and dtype of every leaf) and `checksums.json` (of all these files). It is
   written as `.{step}.writing` and renamed when it is complete, so a folder
-  named {step} is always complete. Of several hosts each writes its shards of
-  the arrays, and the first one writes the other files.
+  named {step} is always complete. If there are several hosts, each writes its
+  shards of the arrays, and the first one writes the other files.
   """
 
   def __init__(
@@ -57,7 +57,7 @@ class Checkpoints:
   def save(self, step: int, state: Any, config: dict) -> None:
     """Copies a pytree of jax arrays and begins to write it in the background.
 
-    Before, it waits for the write of the previous step.
+    It first waits until the previous step is written.
 
     Args:
       step: the step, which becomes the name of the folder.
@@ -88,9 +88,9 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     repair: bool = False,
   ) -> tuple[int | None, Any]:
-    """Returns (step, state) of the newest sound checkpoint.
+    """Returns (step, state) of the newest sound checkpoint, or of `step`.
 
-    It is (None, None) if there is none.
+    It is (None, None) if no step is named and no checkpoint is sound.
 
     Args:
       abstract: a pytree of shapes and dtypes (and shardings) like the state.
@@ -102,6 +102,7 @@ class Checkpoints:
     Raises:
       UsageError: `step` is missing or damaged, or the checkpoint has other
         seeds or another structure.
+      OSError: a file cannot be read.
     """
     # An error of this write is raised by the next save() or by close().
     if self._write is not None:
@@ -120,10 +121,8 @@ class Checkpoints:
   def _find_sound(
     self, step: int | None, report: Callable[[str], None], repair: bool
   ) -> int | None:
-    """Returns `step` if it is sound, or the newest sound step if it is None.
-
-    It is None if no step is sound.
-    """
+    """Returns `step` if it is sound, or the newest sound step if it is None;
+    None if there is no sound step. Arguments and errors as in `restore`."""
     if repair:
       self._remove_leftovers()
     steps = self.steps()
@@ -254,7 +253,8 @@ def sharding(leaf: Any) -> jax.sharding.Sharding | None:
 
 
 def leaves_by_path(tree: Any) -> dict[str, Any]:
-  """Returns the leaves by path, as in "params/dense/kernel", in tree order."""
+  """Returns the leaves of a pytree by path, like "params/dense/kernel", in tree
+  order."""
   name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")
   return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 

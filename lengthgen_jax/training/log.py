@@ -1,4 +1,4 @@
-"""The log of a training run, and the signals that stop it."""
+"""This module logs a training run, and receives the signals that stop it."""
 
 import contextlib
 import pathlib
@@ -23,13 +23,15 @@ def stop_signals() -> Iterator[list[int]]:
   """Yields a list to which SIGTERM and SIGINT are appended when they arrive,
   instead of stopping the process.
 
-  The training loop reads the list after each chunk, saves and returns.
+  The training loop reads the list after each chunk; if it is not empty, it
+  saves and raises Interrupted. A SIGINT (Ctrl-C) after another signal raises
+  KeyboardInterrupt at once.
   """
   received = []
 
   def remember(number, frame):
     if received and number == signal.SIGINT:
-      raise KeyboardInterrupt  # a second Ctrl-C does not wait
+      raise KeyboardInterrupt  # does not wait for the chunk
     received.append(number)
 
   with contextlib.ExitStack() as stack:
@@ -40,7 +42,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 class Log:
-  """The log of a training run, written by the first host.
+  """A Log writes what a training run reports, on the first host alone.
 
   It writes metrics.jsonl, watched.jsonl (rows of the probes that run during
   training), TensorBoard summaries and a progress bar.
@@ -59,13 +61,14 @@ class Log:
       spec: The training.
       seeds: The R seeds.
       folder: The folder of the run.
-      steps: The step of each seed in the checkpoint that training resumes from.
-        Rows of later steps are dropped, because those steps are trained again.
+      steps: The step of each seed in the checkpoint that training resumes from,
+        0 without one. Rows of later steps are dropped, because those steps are
+        trained again.
     """
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
-    # Of the names "loss" and "em": none for the main task, and for each hint
+    # The metrics of the main task are "loss" and "em", those of a hint end with
     # the name of its head.
     hints = spec.experiment.heads[1:]
     self.suffixes = ["", *(f"_{hint}" for hint in hints)]
@@ -100,7 +103,8 @@ class Log:
     self.last_time = time.perf_counter()
 
   def write(self, status: Status) -> None:
-    """Logs one chunk of steps: a row for each seed that trained in it."""
+    """Logs one chunk: a row for each seed whose loss in it is finite, which it
+    is not if the seed was done before or diverged."""
     seconds = time.perf_counter() - self.last_time
     self.last_time += seconds
     state, metrics = status
@@ -116,7 +120,7 @@ class Log:
       for head, suffix in enumerate(self.suffixes):
         row[f"loss{suffix}"] = float(metrics.loss[r, head])
         row[f"em{suffix}"] = float(metrics.em[r, head])
-      if np.isfinite(row["loss"]):  # NaN if the seed had finished before
+      if np.isfinite(row["loss"]):
         rows.append(row)
         for name in sorted(set(row) - {"step", "seed", "seconds"}):
           self.summary_writer.add_scalar(f"seed{seed}/{name}", row[name], step)
@@ -125,7 +129,7 @@ class Log:
       loss = np.median([row["loss"] for row in rows])
       em = np.median([row["em"] for row in rows])
       self.progress_bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
-    # The bar is that of the seed that has trained furthest.
+    # The bar shows the seed that has trained furthest.
     r = int(np.argmax(state.step))
     self.progress_bar.total = int(state.attempt_start[r]) + self.attempt_steps
     self.progress_bar.update(int(state.step[r]) - self.progress_bar.n)

@@ -1,4 +1,5 @@
-"""The loop around chunks of training: dispatch, log, save, stop, resume."""
+"""This module is the loop of training: it runs chunks, logs, saves, stops and
+resumes."""
 
 import contextlib
 import dataclasses
@@ -35,11 +36,12 @@ class Run:
     save_every: the number of chunks between checkpoints.
     keep: the number of newest checkpoints that stay.
     config: the config as a plain dict, which checkpoints hold.
-    report: prints a line of text.
+    report: function that prints a line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
     sparse_plan: the plan of attention along lines; None for dense attention.
-    watch: returns rows to log of the run's states while it trains.
+    watch: function of the run and its states [R, ...] that returns rows for
+      watched.jsonl; None for no probes during training.
     watch_every: the number of chunks between calls of `watch`.
     mesh: the devices.
   """
@@ -65,7 +67,7 @@ class Run:
     return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
   def open_checkpoints(self) -> Checkpoints:
-    """Returns the checkpoints in the run's folder, to be closed."""
+    """Returns the run's checkpoints, which the caller must close."""
     return Checkpoints(self.folder / "checkpoints", self.keep, self.seeds)
 
   @property
@@ -88,14 +90,15 @@ def train(
 ) -> TrainState:
   """Trains until all seeds are done, resuming from the newest sound checkpoint.
 
-  The status of a chunk is read once the next one is dispatched. That is
-  harmless, because a seed that is done stays as it is until it starts again.
+  The status of a chunk is read when the next one has been dispatched, so that
+  devices do not wait. That is harmless, because a seed that is done stays as it
+  is until it starts again.
 
   Args:
     run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
-    later_programs: what is compiled on another thread meanwhile, for later; see
-      `compilation.compile_in_background`.
+    later_programs: an iterator that compiles programs for later use, on another
+      thread; see `compilation.compile_in_background`.
 
   Returns:
     The final states [R, ...].
@@ -133,7 +136,8 @@ def train(
       return states
 
     def save(states: TrainState) -> list[int]:
-      """Saves the states if a step was done; returns the steps of all seeds."""
+      """Saves the states unless they are saved already; returns the steps of
+      all seeds."""
       if progress.steps != saved_steps:
         checkpoints.save(max(progress.steps), states, run.config)
       return progress.steps
@@ -176,10 +180,11 @@ def restore_or_init(
 
   Args:
     run, initial: as in `train`.
-    checkpoints: of the run.
+    checkpoints: those of the run.
 
   Returns:
-    The states, and the steps of the seeds that are saved; None if none is.
+    The states, and the step of each seed in the checkpoint that they are from;
+    None without a checkpoint.
   """
   abstract = run.mesh.shard_shapes(run.abstract_states)
   step, states = checkpoints.restore(abstract, report=run.report, repair=True)
@@ -191,7 +196,7 @@ def restore_or_init(
     if initial is None:
       states = train_step.init_seeds(run.spec, run.seed_R)
     else:
-      # No program that draws parameters is compiled.
+      # This way no program that draws parameters is compiled.
       stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
       params = jax.tree.map(stack, run.abstract_states.params, *initial)
       states = train_step.init_seeds(run.spec, run.seed_R, params)
@@ -199,8 +204,8 @@ def restore_or_init(
 
 
 def _compile_steps(run: Run) -> Iterator[None]:
-  """Compiles the chunks of a run; how a mesh shards their arrays is known only
-  when they are there."""
+  """Compiles the program of a chunk as its only step; not for a mesh, whose
+  shardings are known only from the arrays."""
   if run.mesh.jax_mesh is None:
     yield train_step.compile_train_seeds(
       run.spec, run.seed_R, run.scaffold, run.replay
@@ -212,10 +217,11 @@ def load(run: Run, checkpoint: str) -> TrainState:
 
   Args:
     run: what was trained and where it is stored.
-    checkpoint: "last", "best" or the number of a step.
+    checkpoint: "last" or "best", both for the newest checkpoint, which holds
+      the best parameters too, or the number of a step.
 
   Raises:
-    UsageError: there is no such checkpoint.
+    UsageError: there is no such checkpoint, or it does not fit the run.
   """
   check(
     (run.folder / "checkpoints").is_dir(),
@@ -233,13 +239,13 @@ def load(run: Run, checkpoint: str) -> TrainState:
 
 
 class Progress:
-  """What the host knows of the seeds: which are done, and which failed.
+  """Progress is what the host knows of the seeds: which are done or failed.
 
   Attributes:
     state: the states [R] without parameters, as last read.
-    done: [R], whether a seed trains no more.
+    done: [R] bool, whether a seed trains no more.
     attempt: [R], the newest attempt that was started; the state of a seed that
-      is to start again is behind by one.
+      was just restarted is behind by one until it is read again.
   """
 
   def __init__(self, run: Run, state: TrainState):
@@ -271,9 +277,11 @@ class Progress:
         )
 
   def pop_failed(self) -> np.ndarray:
-    """Returns which seeds [R] did not fit and have another attempt.
+    """Returns which seeds [R] have failed and have another attempt.
 
-    They count as started again from then on.
+    A seed has failed if it diverged, or if it used up its steps and its best
+    exact match is below train.restart_below. From then on it counts as started
+    again.
     """
     state, train = self.state, self.run.train
     fits = np.asarray(state.best_em) >= train.restart_below
@@ -284,7 +292,7 @@ class Progress:
     for r in np.flatnonzero(failed):
       em = 100 * max(float(state.best_em[r]), 0.0)  # -1 before any
       self.run.report(
-        f"seed {self.run.seeds[r]}: best EM {em:.1f} % at step {state.step[r]},"
+        f"seed {self.run.seeds[r]}: best EM {em:.1f} % by step {state.step[r]},"
         f" train.restart_below={train.restart_below}; starts again from other"
         " parameters"
       )

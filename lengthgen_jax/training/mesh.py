@@ -1,9 +1,9 @@
-"""The mesh of devices, and every sharding of the program.
+"""This module has the mesh of devices, and all shardings of the program.
 
 A mesh has two axes. Seeds are split over `seed`: a device holds and trains its
 own seeds and needs nothing of the others. A batch's examples are split over
 `data`: all its devices hold a seed's parameters, and sum their gradients. What
-is drawn is a function of seed, step and place in the batch, and each device
+is drawn is a function of seed, step and index in the batch, and each device
 draws its own part of it: the mesh changes results by rounding alone.
 """
 
@@ -51,11 +51,14 @@ class Mesh:
     return _from_devices(self.jax_mesh.devices.reshape(1, -1))
 
   def for_seeds(self, seeds: int, batch: int) -> "Mesh":
-    """Returns a mesh of the same devices for some of the seeds.
+    """Returns a mesh of these devices, or some of them, for some of the seeds.
 
     Args:
-      seeds: their number.
+      seeds: the number of those seeds.
       batch: config.train.batch_size.
+
+    Raises:
+      UsageError: there are several hosts, and devices would be left over.
     """
     if self.jax_mesh is None or seeds % self.shape[0] == 0:
       return self
@@ -189,7 +192,8 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
     batch: config.train.batch_size.
 
   Raises:
-    UsageError: seeds, batch or devices are not divided by it.
+    UsageError: `shape` does not divide the seeds, the batch or the devices, or
+      leaves over devices of several hosts.
   """
   devices = jax.devices()
   default = default_shape(len(devices), len(seeds), batch)
@@ -221,14 +225,16 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
 
 
 def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
-  """Returns as many seeds as divide the devices, and as much data as divides
-  the rest and the batch."""
+  """Returns (devices along `seed`, devices along `data`): the greatest number
+  that divides both `seeds` and `devices`, and the greatest that divides both
+  the devices for each of these and `batch`."""
   along_seed = math.gcd(seeds, devices)
   return along_seed, math.gcd(devices // along_seed, batch)
 
 
 def _check_every_host_is_used(shape: tuple[int, ...], devices: int) -> None:
-  """Raises UsageError for several hosts of which some have nothing to do."""
+  """Raises UsageError if there are several hosts and the mesh leaves over some
+  of their devices."""
   size = math.prod(shape)
   check(
     size == devices or not hosts.is_multihost(),

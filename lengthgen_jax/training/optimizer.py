@@ -68,7 +68,7 @@ def make_schedule(
   train: TrainConfig, peak: float | None = None
 ) -> optax.Schedule:
   """Returns the learning rate as a function of the gradient step: a linear
-  warm-up, then a constant rate or a cosine decay.
+  warm-up, then a constant rate or a cosine decay to 0 at train.steps.
 
   Args:
     train: The TrainConfig.
@@ -152,7 +152,8 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
 
 
 def check_optimizer(name: str, optimizer: Optimizer) -> None:
-  """Raises UsageError unless it is an Optimizer with a callable `make`."""
+  """Raises UsageError unless `optimizer`, registered as `name`, is an Optimizer
+  with a function `make` of a TrainConfig."""
   check(
     isinstance(optimizer, Optimizer) and callable(optimizer.make),
     f"register: optimizer {name!r} must be an Optimizer with a function `make`",

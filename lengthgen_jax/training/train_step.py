@@ -1,12 +1,12 @@
-"""The training step as pure functions, of one seed and of many.
+"""This module is the training step as pure functions, of one seed and of many.
 
 A gradient step is `draw_batches`, then `train_step`: `loss_fn`, its gradient,
 and `update_params`. It trains one or more output heads: a share is the examples
 of one of them, and consists of parts, batches of one static size each. A round
 is the steps until every head has had its turn; a chunk is many rounds and
-`validate` at its end. An attempt is a training from other initial parameters.
-The functions before `over_seeds` are for one seed; those after it are the
-compiled functions of all seeds, which the loop calls.
+`validate` at its end. An attempt is a training from new initial parameters. The
+functions before `over_seeds` are for one seed; those under "Many seeds" are for
+all of them, and the loop calls these.
 """
 
 import dataclasses
@@ -31,12 +31,14 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
-CACHE_BYTES = 3 << 20  # what activations of a microbatch may take on a CPU
+CACHE_BYTES = 3 << 20  # that activations of a microbatch may take on a CPU
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec:
-  """The static argument of compiled training steps; it is hashable.
+  """A TrainSpec is the static argument of compiled training steps.
+
+  It is hashable.
 
   Attributes:
     experiment: The tasks, data and model.
@@ -57,7 +59,8 @@ class TrainSpec:
 
   @property
   def attempt_steps(self) -> int:
-    """Returns the number of steps of an attempt: whole rounds."""
+    """Returns the number of gradient steps of an attempt: train.steps, rounded
+    up to whole rounds."""
     return -(-self.train.steps // self.steps_per_round) * self.steps_per_round
 
   @property
@@ -72,7 +75,7 @@ class TrainSpec:
 
 
 class TrainState(struct.PyTreeNode):
-  """The state of training of one seed, as it is saved in checkpoints.
+  """A TrainState is the state of one seed's training, as checkpoints hold it.
 
   Attributes:
     step: int32, the number of gradient steps, summed over all attempts.
@@ -82,10 +85,11 @@ class TrainState(struct.PyTreeNode):
     done: bool, whether training has ended: at the target exact match, after the
       last step, or because the seed diverged.
     diverged: bool, whether the loss or the parameters became non-finite; the
-      parameters are the last finite ones then.
-    stopped_at: int32, the step at which training ended before the last step, -1
-      if it did not.
-    best_em: float32, the best exact match in validation.
+      parameters are then those before that chunk.
+    stopped_at: int32, the step at which the seed reached the target or
+      diverged, -1 if it has done neither.
+    best_em: float32, the main task's best exact match in validation, over all
+      attempts; -1 before the first validation.
     best_step: int32, the step of that validation.
     best_params: The parameters at that step.
   """
@@ -104,7 +108,7 @@ class TrainState(struct.PyTreeNode):
 
 
 class ChunkMetrics(NamedTuple):
-  """The metrics of one seed in a chunk; NaN if the seed was done before.
+  """ChunkMetrics are those of one seed in a chunk, NaN if it was done before.
 
   Attributes:
     loss: [heads], the mean training loss (nats per scored token).
@@ -117,7 +121,7 @@ class ChunkMetrics(NamedTuple):
 
 
 class Status(NamedTuple):
-  """What the host reads from the devices after each chunk.
+  """A Status is what the host reads from the devices after each chunk.
 
   Attributes:
     state: The states [R] of all seeds, without the parameters.
@@ -177,14 +181,14 @@ def draw_batches(
   replay: dict | None = None,
 ) -> list[list[tuple[Batch, jax.Array]]]:
   """Draws the examples of a gradient step: for each share of the step, a batch
-  and the key of its noise (dropout, random sizes) for each part.
+  and the key of its noise (dropout, random positions and counts) for each part.
 
   Args:
     spec, step_spec: Static arguments; the others are traced.
     seed, step: The examples are a function of these two.
-    replay: Inputs that a fraction of the main task's examples is drawn from:
-      "items" [n, operands, longest] and "lengths" [n, operands], of which only
-      the first "count" are valid; or None.
+    replay: Inputs from which a fraction (train.replay_share) of the main task's
+      examples is drawn: "items" [n, operands, longest] and "lengths" [n,
+      operands], of which only the first "count" are valid; or None.
   """
   experiment = spec.experiment
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
@@ -294,7 +298,7 @@ def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   """Returns the number of equal microbatches that a batch is split into.
 
   On a CPU the activations of a microbatch should fit in the cache, because the
-  step would wait for memory otherwise. Accelerators do not split batches.
+  step would wait for memory otherwise. On accelerators batches are not split.
   """
   if jax.default_backend() != "cpu":
     return 1
@@ -410,8 +414,10 @@ def train_chunk(
 ) -> tuple[TrainState, ChunkMetrics]:
   """Trains a seed for `rounds` rounds, or to the end of its attempt.
 
-  A round is each of the experiment's steps once. A seed that is done is not
-  changed.
+  A seed that is done is not changed.
+
+  Returns:
+    The new state, and the metrics of the chunk.
   """
   attempt_end = state.attempt_start + spec.attempt_steps
   rounds = jnp.minimum(
@@ -520,7 +526,8 @@ def end_chunk(
 def over_seeds(
   function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
 ) -> Callable:
-  """Maps a function of one seed's arguments over stacked ones [R, ...]."""
+  """Returns a function of one seed's arguments mapped over those of R seeds,
+  stacked [R, ...]; `axis` is one of SEED_AXES."""
   if axis == "vmap":
     return mesh.shard_map_seeds(jax.vmap(function))
   return mesh.shard_map_seeds(
@@ -564,6 +571,9 @@ def train_seeds(
     scaffold: The scaffold, with a leading axis R, or 1 if all seeds share it.
     rounds: The greatest number of rounds.
     replay: The replay sets of `draw_batches`, with a leading axis R.
+
+  Returns:
+    The new states [R, ...], and the Status of the chunk.
   """
   broadcast_to_seeds = lambda x: jnp.broadcast_to(
     x, (len(seed_R), *jnp.shape(x)[1:])
@@ -585,8 +595,8 @@ def compile_train_seeds(
   scaffold: dict,
   replay: dict | None = None,
 ) -> None:
-  """Compiles `train_seeds` for chunks of a training; of the scaffold and the
-  replay sets only shapes and dtypes matter."""
+  """Compiles `train_seeds` for the chunks of a run; of the arguments but `spec`
+  only shapes and dtypes matter."""
   states = jax.eval_shape(partial(init_seeds, spec), seed_R)
   train_seeds.lower(
     spec, states, seed_R, scaffold, spec.chunk_rounds, replay
@@ -594,7 +604,8 @@ def compile_train_seeds(
 
 
 def without_params(mesh: Mesh, states: TrainState) -> TrainState:
-  """Returns copies of the states' small arrays, on every host.
+  """Returns the states [R] without parameters and optimizer state, copied to
+  every host.
 
   They are copies because the buffers of the states are donated to the next
   chunk.
@@ -607,8 +618,8 @@ def without_params(mesh: Mesh, states: TrainState) -> TrainState:
 def restart_seeds(
   spec: TrainSpec, states: TrainState, seed_R: jax.Array, mask_R: np.ndarray
 ) -> TrainState:
-  """Returns states [R, ...] of which the marked ones begin their next
-  attempt."""
+  """Returns the states [R, ...], of which those that `mask_R` marks begin their
+  next attempt."""
 
   def restart_if(
     state: TrainState, seed: jax.Array, is_marked: jax.Array
@@ -661,7 +672,7 @@ def train_unfinished_seeds(
 
 
 def select(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
-  """Returns one of two pytrees of the same structure.
+  """Returns `on_true` or `on_false`, pytrees of the same structure.
 
   A branch compiles in three quarters of the time that an element-wise selection
   of every leaf takes.
@@ -679,8 +690,8 @@ def is_finite(tree: Any) -> jax.Array:
 def keep_named(names: Collection[str], old: Any, new: Any) -> Any:
   """Returns `new`, but `old` wherever a leaf's path has one of these names.
 
-  They are names of parameters, which occur in parameters and in the optimizer's
-  moments alike.
+  They are names of modules, which occur in the paths of parameters and of the
+  optimizer's moments alike.
   """
 
   def choose(path: tuple, old_leaf: Any, new_leaf: Any) -> Any:

@@ -1,8 +1,8 @@
-"""This package makes scaffolds, biases that are data.
+"""This package makes scaffolds: the attention biases of a model, as data.
 
-A scaffold is a dict from site ("self", "cross", "encoder") to lines or matrices
-with a leading axis of seeds. An entry of BIASES is a function (config.bias,
-ScaffoldSpec) -> scaffold.
+A scaffold is a dict from site ("self", "cross", "encoder") to SiteLines or a
+SiteMatrix, with a leading axis of seeds, or of 1 if all seeds share it. An
+entry of BIASES is a function (config.bias, ScaffoldSpec) -> scaffold.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 
 def check_bias(name: str, function: Callable) -> None:
-  """Raises UsageError unless a bias is a function of config.bias and a
-  ScaffoldSpec."""
+  """Raises UsageError unless `function` can be called with config.bias and a
+  ScaffoldSpec; `name` is the name under which it is registered."""
   check_arguments(f"bias {name!r}", function, "section", "spec")
 
 

@@ -1,8 +1,8 @@
 """Reads and writes bias files: calibrated lines, or dense matrices.
 
 Calibrated lines are written by `save`; matrices are files of other programs.
-Shapes: R seeds, N layers, H heads, K lines of a head, T decoder rows and S keys
-of the encoder.
+Shapes: R seeds, N layers, H heads, K lines of a head, T rows of the decoder and
+S source tokens.
 """
 
 import json
@@ -25,7 +25,8 @@ from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2  # the version of the format of calibrated lines
 SITES = ("self", "cross", "encoder")
-LINES_PREFIX = "lines/"  # of these arrays' names in the file of a model
+# In the file of a trained model the names of the lines' arrays begin with this.
+LINES_PREFIX = "lines/"
 
 
 def save(
@@ -35,11 +36,12 @@ def save(
   it or nothing.
 
   Args:
-    path: The path of the file.
+    path: The path of the file, which ends in ".npz".
     scaffold: The lines by site. The array of a site's field is named
       SITE_FIELD, like `self_segment`.
-    meta: A dict for JSON that has at least "seeds", the R seeds, and "sites",
-      the names of the segments by site, like {"cross": ["a", "b"]}.
+    meta: A dict that JSON can hold, with at least "seeds", the R seeds, and
+      "sites", the names of the keys' segments by site, like {"cross": ["a",
+      "b"]}.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,12 +62,14 @@ def to_arrays(scaffold: dict[str, SiteLines], meta: dict) -> dict[str, Any]:
 
 
 def read(path: str | os.PathLike) -> tuple[dict, dict]:
-  """Returns (arrays, meta) of a file; meta is empty unless `save` wrote it.
+  """Returns (arrays by name, meta) of a .npz file; meta is empty unless the
+  file holds lines.
 
-  The file of a trained model (lengthgen_jax/pretrained) is read too.
+  Of the file of a trained model (lengthgen_jax/pretrained), the lines alone are
+  returned.
 
   Raises:
-    UsageError: The file is missing, has another schema, or holds NaN.
+    UsageError: The file cannot be read, has another schema, or holds NaN.
   """
   with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
     is_model = any(name.startswith(LINES_PREFIX) for name in file)
@@ -91,18 +95,19 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
 def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
   """Reads the scaffold from the file that the config names.
 
-  A file has either lines [R or 1, N or 1, H, K] or the matrices of another
-  program: `self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], in which values
-  <= -1e5 are closed. A file of lines lists its seeds, and each seed of the run
-  takes its own lines. Lines of a single seed, and matrices, are used for all
-  seeds of the run.
+  A file has either lines [R, N or 1, H, K] or the matrices of another program:
+  `self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], in which cells with
+  values <= -1e5 are closed. A file of lines lists its seeds, and each seed of
+  the run takes its own lines. Lines of a single seed, and matrices, are used
+  for all seeds of the run.
 
   Args:
     section: The config section `bias`, of which `file` is read.
     spec: What the model and the task require of a scaffold.
 
   Raises:
-    UsageError: The file does not fit the model, the task or the seeds.
+    UsageError: The file cannot be read, or does not fit the model, the task or
+      the seeds.
   """
   path = section.file
   arrays, meta = read(path)
@@ -132,7 +137,8 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
 def _site_lines(
   path: str, arrays: dict, meta: dict, spec: ScaffoldSpec
 ) -> Scaffold:
-  """Returns the lines by site, with the run's seeds along the first axis."""
+  """Returns the lines by site, with the run's seeds along the first axis, or a
+  single seed that serves them all."""
   saved_seeds = meta["seeds"]
   seeds = saved_seeds if len(saved_seeds) == 1 else spec.seeds
   missing = [seed for seed in seeds if seed not in saved_seeds]
@@ -183,7 +189,8 @@ def _site_matrices(path: str, arrays: dict) -> Scaffold:
   check(
     sites,
     f"bias.file={path}: has {', '.join(arrays) or 'nothing'}; expected `self`"
-    " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or a saved bias.npz",
+    " [1 or N, H, T, T] and `cross` [1 or N, H, T, S], or the bias.npz of a"
+    " calibration",
   )
   scaffold: Scaffold = {}
   for site in sites:

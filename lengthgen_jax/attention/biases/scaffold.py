@@ -1,8 +1,8 @@
 """This module computes the attention bias of a site from a scaffold.
 
-A scaffold is a dict from attention sites to lines or matrices. The causal and
-padding masks are added to it. A cell (row, key) is closed if its bias is -inf,
-and open otherwise.
+A scaffold is a dict from attention site to lines or a matrix. The causal or the
+padding mask is added to its bias. A cell (row, key) is closed if its bias is
+-inf, and open otherwise.
 
 From left to right: the causal mask of four rows (`.` open, `x` closed), the
 same with a window of width 1 in self-attention, and such a window in
@@ -37,10 +37,11 @@ class BiasConfig:
 
   Attributes:
     scale: factor on the scaffold's values in open cells.
-    closed: the bias in cells that the scaffold closes; it is -inf, or finite
-      for "soft" ABC.
-    allow_leak: whether a scaffold for self-attention replaces the causal mask,
-      as in the released ABC program, so that rows may see future outputs.
+    closed: the bias in cells that the scaffold closes: -inf, or a finite value,
+      with which they are not masked.
+    allow_leak: whether self-attention that has a scaffold goes without the
+      causal mask, as in the released ABC program, so that rows may see future
+      outputs.
   """
 
   scale: float = 1.0
@@ -54,10 +55,10 @@ class ScaffoldSpec:
 
   Attributes:
     task: the main task, whose axes, segments and strides lines follow.
-    site_segments: the names of the keys' segments, by number, of each attention
-      site.
-    num_decoder_layers, num_encoder_layers, num_heads: of the model.
-    seeds: of the run.
+    site_segments: by attention site, the names of the keys' segments; a
+      segment's number is its index.
+    num_decoder_layers, num_encoder_layers, num_heads: those of the model.
+    seeds: the seeds of the run.
   """
 
   task: Task
@@ -69,13 +70,15 @@ class ScaffoldSpec:
 
 
 class SiteMatrix(NamedTuple):
-  """SiteMatrix holds the bias of one attention site as a matrix over indices.
+  """SiteMatrix holds the bias of one attention site for every (row index, key
+  index).
 
-  It is read from a file, and has methods of SiteLines.
+  It is read from a file, and takes the place of SiteLines where only `shape`,
+  `dense` and `first_leak` are used.
 
   Attributes:
-    values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; methods
-      that act on one seed take it without R.
+    values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; without R
+      in the SiteMatrix of one seed.
     supports_sparse: False, because every row may see any key.
   """
 
@@ -88,12 +91,14 @@ class SiteMatrix(NamedTuple):
     return self.values.shape[:-2]
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
-    """Returns the bias of one seed, [N or 1, 1, H, T, S]."""
+    """Returns the bias of one seed for T rows and S keys, [N or 1, 1, H, T,
+    S]."""
     values = jnp.take(jnp.asarray(self.values), rows.index, axis=-2)
     return values[..., : len(keys.index)][:, None]
 
   def check_size(self, site: str, rows: int, keys: int) -> None:
-    """Raises UsageError if there are too few rows or columns."""
+    """Raises UsageError if the matrix has fewer rows or columns than the rows
+    and keys of attention."""
     height, width = self.values.shape[-2:]
     check(
       rows <= height and keys <= width,
@@ -102,8 +107,8 @@ class SiteMatrix(NamedTuple):
     )
 
   def first_leak(self) -> tuple[int, ...] | None:
-    """Returns the first open cell whose key is in the future, or None; it is
-    (seed, layer, head, row, column)."""
+    """Returns (seed, layer, head, row, column) of the first open cell whose key
+    is in the future, as indices; None if there is none."""
     height, width = self.values.shape[-2:]
     future = np.arange(width) > np.arange(height)[:, None]
     leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
@@ -134,16 +139,18 @@ def dense_bias(
   keys: Coordinates,
   decoding: bool,
 ) -> DenseBias:
-  """Returns the sum of mask and scaffold bias of one site, for one seed.
+  """Returns the sum of the mask and the scaffold's bias at one site, for one
+  seed.
 
-  The mask of self-attention is causal. It closes PAD keys too, because they
-  come after all tokens. Other sites have the padding mask, and so has
-  self-attention with a scaffold if config.allow_leak is set.
+  The mask of self-attention is causal. No token sees PAD keys through it,
+  because they come after all tokens. Other sites have the padding mask, and so
+  has self-attention with a scaffold if config.allow_leak is set.
 
   Args:
-    config: the factor on the scaffold and the bias of its closed cells.
-    scaffold: lines or matrices by site; sites may be missing.
-    site: the attention site.
+    config: how the scaffold is added.
+    scaffold: one seed's lines or matrices by site; a site that is missing has
+      the mask alone.
+    site: the attention site, "self", "cross" or "encoder".
     rows: coordinates of the rows.
     keys: coordinates of the keys.
     decoding: whether outputs are decoded; then the mask is causal in spite of
@@ -162,15 +169,16 @@ def dense_bias(
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlan:
-  """A SparsePlan says that attention visits only the keys on lines.
+  """A SparsePlan says which heads compute the scores of all keys.
 
-  Transparent heads are excepted: their attention stays dense. A plan is
-  hashable, so that it can be a static argument of jit.
+  These are the transparent heads, whose attention is dense. All others visit
+  only the keys on their lines. A plan is hashable, so that it can be a static
+  argument of jit.
 
   Attributes:
-    dense_heads: (site, layers) of every site. `layers` has a tuple for each
-      layer, or a single one if all layers share their lines: the indices of the
-      transparent heads.
+    dense_heads: (site, layers) for every site. `layers` has the indices of the
+      transparent heads of each layer, or of a single one if all layers share
+      their lines.
   """
 
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
@@ -200,10 +208,10 @@ def sparse_bias(
 ) -> SparseBias:
   """Returns the bias of `dense_bias` in sparse form, for a scaffold of lines.
 
-  Instead of a value for every key, it holds the index and the value of the few
-  keys on lines of each row. Heads that stay dense have the mask as their bias.
-  All other keys are left out, so this is for config.closed = -inf alone
-  (Experiment.supports_sparse).
+  Instead of a value for every key, it holds the index and the bias of each
+  row's few keys on lines. All other keys are left out, so config.closed must be
+  -inf (Experiment.supports_sparse). The dense heads of `plan` have the mask as
+  their bias. The other arguments are those of `dense_bias`.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
@@ -231,9 +239,8 @@ def sparse_training_plan(
     The plan, or None if dense attention is faster, or if seeds differ in which
     heads are transparent.
   """
-  # A gathered key, with its gradient, takes the time of a few keys of a dense
-  # product, and of more on an accelerator, where products are cheap (32 is an
-  # estimate).
+  # How many keys of a dense product take the time of one gathered key, with its
+  # gradient; more on an accelerator, where products are cheap (32 is a guess).
   cost = 4 if jax.default_backend() == "cpu" else 32
   gathered = dense = 0
   for site, lines in scaffold.items():

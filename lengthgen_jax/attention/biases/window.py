@@ -1,4 +1,5 @@
-"""This module makes windowed biases, as lines: of sequences, and of grids."""
+"""This module makes the windows of the ABS paper as lines, and windows on
+grids."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -19,26 +20,26 @@ SIDES = ("both", "previous")
 
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Makes windows of `section.window` tokens (ABS paper, section 4.1).
+  """Returns windows of w = `section.window` tokens (ABS paper, section 4.1).
 
-  Of the outputs row i sees decoder inputs i, i-1, ..., i-w. Of every segment of
-  the prompt it sees the token of its own digit and w tokens on either side. If
-  the segment has two tokens per row (interleaved operands), it sees both; if
-  all rows depend on one token (the single digit of N×1), they see that and w to
-  its left. A decoder-only model has all this in its self-attention. For grids
-  see `grid_window`.
+  In self-attention row i sees inputs i, i-1, ..., i-w. Of every segment of the
+  prompt an output's row sees the token of its own digit and w tokens on either
+  side. If the segment has two tokens per row (interleaved operands), it sees
+  both; if all rows depend on one token (the single digit of N×1), they see that
+  and w to its left. A decoder-only model has all this in its self-attention.
+  For grids see `grid_window`.
 
   Args:
-    section: `window` is w; `sides` is "both" as the papers write, or
-      "previous": only the less significant side, as the released ABC program
-      does. Without positions it matters: the first row of a window to both
-      sides sees a digit and its left neighbor and cannot tell which is which.
-      `windowed_encoder` adds a window of w tokens to both sides in encoder
-      self-attention.
+    section: config.bias. `window` is w; `sides` is "both" as in the papers, or
+      "previous": the side of the earlier rows' digits alone, as in the released
+      ABC program. Without positions it matters: in a window to both sides the
+      first row sees a digit and its left neighbor and cannot tell which is
+      which. `windowed_encoder` adds a window of w tokens to both sides in
+      encoder self-attention.
     spec: what the scaffold must fit.
 
   Raises:
-    UsageError: outputs stand at no fixed place of the prompt.
+    UsageError: the task's outputs depend on no fixed places of the prompt.
   """
   task = spec.task
   if task.axes > 1:
@@ -72,9 +73,9 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 
 
 def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Returns lines to the cells of a grid near a row (j, k) of attention.
+  """Returns lines from the output (j, k) of a grid to the tokens near it.
 
-  They are dealt to the heads in turn. The choice of cells is ours. Of an
+  The lines are dealt to the heads in turn. The choice of tokens is ours. Of an
   operand along k a row sees digit k and the `width` less significant ones; of
   an operand along j it sees digit j. Of the outputs it sees the previous one,
   and in the grid's row before its own the digits k + 1 - width to k + width. It
@@ -84,8 +85,8 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   task = spec.task
   target, last_axis = task.target_segment, task.axes - 1
   identity = np.eye(task.axes, dtype=int)
-  # A line here is the fields of Lines: the row's and the key's segment, the
-  # anchor, the matrix and the intercept.
+  # A line is a tuple of the fields of Lines: the row's and the key's segment,
+  # the anchor, the matrix and the intercept.
   intercepts = [(0, -1), *((-1, shift) for shift in range(width, -width, -1))]
   output_lines = [
     (target, target, LEFT, identity, intercept) for intercept in intercepts
@@ -110,8 +111,8 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 def _deal_to_heads(
   lines: list[tuple], spec: ScaffoldSpec, num_in_first_layer: int
 ) -> SiteLines:
-  """Deals lines to heads in turn, until all heads and all lines have had one;
-  the first `num_in_first_layer` lines are in the first layer alone."""
+  """Deals lines to heads in turn, until every line is dealt and every head has
+  one; the first `num_in_first_layer` lines are in the first layer alone."""
   heads, layers, count = spec.num_heads, spec.num_decoder_layers, len(lines)
   turn = np.arange(-(-max(count, heads) // heads) * heads)
   order = np.where(turn < max(count, heads), turn % count, -1)

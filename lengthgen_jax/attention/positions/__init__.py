@@ -1,6 +1,6 @@
-"""This package holds position encodings.
+"""This package holds position encodings, by the name that positions.kind has.
 
-Users register theirs beside these (lengthgen_jax.register).
+Users register their own beside these (lengthgen_jax.register).
 """
 
 from lengthgen_jax.attention.positions.by_index import (
@@ -21,8 +21,8 @@ from lengthgen_jax.registry import Registry, check_methods
 
 
 def check_encoding(name: str, encoding: type) -> None:
-  """Raises UsageError if a class is no position encoding, or if one of its
-  methods has other parameters than those of PositionEncoding."""
+  """Raises UsageError if `encoding`, registered as `name`, is no subclass of
+  PositionEncoding, or one of its methods has other parameters than there."""
   check(
     isinstance(encoding, type) and issubclass(encoding, PositionEncoding),
     f"register: position encoding {name!r} is no subclass of PositionEncoding",

@@ -1,8 +1,8 @@
 """This module encodes the index of a token in its sequence, counted from 0.
 
-If positions.cyclic_period is T > 0, all but Randomized encode the index modulo
-T. Shapes: B examples, L tokens, D features, H heads, K features of a head. The
-class attributes (`limited`, `by_index`) are explained in the base class.
+Where config.cyclic_period is T > 0, all but Randomized encode the index modulo
+T. Shapes: B batch, L tokens, D features, H heads, K head size. The class
+attributes (`limited`, `by_index`) are explained in the base class.
 """
 
 import jax
@@ -28,8 +28,8 @@ class Sinusoidal(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the sinusoids of each index."""
-    index = self.config.cyclic(places.index)  # modulo cyclic_period, if set
+    """Returns the embeddings [B, L, D] with the sinusoids of each index."""
+    index = self.config.cyclic(places.index)
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
 
@@ -41,7 +41,7 @@ class Learned(PositionEncoding):
   by_index = True
 
   def setup(self) -> None:
-    """Creates the table."""
+    """Creates the table of learned vectors."""
     rows = self.config.cyclic_period or self.config.table
     self.embedding = embedding_table(rows, self.features)
 
@@ -54,15 +54,15 @@ class Learned(PositionEncoding):
 
 
 class Rope(PositionEncoding):
-  """Rope rotates queries and keys by their index (Su et al. 2021, half-split
-  pairs).
+  """Rope rotates queries and keys by their index (Su et al. 2021).
 
-  It does so at every site, so that cross-attention compares the target's index
-  with the source's.
+  Feature i is rotated with feature i + K/2. This is done at every site, so that
+  cross-attention compares the target's index with the source's.
   """
 
   def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
-    """Rotates each pair of features by an angle proportional to the index."""
+    """Returns [B, H, L, K], each pair of features rotated by an angle that is
+    proportional to the index."""
     half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
     angle = self.config.cyclic(places.index)[..., None, :, None] * rates
@@ -73,11 +73,11 @@ class Rope(PositionEncoding):
 
 
 class Randomized(PositionEncoding):
-  """This encoding adds sinusoids of an ordered random draw of positions.
+  """This encoding adds sinusoids of random positions in ascending order.
 
   Ruoss et al. 2023: the L indices of a sequence become L of the positions 0 to
-  table - 1, drawn without replacement and sorted, anew for every batch. In
-  evaluation it is always the same draw.
+  config.table - 1, drawn without replacement and sorted, anew for every batch.
+  Outside of training the draw is always the same.
   """
 
   limited = "index"
@@ -85,10 +85,11 @@ class Randomized(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the sinusoids of the positions that were drawn."""
+    """Returns the embeddings [B, L, D] with the sinusoids of the positions that
+    were drawn."""
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
-    # The first positions of a random order, as many as the sequence has tokens.
+    # As many positions as the sequence has tokens, the first of a random order.
     rank = jnp.argsort(jnp.argsort(order))
     positions = jnp.arange(self.config.table)
     chosen = jnp.where(rank < places.size, positions, self.config.table)

@@ -1,4 +1,5 @@
-"""This module encodes places, which an output and its digits share."""
+"""This module encodes places, which an output shares with the digits that it is
+computed from (coordinates.Places)."""
 
 from functools import reduce
 
@@ -18,19 +19,19 @@ from lengthgen_jax.rng import Noise
 
 class SinusoidalCoordinates(PositionEncoding):
   """This encoding adds sinusoids of a token's place, each axis on its share of
-  features.
+  the features.
 
-  Ours: a digit's place is its offset from its operand's right end, a row's the
-  offset of the output that it must predict. With the index instead of the
-  place, decoder-only models do not learn addition here. An axis along which a
-  token's segment does not extend contributes nothing: the last digits of two
-  operands on different axes would otherwise look alike.
+  It is ours. A digit's place is its offset from its operand's right end, that
+  of a decoder input the offset of the output to predict from it. With the index
+  instead of the place, decoder-only models do not learn addition here. An axis
+  along which a token's segment does not extend contributes nothing: the last
+  digits of two operands on different axes would otherwise look alike.
   """
 
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the sinusoids of all axes to the token embeddings."""
+    """Returns the embeddings [B, L, D] with the sinusoids of all axes."""
     axes = places.place.shape[-1]
     # The features are split evenly among the axes; the last one has the rest.
     size = self.features // axes
@@ -48,13 +49,14 @@ class SinusoidalCoordinates(PositionEncoding):
 
 
 class Abacus(PositionEncoding):
-  """Abacus adds a vector for a digit's place in its number (McLeish et al.
-  2024).
+  """Abacus adds a learned vector for a digit's place in its number (McLeish et
+  al. 2024).
 
   Digits of the same significance have the same vector; tokens that are no
-  digits have none. In training all places of an example start at one random
-  number, so that greater places than its own are seen. Here a row has the place
-  of the digit that it must predict, in the paper that of the digit it reads.
+  digits have none. In training all places of an example are shifted by one
+  random number, so that greater places than its own are seen. Here a decoder
+  input has the place of the digit that must be predicted from it, in the paper
+  its own.
   """
 
   of_digits = True
@@ -66,7 +68,8 @@ class Abacus(PositionEncoding):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Adds the learned vectors of the places along every axis."""
+    """Returns the embeddings [B, L, D] with the vectors of the places along
+    every axis."""
     start = 0
     if noise is not None:
       limit = self.config.random_start
@@ -82,11 +85,13 @@ class Abacus(PositionEncoding):
 
 
 class Coupling(Abacus):
-  """Coupling adds a vector for every place, operators and end tokens included.
+  """Coupling adds a learned vector for every token's place, operators and end
+  tokens included.
 
-  Cho et al. 2024: digits of the same significance, and the output made of them,
-  have one position id; ids of an example start at one random number in
-  training. Here a row has the place of the digit that it must predict.
+  Cho et al. 2024: digits of the same significance, and the output computed from
+  them, have one position id; in training all ids of an example are shifted by
+  one random number. Here a decoder input has the place of the token that must
+  be predicted from it.
   """
 
   marks = True

@@ -1,5 +1,5 @@
-"""This module has the base class of position encodings, and what several of
-them use."""
+"""This module has the base class of position encodings, their hyper-parameters,
+and functions that several of them use."""
 
 import dataclasses
 from typing import ClassVar
@@ -11,29 +11,30 @@ from flax import linen as nn
 from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.rng import Noise
 
-ANCHORS = ("left", "right")
+ANCHORS = ("left", "right")  # the choices of positions.source_anchor
 
 
 @dataclasses.dataclass(frozen=True)
 class PositionConfig:
-  """A PositionConfig says how positions are encoded.
+  """A PositionConfig says how positions are encoded: the fields of
+  config.positions.
 
   Attributes:
-    kind: a name in POSITIONS.
+    kind: a name in the registry POSITIONS.
     cyclic_period: T of cyclic position indexing (ABS paper, section 4.2): index
       i becomes i mod T before an encoding of the index sees it; 0 turns it off.
     source_anchor: the end from which the index of source tokens is counted.
-      Output begins with the least significant digit, so only with "right" is
+      Outputs begin with the least significant digit, so only with "right" is
       the difference between the index of an output and that of its digit the
-      same at every width (for the last segment; aligned and one-operand sources
-      have only one).
-    table: rows of a learned table, or how many positions there are to draw from
-      (randomized).
-    random_start: learned places count from a number drawn below this in
-      training and from 0 in tests, so that a longer input's places have been
-      seen (abacus, coupling).
-    segments: whether the vector of its token's segment is added to every input,
-      beside any kind of position.
+      same at every width (and that in the last segment alone; aligned and
+      one-operand sources have no other).
+    table: the number of rows of a learned table, or of the positions that are
+      drawn from (randomized).
+    random_start: in training, places are shifted by a number drawn from 0 to
+      random_start - 1, so that a longer input's places have been seen (abacus,
+      coupling).
+    segments: whether every input also gets the learned vector of its token's
+      segment, whatever the kind.
   """
 
   kind: str = "none"
@@ -45,7 +46,7 @@ class PositionConfig:
 
   @property
   def placeless(self) -> bool:
-    """Returns whether inputs have no position but, at most, an index mod T."""
+    """Returns whether inputs have no position, or an index modulo T alone."""
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
@@ -55,11 +56,13 @@ class PositionConfig:
 
 
 class PositionEncoding(nn.Module):
-  """The base class of position encodings; its own methods encode nothing.
+  """PositionEncoding is the base class; its own methods encode nothing.
 
-  One instance serves one attention site ("self" and the target's embedding,
-  "cross" and the source's, "encoder"). Shapes: B batch, L inputs, D features, H
-  heads, K head size, T rows and S keys of attention.
+  A model has an instance for each attention site, whose `bias` it adds there.
+  That of "self" also encodes the decoder's inputs and rotates the decoder's
+  queries and its keys of self-attention; that of "cross" does the same for the
+  source. Shapes: B batch, L inputs, D features, H heads, K head size, A axes, T
+  rows and S keys of attention.
 
   Attributes:
     config: the section `positions` of the config.
@@ -68,8 +71,9 @@ class PositionEncoding(nn.Module):
     additive: whether `bias` returns a bias on every pair of row and key.
     of_digits: whether only tasks on numbers have the places that it encodes.
     limited: "index" or "place" if that must be below config.table, else "".
-    by_index: whether it encodes config.cyclic(index), the index or its residue.
-    random_start: whether places count from a random start in training.
+    by_index: whether it encodes config.cyclic(index) and so may be combined
+      with positions.cyclic_period.
+    random_start: whether places are shifted by a random number in training.
   """
 
   config: PositionConfig
@@ -85,18 +89,19 @@ class PositionEncoding(nn.Module):
   def embed(
     self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
   ) -> jax.Array:
-    """Returns the inputs with their positions encoded.
+    """Returns the inputs [B, L, D] with their positions encoded.
 
     Args:
       x_BxLxD: token embeddings.
-      places: the places of the inputs.
-      noise: the noise that random positions are drawn from in training, the
-        same for the encoder and the decoder; None outside of training.
+      places: the Places of the inputs.
+      noise: what random positions are drawn from in training, the same for the
+        encoder and the decoder; None outside of training.
     """
     return x_BxLxD
 
   def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
-    """Returns queries or keys [B, H, L, K] with their positions encoded."""
+    """Returns queries or keys [B, H, L, K] of the inputs at `places` with their
+    positions encoded."""
     return x_BxHxLxK
 
   def bias(
@@ -115,8 +120,8 @@ class PositionEncoding(nn.Module):
 
 
 def sinusoid(index_L: Array, features: int) -> jax.Array:
-  """Returns sines and cosines [..., L, D] (Vaswani et al. 2017, section
-  3.5), concatenated and not interleaved."""
+  """Returns sines and cosines [..., L, D] of positions [..., L] (Vaswani et al.
+  2017, section 3.5), concatenated and not interleaved."""
   frequencies = 10000.0 ** (-jnp.arange(0, features, 2) / features)
   angle = index_L[..., None] * frequencies
   waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
@@ -126,7 +131,7 @@ def sinusoid(index_L: Array, features: int) -> jax.Array:
 def embedding_table(
   rows: int, features: int, name: str | None = None
 ) -> nn.Embed:
-  """Returns a table of learned vectors [rows, D]."""
+  """Returns a table of learned vectors [rows, D], to be made a submodule."""
   return nn.Embed(
     rows, features, embedding_init=jax.nn.initializers.normal(0.02), name=name
   )
@@ -135,7 +140,7 @@ def embedding_table(
 def look_up(embedding: nn.Embed, index: Array) -> jax.Array:
   """Returns the table's vectors [..., L, D] at an index [..., L].
 
-  An index beyond the table, which padding may have, gets the last vector. With
-  none it would be NaN, and NaN times a weight of zero is NaN.
+  An index beyond the table, which padding may have, gets the last vector. Flax
+  would return NaN for it, and NaN times an attention weight of zero is NaN.
   """
   return embedding(jnp.clip(index, 0, embedding.num_embeddings - 1))

@@ -1,5 +1,5 @@
-"""This module has the position encodings that are a bias of the scores, by the
-distance of key and row.
+"""This module has the position encodings that add a bias to the scores, by the
+distance between row and key.
 
 Shapes: B batch, H heads, T rows, S keys.
 """
@@ -12,16 +12,16 @@ from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.coordinates import Array, Coordinates
 
 T5_BUCKETS, T5_FARTHEST = 32, 128  # as in the paper
-FIRE_WIDTH = 32  # features of the hidden layer
+FIRE_WIDTH = 32  # features of FIRE's hidden layer
 
 
 class Alibi(PositionEncoding):
   """Alibi adds -slope · distance, with slope 2^(-8h/H) in head h = 1...H (Press
   et al. 2022).
 
-  Distance is |key's index - row's index|, both counted from the left end of
-  their own sequence. In self-attention that is the usual i - j. The paper has
-  no cross-attention, where the two are indices of different sequences.
+  Distance is |key's index - row's index|, in causal self-attention the usual i
+  - j. In cross-attention, which the paper does not have, the two are indices of
+  different sequences, each counted from the left.
   """
 
   additive = True
@@ -49,12 +49,12 @@ class Nape(Alibi):
 
 
 class T5(PositionEncoding):
-  """T5 learns a scalar per head and bucket of key index - row index.
+  """T5 learns a scalar for each head and each bucket of key index - row index.
 
   Raffel et al. 2020, section 2.1: half of the buckets are single distances, the
-  other half grow logarithmically up to T5_FARTHEST, beyond which all distances
-  share one. Causal sites have buckets for the past alone, others for both
-  directions. As there, all layers share one table; unlike there,
+  other half grow logarithmically up to T5_FARTHEST, from which on all distances
+  share one. Causal attention has buckets for the past alone, other attention
+  for both directions. As there, all layers share one table; unlike there,
   cross-attention has one too, because it would know no position otherwise.
   """
 
@@ -104,10 +104,11 @@ class Fire(PositionEncoding):
   """Fire adds f(ψ(distance) / ψ(max(i, L))), ψ(x) = log(|c|·x + 1) (Li et al.
   2024).
 
-  f is a network with one hidden layer, c and the threshold |L| are learned, and
-  i is the longest distance that a row can have: its own index in causal
-  attention. Elsewhere distances count in both directions, and i is the distance
-  to the farther end of the keys. All layers share one f (the paper's FIRE-S).
+  f is a network with one hidden layer, c and the threshold L are learned (of L
+  the absolute value counts), and i is the longest distance that a row can have:
+  its own index in causal attention. Elsewhere distances count in both
+  directions, and i is the distance to the farther end of the keys. All layers
+  share one f (the paper's FIRE-S).
   """
 
   additive = True
@@ -116,8 +117,8 @@ class Fire(PositionEncoding):
     """Creates c (`rate`), L (`threshold`) and the two layers of f."""
     self.rate = self.param("rate", nn.initializers.constant(0.1), ())
     self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())
-    # Accelerators round products by default, and the rounded distance is that
-    # of another key.
+    # Accelerators round the factors of products by default, and a rounded
+    # distance is that of another key.
     self.hidden = nn.Dense(FIRE_WIDTH, precision="highest")
     self.out = nn.Dense(self.heads, precision="highest")
 
