@@ -7,8 +7,8 @@ METHOD   vanilla       sinusoidal positions (default)
          abc           ABC, with --mode=abc: vanilla first, then calibrated
 OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
                        places
-         final         the last state alone instead of every prefix's;
-                       calibration finds no lines in such a model
+         final         the last state alone instead of every prefix's; not with
+                       abc, because there are no lines to calibrate
 
   lengthgen --config=configs/states.py:modular,abc --mode=abc --workdir=W1
   lengthgen --config=configs/states.py:permutations,abc --mode=abc --workdir=W2
@@ -81,7 +81,7 @@ def get_config(preset: str = "modular"):
     changes |= DECODER_ONLY
   if "final" in options:
     changes[f"{task}.answer"] = "final"
-    changes["method"] += " final"
+    changes["method"] = f"{changes['method']} final"
   config = default_config(task)
   config.update_from_flattened_dict(changes)
   return config

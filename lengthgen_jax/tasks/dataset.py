@@ -265,7 +265,7 @@ class Dataset:
   seed: int
 
   def bound(self, bucket: int) -> Width:
-    """Returns the `bound` of the Size of a bucket's examples, which is static."""
+    """Returns the `bound` of the Size of a bucket's examples; it is static."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def _width(self, width_index: int | jax.Array) -> jax.Array:

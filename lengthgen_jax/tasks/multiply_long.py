@@ -260,8 +260,8 @@ class MultiplyLong(NumberTask):
 
 
 class RunningSum:
-  """A RunningSum is the transducer of a row of the grid: it writes s // 10 + a·b
-  for a digit b, where s is the row before.
+  """A RunningSum is the transducer of a row of the grid, s // 10 + a·b for a
+  digit b, where s is the row before.
 
   Its operands are a, b and s. At place p it reads digit p - 1 of a and digit p
   of s, and writes digit p - 1 of the row; at place 0 it reads s alone and

@@ -159,7 +159,7 @@ class Recall(ItemTask):
     return self.queries + 3 * self.max_pairs(max_length)
 
   def _words(self, numbers: jax.Array, length: int) -> jax.Array:
-    """Returns integers [n] as words [n, length], in base V with symbols 1...V."""
+    """Returns integers [n] in base V, as words [n, length] of symbols 1...V."""
     powers = self.alphabet ** np.arange(length)[::-1]
     return numbers[:, None] // powers % self.alphabet + 1
 
