@@ -1,7 +1,7 @@
 """Presets of the arithmetic tasks: TASK[,METHOD][,OPTION...].
 
 TASK     successor, addition, multiply, parity, parity_classification
-METHOD   vanilla       sinusoidal positions, natural operand order (default)
+METHOD   vanilla       sinusoidal positions, operands in sequence (default)
          window        ABS: windowed bias, w=1, operands interleaved
          window_cpi    ABS: the same and cyclic position indexing, T=3
          nope_window   ABS: windowed bias without position encoding
@@ -11,11 +11,11 @@ OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and
                        sinusoids of places instead of the index
          fixed         one width for training and test, as in the papers (61
                        digits), and the papers' absolute lines
-         at most one of these, which are fixed too:
+         at most one of these, which have that one width too:
          paper         the papers' hyper-parameters: model size 128, six decoder
                        layers, learning rate 1e-5; for an accelerator
-         paper_model   the same model at one width with numbers, dropout, batch,
-                       learning rate, steps and calibration for two cores
+         paper_model   the same model, with numbers, dropout, batch, learning
+                       rate, steps and calibration for two cores
          released      the hyper-parameters and the calibration of the released
                        ABC program; its leak is a field, bias.allow_leak
 
@@ -35,8 +35,8 @@ TASKS = (
 
 BASELINE = {"train.steps": 2000, "train.target_exact_match": 0.995}
 
-# ABS at natural width: the encoder passes tokens through, and positions count
-# from the right end, so that the phase is the same at every width.
+# ABS at natural width: the encoder passes embeddings through, and positions
+# count from the right end, so that a digit's phase is the same at every width.
 WINDOW = {
   "arithmetic.aligned": True,
   "bias.kind": "window",
@@ -47,8 +47,8 @@ WINDOW = {
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 100,
 }
-# N×1's carry can be any digit; a successor's carry is rare beyond the first
-# digits; parity has 20 rows to learn from.
+# N×1's carry can be any digit up to 8; a successor's is rare beyond the last
+# digits of a number; parity has 20 bits to learn from in every example.
 WINDOW_BY_TASK = {
   "multiply": {"train.steps": 3000},
   "successor": {"train.steps": 2000},
@@ -70,7 +70,7 @@ ABC = {
 ABC_PARITY = {"data.widths": (22, 23, 24), "retrain.train.steps": 150}
 ABC_BY_TASK = {
   "addition": {"retrain.train.steps": 700},
-  "multiply": {  # its carry can be any digit
+  "multiply": {  # its carry can be any digit up to 8
     "model.num_decoder_layers": 3,
     "retrain.model.dropout_rate": 0.0,
     "retrain.train.learning_rate": 5e-3,
@@ -98,14 +98,14 @@ MUON = {
   "train.adam_learning_rate": 3e-3,
   "train.warmup_steps": 50,
   "train.target_exact_match": 0.999,
-  # What a head does beside its lines differs from draw to draw, and with one
-  # more digit in reach of a row a certificate has 100 times as many cases.
+  # What a head does beside its lines differs from seed to seed, and with one
+  # more place in reach of a row a certificate has 100 times as many cases.
   "calibration.min_share": 0.5,
   "finetune.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
   "retrain.train.batch_size": 64,
-  # Smaller weights round less: both checkers prove five of five seeds of N×1,
-  # without it one.
+  # With smaller weights there is less rounding: both checkers prove five of
+  # five seeds of N×1, and one without weight decay.
   "retrain.train.weight_decay": 0.6,
 }
 MUON_BY_TASK = {
@@ -159,12 +159,12 @@ FIXED = {
   "retrain.train.steps": 1500,
   "eval.lengths": (6, 10, 20, 60),
   "eval.samples": (1000,),
-  "train.batch_size": 64,  # of sequences that are seven times as long
+  "train.batch_size": 64,  # sequences are seven times as long
 }
 FIXED_BY_TASK = {
-  "parity": {"train.batch_size": 16},  # of 201 bits each
+  "parity": {"train.batch_size": 16},  # sequences have 201 bits
   "successor": {
-    # The output before the previous one tells a carry; its line is faint.
+    # The output before the previous one shows a carry; its line is faint.
     "calibration.kappa_self": 0.3,
     "retrain.train.steps": 600,
   },
@@ -209,8 +209,8 @@ PAPER_CALIBRATION = {
   "calibration.empty_heads": "transparent",
 }
 # These runs take an hour or more of one core; calibration is as in FIXED. With
-# the papers' numbers, nearly all of six or seven digits, and with their dropout
-# the model learns nothing in that time.
+# the papers' numbers, nearly all of which have six or seven digits, and with
+# their dropout the model learns nothing in that time.
 PAPER_MODEL = {
   "data.numbers": "lengths",
   "model.dropout_rate": 0.1,
@@ -252,14 +252,14 @@ PAPERS = {
 }
 OPTIONS = ("decoder_only", "fixed", *PAPERS)
 
-# Prompt and output are one sequence. With sinusoids of the index the model does
-# not interpolate.
+# Prompt and output are one sequence. With sinusoids of the index in it the
+# model does not interpolate.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 3,
   "positions.kind": "coordinates",
   "train.learning_rate": 1e-3,
-  # Outputs and operands are in one softmax, so a line is one among more cells.
+  # Outputs and operands share a softmax, so each line is one of more.
   "calibration.kappa_self": 2.0,
 }
 

@@ -4,13 +4,14 @@ The tasks are those of "Long-Context Generalization with Sparse Attention"
 (arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
 32 to 64 of them in training and 2, 4, 8 ... times 64 at test, measured by exact
 match; and associative recall (MQMTAR): four keys, each of two symbols of an
-alphabet of 256, are looked up in a context of as many tokens.
+alphabet of 256, are looked up in a context of 32 to 64 tokens, or 2, 4, 8 ...
+times 64 at test.
 
 TASK     sort, copy, reverse, mqmtar
 METHOD   rope      softmax and rotary positions, the paper's baseline (default)
          ssmax     the same with scalable softmax, its other baseline
          nape      softmax and NAPE positions
-         asentmax  the paper's own: NAPE, 1.5-entmax and its learned scaling
+         asentmax  the paper's own: NAPE, 1.5-entmax and a learned scaling
          best      sort, mqmtar: what goes furthest on two cores
                    (configs/sorting.py); mqmtar has NAPE
          abc       copy, reverse: ABC, with --mode=abc
@@ -70,8 +71,8 @@ PAPER = {
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
 }
-# As in the paper, training takes all its steps: it would stop at this exact
-# match, which cannot be reached.
+# As in the paper, training takes all its steps: it stops at this exact match,
+# which cannot be reached.
 ALL_STEPS = {"train.target_exact_match": 2.0}
 PAPER_BY_TASK = {
   "sort": {"train.steps": 312_500, "data.size": 40_000_000},
@@ -112,7 +113,7 @@ BEST_BY_TASK = {
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
   "positions.kind": "coordinates",
-  "model.activation": "relu",  # its slope is known, so that rounding is bounded
+  "model.activation": "relu",  # its rounding is bounded more tightly
   "data.shortest": 1,  # of the first stage
   "train.target_exact_match": 0.995,
   "abc.vanilla_longest": 256,

@@ -6,8 +6,8 @@ ALPHABET items are 1...ALPHABET
 LONGEST  the most items that are sorted
 OPTION   norm   with layer normalization at the end of each block, in twice the
                 width
-         share  whether copies of an item are left is computed as in the paper,
-                which needs more bits
+         share  whether copies of an item are left is computed by their share,
+                as in the paper, which needs more bits of precision
 
   lengthgen --config=configs/construction.py:10,1000 --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W

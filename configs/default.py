@@ -1,4 +1,4 @@
-"""configs/default.py:TASK is a small vanilla model on any task.
+"""Presets of a small vanilla model on any task: TASK.
 
 lengthgen_jax/config/fields.py has all fields, with defaults and meanings.
 

@@ -35,8 +35,8 @@ ABC = arithmetic.DECODER_ONLY | {
   "train.chunk": 100,
   "train.target_exact_match": 0.995,
   "calibration.lengths": (8, 9, 10),
-  # Smaller weights round less: the largest bound falls from 18 to 0.75, beside
-  # margins of 10.
+  # With smaller weights there is less rounding: its largest bound falls from 18
+  # to 0.75, beside margins of 10.
   "retrain.train.weight_decay": 1.0,
   "finetune.rounds": 3,
   "eval.lengths": (10, 20, 100, 1000),

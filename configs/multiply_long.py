@@ -31,9 +31,9 @@ SHARED = {
   "eval.lengths": (4, 6, 10, 20, 40, 100),
   "eval.samples": (1000, 1000, 1000, 500, 100, 20),
 }
-# These steps fit 4x4 digits, but not the rare contexts that occur in long
-# numbers. Finetuning on all contexts that fail or are thin (right by a small
-# margin) does what six times as many steps did; two rounds were enough.
+# After these steps 4x4 digits are right, but not the rare contexts that occur
+# in long numbers. Finetuning on all contexts that fail or are thin (right by a
+# small margin) does what six times as many steps did; two rounds were enough.
 WITH_LINES = {
   "positions.kind": "none",
   "train.optimizer": "muon",

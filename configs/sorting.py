@@ -6,9 +6,9 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    items and each layer learns its own factor a
          repeats   60 % of the examples draw from few distinct values, instead
                    of 10 % (at the paper's size: 10 % instead of none)
-         best      what reached the longest lists of all that was trained on
-                   two CPU cores: segments, entmax, three layers, and 90 % of
-                   the examples from few distinct values
+         best      what sorted the longest lists of all that was trained on two
+                   CPU cores: segments, entmax, three layers, and 90 % of the
+                   examples from few distinct values
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128; a test list of n items has n/3 of its
@@ -59,7 +59,7 @@ DECODER_ONLY = {
   "eval.samples": (1000,),
   "eval.free_running": True,
 }
-# Task hinting paper, section 3; what its text leaves out is assumed.
+# Task hinting paper, section 3; what it leaves out is our choice.
 PAPER = {
   "sort.alphabet": 100,
   "data.size": 160_000_000,

@@ -24,7 +24,7 @@ def build(config: ConfigDict) -> Experiment:
   """Returns the experiment that a config describes.
 
   Raises:
-    UsageError: one line that names a field and its valid choices.
+    UsageError: a field is not valid, or fields do not fit each other.
   """
   check_fields(config)
   _check_seeds_and_mesh(config)
@@ -73,7 +73,8 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
-  """Returns the scaffold that config.bias describes, [seeds or 1, ...]."""
+  """Returns the scaffold that config.bias describes: by attention site, lines
+  or matrices with a leading axis of seeds, or of 1."""
   model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
     experiment.task,
@@ -108,8 +109,8 @@ def _tasks(config: ConfigDict) -> list[Task]:
 
 
 def _check_transducer(task: Task) -> None:
-  """Raises UsageError if a user's transducer fails in a state, or leaves
-  them."""
+  """Raises UsageError if `step` of a user's transducer fails, or goes to a
+  state that `states` does not have."""
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
@@ -140,19 +141,22 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   check(
     shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
-    f" {shortest}, {short_longest}, {longest}",
+    f" {shortest}, {short_longest}, {longest}"
+    + (" bits" if task.base == 2 and task.of_digits else ""),
   )
   buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
   check(
     task.ragged or not section.buckets,
-    f"data.buckets={buckets}: {task.name} is padded to data.widths; choose ()",
+    f"data.buckets={tuple(section.buckets)}: operands of {task.name} are padded"
+    " to data.widths; choose ()",
   )
   check(
     list(buckets) == sorted(set(buckets))
     and buckets[0] >= shortest
     and buckets[-1] == longest,
-    f"data.buckets={buckets}: must rise from at least shortest="
-    f"{shortest} to data.train_length={longest}",
+    f"data.buckets={tuple(section.buckets)}: must rise from at least"
+    f" data.shortest={section.shortest} to"
+    f" data.train_length={section.train_length}",
   )
   lengths = dataset.Lengths(
     shortest, short_longest, longest, section.short_share, buckets
@@ -167,8 +171,8 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
 
 
 def _widths(config: ConfigDict, task: Task) -> tuple:
-  """Returns the widths that operands are padded to in training, which batches
-  take in turn; () if the task is not padded."""
+  """Returns the widths that operands are padded to in training, in the task's
+  units, which batches take in turn; () if the task is not padded."""
   section = config.data
   if task.axes > 1:
     return _grid_sizes(section, task)
@@ -186,7 +190,7 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     return ()
   longest = task.units(section.train_length)
   if section.width == "fixed":
-    # A place more than the longest operand has, which the answer may need.
+    # One place more than the longest operand has, which the answer may need.
     widths = (task.units(section.fixed_width - 1) + 1,)
   else:
     # With a cyclic period T, the last row must occur in training at every phase
@@ -198,23 +202,24 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     )
     check(
       task.base == 2 or task.slack > 0,
-      f"{task.section}.slack=0: sums of the longest operands need one digit"
-      " more",
+      f"{task.section}.slack=0: answers to the longest operands may need one"
+      " digit more",
     )
   if section.numbers == "permutation":  # integers below 2^20
     longest = 20 if task.base == 2 else 7
+  field = "fixed_width" if section.width == "fixed" else "widths"
   for width in widths:
     check(
       width > longest or task.base == 2 and width == longest,
-      f"data.widths: {width} is too narrow for answers to operands of"
+      f"data.{field}: {width} is too narrow for answers to operands of"
       f" {longest} {'bits' if task.base == 2 else 'digits'}",
     )
   return widths
 
 
 def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
-  """Returns the sizes of the grids of outputs, which training batches take in
-  turn (see `Task.training_widths`)."""
+  """Returns the pairs of operands' lengths, each the size of a grid, which
+  training batches take in turn (see `Task.training_widths`)."""
   required_values = {
     "width": "natural",
     "numbers": "lengths",
@@ -240,7 +245,7 @@ def _num_segments(config: ConfigDict, tasks: list[Task]) -> int:
   """Returns how many rows the segment embedding has, 1 if there is none.
 
   Raises:
-    UsageError: every attention site would have one vector alone.
+    UsageError: all inputs at a site would get the same vector.
   """
   if not config.positions.segments:
     return 1
@@ -275,7 +280,8 @@ def _model_config(
 
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
-  """Returns how the scaffold is added to the attention scores."""
+  """Returns how the scaffold is added to the attention scores; closed cells
+  have -inf unless bias.closed makes them soft."""
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(
@@ -288,13 +294,13 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
 def _check_size(
   config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
 ) -> None:
-  """Raises UsageError if data or batches are too small to be shared out.
+  """Raises UsageError if the data or a batch are too small to be divided.
 
   Args:
-    config: the config; data.size examples are shared by the tasks.
+    config: the config, whose data.size examples are divided among the tasks.
     lengths: the distribution of lengths, of which every bucket must have
       examples in a batch and in validation.
-    sizes: how many of the examples each task has.
+    sizes: how many of the data.size examples each task has.
   """
   size, batch = config.data.size, config.train.batch_size
   check(
@@ -309,7 +315,7 @@ def _check_size(
   ):
     check(
       min(lengths.bucket_counts(count)) > 0,
-      f"{name}={count}: too few for a share of every bucket of"
+      f"{name}={count}: too few for an example of every bucket of"
       f" {lengths.buckets}; choose more, or fewer data.buckets",
     )
 
@@ -330,13 +336,14 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
     check(
       task.variants(test_set, section, max(section.lengths)),
       f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
-      f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items",
+      f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items,"
+      " eval.multiplicities, eval.multipliers and eval.chains",
     )
 
 
 def _check_seeds_and_mesh(config: ConfigDict) -> None:
-  """Raises UsageError if a seed occurs twice, or the mesh has one axis or more
-  than two."""
+  """Raises UsageError if a seed occurs twice, or the mesh has neither two axes
+  nor none."""
   check(
     len(set(config.seeds)) == len(config.seeds),
     f"seeds={tuple(config.seeds)}: name every seed once",
@@ -365,11 +372,11 @@ def _check_initial(config: ConfigDict) -> None:
   kind = f"initial.kind={initial.kind!r}"
   check(
     config.bias.kind == "none",
-    f"bias.kind={config.bias.kind!r}: {kind} sees everything; choose 'none'",
+    f"bias.kind={config.bias.kind!r}: {kind} must see every key; choose 'none'",
   )
   check(
     train.restarts == 0,
-    f"train.restarts={train.restarts}: {kind} is one start; choose 0",
+    f"train.restarts={train.restarts}: {kind} has no other start; choose 0",
   )
 
 
@@ -394,19 +401,20 @@ def _check_eval(config: ConfigDict) -> None:
 
 
 def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
-  """Raises UsageError if the task has no digits and the position encoding needs
-  them, or the model has no encoder and the bias needs one."""
+  """Raises UsageError if the position encoding needs digits and the task has
+  none, or the bias needs an encoder and the model has none."""
   kind = config.positions.kind
   any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
     task.of_digits or kind in any_task,
-    f"positions.kind={kind!r} counts places of digits in numbers, {task.name}"
-    f" has none: choose one of {', '.join(any_task)}",
+    f"positions.kind={kind!r} counts places of digits in numbers, and"
+    f" {task.name} has none: choose one of {', '.join(any_task)}",
   )
   decoder_only = config.model.kind == "decoder_only"
   check(
     not (decoder_only and config.bias.windowed_encoder),
-    "bias.windowed_encoder: model.kind='decoder_only' has no encoder",
+    "bias.windowed_encoder=True: model.kind='decoder_only' has no encoder;"
+    " choose False",
   )
 
 
@@ -425,7 +433,8 @@ def _check_normalizer(config: ConfigDict) -> None:
 
 
 def _check_head_dim(config: ConfigDict) -> None:
-  """Raises UsageError if attention heads cannot share model.emb_dim evenly."""
+  """Raises UsageError if attention heads cannot share model.emb_dim evenly, or
+  have an odd size that rotary positions cannot split."""
   model, positions = config.model, config.positions
   check(
     model.emb_dim % model.num_heads == 0,

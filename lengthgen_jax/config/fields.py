@@ -1,8 +1,8 @@
 """All fields of a config: defaults, meanings, and what they may be.
 
 The section of a task (arithmetic, sort, increment ...) has the fields of the
-task's dataclass. Presets (configs/) start from `default_config`. What several
-fields mean together is checked where the experiment is built (build.py).
+task's dataclass. Presets (configs/) start from `default_config`. Whether fields
+fit each other is checked where the experiment is built (build.py).
 """
 
 import copy
@@ -35,8 +35,8 @@ class Condition(NamedTuple):
   """A Condition says when a field changes anything.
 
   Attributes:
-    holds: function of a whole config.
-    text: returns the condition as a message names it.
+    holds: function of a whole config that is true if the condition holds.
+    text: function that returns the condition in words, for a message.
   """
 
   holds: Callable[[ConfigDict], Any]
@@ -44,12 +44,14 @@ class Condition(NamedTuple):
 
 
 class Field(NamedTuple):
-  """A Field is a config field that not every value is valid for.
+  """A Field is a config field for which not every value is valid, or which does
+  not always have an effect.
 
   Attributes:
     default: its value unless it is set.
-    check_value: function of (name, value) that raises UsageError.
-    when: condition under which the field has an effect; None = always.
+    check_value: function of (name, value) that raises UsageError if the value
+      is not valid.
+    when: the condition under which the field has an effect; None means always.
   """
 
   default: Any
@@ -60,7 +62,8 @@ class Field(NamedTuple):
 def number(
   message: str, is_valid: Callable[[Any], bool]
 ) -> Callable[[str, Any], None]:
-  """Returns a check of a number."""
+  """Returns a function of (name, value) that raises UsageError, with a message
+  that says what is valid, unless `is_valid(value)`."""
   return lambda name, value: check(
     is_valid(value), f"{name}={value}: {message}"
   )
@@ -94,8 +97,8 @@ class OneOf(NamedTuple):
 def integers(
   smallest: int, allow_empty: bool = True
 ) -> Callable[[str, Any], None]:
-  """Returns a check that a value is a tuple of integers from `smallest` to
-  2^31 - 1, and not empty unless `allow_empty` is set."""
+  """Returns a check, as `number` does, that a value is a tuple of integers from
+  `smallest` to 2^31 - 1, and not empty unless `allow_empty` is set."""
 
   def check_value(name: str, value: Sequence) -> None:
     numbers = tuple(value)
@@ -126,7 +129,8 @@ def not_empty(name: str, value: Sequence) -> None:
 
 
 def encodings(attribute: str) -> Condition:
-  """Returns the condition that the class of positions.kind has an attribute."""
+  """Returns the condition that an attribute of the class of positions.kind is
+  true."""
   return Condition(
     lambda config: getattr(POSITIONS[config.positions.kind], attribute),
     lambda: (
@@ -137,7 +141,8 @@ def encodings(attribute: str) -> Condition:
 
 
 def optimizers(attribute: str) -> Condition:
-  """Returns the condition that an optimizer says something of itself."""
+  """Returns the condition that an attribute of train.optimizer's Optimizer is
+  true."""
   return Condition(
     lambda config: getattr(OPTIMIZERS[config.train.optimizer], attribute),
     lambda: (
@@ -215,8 +220,8 @@ WEIGHTED = Condition(
   lambda: "mixing.kind='weighted'",
 )
 
-# The sections that ABC's second stage has again in `retrain`; a field that is
-# None there has the first stage's value.
+# The sections whose fields `retrain` has again, for ABC's second stage; where
+# one is None, it has the first stage's value.
 RETRAIN_SECTIONS = (
   "data",
   "model",
@@ -226,10 +231,11 @@ RETRAIN_SECTIONS = (
   "bias",
   "train",
 )
-# Fields of these sections that calibration decides.
+# The fields of these sections that `retrain` lacks: calibration decides them.
 CALIBRATED = ("bias.kind", "bias.file")
 
-# The fields that decide how a run is trained, except for the tasks' sections.
+# The fields that decide how a run is trained, except for the tasks' sections. A
+# comment stands above its field or beside it.
 TRAINING_FIELDS = {
   # a name in lengthgen_jax/tasks/__init__.py
   "task": Field("addition", OneOf(TASKS)),
@@ -238,8 +244,8 @@ TRAINING_FIELDS = {
   "overrides": (),
   # files that registered what is not the package's; filled in by the program
   "registered_by": (),
-  # the model of lengthgen_jax/pretrained, or the path of one, that stands in
-  # place of a training; filled in by the program (--model)
+  # the name or path of the trained model that is used in place of a trained
+  # workdir; filled in by the program (--model)
   "pretrained": "",
   # trained together, one result row each
   "seeds": Field((0,), integers(0, allow_empty=False)),
@@ -250,19 +256,21 @@ TRAINING_FIELDS = {
   # "" = none
   "compile_cache": "~/.cache/lengthgen_jax",
   "data": {
-    # lengths: a uniform length per operand, then uniform digits;
+    # lengths: a length is drawn for each operand, then its digits or items;
     # permutation: the papers' integers below 2^20, split 7:1 into training and
     # validation
     "numbers": Field("lengths", OneOf(NUMBERS)),
-    # longest training length, in decimal digits or items; a share of
-    # short_share of the lengths is uniform in shortest...short_longest, the
-    # rest in what is longer; with short_longest=0 all are uniform
+    # longest training length, in decimal digits or items (for parity the next
+    # two are in bits); a fraction short_share of the lengths is uniform in
+    # shortest...short_longest, the others in what is longer; with
+    # short_longest=0 all are uniform
     "train_length": Field(6, POSITIVE),
     "shortest": Field(1, POSITIVE),
     "short_longest": Field(0, NOT_NEGATIVE),
     "short_share": Field(0.8, SHARE, when=SHORT_LENGTHS),
-    # upper ends of ranges of length, each with batches of its own, in tasks
-    # whose operands are not padded to a width; () = one range
+    # greatest lengths of ranges, to which examples are padded, in tasks whose
+    # operands are not padded to a width; every batch has examples of each; () =
+    # one range
     "buckets": Field((), integers(1)),
     # natural: operands padded to the longest length + slack;
     # fixed: one width for training and test (the papers)
@@ -273,14 +281,15 @@ TRAINING_FIELDS = {
     # in digits; bits for parity follow from it
     "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
     "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
-    # that the permutation, or the data set, is made from
+    # seed of the permutation, or of the finite data set
     "seed": Field(0, INT32, when=FINITE_DATA),
   },
   # auxiliary tasks with heads of their own. sort: successor, count, fill,
   # predecessor, minimum; increment: carry
   "hints": (),
   "mixing": {
-    # alternate: gradient steps in turn; weighted: shares of every batch
+    # alternate: tasks have gradient steps in turn; weighted: they share every
+    # batch
     "kind": Field("alternate", OneOf(MIXING), when=HINTS_CHOSEN),
     "weights": Field((), when=WEIGHTED),  # main task first; () = equal
   },
@@ -290,49 +299,49 @@ TRAINING_FIELDS = {
     "emb_dim": Field(64, POSITIVE),
     "num_heads": Field(8, POSITIVE),
     "mlp_dim": Field(256, POSITIVE),
-    # 0 = the encoder passes tokens through; a decoder_only model has none
+    # 0 = the encoder passes embeddings through; decoder_only models have none
     "num_encoder_layers": Field(1, NOT_NEGATIVE, when=ENCODER),
     "num_decoder_layers": Field(2, POSITIVE),
     # pre, post, block_end, none
     "norm": Field("pre", OneOf(layers.NORMS)),
     # layer, rms
     "norm_kind": Field("layer", OneOf(layers.NORM_KINDS), when=NORMALIZED),
-    "dense_bias": True,  # biases of dense layers
+    "dense_bias": True,  # whether dense layers have biases
     "activation": Field("relu", OneOf(layers.ACTIVATIONS)),  # relu, gelu
     "dropout_rate": Field(0.0, BELOW_ONE),
     # of activations: float32, bfloat16; float64, of parameters too
     "dtype": Field("float32", OneOf(layers.DTYPES)),
-    # of matrix products: default, high, highest (CPUs know one)
+    # of matrix products: default, high, highest (all the same on a CPU)
     "precision": Field("highest", OneOf(layers.PRECISIONS)),
   },
   "positions": {
-    # none; encodings of the index: sinusoidal, learned, rope, alibi, nape (half
-    # of the heads), t5, fire, randomized; encodings of places, which an output
-    # shares with its operands' digits: coordinates (sinusoids), abacus,
-    # coupling (learned)
+    # none; encodings of the index: sinusoidal, learned, rope, alibi, nape
+    # (ALiBi in half of the heads), t5, fire, randomized; encodings of places,
+    # which an output shares with its operands' digits: coordinates (sinusoids),
+    # abacus and coupling (learned)
     "kind": Field("sinusoidal", OneOf(POSITIONS)),
     # T of cyclic position indexing, 0 = off
     "cyclic_period": Field(0, NOT_NEGATIVE, when=encodings("by_index")),
-    # end that source positions count from
+    # the end from which the index of source tokens is counted
     "source_anchor": Field("left", OneOf(ANCHORS), when=ENCODER),
-    # rows of a learned table, or positions to draw from
+    # rows of a learned table; randomized: how many positions to draw from
     "table": Field(512, POSITIVE, when=encodings("limited")),
-    # places start below this in training (abacus, coupling)
+    # in training, places count from a number drawn below this
     "random_start": Field(100, POSITIVE, when=encodings("random_start")),
     # whether a learned vector of its token's segment (an operand, the output)
     # is added to every input
     "segments": False,
   },
-  # of the softmax: scores are multiplied by this factor before the bias is
-  # added
+  # a factor on attention scores, before the bias is added
   "temperature": {
-    # none; a·log(n+1): log_items, log_visible (n = keys that a row sees),
-    # fixed (a is not learned); one_plus_log: 1 + a·log(n+1); scalable:
-    # s·log n + b per head; asentmax: s + β·log(n+1)^γ per head, β and γ from
-    # the hidden state
+    # none; a·log(n+1): log_items, fixed (a is not learned) and log_visible;
+    # one_plus_log: 1 + a·log(n+1); scalable: a·log n + b per head; asentmax:
+    # a + β·log(n+1)^γ per head, β and γ from the hidden state. In decoder-only
+    # models n is the number of the prompt's tokens, but that of the keys that a
+    # row sees with log_visible, scalable and asentmax
     "kind": Field("none", OneOf(TEMPERATURES)),
-    "initial": Field(0.5, when=TEMPERED),  # first value of a (or s)
-    # s: n is multiplied by s, in training by a random factor in 1...s²
+    "initial": Field(0.5, when=TEMPERED),  # first value of a
+    # n is multiplied by this s, in training by a random factor in 1...s²
     "stretch": Field(1.0, AT_LEAST_ONE, when=TEMPERED),
   },
   # how scores become weights
@@ -340,7 +349,7 @@ TRAINING_FIELDS = {
     # softmax; with exact zeros: entmax, sparsemax; stick_breaking (of
     # decoder-only models)
     "normalizer": Field("softmax", OneOf(NORMALIZERS)),
-    # of entmax: 2 is sparsemax
+    # of entmax; 2 would be sparsemax
     "alpha": Field(1.5, ABOVE_ONE, when=WITH_ALPHA),
   },
   # the parameters before the first step
@@ -348,38 +357,39 @@ TRAINING_FIELDS = {
     # random; construction: weights that sort, of Theorem 5.1 of the task
     # hinting paper (train.steps=0 leaves them as they are)
     "kind": Field("random", OneOf(("random", "construction"))),
-    # most items that the construction sorts
+    # the most items that the construction is to sort
     "longest": Field(1000, POSITIVE, when=CONSTRUCTED),
-    # how it computes whether copies of an item are left: difference, or share
-    # (as in the paper)
+    # how it computes whether copies of an item are left: by their difference in
+    # number, or by their share (as in the paper)
     "copies": Field(
       "difference", OneOf(("difference", "share")), when=CONSTRUCTED
     ),
-    # standard deviation of normal noise on its parameters
+    # standard deviation of normal noise on the construction's parameters
     "noise": Field(0.0, NOT_NEGATIVE),
   },
   "bias": {
     "kind": Field("none", OneOf(BIASES)),  # none, window, file
     "file": Field("", when=FROM_FILE),  # an .npz with lines or matrices
     "window": Field(1, NOT_NEGATIVE, when=WINDOW),  # w, tokens on each side
-    # both, previous (the less significant one alone)
+    # both, previous (the less significant side alone)
     "sides": Field("both", OneOf(SIDES), when=WINDOW),
-    # window encoder self-attention too
+    # whether the encoder's self-attention has a window too
     "windowed_encoder": Field(False, when=WINDOW),
-    # factor on the bias's open values
+    # factor on the bias in open cells
     "scale": Field(1.0, POSITIVE, when=BIASED),
-    # one more factor per layer and site, learned
+    # whether each layer and site learns one more factor
     "learned_scale": Field(False, when=BIASED),
-    # bias of closed cells; above -1e5 they are not masked
+    # bias in closed cells; at -1e5 and below it is -inf
     "closed": Field(-1e9, NOT_POSITIVE, when=BIASED),
-    # True: no causal mask besides the bias, which may then show the future
+    # whether the bias takes the place of the causal mask, so that rows may see
+    # the future, as in the released ABC program
     "allow_leak": Field(False, when=BIASED),
   },
   "train": {
     "steps": Field(1000, NOT_NEGATIVE),  # gradient steps
     "batch_size": Field(128, POSITIVE),
-    # adam (AdamW with train.weight_decay), lion; muon: the kernels of attention
-    # and MLP, and NAdam for all other parameters
+    # adam (AdamW with train.weight_decay), lion; muon (for the kernels of
+    # attention and MLP, with NAdam for all other parameters)
     "optimizer": Field("adam", OneOf(OPTIMIZERS)),
     "learning_rate": Field(1e-3, POSITIVE),
     # of the parameters that Muon leaves to NAdam; 0 = learning_rate
@@ -394,14 +404,15 @@ TRAINING_FIELDS = {
     "adam_eps": Field(1e-8, when=optimizers("uses_adam_fields")),
     # decoupled from the gradient; it is multiplied by the learning rate
     "weight_decay": Field(0.0, NOT_NEGATIVE),
-    # steps per dispatch; logs and stops are between chunks
+    # gradient steps that are dispatched at once; a run is logged, validated and
+    # stopped between chunks
     "chunk": Field(100, POSITIVE),
-    # in-range examples after every chunk
+    # held-out examples of each task and width after every chunk
     "validation_samples": Field(512, POSITIVE),
-    # freeze a seed at this validation exact match; above 1 = never
+    # a seed stops at this validation exact match; above 1 = never
     "target_exact_match": 2.0,
-    # seeds whose validation exact match stays below restart_below start
-    # again from other parameters, this often
+    # how often, at most, a seed starts again from other parameters, if it
+    # diverged or its validation exact match stayed below restart_below
     "restarts": Field(0, NOT_NEGATIVE),
     "restart_below": Field(0.99, when=RESTARTED),
     # how a step trains several seeds: loop, or vmap; with vmap rounding depends
@@ -410,12 +421,12 @@ TRAINING_FIELDS = {
   },
   "checkpoint": {
     "every": Field(4, POSITIVE),  # chunks between checkpoints
-    # newest checkpoints kept; each holds the best too
+    # newest checkpoints kept; each has the best parameters so far too
     "keep": Field(2, POSITIVE),
   },
-  # ABC: how lines are found in the attention of the model above ...
+  # ABC: how lines are found in the attention of the first stage's model
   "calibration": {
-    # decimal digits; () draws training examples
+    # in the units of data.train_length; () draws lengths as in training
     "lengths": Field((4, 5, 6), integers(1)),
     "samples": Field(500, POSITIVE),  # for each width and length
     # weights (after softmax), scores (before)
@@ -423,52 +434,56 @@ TRAINING_FIELDS = {
     "scaled": Field(True, when=SCORES),  # scores divided by sqrt(head size)
     # operand: anchored to segments; absolute: papers
     "lines": Field("operand", OneOf(("operand", "absolute"))),
-    "directions": Field((-1, 0, 1), directions),  # Δ in cross-attention
-    "self_directions": Field((0, 1), directions),  # Δ in self-attention
-    # 0: any line; n: fixed places on marks alone, outputs at most n rows
-    # back, operands only along lines that shift by one digit per row, so that
-    # receptive fields stay small enough for certificates
+    # Δ, tokens per row: of lines to the prompt, and of lines to outputs
+    "directions": Field((-1, 0, 1), directions),
+    "self_directions": Field((0, 1), directions),
+    # 0: any line; n: lines to a fixed place only if a mark stands there, to
+    # outputs at most n rows back, and to operands only if they move by one
+    # digit per row, so that receptive fields are small enough for certificates
     "reach": Field(0, NOT_NEGATIVE),
-    # rows that count: length (up to the operands' length), all
+    # rows that count: length (those of the operands' length), all
     "rows": Field("length", OneOf(("length", "all"))),
     # strength of a line: mean, sum
     "line": Field("mean", OneOf(CALIBRATION_CHOICES["line"])),
-    # zscore (μ + κσ), mass (multiple of random)
+    # a line is kept if its strength exceeds: zscore: μ + κσ; mass: κ times that
+    # of random cells
     "rule": Field("zscore", OneOf(CALIBRATION_CHOICES["rule"])),
-    "kappa": 2.0,  # threshold in cross-attention
-    "kappa_self": 0.87,  # threshold in self-attention
-    # μ and σ over all lines, distinct strengths, or long ones (min_cells)
+    "kappa": 2.0,  # κ in cross-attention
+    "kappa_self": 0.87,  # κ in self-attention
+    # μ and σ over: all lines, distinct strengths, long lines (see min_cells)
     "statistics": Field("all", OneOf(CALIBRATION_CHOICES["statistics"])),
-    # maximum that is subtracted: of a direction, head, none
+    # the maximum that is subtracted from strengths: of a direction, of a head,
+    # none
     "maximum": Field("head", OneOf(CALIBRATION_CHOICES["maximum"])),
-    # least share of the rows that a line crosses
+    # least share of the rows that count which a line must cross
     "min_cells": Field(0.5, SHARE),
-    # least share of a row's attention that the lines of a head hold together;
-    # the lines of other heads are dropped
+    # least share of a row's attention that a head's lines must hold together,
+    # or else they are dropped
     "min_share": Field(0.0, SHARE, when=MEAN_WEIGHTS),
-    # lines of each layer, or the last one's for all
+    # each (each layer has its own lines), last (all have the last layer's)
     "layers": Field("each", OneOf(CALIBRATION_CHOICES["layers"])),
     # heads without a line: closed, transparent
     "empty_heads": Field("closed", OneOf(CALIBRATION_CHOICES["empty_heads"])),
   },
   "abc": {
-    # validation exact match from which on a model counts as interpolated
+    # least validation exact match of a model that interpolates
     "min_exact_match": 0.97,
-    "example": "",  # input of the attention heat maps; "" = a short one
+    # input whose attention is drawn, as one types it; "" = a short one
+    "example": "",
     "vanilla_longest": 60,  # longest test length of the vanilla model
   },
-  # ... and what the model retrained with them changes: any field of the
-  # sections in RETRAIN_SECTIONS
+  # what ABC's second stage, the training with calibrated lines, changes: any
+  # field of the sections in RETRAIN_SECTIONS
   "retrain": {
-    # parameters: fresh, interpolated
+    # initial parameters: fresh, interpolated (the first stage's)
     "start": Field("fresh", OneOf(("fresh", "interpolated"))),
   },
-  # after training (with abc: after the second stage) certify; train a wrong
-  # model on inputs of training length on which it is wrong; certify again
+  # after training (with --mode=abc, after the second stage): certify; train
+  # wrong models on inputs on which they are wrong; certify again
   "finetune": {
-    # most rounds of these; 0 = none, and no certificate
+    # the most rounds of finetuning; 0 = no certificate either
     "rounds": Field(0, NOT_NEGATIVE),
-    "steps": Field(300, POSITIVE, when=FINETUNED),  # gradient steps of a round
+    "steps": Field(300, POSITIVE, when=FINETUNED),  # of each round
     "learning_rate": Field(1e-3, POSITIVE, when=FINETUNED),
     # share of such inputs in every batch
     "share": Field(0.25, SHARE, when=FINETUNED),
@@ -478,18 +493,19 @@ TRAINING_FIELDS = {
 READING_FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
-    "max_cases": Field(1e9, POSITIVE),  # a certificate of more cases is refused
-    "exhaustive": True,  # False: stop at the narrowest cases that fail
-    # whether pretrained/checker.py, which shares no code with it, has to prove
-    # what a certificate proves; it takes up to a minute for each seed
+    "max_cases": Field(1e9, POSITIVE),  # more cases are not tried
+    # whether cases are tried after the first receptive field with wrong ones
+    "exhaustive": True,
+    # whether pretrained/checker.py, which shares no code with the first
+    # checker, must prove the same; it takes up to a minute for each seed
     "second_checker": False,
   },
   # looking inside (--mode=probe)
   "probe": {
     # inputs whose attention is drawn, as one types them; () = the papers', or
-    # an example
+    # an example, unless there are random ones
     "inputs": (),
-    # number of further random ones of training length
+    # how many random inputs of training length are drawn too
     "random_inputs": Field(0, NOT_NEGATIVE),
     "stage": "",  # of --mode=abc: interpolate, retrain, finetune; "" = the last
     # names in lengthgen_jax/probes/registry.py and figures.py; () = all that
@@ -522,7 +538,7 @@ READING_FIELDS = {
     "threads": Field((1, 2), integers(1)),
   },
   "eval": {
-    # decimal digits
+    # in decimal digits or items
     "lengths": Field((6, 10, 20, 60), integers(1, allow_empty=False)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
@@ -534,10 +550,10 @@ READING_FIELDS = {
     # repeats: number of distinct items, and how often each occurs
     "repeated_items": Field(3, POSITIVE),
     "repetitions": Field((1, 2, 4, 8), integers(1)),
-    # unequal of multiply_long: digits of the factor b beside those of a
+    # unequal of multiply_long: how many digits the factor b has
     "multipliers": Field((3, 61), integers(1)),
-    # multiplicity, mean_multiplicity: how often each value that occurs does,
-    # exactly or on average
+    # multiplicity, mean_multiplicity: how often each value that occurs at all
+    # occurs, exactly or on average
     "multiplicities": Field((1, 2, 4, 8, 16), integers(1)),
     # chain: places that a carry crosses
     "chains": Field((1, 2, 4, 8, 16, 32), integers(1)),
@@ -545,28 +561,28 @@ READING_FIELDS = {
     # each kind
     "stress": False,
     "stress_samples": Field(200, POSITIVE),
-    # bound of the search for the longest length with exact match of at least
-    # 99 % (by the lower bound), on every test set; 0 = no search
+    # greatest length of the search for the longest one up to which exact match
+    # is at least 99 % (by the lower bound), on every test set; 0 = no search
     "frontier": Field(0, NOT_NEGATIVE),
-    # per length; 299 right of 299 are 99 %
+    # per length; 299 right of 299 prove 99 %
     "frontier_samples": Field(299, ENOUGH_SAMPLES),
     # samples per length and seed: one number, or one for each length
     "samples": Field((1000,), integers(1)),
     "checkpoint": "last",  # last, best (by validation), or a step
     "seed": Field(0, INT32),  # of the test samples
-    # of a construction: numbers of significant bits; for each of them the
-    # longest list length that is sorted is searched; () = no search
+    # of a construction: numbers of significant bits, for each of which the
+    # length of the longest lists that it sorts is looked for; () = no search
     "precisions": Field((), integers(2)),
-    # whether outputs are decoded freely too: rows em_end_blind and edit
+    # whether outputs are decoded freely too, for rows em_end_blind and edit
     "free_running": False,
     # predict: whether intermediate results are printed too (multiply_long: the
     # running sums)
     "scratchpad": False,
-    # of attention scores at once; 0 = 16 on CPU, else 1024
+    # MiB of each device for attention; 0 = 16 on a CPU, else 1024
     "memory_mb": Field(0, NOT_NEGATIVE),
   },
 }
-# The fields whose defaults in the second stage differ from the first stage's.
+# What `retrain` changes of the first stage by default.
 RETRAIN = {
   "data.widths": (),
   "model.num_encoder_layers": 0,
@@ -581,10 +597,10 @@ RETRAIN = {
 
 
 def default_config(task: str = "addition") -> ConfigDict:
-  """Returns the default config of a task: a small vanilla model.
+  """Returns the default config of a task, that of a small vanilla model.
 
-  It has the sections of all tasks, so that its field `task` can be changed. An
-  unknown task is refused by `check_fields`.
+  It has the sections of all tasks, so that its field `task` can be changed.
+  `check_fields` refuses an unknown task.
   """
   sections = {
     task_class.section: {
@@ -597,7 +613,7 @@ def default_config(task: str = "addition") -> ConfigDict:
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   for section in RETRAIN_SECTIONS:
-    # A placeholder is None, and takes values of its type only.
+    # A placeholder is None, and takes only values of its type.
     config.retrain[section] = {
       name: config_dict.placeholder(type(value))
       for name, value in config[section].items()
@@ -608,8 +624,8 @@ def default_config(task: str = "addition") -> ConfigDict:
 
 
 def _defaults(fields: dict[str, Any]) -> dict[str, Any]:
-  """Returns the default of each field; a field may be a section, a Field or a
-  default itself."""
+  """Returns the default of each field by name; `fields` has a section, a Field
+  or the default itself for each."""
   defaults = {}
   for name, field in fields.items():
     if isinstance(field, dict):
@@ -629,9 +645,13 @@ def parse_preset(
 
   Args:
     preset: as it is typed.
-    first: the valid first names: tasks, hints or methods.
-    methods: at most one of them follows, by default the first one; () = none.
-    options: any of them follow.
+    first: the valid names of FIRST: tasks, hints or methods.
+    methods: the valid names of METHOD, of which the first is the default; () if
+      there is no METHOD.
+    options: the valid names of OPTION.
+
+  Returns:
+    The first name, the method ("" if there is none) and the options.
 
   Raises:
     ValueError: a name is unknown, or there are two methods.
@@ -666,12 +686,13 @@ def retrain_config(
 ) -> ConfigDict:
   """Returns the config of the second stage of ABC, which retrains.
 
-  It is that of the first stage, but for the changes in `config.retrain`.
+  It is that of the first stage with the changes in `config.retrain`.
 
   Args:
     config: the config of the whole run.
     seeds: the seeds whose models interpolated in the first stage.
-    file: the calibrated bias of these seeds; None before it is calibrated.
+    file: the path of the calibrated bias of these seeds; None before it is
+      there.
   """
   config = copy.deepcopy(config)
   changes = {
@@ -691,7 +712,7 @@ def retrain_config(
   return config
 
 
-# All restricted fields by name, like "train.steps".
+# Every Field by its full name, like "train.steps".
 FIELDS = {
   name: field
   for name, field in leaves(TRAINING_FIELDS | READING_FIELDS)
@@ -703,7 +724,8 @@ def check_fields(config: ConfigDict) -> None:
   """Checks every field by itself.
 
   Raises:
-    UsageError: one line that names the field and what is valid.
+    UsageError: a field is absent or not valid; the message names the valid
+      values.
   """
   values = dict(leaves(config))
   missing = ", ".join(sorted(set(FIELDS) - set(values)))
@@ -723,7 +745,11 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   """Checks that a field which was set, like "data.fixed_width", has an effect.
 
   Many fields have one only if another field has a certain value. An effect in
-  one stage of --mode=abc, the first or the retraining, is enough.
+  one stage of --mode=abc is enough.
+
+  Args:
+    config: the whole config.
+    name: the full name of the field.
 
   Raises:
     UsageError: the field has no effect; the message says when it has one.

@@ -1,9 +1,9 @@
-"""This module reads config files: files of presets, and the saved config.json
-of a workdir.
+"""This module reads config files: files of presets, and the config.json that is
+saved in a workdir.
 
-This module can itself be given to --config, like the files in configs/: its
-get_config takes the path of a saved config where theirs take the name of a
-preset. If --config is left out, main gives it with W/config.json.
+It can itself be given to --config, like the files in configs/: its get_config
+takes the path of a saved config where theirs take the name of a preset. If
+--config is left out, main.py adds --config=THIS_FILE:W/config.json.
 """
 
 import hashlib
@@ -39,8 +39,8 @@ CHANGEABLE = (
   "registered_by",
   "pretrained",
 )
-# Sections and fields whose overrides a run's method in results does not show,
-# because they do not change it.
+# Sections and fields that are not shown beside the method in results when they
+# are set, because they do not change it.
 NOT_IN_METHOD = (
   *CHANGEABLE,
   "seeds",
@@ -65,7 +65,8 @@ def load_config(spec: str) -> ConfigDict:
   """Returns the config of FILE[:PRESET].
 
   Raises:
-    UsageError: there is no such file.
+    UsageError: there is no such file, or it has no get_config().
+    Exception: whatever the file raises.
   """
   path, _, preset = spec.partition(":")
   check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
@@ -76,7 +77,8 @@ def load_config(spec: str) -> ConfigDict:
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
-  """Returns what a file of presets defines, for other presets to build on."""
+  """Returns the names that a file of presets defines, as attributes, for other
+  presets to build on."""
   return types.SimpleNamespace(**runpy.run_path(str(path)))
 
 
@@ -107,8 +109,9 @@ def check_overrides(spec: str, names: list[str]) -> None:
 def name_overrides(config: ConfigDict, spec: str) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
-  `overrides` lists the fields that differ from the preset: results show them
-  beside the method. `registered_by` is what `registering_files` returns.
+  `overrides` lists the fields that differ from the preset, as "name=value":
+  results show them beside the method. `registered_by` is what
+  `registering_files` returns.
 
   Args:
     config: the config after the command line was parsed.
@@ -135,8 +138,8 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
 
 
 def get_config(path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config that was saved at `path`, without its mesh, which is of
-  the devices of that run.
+  """Returns the config that was saved at `path`, without its mesh, which was
+  for the devices of that run.
 
   Fields that it lacks, because an older version saved it, get their defaults.
   The users' files that registered names in it are run first.
@@ -152,7 +155,11 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 
 def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config that was saved as a dict in the file `path`.
+  """Returns the config that was saved as a dict.
+
+  Args:
+    saved: the config as a dict.
+    path: the file that it was saved in, for error messages.
 
   Raises:
     UsageError: as in `get_config`.
@@ -168,7 +175,7 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
       raise UsageError(f"{prefix} this one has no field {name}") from error
     except TypeError as error:
       raise UsageError(f"{prefix} {name} cannot be {value!r}") from error
-  config.mesh = ()  # the saved one is of the devices of that run
+  config.mesh = ()  # the saved one was for the devices of that run
   return config
 
 
@@ -198,7 +205,8 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
     check(
       name is None or name in registry,
       f"{path}: {field}={name!r} is not registered; it was by"
-      f" {' or '.join(absent or files)}, which is not there: name the file that"
+      f" {' or '.join(absent or files)}, which"
+      f" {'is not there' if absent else 'no longer does'}: name the file that"
       " registers it by --config=FILE",
     )
 
@@ -210,14 +218,14 @@ def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
 
 
 def _training_fields(config: ConfigDict) -> dict:
-  """Returns a config without CHANGEABLE, of the types that JSON has."""
+  """Returns a config without CHANGEABLE, as a dict of JSON's types."""
   fields = json.loads(config.to_json_best_effort())
   return {name: x for name, x in fields.items() if name not in CHANGEABLE}
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """Describes each field in which a config differs from the one that is saved
-  in a workdir, except CHANGEABLE."""
+  """Describes each field, except CHANGEABLE, in which a config differs from the
+  one that is saved in a workdir, "name=value but value there"."""
   fields = dict(leaves(_training_fields(config)))
   saved_fields = dict(leaves(_training_fields(saved)))
   return [
@@ -230,7 +238,7 @@ def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
 def config_hash(config: ConfigDict) -> str:
   """Returns a hash of a config without CHANGEABLE, as eight hex digits."""
   fields = _training_fields(config)
-  # The bias file of --mode=abc is in the workdir, whose path must not matter.
+  # --mode=abc has its bias file in the workdir, whose path must not matter.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]

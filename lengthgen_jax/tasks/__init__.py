@@ -1,6 +1,6 @@
-"""All tasks and hints by name.
+"""Lists all tasks and hints by name.
 
-The package's own are listed here; users register theirs from their own files
+The package's own are here; users register theirs from their own files
 (lengthgen_jax.register).
 """
 
@@ -18,11 +18,20 @@ from lengthgen_jax.tasks import (
 )
 from lengthgen_jax.tasks.task import Task
 
-OPERATORS = ("+", "*")  # what may stand between two operands
+OPERATORS = ("+", "*")  # of arithmetic tasks of two operands
 
 
 def check_task(name: str, task: Any) -> None:
-  """Raises UsageError if a class lacks a part of the contract of tasks."""
+  """Checks a task or hint that a user registers.
+
+  Args:
+    name: what it is registered as.
+    task: what is registered.
+
+  Raises:
+    UsageError: it is no subclass of Task, lacks an attribute or a method, or
+      has one that does not fit.
+  """
   is_task = isinstance(task, type) and issubclass(task, Task)
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
   absent = sorted(task.__abstractmethods__)

@@ -29,18 +29,18 @@ class ArithmeticTask(NumberTask):
   first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a
-  common width W; the output is W reversed digits and `&`. A segment is an
-  operand with the token on its left, so that the row which must say `&` has a
-  key that marks the end of the number. The aligned form (ABS paper, section
-  4.1) puts the operator first and interleaves the operands' digits.
+  common width W; the output is W digits and `&`. A segment is an operand with
+  the token on its left, so that the row that must say `&`, one place beyond the
+  digits, has a key at that place too. The aligned form (ABS paper, section 4.1)
+  puts the operator first and interleaves the operands' digits.
 
   A subclass describes a transducer that reads the operands' digits from the
   least significant on (the single digit of N×1 again at every place): `states`,
   `initial_state` and `step`.
 
   Attributes:
-    aligned: whether a binary task interleaves its operands.
-    slack: zero digits that `width=natural` puts before the longest operand.
+    aligned: whether the digits of two operands are interleaved.
+    slack: how many zeros `data.width=natural` puts before the longest operand.
   """
 
   aligned: bool = False
@@ -71,7 +71,8 @@ class ArithmeticTask(NumberTask):
 
   @property
   def stress_sets(self) -> tuple[str, ...]:
-    # Where there is one long operand, some sets are the same as others.
+    # With a single long operand "unequal" is the same as "equal", and "nines"
+    # adds nothing to "carry" and "repeated".
     two_long = self.operands == 2 and not self.short_operand
     left_out = {"equal"} if two_long else {"equal", "unequal", "nines"}
     return tuple(name for name in self.test_sets if name not in left_out)
@@ -85,8 +86,8 @@ class ArithmeticTask(NumberTask):
   def variants(
     self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
-    """Returns chains as long as there is room for; other sets have one
-    variant."""
+    """Returns the chains of section.chains for which a number has room; other
+    test sets have one variant."""
     if test_set != "chain":
       return [(test_set, ())]
     fitting = (n for n in section.chains if n <= self.units(length))
@@ -132,7 +133,7 @@ class ArithmeticTask(NumberTask):
     self, values: jax.Array, numbers: jax.Array, size: Size, limit: int
   ) -> Example:
     """Returns the example of the integers `values` [O], which are below
-    `limit`; the single digit of N×1 is made of uniform numbers instead."""
+    `limit`; the single digit of N×1 is made from uniform `numbers` instead."""
     powers = [self.base**i for i in range(size.max_length)]
     powers = [power for power in powers if power < limit]
     digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base
@@ -152,7 +153,8 @@ class ArithmeticTask(NumberTask):
     )
 
   def answer(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [max_length] of the result."""
+    """Returns the digits [max_length] of the result, least significant
+    first."""
     return self.transduce(self.columns(items))[0]
 
   def columns(self, items: jax.Array) -> jax.Array:

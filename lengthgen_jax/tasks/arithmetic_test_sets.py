@@ -1,9 +1,9 @@
 """Defines the test sets of arithmetic: uniform operands, and hard or odd
-inputs, which random ones hardly ever are.
+inputs, which are rare among uniform ones.
 
 Each test set is a function (task, key, size, *arguments) -> operands' digits
-[O, max_length], least significant first: O operands, each of `size.lengths`
-digits and zeros behind them up to `size.max_length`.
+[O, max_length], least significant first: O operands of `size.lengths` digits
+each, with zeros behind them up to `size.max_length`.
 """
 
 import jax
@@ -14,7 +14,8 @@ from lengthgen_jax.tasks.task import Size, uniform_int
 
 
 def equal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands of exactly the given lengths each."""
+  """Returns uniform operands of exactly the given lengths; the single digit of
+  N×1 may be 0."""
   keys = jax.random.split(key, task.operands)
   operands = [
     jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.max_length - 1))
@@ -26,9 +27,8 @@ def equal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns one operand of the length and one whose length is uniform in
-  1...length, in random order; the same as `equal` where there is one long
-  operand."""
+  """Returns one operand of the given length and one whose length is uniform in
+  1...length, in random order; the same as `equal` if only one is long."""
   if task.operands == 2 and not task.short_operand:
     key, order_key, length_key = jax.random.split(key, 3)
     longest = size.lengths[0]
@@ -72,7 +72,7 @@ def nines(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def repeated(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands of one digit repeated again and again, as 777+444; ones
+  """Returns operands in which one nonzero digit is repeated, like 777+444; ones
   alone for bits."""
   place = jnp.arange(size.max_length)
   number = jax.random.uniform(key, (task.operands, 1))
@@ -84,8 +84,8 @@ def repeated(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def short(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns numbers of 1 to length/10 digits, but written at the full length:
-  with zeros before the most significant digit."""
+  """Returns numbers of 1 to length/10 digits, written at the full length with
+  zeros before the most significant digit."""
   length_key, key = jax.random.split(key)
   longest = jnp.maximum(size.lengths // 10, 1)
   lengths = 1 + uniform_int(
@@ -136,7 +136,8 @@ def _sum_operands(
   it, and to 8 or less elsewhere.
 
   Args:
-    uniforms: [4, places] random numbers in [0, 1), of which three are used.
+    uniforms: [4, places] random numbers in [0, 1), of which the first three
+      rows are used.
     place: [places] the places, from 0 for the last digit of a number.
     least_digit: [places] the least digit that may stand at a place.
     first: the place where the chain begins.
@@ -181,7 +182,7 @@ def _product_operands(
 def between(
   number: jax.Array, low: int | jax.Array, high: int | jax.Array
 ) -> jax.Array:
-  """Returns uniform numbers in [0, 1) as integers of low...high."""
+  """Makes uniform numbers in [0, 1) integers in low...high, elementwise."""
   return low + uniform_int(number, high - low + 1)
 
 

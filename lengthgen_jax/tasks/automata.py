@@ -1,5 +1,5 @@
 """Defines tasks whose outputs an automaton writes, one for each item that it
-reads: copying, and the tracking of a state."""
+reads: copying, and state tracking."""
 
 import abc
 import dataclasses
@@ -22,19 +22,20 @@ from lengthgen_jax.tasks.items import (
 )
 from lengthgen_jax.tasks.task import Example, Ids, Size, uniform_int
 
-MAX_TOKENS = 250  # because a certificate's cases are bytes
+MAX_TOKENS = 250  # a certificate has a byte for each token
 ANSWERS = ("states", "final")
-GROUPS = {"S3": 3, "S5": 5}  # the group's name, and how many things it permutes
+GROUPS = {"S3": 3, "S5": 5}  # how many things each group permutes
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTask(ItemTask):
-  """This is the base class of tasks with one output for each item, those of a
-  transducer that reads the items one by one.
+  """This is the base class of tasks in which a transducer reads the items one
+  by one and writes an output for each.
 
-  Tokens are the items 0...base - 1 and the other outputs, then `⊥` and PAD. A
-  subclass has `base`, `output_names`, `states`, `step` and, unless it is 0,
-  `initial_state`.
+  Token ids are those of the items, 0...base - 1, of the other outputs, of `⊥`
+  and of PAD, in this order. The transducer reads the prompt from the left, or
+  from the right if `anchor` is "right". A subclass has `base`, `output_names`,
+  `states`, `step` and, unless it is 0, `initial_state`.
   """
 
   first_item = 0
@@ -43,8 +44,8 @@ class SequenceTask(ItemTask):
   @property
   @abc.abstractmethod
   def output_names(self) -> tuple[str, ...]:
-    """Returns every token but the marks, as people write it; the items come
-    first."""
+    """Returns every token but `⊥` and PAD as people write it, by id; the items
+    come first."""
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
@@ -71,8 +72,8 @@ class SequenceTask(ItemTask):
     return tuple(self.test_sets)[1:]
 
   def check_num_tokens(self, field: str, count: int) -> None:
-    """Raises UsageError if `count` tokens are more than a certificate can
-    distinguish."""
+    """Raises UsageError if `count` tokens, which follow from the config field
+    `field` of the task, are more than a certificate can tell apart."""
     check(
       count <= MAX_TOKENS,
       f"{self.section}.{field}={getattr(self, field)!r}: makes {count} tokens,"
@@ -106,8 +107,8 @@ class SequenceTask(ItemTask):
 
 @dataclasses.dataclass(frozen=True)
 class Copy(SequenceTask):
-  """Asks for the items as they are, integers 1...V; the transducer has one
-  state.
+  """Asks for the items as they are, which people write as integers 1...V; the
+  transducer has one state.
 
   `5 3 9 3` -> `5 3 9 3`; `2 1` -> `2 1`.
 
@@ -159,8 +160,9 @@ class StateTask(SequenceTask):
   """Asks for the state that an automaton is in after each item of a sequence.
 
   Attributes:
-    answer: "states", the outputs are every prefix's state, in order; "final",
-      the last one alone, which is no transducer over the outputs.
+    answer: "states": the outputs are the states after all prefixes, in order;
+      "final": the last state alone, so that the outputs are not those of the
+      transducer.
   """
 
   answer: str = "states"
@@ -185,12 +187,13 @@ class StateTask(SequenceTask):
     return example._replace(output=output)
 
   def render(self, ids: Ids) -> str:
-    """Returns the last state, which is the answer."""
+    """Returns the last state of the output, which is the answer."""
     return super().render(ids).split()[-1]
 
 
 def lone(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns one uniform item at a uniform place among items 0."""
+  """Returns items 0 (the identity of a group) but for a uniformly drawn item at
+  a uniformly drawn place."""
   place = jax.random.randint(key, (), 0, size.lengths[0])
   is_lone = jnp.arange(size.max_length) == place
   return jnp.where(is_lone, uniform(task, key, size), 0)
@@ -198,9 +201,10 @@ def lone(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Modular(StateTask):
-  """Asks for the sum of the items so far modulo p; items are 0...p - 1.
+  """Asks for the sums of all prefixes of the items modulo p; items are
+  0...p - 1.
 
-  With p=2 it is the running parity of bits.
+  With p=2 they are the running parity of bits.
 
   `3 5 6` -> `3 1 0`; `6 6 6 6` -> `6 5 4 3`.
 
@@ -252,8 +256,8 @@ def group_elements(size: int) -> tuple[tuple[int, ...], ...]:
 
 @functools.cache
 def group_products(size: int) -> np.ndarray:
-  """Returns the multiplication table [n, n]: the number of s∘x, by the numbers
-  of s and x."""
+  """Returns the multiplication table [n, n] of the group: the index of s∘x in
+  `group_elements`, by those of s and x."""
   elements = group_elements(size)
   number = {element: i for i, element in enumerate(elements)}
   return np.array(
@@ -263,12 +267,12 @@ def group_products(size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Permutations(StateTask):
-  """Asks for the product of the items so far, y_i = y_(i-1) ∘ x_i.
+  """Asks for the products of all prefixes of the items, y_i = y_(i-1) ∘ x_i.
 
   What stood at place x_i(k) comes to place k. Items are all elements of the
   group (120 in S5), not only generators: the word problem as Liu et al. (2023,
-  arXiv 2210.10749) and Merrill et al. (2024, 2404.08819) pose it. The word
-  problem of S5 is complete for NC1; S3 is solvable.
+  arXiv 2210.10749) and Merrill et al. (2024, arXiv 2404.08819) pose it. The
+  word problem of S5 is complete for NC1; S3 is a solvable group.
 
   `21345 13245` -> `21345 23145`; `23451 23451` -> `23451 34512`.
 
@@ -288,7 +292,7 @@ class Permutations(StateTask):
 
   @property
   def elements(self) -> tuple[tuple[int, ...], ...]:
-    """Returns the group's permutations."""
+    """Returns the group's permutations by id, the identity first."""
     return group_elements(GROUPS[self.group])
 
   @property
@@ -318,21 +322,22 @@ class Permutations(StateTask):
 
 
 def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns brackets that are nested correctly so far at every place."""
+  """Returns brackets of which every prefix is nested correctly; some may be
+  left open at the end."""
   return task.nested(jax.random.uniform(key, (size.max_length,)))
 
 
 def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns correctly nested brackets with another bracket at one uniform
-  place."""
+  """Returns correctly nested brackets in which another bracket replaces the one
+  at a uniformly drawn place."""
   walk_key, break_key = jax.random.split(key)
   numbers = jax.random.uniform(break_key, (2,))
   return task.break_one(walks(task, walk_key, size), numbers, size)
 
 
 def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns brackets that go up to the bound and down to zero in turn, from a
-  random phase on."""
+  """Returns brackets whose depth rises to the bound and falls to zero in turn;
+  the first turn may be a shorter one."""
   phase = jax.random.randint(key, (), 0, 2 * task.bound)
   place = (phase + jnp.arange(size.max_length)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
@@ -344,17 +349,18 @@ class Dyck(StateTask):
   """Asks for the brackets that are open after each item, at most `bound` of
   them.
 
-  The state is "invalid" from the first bracket on that closes another one, or
-  none, or opens one too many. With one kind of brackets a state is a depth;
-  with more it is a depth and the open brackets. Balanced inputs end in `0`.
+  The state is "invalid" from the first bracket on that closes one of another
+  kind, or none, or opens one too many. With one kind of brackets people write a
+  state as the depth; with more, as the depth and the open brackets. The last
+  output of a balanced input is `0`.
 
   `(()` -> `1 2 1`; `())(` -> `1 0 invalid invalid`.
 
   Attributes:
     brackets: pairs, like "()" or "()[]".
-    bound: greatest depth.
-    broken_share: part of the training examples that have another bracket at
-      one place; the others are nested correctly so far everywhere.
+    bound: the greatest depth.
+    broken_share: the fraction of the training examples in which one bracket is
+      replaced by another; in the others every prefix is nested correctly.
   """
 
   brackets: str = "()"
@@ -399,9 +405,10 @@ class Dyck(StateTask):
   def base(self) -> int:
     return len(self.brackets)
 
-  # A state is a node of the tree of all stacks, numbered level by level: with k
-  # kinds, a bracket of kind j on top of stack s makes stack k·s + 1 + j. The
-  # last state is "invalid".
+  # A state is a stack of open brackets, a node of the tree of all stacks, which
+  # are numbered level by level from the empty one: with k kinds, a bracket of
+  # kind j on top of stack s makes stack k·s + 1 + j. The last state is
+  # "invalid".
 
   @property
   def stacks(self) -> int:
@@ -435,9 +442,11 @@ class Dyck(StateTask):
     return next_state, self.base + next_state
 
   def nested(self, numbers: jax.Array) -> jax.Array:
-    """Returns correctly nested items [1, n], made of numbers [n] in [0, 1): a
-    number below a half opens a bracket, any other closes one, where that is
-    possible."""
+    """Returns items [1, n] of which every prefix is nested correctly.
+
+    They are made from uniform numbers [n] in [0, 1): one below 1/2 opens a
+    bracket, any other closes one, where that is possible.
+    """
 
     def choose_bracket(state, number):
       is_full = self.kinds * state + 1 >= self.stacks
@@ -452,8 +461,8 @@ class Dyck(StateTask):
   def break_one(
     self, items: jax.Array, numbers: jax.Array, size: Size
   ) -> jax.Array:
-    """Returns items [1, n] with another bracket at one place; two random
-    numbers say where and which."""
+    """Returns items [1, n] with another bracket at one place; two uniform
+    numbers in [0, 1) say where and which."""
     place = uniform_int(numbers[0], size.lengths[0])
     is_broken = jnp.arange(size.max_length) == place
     other = items + 1 + uniform_int(numbers[1], self.base - 1)

@@ -36,17 +36,17 @@ NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """The distribution of operands' lengths, which may be skewed to short ones
-  (task hinting paper, section 3).
+  """Lengths is the distribution of operands' lengths, in the task's units.
 
-  It is uniform on shortest...short_longest, with a mass of `short_share`, and
-  uniform on the longer ones up to `longest`.
+  It may be skewed to short ones (task hinting paper, section 3): it is uniform
+  in shortest...short_longest, with a probability of `short_share` in all, and
+  uniform in the longer ones up to `longest`.
 
   Attributes:
     shortest, short_longest, longest: the ends of the two ranges, inclusive.
-    short_share: the mass of the first range.
-    buckets: the upper ends of buckets, in which examples are padded to one
-      size; the last one is `longest`.
+    short_share: the probability of the first range, if there is a second one.
+    buckets: the greatest lengths of the buckets, ascending; the examples of a
+      bucket are padded to one size. The last one is `longest`.
   """
 
   shortest: int
@@ -69,7 +69,7 @@ class Lengths:
     )
 
   def bucket_range(self, bucket: int) -> tuple[int, int]:
-    """Returns the first and the last length of a bucket."""
+    """Returns the first and the last length of the bucket of this index."""
     first = self.buckets[bucket - 1] + 1 if bucket else self.shortest
     return first, self.buckets[bucket]
 
@@ -79,13 +79,14 @@ class Lengths:
     return self.probability[first : last + 1]
 
   def bucket_counts(self, total: int) -> list[int]:
-    """Splits `total` examples over the buckets in proportion to their mass; the
-    largest remainders are rounded up."""
+    """Splits `total` examples over the buckets in proportion to their
+    probability; the largest remainders are rounded up."""
     buckets = range(len(self.buckets))
     return split(total, [self._mass(bucket).sum() for bucket in buckets])
 
   def draw(self, numbers: jax.Array, bucket: int) -> jax.Array:
-    """Returns lengths of a bucket, made of uniform numbers [...] in [0, 1)."""
+    """Returns lengths [...] of a bucket, made from uniform numbers [...] in
+    [0, 1)."""
     mass = self._mass(bucket)
     edges = jnp.asarray(np.cumsum(mass / mass.sum())[:-1], jnp.float32)
     first, _ = self.bucket_range(bucket)
@@ -93,7 +94,8 @@ class Lengths:
 
 
 def split(total: int, mass: Sequence[float] | np.ndarray) -> list[int]:
-  """Returns whole numbers that add up to `total`, in proportion to `mass`."""
+  """Returns whole numbers that add up to `total`, about in proportion to
+  `mass`; the largest remainders are rounded up."""
   exact_counts = total * np.asarray(mass) / np.sum(mass)
   counts = np.floor(exact_counts).astype(int)
   order = np.argsort(counts - exact_counts, kind="stable")
@@ -102,30 +104,36 @@ def split(total: int, mass: Sequence[float] | np.ndarray) -> list[int]:
 
 
 def widest(widths: Sequence[Width]) -> Width:
-  """Returns the least width that none of these exceeds."""
+  """Returns the least width that none of these exceeds; of tuples, in each
+  operand."""
   width = np.max(widths, axis=0).tolist()
   return tuple(width) if isinstance(width, list) else width
 
 
 # The examples of a gradient step. A round of training is one or more gradient
-# steps, each made of the shares of one or more heads. A share has a part for
-# each bucket of lengths, of static size.
+# steps, each on the shares of one or more heads. A share has a part for each
+# bucket of lengths; their sizes are static.
 
 
 class Part(NamedTuple):
-  """The examples of one bucket in a head's share of a gradient step."""
+  """A Part is the examples of one bucket in a head's share of a gradient step.
+
+  Attributes:
+    bucket: the index of the bucket.
+    count: the number of examples.
+  """
 
   bucket: int
   count: int
 
 
 class Share(NamedTuple):
-  """The examples of one head in a gradient step.
+  """A Share is the examples of one head in a gradient step.
 
   Attributes:
     head: the name of the output head, which is that of its task.
-    weight: the factor on their mean loss.
-    parts: how many examples of each bucket.
+    weight: the factor on their mean loss; those of a step add up to 1.
+    parts: one of each bucket.
   """
 
   head: str
@@ -133,7 +141,7 @@ class Share(NamedTuple):
   parts: tuple[Part, ...]
 
 
-StepSpec = tuple[Share, ...]
+StepSpec = tuple[Share, ...]  # all examples of a gradient step
 
 
 def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
@@ -153,18 +161,20 @@ def step_specs(
 ) -> tuple[StepSpec, ...]:
   """Returns the gradient steps of a round.
 
-  They are one step for each task in turn (task hinting paper, section 4.1), or
-  a single step on a batch that all tasks share by weight.
+  They are one step for each task in turn ("alternate"; task hinting paper,
+  section 4.1), or a single step on a batch that all tasks share by weight.
 
   Args:
     heads: the names of the tasks, the main one's first.
     lengths: the distribution of lengths, the same in all tasks.
     batch_size: the number of examples of a gradient step.
     kind: one of MIXING.
-    weights: the weights of the tasks, () for equal ones.
+    weights: config.mixing.weights, a weight for each task, or () for equal
+      ones.
 
   Raises:
-    UsageError: the weights are not valid, or leave a bucket empty.
+    UsageError: there are weights that alternating steps do not have, or that
+      are not valid, or that leave a task without examples of some bucket.
   """
   if kind == "alternate":
     check(
@@ -200,8 +210,8 @@ def step_specs(
 
 
 def permuted(index: jax.Array, seed: int) -> jax.Array:
-  """Returns Π(index), for a fixed pseudo-random permutation Π of the integers
-  below 2^20.
+  """Returns Π(index), elementwise, where the seed chooses the pseudo-random
+  permutation Π of the integers below 2^20.
 
   Π is a Feistel network on two 10-bit halves, so that a training set of a
   million numbers is a function of (seed, index) and takes no memory.
@@ -219,7 +229,7 @@ def permuted(index: jax.Array, seed: int) -> jax.Array:
     mixed = (mixed ^ (mixed >> 12)) * jnp.uint32(0x297A2D39)
     return right, left ^ ((mixed ^ (mixed >> 15)) & mask)
 
-  # A loop, because XLA takes seconds to compile the rounds unrolled.
+  # A loop, because XLA takes seconds to compile the unrolled rounds.
   halves = index >> half, index & mask
   left, right = jax.lax.fori_loop(0, 6, one_round, halves)
   return ((left << half) | right).astype(jnp.int32)
@@ -227,22 +237,22 @@ def permuted(index: jax.Array, seed: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-  """The examples of one task, packed for one model family.
+  """A Dataset is the examples of one task, packed for one model family.
 
-  Example `index` of a bucket is a function of (data seed, task, bucket, index),
-  so that a hundred million of them take no disk.
+  Example `index` of a bucket is a function of (data seed, task, bucket, width,
+  index), so that a hundred million of them take no disk.
 
   Attributes:
     task: the task that makes the examples.
-    kind: the model family that examples are packed for.
+    kind: the model family that examples are packed for, one of packing.KINDS.
     lengths: the distribution of their lengths, in the task's units.
     widths: the widths that operands are padded to, which batches take in turn;
       () in ragged tasks.
-    numbers: "lengths" draws a length for every operand, then uniform digits
-      (validation is fresh draws of the same kind); "permutation" is the
-      papers' set, a random permutation of the integers below 2^20 split 7:1
-      into training and validation.
-    size: the number of examples, 0 for an endless stream.
+    numbers: "lengths" draws a length for every operand and lets the task draw
+      its items (held-out examples are fresh draws of the same kind);
+      "permutation" draws operands from the papers' set, a random permutation of
+      the integers below 2^20, split 7:1 into training and validation.
+    size: the number of training examples, 0 for an endless stream.
     seed: the seed of the data.
   """
 
@@ -255,11 +265,12 @@ class Dataset:
   seed: int
 
   def bound(self, bucket: int) -> Width:
-    """Returns the static size that arrays of a bucket's examples have."""
+    """Returns the `bound` of the Size of a bucket's examples; it is static."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
 
   def _width(self, width_index: int | jax.Array) -> jax.Array:
-    """Returns the width of this index, modulo the number of widths."""
+    """Returns the width of this index, modulo the number of widths; it is a
+    pair for grids, and 0 in ragged tasks."""
     widths = jnp.array(self.widths or (0,))
     return widths[width_index % len(widths)]
 
@@ -277,10 +288,10 @@ class Dataset:
 
     Args:
       index_B: [B] uint32.
-      bucket: the bucket of lengths, static.
-      width_index: the index of the width, traced, modulo the number of widths;
-        callers count batches, so that batches take the widths in turn.
-      stream: "examples" or "held_out".
+      bucket: the index of the bucket of lengths, static.
+      width_index: the index of the width, modulo the number of widths; callers
+        count batches, so that these take the widths in turn.
+      stream: "examples" for training, or "held_out"; static.
     """
     task, bound = self.task, self.bound(bucket)
     root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
@@ -296,6 +307,7 @@ class Dataset:
       if self.numbers == "permutation":
         assert isinstance(task, ArithmeticTask)
         values = self._values(length_numbers, stream)
+        # The numbers stand in for lengths, which `from_values` does not use.
         size = Size(length_numbers, width, bound)
         return task.from_values(values, example_numbers, size, POPULATION)
       lengths = self.lengths.draw(length_numbers, bucket)
@@ -304,7 +316,8 @@ class Dataset:
     return pack(self.kind, task, make_example, index_B)
 
   def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
-    """Returns integers of the papers' set, made of uniform numbers [O]."""
+    """Returns integers [O] of a stream of the papers' set, made from uniform
+    numbers [O]."""
     ranges = {
       "examples": (0, NUM_TRAIN),
       "held_out": (NUM_TRAIN, POPULATION),
@@ -323,7 +336,15 @@ class Dataset:
   ) -> Batch:
     """Draws `count` examples of a bucket uniformly with replacement.
 
-    Held-out examples come from another, endless stream.
+    Held-out examples come from a stream of their own, which is endless; with
+    "permutation" their operands are the integers held out of training.
+
+    Args:
+      key: PRNG key of the draw.
+      count: the number of examples, static.
+      bucket: the index of the bucket, static.
+      width_index: the index of the width, as in `examples`.
+      held_out: whether the examples are for validation.
     """
     if self.size and not held_out:
       bucket_size = self.lengths.bucket_counts(self.size)[bucket]
@@ -341,12 +362,13 @@ class Dataset:
     count: int,
     width_index: int | jax.Array,
   ) -> Batch:
-    """Returns a batch whose first `count` examples are drawn from a replay set.
+    """Returns a batch in which examples that are drawn from a replay set take
+    the place of the first `count`.
 
     Args:
       batch: a batch of the data set's only bucket.
       replay: the replay set's inputs as "items" [n, operands, max_length] and
-        "lengths" [n, operands], of which only the first "count" are valid.
+        "lengths" [n, operands], of which the first "count" are valid.
       key: PRNG key of the draw.
       count: the number of examples to replace, static.
       width_index: the index of the width, as in `examples`.
@@ -399,7 +421,8 @@ def test_batch(
     length: the length of operands in the task's units, one for all or [O];
       traced.
     width: the width that operands are padded to, one for all or [O]; traced.
-    bound: the greatest length and width that one program serves, static.
+    bound: the `bound` of the examples' Size, static, so that one program serves
+      all lengths and widths up to it.
     arguments: further arguments of the test set's function, static.
   """
   lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
@@ -420,14 +443,15 @@ def typed_batch(
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
-  """Returns a batch of the inputs that people typed, all of one width.
+  """Returns a batch of inputs that people typed, all padded to one width.
 
   Args:
     task: a main task.
     kind: the model family that examples are packed for.
-    parsed: (items, lengths) as of `task.parse`; items [n] of one operand too.
-    width: what operands are padded to.
-    bound: static bound of the width.
+    parsed: for each input, (items, lengths) as `task.parse` returns them; the
+      items of a single operand may also be [n].
+    width: the width that operands are padded to, one for all or of each.
+    bound: the `bound` of the examples' Size, static.
   """
   lengths = np.array([lengths for _, lengths in parsed], np.int32)
   items = np.zeros((*lengths.shape, max_width(bound)), np.int32)
@@ -447,7 +471,8 @@ def _batch_of_items(
   width: np.ndarray,
   bound: Width,
 ) -> Batch:
-  """Returns the examples of these items; one program serves all widths."""
+  """Returns the examples of items [B, O, n] of lengths [B, O]; one program
+  serves all widths."""
   make_example = lambda example_items, example_lengths: task.from_items(
     example_items, Size(example_lengths, width, bound)
   )

@@ -33,7 +33,7 @@ def uniform(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
 
 
 def nines(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform digits with a run of 9s of random length at the end."""
+  """Returns uniform digits that end in a run of 9s, of uniform length."""
   digit_key, run_key = jax.random.split(key)
   run = jax.random.randint(run_key, (), 1, size.lengths[0] + 1)
   place = jnp.arange(size.max_length)
@@ -41,23 +41,25 @@ def nines(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
 
 
 def repeated(task: "Increment", key: jax.Array, size: Size) -> jax.Array:
-  """Returns one digit, which is not 0, repeated everywhere."""
+  """Returns one nonzero digit, repeated everywhere."""
   digit = jax.random.randint(key, (), 2, task.base + 1)
   return jnp.broadcast_to(digit, (1, size.max_length))
 
 
 @dataclasses.dataclass(frozen=True)
 class Increment(ItemTask):
-  """Asks for a number plus one, least significant digit first, one digit more.
+  """Asks for a number plus one, least significant digit first, with one digit
+  more than the number has.
 
-  Digit d is item d + 1, so V is 10. In training the first digit is not 0. As a
-  transducer its state is the carry; the last output is what it writes for a
-  zero that no token stands for.
+  Digit d is item d + 1, so V is 10. In training the first digit is not 0. The
+  state of the transducer is the carry; the last output is what it writes for a
+  zero before the number, which is no token of the prompt.
 
   `1 9 9` -> `0 0 2 0`; `4 2` -> `3 4 0`.
 
   Attributes:
-    nines_share: part of the examples that end in a run of 9s.
+    nines_share: the fraction of the training examples that are made to end in a
+      run of 9s, of uniform length.
   """
 
   nines_share: float = 0.3
@@ -81,7 +83,7 @@ class Increment(ItemTask):
     check_probability("increment.nines_share", self.nines_share)
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns (next carry, output item)."""
+    """Returns (next carry, output item) from the carry and one item."""
     total = symbols[0] - self.first_item + state
     return total // 10, total % 10 + self.first_item
 
@@ -107,8 +109,8 @@ class Increment(ItemTask):
   def _sum(
     self, items: jax.Array, length: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the items of the result [max_length + 1], the least significant
-    first, and the carry out of each place."""
+    """Returns the items of the result [max_length + 1], least significant
+    first, and the carry out of each place, of the same shape."""
     is_digit = jnp.arange(items.shape[1] + self.slack) < length
     padded = jnp.pad(items, ((0, 0), (0, self.slack)))
     return self.transduce(jnp.where(is_digit, padded, self.first_item))
@@ -128,8 +130,8 @@ class Increment(ItemTask):
 
 
 class CarryHint(Increment):
-  """Asks for the same output with the carry marker and the carry into the next
-  place after each digit.
+  """Asks for the same digits, each followed by the carry marker `c` and the
+  carry into the next place.
 
   `1 9 ⊥` -> `0 c 1 2 c 0 0 c 0`; `4 2 ⊥` -> `3 c 0 4 c 0 0 c 0`.
   """

@@ -1,5 +1,5 @@
 """Defines the base class of tasks over a list of items: tokens, text, and test
-sets of any of them."""
+sets that several of them have."""
 
 import dataclasses
 import functools
@@ -15,11 +15,11 @@ from lengthgen_jax.tasks.task import Example, Ids, Size, Task, expect
 
 @dataclasses.dataclass(frozen=True)
 class ItemTask(Task):
-  """This is the base class of tasks whose input is a list of items, by default
-  the integers 1...V.
+  """This is the base class of tasks whose input is a list of items.
 
-  PAD is 0, the delimiter `⊥` is V + 1, and `c`, the carry marker of the
-  increment task's hint, V + 2. A subclass has `base`, which is V.
+  By default an item is an integer 1...V, which is also its token id. PAD is 0,
+  the delimiter `⊥` is V + 1, and `c`, the carry marker of the increment task's
+  hint, V + 2. A subclass has `base`, which is V.
   """
 
   first_item = 1
@@ -29,7 +29,7 @@ class ItemTask(Task):
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
-    """Returns every token as people write it."""
+    """Returns every token as people write it, by id."""
     return "@", *map(str, range(1, self.base + 1)), "⊥", "c"
 
   @property
@@ -56,8 +56,8 @@ class ItemTask(Task):
     output_length: int | Array,
     prefix_length: int | Array = 0,
   ) -> Example:
-    """Returns the example of the first `length` of the items [L] and the first
-    `output_length` tokens of output.
+    """Returns the example of the first `length` items [L] as the prompt, and
+    the first `output_length` tokens of the array `output` as its output.
 
     The first `prefix_length` tokens of the output are not scored.
     """
@@ -118,11 +118,11 @@ def reverse_items(items: jax.Array, length: int | Array) -> jax.Array:
 
 def uniform(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns items drawn uniformly."""
-  first, last = task.first_item, task.first_item + task.base
-  return jax.random.randint(key, (1, size.max_length), first, last)
+  first, end = task.first_item, task.first_item + task.base
+  return jax.random.randint(key, (1, size.max_length), first, end)
 
 
 def all_equal(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns one uniform item, repeated everywhere."""
+  """Returns one uniformly drawn item, repeated everywhere."""
   item = uniform(task, key, size)[:, :1]
   return jnp.broadcast_to(item, (1, size.max_length))

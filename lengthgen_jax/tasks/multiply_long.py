@@ -1,5 +1,5 @@
-"""Defines the task a*b of two long numbers: running sums as a grid of
-digits."""
+"""Defines the task of multiplying two long numbers, whose output is a grid:
+the digits of the running sums."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from lengthgen_jax.tasks.task import (
   uniform_int,
 )
 
-MAX_TOKENS = 1 << 25  # the most tokens of an output that fit in memory
+MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
 
-# Each test set is a function that returns the digits of both operands, least
-# significant first, [2, max_length].
+# Test sets: each returns the digits of both operands [2, max_length], least
+# significant first.
 
 
 def equal(
   task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
 ) -> jax.Array:
-  """Returns two operands of exactly the given lengths.
+  """Returns two uniform operands of exactly the given lengths.
 
-  The argument of the test set "unequal" is not used, because it is in the
-  lengths.
+  The argument of the test set "unequal", the length of the second operand, is
+  not used: it is in `size.lengths`.
   """
   operands = [
     random_digits(operand_key, length, size.max_length, task.base)
@@ -46,7 +46,8 @@ def equal(
 
 
 def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
-  """Returns all 9s times all 9s, or (every other time) times any number."""
+  """Returns all 9s times all 9s or, with probability 1/2, times a uniform
+  number."""
   place = jnp.arange(size.max_length)
   operands = jnp.where(place < size.lengths[:, None], 9, 0)
   return operands.at[1].set(
@@ -55,15 +56,15 @@ def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
 
 
 def one(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands with a single 1 among zeros."""
+  """Returns operands each of which has a single 1 among zeros."""
   place = jnp.arange(size.max_length)
   hot = jax.random.randint(key, (2, 1), 0, size.lengths[:, None])
   return (place == hot).astype(jnp.int32)
 
 
 def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
-  """Returns operands whose digits are zeros with probability 3/4, except for
-  the first and the last one."""
+  """Returns operands whose digits, but for the first and the last one, are set
+  to zero with probability 3/4."""
   operands, last = equal(task, key, size), size.lengths[:, None] - 1
   place = jnp.arange(operands.shape[1])
   is_random = jax.random.bernoulli(key, 0.25, operands.shape)
@@ -72,25 +73,25 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class MultiplyLong(NumberTask):
-  """Asks for the running sums of a product, N digits times M (this task is
+  """Asks for the running sums of a product a*b, of N and M digits (this task is
   ours).
 
-  Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j with its digits
-  k = 0...N, least significant first. So the product consists of the first
-  digits of all rows, then the other digits of the last row. Digit (j, k) is a
-  function of a_k, b_j, digit k+1 of the row before, and a carry; the carry
-  follows from a_(k-1), b_j, digit k of the row before and the previous output.
-  Coordinates have the axes j and k; digits of a stand on k alone, those of b on
-  j.
+  Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j, with b_0 the
+  least significant digit of b. It has digits k = 0...N, least significant
+  first. So the product consists of the first digits of all rows, then the other
+  digits of the last row. Digit (j, k) is a function of a_k, b_j, digit k+1 of
+  the row before, and a carry; the carry follows from a_(k-1), b_j, digit k of
+  the row before and the previous output. Coordinates have the axes j and k;
+  a extends along k alone, b along j.
 
   Operands are not padded: a width is (N, M), or one number for both.
 
   `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
 
   Attributes:
-    extreme_share: fraction of the examples in which each digit is 0 or 9 with
-      probability 1/2, else uniform. They make the largest and the smallest
-      carries, which are rare among uniform digits.
+    extreme_share: the fraction of the training examples in which each digit is
+      0 or 9 with probability 1/2, else uniform. They have the largest and the
+      smallest carries, which are rare with uniform digits.
   """
 
   extreme_share: float = 0.0
@@ -134,8 +135,8 @@ class MultiplyLong(NumberTask):
   def training_widths(
     self, widths: tuple[int, ...]
   ) -> tuple[tuple[int, int], ...]:
-    """Returns squares of the given widths, and the rectangles between the last
-    two."""
+    """Returns a square (n, n) for each given width, and the two rectangles of
+    the last two widths."""
     squares = tuple((width, width) for width in widths)
     if len(widths) < 2:
       return squares
@@ -156,19 +157,19 @@ class MultiplyLong(NumberTask):
   # Examples.
 
   def num_random(self, max_length: int) -> int:
-    # One more decides whether the example is extreme.
+    # One more number decides whether the example is extreme.
     return 2 * max_length + bool(self.extreme_share)
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns an example of uniform digits, leading zeros among them, or, in
-    `extreme_share` of the examples, of digits half uniform, half 0 or 9."""
+    """Returns an example of uniform digits, of which leading ones may be zeros,
+    or, with probability `extreme_share`, of digits half of which are 0 or 9."""
     if not self.extreme_share:
       return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
     is_extreme, numbers = numbers[0] < self.extreme_share, numbers[1:]
     numbers = numbers.reshape(2, -1)
     uniform = uniform_int(numbers, 10)
-    # A number of at least 1/2 gives a uniform digit; below 1/4 it gives 0, else
-    # 9.
+    # A number below 1/4 gives 0, one below 1/2 gives 9, any other a uniform
+    # digit.
     rest = uniform_int(jnp.maximum(2 * numbers - 1, 0), 10)
     extreme = jnp.where(numbers < 0.25, 0, jnp.where(numbers < 0.5, 9, rest))
     return self.from_items(jnp.where(is_extreme, extreme, uniform), size)
@@ -218,7 +219,7 @@ class MultiplyLong(NumberTask):
   # Text.
 
   def render(self, ids: Ids) -> str:
-    """Returns the product that the tokens spell, if N = M."""
+    """Returns the product that the tokens of an output spell, if N = M."""
     count = max(len(ids) - 1, 0)
     n = int((count + 0.25) ** 0.5)
     return self.render_with_lengths(ids, (n, count // (n + 1)))
@@ -259,18 +260,21 @@ class MultiplyLong(NumberTask):
 
 
 class RunningSum:
-  """Describes a row of the grid as a transducer: s // 10 + a·b for a digit b.
+  """A RunningSum is the transducer of a row of the grid, s // 10 + a·b for a
+  digit b, where s is the row before.
 
-  At place p it reads digit p - 1 of a and digit p of the row before, s, and
-  writes digit p - 1 of the row; at place 0 it reads s alone. A sum s is below
-  10·a, or 0; and every such sum occurs, if the operand b is long enough.
+  Its operands are a, b and s. At place p it reads digit p - 1 of a and digit p
+  of s, and writes digit p - 1 of the row; at place 0 it reads s alone and
+  writes 0. A sum s is below 10·a, or 0; and every such sum occurs, if the
+  operand b is long enough.
 
   A state is `initial_state`, or 3·carry + order, where the order says how s
   compares with 10·a by the digits so far: NOT_LESS, LESS or BOTH_ZERO.
+  Attributes that are not listed are those of a Task.
 
   Attributes:
     is_first: whether there is no row before, so that s is 0.
-    end: id of the end token.
+    end: the id of the end token.
   """
 
   operands, base, shared_operands, first_item = 3, 10, (1,), 0
@@ -284,7 +288,8 @@ class RunningSum:
   def step(
     self, state: Array, symbols: Sequence[Array]
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (next state, output digit) of arrays of states and symbols."""
+    """Returns (next state, output digit) from the state and the symbols (a, b,
+    s), elementwise."""
     a, b, s = symbols
     carry, order = np.divmod(state, 3)
     # The most significant digits that differ decide; equal nonzero numbers are
@@ -292,18 +297,19 @@ class RunningSum:
     decides = (a != s) | (order == self.BOTH_ZERO) & (a > 0)
     order = np.where(decides, np.where(s < a, self.LESS, self.NOT_LESS), order)
     total = s + a * b + carry
-    # At place 0 there is no digit of a, so that 10·a has a zero there.
+    # At place 0 no digit of a is read: the digit of 10·a is zero.
     is_initial = state == self.initial_state
     first_order = np.where(s > 0, self.NOT_LESS, self.BOTH_ZERO)
     next_state = np.where(is_initial, first_order, 3 * (total // 10) + order)
     return next_state, np.where(is_initial, 0, total % 10)
 
   def can_read(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether these digits of (a, s) can follow a state."""
+    """Returns whether the digits (a, s) can be read in a state: at place 0 that
+    of a is 0, and without a row before that of s always is."""
     a, s = digits
     return not (a and state == self.initial_state or s and self.is_first)
 
   def can_pad(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether these digits of (a, s), and only zeros after them, can
-    follow a state: s must have turned out to be less than 10·a, or both 0."""
+    """Returns whether the digits (a, s) are zeros that can be all that follows
+    a state: s must be less than 10·a by the digits so far, or both zero."""
     return not any(digits) and state % 3 != self.NOT_LESS

@@ -30,7 +30,7 @@ class NumberTask(Task):
   closed by `&`.
 
   Attributes:
-    operator: between the operands.
+    operator: the character between two operands; "" for one operand.
   """
 
   operator: ClassVar[str] = ""
@@ -59,8 +59,17 @@ class NumberTask(Task):
     segment: int,
     axis: int = 0,
   ) -> Tokens:
-    """Returns the tokens of one segment: its marks (`$` and operators), then
-    the operands' digits, most significant first and in turn of the operands."""
+    """Returns the tokens of one segment: its marks, then the digits of one or
+    more operands, most significant first; those of several operands alternate.
+
+    Args:
+      items: [operands, n], their digits, least significant first.
+      width: how many digits of each operand the segment has, at most n.
+      marks: as many characters as there are operands: `$` or an operator, or
+        both.
+      segment: the number of the segment.
+      axis: the axis of the coordinates along which it extends.
+    """
     count, longest = items.shape
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
@@ -81,7 +90,7 @@ class NumberTask(Task):
     Spaces are ignored.
 
     Raises:
-      ValueError: the text is no expression of this task.
+      ValueError: the text is no input of this task.
     """
     unit = "bits" if self.base == 2 else "digits"
     expected = f"{self.name} takes {unit} like {self.usage}"
@@ -120,14 +129,15 @@ class NumberTask(Task):
     return "".join(self.symbols(ids))
 
   def render(self, ids: Ids) -> str:
-    """Returns the answer in ordinary order without leading zeros."""
+    """Returns the answer, most significant digit first, without leading
+    zeros."""
     return self.output_digits(ids)[::-1].lstrip("0") or "0"
 
   def output_digits(self, ids: Ids) -> str:
-    """Returns the digits of an output, as the model wrote them.
+    """Returns the digits of an output in the order in which it was written.
 
     Raises:
-      ValueError: there is no end token, or anything but digits before it.
+      ValueError: there is no end token, or it does not follow digits alone.
     """
     digits, end, _ = self.decode(ids).partition("&")
     expect(end, f"no end token '&' after {quoted(digits)}")

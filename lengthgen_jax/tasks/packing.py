@@ -10,23 +10,25 @@ from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
 from lengthgen_jax.tasks.task import Example, Task, Tokens, join
 
 KINDS = ("encoder_decoder", "decoder_only")
-# Fields of a batch that say where something stands.
+# The fields of a batch that say where tokens stand.
 COORDINATE_FIELDS = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
-  """A batch of examples as a model gets it: T decoder inputs, S source tokens.
+  """A Batch is what a model gets: B examples of T decoder inputs each, and of S
+  source tokens in an encoder-decoder.
 
   Attributes:
     inputs: [B, T] int32, decoder inputs.
-    target: [B, T] int32, what each row must say.
-    weight: [B, T] float32, 1 where outputs are scored, 0 elsewhere.
+    target: [B, T] int32, the token that each row must say.
+    weight: [B, T] float32, 1 in rows whose output is scored, 0 elsewhere.
     rows: Coordinates of what each row must say.
     keys: Coordinates of what each input holds.
     places: Places of the decoder inputs, for position encodings.
     prompt_length: [B] int32, the number of tokens of the prompt.
     first_scored: [B] int32, the row of the first scored output.
-    source: [B, S] int32; None in a decoder-only model, as the next two.
+    source: [B, S] int32, the encoder's inputs; None in a decoder-only model,
+      like the next two.
     source_keys: Coordinates of the source.
     source_places: Places of the source.
   """
@@ -49,14 +51,15 @@ def pack(
 ) -> Batch:
   """Makes B examples and packs them as a batch.
 
-  Examples are packed left and followed by PAD. Where the task is not ragged,
+  The tokens of an example come first, then PAD. Where the task is not ragged,
   coordinates are the same for all examples and have a batch axis of 1.
 
   Args:
     kind: one of KINDS, the model family.
     task: the task of the examples.
-    make_example: returns one example.
-    *arguments: what `make_example` is called with, arrays [B, ...].
+    make_example: function of one entry of each argument that returns one
+      example.
+    *arguments: arrays [B, ...].
   """
   pack_example = (
     _pack_decoder_only if kind == "decoder_only" else _pack_encoder_decoder
@@ -78,8 +81,8 @@ def take(batch: Batch, select: Callable[[Array], Array]) -> Batch:
 
   Args:
     batch: the batch.
-    select: returns the entries of some examples, of an array [B, ...]; arrays
-      that all examples share stay as they are.
+    select: function of an array [B, ...] that returns the entries of those
+      examples. It is not applied to arrays that all examples share.
   """
   fields = batch._asdict()
   for name, value in fields.items():
@@ -96,7 +99,7 @@ def map_examples(
   *others: Coordinates | Places,
 ) -> Coordinates | Places:
   """Applies a function to all arrays of coordinates but `index`, which has no
-  axis of examples."""
+  batch axis; it also gets the same arrays of `others`."""
   fields = coordinates._asdict()
   for name, value in fields.items():
     if name != "index" and value is not None:
@@ -130,8 +133,8 @@ def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
 
 
 def _pack_decoder_only(task: Task, example: Example) -> Batch:
-  """Packs prompt, delimiter and output in one sequence, where row p says token
-  p + 1."""
+  """Packs prompt, delimiter and output as one sequence, whose row p must say
+  token p + 1."""
   prompt, output = example.prompt, example.output
   delimiter = task.segment_tokens(
     jnp.array([task.delimiter]), 1, task.target_segment + 1, marks=1
@@ -169,13 +172,14 @@ def _coordinates(tokens: Tokens, part: slice = slice(None)) -> Coordinates:
 
 
 def _places(task: Task, tokens: Tokens, place: Array, segment: Array) -> Places:
-  """Returns the places of inputs in a sequence of the tokens' length.
+  """Returns the Places of L inputs.
 
   Args:
     task: the task of the tokens.
-    tokens: the tokens whose places the inputs have.
-    place: the places.
-    segment: the segments of the tokens that the inputs hold.
+    tokens: the tokens whose places the inputs have: those that they hold, or
+      those that their rows must say.
+    place: [L, A], the field `place`.
+    segment: [L], the segments of the tokens that the inputs hold.
   """
   extends = tokens.left + tokens.right > 0 if place.shape[1] > 1 else None
   index = jnp.arange(len(place), dtype=jnp.int32)
@@ -185,14 +189,15 @@ def _places(task: Task, tokens: Tokens, place: Array, segment: Array) -> Places:
   return Places(place, tokens.digit, index, length, segment, extends)
 
 
-def _weight(place: jax.Array, example: Example) -> jax.Array:
-  """Returns 1.0 where an output is scored: after its prefix, before its end."""
-  scored = (place >= example.prefix_length) & (place < example.output.length)
+def _weight(index: jax.Array, example: Example) -> jax.Array:
+  """Returns 1.0 where a row's output is scored and 0.0 elsewhere, by its index
+  in the output; the prefix, what precedes it and PAD are not scored."""
+  scored = (index >= example.prefix_length) & (index < example.output.length)
   return scored.astype(jnp.float32)
 
 
 def _pad(tokens: Tokens, pad: int) -> Tokens:
-  """Returns the same tokens with PAD behind their length."""
+  """Returns tokens with the id and the segment of PAD behind their length."""
   inside = jnp.arange(len(tokens.ids)) < tokens.length
   return tokens._replace(
     ids=jnp.where(inside, tokens.ids, pad),

@@ -14,14 +14,15 @@ from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.sorting import ranks
 from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
 
-# A word is a key or a value. `uniform_int` draws numbers below this alone.
+# The most words of a length; a word is a key or a value. `uniform_int` draws no
+# larger numbers.
 MAX_WORDS = 1 << 16
 # Separates a key from its value; fills the space between pairs; begins a query.
 MARKS = (":", ".", ">")
 
 
 def pairs(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
-  """Returns a training prompt: keys and values drawn uniformly."""
+  """Returns a prompt like those of training: uniform keys and values."""
   return task.draw_prompt(_numbers(task, key, size), size)
 
 
@@ -41,9 +42,9 @@ class Recall(ItemTask):
   """Asks for the values that belong to some keys: multi-query multi-token
   associative recall, MQMTAR (ASEntmax, arXiv 2506.16640).
 
-  The prompt is a context of pairs `key : value` with spaces `.` between them,
-  then the queries, a `>` and a key each. The output is a `>` and the value for
-  each of them. Lengths in a config count the tokens of the context, as in the
+  The prompt is a context, pairs `key : value` with spaces `.` between them, and
+  then the queries, each a `>` and a key. The output is a `>` and the value for
+  each query. Lengths in a config count the tokens of the context, as in the
   paper; the lengths in a Size are those of the whole prompt. No key and no
   value occurs twice in a context.
 
@@ -51,12 +52,11 @@ class Recall(ItemTask):
 
   The paper draws keys and values from 10 000 words each, which are fixed for a
   data set; here they are drawn from all words. In the paper the number of
-  spaces before a pair has a hypergeometric distribution; here it is uniform,
-  and spaces fill what pairs leave of the context.
+  spaces before a pair has a hypergeometric distribution; here it is uniform.
 
   Attributes:
     alphabet: V, the number of symbols that words are made of.
-    key_length, value_length: tokens of a key and of a value.
+    key_length, value_length: how many symbols a key and a value have.
     queries: how many keys are asked for, drawn with replacement.
     pair_share: the fraction of the context that pairs fill, each with one space
       behind it.
@@ -138,12 +138,13 @@ class Recall(ItemTask):
     return max(length, self.pair_size) + self.query_size
 
   def fitting_pairs(self, context: int | Array) -> int | Array:
-    """Returns how many pairs fill `pair_share` of a context of some tokens."""
+    """Returns how many pairs fill `pair_share` of `context` tokens."""
     per_mille = round(1000 * self.pair_share)
     return context * per_mille // (1000 * self.pair_size)
 
   def max_pairs(self, max_length: int) -> int:
-    """Returns how many pairs a prompt of max_length tokens can have."""
+    """Returns how many pairs a prompt of `max_length` tokens can have, one at
+    least."""
     fitting = self.fitting_pairs(max_length - self.query_size)
     return max(min(int(fitting), self.num_words), 1)
 
@@ -158,7 +159,7 @@ class Recall(ItemTask):
     return self.queries + 3 * self.max_pairs(max_length)
 
   def _words(self, numbers: jax.Array, length: int) -> jax.Array:
-    """Returns integers [n] as words [n, length] of symbols 1...V."""
+    """Returns integers [n] in base V, as words [n, length] of symbols 1...V."""
     powers = self.alphabet ** np.arange(length)[::-1]
     return numbers[:, None] // powers % self.alphabet + 1
 
@@ -169,7 +170,7 @@ class Recall(ItemTask):
 
     Args:
       numbers: [num_random] uniform in [0, 1).
-      size: the number of tokens of the prompt.
+      size: its length is the number of tokens of the prompt.
       consecutive: whether the keys are consecutive numbers in base V.
     """
     query_numbers, numbers = jnp.split(numbers, [self.queries])
@@ -179,8 +180,8 @@ class Recall(ItemTask):
     is_used = jnp.arange(len(key_numbers)) < num_pairs
 
     def draw_words(numbers, length, consecutive=False):
-      # Uniform integers plus their ranks: in ascending order each is larger
-      # than the one before by one at least, so no two are equal.
+      # Uniform integers plus their ranks: in ascending order, each is larger
+      # than the one before by at least one, so no two are equal.
       room = self.alphabet**length - num_pairs + 1
       lowest = numbers[0] if consecutive else numbers
       order = ranks(jnp.where(is_used, numbers, 1.0))
@@ -210,15 +211,15 @@ class Recall(ItemTask):
     return self.from_items(self.draw_prompt(numbers, size), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of a prompt [1, max_length]: the answers are read off
-    the prompt's pairs."""
+    """Returns the example of a prompt [1, max_length], whose answers are looked
+    up among the prompt's pairs."""
     (prompt,), length = items, size.lengths[0]
     context = length - self.query_size
     place = jnp.arange(size.max_length)
     from_place = lambda first, count: prompt[
       jnp.minimum(first + jnp.arange(count), size.max_length - 1)
     ]
-    # The tokens from every place on, as many as a pair without its space has.
+    # As many tokens from every place on as a pair has without its space.
     windows = jax.vmap(lambda p: from_place(p, self.pair_size - 1))(place)
     keys, marks, values = jnp.split(
       windows, [self.key_length, self.key_length + 1], axis=1

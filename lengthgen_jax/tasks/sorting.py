@@ -1,5 +1,5 @@
-"""Defines the task of sorting and its hints, auxiliary tasks over the same
-items (task hinting paper, sections 3 and 4)."""
+"""Defines the task of sorting and its hints, auxiliary tasks with the same
+vocabulary (task hinting paper, sections 3 and 4)."""
 
 import abc
 import dataclasses
@@ -20,8 +20,8 @@ AFTER_ITEMS = 1 << 30  # a value that sorts behind every item
 
 
 def ascending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform items in ascending order; behind the length stand values
-  that are not used."""
+  """Returns uniform items in ascending order; what stands behind the length is
+  not used."""
   inside = jnp.arange(size.max_length) < size.lengths[0]
   return jnp.sort(jnp.where(inside, uniform(task, key, size), AFTER_ITEMS))
 
@@ -33,7 +33,7 @@ def descending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def two_values(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns two distinct values in random order."""
+  """Returns items drawn from two distinct values, which are random."""
   numbers = jax.random.uniform(key, (size.max_length + 1, 2))
   one = uniform_int(numbers[0, 0], task.base)
   offset = 1 + uniform_int(numbers[0, 1], task.base - 1)
@@ -42,8 +42,8 @@ def two_values(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def near_ties(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns three consecutive values in random order, so that many items are
-  equal or nearly so."""
+  """Returns items drawn from three consecutive values, so that all are equal or
+  nearly so."""
   numbers = jax.random.uniform(key, (size.max_length + 1,))
   num_values = min(3, task.base)
   first = uniform_int(numbers[0], task.base - num_values + 1)
@@ -53,8 +53,8 @@ def near_ties(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 def repeats(
   task: ItemTask, key: jax.Array, size: Size, num_values: int, times: int
 ) -> jax.Array:
-  """Returns distinct values, each `times` times, and uniform ones, shuffled
-  (task hinting paper, section 6)."""
+  """Returns `num_values` distinct values, each `times` times, and uniform items
+  up to the length, in random order (task hinting paper, section 6)."""
   value_key, uniform_key, order_key = jax.random.split(key, 3)
   values = jax.random.permutation(value_key, task.base) + 1
   repeated = jnp.repeat(values[:num_values], times)
@@ -65,8 +65,8 @@ def repeats(
 def multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
-  """Returns items in random order, whose values occur `times` times each; one
-  value may occur less often."""
+  """Returns items in random order, each of whose values occurs `times` times,
+  but for one that may occur less often."""
   value_key, order_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   return shuffle(order_key, values[jnp.arange(size.max_length) // times], size)
@@ -76,8 +76,8 @@ def mean_multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
   """Returns items drawn uniformly from ceil(length / times) distinct values of
-  the alphabet, themselves drawn at random: each is expected to occur about
-  `times` times, and how many values are used grows with the length."""
+  the alphabet, which are random too: each occurs about `times` times on
+  average, and the number of values grows with the length."""
   value_key, pick_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   numbers = jax.random.uniform(pick_key, (1, size.max_length))
@@ -85,21 +85,21 @@ def mean_multiplicity(
 
 
 def num_distinct(length: int | Array, times: int) -> int | Array:
-  """Returns ceil(length / times): how many distinct values a list needs so that
-  none occurs more than `times` times if all occur equally often."""
+  """Returns ceil(length / times): how many distinct values a list needs if none
+  may occur more than `times` times."""
   return -(-length // times)
 
 
 def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
-  """Returns the first `length` of the items [L] in random order, and the others
-  behind them, [1, L]."""
+  """Returns items [1, L]: those of [L] within the length in random order, and
+  the others behind them."""
   place = jnp.arange(size.max_length)
   order = jax.random.uniform(key, place.shape)
   return items[jnp.argsort(order + (place >= size.lengths[0]))][None]
 
 
 def ranks(numbers: jax.Array) -> jax.Array:
-  """Returns the rank of each number in ascending order, from 0.
+  """Returns the rank of each of numbers [n] in ascending order, from 0.
 
   Of random numbers the ranks are a random permutation. Numbers are compared in
   pairs, because XLA takes seconds to compile a sort.
@@ -119,13 +119,17 @@ class Sort(ItemTask):
 
   Attributes:
     alphabet: V, the number of different items.
-    repeat_share: part of the examples that draw from few distinct values.
-    repeat_values: how their number k is drawn: "uniform", or "log_uniform",
-      with which a value occurs many times more often.
-    count_gap: count hint: most by which one number outnumbers the other.
-    count_ties: count hint: part of the even lengths at which they tie.
-    asks_single: successor hint: ask for items that occur once, if any does, so
-      that the answer is also the next token of the sorted list (ours).
+    repeat_share: the fraction of the training examples that draw their items
+      from k distinct values.
+    repeat_values: how k is drawn: "uniform", or "log_uniform", which makes
+      small k, and so values that occur many times, more frequent.
+    count_gap: of the count hint, the most by which one value outnumbers the
+      other.
+    count_ties: of the count hint, the fraction of ties among the examples of an
+      even length above 2.
+    asks_single: of the successor hint, whether the queried item is one that
+      occurs once, if any does, so that the answer is also the next token of the
+      sorted list (ours).
   """
 
   alphabet: int = 32
@@ -167,8 +171,8 @@ class Sort(ItemTask):
 
   @property
   def figure_input(self) -> str:
-    """Returns five numbers spread over the alphabet; those of the paper are
-    lost."""
+    """Returns five numbers spread over the alphabet; the paper's own are not
+    known."""
     shares = (0.55, 0.2, 0.85, 0.35, 0.7)
     return " ".join(str(int(self.alphabet * share)) for share in shares)
 
@@ -185,8 +189,13 @@ class Sort(ItemTask):
     """Returns random items [max_length].
 
     With probability `repeat_share` they are repetition data: drawn from k
-    distinct values, with k, or its logarithm, uniform in 1...min(length,
+    distinct values, where k is uniform or log-uniform in 1...min(length,
     alphabet). Otherwise they are uniform in 1...alphabet.
+
+    Args:
+      numbers: [num_random] uniform in [0, 1).
+      length: how many of the items count.
+      max_length: the size of the result.
     """
     alphabet = self.alphabet
     uniform_numbers, rank_numbers, value_numbers = jnp.split(
@@ -244,18 +253,20 @@ class Sort(ItemTask):
 
 
 class OneTokenHint(Sort):
-  """OneTokenHint is the base class of hints whose answer is one token.
+  """This is the base class of hints whose answer is one token.
 
-  The question is about all items, or about one of them, the queried item.
+  The question is about all items, or about one of them, the queried item. A
+  subclass has `name` and `answer`.
   """
 
-  # 1 if the output begins with the queried item, which is not scored.
+  # 1 if the output begins with the queried item, which is not scored, else 0.
   prefix_length = 0
 
   def choose_query(
     self, items: jax.Array, inside: jax.Array, number: jax.Array
   ) -> jax.Array:
-    """Returns the queried item, chosen by a uniform random number."""
+    """Returns the queried item, which a uniform number in [0, 1) chooses; the
+    other arguments are those of `answer`."""
     return items[uniform_int(number, inside.sum())]
 
   @abc.abstractmethod
@@ -265,8 +276,8 @@ class OneTokenHint(Sort):
     """Returns the answer token.
 
     Args:
-      items: [max_length].
-      inside: [max_length] bool, False behind the last item.
+      items: [max_length], of which those behind the length may have any value.
+      inside: [max_length] bool, False behind the length.
       query: the queried item.
     """
 
@@ -346,12 +357,11 @@ class MinimumHint(OneTokenHint):
 
 
 class CountHint(Sort):
-  """Asks for the rarer one of two numbers that are repeated; `⊥` if there is a
-  tie.
+  """Asks which of two repeated values occurs less often; `⊥` if there is a tie.
 
-  `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. A single item is the rarer one. Only
-  an even length can be a tie: all of length 2 are, and `count_ties` of the
-  others.
+  `4 4 7 4 ⊥` -> `7`; `2 5 5 2 ⊥` -> `⊥`. At length 1 the only item is the
+  answer. Only examples of an even length can be ties: all of length 2 are, and
+  a fraction `count_ties` of the others.
   """
 
   name = "sort_count"
@@ -365,7 +375,7 @@ class CountHint(Sort):
     other = uniform_int(numbers[1], self.alphabet - 1)
     common = other + (other >= rare)
     # The gap between the multiplicities has the same parity as the length, and
-    # both numbers occur.
+    # both values occur.
     least_gap = 2 - length % 2
     most_gap = jnp.minimum(self.count_gap, length - 2)
     num_gaps = jnp.maximum((most_gap - least_gap) // 2, 0) + 1
@@ -375,7 +385,7 @@ class CountHint(Sort):
     )
     gap = jnp.where(is_tie, 0, gap)
     rare_count = (length - gap) // 2
-    # The items that count are in random order, the others behind them.
+    # A random order of the items within the length, and the others behind them.
     order = ranks(numbers[4:] + (jnp.arange(size.max_length) >= length))
     items = jnp.where(order < rare_count, rare, common)
     rarer = jnp.where(rare_count == 0, common, rare)
@@ -384,8 +394,8 @@ class CountHint(Sort):
 
 
 class FillHint(Sort):
-  """Asks for the rest of a repeated number, part of which follows `⊥`, and then
-  for `⊥`.
+  """Asks to repeat after `⊥` what stands before it, copies of one value, and to
+  end with another `⊥`; the first few copies, perhaps none, are given.
 
   `6 6 6 ⊥ 6` -> `6 6 ⊥`; `2 2 ⊥` -> `2 2 ⊥`.
   """

@@ -1,4 +1,4 @@
-"""The base class of tasks, which make examples independently of the model."""
+"""Defines the base class of tasks, which make examples and know no model."""
 
 import abc
 import dataclasses
@@ -18,14 +18,16 @@ Ids = Sequence[int] | Array  # token ids
 
 
 class Tokens(NamedTuple):
-  """Consecutive tokens and where they stand in their segments.
+  """Tokens are consecutive tokens and where they stand in their segments.
 
   Attributes:
     ids: [n] int32, of which those from `length` on are padding of any value.
-    length: traced, the number of tokens.
+    length: [] int32, the number of tokens.
     segment: [n] int32, the number of the segment that each token belongs to.
-    left, right: [n, A] int32, the offsets from both ends of the segment.
-    digit: [n] bool, False for separators between segments.
+    left, right: [n, A] int32, the offsets from the first and from the last
+      token of the segment, along each of A axes.
+    digit: [n] bool, False for the marks that begin a segment (`$`, an operator,
+      the start token or the delimiter), True for all other tokens.
   """
 
   ids: Array
@@ -37,12 +39,12 @@ class Tokens(NamedTuple):
 
 
 class Example(NamedTuple):
-  """One example, before it is packed for a model.
+  """An Example is a prompt and its output, before they are packed for a model.
 
   Attributes:
     prompt: The tokens that the model reads.
     output: A prefix that the model is given, then the tokens it must predict.
-    prefix_length: The number of tokens of the prefix, which are not scored.
+    prefix_length: The number of tokens of that prefix, which are not scored.
   """
 
   prompt: Tokens
@@ -51,14 +53,14 @@ class Example(NamedTuple):
 
 
 class Size(NamedTuple):
-  """The size of an example.
+  """A Size says how long an example is, and how much room it has.
 
   Attributes:
     lengths: [O] traced, the number of digits or items of each of O operands.
     width: Traced, the width that operands are padded to, or [O] widths; not
       used in ragged tasks.
-    bound: Static, the greatest width (or length, in ragged tasks) that arrays
-      have room for, of all operands or of each.
+    bound: Static, the greatest width (in ragged tasks, the greatest length)
+      that arrays have room for: of all operands, or a tuple of each one's.
   """
 
   lengths: jax.Array
@@ -67,7 +69,7 @@ class Size(NamedTuple):
 
   @property
   def max_length(self) -> int:
-    """Returns the static size of the last axis of items."""
+    """Returns the size of the last axis of items, which is static."""
     return max_width(self.bound)
 
 
@@ -78,25 +80,31 @@ def max_width(width: Width) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-  """The base class of tasks, whose dataclass fields are a config section.
+  """This is the base class of tasks; their dataclass fields are a section of
+  the config.
 
-  Items are integers [operands, max_length]: digits of numbers, least
-  significant first, or the elements of a list in the order of reading. The
-  first of them is `first_item`, 0 for most tasks. Those beyond the length of an
-  operand may have any value.
+  Items are integers [operands, max_length]: the digits of numbers, least
+  significant first, or the elements of a list, in the order in which the
+  transducer reads them if there is one, else as in the prompt. The value of an
+  item is from `first_item` to `first_item + base - 1`. Items beyond the length
+  of an operand may have any value.
 
   Attributes:
-    name: The name in results and on the command line.
+    name: The name in results and of the output head; of a main task, also the
+      one in a config.
     section: The name of the task's config section.
-    test_sets: By name, functions (task, key, size, *arguments) -> items.
-    unit: The unit of lengths in a config.
+    test_sets: By name, functions (task, key, size, *arguments) -> items
+      [operands, max_length]; the first is the default.
+    unit: The unit of lengths in a config, in words.
     operands: The number of numbers or lists in an example.
     axes: The number of axes of coordinates, 2 for grids.
-    segment_axes: In a grid, the axis of each segment of the prompt.
-    ragged: Whether the examples of a batch differ in length. If False, they are
-      padded to one width.
-    of_digits: Whether segments are numbers, least significant digit last.
-    first_item: The token id of the digit 0, or of the first of the items.
+    segment_axes: In a grid, the axis along which each segment of the prompt
+      extends; () without a grid.
+    ragged: Whether the examples of a batch differ in length. If False, a batch
+      has one width.
+    of_digits: Whether the prompt's segments are numbers, least significant
+      digit last.
+    first_item: The token id of the digit 0, or of the least item.
     anchor: The end of each prompt segment that the first output depends on:
       "right" (the least significant digits) or "left".
     shared_operands: The indices of operands of one digit, on which all outputs
@@ -118,8 +126,8 @@ class Task(abc.ABC):
   shared_operands: ClassVar[tuple[int, ...]] = ()
   initial_state: ClassVar[int] = 0
 
-  # Tokens and segments. A subclass has attributes or properties of its own in
-  # place of those that are not implemented here.
+  # Tokens and segments. A subclass has class attributes or properties in place
+  # of the abstract ones.
 
   @property
   @abc.abstractmethod
@@ -129,17 +137,18 @@ class Task(abc.ABC):
   @property
   @abc.abstractmethod
   def vocab_size(self) -> int:
-    """Returns the number of tokens of all models."""
+    """Returns the size of the vocabulary, to which a decoder-only model adds
+    the delimiter if it is not among it."""
 
   @property
   @abc.abstractmethod
   def pad(self) -> int:
-    """Returns the id that fills up sequences."""
+    """Returns the id of PAD, which fills up sequences."""
 
   @property
   @abc.abstractmethod
   def start(self) -> int:
-    """Returns the first input of an encoder-decoder's decoder."""
+    """Returns the id of the first input of an encoder-decoder's decoder."""
 
   @property
   @abc.abstractmethod
@@ -148,21 +157,24 @@ class Task(abc.ABC):
 
   @property
   def end(self) -> int | None:
-    """Returns the id that closes an output; None if its length is known."""
+    """Returns the id of the end token; None if outputs have none, because the
+    prompt says how long they are."""
     return None
 
   @property
   def target_segment(self) -> int:
-    """Returns the number of the output's segment; the start token's is one
-    more."""
+    """Returns the number of the output's segment; that of the start token, or
+    of the delimiter, is one more."""
     return len(self.segments)
 
   @property
   def strides(self) -> tuple[int, ...]:
-    """Returns the stride of each prompt segment: how many tokens lie between
-    what one output depends on and what the next one depends on.
+    """Returns the stride of each prompt segment: how many tokens further the
+    next output looks than an output does.
 
-    It is () if outputs depend on no fixed places of the prompt.
+    It is 1 in a number, 2 where the digits of two operands alternate, and 0 if
+    all outputs depend on a single digit. The tuple is () if outputs depend on
+    no fixed places of the prompt.
     """
     return ()
 
@@ -177,7 +189,7 @@ class Task(abc.ABC):
     """Returns the tokens of one segment.
 
     Args:
-      ids: [L] the tokens, of which those from `length` on are padding.
+      ids: [L], of which those from `length` on are padding.
       length: how many tokens the segment has.
       segment: the number of the segment.
       axis: the axis of the coordinates along which it extends.
@@ -199,23 +211,25 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def num_random(self, max_length: int) -> int:
-    """Returns how many uniform numbers an example is made from."""
+    """Returns how many uniform random numbers an example is made from, if its
+    operands have at most `max_length` items."""
 
   @abc.abstractmethod
   def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns the training example of numbers [num_random] in [0, 1)."""
+    """Returns the training example that is made from uniform random numbers
+    [num_random] in [0, 1)."""
 
   @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
     """Returns the example of given items [operands, max_length]."""
 
-  # A task may state itself as a transducer, which reads a symbol of each
-  # operand at every place and writes one token. Symbols are items.
+  # A task may describe itself as a transducer, which reads an item of each
+  # operand at every place (its symbols) and writes one token.
 
   @property
   @abc.abstractmethod
   def base(self) -> int:
-    """Returns how many different digits or items there are."""
+    """Returns how many values a digit or item can have."""
 
   @property
   def states(self) -> tuple[int, ...]:
@@ -228,8 +242,8 @@ class Task(abc.ABC):
     return False
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    """Returns (next state, output) from the state and a symbol of each operand,
-    elementwise."""
+    """Returns (next state, output token) from the state and a symbol of each
+    operand, elementwise."""
     raise NotImplementedError
 
   def transduce(self, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -253,47 +267,49 @@ class Task(abc.ABC):
   # Sizes.
 
   def prompt_size(self, bound: Width) -> int:
-    """Returns the number of tokens of the longest prompt."""
+    """Returns the number of tokens of the longest prompt of a Size's bound."""
     return len(_shapes(self, bound).prompt.ids)
 
   def output_size(self, bound: Width) -> int:
-    """Returns the number of tokens of the longest output."""
+    """Returns the number of tokens of the longest output of a Size's bound."""
     return len(_shapes(self, bound).output.ids)
 
   def units(self, length: int) -> int:
-    """Converts a length in a config (decimal digits, or items) to the task's
-    own units: bits of numbers of so many digits, for parity."""
+    """Converts a length of training or tests in a config (in decimal digits,
+    or items) to the task's own units, which are bits for parity."""
     return self.total_units(length)
 
   def total_units(self, length: int) -> int:
-    """Returns how many units an example of so many has in all; more, if its
-    prompt has a part that lengths in a config do not count."""
+    """Returns the length in units of an example of which lengths in a config
+    count `length` units: more, if they leave a part of the prompt out."""
     return length
 
   def bits(self, length: int) -> int | None:
-    """Returns `units(length)` if they are bits, else None."""
+    """Returns `units(length)` if the units are bits, else None."""
     return None
 
   @property
   def slack(self) -> int:
-    """Returns how many outputs there are beyond the digits of the longest
-    operand, before which `data.width=natural` puts as many zeros; no zeros in
-    ragged tasks."""
+    """Returns how many more digits the output has than the longest operand.
+
+    With `data.width=natural`, so many zeros are put before that operand, unless
+    the task is ragged.
+    """
     return 0
 
   def natural_width(self, length: int) -> int:
-    """Returns the width that operands of `length` units are padded to; ragged
-    ones are not."""
+    """Returns the natural width of operands of `length` units; ragged ones are
+    not padded, so it is their length."""
     return length if self.ragged else length + self.slack
 
   def padded_width(self, lengths: Sequence[int]) -> Width:
-    """Returns the width for operands of these lengths in units: one for all,
-    or a tuple."""
+    """Returns the natural width of operands of these lengths in units: one for
+    all, or a tuple of each one's."""
     return self.natural_width(max(lengths))
 
   def training_widths(self, widths: tuple[int, ...]) -> tuple[Width, ...]:
-    """Returns the widths that training batches have in turn, of those in
-    data.widths."""
+    """Returns the widths that training batches of a grid have in turn, made
+    from those of single operands."""
     return widths
 
   # Test sets.
@@ -305,17 +321,17 @@ class Task(abc.ABC):
 
   @property
   def single_input_sets(self) -> tuple[str, ...]:
-    """Returns the names of the test sets with one input of each length."""
+    """Returns the names of the test sets with a single input of each length."""
     return ()
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    """Returns the length in units of each operand in a test set with these
-    further arguments."""
+    """Returns the length in units of each operand, in a test of a length in a
+    config; `arguments` are the test set's further ones."""
     return (self.units(length),) * self.operands
 
   def num_test_samples(self, length: int, samples: int) -> int:
-    """Returns how many different inputs of a length there are, at most
-    `samples`."""
+    """Returns `samples`, or how many different inputs of a length there are if
+    these are fewer."""
     return samples
 
   def variants(
@@ -334,7 +350,8 @@ class Task(abc.ABC):
 
   @property
   def figure_input(self) -> str:
-    """Returns the input that the papers draw, or another example."""
+    """Returns what a person types for the input that the papers draw, or for
+    another example."""
     return self.usage
 
   @abc.abstractmethod
@@ -388,9 +405,10 @@ def _shapes(task: Task, bound: Width) -> Example:
 
 
 def join(*parts: Tokens, spare: int = 0) -> Tokens:
-  """Concatenates tokens without the padding between them.
+  """Concatenates tokens, without the padding between them.
 
-  The result has room for all parts at full size, less `spare` tokens.
+  The arrays of the result are as long as those of all parts together, less
+  `spare`, which must be padding.
   """
   place = jnp.arange(sum(len(part.ids) for part in parts) - spare)
   source, first, start = place, 0, 0
@@ -410,8 +428,8 @@ def join(*parts: Tokens, spare: int = 0) -> Tokens:
 
 
 def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
-  """Returns a uniform number in [0, 1) as an integer in [0, n), for n up to
-  2^16.
+  """Makes uniform numbers in [0, 1) integers in [0, n), elementwise, for n up
+  to 2^16.
 
   Numbers have 23 bits, so probabilities are exact to n/2^23.
   """
@@ -421,14 +439,14 @@ def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
 def expect(condition: Any, message: str) -> None:
   """Raises ValueError(message) unless the condition holds.
 
-  It is for typed inputs and outputs of models, not for configs.
+  It is for typed inputs and outputs of models; configs have errors.check.
   """
   if not condition:
     raise ValueError(message)
 
 
 def typed_characters(text: str, allowed: str, expected: str) -> str:
-  """Removes spaces from a typed line and checks its characters.
+  """Returns a typed line without its spaces, if all its characters are allowed.
 
   Args:
     text: The typed line.
