@@ -425,7 +425,7 @@ def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
     ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
     ("retrain.train.learning_rate=1e999", "learning_rate=inf"),
     ("abc.example='12a'", "abc.example: '12a'"),
-    ("retrain.model.num_heads=4", "so it must be as there"),
+    ("retrain.model.num_heads=4", "choose 2, as there"),
     ("retrain.model.kind='decoder_only'", "retrain.model.kind='decoder_only'"),
   ],
 )
