@@ -120,16 +120,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add = parser.add_argument
   add("--minutes", type=float, default=60.0, help="default 60")
-  add("--root", type=pathlib.Path, help="folder of the workdirs")
-  add("--results", type=pathlib.Path, help="folder of the archive")
+  add("--root", type=pathlib.Path, help="of the workdirs, default runs/card")
+  add("--results", type=pathlib.Path, help="default docs/results")
   add("--plan", action="store_true", help="only print the estimates")
   add("--dry-run", action="store_true", help="tiny runs, no numerics")
   args = parser.parse_args(argv)
-  if args.dry_run:
-    args.root = args.root or pathlib.Path("runs/card_dry_run")
-    args.results = args.results or args.root / "results"
-  args.root = args.root or pathlib.Path("runs/card")
-  args.results = args.results or REPOSITORY / "docs" / "results"
+  folder = pathlib.Path("runs/card_dry_run" if args.dry_run else "runs/card")
+  args.root = args.root or folder
+  archive = args.root if args.dry_run else REPOSITORY / "docs"
+  args.results = args.results or archive / "results"
   return args
 
 

@@ -60,7 +60,7 @@ class Registry(dict):
     return thing
 
 
-def check_arguments(what: str, function: Callable, *names: str) -> None:
+def check_arguments(what: str, function: Callable | None, *names: str) -> None:
   """Checks that a function takes the positional arguments it will be given.
 
   Args:
@@ -71,15 +71,14 @@ def check_arguments(what: str, function: Callable, *names: str) -> None:
   Raises:
     UsageError: it is no function, or takes another number of arguments.
   """
-  check(callable(function), f"register: {what} is no function")
+  if not callable(function):
+    raise UsageError(f"register: {what} is no function")
   signature = inspect.signature(function)
-  try:
-    signature.bind(*names)
-  except TypeError as error:
-    raise UsageError(
-      f"register: {what} must be a function of ({', '.join(names)}), and not"
-      f" of {signature}"
-    ) from error
+  check(
+    can_bind(signature, *names),
+    f"register: {what} must be a function of ({', '.join(names)}), and not of"
+    f" {signature}",
+  )
 
 
 def check_methods(what: str, subclass: type, base: type) -> None:
@@ -99,13 +98,20 @@ def check_methods(what: str, subclass: type, base: type) -> None:
       continue
     signature = inspect.signature(getattr(subclass, name))
     parameters = inspect.signature(method).parameters
-    try:
-      signature.bind(**dict.fromkeys(parameters))
-    except TypeError as error:
-      raise UsageError(
-        f"register: {what}: {name} must take ({', '.join(parameters)}), and"
-        f" not {signature}"
-      ) from error
+    check(
+      can_bind(signature, **dict.fromkeys(parameters)),
+      f"register: {what}: {name} must take ({', '.join(parameters)}), and not"
+      f" {signature}",
+    )
+
+
+def can_bind(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+  """Returns whether a function of this signature takes these arguments."""
+  try:
+    signature.bind(*args, **kwargs)
+  except TypeError:
+    return False
+  return True
 
 
 def registering_files() -> tuple[str, ...]:

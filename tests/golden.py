@@ -217,7 +217,7 @@ def of_calibrated(preset: str) -> dict:
   config = configured(preset, {})
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
-  condition = attention_statistics.conditions(section, experiment)[0]
+  condition = attention_statistics.conditions(section.lengths, experiment)[0]
   batch = attention_statistics.sample_batch(
     experiment, 0, condition, condition.width, 0, EXAMPLES
   )

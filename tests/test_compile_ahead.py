@@ -61,7 +61,7 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
   monitoring.register_event_duration_secs_listener(listen)
   try:
     section = config.calibration
-    conditions = attention_statistics.conditions(section, experiment)
+    conditions = attention_statistics.conditions(section.lengths, experiment)
     attention_statistics.collect(
       section, Model(experiment, {}, params), conditions, section.samples
     )

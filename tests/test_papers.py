@@ -185,6 +185,12 @@ def test_archived_rows_of_another_version_are_one_line(header, group, tmp_path):
   assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
+def test_a_package_within_another_clone_has_no_commit(clone, monkeypatch):
+  clone()
+  monkeypatch.setattr(origin, "REPOSITORY", clone.folder / "configs")
+  assert origin.commit() == "unknown"
+
+
 def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
   assert origin.commit() == "unknown"
   first = clone()

@@ -10,7 +10,12 @@ import untrained
 from command import TINY, changed, inside, refused
 
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import probe, runs, training_probes
+from lengthgen_jax.pipelines import (
+  attention_statistics,
+  probe,
+  runs,
+  training_probes,
+)
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
@@ -106,6 +111,23 @@ def test_inputs_are_made_for_every_task(task):
 
 
 # While training.
+
+
+def test_no_line_is_measured_at_lengths_beyond_those_of_training(
+  trained_models, monkeypatch
+):
+  sampled = []
+
+  def collect(section, model, conditions, *args, **kwargs):
+    sampled.extend(conditions)
+    return {}, []
+
+  monkeypatch.setattr(attention_statistics, "collect", collect)
+  section = changed("calibration.lengths=(2,99)").calibration
+  model = trained_models[0]
+  attention_statistics.strongest_lines(section, model, 1)
+  lengths = {condition.length for condition in sampled}
+  assert lengths == {2, model.experiment.train_length}
 
 
 def test_the_strongest_line_of_every_head_is_watched(

@@ -205,15 +205,13 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
       lambda: register.position_encoding("mine", Addition)
     ),
     "is no function": lambda: register.bias("mine", 3),
-    "no Temperature with a value": (
+    "value of temperature 'mine' is no function": (
       lambda: register.temperature("mine", Temperature())
     ),
-    "must be a Normalizer with a function": (
+    "weights of normalizer 'mine' is no function": (
       lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
-    "must be an Optimizer with a function": (
-      lambda: register.optimizer("mine", lambda train: None)
-    ),
+    "is no Optimizer": lambda: register.optimizer("mine", lambda train: None),
     "is no Probe": lambda: register.probe("mine", lambda seen: ()),
   }.items():
     with pytest.raises(UsageError, match=match) as error:

@@ -74,9 +74,8 @@ def check_normalizer(name: str, normalizer: Normalizer) -> None:
   """Raises UsageError unless `normalizer`, registered as `name`, is a
   Normalizer with a function `weights` of (logits, key_positions, config)."""
   check(
-    isinstance(normalizer, Normalizer) and callable(normalizer.weights),
-    f"register: normalizer {name!r} must be a Normalizer with a function"
-    " `weights`",
+    isinstance(normalizer, Normalizer),
+    f"register: normalizer {name!r} is no Normalizer",
   )
   what = f"the weights of normalizer {name!r}"
   check_arguments(what, normalizer.weights, "logits", "key_positions", "config")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
@@ -71,10 +71,10 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 def check_temperature(name: str, temperature: Temperature) -> None:
   """Raises UsageError unless `temperature`, registered as `name`, is a
   Temperature with a function `value` of (n, a, b)."""
-  if not (isinstance(temperature, Temperature) and temperature.value):
-    raise UsageError(
-      f"register: temperature {name!r} is no Temperature with a value"
-    )
+  check(
+    isinstance(temperature, Temperature),
+    f"register: temperature {name!r} is no Temperature",
+  )
   what = f"the value of temperature {name!r}"
   check_arguments(what, temperature.value, "n", "a", "b")
 

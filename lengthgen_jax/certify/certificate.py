@@ -367,10 +367,10 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
   is_bounded = counted["rounding"] is not None
   noise = (
-    f"rounding at most {counted['rounding']:.1g}, nowhere more than"
+    f"rounding at most {counted['rounding']:.2g}, nowhere more than"
     f" {counted['share']:.1%} of a margin"
     if is_bounded
-    else f"rounding measured at most {counted['measured_rounding']:.1g}, its"
+    else f"rounding measured at most {counted['measured_rounding']:.2g}, its"
     f" bound above {counted['unsure']:,} margins"
   )
   # More margins are negative than rounding can change the sign of, so some

@@ -125,10 +125,10 @@ def replace_tables(text: str, archive: Archive) -> str:
   Raises:
     UsageError: a comment is missing.
   """
-  before, start, tail = text.partition(START)
-  _, end, after = tail.partition(END)
-  for comment, found in ((START, start), (END, end)):
-    check(found, f"README.md: has no {comment.strip()}")
+  for comment in (START, END):
+    check(comment in text, f"README.md: has no {comment.strip()}")
+  before, _, tail = text.partition(START)
+  _, _, after = tail.partition(END)
   parts = "\n".join(
     markdown
     for table in README_TABLES

@@ -4,7 +4,6 @@ The mean attention is collected for each condition, a width and a length of
 operands, and the lines with much attention are selected.
 """
 
-import copy
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -42,19 +41,21 @@ class Condition(NamedTuple):
   length: Any
 
 
-def conditions(section: ConfigDict, experiment: Experiment) -> list[Condition]:
+def conditions(
+  lengths: Sequence[int], experiment: Experiment
+) -> list[Condition]:
   """Returns the conditions for which attention is collected.
 
-  Each length of config.calibration.lengths is combined with each training
-  width. Two kinds of tasks have one condition for each width: in ragged tasks,
-  whose inputs are not padded, the width is the length; of a grid, whose
-  operands fill their width, training widths with these lengths are taken.
+  Each length is combined with each training width. Two kinds of tasks have one
+  condition for each width: in ragged tasks, whose inputs are not padded, the
+  width is the length; of a grid, whose operands fill their width, training
+  widths with these lengths are taken.
 
   Args:
-    section: config.calibration.
+    lengths: config.calibration.lengths; () draws lengths as in training.
     experiment: the experiment of the models whose attention is collected.
   """
-  lengths = [experiment.task.units(length) for length in section.lengths]
+  lengths = [experiment.task.units(length) for length in lengths]
   if experiment.task.ragged:
     return [Condition(length, length) for length in lengths]
   widths = experiment.data[0].widths
@@ -121,7 +122,7 @@ def compile_attention_sums(section: ConfigDict, model: Model) -> None:
     model: a model, whose parameters may be shapes and dtypes alone.
   """
   experiment = model.experiment
-  all_conditions = conditions(section, experiment)
+  all_conditions = conditions(section.lengths, experiment)
   bound = dataset.widest([condition.width for condition in all_conditions])
   count = min(BATCH_SIZE, section.samples)
   batch = sample_batch(
@@ -313,9 +314,8 @@ def strongest_lines(
   Samples count even if the model does not solve them. A model that was trained
   at one natural width is also shown the next two, unless lengths are drawn as
   in training, because one width cannot tell the two ends of an operand apart.
-  Lengths beyond those of training are left out: calibration refuses them, but
-  this is also for models that are never calibrated. It is for tasks of one
-  axis.
+  Lengths beyond those of training, which calibration refuses, become the
+  longest of training. It is for tasks of one axis.
 
   Args:
     section: config.calibration.
@@ -324,10 +324,8 @@ def strongest_lines(
   """
   experiment = model.experiment
   longest = experiment.train_length
-  lengths = tuple(length for length in section.lengths if length <= longest)
-  section = copy.deepcopy(section)
-  section.lengths = lengths or (longest,) * experiment.task.ragged
-  sampled_conditions = conditions(section, experiment)
+  lengths = sorted({min(length, longest) for length in section.lengths})
+  sampled_conditions = conditions(lengths, experiment)
   if (
     experiment.fixed_width is None
     and len({c.width for c in sampled_conditions}) == 1

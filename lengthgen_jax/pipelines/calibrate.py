@@ -73,7 +73,9 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     )
   widths = {
     condition.width
-    for condition in attention_statistics.conditions(section, experiment)
+    for condition in attention_statistics.conditions(
+      section.lengths, experiment
+    )
   }
   choices = f"from {experiment.data[0].widths}, or ()"
   if task.ragged:
@@ -190,7 +192,7 @@ def calibrate(
     "version": lengthgen_jax.__version__,
     "seeds": list(selections_by_seed),
     "sites": experiment.site_segments,
-    "conditions": attention_statistics.conditions(section, experiment),
+    "conditions": attention_statistics.conditions(section.lengths, experiment),
     "calibration": json.loads(section.to_json_best_effort()),
   }
   if hosts.is_primary():
@@ -210,7 +212,9 @@ def _mean_attention(
   section: ConfigDict, model: Model
 ) -> dict[str, list[calibration.MeanAttention]]:
   """Returns a model's mean attention under every condition, by site."""
-  conditions = attention_statistics.conditions(section, model.experiment)
+  conditions = attention_statistics.conditions(
+    section.lengths, model.experiment
+  )
   attention, solved_percentages = attention_statistics.collect(
     section, model, conditions, section.samples
   )

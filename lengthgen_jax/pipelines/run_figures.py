@@ -76,7 +76,7 @@ def draw_calibration(
   """
   model, figures = runs.load(retraining, "last")[0], folder / "figures"
   experiment, section = interpolation.experiment, config.calibration
-  *_, condition = attention_statistics.conditions(section, experiment)
+  *_, condition = attention_statistics.conditions(section.lengths, experiment)
   batch = attention_statistics.sample_batch(
     experiment, model.seed, condition, condition.width, 0, 1
   )

@@ -158,7 +158,7 @@ def certificate_grid(
         f"{right} of {len(certificates)}",
         _range([f"{n:,}" for n in cases]),
         _range([f"{margin:.2f}" for margin in margins]),
-        "–" if bound is None else f"{bound:.1g}",
+        "–" if bound is None else f"{bound:.2g}",
         "; ".join(wrong),
       ]
     )

@@ -155,8 +155,8 @@ def check_optimizer(name: str, optimizer: Optimizer) -> None:
   """Raises UsageError unless `optimizer`, registered as `name`, is an Optimizer
   with a function `make` of a TrainConfig."""
   check(
-    isinstance(optimizer, Optimizer) and callable(optimizer.make),
-    f"register: optimizer {name!r} must be an Optimizer with a function `make`",
+    isinstance(optimizer, Optimizer),
+    f"register: optimizer {name!r} is no Optimizer",
   )
   check_arguments(f"the make of optimizer {name!r}", optimizer.make, "train")
 
