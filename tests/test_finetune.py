@@ -143,13 +143,13 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert run.replay is None and run.train.replay_share == 0
 
 
-def finetuning_of(folder, *counts: int) -> loop.Run:
+def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
   """A round in which a seed 0 trains on so many inputs of either kind."""
   folder.mkdir()
   failing, thin = ([f"{i}+{i}" for i in range(count)] for count in counts)
   inputs = {"0": {"failing": failing, "thin": thin}}
   (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
-  config = untrained.config(fields={"data.widths": (6,)})
+  config = untrained.config(fields={"data.widths": (6,)} | (fields or {}))
   run = loop.Run(
     experiment=build(config),
     train=optimizer.TrainConfig(**config.train),
@@ -164,11 +164,32 @@ def finetuning_of(folder, *counts: int) -> loop.Run:
   return workdir.finetuning_run(config.finetune, run, folder)
 
 
+def test_the_learning_rate_falls_from_round_to_round(tmp_path):
+  of_round = lambda n: finetuning_of(
+    tmp_path / f"finetune_{n}",
+    *(1, 1),
+    fields={
+      "train.optimizer": "muon",
+      "train.learning_rate": 0.02,
+      "train.adam_learning_rate": 0.004,
+      "finetune.rounds": 3,
+      "finetune.learning_rate": 0.01,
+      "finetune.rate_decay": 0.5,
+    },
+  ).train
+  rates = [
+    (train.learning_rate, train.adam_learning_rate)
+    for train in map(of_round, (1, 2, 3))
+  ]
+  expected = [(0.01, 0.002), (0.005, 0.001), (0.0025, 0.0005)]
+  np.testing.assert_allclose(rates, expected)
+
+
 def test_rounds_with_other_numbers_of_inputs_share_a_program(tmp_path):
   counts = ((9, 0), (40, 9), (5000, 0))
   small, larger, huge = (
-    finetuning_of(tmp_path / str(n), *of_round)
-    for n, of_round in enumerate(counts)
+    finetuning_of(tmp_path / f"finetune_{n}", *of_round)
+    for n, of_round in enumerate(counts, 1)
   )
   assert small.spec == larger.spec and hash(small.spec) == hash(larger.spec)
   of_arrays = lambda run: jax.tree.map(

@@ -186,8 +186,8 @@ def count_cases(
   """Checks the contexts of a group in chunks and adds them to a tally.
 
   The rounding of right contexts whose margin is not above its bound is bounded
-  again, in float64: of at most MAX_REFINED of them, and as long as the tally
-  has no wrong contexts.
+  again, in float64: of at most MAX_REFINED of them, as long as the tally has no
+  wrong context, and none whose bound was not below its margin even so.
 
   Args:
     layerwise: computes the logits of contexts.
@@ -208,7 +208,8 @@ def count_cases(
     rounding = bounds(field, chunk, errors, end)
     is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
     refined += is_unsure.sum()
-    if is_unsure.any() and refined <= MAX_REFINED and not tally.wrong:
+    is_hopeless = refined > MAX_REFINED or tally.wrong or tally.unsure
+    if is_unsure.any() and not is_hopeless:
       unsure = chunk[is_unsure]
       logits, errors = layerwise.precise(field, unsure)
       chunk_margins[is_unsure] = margins(field, unsure, logits, end)

@@ -484,7 +484,10 @@ TRAINING_FIELDS = {
     # the most rounds of finetuning; 0 = no certificate either
     "rounds": Field(0, NOT_NEGATIVE),
     "steps": Field(300, POSITIVE, when=FINETUNED),  # of each round
+    # of the first round
     "learning_rate": Field(1e-3, POSITIVE, when=FINETUNED),
+    # the learning rate of a round / that of the round before
+    "rate_decay": Field(1.0, POSITIVE, when=FINETUNED),
     # share of such inputs in every batch
     "share": Field(0.25, SHARE, when=FINETUNED),
   },

@@ -185,19 +185,26 @@ def retraining_stage(
   return retrain_config, runs.make_run(retrain_config, workdir / "retrain")
 
 
+def round_number(folder: pathlib.Path) -> int:
+  """Returns the number N of a round of finetuning, from its folder's name
+  finetune_N."""
+  return int(folder.name.partition("_")[2])
+
+
 def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
   """Returns the training run of a round of finetuning, for the seeds in its
   file TRAINING_INPUTS.
 
-  A share of every batch is drawn from these inputs, the rest as in `run`.
+  A share of every batch is drawn from these inputs, the rest as in `run`. The
+  learning rate is lower in later rounds if the section says so.
 
   Args:
     section: the section `finetune` of the config.
     run: the training run before any round.
-    folder: the folder of the round; its file TRAINING_INPUTS is {str(seed):
-      {"failing": texts, "thin": texts}}.
+    folder: the folder of the round, finetune_N; its file TRAINING_INPUTS is
+      {str(seed): {"failing": texts, "thin": texts}}.
   """
   inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
   seeds = tuple(map(int, inputs_by_seed))
@@ -224,6 +231,8 @@ def finetuning_run(
     pad = lambda x: [(0, padded_size - len(x)), *[(0, 0)] * (x.ndim - 1)]
     return np.stack([np.pad(x, pad(x)) for x in arrays])
 
+  decay = section.rate_decay ** (round_number(folder) - 1)
+  learning_rate = section.learning_rate * decay
   seed_indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
@@ -240,9 +249,9 @@ def finetuning_run(
     train=dataclasses.replace(
       run.train,
       steps=section.steps,
-      learning_rate=section.learning_rate,
+      learning_rate=learning_rate,
       adam_learning_rate=run.train.adam_learning_rate
-      * (section.learning_rate / run.train.learning_rate),
+      * (learning_rate / run.train.learning_rate),
       replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,
@@ -329,7 +338,7 @@ def trained_stages(
     stages = [Stage("train", stage_config, (trained_run,), num_seeds)]
   round_folders = sorted(
     (path.parent for path in workdir.glob(f"finetune_*/{TRAINING_INPUTS}")),
-    key=lambda folder: int(folder.name.partition("_")[2]),
+    key=round_number,
   )
   finetuning_runs = [
     finetuning_run(config.finetune, trained_run, folder)
