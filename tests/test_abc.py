@@ -237,7 +237,7 @@ def test_a_seed_that_finetuning_has_not_mended_stays_as_it_was(whole, tmp_path):
   equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
   path.write_text("[0]")
   equal(finals(workdir), {0: first[0].params, 1: last[1].params})
-  assert [model.step for model in stages[-1].models()] == [60, 60]
+  assert [model.step for model in stages[-1].models] == [60, 60]
   path.unlink()
   equal(finals(workdir), {seed: last[seed].params for seed in (0, 1)})
 

@@ -165,18 +165,20 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
 
 
 def test_the_learning_rate_falls_from_round_to_round(tmp_path):
-  of_round = lambda n: finetuning_of(
-    tmp_path / f"finetune_{n}",
-    *(1, 1),
-    fields={
-      "train.optimizer": "muon",
-      "train.learning_rate": 0.02,
-      "train.adam_learning_rate": 0.004,
-      "finetune.rounds": 3,
-      "finetune.learning_rate": 0.01,
-      "finetune.rate_decay": 0.5,
-    },
-  ).train
+  of_round = lambda n: (
+    finetuning_of(
+      tmp_path / f"finetune_{n}",
+      *(1, 1),
+      fields={
+        "train.optimizer": "muon",
+        "train.learning_rate": 0.02,
+        "train.adam_learning_rate": 0.004,
+        "finetune.rounds": 3,
+        "finetune.learning_rate": 0.01,
+        "finetune.rate_decay": 0.5,
+      },
+    ).train
+  )
   rates = [
     (train.learning_rate, train.adam_learning_rate)
     for train in map(of_round, (1, 2, 3))

@@ -593,11 +593,7 @@ class DenseLogits:
   ):
     """Prepares the forward pass of one seed, with its lines and parameters."""
     self.experiment, self.bound = experiment, bound
-    head = experiment.task.name
-    forward = lambda batch: experiment.apply(params, scaffold, batch, head)[0]
-    self._apply = jax.jit(
-      lambda batch: mesh.replicate(forward(mesh.shard_batch(batch)))
-    )
+    self._apply = partial(_dense_logits, experiment, mesh, params, scaffold)
 
   def __call__(
     self, items: np.ndarray, size: Size
@@ -621,3 +617,16 @@ class DenseLogits:
       for n in range(0, count, DENSE_BATCH)
     ]
     return select(lambda x: x[:count]), np.concatenate(logits)[:count]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _dense_logits(
+  experiment: Experiment,
+  mesh: Mesh,
+  params: dict,
+  scaffold: dict[str, SiteLines],
+  batch: packing.Batch,
+) -> jax.Array:
+  """Returns the logits [B, T, V] of a batch, on every device of the mesh."""
+  head, batch = experiment.task.name, mesh.shard_batch(batch)
+  return mesh.replicate(experiment.apply(params, scaffold, batch, head)[0])

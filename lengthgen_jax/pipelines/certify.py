@@ -67,7 +67,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     UsageError: a model does not fulfill the conditions of a certificate.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
-  models, section = stage.models(), stage.config.certify
+  models, section = stage.models, stage.config.certify
   check_certifiable(models)
   path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
   previous = json.loads(path.read_text()) if path.exists() else {}

@@ -45,7 +45,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     is_vanilla = stage.name == "interpolate"
     longest = config.abc.vanilla_longest if is_vanilla else float("inf")
     if min(config.eval.lengths) <= longest:
-      models = stage.models()
+      models = stage.models
       rows += evaluate(
         stage,
         models,

@@ -60,7 +60,7 @@ def run(
     " FOLDER/addition",
   )
   stage = workdir.trained_stages(config, folder)[-1]
-  models = stage.models()
+  models = stage.models
   certificates = workdir.valid_certificates(models, folder)
   model = choose(models, certificates, seed)
   check(not model.diverged, f"seed {model.seed} diverged: choose another")

@@ -65,7 +65,7 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     return workdir.trained_stages(config, folder, rounds)[-1]
 
   try:
-    certify.check_certifiable(stage_after().models())
+    certify.check_certifiable(stage_after().models)
   except UsageError as reason:  # the models can still be evaluated
     runs.print_note(f"no certificate: {reason}")
     return
@@ -102,8 +102,8 @@ def _run_rounds(
   while True:
     round_number += 1
     path = folder / f"finetune_{round_number}" / workdir.TRAINING_INPUTS
+    stage = stage_after(round_number - 1)
     if not path.exists():
-      stage = stage_after(round_number - 1)
       certificates = certify.certify(stage, folder)
       inputs = {
         seed: certificate["training_inputs"]
@@ -124,9 +124,8 @@ def _run_rounds(
       records.write_text(path, json.dumps(inputs, indent=1))
     hosts.barrier("certified")
     earlier_inputs |= json.loads(path.read_text())
-    stage = stage_after(round_number - 1)
     run = workdir.finetuning_run(config.finetune, stage.runs[0], path.parent)
-    initial = {model.seed: model.params for model in stage.models()}
+    initial = {model.seed: model.params for model in stage.models}
     seed_names = ", ".join(map(str, run.seeds))
     runs.print_note(
       f"certification, round {round_number}: training on inputs that fail,"

@@ -58,7 +58,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   stage_name = config.probe.stage or list(stages)[-1]
   check_choice("probe.stage", stage_name, stages)
   stage = stages[stage_name]
-  section, models = stage.config.probe, stage.models()
+  section, models = stage.config.probe, stage.models
   model = best(models)
   probes = select(section.only, model, "probe.only", PROBES)
   drawn = select(section.figures, model, "probe.figures", figures.FIGURES)

@@ -7,11 +7,12 @@ to. The workdir of a pretrained model has its results alone.
 import copy
 import dataclasses
 import datetime
+import functools
 import json
 import pathlib
 import sys
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -212,14 +213,16 @@ def finetuning_run(
   # All examples have the static size of the only bucket.
   longest = int(np.max(run.experiment.data[0].bound(0)))
   items_by_seed, lengths_by_seed = [], []
-  pad_items = lambda x: np.pad(x, [(0, 0), (0, longest - x.shape[1])])
   for inputs in inputs_by_seed.values():
     # Inputs that fail are repeated, so that they are about as many as those
     # with thin margins.
     repeats = max(len(inputs["thin"]) // max(len(inputs["failing"]), 1), 1)
     texts = inputs["failing"] * repeats + inputs["thin"]
     items, lengths = zip(*map(task.parse, texts), strict=True)
-    items_by_seed.append(np.stack(list(map(pad_items, items))))
+    padded = np.zeros((len(items), len(items[0]), longest), items[0].dtype)
+    for row, operands in zip(padded, items, strict=True):
+      row[:, : operands.shape[1]] = operands
+    items_by_seed.append(padded)
     lengths_by_seed.append(np.array(lengths, np.int32))
   counts = list(map(len, items_by_seed))
   # Rounds differ in how many inputs they have. They are padded to a few sizes,
@@ -261,7 +264,8 @@ def finetuning_run(
   )
 
 
-class Stage(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Stage:
   """A Stage is a part of a workdir's training, with a config of its own.
 
   Attributes:
@@ -282,8 +286,9 @@ class Stage(NamedTuple):
   num_seeds: int
   still_wrong: tuple[int, ...] = ()
 
+  @functools.cached_property
   def models(self) -> list[trained.Model]:
-    """Loads one model of each seed, from the last run that trained it.
+    """One model of each seed, loaded from the last run that trained it.
 
     Its step is the sum of the steps of its runs. Seeds in `still_wrong` have
     the model of the first run.
@@ -414,7 +419,7 @@ def final_models(
   Raises:
     UsageError: nothing was trained in the workdir, or with another config.
   """
-  return trained_stages(config, workdir)[-1].models()
+  return trained_stages(config, workdir)[-1].models
 
 
 def valid_certificates(
@@ -486,7 +491,7 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
       f" {', '.join(pretrained.names())}"
     )
   stage = trained_stages(config, workdir)[-1]
-  models = {model.seed: model for model in stage.models()}
+  models = {model.seed: model for model in stage.models}
   check(
     seed is None or seed in models,
     f"seed={seed}: {source} has {', '.join(map(str, models))}",
