@@ -1,19 +1,20 @@
 """Presets of the protocol of ASEntmax: TASK[,METHOD][,OPTION...].
 
 The tasks are those of "Long-Context Generalization with Sparse Attention"
-(arXiv 2506.16640, and its released configurations): 32 symbols drawn uniformly,
-32 to 64 of them in training and 2, 4, 8 ... times 64 at test, measured by exact
-match; and associative recall (MQMTAR): four keys, each of two symbols of an
-alphabet of 256, are looked up in a context of 32 to 64 tokens, or 2, 4, 8 ...
-times 64 at test.
+(arXiv 2506.16640, and its released configurations): sequences of 32 to 64
+symbols in training and of 2, 4, 8 ... times 64 at test, drawn uniformly from an
+alphabet of 32, measured by exact match; and associative recall (MQMTAR): four
+keys, each of two symbols of an alphabet of 256, are looked up in a context of
+32 to 64 tokens, or 2, 4, 8 ... times 64 at test.
 
 TASK     sort, copy, reverse, mqmtar
 METHOD   rope      softmax and rotary positions, the paper's baseline (default)
          ssmax     the same with scalable softmax, its other baseline
          nape      softmax and NAPE positions
          asentmax  the paper's own: NAPE, 1.5-entmax and a learned scaling
-         best      sort, mqmtar: what goes furthest on two cores
-                   (configs/sorting.py); mqmtar has NAPE
+         best      sort, mqmtar: what goes furthest on two cores, with segments
+                   and entmax; in sort 60 % of the examples draw from few
+                   distinct values (configs/sorting.py); mqmtar has NAPE
          abc       copy, reverse: ABC, with --mode=abc
 OPTION   segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
@@ -140,7 +141,11 @@ OPTIONS = ("segments", "entmax", "paper")
 
 
 def get_config(preset: str = "sort"):
-  """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
+  """Returns the config of a preset TASK[,METHOD][,OPTION...].
+
+  Raises:
+    ValueError: a name is unknown, or the method is not for the task.
+  """
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
   tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:

@@ -1,7 +1,8 @@
 """Presets of incrementing a number with task hints: HINT[,OPTION...].
 
 HINT     none or carry; gradient steps alternate between the task and the hint
-OPTION   tempered  softmax temperature a·log(n+1), one learned a per layer
+OPTION   tempered  attention scores times a·log(n+1), where each layer learns
+                   its own factor a
          abc       ABC, with --mode=abc: sinusoids of places, then calibrated
                    lines
          paper     the paper's size: depth 4, model size 1024, 16 heads,

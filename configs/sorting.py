@@ -6,13 +6,13 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    items and each layer learns its own factor a
          repeats   60 % of the examples draw from few distinct values, instead
                    of 10 % (at the paper's size: 10 % instead of none)
-         best      what sorted the longest lists of all that was trained on two
-                   CPU cores: segments, entmax, three layers, and 90 % of the
-                   examples from few distinct values
+         best      the settings that sorted the longest lists, among all that
+                   were trained on two CPU cores: segments, entmax, three
+                   layers, and 90 % of the examples from few distinct values
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
-         grows     an alphabet of 128; a test list of n items has n/3 of its
-                   values, each three times on average, at every length
+         grows     an alphabet of 128; a test list of n items draws from n/3 of
+                   these values, each three times on average, at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
                    100 000 steps, uniform values (10 % from few with repeats);
                    for an accelerator, not a laptop
@@ -131,19 +131,24 @@ def hint_config(
 ):
   """Returns the config and the options of a preset HINT[,OPTION...].
 
-  The config is of a decoder-only model with task hints. The option "tempered"
-  is applied; the caller applies the others.
+  The config is of a decoder-only model with task hints. Its `method`, which
+  names it in results, is HINT and the options joined by `+`. The option
+  "tempered" is applied; the caller applies the others.
 
   Args:
     task: the main task.
     preset: as it is typed.
     hints: the auxiliary tasks that each name of HINT stands for.
     options: the valid names of OPTION.
+
+  Raises:
+    ValueError: a name is unknown.
   """
   hint, _, preset_options = parse_preset(preset, hints, (), options)
   config = default_config(task)
   config.update_from_flattened_dict(DECODER_ONLY)
   config.hints = hints[hint]
+  # A method's name has neither the size nor the stage that ABC is.
   method = [hint]
   method += [name for name in preset_options if name not in ("abc", "paper")]
   config.method = "+".join(method)

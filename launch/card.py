@@ -6,8 +6,9 @@
 It runs these in turn, the most valuable first, until the minutes are over:
 
   numerics     compares this device's numbers with the CPU's: attention, a
-               training step, and the margin of the main job's certificate
-  bench        --mode=bench of some benchmarks
+               training step, and the margin of the certificate of the main
+               job (configs/quickstart.py with --mode=abc)
+  bench        --mode=bench with a few of its benchmarks
   tables       runs of launch/tables.py at the papers' sizes: sorting without a
                hint, with the successor hint and with a temperature; addition
                with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
@@ -261,20 +262,24 @@ def check_numerics(root: pathlib.Path) -> int:
 
 
 def bench(root: pathlib.Path, dry_run: bool) -> None:
-  """Runs --mode=bench in the workdir `root`/bench, unless its results exist.
+  """Runs --mode=bench, unless `root`/bench holds its results.
 
   Raises:
     UsageError: it failed.
   """
-  if (root / "bench" / "bench.json").exists():
+  folder, unfinished = root / "bench", root / "bench_unfinished"
+  if folder.exists():
     return
+  # A benchmark that the end of the minutes cut off starts again.
+  shutil.rmtree(unfinished, ignore_errors=True)
   fields: dict[str, Any] = {"bench.only": BENCHMARKS}
   if dry_run:
     fields = TINY | {"bench.only": ("config",), "bench.repeats": 1}
   start = time.monotonic()
-  arguments = [MAIN_JOB_FLAG, "--mode=bench", f"--workdir={root / 'bench'}"]
+  arguments = [MAIN_JOB_FLAG, "--mode=bench", f"--workdir={unfinished}"]
   if runs.lengthgen([*arguments, *flags(fields)]):
     raise UsageError("--mode=bench failed")
+  unfinished.rename(folder)
   elapsed = datetime.timedelta(seconds=round(time.monotonic() - start))
   print(f"== bench in {elapsed}", flush=True)
 

@@ -42,15 +42,15 @@ def set_cache(folder: str) -> None:
 def jit_unoptimized(
   *static_argnums: int,
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-  """Returns a decorator like jax.jit, for functions that run only a few
-  times.
+  """Returns a decorator that jits functions whose calls take less time than
+  optimizing their programs would.
 
   On a CPU their programs are compiled without LLVM's optimizations, in about a
-  quarter of the time. The decorated functions cannot be called inside of
-  another jitted function.
+  quarter of the time. The decorated functions must not be called inside another
+  jitted function, where JAX allows no compiler options.
 
   Args:
-    *static_argnums: as in jax.jit.
+    *static_argnums: the indices of static arguments, as in jax.jit.
   """
 
   def decorate(
@@ -58,7 +58,8 @@ def jit_unoptimized(
   ) -> Callable[Parameters, Result]:
     @functools.cache
     def jitted() -> Callable:
-      # Asking for the backend initializes it, so this waits for the first call.
+      # To ask for the backend initializes it, so jax.jit is called at the first
+      # call and not when a module is imported.
       options = None
       if jax.default_backend() == "cpu":
         options = {"xla_backend_optimization_level": 0}

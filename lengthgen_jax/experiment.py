@@ -249,7 +249,7 @@ class Experiment:
       self.task, self.kind, test_set, key, index_B, length, width, bound, ()
     )
 
-  # The model's inputs beside a batch.
+  # The model's inputs besides a batch.
 
   def supports_sparse(self, scaffold: dict) -> bool:
     """Tells whether attention may compute the scores of keys on lines alone.
@@ -290,7 +290,7 @@ class Experiment:
     sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
   ) -> SiteInputs:
-    """Returns what attention needs beside a batch: biases and counts by site.
+    """Returns what attention needs besides a batch: biases and counts by site.
 
     Args:
       scaffold: one seed's lines or matrices by site.

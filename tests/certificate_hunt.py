@@ -469,7 +469,7 @@ def ordinary_logits(
   places = experiment.nonzero_places(np.asarray(size))
   lengths = np.broadcast_to(places, task.operands)
   parsed = [(digits, lengths) for digits in padded]
-  batch = dataset.typed_batch(task, kind, parsed, size, drawn.bound)
+  batch = dataset.parsed_batch(task, kind, parsed, size, drawn.bound)
   batch, scaffold = jax.device_get(batch), drawn.survey.scaffold
   take = lambda start, end: packing.take(batch, lambda x: x[start:end])
   logits = [

@@ -113,7 +113,7 @@ class Case:
     lengths = [self.experiment.nonzero_places(width)] * task.operands
     parsed = [(digits, lengths) for digits in items]
     kind = self.experiment.kind
-    return items, dataset.typed_batch(task, kind, parsed, width, self.bound)
+    return items, dataset.parsed_batch(task, kind, parsed, width, self.bound)
 
   def dependencies(self, width: int):
     """Returns a row for each example of a batch, and what it depends on.

@@ -89,7 +89,7 @@ def count_wrong(model: Model, pairs: Pairs) -> tuple[int, int]:
   by_width: dict[int | tuple[int, ...], list] = {}
   for text, answer in pairs:
     items, lengths = task.parse(text)
-    width = model.typed_width(lengths)
+    width = model.padded_width(lengths)
     by_width.setdefault(width, []).append(((items, lengths), answer))
   count = wrong = 0
   for width, inputs in by_width.items():
@@ -97,7 +97,7 @@ def count_wrong(model: Model, pairs: Pairs) -> tuple[int, int]:
     for start in range(0, len(inputs), BATCH):
       parsed, answers = zip(*inputs[start : start + BATCH], strict=True)
       padded = [*parsed, *[parsed[-1]] * (BATCH - len(parsed))]
-      batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
+      batch = dataset.parsed_batch(task, experiment.kind, padded, width, bound)
       is_right = np.asarray(model.matches(batch)[1])[: len(parsed)].tolist()
       is_output = np.asarray(batch.weight) > 0
       targets = np.asarray(batch.target)

@@ -360,7 +360,7 @@ def test_tasks_that_are_not_what_they_say_are_refused(task, words):
   items = np.random.default_rng(0).integers(0, 10, (16, 2, 6)).astype(np.int32)
   items[:, :, 4:] = 0
   parsed = [(digits, [4, 4]) for digits in items]
-  batch = dataset.typed_batch(experiment.task, experiment.kind, parsed, 6, 8)
+  batch = dataset.parsed_batch(experiment.task, experiment.kind, parsed, 6, 8)
   SequenceSurvey(experiment, {}).check_task(items, batch, 6)
   sets = (dataclasses.replace(experiment.data[0], task=task),)
   other = dataclasses.replace(experiment, data=sets)

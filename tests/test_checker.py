@@ -763,7 +763,7 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   path = write(tmp_path, (arrays | stored, config_dict))
   text, width = EXAMPLES[task]
   parsed = [experiment.task.parse(text)]
-  batch = dataset.typed_batch(experiment.task, kind, parsed, width, width)
+  batch = dataset.parsed_batch(experiment.task, kind, parsed, width, width)
   scaffold = {
     site: SiteLines(
       *(arrays[f"lines/{site}_{field}"] for field in SiteLines._fields)

@@ -44,7 +44,7 @@ def built(preset, dtype="float32"):
 def packed(experiment, lists, longest=N):
   lists = [list(map(int, items)) for items in lists]
   parsed = [(items, [len(items)]) for items in lists]
-  return dataset.typed_batch(
+  return dataset.parsed_batch(
     experiment.task, experiment.kind, parsed, longest, longest
   )
 

@@ -380,7 +380,7 @@ def test_a_test_batch_serves_all_lengths_below_a_bound():
 )
 def test_typed_texts_of_different_lengths_share_a_batch(name, texts, kind):
   task = plain.make_task(TASKS[name])
-  batch = dataset.typed_batch(task, kind, list(map(task.parse, texts)), 4, 6)
+  batch = dataset.parsed_batch(task, kind, list(map(task.parse, texts)), 4, 6)
   inputs = batch.source if kind == "encoder_decoder" else batch.inputs
   for i, text in enumerate(texts):
     output = np.asarray(batch.target)[i][np.asarray(batch.weight[i]) > 0]

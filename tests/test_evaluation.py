@@ -149,7 +149,7 @@ def examples(case: Case, length: int = 3):
   width = experiment.test_width(length)
   bound = experiment.bound(width, model.scaffold)
   args = task, experiment.kind, parsed, width, bound
-  return dataset.typed_batch(*args)
+  return dataset.parsed_batch(*args)
 
 
 def outputs(batch, rows_BxT):

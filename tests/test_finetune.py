@@ -64,7 +64,7 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
   for step in (0, 1):
     fresh = batch_of(1, step, None)
     mixed = batch_of(1, step, replay)
-    typed = dataset.typed_batch(experiment.task, kind, parsed, 4 + step, bound)
+    typed = dataset.parsed_batch(experiment.task, kind, parsed, 4 + step, bound)
     tokens, replayed = examples(mixed), examples(typed)
     assert set(tokens[:count]) == set(replayed) and len(set(replayed)) == 3
     assert tokens[count:] == examples(fresh)[count:]

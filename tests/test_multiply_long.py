@@ -15,7 +15,7 @@ from lengthgen_jax.attention.calibration import (
   MeanAttention,
   Selection,
   candidate_lines,
-  outputs_in_first_layer,
+  move_output_lines_to_first_layer,
   within_reach,
 )
 from lengthgen_jax.attention.lines import (
@@ -42,7 +42,7 @@ J, K = np.diag([1, 0]), np.diag([0, 1])
 def typed(texts, kind="encoder_decoder", bound=None):
   parsed = [TASK.parse(text) for text in texts]
   width = TASK.padded_width(parsed[0][1])
-  return dataset.typed_batch(TASK, kind, parsed, width, bound or width)
+  return dataset.parsed_batch(TASK, kind, parsed, width, bound or width)
 
 
 def digits(rng, n: int) -> str:
@@ -303,7 +303,7 @@ def test_lines_to_outputs_are_read_in_the_first_layer():
   keep[:, :, never] = False
   score = random.random(shape)
   verdict = Selection(score, score, score, keep)
-  first = outputs_in_first_layer(verdict, tested, TASK.target_segment)
+  first = move_output_lines_to_first_layer(verdict, tested, TASK.target_segment)
   others = tested.segment != TARGET
   assert np.array_equal(first.keep[..., others], keep[..., others])
   assert not first.keep[1:, :, ~others].any()

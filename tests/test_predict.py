@@ -141,6 +141,6 @@ def test_a_text_that_does_not_fit_is_refused():
   fixed = {"data.width": "fixed", "data.fixed_width": 8}
   experiment = untrained.experiment(fields=fixed)
   model = Model(experiment, {}, untrained.params(experiment))
-  assert model.typed("1234567+1").source.shape[1] > 8
+  assert model.text_batch("1234567+1").source.shape[1] > 8
   with refuses("at most 7"):
     model.attention("12345678+1")

@@ -94,7 +94,7 @@ def test_activations_that_are_named_are_saved(probed, trained_models):
   arrays = np.load(workdir / "activations.npz")
   assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
   best = max(trained_models, key=lambda model: model.em)
-  acts = best.observe(best.typed("12+34"))[1]
+  acts = best.observe(best.text_batch("12+34"))[1]
   expected = acts["decoder"]["blocks"][0]["before_mlp"]
   np.testing.assert_allclose(arrays[f"0.{ACTIVATIONS[0]}"], expected, atol=1e-5)
 

@@ -32,7 +32,7 @@ def observed(part=slice(None)) -> Observation:
   one that sees its own token."""
   task = Sort(alphabet=9)
   parsed = [(items, [N]) for items in LISTS]
-  batch = dataset.typed_batch(task, "decoder_only", parsed, N, N)
+  batch = dataset.parsed_batch(task, "decoder_only", parsed, N, N)
   batch = take(jax.device_get(batch), lambda x: x[part])
   count, size = batch.inputs.shape
   even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]

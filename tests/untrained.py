@@ -48,4 +48,4 @@ def typed(built, *texts, width=4, longest=None):
   if built.task.ragged:
     width = max(max(lengths) for _, lengths in parsed)
   bound = longest or width
-  return dataset.typed_batch(built.task, built.kind, parsed, width, bound)
+  return dataset.parsed_batch(built.task, built.kind, parsed, width, bound)

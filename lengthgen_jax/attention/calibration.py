@@ -11,9 +11,9 @@ collected, so that low thresholds suffice.
 In order: `candidate_lines` lists what is tested; `calibrate` tests it;
 `within_reach` marks the lines for which a certificate can try all cases;
 `drop_weak_heads` drops the heads that lines do not describe;
-`outputs_in_first_layer` moves lines of grids; and `compact` makes a bias of
-what is left. Shapes: R seeds, N layers, H heads, T rows, S keys, C candidate
-lines, K lines of a head, A axes.
+`move_output_lines_to_first_layer` moves lines of grids; and `compact` makes a
+bias of what is left. Shapes: R seeds, N layers, H heads, T rows, S keys, C
+candidate lines, K lines of a head, A axes.
 """
 
 import dataclasses
@@ -470,15 +470,21 @@ def _moves_with_places(
   return here == place_of(middle, size + 2) and next_row == (operand, place + 1)
 
 
-def outputs_in_first_layer(
+def move_output_lines_to_first_layer(
   selection: Selection, lines: Lines, target_segment: int
 ) -> Selection:
-  """Moves the lines of a grid that lead to outputs into the first layer.
+  """Moves the lines of a grid whose keys are outputs into layer 0.
 
-  Each such line goes, with its heads, from the earliest layer that has it to
-  layer 0, and is removed from all later layers. There its keys would be states,
-  which have seen the outputs before them, and through those all others back to
-  the start of the grid. Runs on the host.
+  There such a line is kept by the heads that keep it in the earliest layer
+  where any does, and with their values; all later layers lose it. In those
+  layers its keys would be hidden states, which depend on earlier outputs, and
+  through them on all outputs back to the start of the grid; in layer 0 they are
+  embeddings of tokens. Runs on the host.
+
+  Args:
+    selection: which lines each layer and head keeps.
+    lines: the candidates [C].
+    target_segment: the number of the output's segment.
   """
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line

@@ -610,7 +610,7 @@ class DenseLogits:
     repeats = -count % DENSE_BATCH
     filled = np.concatenate([items, items[-1:].repeat(repeats, 0)])
     parsed = [(digits, lengths) for digits in filled]
-    batch = dataset.typed_batch(task, kind, parsed, size, self.bound)
+    batch = dataset.parsed_batch(task, kind, parsed, size, self.bound)
     select = partial(packing.take, jax.device_get(batch))
     logits = [
       self._apply(select(lambda x, n=n: x[n : n + DENSE_BATCH]))

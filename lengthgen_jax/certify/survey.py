@@ -82,8 +82,10 @@ DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 
 Scaffold = dict[str, SiteLines]  # the lines of one seed, by site
 Context = Sequence[int] | np.ndarray  # a value for each column
-# A function of ("digit" or "output", operand, place) to the values [B] that B
-# inputs hold there; the place is -1 for a digit that all places share.
+# A function of ("digit" or "output", operand, place) to the token ids [B] that
+# B inputs hold there. Operands are those of the tape's transducer (in a grid 0
+# is the first number and 1 the running sum before this one), 0 for an output.
+# The place is -1 for a digit that all places share.
 Values = Callable[[str, int, int], np.ndarray]
 SizeT = TypeVar("SizeT", int, tuple[int, int])  # a Size
 
@@ -154,13 +156,13 @@ class Survey(abc.ABC, Generic[SizeT]):
   def values(
     self, items: np.ndarray, batch: packing.Batch, size: Size, tape: int
   ) -> Values:
-    """Returns a function that looks up the digits and outputs of a tape in
-    inputs.
+    """Returns a function that looks up the digits and outputs of one tape, as
+    token ids, in B inputs.
 
     Args:
-      items: the digits of the inputs, [B, operands, places].
+      items: the digits of the inputs, as token ids [B, operands, places].
       batch: the batch that is made of them.
-      size: their size.
+      size: the width that their operands are padded to, of a grid both widths.
       tape: the number of the tape.
     """
 

@@ -425,9 +425,9 @@ def _check_normalizer(config: ConfigDict) -> None:
   check(
     not NORMALIZERS[name].depends_on_order
     or config.model.kind == "decoder_only",
-    f"attention.normalizer={name!r} needs keys in the order of their rows, and"
-    " cross-attention has none: choose model.kind='decoder_only', or one of"
-    " "
+    f"attention.normalizer={name!r} depends on how far keys stand from the row,"
+    " and the keys of cross-attention stand in another sequence: choose"
+    " model.kind='decoder_only', or one of "
     + ", ".join(n for n, x in NORMALIZERS.items() if not x.depends_on_order),
   )
 

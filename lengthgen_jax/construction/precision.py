@@ -68,7 +68,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   # One list at a time: attention is as large as the square of the bound.
   for items in hardest_lists(task.alphabet, length):
     parsed = [(items, [length])]
-    batch = dataset.typed_batch(task, experiment.kind, parsed, length, bound)
+    batch = dataset.parsed_batch(task, experiment.kind, parsed, length, bound)
     if not _exact_match(experiment, params, batch, jnp.int32(bits))[0]:
       return False
   return True

@@ -1,5 +1,5 @@
 """This module has a trained model of one seed: its answers to test sets and to
-typed inputs."""
+input texts."""
 
 import dataclasses
 import math
@@ -28,8 +28,8 @@ from lengthgen_jax.training.train_step import TrainState
 # Sequences of more rows are tested by decoding if that needs few keys in its
 # cache, because one teacher-forced pass would not fit in memory.
 MAX_TEACHER_FORCED = 1 << 16
-MAX_ANSWER_BATCH = 64  # typed inputs that are decoded together
-MAX_ANSWER_BYTES = 4 << 30  # memory of attention when typed inputs are decoded
+MAX_ANSWER_BATCH = 64  # input texts that are decoded together
+MAX_ANSWER_BYTES = 4 << 30  # memory of attention when input texts are decoded
 # Up to this many cells of attention, decoding takes less time than the compiler
 # would take to optimize its program.
 MAX_UNOPTIMIZED_CELLS = 1 << 17
@@ -159,13 +159,14 @@ class Model:
     return max(memory_bytes // example_bytes, 1) * self.mesh.size
 
   def matches(self, batch: Batch) -> tuple[Array, Array]:
-    """Returns which tokens [B, T] and examples [B] of a batch of the main task
-    are right; tokens that are not scored are.
+    """Returns which tokens [B, T] and which examples [B] of a batch of the main
+    task are right; tokens that are not scored count as right.
 
     The outputs come from one teacher-forced pass. They are decoded instead if
     the scaffold lets rows attend to future outputs, because teacher forcing
-    would show the answer, or if they are too long for one pass to fit in memory
-    and decoding needs a cache of few keys.
+    would show them the answer, or if they are too long for one pass to fit in
+    memory and decoding needs a cache of few keys. All examples have equally
+    many scored tokens.
     """
     if not self._needs_decoding(batch):
       return _matches(*self._matches_arguments(batch))
@@ -219,7 +220,7 @@ class Model:
   def answers(
     self, texts: Iterable[str], scratchpad: bool = False
   ) -> list[str]:
-    """Answers typed inputs; each answer is a line of text or `error: ...`.
+    """Answers input texts; each answer is a line of text or `error: ...`.
 
     Inputs of the same width are decoded in batches. With `scratchpad`, an
     answer begins with the intermediate results, in tasks whose outputs have
@@ -252,7 +253,7 @@ class Model:
     Raises:
       UsageError: the model cannot answer inputs of these lengths.
     """
-    width = self.typed_width(lengths)
+    width = self.padded_width(lengths)
     check(
       self._answer_batch_size(width),
       f"{max(lengths)} {self.experiment.task.unit} are too many: attention to"
@@ -262,7 +263,7 @@ class Model:
     return width
 
   def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
-    """Returns how many typed inputs of a width are decoded together.
+    """Returns how many inputs of a width are decoded together.
 
     It is the largest power of two up to MAX_ANSWER_BATCH with which the three
     float32 arrays of attention in one layer (scores, scores plus bias, weights)
@@ -294,7 +295,7 @@ class Model:
     size = 1 << (len(parsed) - 1).bit_length()
     padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
     bound = experiment.bound(width, self.scaffold)
-    batch = dataset.typed_batch(task, experiment.kind, padded, width, bound)
+    batch = dataset.parsed_batch(task, experiment.kind, padded, width, bound)
     outputs = self.greedy(batch, stop=task.end)
     output_lengths = np.asarray(batch.weight).sum(axis=1).astype(int)
     return [
@@ -319,22 +320,26 @@ class Model:
     ]
     return float(np.concatenate(matches).mean())
 
-  def typed(self, text: str) -> Batch:
-    """Returns one typed input as a batch, padded at least as in training.
+  def text_batch(self, text: str) -> Batch:
+    """Returns a batch of one input text, with its right output.
+
+    Operands are padded to their own width or to the greatest width of training,
+    whichever is more; a task without widths is not padded.
 
     Raises:
       ValueError: it is no input of the task.
-      UsageError: it is longer than this model takes.
+      UsageError: its operands, or the width that they are padded to, do not fit
+        the model or its bias matrices.
     """
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    typed_width = self.typed_width(parsed[1])
-    width = dataset.widest([typed_width, *experiment.data[0].widths])
+    own_width = self.padded_width(parsed[1])
+    width = dataset.widest([own_width, *experiment.data[0].widths])
     experiment.check_scaffold(width, self.scaffold)
-    return dataset.typed_batch(task, experiment.kind, [parsed], width, width)
+    return dataset.parsed_batch(task, experiment.kind, [parsed], width, width)
 
-  def typed_width(self, lengths: list[int]) -> int | tuple[int, ...]:
-    """Returns the width that typed operands of these lengths are padded to.
+  def padded_width(self, lengths: list[int]) -> int | tuple[int, ...]:
+    """Returns the width that operands of these lengths are padded to.
 
     Raises:
       UsageError: they are longer than this model takes.
@@ -349,12 +354,12 @@ class Model:
     return _observe(self.experiment, self.params, self.scaffold, batch)
 
   def attention(self, text: str) -> tuple[Batch, list[dict[str, np.ndarray]]]:
-    """Returns one typed input as a batch, and its attention weights.
+    """Returns a batch of one input text, and its attention weights.
 
     The weights are {site: [H, T, S]} for each layer of the decoder. It raises
-    what `typed` does.
+    what `text_batch` does.
     """
-    _, acts = self.observe(batch := self.typed(text))
+    _, acts = self.observe(batch := self.text_batch(text))
     return batch, [
       {
         site: np.asarray(block[site]["weights"][0])

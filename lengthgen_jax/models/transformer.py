@@ -19,7 +19,7 @@ from lengthgen_jax.tasks.packing import Batch
 
 
 class SiteInputs(NamedTuple):
-  """SiteInputs are what attention needs beside a batch, at the sites "self",
+  """SiteInputs are what attention needs besides a batch, at the sites "self",
   "cross" and "encoder".
 
   Attributes:
@@ -277,8 +277,10 @@ class Transformer(nn.Module):
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] of one head, and activations.
 
-    The activations are keyed by "encoder" and "decoder"; those of the encoder
-    are empty in a decoder-only model.
+    T counts the decoder inputs of the batch, which hold the right outputs;
+    `noise` and `head` are as in `decode`. The activations are keyed by
+    "encoder" and "decoder"; those of the encoder are empty in a decoder-only
+    model.
     """
     memory, encoder_acts = self.encode(batch, site_inputs, noise)
     logits, _, acts = self.decode(batch, memory, site_inputs, head, noise)

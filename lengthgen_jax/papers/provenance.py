@@ -1,8 +1,8 @@
 """This module reads and writes the archive of result rows in docs/results/rows.
 
 Each file holds one run. Its first line, the header, has all that is needed to
-reproduce the rows. Each further line holds the rows of one stage, seed and
-metric: the fields that they share, and a table of the others.
+reproduce the rows. Each further line holds rows that agree in stage, seed,
+metric and the names of their fields: what they share, and a table of the rest.
 
 Reproduced rows must equal the archived ones to the last bit if the machine and
 the versions are the same and no code has changed since the header's commit, by
@@ -19,7 +19,7 @@ from lengthgen_jax import origin
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.results import records
 
-# The metrics whose rows are archived, beside those of probes.
+# The metrics whose rows are archived, besides those of probes.
 METRICS = ("em", "edit", "frontier", "certified")
 # The fields of a header.
 HEADER = (
@@ -33,7 +33,9 @@ HEADER = (
   "config",  # the whole config
   "date",  # the day on which the run ended
   "seconds",  # how long it took; None if that was not measured
-  "first_stage",  # the run whose first stage was copied; None for its own
+  # The run from which the first stage was copied; None if it was trained in
+  # this run.
+  "first_stage",
 )
 
 
@@ -125,10 +127,14 @@ def is_probe(row: dict) -> bool:
 
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
-  """Returns the run of a file, with its name added to each row as field "run".
+  """Returns the archived run in a file.
+
+  Each row has the run's name as its field "run", and the fields that old rows
+  lack (records.completed).
 
   Raises:
-    UsageError: the file is not in the format of this version.
+    UsageError: the file is missing or not in the format of this version, or
+      what `records.read` raises.
   """
   header, *groups = records.read(path) or [{}]
   missing = set(HEADER) - set(header if isinstance(header, dict) else ())
@@ -145,7 +151,9 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
         for values in group["rows"]
       ]
     except (KeyError, TypeError, ValueError) as error:
-      raise UsageError(f"{path}: line {number} has no rows; {hint}") from error
+      raise UsageError(
+        f"{path}: line {number} holds no table of rows; {hint}"
+      ) from error
     for row in map(records.completed, rows):
       flaw = records.flaw(row)
       check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")

@@ -299,7 +299,7 @@ def select_lines(
   if section.min_share and are_shares:
     selection = calibration.drop_weak_heads(selection, section.min_share)
   if section.reach and task.axes > 1:
-    selection = calibration.outputs_in_first_layer(
+    selection = calibration.move_output_lines_to_first_layer(
       selection, lines, task.target_segment
     )
   return lines, selection

@@ -13,7 +13,7 @@ from lengthgen_jax.pipelines import runs, workdir
 
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
-  """Answers typed inputs, one a line, with the seed that is best by validation.
+  """Answers input texts, one a line, with the seed that is best by validation.
 
   Args:
     config: the config of the workdir, or of a pretrained model.

@@ -116,7 +116,7 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   for text in map(str, texts):
     try:
       _, lengths = task.parse(text)
-      batch = jax.device_get(model.typed(text))
+      batch = jax.device_get(model.text_batch(text))
     except (ValueError, UsageError) as error:
       raise UsageError(f"probe.inputs: {error}") from error
     observation = Observation(model, batch, 1, max(lengths))

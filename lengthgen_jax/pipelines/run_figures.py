@@ -152,7 +152,8 @@ def draw_window(
 def _draw_example(
   config: ConfigDict, interpolation: loop.Run, folder: pathlib.Path
 ) -> Iterator[pathlib.Path]:
-  """Draws one input's attention in a vanilla model's last decoder layer."""
+  """Draws one input's attention in the last decoder layer of the first vanilla
+  seed; `folder` is where the figures go. Yields the path of each."""
   task = interpolation.experiment.task
   text = config.abc.example or task.usage
   batch, layers = runs.load(interpolation, "best")[0].attention(text)

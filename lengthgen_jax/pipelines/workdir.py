@@ -40,9 +40,10 @@ ORIGIN = "origin.json"  # the command, date, machine, versions and commit
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
-  """Creates the workdir, or checks that it belongs to this config and mode.
+  """Creates the workdir of a training, or checks that it was made with this
+  config and, once a training has begun there, in this mode.
 
-  It writes config.json, and origin.json if there is none.
+  It writes config.json, and origin.json where there is none.
 
   Args:
     config: the whole config of the run.
@@ -50,7 +51,8 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
     mode: "train" or "abc".
 
   Raises:
-    UsageError: it cannot be written, or belongs to another config or mode.
+    UsageError: it cannot be written, belongs to another config or mode, or
+      holds results of a pretrained model.
   """
   check_usable(workdir, "")
   if has_config(config, workdir):
@@ -454,7 +456,7 @@ class LoadedModel:
   data_sheet: dict[str, Any] | None
 
   def predict(self, texts: str | Iterable[str]) -> str | list[str]:
-    """Returns the answer to a typed input, or a list of those to several.
+    """Returns the answer to an input text, or a list of those to several.
 
     An input that the model cannot answer gets "error: " and the reason.
     """

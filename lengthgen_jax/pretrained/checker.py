@@ -796,7 +796,15 @@ def enumerate_contexts(model):
 
 
 def prove(path):
-  """Returns what is proved of a model: verdict, text, and the figures."""
+  """Checks all contexts of the model in the file `path` (.npz).
+
+  Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (the same
+  in a line), "contexts", "margin" (the smallest) and "rounding" (the largest
+  bound of a context that is proved). It ends after the first receptive field
+  with a context that is not proved, and the verdict is of the first of these.
+  Raises ValueError if the model does not meet a condition, and KeyError,
+  IndexError or TypeError if the file holds no such model.
+  """
   model, verdict, text = Model(path), "proved", ""
   num_contexts, min_margin, max_bound = 0, np.inf, 0.0
   for nodes, row_classes in enumerate_contexts(model).items():
@@ -821,8 +829,9 @@ def prove(path):
           seen = map("{}={}".format, names, tokens % len(model.embedding))
           margin = margins[u].min()
           verdict = "fails" if margin <= 0 else "undecided"
-          text = f": row {row} must say {target[u]} after {' '.join(seen)}:"
-          text += f" margin {margin:.3g}, rounding {bounds[u].max():.2g}"
+          text = f": rows of class {row} must say {target[u]} after"
+          text += f" {' '.join(seen)}: margin {margin:.3g},"
+          text += f" rounding {bounds[u].max():.2g}"
       codes = np.concatenate(unproved)
       if not text:
         break

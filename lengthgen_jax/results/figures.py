@@ -307,7 +307,8 @@ MAX_CURVES = 8  # the most that a reader can tell apart in one figure
 
 
 def by_task_and_width(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
-  """Returns the rows of each (task, width), which can share a figure."""
+  """Returns the rows of each task and kind of width ("natural" or "fixed"),
+  which can share a figure."""
   groups = {}
   for row in rows:
     groups.setdefault((row["task"], row["width"]), []).append(row)
@@ -317,11 +318,11 @@ def by_task_and_width(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
 def draw(
   rows: list[dict], folder: pathlib.Path, prefix: str = ""
 ) -> list[pathlib.Path]:
-  """Draws the figures of each task and width, and returns their paths.
+  """Draws the figures of each task and kind of width, and returns their paths.
 
-  They are those of DRAW for which there are rows. If there are more methods
-  than MAX_CURVES, EM by length is drawn by `by_method`, and edit distance by
-  length is not drawn.
+  They are those of DRAW for which there are rows. If a task and kind of width
+  has more than MAX_CURVES methods, EM by length is drawn by `by_method`, and
+  edit distance by length is not drawn.
 
   Args:
     rows: rows of any runs.

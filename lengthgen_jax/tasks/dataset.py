@@ -436,14 +436,14 @@ def test_batch(
   return pack(kind, task, make_example, index_B)
 
 
-def typed_batch(
+def parsed_batch(
   task: Task,
   kind: str,
   parsed: Sequence[tuple[Ids, Ids]],
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
-  """Returns a batch of inputs that people typed, all padded to one width.
+  """Returns a batch of parsed input texts, all padded to one width.
 
   Args:
     task: a main task.

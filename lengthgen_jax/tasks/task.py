@@ -169,12 +169,12 @@ class Task(abc.ABC):
 
   @property
   def strides(self) -> tuple[int, ...]:
-    """Returns the stride of each prompt segment: how many tokens further the
-    next output looks than an output does.
+    """Returns for each prompt segment by how many tokens the place that an
+    output depends on moves from one output to the next.
 
-    It is 1 in a number, 2 where the digits of two operands alternate, and 0 if
-    all outputs depend on a single digit. The tuple is () if outputs depend on
-    no fixed places of the prompt.
+    It is 1 in a number, 2 where the digits of two operands alternate, and 0 in
+    a segment of one digit, on which all outputs depend. The tuple is () for
+    grids, and where outputs depend on no fixed places of the prompt.
     """
     return ()
 
@@ -350,8 +350,8 @@ class Task(abc.ABC):
 
   @property
   def figure_input(self) -> str:
-    """Returns what a person types for the input that the papers draw, or for
-    another example."""
+    """Returns what a person types for the input that the papers' figures show,
+    or for an example of ours where they show none."""
     return self.usage
 
   @abc.abstractmethod

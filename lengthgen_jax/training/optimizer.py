@@ -131,11 +131,11 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
   """Returns Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam
   for all other parameters.
 
-  Three Newton-Schulz iterations with AOL (almost orthogonal) preconditioning
-  train as well as the usual five without it, at 0.6 times their cost (measured
-  on a CPU, docs/recipes.md).
+  Three Newton-Schulz iterations with AOL (almost-orthogonal layer)
+  preconditioning train as well as the usual five without it, at 0.6 times their
+  cost (measured on a CPU, docs/recipes.md).
   """
-  # 0 stands for train.learning_rate.
+  # An adam_learning_rate of 0 stands for learning_rate.
   adam_peak = train.adam_learning_rate or train.learning_rate
   return optax.contrib.muon(
     make_schedule(train),
