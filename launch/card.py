@@ -15,8 +15,9 @@ It runs these in turn, the most valuable first, until the minutes are over:
 
 Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
-launch/tables.py; archived runs are not repeated. --plan prints an estimate of
-the FLOPs and the memory of each run that is left, and runs nothing. --dry-run
+launch/tables.py; archived runs are repeated only if their config has changed.
+An estimate of the FLOPs and the memory of each run that is left is printed
+first; with --plan, nothing else is done. --dry-run
 makes every run tiny and leaves out the numerics, to try the script on a CPU;
 unless --root and --results say otherwise, all of it goes to runs/card_dry_run.
 """
@@ -134,7 +135,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-  """Runs a command line, by default that of sys.argv; returns the exit code."""
+  """Runs a command line, by default that of sys.argv; returns the exit code.
+
+  It is 0 if all was done; 1 if a step failed or the numbers of the device
+  differ from the CPU's; 130 if the script was interrupted, or its minutes are
+  over.
+  """
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
     check(args.minutes > 0, f"--minutes={args.minutes:g}: must be positive")
@@ -152,7 +158,11 @@ def main(argv: list[str] | None = None) -> int:
     print(f"card: {error}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print("stopped; the same command goes on from here", file=sys.stderr)
+    print(
+      "stopped; the same command repeats the numerics and an unfinished bench,"
+      " and continues training",
+      file=sys.stderr,
+    )
     return 130
 
 
@@ -163,7 +173,8 @@ def stop(*_: Any) -> None:
 
 
 def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
-  """Returns the jobs of RUNS that are not archived in `results` yet.
+  """Returns the jobs of RUNS that are not archived in `results` with their
+  present config and probes.
 
   They are jobs of launch/tables.py, so that their rows count there; those of a
   dry run are tiny.

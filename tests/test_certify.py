@@ -150,7 +150,14 @@ class Killed(BaseException):
 def test_a_count_cut_off_and_run_again_is_the_same(
   is_killed, tmp_path, monkeypatch
 ):
-  model, surveyed, layerwise, _, tallies = small("successor")
+  model, surveyed, layerwise, *_ = small("successor")
+  tallies = certify.tally_cases(True, model, surveyed, layerwise, tmp_path)
+  # Behind the first bound that is not below its margin there are none.
+  unbounded = [tally.unbounded for tally in tallies]
+  unsure = np.flatnonzero([tally.unsure for tally in tallies])
+  after = [0 if n <= unsure[0] else x.cases for n, x in enumerate(tallies)]
+  assert unbounded == after and sum(after) > 0
+  (tmp_path / certify.PARTIAL).unlink(missing_ok=True)
   chunks = [-(-group.contexts.count // 64) for group in surveyed.groups]
   before = sum(chunks[: np.argmax(chunks)])
   add, calls = Tally.add, []
@@ -262,12 +269,30 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
     ({"margin": np.inf}, None, ("undecided",)),
     ({"margin": np.nan}, None, ("undecided",)),
     # Where the bound is too coarse, what was measured decides.
-    ({"rounding": None, "unsure": 7}, 1, ("measured at most 2e-05", "7")),
+    ({"rounding": None, "unsure": 7}, 1, ("measured at most 2e-05", "7 of")),
+    (
+      {"rounding": None, "unsure": 7, "unbounded": 12_000},
+      1,
+      ("bound above 7 of 345 margins",),
+    ),
+    # And of contexts without a bound, whether they are wrong.
+    (
+      {"wrong": 1, "margin": -1.0, "unsure": 7, "unbounded": 12_000}
+      | {"rounding": None},
+      0,
+      ("no input known", "7 of 345"),
+    ),
+    (
+      {"wrong": 9, "margin": -1e-4, "unsure": 7, "unbounded": 12_000}
+      | {"rounding": None},
+      None,
+      ("undecided",),
+    ),
   ],
 )
 def test_a_verdict_says_what_was_counted(counted, value, words):
   usual = {"cases": 12345, "wrong": 0, "margin": 2.0, "rounding": 1e-3}
-  usual |= {"share": 0.05, "unsure": 0, "exceeding": 0}
+  usual |= {"share": 0.05, "unsure": 0, "unbounded": 0, "exceeding": 0}
   usual |= {"measured_rounding": 2e-5}
   counted = usual | {"counterexamples": [], "complete": True} | counted
   verdict = certificate.verdict(counted.get("width"), counted)

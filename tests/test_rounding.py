@@ -401,6 +401,7 @@ def test_unsure_contexts_are_computed_again_in_float64(monkeypatch):
 
   layerwise = types.SimpleNamespace(
     chunk_size=6,
+    group=1,
     transducer=types.SimpleNamespace(task=types.SimpleNamespace(end=5)),
     chunk_logits=lambda *args: iter([(contexts, logits, errors)]),
     precise=precise,

@@ -189,14 +189,16 @@ def training_steps(
   sparse_plan: SparsePlan | None = None,
   length: int | None = None,
 ) -> Case:
-  """Returns the case of one or more rounds of gradient steps in one program.
+  """Returns the case of one or more rounds of gradient steps of one seed, the
+  first of the scaffold, in one program.
 
   Args:
-    benchmark, variant, length: as in Case.
+    benchmark, variant: as in Case.
     workload: what is trained.
     rounds: the number of rounds, each of which has one gradient step for each
       of `experiment.step_specs`.
     sparse_plan: the plan of attention along lines; None for dense attention.
+    length: is shown beside the variant; the workload has inputs of its own.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, sparse_plan)
@@ -207,6 +209,8 @@ def training_steps(
     def train_round(index: jax.Array, carry: tuple) -> tuple:
       params, opt_state = carry
       for step_spec in experiment.step_specs:
+        # The round stands for the step: which examples are drawn does not
+        # change the time.
         batches = draw_batches(spec, step_spec, seed, index)
         params, opt_state, _ = train_step(
           spec, step_spec, params, opt_state, batches, scaffold

@@ -45,7 +45,8 @@ HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 MAX_REFINED = 20_000
 ULPS = 2  # Comparison.difference is at least so many ulps of the largest logit
 # Where a context's bound on rounding is not below its margin, all margins must
-# be this many times the largest rounding that was measured.
+# be this many times the largest rounding that was measured; and where contexts
+# have no bound, a wrong one must be wrong by as much.
 CERTAIN_FACTOR = 10.0
 # Training inputs are made from at most MAX_TRAINING_CONTEXTS contexts: one from
 # a thin context, and INPUTS_PER_FAILURE from a failing one, or fewer if many
@@ -79,6 +80,8 @@ class Tally:
     share: the largest ratio of a context's bound to the size of its margin.
     unsure: how many contexts have a margin whose sign rounding can change: its
       size, whether it is right or wrong, is not above the bound.
+    unbounded: how many contexts have no bound; `rounding`, `share` and `unsure`
+      are of the others.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
     thin: [[margin, context]] of the MAX_THIN contexts with the smallest
       margins, smallest first; all of them are below THIN_MARGIN.
@@ -90,20 +93,27 @@ class Tally:
   rounding: float = 0.0
   share: float = 0.0
   unsure: int = 0
+  unbounded: int = 0
   histogram: list = dataclasses.field(
     default_factory=lambda: [0] * (len(HISTOGRAM_EDGES) - 1)
   )
   thin: list = dataclasses.field(default_factory=list)
 
   def add(
-    self, contexts: np.ndarray, margins: np.ndarray, rounding: np.ndarray
+    self,
+    contexts: np.ndarray,
+    margins: np.ndarray,
+    rounding: np.ndarray | None,
   ) -> None:
     """Adds the contexts [B, columns] of a chunk, their margins [B] and the
-    bounds [B] on the rounding of these."""
-    shares = margin_shares(margins, rounding)
-    self.rounding = max(self.rounding, float(rounding.max()))
-    self.share = max(self.share, float(shares.max()))
-    self.unsure += int((shares >= 1).sum())
+    bounds [B] on the rounding of these, or None without bounds."""
+    if rounding is None:
+      self.unbounded += len(contexts)
+    else:
+      shares = margin_shares(margins, rounding)
+      self.rounding = max(self.rounding, float(rounding.max()))
+      self.share = max(self.share, float(shares.max()))
+      self.unsure += int((shares >= 1).sum())
     self.cases += len(contexts)
     self.wrong += int((margins <= 0).sum())
     self.margin = min(self.margin, float(margins.min()))
@@ -205,6 +215,10 @@ def count_cases(
   results = layerwise.chunk_logits(field, chunks, contexts.count)
   for chunk, logits, errors in results:
     chunk_margins = margins(field, chunk, logits, end)
+    if not layerwise.group:
+      tally.add(chunk, chunk_margins, None)
+      yield len(chunk)
+      continue
     rounding = bounds(field, chunk, errors, end)
     is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
     refined += is_unsure.sum()
@@ -355,7 +369,7 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   Args:
     fixed_width: W of `data.width=fixed`; None where longer inputs are wider.
     counted: these fields of a certificate (docs/certificates.md): "cases",
-      "complete", "wrong", "unsure", "margin", "rounding", "share",
+      "complete", "wrong", "unsure", "unbounded", "margin", "rounding", "share",
       "measured_rounding", "exceeding" and "counterexamples".
 
   Returns:
@@ -366,17 +380,23 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   if fixed_width:
     lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
-  is_bounded = counted["rounding"] is not None
+  is_bounded, measured = (
+    counted["rounding"] is not None,
+    counted["measured_rounding"],
+  )
+  num_bounded = counted["cases"] - counted["unbounded"]
   noise = (
     f"rounding at most {counted['rounding']:.2g}, nowhere more than"
     f" {counted['share']:.1%} of a margin"
     if is_bounded
-    else f"rounding measured at most {counted['measured_rounding']:.2g}, its"
-    f" bound above {counted['unsure']:,} margins"
+    else f"rounding measured at most {measured:.2g}, its bound above"
+    f" {counted['unsure']:,} of {num_bounded:,} margins"
   )
-  # More margins are negative than rounding can change the sign of, so some
-  # contexts are wrong for certain.
-  is_wrong = counted["wrong"] > counted["unsure"] and not counted["exceeding"]
+  if counted["unbounded"]:
+    is_wrong = margin <= -CERTAIN_FACTOR * measured
+  else:  # more margins are negative than rounding can change the sign of
+    is_wrong = counted["wrong"] > counted["unsure"]
+  is_wrong = is_wrong and not counted["exceeding"]
   if counted["wrong"] and (counted["counterexamples"] or is_wrong):
     cases = cases if counted["complete"] else f"the first {cases}"
     shortest = ", ".join(counted["counterexamples"][:3]) or "no input known"
@@ -394,7 +414,7 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
     }
   # NaN as a margin, or a case that was not checked, proves nothing.
   all_right = counted["complete"] and counted["cases"] and not counted["wrong"]
-  is_certain = margin >= CERTAIN_FACTOR * counted["measured_rounding"]
+  is_certain = margin >= CERTAIN_FACTOR * measured
   all_right = all_right and 0 < margin < np.inf
   if not (all_right and (is_bounded or is_certain)):
     return {
@@ -411,8 +431,10 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
 def describe_dependencies(group: RowGroup) -> str:
   """Returns what the logits of a group's first row depend on, like "a3, y2".
 
-  Operands are called a and b, the running sum in the previous row of a grid s,
-  and the output y; a number is the place. "nothing" stands for marks alone.
+  The operands are called a and b, the outputs y, and in a grid the running sum
+  in the row before s. The number is the place; in a grid a3 and y3 stand for
+  their digit 2, beside digit 3 of s. The digit that all places share has no
+  number. "nothing" says that the row sees marks alone.
   """
   names, places = [], group.rows[0].places
   keys = {

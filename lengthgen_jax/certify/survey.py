@@ -83,9 +83,9 @@ DENSE_ROWS = 100_000  # rows whose logits are compared with the dense path
 Scaffold = dict[str, SiteLines]  # the lines of one seed, by site
 Context = Sequence[int] | np.ndarray  # a value for each column
 # A function of ("digit" or "output", operand, place) to the token ids [B] that
-# B inputs hold there. Operands are those of the tape's transducer (in a grid 0
-# is the first number and 1 the running sum before this one), 0 for an output.
-# The place is -1 for a digit that all places share.
+# B inputs hold there. Operands are those of the tape's transducer (in a grid
+# the first number, a digit of the second one, and the running sum before), 0
+# for an output. The place is -1 for a digit that all places share.
 Values = Callable[[str, int, int], np.ndarray]
 SizeT = TypeVar("SizeT", int, tuple[int, int])  # a Size
 

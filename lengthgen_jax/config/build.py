@@ -132,7 +132,15 @@ def _check_transducer(task: Task) -> None:
 
 
 def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
-  """Returns the distribution of training lengths, with its buckets."""
+  """Returns the distribution of training lengths, with its buckets.
+
+  Raises:
+    UsageError: lengths or buckets are not in order, the task has no buckets, or
+      no length of a bucket occurs.
+  """
+  # data.train_length is in the unit of test lengths. The other lengths are in
+  # that of the input: bits of a number that is given in decimal digits, and all
+  # tokens of a prompt.
   section, longest = config.data, task.units(config.data.train_length)
   shortest = task.total_units(section.shortest)
   short_longest = longest
@@ -165,7 +173,8 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     lower = lengths.bucket_range(bucket)[0]
     check(
       lengths.probability[lower : upper + 1].sum() > 0,
-      f"data.buckets={buckets}: no length of {lower} to {upper} occurs",
+      f"data.buckets={tuple(section.buckets)}: no length of {lower} to {upper}"
+      " occurs",
     )
   return lengths
 

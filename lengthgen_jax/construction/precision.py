@@ -1,5 +1,6 @@
 """This module measures the longest lists that the construction of Theorem 5.1
-sorts if all its numbers are rounded to a few significant bits."""
+sorts if its parameters, the inputs and outputs of its layers and its residual
+stream are rounded to a few significant bits; weights of attention are not."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,7 +29,7 @@ def longest_lists(
 
   Args:
     experiment: one whose model has the construction's shape.
-    precisions: numbers of significant bits, of parameters and activations.
+    precisions: numbers of significant bits.
     max_length: the greatest length to try. Where the model's dtype is too
       coarse for it even without rounding, weights.max_items is tried instead.
 
@@ -98,7 +99,8 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
 def _exact_match(
   experiment: Experiment, params: dict, batch: packing.Batch, bits: jax.Array
 ) -> jax.Array:
-  """Returns exact match [B] with parameters and activations rounded."""
+  """Returns exact match [B] bool with rounded numbers, in one teacher-forced
+  pass."""
 
   def intercept(method, args, kwargs, context):
     module, name = context.module, context.method_name
@@ -111,7 +113,8 @@ def _exact_match(
 
   params = jax.tree.map(lambda x: round_to_bits(x, bits), params)
   with nn.intercept_methods(intercept):
-    return experiment.matches(params, {}, batch, experiment.task.name)[1]
+    _, is_exact = experiment.matches(params, {}, batch, experiment.task.name)
+  return is_exact
 
 
 def round_to_bits(x: jax.Array, bits: jax.Array | int) -> jax.Array:

@@ -42,7 +42,7 @@ has (n+1)^-d of its weight. A row sees at most 2n other keys: those that score d
 less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest
 (lists of one item aside).
 
-  gap d: between what heads look at and the rest. At rows of the output `after`
+  gap d: between what heads look at and the rest. At rows of the output, `after`
   is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
   away included. Tokens that differ add up to gε. With normalization rows differ
   in scale by ε and in scores by dε: the weights of n_s and of m_s copies by a
@@ -51,8 +51,8 @@ less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest
   STEP: between an item and the next greater one; 4 makes ε <= 0.05.
 
 So next s of the row's own item is at most 1/8 or at least 2 - 1/8, and that of
-its successor between 0.8 and 1.2; the greatest item has none, but says no more
-than that of others.
+its successor between 0.8 and 1.2; the greatest item has no successor, and
+head 2 adds no more there than elsewhere.
 Weights, except a and the scale of layer normalization, are integers of at most
 max(4q, 8N): O(log q + log N) bits.
 
@@ -130,8 +130,9 @@ def dimensions(alphabet: int) -> Dimensions:
 def parameters(
   experiment: Experiment, longest: int, copies: str = "difference"
 ) -> dict:
-  """Returns parameters of the experiment's model that sort, as Experiment.init
-  does. Those of the output heads of hints are zero.
+  """Returns parameters with which the experiment's model sorts, in a pytree
+  like that of Experiment.init. All that the construction does not use is zero,
+  such as the output heads of hints.
 
   Args:
     experiment: one whose task is sort and whose model has the construction's

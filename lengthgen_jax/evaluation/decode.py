@@ -35,7 +35,8 @@ def greedy(
     scaffold: of one seed, by site.
     batch: of the main task; its outputs are not read, and the first one is at
       the same row in all examples.
-    num_outputs: traced, how many tokens are decoded; at most T.
+    num_outputs: traced, how many tokens are decoded; at most the number of rows
+      from the first scored one on.
     stop: static, the id of the token after which a sequence stops (and
       decoding, when all have); None decodes all outputs.
 
@@ -68,6 +69,8 @@ def greedy(
     return (column < num_outputs) & ~jnp.all(done)
 
   def decode_column(carry: tuple) -> tuple:
+    """Writes the token that was predicted for a column, and predicts the next
+    one. After the last column that is of no use."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -140,8 +143,9 @@ def stream(
   """Decodes like `greedy`, in time linear in the outputs and with a short
   cache.
 
-  This is for an encoder-decoder without encoder layers whose attention follows
-  lines alone and which has no positions, or a cyclic index alone. So a source
+  This is for an encoder-decoder without encoder layers and temperatures, whose
+  attention follows lines alone and which has no positions, or a cyclic index
+  alone; of other models, Model.cache_window is None. So a source
   key is a function of its token, its segment and its phase (the index modulo
   the period), and is looked up in a table when a row sees it.
 
@@ -168,12 +172,15 @@ def stream(
   length = min(BLOCK, size)
 
   def decode_row(carry: tuple) -> tuple:
-    """Decodes one row of a block; `biases` are those of all its rows."""
+    """Decodes the output of one row; `biases` are those of all rows of the
+    block from `block_start` on."""
     row, token, cache, decoded, done, block_start, biases = carry
     self_bias, cross_bias = (
       _select_row(bias, row - block_start) for bias in biases
     )
     part = select_rows(batch, row, 1)
+    # The index says where the cache takes the row's keys. Nothing else reads
+    # it: biases are computed, and positions follow from the places.
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )

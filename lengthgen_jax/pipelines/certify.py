@@ -202,7 +202,7 @@ def certify_model(
     return fields | {"verdict": reason}
   runs.print_note(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 5e4, 10):.0f} s on"
-    f" two cores); a row depends on at most {dependencies}"
+    f" two cores); the row with the most depends on {dependencies}"
   )
   return fields | _results(section.exhaustive, model, survey, folder)
 
@@ -238,6 +238,7 @@ def _results(
     "rounding": rounding if share < 1 else None,
     "share": share,
     "unsure": sum(tally.unsure for tally in tallies),
+    "unbounded": sum(tally.unbounded for tally in tallies),
     "measured_rounding": comparison.difference,
     "measured_rows": comparison.num_margins,
     "exceeding": comparison.exceeding,
@@ -266,7 +267,9 @@ def tally_cases(
 ) -> list[Tally]:
   """Tries the cases of each receptive field, and returns their tallies.
 
-  It resumes where an earlier call was interrupted.
+  It resumes where an earlier call was interrupted. Once a receptive field has a
+  context whose bound on rounding is not below its margin, the later ones are
+  tried without bounds.
 
   Args:
     exhaustive: whether to go on after a receptive field with wrong cases; if
@@ -304,6 +307,9 @@ def tally_cases(
       if index > last_tallied:
         tallies.append(Tally())
         chunks = 0
+      # Where one bound is not below its margin, others prove nothing.
+      if any(tally.unsure for tally in tallies[:index]):
+        layerwise = layerwise.without_bounds
       for count in certificate.count_cases(
         layerwise, group, tallies[index], chunks
       ):

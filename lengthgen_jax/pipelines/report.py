@@ -86,11 +86,13 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
   """Reads the results and the configs of all runs below a folder.
 
   Returns:
-    The rows, with the path of their run below `root` as the field "run"; and
-    {run: config}, which has the runs without results too.
+    The rows, with the path of their run below `root` as the field "run" ("."
+    for `root` itself); and {run: config}, which has the runs without results
+    too.
 
   Raises:
-    UsageError: as in `write_report`.
+    UsageError: a file cannot be read or is of another version, or a
+      results.jsonl has no config.json beside it.
   """
   rows, configs = [], {}
   for file in sorted(root.rglob("results.jsonl")):
@@ -104,7 +106,7 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
     with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text())
     try:
-      seeds_and_lengths(config)
+      seeds_and_lengths(config)  # fails if the file is no config
     except (AttributeError, TypeError) as error:
       raise UsageError(f"{file}: cannot be read (it is no config)") from error
     configs[str(file.parent.relative_to(root))] = config

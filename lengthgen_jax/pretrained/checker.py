@@ -417,9 +417,9 @@ def receptive_field(model, layout, i):
 
 
 def advance(pairs, transducer, allowed, weights, is_repeatable):
-  """Returns the distinct pairs code · Q + q after a column, or after one or
-  more of such columns. Codes grow by the column's tokens times their
-  weights."""
+  """Returns the distinct pairs code · Q + q after one column, or after one or
+  more columns like it if it `is_repeatable`. Codes grow by the column's tokens
+  times their weights."""
   symbols, num_states = np.flatnonzero(allowed), len(transducer.accepting)
   codes, states = np.divmod(pairs, num_states)
   growth = transducer.symbols[symbols] @ np.array(weights[:-1], int)
@@ -439,8 +439,9 @@ def advance(pairs, transducer, allowed, weights, is_repeatable):
 
 
 def contexts(model, row_class, names, target, memo):
-  """Returns the codes of all contexts of a row class, sorted, with the token to
-  predict as a last digit. `memo` has what was computed, equal arrays once."""
+  """Returns the codes of all contexts of a row class, sorted: those of runs
+  that end in an accepting state. The token to predict is the most significant
+  digit. `memo` keeps one copy of equal arrays, and what `advance` returned."""
   radix, num_names, reach = len(model.embedding), len(names), model.reach[-1]
   num_states = max(
     len(t.accepting) for _, t, _ in model.task.columns(*row_class)
@@ -452,7 +453,7 @@ def contexts(model, row_class, names, target, memo):
   weight_of = {name: radix**v for v, name in enumerate(names)}
   weight_of[target] = weight_of.get(target, 0) + radix**num_names
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
-  # The columns that stand for one or more of such: lemma 2.
+  # The columns that stand for one or more columns of their kind: lemma 2.
   (x, y, *_), ends = row_class, []
   sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
   repeatable = [c for size, c in sizes_and_columns if size == model.class_limit]

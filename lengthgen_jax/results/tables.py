@@ -175,7 +175,7 @@ def _range(texts: list[str]) -> str:
 
 
 def percent(fraction: float) -> str:
-  """Returns a fraction of 1 in %, without the sign."""
+  """Returns a fraction of 1 as a percentage, without the sign %."""
   return f"{100 * fraction:.1f}"
 
 
@@ -206,13 +206,14 @@ def cell_text(curve: Curve, length: int, worst_word: str = "worst ") -> str:
 def with_worst(
   cell: Cell, to_text: Callable[[float], str] = percent, worst_word: str = ""
 ) -> str:
-  """Returns the median as text and, where its text differs, the worst seed's in
-  parentheses.
+  """Returns the text of the median over the seeds and, if its own text differs,
+  that of the worst seed's value in parentheses.
 
   Args:
     cell: statistics at one length.
     to_text: formats a value.
-    worst_word: stands before the worst seed, within the parentheses.
+    worst_word: stands before the worst seed's value within the parentheses,
+      with a space at its end.
   """
   median, worst = to_text(cell.median), to_text(cell.worst)
   return median if worst == median else f"{median} ({worst_word}{worst})"

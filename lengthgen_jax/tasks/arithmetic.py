@@ -144,12 +144,13 @@ class ArithmeticTask(NumberTask):
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     place = jnp.arange(size.max_length + 1)
+    # The end token stands at place `width`; no digit of an answer does.
     answer = jnp.pad(self.answer(items), (0, 1))
     output = jnp.where(place == size.width, self.end, answer)
     return Example(
       self.prompt(items, size.width),
       self.segment_tokens(output, size.width + 1, self.target_segment),
-      0,
+      prefix_length=0,
     )
 
   def answer(self, items: jax.Array) -> jax.Array:

@@ -85,9 +85,10 @@ class NumberTask(Task):
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     """Returns the digits [operands, n] of a typed expression, and the lengths
-    of its operands.
+    of its operands, of which the longest is n.
 
-    Spaces are ignored.
+    Digits are least significant first, with zeros after the last. Spaces are
+    ignored.
 
     Raises:
       ValueError: the text is no input of this task.

@@ -221,7 +221,8 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of given items [operands, max_length]."""
+    """Returns the example of given items [operands, max_length]; digits of
+    numbers are least significant first, with zeros after the last."""
 
   # A task may describe itself as a transducer, which reads an item of each
   # operand at every place (its symbols) and writes one token.
@@ -357,7 +358,9 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     """Returns the items [operands, n] of a typed line, and the lengths of its
-    operands.
+    operands, of which the longest is n.
+
+    Digits of numbers are least significant first, with zeros after the last.
 
     Raises:
       ValueError: the line is no input of the task.

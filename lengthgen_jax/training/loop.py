@@ -213,15 +213,17 @@ def _compile_steps(run: Run) -> Iterator[None]:
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
-  """Returns the states of a trained run; nothing on disk is touched.
+  """Returns the states [R, ...] of a trained run; nothing on disk is changed.
 
   Args:
     run: what was trained and where it is stored.
-    checkpoint: "last" or "best", both for the newest checkpoint, which holds
-      the best parameters too, or the number of a step.
+    checkpoint: the number of a step; or "last" or "best", which are the same
+      here: the newest checkpoint that is not damaged. Its states hold both the
+      last and the best parameters, of which the caller chooses.
 
   Raises:
-    UsageError: there is no such checkpoint, or it does not fit the run.
+    UsageError: there is no such checkpoint, it is damaged, or it does not fit
+      the run.
   """
   check(
     (run.folder / "checkpoints").is_dir(),

@@ -495,10 +495,12 @@ def end_chunk(
   """Returns the state after a chunk, from the state before it and the results.
 
   If the loss or the parameters are not finite, the parameters and the
-  optimizer's state of before the chunk are restored, and the seed is done.
+  optimizer's state of before the chunk are restored, and the seed is done. It
+  is also done if it has reached the target, or at the end of its attempt.
+  `step` is the step at the end of the chunk.
   """
   em = metrics.em[0]
-  # A run of no steps has no loss, and may be sound.
+  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
   is_sound = jnp.isfinite(metrics.loss.sum()) | (step == state.step)
   is_sound &= is_finite(params)
   params, opt_state = select(

@@ -76,11 +76,12 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """Returns lines from the output (j, k) of a grid to the tokens near it.
 
   The lines are dealt to the heads in turn. The choice of tokens is ours. Of an
-  operand along k a row sees digit k and the `width` less significant ones; of
-  an operand along j it sees digit j. Of the outputs it sees the previous one,
-  and in the grid's row before its own the digits k + 1 - width to k + width. It
-  sees outputs in the first layer alone, where a key is a token; in later layers
-  a key is a state that has seen its own neighborhood.
+  operand along k, the position that predicts (j, k) sees digit k and the
+  `width` less significant ones; of an operand along j, digit j. Of the outputs
+  it sees (j, k - 1), none if k = 0, and (j - 1, k + 1 - width) to (j - 1,
+  k + width). Lines to outputs are in the first layer alone, where a key is a
+  token; in later layers it is a state that has seen its own neighborhood.
+  Lines to operands are in all layers.
   """
   task = spec.task
   target, last_axis = task.target_segment, task.axes - 1
