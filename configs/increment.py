@@ -1,12 +1,13 @@
 """Presets of incrementing a number with task hints: HINT[,OPTION...].
 
-HINT     none or carry; gradient steps alternate between the task and the hint
-OPTION   tempered  attention scores times a·log(n+1), where each layer learns
-                   its own factor a
+HINT     none or carry (the digits, each with its carry); gradient steps
+         alternate between the task and the hint
+OPTION   tempered  attention scores times a·log(n+1), where n is the number
+                   of tokens of the prompt and each layer learns its factor a
          abc       ABC, with --mode=abc: sinusoids of places, then calibrated
                    lines
-         paper     the paper's size: depth 4, model size 1024, 16 heads,
-                   100 000 steps
+         paper     the paper's size: depth 4 (3 with abc), model size 1024,
+                   16 heads, 100 000 steps
 
   lengthgen --config=configs/increment.py:carry,tempered --workdir=W
   lengthgen --config=configs/increment.py:none,abc --mode=abc --workdir=W2
@@ -36,8 +37,8 @@ ABC = arithmetic.DECODER_ONLY | {
   "train.chunk": 100,
   "train.target_exact_match": 0.995,
   "calibration.lengths": (8, 9, 10),
-  # With smaller weights there is less rounding: its largest bound falls from 18
-  # to 0.75, beside margins of 10.
+  # With smaller weights there is less rounding: the certificate's largest bound
+  # falls from 18 to 0.75; margins are about 10.
   "retrain.train.weight_decay": 1.0,
   "finetune.rounds": 3,
   "eval.lengths": (10, 20, 100, 1000),
@@ -47,7 +48,11 @@ ABC = arithmetic.DECODER_ONLY | {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset HINT[,OPTION...]."""
+  """Returns the config of a preset HINT[,OPTION...].
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   config, options = sorting.hint_config("increment", preset, HINTS, OPTIONS)
   config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4

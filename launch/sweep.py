@@ -96,7 +96,8 @@ def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags of a command line.
 
   Raises:
-    UsageError: a flag is wrong.
+    UsageError: a flag is unknown or missing, or --devices is not valid. What
+      --grid and --config say is checked by each run.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -347,8 +347,9 @@ class Experiment:
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations.
 
-    With noise it runs as in training: dropout, random counts and places.
-    `options` are those of `site_inputs`.
+    With noise it runs as in training: with dropout, and with random positions
+    and temperature counts where the config has them. `options` are `decoding`
+    and `sparse_plan` of `site_inputs`.
     """
     site_inputs = self.site_inputs(scaffold, batch, noise=noise, **options)
     outputs: Any = self.model.apply(

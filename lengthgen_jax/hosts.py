@@ -133,10 +133,13 @@ def _connect(
   process: int | None,
   connect_timeout: int,
 ) -> None:
-  """Connects this process to the others; all but the first print nothing.
+  """Connects this process to the others; the standard output of all but the
+  first is discarded.
 
   Raises:
-    UsageError: no cluster names the hosts, or the others are not reached.
+    UsageError: without flags, JAX finds no TPU slice or SLURM job that names
+      the hosts; or a connection is refused. If JAX ends the process because the
+      others are silent, `_Ending` prints the line.
   """
   global _is_connected
   import jax
@@ -158,7 +161,8 @@ def _connect(
     ) from error
   except RuntimeError as error:
     reason = str(error).splitlines()[0]
-    raise UsageError(f"--coordinator={coordinator}: {reason}") from error
+    address = f"--coordinator={coordinator}" if coordinator else "--multihost"
+    raise UsageError(f"{address}: {reason}") from error
   _is_connected = True
   if not is_primary():
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115

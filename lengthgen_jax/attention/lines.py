@@ -104,7 +104,7 @@ class SiteLines(NamedTuple):
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Returns the leading axes, (R, N or 1, H), or the same without R."""
+    """Returns the leading axes, (R or 1, N or 1, H), or the same without R."""
     return self.transparent.shape
 
   @property

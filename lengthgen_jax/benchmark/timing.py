@@ -213,7 +213,8 @@ def _bind(cpus: list[int]) -> None:
 
 
 def describe_device(dtype: str) -> dict:
-  """Returns the fields of bench.json that describe this machine.
+  """Returns the fields of bench.json that describe this machine; matrix
+  products are timed for its "peak_flops".
 
   Args:
     dtype: the dtype of the matrices of `peak_flops`.

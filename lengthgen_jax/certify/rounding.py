@@ -463,8 +463,11 @@ def normalized(
 
 
 def dense(gain: Gain, inputs: InputBounds) -> jax.Array:
-  """Returns the error of a dense layer's outputs, with one more axis (of heads,
-  or of tokens) if its gain has it."""
+  """Returns the error of a dense layer's outputs.
+
+  If its gain has an axis, so has the error: of heads or, with `margin_gain`, of
+  the vocabulary; then it is the error of the margin of each token.
+  """
   if np.ndim(gain.spectral_norm):
     inputs = InputBounds(*(x[..., None] for x in inputs))
   error = gain.scaled_spectral_norm * inputs.error_before_scale

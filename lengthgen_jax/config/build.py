@@ -289,8 +289,8 @@ def _model_config(
 
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
-  """Returns how the scaffold is added to the attention scores; closed cells
-  have -inf unless bias.closed makes them soft."""
+  """Returns how the scaffold is added to the attention scores. Closed cells
+  have bias.closed, or -inf if that is at most DENSE_CLOSED."""
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(

@@ -9,16 +9,16 @@ residual stream has 3q + 2 dimensions, whose values are zero or about one unless
 stated otherwise:
 
   item s     a token s, embedded               (q, and one more for `⊥`)
-  after      the token stands after `⊥`        (1)
+  after      the token is `⊥` or after it      (1)
   output s   a token s after `⊥`               (q)
   next s     how much s is to be output next   (q)
 
 `⊥` is the delimiter between the list and the output.
 
-Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`, from where
-it copies `after`. Head 2 writes to next s: at a row of token s, s itself; at
-`⊥`, where smaller items score higher, the minimum. The MLP moves item s to
-output s where relu(item s + after - 1) is one, and clears `after`.
+Layer 1, head 1 looks at equal tokens and, twice as strongly, at `⊥`; what it
+sees of `⊥` it writes to `after`. Head 2 writes to next s: at a row of token s,
+s itself; at `⊥`, where smaller items score higher, the minimum. The MLP moves
+item s to output s where relu(item s + after - 1) is one, and clears `after`.
 
 Layer 2, head 1 compares how many copies of a token s are in the input and in
 the output: at a row of output s, n_s copies of item s and m_s of output s (its
@@ -178,8 +178,8 @@ def parameters(
 def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   """Writes the attention of layer 1 in place.
 
-  The first head writes `after`; the second writes to next s the row's own
-  token, and the minimum at `⊥`. `gap` is d of the derivation above.
+  The first head writes `after` at `⊥` and behind it; the second writes to
+  next s the row's own token, and the minimum at `⊥`. `gap` is d of the derivation above.
   """
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)

@@ -169,17 +169,18 @@ class Attention(nn.Module):
       n_BxT: the count n that the temperature depends on; None without one.
 
     Returns:
-      The output [B, T, D], and the weights and scores that `attend` returns.
+      The output [B, T, D], and the dict that `attend` returns: weights and
+      scores, or nothing if some heads are sparse and others dense.
     """
     if self.config.learned_bias_scale:
       bias = self._scaled(bias)
     query = rotate(heads_first(self.query(inputs_BxTxD)))
-    offset = self.tau_offset
+    b = self.tau_offset  # `b` of Temperature.value
     if self.num_projections:
       projection = self.temperature_projection(inputs_BxTxD)
-      offset = jnp.moveaxis(projection, -2, 0)
+      b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
     config = self.config
-    temperature = tau(config.temperature, n_BxT, self.tau_scale, offset)
+    temperature = tau(config.temperature, n_BxT, self.tau_scale, b)
     context, acts = attend(
       query, *key_value, bias, temperature, config.precision, config.attention
     )

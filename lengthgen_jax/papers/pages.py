@@ -54,8 +54,9 @@ LEGEND = (
 CERTIFICATES = (
   "Right: for how many of the seeds every case is. Cases: inputs that differ in"
   " what the model's rows see. Smallest margin: of all cases. A range is over"
-  " the seeds. Rounding: the largest bound of any case and seed, – where it was"
-  " measured only. [What this proves](../certificates.md)."
+  " the seeds. Rounding: the largest bound of any case, of the seeds that have"
+  " one. Not right: seeds that are wrong, undecided or not tried. [What this"
+  " proves](../certificates.md)."
 )
 
 # A description of each hard test set, by what its name begins with.

@@ -251,14 +251,16 @@ def set_aside(run: Run, workdir: pathlib.Path) -> None:
 
 def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
   """Copies the first stage of a run of --mode=abc from another run's workdir in
-  the same folder, if one has finished this stage with the same config.
+  the same folder, if one has finished this stage and its config has the same
+  fields but for those of NO_EFFECT_ON_FIRST_STAGE.
 
-  It does nothing if the workdir of this run exists.
+  It does nothing if the workdir of this run exists or its mode is another.
   """
   if run.mode != "abc" or workdir.exists() or not workdir.parent.exists():
     return
   for other in sorted(workdir.parent.iterdir()):
     path = other / "config.json"
+    # A calibrated bias shows that the first stage is finished.
     if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
       continue
     if not config_changes(

@@ -64,7 +64,8 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     The certificate of each seed, {str(seed): certificate}.
 
   Raises:
-    UsageError: a model does not fulfill the conditions of a certificate.
+    UsageError: a model does not fulfill the conditions of a certificate, or the
+      outputs of the task are not those of its transducer.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models, stage.config.certify
@@ -165,6 +166,7 @@ def certify_model(
     folder: the folder of PARTIAL.
 
   Raises:
+    UsageError: the outputs of the task are not those of its transducer.
     Interrupted: as in `certify`.
   """
   fields = {
@@ -214,11 +216,12 @@ def _results(
   depend on them.
 
   Unless `exhaustive`, it stops after the first receptive field with wrong
-  cases.
+  cases. It raises what `certify_model` does.
   """
   experiment, params, mesh = model.experiment, model.params, model.mesh
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
   rows = [row for group in survey.groups for row in group.rows]
+  # The size of a row is a width, or in a grid two widths.
   largest = np.max([row.size for row in rows], axis=0).tolist()
   bound = tuple(largest) if isinstance(largest, list) else largest
   dense = DenseLogits(experiment, model.scaffold, params, bound, mesh=mesh)
@@ -234,7 +237,7 @@ def _results(
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    # A bound above some margin proves nothing.
+    # None if a case's bound is not below its own margin.
     "rounding": rounding if share < 1 else None,
     "share": share,
     "unsure": sum(tally.unsure for tally in tallies),

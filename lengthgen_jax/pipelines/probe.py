@@ -1,6 +1,7 @@
 """This is --mode=probe: it measures and draws what a trained model does inside.
 
-W/probes.jsonl has a row per probe, length and part of the model, of every seed.
+W/probes.jsonl has a row per probe, length and part of the model, of every seed
+(those of probe.retrain are of the best seed alone).
 W/figures/probes (with a folder per stage in a workdir of --mode=abc) has the
 figures, which show single inputs and heads of the best seed by validation.
 """
@@ -41,7 +42,11 @@ LONGEST = 100
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Probes the models of a workdir's stage; returns the exit code.
+  """Probes the models of a workdir's stage; returns the exit code, 0.
+
+  It adds rows to probes.jsonl and draws figures; with probe.activations it
+  writes activations.npz, and with probe.retrain it trains in the folder
+  "without".
 
   Args:
     config: the config of the workdir; its section `probe` says which stage, and

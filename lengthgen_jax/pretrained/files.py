@@ -82,8 +82,8 @@ def read_card(model: str) -> dict[str, Any]:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: there is no such model, or its card cannot be read or is of
-      another format.
+    UsageError: there is no such model, or its card cannot be read, is of
+      another format or lacks a field.
   """
   path = card_path(model)
   with file_errors(f"{path}: cannot be read"):

@@ -123,15 +123,18 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
 def certificate_grid(
   named_rows: Iterable[tuple[str, str, list[dict]]],
 ) -> list[list[str]]:
-  """Returns a grid of what certificates say; one without certificates is the
-  header alone.
+  """Returns a grid of what certificates say, the header alone if there are
+  none.
+
+  "rounding" is the largest bound of the seeds that have one; the last column
+  has the seeds that are not proved right.
 
   Args:
     named_rows: (task, model, result rows of one stage) for each row of the
       grid; those without a certificate are left out.
   """
   header = ["task", "model", "right", "cases", "smallest margin", "rounding"]
-  grid = [[*header, "wrong"]]
+  grid = [[*header, "not right"]]
   for task, model, rows in named_rows:
     # Every round of finetuning ends with a certificate: the last one counts.
     certificates = {
@@ -146,7 +149,7 @@ def certificate_grid(
     )
     rounding = [row.get("rounding") for row in certificates]
     bound = max((x for x in rounding if x is not None), default=None)
-    wrong = [
+    not_right = [
       f"seed {row['seed']}: {row['reason'].partition(';')[0]}"
       for row in certificates
       if row["value"] != 1
@@ -159,7 +162,7 @@ def certificate_grid(
         _range([f"{n:,}" for n in cases]),
         _range([f"{margin:.2f}" for margin in margins]),
         "–" if bound is None else f"{bound:.2g}",
-        "; ".join(wrong),
+        "; ".join(not_right),
       ]
     )
   return grid

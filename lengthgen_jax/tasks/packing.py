@@ -98,8 +98,9 @@ def map_examples(
   coordinates: Coordinates | Places,
   *others: Coordinates | Places,
 ) -> Coordinates | Places:
-  """Applies a function to all arrays of coordinates but `index`, which has no
-  batch axis; it also gets the same arrays of `others`."""
+  """Applies a function to each whole array [B or 1, ...] of coordinates but
+  `index`, which has no batch axis; it also gets the same array of each of
+  `others`. Fields that are None stay None."""
   fields = coordinates._asdict()
   for name, value in fields.items():
     if name != "index" and value is not None:

@@ -27,7 +27,8 @@ from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.task import Task
 
-# In matrices from files, values at or below this one stand for -inf.
+# In matrices from files, and as bias.closed, values at or below this one stand
+# for -inf.
 DENSE_CLOSED = -1e5
 
 
@@ -77,8 +78,8 @@ class SiteMatrix(NamedTuple):
   `dense` and `first_leak` are used.
 
   Attributes:
-    values: [R, N or 1, H, T_max, S_max] float32, -inf where closed; without R
-      in the SiteMatrix of one seed.
+    values: [R or 1, N or 1, H, T_max, S_max] float32, -inf where closed;
+      without R in the SiteMatrix of one seed.
     supports_sparse: False, because every row may see any key.
   """
 
@@ -87,7 +88,7 @@ class SiteMatrix(NamedTuple):
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Returns the leading axes, (R, N or 1, H), or the same without R."""
+    """Returns the leading axes, (R or 1, N or 1, H), or the same without R."""
     return self.values.shape[:-2]
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
@@ -206,7 +207,8 @@ def sparse_bias(
   keys: Coordinates,
   plan: SparsePlan,
 ) -> SparseBias:
-  """Returns the bias of `dense_bias` in sparse form, for a scaffold of lines.
+  """Returns the bias of `dense_bias` with decoding=False in sparse form, for a
+  scaffold of lines.
 
   Instead of a value for every key, it holds the index and the bias of each
   row's few keys on lines. All other keys are left out, so config.closed must be
