@@ -179,7 +179,8 @@ def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   """Writes the attention of layer 1 in place.
 
   The first head writes `after` at `⊥` and behind it; the second writes to
-  next s the row's own token, and the minimum at `⊥`. `gap` is d of the derivation above.
+  next s the row's own token, and the minimum at `⊥`. `gap` is d of the
+  derivation above.
   """
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)
