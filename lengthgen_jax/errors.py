@@ -66,7 +66,7 @@ def file_errors(what: str) -> Iterator[None]:
   whose message is `what` and the reason in parentheses."""
   try:
     yield
-  except (OSError, ValueError, zipfile.BadZipFile) as error:
+  except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
     lines = str(error).splitlines() or [type(error).__name__]
     reason = getattr(error, "strerror", None) or lines[0]
     raise UsageError(f"{what} ({reason})") from error

@@ -128,11 +128,18 @@ def half_a_file(path):
   path.write_bytes(path.read_bytes()[:300])
 
 
+def array_alone(path):
+  with path.open("wb") as file:
+    np.save(file, np.zeros((1, 2, 4, 4)))
+
+
 matrix_of = lambda **arrays: lambda path: np.savez(path, **arrays)
 other_names = SITES | {"cross": ("pairs", "b")}
 BAD = {
   "nothing there": (lambda path: None, {}, "cannot be read"),
   "text": (lambda path: path.write_text("lines\n"), {}, "cannot be read"),
+  "no bytes": (lambda path: path.touch(), {}, "cannot be read"),
+  "a .npy": (array_alone, {}, "is no .npz file"),
   "half a file": (half_a_file, {}, "cannot be read"),
   "schema": (schema_1, {}, "schema 1, this program reads 2"),
   "NaN": (

@@ -102,7 +102,7 @@ def test_an_encoding_tells_index_or_place(kind):
   assert POSITIONS[kind].limited in ("", *expected)
 
 
-@pytest.mark.parametrize("kind", ("sinusoidal", "learned", "rope"))
+@pytest.mark.parametrize("kind", ("sinusoidal", "learned"))
 def test_a_cyclic_index_is_the_same_a_period_later(kind):
   x = normal(0, 1, HEADS, SIZE, D // HEADS)
   plain, cyclic = Hooks(kind), Hooks(kind, cyclic_period=3)

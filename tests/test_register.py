@@ -238,6 +238,17 @@ def test_transducer_that_leaves_its_states_is_refused():
       build.build(default_config(task.name))
 
 
+def test_hint_that_is_called_like_another_task_is_refused():
+  class Nameless(HINTS["sort"]["count"]):
+    pass
+
+  register.hint("sort", "nameless", Nameless)
+  config = default_config("sort")
+  config.hints = ("count", "nameless")
+  with pytest.raises(UsageError, match="share an output head"):
+    build.build(config)
+
+
 def test_calibration_of_the_page_finds_its_line(capsys):
   (script,) = re.findall(r"## Calibration.*?```python\n(.*?)```", TEXT, re.S)
   names = {}

@@ -103,6 +103,13 @@ def _tasks(config: ConfigDict) -> list[Task]:
   )
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
+  names = [task.name for task in tasks]
+  check(
+    len(set(names)) == len(names),
+    f"hints={tuple(config.hints)}: tasks and hints that are called"
+    f" {', '.join(names)} share an output head; give each class a name of its"
+    " own",
+  )
   if config.task in TASKS.origins and tasks[0].states:
     _check_transducer(tasks[0])
   return tasks

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from numpy.lib.npyio import NpzFile
 
 from lengthgen_jax.attention.biases.scaffold import (
   DENSE_CLOSED,
@@ -71,7 +72,10 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   Raises:
     UsageError: The file cannot be read, has another schema, or holds NaN.
   """
-  with file_errors(f"bias.file={path}: cannot be read"), np.load(path) as file:
+  with file_errors(f"bias.file={path}: cannot be read"):
+    file = np.load(path)
+    check(isinstance(file, NpzFile), f"bias.file={path}: is no .npz file")
+  with file:
     is_model = any(name.startswith(LINES_PREFIX) for name in file)
     prefix = LINES_PREFIX if is_model else ""
     arrays = {

@@ -1,7 +1,7 @@
 """This module encodes the index of a token in its sequence, counted from 0.
 
-Where config.cyclic_period is T > 0, all but Randomized encode the index modulo
-T. Shapes: B batch, L tokens, D features, H heads, K head size. The class
+Where config.cyclic_period is T > 0, Sinusoidal and Learned encode the index
+modulo T. Shapes: B batch, L tokens, D features, H heads, K head size. The class
 attributes (`limited`, `by_index`) are explained in the base class.
 """
 
@@ -65,7 +65,7 @@ class Rope(PositionEncoding):
     proportional to the index."""
     half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
-    angle = self.config.cyclic(places.index)[..., None, :, None] * rates
+    angle = places.index[..., None, :, None] * rates
     sin, cos = jnp.sin(angle), jnp.cos(angle)
     first, second = x_BxHxLxK[..., :half], x_BxHxLxK[..., half:]
     rotated = [first * cos - second * sin, second * cos + first * sin]
