@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +77,7 @@ class Run:
   @property
   def abstract_states(self) -> TrainState:
     """Returns the shapes and dtypes of the states [R, ...]."""
-    init_seeds = partial(train_step.init_seeds, self.spec)
-    return jax.eval_shape(init_seeds, self.seed_R)
+    return train_step.init_seeds.eval_shape(self.spec, self.seed_R)
 
 
 @stopwatch.phase("training")

@@ -599,7 +599,7 @@ def compile_train_seeds(
 ) -> None:
   """Compiles `train_seeds` for the chunks of a run; of the arguments but `spec`
   only shapes and dtypes matter."""
-  states = jax.eval_shape(partial(init_seeds, spec), seed_R)
+  states = init_seeds.eval_shape(spec, seed_R)
   train_seeds.lower(
     spec, states, seed_R, scaffold, spec.chunk_rounds, replay
   ).compile()
