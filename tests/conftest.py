@@ -8,10 +8,11 @@ import pathlib
 import shutil
 import tempfile
 
-# These are set before jax is imported. Nearly all of the time goes into
-# compilation: it optimizes little, and compiled programs are shared between
-# this process and the commands that it starts.
+# These are set before numpy and jax are imported. Nearly all of the time goes
+# into compilation: it optimizes little, and this process and the commands that
+# it starts share compiled programs. Matrices are too small for threads.
 CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
@@ -50,22 +51,27 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 # none of them is left over for the end.
 LONGEST = (
   "abc",
+  "checker",
+  "pretrained",
   "golden",
-  "hosts",
-  "mesh",
   "receptive_fields",
+  "hosts",
   "evaluation",
-  "certificate_assumptions",
-  "test_sets",
+  "papers",
+  "mesh",
+  "train_step",
   "register",
-  "measures",
-  "probe",
-  "construction",
+  "certificate_assumptions",
+  "rounding",
   "certify",
-  "models",
-  "docs",
-  "frontier",
+  "test_sets",
+  "probe",
+  "stream",
+  "measures",
+  "construction",
   "card",
+  "models",
+  "optimizer",
 )
 
 
